@@ -1,0 +1,182 @@
+//! One kube-apiserver: its files, its command line, its start.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+use rcgen::KeyPair;
+
+use crate::access::{Access, Credentials};
+use crate::bed::{PORT_TRIES, free_port, lost_port};
+use crate::binaries::Program;
+use crate::builder::ClusterBuilder;
+use crate::certificates::{Authority, Validity};
+use crate::process::{Process, Start};
+use crate::wait::until;
+
+/// Long: two test suites may compete for two cores.
+const READY_WITHIN: Duration = Duration::from_mins(2);
+
+const AUDIT_POLICY: &str = include_str!("audit-policy.yaml");
+
+/// The apiserver of a cluster. It can be stopped and started again at the same port.
+pub(crate) struct ApiServer {
+    start: Start,
+    process: Mutex<Option<Process>>,
+    pub(crate) files: Files,
+    pub(crate) admin: Access,
+}
+
+/// The files of one cluster.
+pub(crate) struct Files {
+    pub(crate) directory: PathBuf,
+    pub(crate) logs: PathBuf,
+}
+
+impl Files {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn write(&self, name: &str, content: &str) -> Result<()> {
+        Ok(fs::write(self.path(name), content)?)
+    }
+}
+
+impl ApiServer {
+    /// Starts it at a free port and waits until `/readyz` and the namespaces of every cluster are there.
+    pub(crate) async fn start(builder: &ClusterBuilder, authority: &Authority) -> Result<Self> {
+        let bed = &builder.bed;
+        let files =
+            Files { directory: bed.directory().join("clusters").join(&builder.name), logs: bed.logs() };
+        write_files(&files, authority)?;
+        for _ in 0..PORT_TRIES {
+            let port = free_port()?;
+            let url = format!("https://127.0.0.1:{port}");
+            let start = Start {
+                name: format!("{}-kube-apiserver", builder.name),
+                program: Program::ApiServer.path()?,
+                arguments: flags(builder, &files, &url, port),
+                environment: vec![("GOGC".to_owned(), "50".into())],
+                log: files.logs.join(format!("{}-kube-apiserver.log", builder.name)),
+            };
+            let admin = administrator(&builder.name, url, authority)?;
+            let process = Process::spawn(&start)?;
+            match ready(&process, &admin.client()?).await {
+                Ok(()) => {
+                    return Ok(Self { start, process: Mutex::new(Some(process)), files, admin });
+                }
+                Err(_) if lost_port(&process) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bail!("{} found no free port in {PORT_TRIES} tries", builder.name)
+    }
+
+    /// Kills it; connections are refused from now on.
+    pub(crate) fn stop(&self) {
+        drop(self.process().take());
+    }
+
+    /// Starts it again, at the same port over the same data.
+    pub(crate) async fn start_again(&self) -> Result<()> {
+        self.stop();
+        let process = Process::spawn(&self.start)?;
+        ready(&process, &self.admin.client()?).await?;
+        *self.process() = Some(process);
+        Ok(())
+    }
+
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.process().as_ref().ok_or_else(|| anyhow!("the apiserver is stopped"))?.freeze()
+    }
+
+    pub(crate) fn thaw(&self) -> Result<()> {
+        self.process().as_ref().ok_or_else(|| anyhow!("the apiserver is stopped"))?.thaw()
+    }
+
+    fn process(&self) -> std::sync::MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn administrator(cluster: &str, url: String, authority: &Authority) -> Result<Access> {
+    let certificate = authority.user("admin", Some("system:masters"), Validity::Long)?;
+    Ok(Access {
+        url,
+        ca: authority.pem(),
+        cluster: cluster.to_owned(),
+        user: "admin".to_owned(),
+        credentials: Credentials::Certificate(certificate),
+    })
+}
+
+fn write_files(files: &Files, authority: &Authority) -> Result<()> {
+    // Of an earlier bed in a directory that stays.
+    if files.directory.exists() {
+        fs::remove_dir_all(&files.directory)?;
+    }
+    fs::create_dir_all(&files.directory)?;
+    let server = authority.server()?;
+    files.write("ca.crt", &authority.pem())?;
+    files.write("server.crt", &server.certificate)?;
+    files.write("server.key", &server.key)?;
+    let tokens = KeyPair::generate()?;
+    files.write("tokens.key", &tokens.serialize_pem())?;
+    files.write("tokens.pub", &tokens.public_key_pem())?;
+    files.write("audit-policy.yaml", AUDIT_POLICY)
+}
+
+fn flags(builder: &ClusterBuilder, files: &Files, url: &str, port: u16) -> Vec<OsString> {
+    let bed = &builder.bed.inner;
+    let mut flags = vec![
+        format!("--etcd-servers={}", bed.etcd_url),
+        format!("--etcd-prefix=/{}", builder.name),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={port}"),
+        format!("--service-account-issuer={url}/"),
+        "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
+        "--allow-privileged=true".to_owned(),
+        "--authorization-mode=RBAC".to_owned(),
+        // Pods run nowhere, so nobody needs tokens mounted; and creating Pods must not wait for controllers.
+        "--disable-admission-plugins=ServiceAccount".to_owned(),
+        "--endpoint-reconciler-type=none".to_owned(),
+        "--profiling=false".to_owned(),
+    ];
+    let mut file = |flag: &str, path: &Path| flags.push(format!("--{flag}={}", path.display()));
+    file("cert-dir", &files.directory);
+    file("tls-cert-file", &files.path("server.crt"));
+    file("tls-private-key-file", &files.path("server.key"));
+    file("client-ca-file", &files.path("ca.crt"));
+    file("service-account-key-file", &files.path("tokens.pub"));
+    file("service-account-signing-key-file", &files.path("tokens.key"));
+    if builder.audit {
+        file("audit-policy-file", &files.path("audit-policy.yaml"));
+        file("audit-log-path", &files.path("audit.log"));
+        // Written before the answer is: who has the answer finds the record. No rotation, the reader keeps places.
+        flags.extend(["--audit-log-mode=blocking".to_owned(), "--audit-log-maxsize=100000".to_owned()]);
+    }
+    flags.extend(builder.flags.iter().cloned());
+    flags.into_iter().map(OsString::from).collect()
+}
+
+async fn ready(process: &Process, client: &Client) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    until(&format!("{} is ready", process.name()), READY_WITHIN, || async {
+        process.check()?;
+        let readyz = http::Request::get("/readyz").body(Vec::new())?;
+        if client.request_text(readyz).await.is_err() {
+            return Ok(None);
+        }
+        // Made shortly after the server calls itself ready.
+        let there =
+            futures::future::join_all(["default", "kube-system"].map(|name| namespaces.get_opt(name))).await;
+        Ok(there.iter().all(|found| matches!(found, Ok(Some(_)))).then_some(()))
+    })
+    .await
+}

@@ -1,0 +1,176 @@
+//! Reading what a cluster was asked.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+/// The audit log of one cluster. A request is in it by the time its answer arrives.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    path: PathBuf,
+}
+
+/// A place in the log: what came before it and what came after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuditMark(u64);
+
+/// One request, watches included: a watch is one request however long it lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEvent {
+    /// Name of the user, such as `system:serviceaccount:kcp-system:kyma-operator`.
+    pub user: String,
+    /// User-Agent, empty where the client sent none.
+    pub user_agent: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    pub verb: String,
+    /// Path and query.
+    pub uri: String,
+    /// API group, empty for the core group and for requests that are not about objects.
+    pub group: String,
+    /// Resource in plural, with subresource: `pods`, `kymas/status`; empty for `/version` and its like.
+    pub resource: String,
+    /// Namespace, empty for cluster-scoped.
+    pub namespace: String,
+    /// Name of the object, empty for lists.
+    pub name: String,
+    /// HTTP status of the answer; 0 for one that was never given.
+    pub code: u16,
+    /// When the apiserver received it.
+    pub received: Timestamp,
+    /// When it wrote this record.
+    pub recorded: Timestamp,
+}
+
+impl AuditEvent {
+    /// Whether it asks for a change, dry runs included.
+    pub fn is_write(&self) -> bool {
+        matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
+    }
+
+    /// Whether it is about a Lease.
+    pub fn is_lease(&self) -> bool {
+        self.group == "coordination.k8s.io" && self.resource == "leases"
+    }
+}
+
+impl Audit {
+    pub(crate) fn of(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// The log's end.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn mark(&self) -> Result<AuditMark> {
+        let length =
+            self.path.metadata().with_context(|| format!("cannot read {}", self.path.display()))?.len();
+        Ok(AuditMark(length))
+    }
+
+    /// The requests recorded after `mark` (`AuditMark::default()` for all), each once, in order of record.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn since(&self, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+        let mut file =
+            File::open(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
+        file.seek(SeekFrom::Start(mark.0))?;
+        let mut events = Vec::new();
+        for line in BufReader::new(file).lines() {
+            // The last line may be half written: it belongs to a request that has no answer yet.
+            let Ok(record) = serde_json::from_str::<Record>(&line?) else {
+                continue;
+            };
+            // A watch is recorded when it starts and when it ends.
+            if record.stage == "ResponseComplete" && record.verb == "watch" {
+                continue;
+            }
+            events.push(record.into());
+        }
+        Ok(events)
+    }
+
+    /// The requests of the users for which `user` holds, counted by user, verb and resource.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn count(
+        &self,
+        mark: AuditMark,
+        user: impl Fn(&str) -> bool,
+    ) -> Result<BTreeMap<(String, String, String), u64>> {
+        let mut counts = BTreeMap::new();
+        for event in self.since(mark)?.into_iter().filter(|event| user(&event.user)) {
+            *counts.entry((event.user, event.verb, event.resource)).or_default() += 1;
+        }
+        Ok(counts)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    stage: String,
+    verb: String,
+    #[serde(rename = "requestURI")]
+    uri: String,
+    user: User,
+    #[serde(default)]
+    user_agent: String,
+    #[serde(default)]
+    object_ref: Object,
+    #[serde(default)]
+    response_status: Status,
+    request_received_timestamp: Timestamp,
+    stage_timestamp: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Object {
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+    api_group: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    code: u16,
+}
+
+impl From<Record> for AuditEvent {
+    fn from(record: Record) -> Self {
+        let Object { mut resource, subresource, namespace, name, api_group: group } = record.object_ref;
+        if !subresource.is_empty() {
+            resource = format!("{resource}/{subresource}");
+        }
+        Self {
+            user: record.user.username,
+            user_agent: record.user_agent,
+            verb: record.verb,
+            uri: record.uri,
+            group,
+            resource,
+            namespace,
+            name,
+            code: record.response_status.code,
+            received: record.request_received_timestamp,
+            recorded: record.stage_timestamp,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! One etcd, one certificate authority, one directory: what the clusters of a test share.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::sync::Semaphore;
+
+use crate::binaries::{self, Program};
+use crate::builder::ClusterBuilder;
+use crate::certificates::Authority;
+use crate::process::{Process, Start};
+use crate::registry::Registry;
+use crate::wait::until;
+
+/// How often another port is tried when somebody else was faster.
+pub(crate) const PORT_TRIES: usize = 5;
+
+/// A machine with two cores starts two apiservers as fast as one, and three slower than two and one.
+const APISERVERS_AT_A_TIME: usize = 2;
+
+/// A running etcd and everything that the clusters over it share. Clones are handles to the same bed; with the
+/// last handle, clusters included, everything ends and the directory is removed. The same happens when the
+/// process ends in any other way, killed or not.
+#[derive(Clone)]
+pub struct Bed {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// Fields are dropped from first to last: etcd before the directory that it writes to.
+pub(crate) struct Inner {
+    pub(crate) _etcd: Process,
+    pub(crate) etcd_url: String,
+    pub(crate) authority: Authority,
+    pub(crate) starts: Semaphore,
+    pub(crate) names: Mutex<BTreeSet<String>>,
+    pub(crate) directory: Directory,
+}
+
+impl Bed {
+    /// Starts a bed in a directory of its own under the system's temporary directory; `TESTBED_KEEP=1` in the
+    /// environment keeps it, with all logs, beyond the end.
+    ///
+    /// # Errors
+    /// A program is missing or etcd does not come up; the message holds the end of its log.
+    pub async fn start() -> Result<Self> {
+        let directory = Directory::temporary(std::env::var_os("TESTBED_KEEP").is_none())?;
+        Self::over(directory).await
+    }
+
+    /// Starts a bed in `directory`, which stays when the bed ends; data and logs of an earlier bed in it
+    /// are deleted.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; the directory cannot be written, or another bed runs in it.
+    pub async fn start_in(directory: impl AsRef<Path>) -> Result<Self> {
+        Self::over(Directory::kept(directory.as_ref())?).await
+    }
+
+    async fn over(directory: Directory) -> Result<Self> {
+        let (etcd, etcd_url) = start_etcd(&directory).await?;
+        let authority = Authority::new("testbed")?;
+        let starts = Semaphore::new(APISERVERS_AT_A_TIME);
+        let inner = Inner { _etcd: etcd, etcd_url, authority, starts, names: Mutex::default(), directory };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// A cluster named `name`, which no other cluster of this bed may have: `.await` starts it, after the options
+    /// of [`ClusterBuilder`] as needed.
+    pub fn cluster(&self, name: &str) -> ClusterBuilder {
+        ClusterBuilder::new(self.clone(), name)
+    }
+
+    /// An empty OCI registry, plain HTTP on loopback.
+    ///
+    /// # Errors
+    /// The program is missing or does not come up.
+    pub async fn registry(&self) -> Result<Registry> {
+        Registry::start(self.clone()).await
+    }
+
+    /// Where the bed keeps its files.
+    pub fn directory(&self) -> &Path {
+        self.inner.directory.path()
+    }
+
+    /// The logs of all processes, one file each.
+    pub fn logs(&self) -> PathBuf {
+        self.inner.directory.logs()
+    }
+}
+
+/// The directory of a bed. A temporary one is removed by a process that outlives this one.
+pub(crate) struct Directory {
+    path: PathBuf,
+    sweeper: Option<(Child, Option<ChildStdin>)>,
+    /// Of a directory that stays: two beds in it would delete each other's data.
+    _lock: Option<File>,
+}
+
+impl Directory {
+    fn temporary(swept: bool) -> Result<Self> {
+        let path = tempfile::Builder::new().prefix("testbed-").tempdir()?.keep();
+        if !swept {
+            return Self { path, sweeper: None, _lock: None }.prepare();
+        }
+        let mut command = Command::new(binaries::wrapper()?);
+        command.arg("sweep").arg(&path).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut sweeper = command.process_group(0).spawn().context("cannot start testbed-exec")?;
+        let line = sweeper.stdin.take();
+        Self { path, sweeper: Some((sweeper, line)), _lock: None }.prepare()
+    }
+
+    fn kept(path: &Path) -> Result<Self> {
+        std::fs::create_dir_all(path)?;
+        let path = path.canonicalize()?;
+        let lock = File::create(path.join(".lock"))?;
+        if lock.try_lock().is_err() {
+            bail!("a bed runs in {} already", path.display());
+        }
+        for stale in ["etcd", "logs"].map(|name| path.join(name)).iter().filter(|place| place.exists()) {
+            std::fs::remove_dir_all(stale)?;
+        }
+        Self { path, sweeper: None, _lock: Some(lock) }.prepare()
+    }
+
+    fn prepare(self) -> Result<Self> {
+        std::fs::create_dir_all(self.logs())?;
+        Ok(self)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if let Some((sweeper, line)) = &mut self.sweeper {
+            drop(line.take());
+            // Nothing is left to do about a directory that cannot be removed.
+            sweeper.wait().ok();
+        }
+    }
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> Result<u16> {
+    let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).context("no free port")?;
+    Ok(socket.local_addr()?.port())
+}
+
+/// Whether a process ended because somebody else took its port.
+pub(crate) fn lost_port(process: &Process) -> bool {
+    process.exited().is_some() && process.log_end(30).contains("address already in use")
+}
+
+async fn start_etcd(directory: &Directory) -> Result<(Process, String)> {
+    for _ in 0..PORT_TRIES {
+        let (client, peer) = (free_port()?, free_port()?);
+        let url = format!("http://127.0.0.1:{client}");
+        let peer = format!("http://127.0.0.1:{peer}");
+        let mut arguments = vec!["--data-dir".into(), directory.path().join("etcd").into_os_string()];
+        let flags = [
+            ("--listen-client-urls", url.as_str()),
+            ("--advertise-client-urls", &url),
+            ("--listen-peer-urls", &peer),
+            ("--initial-advertise-peer-urls", &peer),
+            ("--initial-cluster", &format!("default={peer}")),
+            ("--log-level", "warn"),
+            ("--quota-backend-bytes", "8589934592"),
+        ];
+        arguments.extend(flags.iter().flat_map(|(flag, value)| [flag.into(), value.into()]));
+        arguments.push("--unsafe-no-fsync".into());
+        let process = Process::spawn(&Start {
+            name: "etcd".into(),
+            program: Program::Etcd.path()?,
+            arguments,
+            environment: Vec::new(),
+            log: directory.logs().join("etcd.log"),
+        })?;
+        let health = format!("{url}/health");
+        let ready = until("etcd is healthy", Duration::from_mins(1), || async {
+            process.check()?;
+            Ok(crate::registry::answers(&health).await.then_some(()))
+        });
+        match ready.await {
+            Ok(()) => return Ok((process, url)),
+            Err(_) if lost_port(&process) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bail!("etcd found no free port in {PORT_TRIES} tries")
+}

@@ -1,0 +1,87 @@
+//! What a cluster is started with.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+
+use anyhow::Result;
+
+use crate::bed::Bed;
+use crate::cluster::Cluster;
+
+/// A cluster to be; `.await` starts it. Without options it is a bare apiserver: RBAC is on, nothing acts on the
+/// objects (a deleted Namespace stays Terminating, no owner is collected, no Deployment gets Pods).
+#[must_use = "a cluster starts when it is awaited"]
+#[derive(Clone)]
+pub struct ClusterBuilder {
+    pub(crate) bed: Bed,
+    pub(crate) name: String,
+    pub(crate) controllers: bool,
+    pub(crate) nodes: u16,
+    pub(crate) audit: bool,
+    pub(crate) own_authority: bool,
+    pub(crate) flags: Vec<String>,
+}
+
+impl ClusterBuilder {
+    pub(crate) fn new(bed: Bed, name: &str) -> Self {
+        let name = name.to_owned();
+        Self {
+            bed,
+            name,
+            controllers: false,
+            nodes: 0,
+            audit: false,
+            own_authority: false,
+            flags: Vec::new(),
+        }
+    }
+
+    /// Adds kube-controller-manager: namespaces are finalized, owners collected, aggregated `ClusterRoles` filled,
+    /// default `ServiceAccounts` made.
+    pub fn with_controllers(mut self) -> Self {
+        self.controllers = true;
+        self
+    }
+
+    /// Adds controllers, kube-scheduler and one simulated node on which every Pod becomes Ready and every Job
+    /// completes; `PersistentVolumeClaims` get bound and Services of type `LoadBalancer` get an address.
+    ///
+    /// A Pod with the label `testbed/outcome: unready` runs but never becomes Ready.
+    pub fn with_workloads(self) -> Self {
+        self.with_nodes(1)
+    }
+
+    /// As [`Self::with_workloads`], with this many nodes.
+    pub fn with_nodes(mut self, nodes: u16) -> Self {
+        self.controllers |= nodes > 0;
+        self.nodes = nodes;
+        self
+    }
+
+    /// Records each request, for [`Cluster::audit`].
+    pub fn with_audit(mut self) -> Self {
+        self.audit = true;
+        self
+    }
+
+    /// Gives the cluster a certificate authority of its own, for tests of TLS identity.
+    pub fn with_own_authority(mut self) -> Self {
+        self.own_authority = true;
+        self
+    }
+
+    /// Adds a flag to the command line of kube-apiserver, such as `--runtime-config=api/beta=true`.
+    pub fn with_flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+}
+
+impl IntoFuture for ClusterBuilder {
+    type Output = Result<Cluster>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(Cluster::start(self))
+    }
+}

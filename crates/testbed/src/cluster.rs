@@ -1,0 +1,270 @@
+//! A running cluster.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use anyhow::{Context, Result, anyhow, bail};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+
+use crate::access::{Access, Credentials};
+use crate::apiserver::ApiServer;
+use crate::audit::Audit;
+use crate::bed::Bed;
+use crate::builder::ClusterBuilder;
+use crate::certificates::{Authority, Validity};
+use crate::infrastructure::Infrastructure;
+use crate::workloads::Workloads;
+
+/// `ServiceAccount` tokens outlive every test and demo.
+const TOKEN_SECONDS: i64 = 24 * 3600;
+
+/// A running control plane. Clones are handles to the same one; it ends with the last handle. When a test panics,
+/// the handle that it drops prints the end of each log.
+#[derive(Clone)]
+pub struct Cluster {
+    inner: Arc<Inner>,
+}
+
+/// Fields are dropped from first to last: clients of the apiserver before it, and it before its etcd.
+struct Inner {
+    _infrastructure: Option<Infrastructure>,
+    _workloads: Workloads,
+    apiserver: ApiServer,
+    own_authority: Option<Authority>,
+    audited: bool,
+    namespaces: AtomicU32,
+    logs_shown: AtomicBool,
+    name: String,
+    bed: Bed,
+}
+
+impl Cluster {
+    pub(crate) async fn start(builder: ClusterBuilder) -> Result<Self> {
+        let bed = builder.bed.clone();
+        claim(&bed, &builder.name)?;
+        let started = Self::start_claimed(&builder).await;
+        if started.is_err() {
+            bed.inner.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&builder.name);
+        }
+        started
+    }
+
+    async fn start_claimed(builder: &ClusterBuilder) -> Result<Self> {
+        let bed = builder.bed.clone();
+        let own_authority = builder.own_authority.then(|| Authority::new(&builder.name)).transpose()?;
+        let authority = own_authority.as_ref().unwrap_or(&bed.inner.authority);
+        let apiserver = {
+            let _turn = bed.inner.starts.acquire().await?;
+            ApiServer::start(builder, authority).await?
+        };
+        let workloads = Workloads::start(builder, &apiserver).await?;
+        let infrastructure =
+            (builder.nodes > 0).then(|| Infrastructure::start(apiserver.admin.clone())).transpose()?;
+        let inner = Inner {
+            _infrastructure: infrastructure,
+            _workloads: workloads,
+            apiserver,
+            own_authority,
+            audited: builder.audit,
+            namespaces: AtomicU32::new(0),
+            logs_shown: AtomicBool::new(false),
+            name: builder.name.clone(),
+            bed,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The name it was started with.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// URL of the apiserver, `https://127.0.0.1:PORT`.
+    pub fn url(&self) -> &str {
+        &self.admin().url
+    }
+
+    /// Certificate of the authority that signed the apiserver's, PEM.
+    pub fn ca(&self) -> &str {
+        &self.admin().ca
+    }
+
+    /// The bed that the cluster belongs to.
+    pub fn bed(&self) -> &Bed {
+        &self.inner.bed
+    }
+
+    /// The administrator (group `system:masters`).
+    pub fn admin(&self) -> &Access {
+        &self.inner.apiserver.admin
+    }
+
+    /// A new client of the administrator; see [`Access::client`].
+    ///
+    /// # Errors
+    /// As [`Access::client`].
+    pub fn client(&self) -> Result<Client> {
+        self.admin().client()
+    }
+
+    /// The administrator's kubeconfig, YAML.
+    pub fn kubeconfig(&self) -> String {
+        self.admin().kubeconfig()
+    }
+
+    /// A user with a client certificate; it may do what RBAC says about `name` and `group`.
+    ///
+    /// # Errors
+    /// The certificate cannot be made.
+    pub fn certificate_user(&self, name: &str, group: Option<&str>, validity: Validity) -> Result<Access> {
+        let authority = self.inner.own_authority.as_ref().unwrap_or(&self.inner.bed.inner.authority);
+        let certificate = authority.user(name, group, validity)?;
+        let credentials = Credentials::Certificate(certificate);
+        Ok(Access { user: name.to_owned(), credentials, ..self.admin().clone() })
+    }
+
+    /// A `ServiceAccount` with a token for 24 hours; namespace and account are created where absent.
+    ///
+    /// # Errors
+    /// The apiserver refuses or does not answer.
+    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Access> {
+        self.service_account_for(namespace, name, TOKEN_SECONDS).await
+    }
+
+    /// As [`Self::service_account`] with a token for `seconds`, at least 600.
+    ///
+    /// # Errors
+    /// As [`Self::service_account`].
+    pub async fn service_account_for(&self, namespace: &str, name: &str, seconds: i64) -> Result<Access> {
+        let client = self.client()?;
+        let meta = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let space = Namespace { metadata: meta(namespace), ..Namespace::default() };
+        create_where_absent(&Api::all(client.clone()), &space).await?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
+        let account = ServiceAccount { metadata: meta(name), ..ServiceAccount::default() };
+        create_where_absent(&accounts, &account).await?;
+        let spec = TokenRequestSpec { expiration_seconds: Some(seconds), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+        let token = answer.status.context("the apiserver gave no token")?.token;
+        let user = format!("system:serviceaccount:{namespace}:{name}");
+        Ok(Access { user, credentials: Credentials::Token(token), ..self.admin().clone() })
+    }
+
+    /// The kubeconfig of [`Self::service_account`].
+    ///
+    /// # Errors
+    /// As [`Self::service_account`].
+    pub async fn kubeconfig_for_service_account(&self, namespace: &str, name: &str) -> Result<String> {
+        Ok(self.service_account(namespace, name).await?.kubeconfig())
+    }
+
+    /// Creates a namespace `<prefix>-<number>` that no other test of this process has.
+    ///
+    /// # Errors
+    /// The apiserver refuses or does not answer.
+    pub async fn namespace(&self, prefix: &str) -> Result<String> {
+        let number = self.inner.namespaces.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = format!("{prefix}-{number}");
+        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+        let namespace = Namespace { metadata, ..Namespace::default() };
+        Api::<Namespace>::all(self.client()?).create(&PostParams::default(), &namespace).await?;
+        Ok(name)
+    }
+
+    /// The record of requests, for a cluster started with [`ClusterBuilder::with_audit`].
+    ///
+    /// # Errors
+    /// The cluster was started without.
+    pub fn audit(&self) -> Result<Audit> {
+        if !self.inner.audited {
+            bail!("{} was started without `with_audit()`", self.name());
+        }
+        Ok(Audit::of(self.inner.apiserver.files.path("audit.log")))
+    }
+
+    /// Kills the apiserver: connections are refused until [`Self::start_again`].
+    pub fn stop(&self) {
+        self.inner.apiserver.stop();
+    }
+
+    /// Starts the apiserver again, at the same URL over the same data.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub async fn start_again(&self) -> Result<()> {
+        self.inner.apiserver.start_again().await
+    }
+
+    /// Makes the apiserver fall silent: it accepts connections and answers nothing until [`Self::thaw`].
+    ///
+    /// # Errors
+    /// It is stopped.
+    pub fn freeze(&self) -> Result<()> {
+        self.inner.apiserver.freeze()
+    }
+
+    /// Lets the apiserver go on after [`Self::freeze`].
+    ///
+    /// # Errors
+    /// It is stopped.
+    pub fn thaw(&self) -> Result<()> {
+        self.inner.apiserver.thaw()
+    }
+
+    /// The end of each log of the bed, with the names of the files.
+    pub fn log_ends(&self) -> String {
+        log_ends(&self.inner.bed)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.inner.logs_shown.swap(true, Ordering::Relaxed) {
+            show(&self.log_ends());
+        }
+    }
+}
+
+async fn create_where_absent<K>(api: &Api<K>, object: &K) -> Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
+{
+    match api.create(&PostParams::default(), object).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) => Err(anyhow!(error)),
+        Ok(_) => Ok(()),
+    }
+}
+
+fn log_ends(bed: &Bed) -> String {
+    let mut text = String::new();
+    let files = std::fs::read_dir(bed.logs()).into_iter().flatten().flatten();
+    let mut files: Vec<_> = files.map(|file| file.path()).collect();
+    files.sort();
+    for file in files {
+        let lines = crate::process::log_end(&file, 15);
+        text.push_str(&format!("--- {}\n{lines}\n", file.display()));
+    }
+    text
+}
+
+#[expect(clippy::print_stderr, reason = "the harness shows standard error of a failed test")]
+fn show(text: &str) {
+    eprintln!("{text}");
+}
+
+/// The name becomes a directory and a prefix in etcd: a plain word, used once.
+fn claim(bed: &Bed, name: &str) -> Result<()> {
+    let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    if name.is_empty() || !name.chars().all(plain) {
+        bail!("{name:?} cannot name a cluster: lower case letters, digits and dashes only");
+    }
+    if !bed.inner.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned()) {
+        bail!("the bed has or had a cluster {name}");
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Real control planes for tests, demo and development: etcd, kube-apiservers, controllers, simulated nodes and
+//! an OCI registry as processes of this machine, gone when the test is.
+//!
+//! ```no_run
+//! # async fn story() -> anyhow::Result<()> {
+//! use testbed::Bed;
+//!
+//! let bed = Bed::start().await?;
+//! let hub = bed.cluster("hub").await?;
+//! let target = bed.cluster("target").with_workloads().await?;
+//! let version = hub.client()?.apiserver_version().await?;
+//! println!("{} at {}, {} at {}", hub.name(), hub.url(), target.name(), version.git_version);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`Bed`]: one etcd and everything that runs over it. [`SharedBed`]: one for all tests of a test binary.
+//! - [`Cluster`]: an apiserver with a prefix of that etcd, started with what [`ClusterBuilder`] was asked for:
+//!   controllers, nodes whose Pods become Ready, volumes that get bound, load balancers that get an address.
+//! - [`Access`]: one user's way into a cluster: administrator, client certificate or `ServiceAccount`.
+//! - [`Audit`]: what a cluster was asked, counted by user, verb and resource.
+//! - [`Registry`]: an OCI registry, plain HTTP on loopback, optionally behind a password.
+//! - [`Scripted`]: a server with the faults that a real one cannot produce on demand, alone or in front of one.
+//! - [`until`]: waiting for a condition with a deadline.
+//!
+//! The programs come from `cargo xtask setup` ([`Program::path`]).
+
+mod access;
+mod apiserver;
+mod audit;
+mod bed;
+mod binaries;
+mod builder;
+mod certificates;
+mod cluster;
+mod infrastructure;
+mod pins;
+mod process;
+mod registry;
+mod scripted;
+mod shared;
+mod wait;
+mod workloads;
+
+pub use access::{Access, Credentials};
+pub use audit::{Audit, AuditEvent, AuditMark};
+pub use bed::Bed;
+pub use binaries::Program;
+pub use builder::ClusterBuilder;
+pub use certificates::{Certificate, Validity};
+pub use cluster::Cluster;
+pub use process::Process;
+pub use registry::{Gate, Registry};
+pub use scripted::{Answer, Matching, Scripted, Seen};
+pub use shared::SharedBed;
+pub use wait::until;

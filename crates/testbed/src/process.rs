@@ -1,0 +1,194 @@
+//! Programs that live no longer than the test.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::binaries;
+
+/// What to start.
+#[derive(Clone)]
+pub(crate) struct Start {
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) environment: Vec<(String, OsString)>,
+    /// Standard output and error are appended to it.
+    pub(crate) log: PathBuf,
+}
+
+/// A running program. Dropping kills it, and so does the end of this process, however it ends.
+pub struct Process {
+    name: String,
+    log: PathBuf,
+    child: Mutex<Child>,
+}
+
+impl Process {
+    /// Starts `program`, with standard output and error appended to the file `log`.
+    ///
+    /// # Errors
+    /// The program cannot be started or the log cannot be written.
+    pub fn start<A: Into<OsString>>(
+        name: &str,
+        program: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = A>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        log: impl Into<PathBuf>,
+    ) -> Result<Self> {
+        Self::spawn(&Start {
+            name: name.to_owned(),
+            program: program.into(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            environment: environment.into_iter().map(|(key, value)| (key, value.into())).collect(),
+            log: log.into(),
+        })
+    }
+
+    pub(crate) fn spawn(start: &Start) -> Result<Self> {
+        let log = OpenOptions::new().create(true).append(true).open(&start.log);
+        let log = log.with_context(|| format!("cannot write {}", start.log.display()))?;
+        let mut command = Command::new(binaries::wrapper()?);
+        command.arg("run").arg(std::process::id().to_string()).arg(&start.program).args(&start.arguments);
+        command.envs(start.environment.iter().map(|(key, value)| (key, value)));
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = on_starter_thread(command).with_context(|| format!("cannot start {}", start.name))?;
+        Ok(Self { name: start.name.clone(), log: start.log.clone(), child: Mutex::new(child) })
+    }
+
+    /// The name given at start.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file with its output.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child().id()
+    }
+
+    /// How it ended, if it has.
+    pub fn exited(&self) -> Option<ExitStatus> {
+        self.child().try_wait().ok().flatten()
+    }
+
+    /// Fails, with the end of the log, if it has ended.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn check(&self) -> Result<()> {
+        match self.exited() {
+            None => Ok(()),
+            Some(status) => bail!("{} ended ({status}); its log ends with\n{}", self.name, self.log_end(30)),
+        }
+    }
+
+    /// Stops it where it is: connections stay open, nothing is answered.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn freeze(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on after [`Self::freeze`].
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn thaw(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// Asks it to stop (SIGTERM), without waiting.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn terminate(&self) -> Result<()> {
+        self.signal(Signal::SIGTERM)
+    }
+
+    /// Kills it (SIGKILL) and waits until it is gone.
+    pub fn kill(&self) {
+        let mut child = self.child();
+        if matches!(child.try_wait(), Ok(None)) && child.kill().is_ok() {
+            // An error here means that somebody else has waited for it, so it is gone as well.
+            child.wait().ok();
+        }
+    }
+
+    /// The last `lines` lines of its output.
+    pub fn log_end(&self, lines: usize) -> String {
+        log_end(&self.log, lines)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let mut child = self.child();
+        if let Ok(Some(status)) = child.try_wait() {
+            bail!("{} has ended already ({status})", self.name);
+        }
+        let pid = Pid::from_raw(i32::try_from(child.id())?);
+        kill(pid, signal).with_context(|| format!("cannot send {signal} to {}", self.name))
+    }
+
+    fn child(&self) -> std::sync::MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub(crate) fn log_end(path: &Path, lines: usize) -> String {
+    let mut last = VecDeque::with_capacity(lines);
+    let Ok(file) = File::open(path) else {
+        return String::new();
+    };
+    for line in BufReader::new(file).lines().map_while(Result::ok) {
+        if last.len() == lines {
+            last.pop_front();
+        }
+        last.push_back(line);
+    }
+    last.make_contiguous().join("\n")
+}
+
+type Order = (Command, Sender<std::io::Result<Child>>);
+
+/// The kernel sends the death signal when the *thread* that started a process ends, and a test's thread ends
+/// before the processes that tests share should. This thread ends with the process.
+fn on_starter_thread(mut command: Command) -> Result<Child> {
+    static ORDERS: OnceLock<Mutex<Sender<Order>>> = OnceLock::new();
+    // A group of its own: an interrupt typed at the terminal is ours to act on, in the right order.
+    command.process_group(0);
+    let orders = ORDERS.get_or_init(|| {
+        let (orders, inbox) = channel::<Order>();
+        thread::spawn(move || {
+            for (mut command, answer) in inbox {
+                // Nobody waits for the answer any more: dropping the child leaves it to the death signal.
+                answer.send(command.spawn()).ok();
+            }
+        });
+        Mutex::new(orders)
+    });
+    let (answer, started) = channel();
+    orders.lock().unwrap_or_else(PoisonError::into_inner).send((command, answer))?;
+    Ok(started.recv()??)
+}

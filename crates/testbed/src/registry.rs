@@ -1,0 +1,83 @@
+//! An OCI registry on loopback.
+
+mod gate;
+
+pub use gate::Gate;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+
+use crate::bed::Bed;
+use crate::binaries::Program;
+use crate::process::{Process, Start};
+use crate::wait::until;
+
+/// A running registry, plain HTTP, content in memory; it ends when this is dropped.
+pub struct Registry {
+    process: Process,
+    address: String,
+    _bed: Bed,
+}
+
+impl Registry {
+    pub(crate) async fn start(bed: Bed) -> Result<Self> {
+        let log = new_log(&bed);
+        let process = Process::spawn(&Start {
+            name: "registry".to_owned(),
+            program: Program::Registry.path()?,
+            arguments: vec!["-port".into(), "0".into()],
+            environment: Vec::new(),
+            log,
+        })?;
+        // It picks the port itself, so nobody can be faster, and says which.
+        let address = until("the registry serves", Duration::from_mins(1), || async {
+            process.check()?;
+            let log = process.log_end(50);
+            let port =
+                log.lines().find_map(|line| line.rsplit_once("serving on port ")?.1.parse::<u16>().ok());
+            let Some(port) = port else { return Ok(None) };
+            let address = format!("127.0.0.1:{port}");
+            Ok(answers(&format!("http://{address}/v2/")).await.then_some(address))
+        })
+        .await?;
+        Ok(Self { process, address, _bed: bed })
+    }
+
+    /// Host and port, `127.0.0.1:PORT`: the first part of a reference to an image or artifact in it.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A second address of the registry, which asks for this user and password.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn behind_password(&self, user: &str, password: &str) -> Result<Gate> {
+        Gate::start(&self.address, user, password).await
+    }
+
+    /// The process, to freeze or kill.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+}
+
+/// A bed may run several.
+fn new_log(bed: &Bed) -> PathBuf {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    bed.logs().join(format!("registry-{}.log", STARTED.fetch_add(1, Ordering::Relaxed) + 1))
+}
+
+/// Whether a plain HTTP server answers a GET with success.
+pub(crate) async fn answers(url: &str) -> bool {
+    let Ok(url) = url.parse() else { return false };
+    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    client.get(url).await.is_ok_and(|answer| answer.status().is_success())
+}

@@ -1,0 +1,245 @@
+//! A server that answers by script: the faults that a real apiserver cannot produce on demand.
+
+mod answer;
+mod forward;
+mod serve;
+
+pub use answer::Answer;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use http::Method;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::access::{Access, Credentials};
+use crate::certificates::Authority;
+use crate::cluster::Cluster;
+use crate::wait::until;
+
+use forward::Upstream;
+
+/// A TLS server on loopback that looks like an apiserver and answers by script; without a rule for a request it
+/// passes it on to the cluster that it stands in front of, or says 404. It ends when dropped, and its open
+/// connections with it. It belongs to the tokio runtime of the test that started it.
+///
+/// ```no_run
+/// use testbed::{Answer, Matching, Scripted};
+///
+/// # async fn story(target: &testbed::Cluster) -> anyhow::Result<()> {
+/// let target = Scripted::in_front_of(target).await?;
+/// target.next(2, Matching::any().method("PATCH"), Answer::too_many_requests(1));
+/// let client = target.access().client()?;
+/// // The first two applies are told to come back after a second, all else reaches the cluster.
+/// # Ok(())
+/// # }
+/// ```
+pub struct Scripted {
+    access: Access,
+    script: Arc<Script>,
+    server: JoinHandle<()>,
+}
+
+/// Which requests a rule is for.
+#[derive(Clone, Debug, Default)]
+pub struct Matching {
+    method: Option<String>,
+    path: Option<String>,
+    query: Option<String>,
+}
+
+/// A request that arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The method, such as `PATCH`.
+    pub method: String,
+    /// The path without the query.
+    pub path: String,
+    /// The query without the question mark, empty where there is none.
+    pub query: String,
+    /// The User-Agent, empty where there is none.
+    pub user_agent: String,
+}
+
+/// What the server does, and what was done to it.
+pub(crate) struct Script {
+    rules: Mutex<Vec<Rule>>,
+    seen: Mutex<Vec<Seen>>,
+    connections: AtomicUsize,
+    deaf: AtomicBool,
+    upstream: Option<Upstream>,
+}
+
+struct Rule {
+    matching: Matching,
+    answer: Answer,
+    /// `None`: for ever.
+    left: Option<usize>,
+}
+
+impl Matching {
+    /// Every request.
+    pub fn any() -> Self {
+        Self::default()
+    }
+
+    /// Requests whose path starts with `path`.
+    pub fn path(path: &str) -> Self {
+        Self { path: Some(path.to_owned()), ..Self::default() }
+    }
+
+    /// Watches of the collection at `path`.
+    pub fn watch(path: &str) -> Self {
+        Self { query: Some("watch=true".to_owned()), ..Self::path(path) }
+    }
+
+    /// Only those with this method.
+    pub fn method(mut self, method: &str) -> Self {
+        self.method = Some(method.to_owned());
+        self
+    }
+
+    /// Only those whose query contains `part`.
+    pub fn query(mut self, part: &str) -> Self {
+        self.query = Some(part.to_owned());
+        self
+    }
+
+    fn fits(&self, request: &Seen) -> bool {
+        self.method.as_ref().is_none_or(|method| *method == request.method)
+            && self.path.as_ref().is_none_or(|path| request.path.starts_with(path.as_str()))
+            && self.query.as_ref().is_none_or(|query| request.query.contains(query.as_str()))
+    }
+}
+
+impl Scripted {
+    /// A server with nothing behind it: what no rule answers is 404.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn start() -> Result<Self> {
+        let access = Access {
+            url: String::new(),
+            ca: String::new(),
+            cluster: "scripted".to_owned(),
+            user: "scripted".to_owned(),
+            credentials: Credentials::Token("scripted".to_owned()),
+        };
+        Self::serve(access, None).await
+    }
+
+    /// A server that passes on what no rule answers. Bearer tokens are passed on; requests without one are made as
+    /// the cluster's administrator.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn in_front_of(cluster: &Cluster) -> Result<Self> {
+        Self::serve(cluster.admin().clone(), Some(Upstream::new(cluster.admin())?)).await
+    }
+
+    async fn serve(access: Access, upstream: Option<Upstream>) -> Result<Self> {
+        let authority = Authority::new("scripted")?;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no free port")?;
+        let access = access.at(format!("https://{}", listener.local_addr()?), authority.pem());
+        let script = Arc::new(Script {
+            rules: Mutex::default(),
+            seen: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            deaf: AtomicBool::new(false),
+            upstream,
+        });
+        let tls = serve::tls(&authority.server()?)?;
+        let server = tokio::spawn(serve::serve(listener, tls, Arc::clone(&script)));
+        Ok(Self { access, script, server })
+    }
+
+    /// The way in; [`Access::at`] with its `url` and `ca` sends another user through this server.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Another user's way in, through this server.
+    pub fn access_of(&self, user: &Access) -> Access {
+        user.at(&self.access.url, &self.access.ca)
+    }
+
+    /// Answers the next `count` requests that fit. Rules are tried in the order in which they were given.
+    pub fn next(&self, count: usize, matching: Matching, answer: Answer) {
+        self.script.add(Rule { matching, answer, left: Some(count) });
+    }
+
+    /// Answers all requests that fit, until [`Self::clear`].
+    pub fn always(&self, matching: Matching, answer: Answer) {
+        self.script.add(Rule { matching, answer, left: None });
+    }
+
+    /// Forgets all rules; open answers go on.
+    pub fn clear(&self) {
+        self.script.rules.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Whether new connections are accepted and then ignored, TLS handshake included.
+    pub fn set_deaf(&self, deaf: bool) {
+        self.script.deaf.store(deaf, Ordering::Relaxed);
+    }
+
+    /// How many connections were opened so far.
+    pub fn connections(&self) -> usize {
+        self.script.connections.load(Ordering::Relaxed)
+    }
+
+    /// The requests that arrived so far, in order.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.script.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many requests that fit arrived so far.
+    pub fn count(&self, matching: &Matching) -> usize {
+        self.seen().iter().filter(|request| matching.fits(request)).count()
+    }
+
+    /// Waits until `count` requests that fit have arrived.
+    ///
+    /// # Errors
+    /// They have not within `deadline`.
+    pub async fn wait_for(&self, count: usize, matching: &Matching, deadline: Duration) -> Result<()> {
+        let what = format!("{count} requests like {matching:?}");
+        until(&what, deadline, || async { Ok((self.count(matching) >= count).then_some(())) }).await
+    }
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Script {
+    fn add(&self, rule: Rule) {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(rule);
+    }
+
+    /// Records the request and uses up the rule that answers it.
+    fn answer_to(&self, request: &Seen) -> Option<Answer> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let rule = rules.iter_mut().find(|rule| rule.left != Some(0) && rule.matching.fits(request))?;
+        rule.left = rule.left.map(|left| left - 1);
+        Some(rule.answer.clone())
+    }
+}
+
+impl Seen {
+    fn of<B>(request: &http::Request<B>) -> Self {
+        let agent = request.headers().get(http::header::USER_AGENT).and_then(|value| value.to_str().ok());
+        Self {
+            method: Method::as_str(request.method()).to_owned(),
+            path: request.uri().path().to_owned(),
+            query: request.uri().query().unwrap_or_default().to_owned(),
+            user_agent: agent.unwrap_or_default().to_owned(),
+        }
+    }
+}

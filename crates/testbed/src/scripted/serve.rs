@@ -1,0 +1,108 @@
+//! The server under a script.
+
+use std::io;
+use std::net::TcpStream as BlockingStream;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use super::answer::{Answer, Body, What};
+use super::{Script, Seen};
+use crate::access::certificates;
+use crate::certificates::Certificate;
+
+pub(super) fn tls(certificate: &Certificate) -> Result<TlsAcceptor> {
+    let chain = certificates(&certificate.certificate)?.into_iter().map(Into::into).collect();
+    let key = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).context("the server's key")?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = config.with_no_client_auth().with_single_cert(chain, key)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Accepts until it is aborted, which closes the connections too: they are tasks of its set.
+pub(super) async fn serve(listener: TcpListener, tls: TlsAcceptor, script: Arc<Script>) {
+    let mut connections = JoinSet::new();
+    let mut ignored = Vec::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        script.connections.fetch_add(1, Ordering::Relaxed);
+        if script.deaf.load(Ordering::Relaxed) {
+            ignored.push(stream);
+            continue;
+        }
+        let (tls, script) = (tls.clone(), Arc::clone(&script));
+        // A client that goes away is its own affair.
+        connections.spawn(async move { connection(stream, tls, script).await.ok() });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// A second handle to the connection's socket, to break it with.
+struct Breaker(Mutex<Option<TcpStream>>);
+
+impl Breaker {
+    fn of(stream: &TcpStream) -> io::Result<Self> {
+        let socket = BlockingStream::from(stream.as_fd().try_clone_to_owned()?);
+        Ok(Self(Mutex::new(Some(TcpStream::from_std(socket)?))))
+    }
+
+    /// The connection, once closed, ends with RST in place of FIN.
+    fn pull(&self) -> io::Result<()> {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(socket) => socket.set_zero_linger(),
+            None => Ok(()),
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, tls: TlsAcceptor, script: Arc<Script>) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let breaker = Arc::new(Breaker::of(&stream)?);
+    let stream = TokioIo::new(tls.accept(stream).await?);
+    let service = service_fn(|request| respond(request, Arc::clone(&script), Arc::clone(&breaker)));
+    hyper::server::conn::http1::Builder::new().serve_connection(stream, service).await?;
+    Ok(())
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    script: Arc<Script>,
+    breaker: Arc<Breaker>,
+) -> Result<Response<Body>, io::Error> {
+    let seen = Seen::of(&request);
+    let answer = script.answer_to(&seen).map(|answer| answer.what);
+    match (answer, &script.upstream) {
+        (Some(What::Respond(respond)), _) => Ok(respond.response()),
+        (Some(What::Silence), _) => std::future::pending().await,
+        (Some(What::Reset), _) => {
+            breaker.pull()?;
+            Err(io::ErrorKind::ConnectionReset.into())
+        }
+        (Some(What::Forward(delay)), Some(upstream)) => {
+            tokio::time::sleep(delay).await;
+            upstream.forward(request).await
+        }
+        (None, Some(upstream)) => upstream.forward(request).await,
+        (None | Some(What::Forward(_)), None) => Ok(not_found(&seen)),
+    }
+}
+
+fn not_found(request: &Seen) -> Response<Body> {
+    let message = format!("the script says nothing about {} {}", request.method, request.path);
+    match Answer::failure(404, "NotFound", &message).what {
+        What::Respond(respond) => respond.response(),
+        _ => Response::default(),
+    }
+}

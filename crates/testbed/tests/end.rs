@@ -1,0 +1,176 @@
+//! Nothing is left behind, however the user of a bed ends.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use testbed::{Bed, until};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Set for the process that this test starts in order to kill it: where to write that the bed is up.
+const VICTIM: &str = "TESTBED_VICTIM_REPORT";
+
+/// Ends the victim when the test fails before it kills it.
+struct Victim(Child);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[tokio::test]
+async fn killed_minus_nine_leaves_no_process_and_no_file() -> Result<()> {
+    if let Some(report) = std::env::var_os(VICTIM) {
+        return be_the_victim(Path::new(&report)).await;
+    }
+    let scratch = tempfile::tempdir()?;
+    let report = scratch.path().join("report");
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--exact", "killed_minus_nine_leaves_no_process_and_no_file"]).env(VICTIM, &report);
+    let mut victim = Victim(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+    let directory = until("the victim's bed is up", Duration::from_mins(3), || async {
+        Ok(fs::read_to_string(&report).ok().and_then(|text| Some(PathBuf::from(text.strip_suffix('\n')?))))
+    })
+    .await?;
+    let processes = children(victim.0.id())?;
+    let names: Vec<&str> = processes.iter().map(|(_, name)| name.as_str()).collect();
+    for name in
+        ["etcd", "kube-apiserver", "kube-controller", "kube-scheduler", "kwok", "registry", "testbed-exec"]
+    {
+        assert!(names.contains(&name), "{name} is not among {names:?}");
+    }
+
+    victim.0.kill()?;
+    victim.0.wait()?;
+    until("all processes are gone", SOON, || async { Ok(processes.iter().all(gone).then_some(())) }).await?;
+    until("the directory is gone", SOON, || async { Ok((!directory.exists()).then_some(())) }).await
+}
+
+async fn be_the_victim(report: &Path) -> Result<()> {
+    let bed = Bed::start().await?;
+    let _cluster = bed.cluster("hub").with_workloads().await?;
+    let _registry = bed.registry().await?;
+    fs::write(report, format!("{}\n", bed.directory().display()))?;
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn the_last_handle_ends_processes_and_directory() -> Result<()> {
+    let bed = Bed::start().await?;
+    let cluster = bed.cluster("hub").with_controllers().await?;
+    let directory = bed.directory().to_owned();
+    let mine: BTreeSet<_> = children(std::process::id())?;
+    let of_bed: Vec<_> = mine.iter().filter(|child| mentions(child, &directory)).collect();
+    assert_eq!(of_bed.len(), 4, "etcd, kube-apiserver, kube-controller-manager, sweeper: {of_bed:?}");
+    drop(bed);
+    assert!(cluster.client()?.apiserver_version().await.is_ok(), "a cluster keeps its bed");
+    drop(cluster);
+    assert!(of_bed.iter().all(|child| gone(child)), "{of_bed:?}");
+    assert!(!directory.exists());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_directory_that_stays_serves_one_bed_after_the_other() -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    for _ in 0..2 {
+        let bed = Bed::start_in(scratch.path()).await?;
+        bed.registry().await?;
+        let cluster = bed.cluster("hub").with_audit().await?;
+        assert_eq!(cluster.namespace("fresh").await?, "fresh-1");
+        assert!(Bed::start_in(scratch.path()).await.is_err(), "while one bed runs there is no second");
+    }
+    assert!(scratch.path().join("logs/etcd.log").is_file());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failed_start_shows_the_end_of_the_log() -> Result<()> {
+    let bed = Bed::start().await?;
+    let error = match bed.cluster("broken").with_flag("--no-such-flag").await {
+        Ok(_) => anyhow::bail!("it started with an unknown flag"),
+        Err(error) => error.to_string(),
+    };
+    assert!(error.contains("broken-kube-apiserver ended") && error.contains("--no-such-flag"), "{error}");
+    bed.cluster("broken").await?;
+    Ok(())
+}
+
+/// Set for the process that this test starts in order to see what its panic shows.
+const PANICKING: &str = "TESTBED_PANICKING";
+
+#[tokio::test]
+async fn a_panic_shows_the_end_of_each_log() -> Result<()> {
+    if std::env::var_os(PANICKING).is_some() {
+        let _cluster = Bed::start().await?.cluster("unlucky").await?;
+        panic!("as told");
+    }
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--exact", "a_panic_shows_the_end_of_each_log"]).env(PANICKING, "1");
+    let shown = tokio::task::spawn_blocking(move || command.output()).await??;
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    for words in
+        ["as told", "/logs/etcd.log", "/logs/unlucky-kube-apiserver.log", "all system priority classes"]
+    {
+        assert!(shown.contains(words), "{words} is not in {shown}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_wrapper_starts_nothing_for_a_parent_that_has_gone() -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let trace = scratch.path().join("trace");
+    let wrapper = wrapper()?;
+    let ended =
+        Command::new(wrapper).args(["run", "1", "touch"]).arg(&trace).stderr(Stdio::piped()).output()?;
+    assert_eq!(ended.status.code(), Some(126));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("process 1 has gone already"));
+    assert!(!trace.exists());
+    Ok(())
+}
+
+fn wrapper() -> Result<PathBuf> {
+    let running = std::env::current_exe()?;
+    let directory = running.ancestors().nth(2).context("tests lie in target/debug/deps")?;
+    Ok(directory.join("testbed-exec"))
+}
+
+/// Process ids and names of the children of `parent`.
+fn children(parent: u32) -> Result<BTreeSet<(u32, String)>> {
+    let mut children = BTreeSet::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        if let Some((name, of)) = name_and_parent(id).filter(|(_, of)| *of == parent) {
+            debug_assert_eq!(of, parent);
+            children.insert((id, name));
+        }
+    }
+    Ok(children)
+}
+
+/// From `/proc/ID/stat`: `ID (NAME) STATE PARENT …`. A zombie has ended.
+fn name_and_parent(id: u32) -> Option<(String, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+    let (state, rest) = rest.split_once(' ')?;
+    let parent = rest.split(' ').next()?.parse().ok()?;
+    (state != "Z").then(|| (name.to_owned(), parent))
+}
+
+fn gone((id, name): &(u32, String)) -> bool {
+    name_and_parent(*id).is_none_or(|(now, _)| now != *name)
+}
+
+fn mentions((id, _): &(u32, String), directory: &Path) -> bool {
+    let line = fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
+    line.contains(&directory.display().to_string())
+}

@@ -1,0 +1,178 @@
+//! Faults by script, alone and in front of a real cluster.
+
+use std::error::Error as _;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use futures::{StreamExt, TryStreamExt};
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::client::Body;
+use kube::{Api, Client};
+use serde_json::json;
+use testbed::{Answer, Cluster, Matching, Scripted, SharedBed};
+
+static BED: SharedBed = SharedBed::new();
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn hub() -> Result<Cluster> {
+    BED.cluster("hub", |cluster| cluster).await
+}
+
+fn maps(server: &Scripted) -> Result<Api<ConfigMap>> {
+    Ok(Api::namespaced(server.access().client()?, "default"))
+}
+
+fn code<T>(answer: Result<T, kube::Error>) -> Option<u16> {
+    match answer {
+        Err(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
+    }
+}
+
+async fn get(client: &Client, path: &str) -> Result<http::Response<Body>, kube::Error> {
+    client.send(http::Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError)?).await
+}
+
+#[tokio::test]
+async fn what_no_rule_answers_reaches_the_cluster() -> Result<()> {
+    let hub = hub().await?;
+    let server = Scripted::in_front_of(&hub).await?;
+    server.next(1, Matching::any().method("PATCH"), Answer::failure(503, "ServiceUnavailable", "later"));
+    let maps = maps(&server)?;
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "through"}});
+    let apply = async || maps.patch("through", &PatchParams::apply("test"), &Patch::Apply(&object)).await;
+    assert_eq!(code(apply().await), Some(503));
+    apply().await?;
+    let direct: Api<ConfigMap> = Api::namespaced(hub.client()?, "default");
+    direct.get("through").await?;
+    assert_eq!(server.count(&Matching::path(MAPS).method("PATCH")), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn tokens_are_passed_on_as_who_they_are() -> Result<()> {
+    let hub = hub().await?;
+    let server = Scripted::in_front_of(&hub).await?;
+    let robot = hub.service_account("default", "robot").await?;
+    let maps: Api<ConfigMap> = Api::namespaced(server.access_of(&robot).client()?, "default");
+    assert_eq!(code(maps.list(&ListParams::default()).await), Some(403));
+    Ok(())
+}
+
+#[tokio::test]
+async fn watches_pass_through() -> Result<()> {
+    let server = Scripted::in_front_of(&hub().await?).await?;
+    let maps = maps(&server)?;
+    let events = maps.watch(&WatchParams::default(), "0").await?;
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seen"}});
+    maps.patch("seen", &PatchParams::apply("test"), &Patch::Apply(&object)).await?;
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.try_next().await? {
+        if matches!(event, WatchEvent::Added(map) if map.metadata.name.as_deref() == Some("seen")) {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("the watch ended")
+}
+
+#[tokio::test]
+async fn too_many_requests_says_when_to_come_back() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::too_many_requests(7));
+    let answer = get(&server.access().client()?, MAPS).await?;
+    assert_eq!(answer.status(), 429);
+    assert_eq!(answer.headers()[http::header::RETRY_AFTER], "7");
+    Ok(())
+}
+
+#[tokio::test]
+async fn resets_break_the_connection() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::reset());
+    let Err(error) = get(&server.access().client()?, MAPS).await else { anyhow::bail!("it answered") };
+    let mut cause = error.source();
+    let mut kinds = Vec::new();
+    while let Some(error) = cause {
+        kinds.extend(error.downcast_ref::<std::io::Error>().map(std::io::Error::kind));
+        cause = error.source();
+    }
+    assert!(kinds.contains(&std::io::ErrorKind::ConnectionReset), "{error:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn silence_and_deafness_last_until_the_client_gives_up() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::silence());
+    let patience = Duration::from_millis(200);
+    let client = server.access().client()?;
+    assert!(tokio::time::timeout(patience, get(&client, MAPS)).await.is_err());
+    assert_eq!((server.connections(), server.seen().len()), (1, 1));
+    server.set_deaf(true);
+    let client = server.access().client()?;
+    assert!(tokio::time::timeout(patience, get(&client, MAPS)).await.is_err());
+    assert_eq!((server.connections(), server.seen().len()), (2, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn drips_come_byte_by_byte() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::slow_drip(&json!({"a": 1}), Duration::from_millis(10)));
+    let start = Instant::now();
+    let body = get(&server.access().client()?, MAPS).await?.into_body().collect().await?.to_bytes();
+    assert_eq!(body.as_ref(), br#"{"a":1}"#);
+    assert!(start.elapsed() >= Duration::from_millis(70), "seven bytes, 10 ms before each");
+    Ok(())
+}
+
+#[tokio::test]
+async fn endless_bodies_do_not_end() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::endless());
+    let body = get(&server.access().client()?, MAPS).await?.into_body();
+    let mut size = 0;
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        size += chunk?.len();
+        if size > 32 << 20 {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("it ended after {size} bytes")
+}
+
+#[tokio::test]
+async fn watches_expire_as_real_ones_do() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.next(1, Matching::watch(MAPS), Answer::watch_expired());
+    server.next(1, Matching::watch(MAPS), Answer::expired());
+    let maps = maps(&server)?;
+    let mut events = std::pin::pin!(maps.watch(&WatchParams::default(), "1").await?);
+    assert!(matches!(events.try_next().await?, Some(WatchEvent::Error(status)) if status.code == 410));
+    assert_eq!(code(maps.watch(&WatchParams::default(), "1").await), Some(410));
+    Ok(())
+}
+
+#[tokio::test]
+async fn load_balancers_answer_in_html_and_redirects_point_elsewhere() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.next(1, Matching::any(), Answer::html(502, "Bad Gateway"));
+    server.next(1, Matching::any(), Answer::redirect("https://example.org/"));
+    let client = server.access().client()?;
+    let page = get(&client, MAPS).await?;
+    assert_eq!(
+        (page.status().as_u16(), page.headers()["content-type"].as_bytes()),
+        (502, b"text/html".as_slice())
+    );
+    let elsewhere = get(&client, MAPS).await?;
+    assert_eq!(
+        (elsewhere.status().as_u16(), elsewhere.headers()["location"].as_bytes()),
+        (302, b"https://example.org/".as_slice())
+    );
+    assert_eq!(get(&client, MAPS).await?.status(), 404);
+    Ok(())
+}
