@@ -1,0 +1,32 @@
+//! Annotations that mean something to our operators or to the tools around Kyma.
+
+/// `true` on a ModuleTemplate: its default CR is cluster-scoped and gets no namespace.
+pub const IS_CLUSTER_SCOPED: &str = "operator.kyma-project.io/is-cluster-scoped";
+/// `true` on a component of a module that the user took out of management.
+pub const IS_UNMANAGED: &str = "operator.kyma-project.io/is-unmanaged";
+/// Domain of the target, set by the broker. No prefix, as KLM reads it.
+pub const SKR_DOMAIN: &str = "skr-domain";
+/// `namespace/name` of the hub object that owns an object on a target.
+pub const OWNED_BY: &str = "deprecated-operator.kyma-project.io/owned-by";
+/// Tells people on a target that edits of an object are undone.
+pub const DISCLAIMER: &str = "operator.kyma-project.io/managed-by-reconciler-disclaimer";
+/// OCM component name of a module, on its component.
+pub const OCM_COMPONENT_NAME: &str = "operator.kyma-project.io/ocm-component-name";
+/// Module version, on the workloads that a component applies: what runs is read from here first.
+pub const MODULE_VERSION: &str = "component.kyma-project.io/module-version";
+
+/// Why a component is being removed: a [`crate::component::DeletionReason`]. Part of the order to delete.
+pub const DELETION_REASON: &str = "component.kyma-project.io/deletion-reason";
+/// Uid of the Kyma that orders the removal. Part of the order to delete.
+pub const DELETION_KYMA_UID: &str = "component.kyma-project.io/deletion-kyma-uid";
+/// Generation of that Kyma when it ordered the removal, in decimal. Part of the order to delete.
+pub const DELETION_KYMA_GENERATION: &str = "component.kyma-project.io/deletion-kyma-generation";
+
+/// Hash of what kyma-operator last applied to a component, so that an unchanged one is not written again.
+pub const APPLIED: &str = "component.kyma-project.io/applied";
+/// Uid of the target's `kube-system` Namespace as first seen, on the component.
+pub const TARGET_UID: &str = "component.kyma-project.io/target-uid";
+/// `true` on a Kyma whose cluster is known to be gone: its components become Orphan without the waiting time.
+pub const CLUSTER_GONE: &str = "component.kyma-project.io/cluster-gone";
+/// Version of the operator that last wrote a CRD of ours or a component CRD; an older one never applies over it.
+pub const CRD_VERSION: &str = "component.kyma-project.io/crd-version";

@@ -1,0 +1,17 @@
+//! The component contract: what kyma-operator writes into a custom resource that installs one module on one
+//! target, what it reads back, and what a CRD must offer to be used like that.
+//!
+//! Any namespaced kind with a status subresource can be a component. HelmComponent is one of them.
+
+mod contract;
+mod fields;
+mod order;
+mod view;
+
+pub use contract::{Violation, check};
+pub use fields::{
+    DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager, ModuleRef, ObjectRef, ResourcePolicy,
+    SecretKeyRef, TargetRef,
+};
+pub use order::{DeletionOrder, DeletionReason};
+pub use view::{ComponentView, ReadyView};

@@ -1,0 +1,152 @@
+//! Fields of the contract, and the references that several kinds use.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A JSON object whose content is somebody else's: Helm values, a whole Kubernetes object. Kept as it came.
+pub type FreeForm = serde_json::Map<String, serde_json::Value>;
+
+/// The cluster that a component works on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetRef {
+    /// Secret with the kubeconfig of the target, in the component's own namespace. Absent only where the hub itself
+    /// is the target: in single-cluster mode, or for the Kyma that --local-kyma names. Otherwise its absence is
+    /// an error, not the hub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig_secret_ref: Option<SecretKeyRef>,
+}
+
+/// One key of a Secret in the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretKeyRef {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key in its data. Defaults to config, the key of Kyma's access Secrets; Cluster API writes value.
+    #[serde(default = "default_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+fn default_key() -> String {
+    "config".to_owned()
+}
+
+/// The module that a component installs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ModuleRef {
+    /// Name of the module.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Version to install; reported back in status.version once it runs.
+    #[schemars(length(min = 1, max = 128))]
+    pub version: String,
+    /// Channel that led to this version. Absent for a pinned or mandatory module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub channel: Option<String>,
+}
+
+/// What the end of a component means for the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum DeletionPolicy {
+    /// Everything on the target stays. The default: a deletion that nobody ordered removes nothing.
+    #[default]
+    Orphan,
+    /// The module is removed from the target.
+    Delete,
+}
+
+/// What happens with the module's default CR.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ResourcePolicy {
+    /// Created with the module if it is not there, deleted with it.
+    #[default]
+    CreateAndDelete,
+    /// Left to the user, at both ends.
+    Ignore,
+}
+
+/// Something that parts of a module need. Soft: only the parts that need it wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.api) != has(self.module)",
+    "message": "exactly one of 'api' or 'module' must be specified",
+}]))]
+pub struct Dependency {
+    /// A kind that the target's API must serve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api: Option<GroupKind>,
+    /// Name of a module that must be Ready on the same Kyma.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub module: Option<String>,
+}
+
+/// A kind in any or one version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupKind {
+    /// API group; empty for the core group.
+    #[serde(default)]
+    #[schemars(length(max = 253))]
+    pub group: String,
+    /// API version. Absent: any served version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub version: Option<String>,
+    /// Kind.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+}
+
+/// A kind in one version, as KLM writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KindRef {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+}
+
+/// The workload whose readiness is the module's state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Manager {
+    /// API group, for instance apps.
+    pub group: String,
+    /// API version, for instance v1.
+    pub version: String,
+    /// Kind, usually Deployment.
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// Namespace of the object; absent for a cluster-scoped one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// One object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectRef {
+    /// API group and version, for instance apps/v1.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace; absent for a cluster-scoped object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// Uid of the object that is meant; a later one of the same name is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}

@@ -1,0 +1,197 @@
+//! Conditions: their types, and how one is set.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use crate::{Reason, limits};
+
+/// Condition types.
+pub mod types {
+    /// The object as a whole is as wished. On components, ModuleConfigs, Pauses and Kymas.
+    pub const READY: &str = "Ready";
+    /// Kyma: all modules are as wished. Owner: kyma-operator.
+    pub const MODULES: &str = "Modules";
+    /// Kyma: the target holds the catalogue. Owner: release-meta-syncer.
+    pub const MODULE_CATALOG: &str = "ModuleCatalog";
+    /// Kyma: the target holds our CRDs. Owner: kyma-operator.
+    pub const CRDS_SYNC: &str = "CRDsSync";
+    /// Kyma: the target reports changes. Absent without the agent.
+    pub const SKR_WEBHOOK: &str = "SKRWebhook";
+    /// Kyma: the target holds the pull secret. Absent unless asked for.
+    pub const SKR_IMAGE_PULL_SECRET_SYNC: &str = "SKRImagePullSecretSync";
+    /// The target answers and is the one we know. On Kymas and components.
+    pub const TARGET_REACHABLE: &str = "TargetReachable";
+    /// Component: all that `dependsOn` names, or an object's kind needs, is there.
+    pub const DEPENDENCIES_READY: &str = "DependenciesReady";
+    /// Component: content is fetched and rendered.
+    pub const RENDERED: &str = "Rendered";
+    /// Component: all objects are applied.
+    pub const APPLIED: &str = "Applied";
+    /// Component: the module's workloads are healthy.
+    pub const HEALTHY: &str = "Healthy";
+}
+
+/// Value of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It holds.
+    True,
+    /// It doesn't.
+    False,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Status {
+    /// The word as it stands in an object.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// A condition as it shall be; [`set`] gives it its transition time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted<'a> {
+    /// One of [`types`].
+    pub type_: &'a str,
+    /// Its value.
+    pub status: Status,
+    /// The cause.
+    pub reason: Reason,
+    /// For people. Cut at [`limits::MESSAGE_BYTES`]. Must not change between passes that found the same, or each
+    /// pass would write.
+    pub message: &'a str,
+    /// The object's generation that this was found for.
+    pub observed_generation: Option<i64>,
+}
+
+/// Sets one condition among others and says whether anything changed.
+///
+/// The transition time becomes `now` only when the status changes (or the condition is new). Others stay as they
+/// are and in order; of several of the same type, which no apiserver with our schema would store, the first stays.
+pub fn set(conditions: &mut Vec<Condition>, wanted: &Wanted<'_>, now: &Time) -> bool {
+    let Some(position) = conditions.iter().position(|held| held.type_ == wanted.type_) else {
+        conditions.push(build(wanted, now.clone()));
+        return true;
+    };
+    let held = &conditions[position];
+    let since =
+        if held.status == wanted.status.as_str() { held.last_transition_time.clone() } else { now.clone() };
+    let new = build(wanted, since);
+    let changed = *held != new;
+    conditions[position] = new;
+    let before = conditions.len();
+    let mut index = 0;
+    conditions.retain(|held| {
+        index += 1;
+        index - 1 == position || held.type_ != wanted.type_
+    });
+    changed || conditions.len() != before
+}
+
+/// Removes the condition of this type and says whether there was one.
+pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
+    let before = conditions.len();
+    conditions.retain(|held| held.type_ != type_);
+    conditions.len() != before
+}
+
+/// The condition of this type.
+pub fn get<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|held| held.type_ == type_)
+}
+
+/// Whether the condition of this type is there and True.
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    get(conditions, type_).is_some_and(|held| held.status == Status::True.as_str())
+}
+
+fn build(wanted: &Wanted<'_>, since: Time) -> Condition {
+    Condition {
+        last_transition_time: since,
+        message: cut(wanted.message),
+        observed_generation: wanted.observed_generation,
+        reason: wanted.reason.as_str().to_owned(),
+        status: wanted.status.as_str().to_owned(),
+        type_: wanted.type_.to_owned(),
+    }
+}
+
+fn cut(message: &str) -> String {
+    if message.len() <= limits::MESSAGE_BYTES {
+        return message.to_owned();
+    }
+    let mark = "…";
+    let end =
+        (0..=limits::MESSAGE_BYTES - mark.len()).rev().find(|&i| message.is_char_boundary(i)).unwrap_or(0);
+    format!("{}{mark}", &message[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Time {
+        Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
+    }
+
+    fn wanted(status: Status, message: &str) -> Wanted<'_> {
+        Wanted {
+            type_: types::READY,
+            status,
+            reason: Reason::Progressing,
+            message,
+            observed_generation: Some(1),
+        }
+    }
+
+    #[test]
+    fn the_same_condition_again_changes_nothing() {
+        let mut held = vec![];
+        assert!(set(&mut held, &wanted(Status::False, "a"), &at(1)));
+        let before = held.clone();
+        assert!(!set(&mut held, &wanted(Status::False, "a"), &at(2)));
+        assert_eq!(held, before);
+    }
+
+    #[test]
+    fn the_transition_time_moves_with_the_status_only() {
+        let mut held = vec![];
+        set(&mut held, &wanted(Status::False, "a"), &at(1));
+        assert!(set(&mut held, &wanted(Status::False, "b"), &at(2)));
+        assert_eq!(held[0].last_transition_time, at(1));
+        assert!(set(&mut held, &wanted(Status::True, "b"), &at(3)));
+        assert_eq!(held[0].last_transition_time, at(3));
+    }
+
+    #[test]
+    fn other_conditions_stay_in_place() {
+        let mut held = vec![];
+        let other = Wanted { type_: types::MODULES, ..wanted(Status::True, "") };
+        set(&mut held, &wanted(Status::False, "a"), &at(1));
+        set(&mut held, &other, &at(1));
+        set(&mut held, &wanted(Status::True, "a"), &at(2));
+        assert_eq!(held.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(), ["Ready", "Modules"]);
+        assert!(is_true(&held, types::MODULES));
+        assert!(remove(&mut held, types::MODULES) && !remove(&mut held, types::MODULES));
+    }
+
+    #[test]
+    fn a_type_that_stands_there_twice_is_put_right() {
+        let mut held = vec![];
+        set(&mut held, &wanted(Status::False, "a"), &at(1));
+        held.push(held[0].clone());
+        assert!(set(&mut held, &wanted(Status::False, "a"), &at(2)));
+        assert_eq!(held.len(), 1);
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let mut held = vec![];
+        set(&mut held, &wanted(Status::False, &"ä".repeat(5000)), &at(1));
+        assert!(held[0].message.len() <= limits::MESSAGE_BYTES && held[0].message.ends_with("ä…"));
+    }
+}

@@ -1,0 +1,118 @@
+//! The CustomResourceDefinitions as they go to a cluster.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
+    CustomResourceSubresources, CustomResourceValidation, JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaPropsOrBool,
+};
+use kube::CustomResourceExt;
+
+use crate::{HelmComponent, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate, Pause, Watcher};
+
+/// Every CRD of ours, for a hub.
+pub fn all() -> Vec<CustomResourceDefinition> {
+    vec![
+        helm_component(),
+        kyma(),
+        module_config(),
+        module_release_meta(),
+        module_template(),
+        pause(),
+        watcher(),
+    ]
+}
+
+/// `kymas.operator.kyma-project.io`, for hub and targets.
+pub fn kyma() -> CustomResourceDefinition {
+    with_v1beta1(tidy(Kyma::crd()), true)
+}
+
+/// `moduletemplates.operator.kyma-project.io`, for hub and targets.
+pub fn module_template() -> CustomResourceDefinition {
+    with_v1beta1(tidy(ModuleTemplate::crd()), false)
+}
+
+/// `modulereleasemetas.operator.kyma-project.io`, for hub and targets.
+pub fn module_release_meta() -> CustomResourceDefinition {
+    tidy(ModuleReleaseMeta::crd())
+}
+
+/// `watchers.operator.kyma-project.io`, for a hub.
+pub fn watcher() -> CustomResourceDefinition {
+    with_v1beta1(tidy(Watcher::crd()), true)
+}
+
+/// `moduleconfigs.operator.kyma-project.io`, for a hub.
+pub fn module_config() -> CustomResourceDefinition {
+    tidy(ModuleConfig::crd())
+}
+
+/// `pauses.operator.kyma-project.io`, for a hub.
+pub fn pause() -> CustomResourceDefinition {
+    tidy(Pause::crd())
+}
+
+/// `helmcomponents.component.kyma-project.io`, for a hub.
+pub fn helm_component() -> CustomResourceDefinition {
+    tidy(HelmComponent::crd())
+}
+
+/// A CRD as one YAML document, without a leading separator.
+pub fn to_yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser_error::Error> {
+    serde_saphyr::to_string(crd)
+}
+
+/// Takes out what the generator adds and Kubernetes or KLM's users wouldn't expect.
+fn tidy(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            tidy_schema(schema);
+        }
+    }
+    crd
+}
+
+/// `nullable` would store an explicit null that KLM's CRDs drop; the title is the Rust type's name.
+fn tidy_schema(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    schema.title = None;
+    for property in schema.properties.iter_mut().flat_map(|properties| properties.values_mut()) {
+        tidy_schema(property);
+    }
+    match schema.items.as_mut() {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => tidy_schema(items),
+        Some(JSONSchemaPropsOrArray::Schemas(several)) => several.iter_mut().for_each(tidy_schema),
+        None => {}
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = schema.additional_properties.as_mut() {
+        tidy_schema(values);
+    }
+}
+
+/// Lists KLM's former version, not served: a cluster that once stored it refuses a CRD that leaves it out.
+fn with_v1beta1(mut crd: CustomResourceDefinition, has_status: bool) -> CustomResourceDefinition {
+    let kind = &crd.spec.names.kind;
+    let v1beta1 = CustomResourceDefinitionVersion {
+        name: "v1beta1".to_owned(),
+        served: false,
+        storage: false,
+        deprecated: Some(true),
+        deprecation_warning: Some(format!("{kind} v1beta1 is no longer served; use v1beta2")),
+        schema: Some(CustomResourceValidation {
+            open_api_v3_schema: Some(JSONSchemaProps {
+                description: Some(format!("{kind} in its former version, which is no longer served.")),
+                type_: Some("object".to_owned()),
+                x_kubernetes_preserve_unknown_fields: Some(true),
+                ..JSONSchemaProps::default()
+            }),
+        }),
+        subresources: has_status.then(|| CustomResourceSubresources {
+            status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
+            ..CustomResourceSubresources::default()
+        }),
+        ..CustomResourceDefinitionVersion::default()
+    };
+    crd.spec.versions.insert(0, v1beta1);
+    crd
+}

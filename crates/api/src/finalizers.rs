@@ -1,0 +1,14 @@
+//! Finalizers.
+
+/// On Kymas of hub and target, set by kyma-operator. Same name as KLM's.
+pub const KYMA: &str = "operator.kyma-project.io/Kyma";
+/// On every component: the contract's finalizer, set by whoever creates the component, removed by its reconciler.
+pub const COMPONENT: &str = "component.kyma-project.io/finalizer";
+/// On a hub Kyma whose target holds a copy of the catalogue, set by release-meta-syncer.
+pub const CATALOG: &str = "component.kyma-project.io/module-catalog";
+/// On ModuleReleaseMetas of mandatory modules, as KLM sets it.
+pub const MANDATORY_MODULE: &str = "operator.kyma-project.io/mandatory-module";
+/// On Watchers, as KLM sets it.
+pub const WATCHER: &str = "operator.kyma-project.io/watcher";
+/// Left over on Kymas by KLM before 1.21, which no longer removes it; ours does.
+pub const LEGACY_PURGE: &str = "operator.kyma-project.io/purge-finalizer";

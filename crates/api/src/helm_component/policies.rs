@@ -1,0 +1,222 @@
+//! How a module is installed, kept and changed.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Name and namespace of the Helm release.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// Name of the release. Absent: the module's name, or the component's where there is no module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 53))]
+    pub name: Option<String>,
+    /// Namespace on the target for objects that name none. Absent: the operator's default, usually kyma-system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+    /// Whether that namespace is created where it is missing. Absent: yes. It is never deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub create_namespace: Option<bool>,
+}
+
+/// Values from another object of the component's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ValuesFrom {
+    /// ConfigMap or Secret.
+    pub kind: ValuesFromKind,
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key in its data. Absent: values.yaml.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: Option<String>,
+    /// Path in the values at which the content is set, as one string. Absent: the content is YAML and merged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub target_path: Option<String>,
+    /// True: the object or key may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// Kind of an object with values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ValuesFromKind {
+    /// ConfigMap.
+    #[default]
+    ConfigMap,
+    /// Secret.
+    Secret,
+}
+
+/// A change to rendered objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Patch {
+    /// Objects that it changes. Absent: those that the patch itself names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<ObjectSelector>,
+    /// A strategic merge patch or a list of JSON patch operations, in YAML.
+    #[schemars(length(min = 1, max = 65536))]
+    pub patch: String,
+}
+
+/// Some of the module's objects. Absent fields match anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectSelector {
+    /// API group; the empty string is the core group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub group: Option<String>,
+    /// API version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub version: Option<String>,
+    /// Kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub kind: Option<String>,
+    /// Namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+    /// Name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub name: Option<String>,
+}
+
+/// What happens with CRDs in a chart's `crds` directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum CrdPolicy {
+    /// Installed and kept up to date.
+    #[default]
+    CreateReplace,
+    /// Installed where missing, as Helm does.
+    Create,
+    /// Ignored.
+    Skip,
+}
+
+/// How the objects' health counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Health {
+    /// Objects that do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub ignore: Option<Vec<ObjectSelector>>,
+    /// Rules for kinds whose health is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
+    pub expressions: Option<Vec<HealthExpression>>,
+}
+
+/// When objects of one kind are healthy. CEL; self is the object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthExpression {
+    /// API group and version.
+    #[schemars(length(min = 1, max = 317))]
+    pub api_version: String,
+    /// Kind.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// True when the object is healthy.
+    #[schemars(length(min = 1, max = 4096))]
+    pub current: String,
+    /// True when it has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4096))]
+    pub failed: Option<String>,
+}
+
+/// What happens when somebody changes the module's objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Drift {
+    /// Correct puts changes right, Warn only reports them, Off does not look.
+    #[serde(default)]
+    pub mode: DriftMode,
+    /// Fields that others may change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub ignore: Option<Vec<DriftIgnore>>,
+}
+
+/// What happens when somebody changes the module's objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum DriftMode {
+    /// Put right.
+    #[default]
+    Correct,
+    /// Reported.
+    Warn,
+    /// Not looked for.
+    Off,
+}
+
+/// Fields that others may change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftIgnore {
+    /// Objects. Absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<ObjectSelector>,
+    /// Fields, as JSON pointers, for instance /spec/replicas.
+    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub paths: Vec<String>,
+}
+
+/// Objects that exist already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Adopt {
+    /// Left alone.
+    Never,
+    /// Taken over where no living owner of ours has them, whoever wrote them.
+    #[default]
+    Unowned,
+    /// Taken over from other owners too.
+    Always,
+}
+
+/// How long each step may take, in seconds. Absent: the operator's default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeouts {
+    /// One rendering.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 600))]
+    pub render_seconds: Option<i32>,
+    /// From applied to healthy, before it counts as failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub health_seconds: Option<i32>,
+    /// From ordered to removed, before it is reported as stuck.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub delete_seconds: Option<i32>,
+}
+
+/// What happens when a new version does not become healthy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollback {
+    /// Never keeps the new version; OnFailure goes back to the last healthy one.
+    #[serde(default)]
+    pub mode: RollbackMode,
+}
+
+/// Whether a failed version is taken back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum RollbackMode {
+    /// It stays.
+    #[default]
+    Never,
+    /// Back to the last healthy one.
+    OnFailure,
+}

@@ -1,0 +1,137 @@
+//! Where a module's content comes from.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{SecretKeyRef, patterns};
+
+/// Where the content comes from: exactly one of ocm, chart, manifests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "[has(self.ocm), has(self.chart), has(self.manifests)].exists_one(set, set)",
+    "message": "exactly one of 'ocm', 'chart' or 'manifests' must be specified",
+}]))]
+pub struct Source {
+    /// An OCM component version, as modulectl or kymactl package a module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ocm: Option<OcmSource>,
+    /// A Helm chart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chart: Option<ChartSource>,
+    /// Plain manifests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifests: Option<ManifestSource>,
+    /// Secret of type kubernetes.io/dockerconfigjson in the component's namespace, with the credentials for the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_secret_ref: Option<SecretRef>,
+    /// Signatures that the content must carry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Verify>,
+}
+
+/// A Secret in the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretRef {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// A version of an OCM component.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OcmSource {
+    /// Name of the component, for instance example.org/module/keda.
+    #[schemars(regex(pattern = patterns::OCM_COMPONENT), length(max = 255))]
+    pub component: String,
+    /// Version of the component.
+    #[schemars(length(min = 1, max = 128))]
+    pub version: String,
+    /// Repository that holds it: host with an optional path, for instance registry.example.org/modules. Absent: the
+    /// operator's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub repository: Option<String>,
+    /// Digest of the component version's OCI manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = patterns::DIGEST))]
+    pub digest: Option<String>,
+}
+
+/// A Helm chart in an OCI registry or an HTTP repository.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.url.startsWith('oci://') != has(self.name)",
+    "message": "'name' must be specified for an HTTP repository, and not for oci://, whose address ends in the chart",
+}, {
+    "rule": "has(self.version) || has(self.digest)",
+    "message": "'version' or 'digest' must be specified",
+}]))]
+pub struct ChartSource {
+    /// oci:// with registry, path and chart, or https:// with the address of a chart repository (where its
+    /// index.yaml is). Plain http only for hosts that the operator allows.
+    #[schemars(regex(pattern = "^(oci|https?)://[^/].*$"), length(max = 1024))]
+    pub url: String,
+    /// Name of the chart in an HTTP repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub name: Option<String>,
+    /// Version of the chart, exactly; for oci:// the tag (a + in it is looked up as _).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub version: Option<String>,
+    /// Digest: of the OCI manifest for oci://, of the archive otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = patterns::DIGEST))]
+    pub digest: Option<String>,
+}
+
+/// Plain manifests in an OCI artefact or at an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!self.url.startsWith('oci://') || has(self.version) || has(self.digest)",
+    "message": "'version' or 'digest' must be specified for oci://",
+}]))]
+pub struct ManifestSource {
+    /// oci:// with registry and path of an artefact, or https:// with the address of a YAML file. Plain http only
+    /// for hosts that the operator allows.
+    #[schemars(regex(pattern = "^(oci|https?)://[^/].*$"), length(max = 1024))]
+    pub url: String,
+    /// Tag of the OCI artefact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub version: Option<String>,
+    /// Digest: of the OCI manifest for oci://, of the file otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = patterns::DIGEST))]
+    pub digest: Option<String>,
+}
+
+/// Signatures that the content must carry: by one of the keys, or by one of the identities.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Verify {
+    /// Public keys, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_secret_ref: Option<SecretKeyRef>,
+    /// Signers without keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    pub identities: Option<Vec<SignerIdentity>>,
+}
+
+/// Who signed, as their identity provider says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SignerIdentity {
+    /// Issuer of the identity.
+    #[schemars(length(min = 1, max = 1024))]
+    pub issuer: String,
+    /// The identity.
+    #[schemars(length(min = 1, max = 1024))]
+    pub subject: String,
+}

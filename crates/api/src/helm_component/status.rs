@@ -1,0 +1,110 @@
+//! What a HelmComponent reports.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{State, schemas};
+
+/// What was found and done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HelmComponentStatus {
+    /// The whole in one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// Aspects of it: Ready, DependenciesReady, Rendered, Applied, Healthy, TargetReachable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::conditions")]
+    pub conditions: Option<Vec<Condition>>,
+    /// Generation that this was found for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Version that is installed: the last one whose objects were all applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Every object on the target that belongs to this component.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub inventory: Option<Vec<InventoryEntry>>,
+    /// What the installed objects were made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digests: Option<Digests>,
+    /// The default CR, once it was created. It is not created again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<CreatedResource>,
+    /// Paths of values that spec.overrides replaced; never the values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "atomic"))]
+    pub overridden: Option<Vec<String>>,
+}
+
+/// One object on the target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InventoryEntry {
+    /// API group; absent for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// API version that it was applied in.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace; absent for a cluster-scoped object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// Uid. Only the object with this uid is ever deleted.
+    pub uid: String,
+    /// Hash of what was applied.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hash: String,
+    /// Hash of the fields that we owned after the last apply; absent where changes by others are not put right.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fingerprint: String,
+    /// True where this component created the object. A Namespace, CRD or PersistentVolumeClaim that was there before
+    /// is never deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub created: bool,
+}
+
+/// What the installed objects were made from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Digests {
+    /// Of everything that decides the objects besides the target's kinds: source, values, release, Kubernetes
+    /// version. While it stays, nothing is pulled or rendered again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<String>,
+    /// Of the target's kinds, where the chart asks for them; absent where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<String>,
+    /// Of the content that was pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Of the merged values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<String>,
+    /// Of all rendered objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendered: Option<String>,
+}
+
+/// The default CR as it was created.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CreatedResource {
+    /// API group and version.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace; absent for a cluster-scoped one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// Uid; absent where it was there before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}

@@ -1,0 +1,56 @@
+//! Labels that mean something to our operators or to the tools around Kyma.
+//!
+//! The names under `operator.kyma-project.io` and `kyma-project.io` are read by the environment broker, Busola,
+//! the Kyma CLI and module operators, and keep the meaning that KLM gave them.
+
+/// Name of the Kyma that an access Secret or a component belongs to.
+pub const KYMA_NAME: &str = "operator.kyma-project.io/kyma-name";
+/// Name of the module that a component or a ModuleTemplate stands for.
+pub const MODULE_NAME: &str = "operator.kyma-project.io/module-name";
+/// Channel that a component follows; absent for a pinned or mandatory one.
+pub const CHANNEL: &str = "operator.kyma-project.io/channel";
+/// Value of `spec.modules[].controller`, handed on to the component.
+pub const CONTROLLER_NAME: &str = "operator.kyma-project.io/controller-name";
+/// Who manages an object: [`MANAGED_BY_LIFECYCLE_MANAGER`] on the hub, [`MANAGED_BY_KYMA`] on targets.
+pub const MANAGED_BY: &str = "operator.kyma-project.io/managed-by";
+/// Value of [`MANAGED_BY`] on Kymas and components of the hub.
+pub const MANAGED_BY_LIFECYCLE_MANAGER: &str = "lifecycle-manager";
+/// Value of [`MANAGED_BY`] on objects that we put on a target.
+pub const MANAGED_BY_KYMA: &str = "kyma";
+/// `kyma` on the target's Kyma: its edits are reported to the hub.
+pub const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
+/// Value of [`WATCHED_BY`].
+pub const WATCHED_BY_KYMA: &str = "kyma";
+/// `true` on a Kyma or a component: nothing is done with it, except that a deletion goes on.
+pub const SKIP_RECONCILIATION: &str = "operator.kyma-project.io/skip-reconciliation";
+/// `true` on a ModuleTemplate hides it from all Kymas that lack the same label.
+pub const BETA: &str = "operator.kyma-project.io/beta";
+/// `true` on a ModuleTemplate hides it from all Kymas that lack the same label.
+pub const INTERNAL: &str = "operator.kyma-project.io/internal";
+/// `true` on what belongs to a mandatory module.
+pub const MANDATORY_MODULE: &str = "operator.kyma-project.io/mandatory-module";
+
+/// Instance id of the environment, set by the broker.
+pub const INSTANCE_ID: &str = "kyma-project.io/instance-id";
+/// Global account id, set by the broker; copied to the target's Kyma.
+pub const GLOBAL_ACCOUNT_ID: &str = "kyma-project.io/global-account-id";
+/// Subaccount id, set by the broker; copied to the target's Kyma.
+pub const SUBACCOUNT_ID: &str = "kyma-project.io/subaccount-id";
+/// Region, set by the broker.
+pub const REGION: &str = "kyma-project.io/region";
+/// Platform region, set by the broker.
+pub const PLATFORM_REGION: &str = "kyma-project.io/platform-region";
+/// Plan, set by the broker.
+pub const BROKER_PLAN_NAME: &str = "kyma-project.io/broker-plan-name";
+/// Runtime id, set by the broker; copied to the target's Kyma.
+pub const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
+
+/// On every object that we put on a target: [`crate::names::owner_hash`] of the hub object that owns it.
+pub const OWNER: &str = "component.kyma-project.io/owner";
+/// Shard of a Kyma, component or access Secret: [`crate::names::shard`] in decimal, `0` to `255`.
+pub const SHARD: &str = "component.kyma-project.io/shard";
+/// `true` on component CRDs that kyma-operator installed; one without it is never adopted.
+pub const COMPONENT_CRD: &str = "component.kyma-project.io/managed-crd";
+
+/// Version of the module's operator, as the field's charts and manifests write it.
+pub const APP_VERSION: &str = "app.kubernetes.io/version";

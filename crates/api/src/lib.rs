@@ -1,0 +1,72 @@
+//! The Kubernetes API of the Kyma micro-operators.
+//!
+//! What every other crate agrees on and nothing else: custom resources, the names that mean something on a
+//! cluster (labels, annotations, finalizers, object names), condition types, reasons with their error classes,
+//! and the contract between kyma-operator and whatever installs a module. No IO, no client, no async.
+
+#![warn(missing_docs)]
+#![allow(
+    clippy::doc_markdown,
+    reason = "fields' docs are what kubectl explain prints, where backticks are noise"
+)]
+#![allow(clippy::duplicated_attributes, reason = "printer columns of one type are no duplicates")]
+
+// The custom resources, one per module.
+mod helm_component;
+mod kyma;
+mod module_config;
+mod module_release_meta;
+mod module_template;
+mod pause;
+mod watcher;
+
+// What they are made of, and what the operators say about them.
+pub mod component;
+pub mod condition;
+pub mod crds;
+pub mod limits;
+pub mod patterns;
+mod reason;
+mod schemas;
+mod state;
+
+// Names with meaning on hub and targets.
+pub mod annotations;
+pub mod finalizers;
+pub mod labels;
+pub mod names;
+
+pub use component::{
+    ComponentView, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager, ModuleRef, ObjectRef,
+    ReadyView, ResourcePolicy, SecretKeyRef, TargetRef,
+};
+pub use helm_component::{
+    Adopt, ChartSource, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode, Health,
+    HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus, InventoryEntry, ManifestSource,
+    ObjectSelector, OcmSource, Patch, Release, Rollback, RollbackMode, SecretRef, SignerIdentity, Source,
+    Timeouts, ValuesFrom, ValuesFromKind, Verify,
+};
+pub use kyma::{
+    Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, ModuleStatus, PartialMeta, Selection,
+    TargetIdentity, TrackedObject, Upgrade, UpgradeMode,
+};
+pub use module_config::{
+    ConfigOverrides, ConfigRule, FleetCount, ModuleConfig, ModuleConfigSpec, ModuleConfigStatus,
+    ModuleOverride,
+};
+pub use module_release_meta::{
+    ChannelVersion, Mandatory, ModuleReleaseMeta, ModuleReleaseMetaSpec, ReleasedVersion, Rollout,
+};
+pub use module_template::{
+    CustomStateCheck, Icon, ModuleInfo, ModuleTemplate, ModuleTemplateSpec, Resource, TemplateComponent,
+};
+pub use pause::{Pause, PauseScope, PauseSpec, PauseStatus};
+pub use reason::{ErrorClass, Reason};
+pub use state::State;
+pub use watcher::{Gateway, ResourceToWatch, ServiceInfo, WatchedField, Watcher, WatcherSpec, WatcherStatus};
+
+/// Group of the kinds that Kyma's users know: Kyma, ModuleTemplate, ModuleReleaseMeta, Watcher, ModuleConfig, Pause.
+pub const OPERATOR_GROUP: &str = "operator.kyma-project.io";
+
+/// Group of our own components: HelmComponent.
+pub const COMPONENT_GROUP: &str = "component.kyma-project.io";

@@ -1,0 +1,109 @@
+//! Names derived from other names. All are stable for ever: objects on hubs and targets carry them.
+
+use sha2::{Digest, Sha256};
+
+/// Longest component name; leaves room for what module operators append within 63.
+const COMPONENT_NAME: usize = 62;
+/// Longest label value that Kubernetes takes.
+const LABEL_VALUE: usize = 63;
+/// Hex digits of the hash at the end of a component name.
+const NAME_HASH: usize = 8;
+/// Hex digits of the hash in labels: 128 bits, since an owner is decided by it.
+const LABEL_HASH: usize = 32;
+
+/// Name of the component for `module` on `kyma`: `<kyma>-<module>-<8 hex>`, at most 62 characters.
+///
+/// The hash covers both whole names, so a cut name stays distinct. The part before it is cut, never the hash.
+pub fn component_name(kyma: &str, module: &str) -> String {
+    let hash = hex_of(&format!("{kyma}/{module}"), NAME_HASH);
+    let readable = format!("{kyma}-{module}");
+    format!("{}-{hash}", cut(&readable, COMPONENT_NAME - NAME_HASH - 1))
+}
+
+/// Value of the owner label: 32 hex digits of the SHA-256 of `namespace/name`.
+pub fn owner_hash(namespace: &str, name: &str) -> String {
+    hex_of(&format!("{namespace}/{name}"), LABEL_HASH)
+}
+
+/// `value` itself where it fits a label (63 characters), otherwise cut, with 32 hex digits of its SHA-256 appended.
+pub fn label_value(value: &str) -> String {
+    if value.len() <= LABEL_VALUE {
+        return value.to_owned();
+    }
+    format!("{}-{}", cut(value, LABEL_VALUE - LABEL_HASH - 1), hex_of(value, LABEL_HASH))
+}
+
+/// Shard of an object: the SHA-256 of `namespace/name`, modulo 256.
+pub fn shard(namespace: &str, name: &str) -> u8 {
+    let digest = Sha256::digest(format!("{namespace}/{name}"));
+    digest.last().copied().unwrap_or_default()
+}
+
+/// Name of the ModuleTemplate for one version of a module: `<module>-<version>`.
+pub fn template_name(module: &str, version: &str) -> String {
+    format!("{module}-{version}")
+}
+
+fn hex_of(text: &str, digits: usize) -> String {
+    let mut hash = hex::encode(Sha256::digest(text));
+    hash.truncate(digits);
+    hash
+}
+
+/// The first `length` bytes, without the separators that a name may not end in before the next dash.
+fn cut(text: &str, length: usize) -> &str {
+    let end = (0..=length.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+    text[..end].trim_end_matches(['-', '.', '_'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn component_names_are_readable_and_end_in_the_hash_of_both_names() {
+        assert_eq!(component_name("kyma-sample", "keda"), "kyma-sample-keda-dadcf7fb");
+    }
+
+    #[test]
+    fn component_names_stay_distinct_where_the_joined_names_are_equal() {
+        assert_ne!(component_name("a-b", "c"), component_name("a", "b-c"));
+    }
+
+    #[test]
+    fn long_component_names_are_cut_before_the_hash() {
+        let name = component_name(&"k".repeat(52), "-module");
+        assert_eq!(name.len(), 61, "a dash at the cut goes too: {name}");
+        let name = component_name(&"k".repeat(253), "module");
+        assert_eq!(name.len(), 62);
+        assert_ne!(name, component_name(&"k".repeat(253), "other"));
+    }
+
+    #[test]
+    fn label_values_are_hashed_beyond_63() {
+        assert_eq!(label_value(&"a".repeat(63)), "a".repeat(63));
+        let hashed = label_value(&"a".repeat(64));
+        assert_eq!(hashed.len(), 63);
+        assert_ne!(hashed, label_value(&"a".repeat(65)));
+    }
+
+    #[test]
+    fn owner_hashes_fit_a_label() {
+        assert_eq!(owner_hash("kcp-system", "a").len(), 32);
+        assert_ne!(owner_hash("a", "b"), owner_hash("b", "a"));
+    }
+
+    #[test]
+    fn shards_spread() {
+        let mut seen = std::collections::BTreeSet::new();
+        for i in 0..4096 {
+            seen.insert(shard("kcp-system", &format!("kyma-{i}")));
+        }
+        assert_eq!(seen.len(), 256);
+    }
+
+    #[test]
+    fn template_names_are_module_and_version() {
+        assert_eq!(template_name("keda", "1.9.0"), "keda-1.9.0");
+    }
+}

@@ -1,0 +1,68 @@
+//! Pause: stop the operators, for some or all Kymas.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schemas;
+
+/// What stands still, for whom, and until when.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "operator.kyma-project.io",
+    version = "v1alpha1",
+    kind = "Pause",
+    plural = "pauses",
+    namespaced,
+    status = "PauseStatus",
+    derive = "PartialEq",
+    doc = "Pause stops the operators within seconds, for some or all Kymas of its namespace, until it is deleted or ends.",
+    printcolumn(name = "Scope", type_ = "string", json_path = ".spec.scope"),
+    printcolumn(name = "Until", type_ = "date", json_path = ".spec.until"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".spec.reason"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PauseSpec {
+    /// All stops every write; Deletes stops removals; Upgrades stops new versions.
+    #[serde(default)]
+    pub scope: PauseScope,
+    /// Kymas that it holds for. Absent or empty: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::label_selector")]
+    pub selector: Option<LabelSelector>,
+    /// Why, for the colleague who finds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub reason: Option<String>,
+    /// End. Absent: until it is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::date_time")]
+    pub until: Option<Time>,
+}
+
+/// What stands still.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum PauseScope {
+    /// Every write.
+    #[default]
+    All,
+    /// Removals.
+    Deletes,
+    /// New versions.
+    Upgrades,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PauseStatus {
+    /// Aspects of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::conditions")]
+    pub conditions: Option<Vec<Condition>>,
+    /// Generation that this was found for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}

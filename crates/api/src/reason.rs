@@ -1,0 +1,85 @@
+//! Why something is as it is: one closed set of words for conditions, events and metrics of all operators.
+
+use std::fmt;
+
+mod table;
+
+pub use table::Reason;
+
+/// What to do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ErrorClass {
+    /// May pass by itself: try again, backing off.
+    Transient,
+    /// Waits for an event: another object, a person, a dependency.
+    Blocked,
+    /// Can't succeed with this input: stop until the input changes.
+    Invalid,
+    /// The target doesn't answer as it should: trip its breaker.
+    Unreachable,
+}
+
+impl ErrorClass {
+    /// The word used in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Transient => "Transient",
+            Self::Blocked => "Blocked",
+            Self::Invalid => "Invalid",
+            Self::Unreachable => "Unreachable",
+        }
+    }
+}
+
+impl fmt::Display for ErrorClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_is_a_word_that_a_condition_takes() {
+        let form = regex::Regex::new("^[A-Z][A-Za-z0-9]{2,40}$").unwrap();
+        for reason in Reason::all() {
+            assert!(form.is_match(reason.as_str()), "{reason}");
+        }
+    }
+
+    #[test]
+    fn reasons_are_distinct() {
+        let words: BTreeSet<_> = Reason::all().iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(words.len(), Reason::all().len());
+    }
+
+    #[test]
+    fn every_reason_says_in_one_sentence_or_two_what_it_means() {
+        for reason in Reason::all() {
+            let summary = reason.summary();
+            assert!(
+                summary.ends_with('.') && summary.len() > 20 && summary.len() < 240,
+                "{reason}: {summary}"
+            );
+            assert!(!summary.contains('\n'), "{reason}");
+        }
+    }
+
+    #[test]
+    fn words_are_read_back() {
+        for reason in Reason::all() {
+            assert_eq!(Reason::from_word(reason.as_str()), Some(*reason));
+        }
+        assert_eq!(Reason::from_word("SomethingElse"), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! The table of reasons. Each has a page of the same name in the runbook.
+
+use super::ErrorClass;
+
+macro_rules! reasons {
+    ($( $(#[$section:meta])* $name:ident $(: $class:ident)? => $summary:literal; )+) => {
+        /// One stable word for a cause, the same in condition, event and metric.
+        ///
+        /// Words are API: alerts and tools match them. They are added, never renamed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Reason {
+            $( #[doc = $summary] $name, )+
+        }
+
+        impl Reason {
+            const ALL: &'static [Self] = &[ $( Self::$name, )+ ];
+
+            /// Every reason, grouped by subject.
+            pub const fn all() -> &'static [Self] {
+                Self::ALL
+            }
+
+            /// The word itself.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$name => stringify!($name), )+ }
+            }
+
+            /// One line for people: what it means and what to do.
+            pub const fn summary(self) -> &'static str {
+                match self { $( Self::$name => $summary, )+ }
+            }
+
+            /// What to do about it, or `None` where nothing is wrong.
+            pub const fn class(self) -> Option<ErrorClass> {
+                match self { $( Self::$name => reasons!(@class $($class)?), )+ }
+            }
+
+            /// Reads a word from a stored condition; a word of another system is `None`.
+            pub fn from_word(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| reason.as_str() == word)
+            }
+        }
+    };
+    (@class) => { None };
+    (@class $class:ident) => { Some(ErrorClass::$class) };
+}
+
+reasons! {
+    // Nothing is wrong.
+    Ready => "Everything is as wished.";
+    Succeeded => "This step is done for the current generation.";
+    Progressing => "Work is under way or an object is not ready yet; wait, or look at the objects that the message names.";
+    Deleting => "Removal is under way; the message names what it waits for.";
+    Orphaned => "The component ended and everything on the target stays; the next component of the same owner adopts it.";
+    Suspended => "Nothing is done while suspended; take away the suspension to go on.";
+    SkipReconciliation => "A label says that this object shall be left alone; remove the label operator.kyma-project.io/skip-reconciliation to go on.";
+    HooksSkipped => "The chart has hooks, which this version leaves out; everything else is installed.";
+    Unmanaged => "The user took the module out of management; set managed to true to hand it back.";
+    CatalogSynced => "The target holds the catalogue that this Kyma may see.";
+    ClusterGone => "The access Secret is gone for good and the Kyma is being deleted; what was on the cluster is left alone.";
+
+    // The way to the target.
+    AwaitingAccess: Blocked => "No access Secret for the target yet; create it and work starts by itself.";
+    AccessAmbiguous: Blocked => "More than one access Secret carries this Kyma's name; name one in kubeconfigSecretRef or delete the others.";
+    AccessInvalid: Invalid => "The access Secret holds no usable kubeconfig; put in one with https server, inline CA and inline credentials.";
+    AccessRefused: Invalid => "The kubeconfig points to an address that this operator may not call; use the target's public address or allow it by flag.";
+    TargetUnreachable: Unreachable => "The target's apiserver can't be reached; check its address, network and whether the cluster runs.";
+    TargetUntrusted: Unreachable => "The target's certificate doesn't match the CA in the kubeconfig; renew the access Secret.";
+    TargetUnauthorized: Unreachable => "The target refuses the credentials; renew the access Secret.";
+    TargetForbidden: Blocked => "The target's roles don't allow a call; grant what the message names to the user of the kubeconfig.";
+    TargetTimeout: Unreachable => "The target didn't answer in time; check the load of its apiserver and the network.";
+    TargetServerError: Unreachable => "The target's apiserver answers with server errors; look at its own health.";
+    TargetThrottled: Transient => "The target asks to slow down; work goes on when it allows.";
+    TargetAnswerInvalid: Transient => "The target's answer is too large or no valid answer at all; check what stands between operator and apiserver.";
+    TargetUnsupported: Blocked => "The target's Kubernetes version is too old for this operator; upgrade the cluster.";
+    TargetChanged: Blocked => "Behind the access Secret is another cluster than before; restore the Secret, or confirm with kymactl target adopt.";
+    TargetInUse: Blocked => "Another Kyma already manages this cluster; delete one of the two.";
+    TargetIsHub: Blocked => "The access Secret leads back to the hub; use another cluster, or --local-kyma or single-cluster mode if that is meant.";
+    StampMismatch: Blocked => "The target was last managed by another hub or a later state of this one; confirm with kymactl target adopt.";
+
+    // The hub itself.
+    HubUnavailable: Transient => "The hub's apiserver didn't answer as it should; work goes on when it does.";
+    HubForbidden: Blocked => "This operator's role on the hub doesn't allow a call; install the role of its own version.";
+    HubRefused: Invalid => "The hub's apiserver refuses an object as invalid; correct the field that the message names.";
+    ObjectTooLarge: Invalid => "An object would be larger than 1 MiB; make its values, resource or module smaller.";
+    DeadlineExceeded: Transient => "One pass took longer than it may; it goes on from where it stopped.";
+    CacheFailed: Transient => "The operator's cache on disk can't be read or written; check its volume and free space.";
+    SpecInvalid: Invalid => "Fields of the object contradict each other or one is missing; correct what the message names.";
+    Internal: Transient => "A fault of the operator itself; please report it with its log.";
+
+    // What the user chose, and what the catalogue offers.
+    ModuleReleaseMetaMissing: Blocked => "No ModuleReleaseMeta has the module's name; correct the name or publish the module. What is installed stays.";
+    ModuleTemplateMissing: Blocked => "No ModuleTemplate for the wanted version exists; publish it. What is installed stays.";
+    ChannelUnknown: Blocked => "The module isn't offered in this channel; choose a channel that its ModuleReleaseMeta lists.";
+    ChannelAndVersion: Invalid => "The module names both a channel and a version; remove one of them.";
+    VersionNotListed: Blocked => "The pinned version isn't offered; choose one that the ModuleReleaseMeta lists.";
+    SourceMissing: Blocked => "The module says nowhere what to install; give its ModuleReleaseMeta an OCM component, or its ModuleTemplate a chart or component.";
+    DowngradeRefused: Blocked => "The wanted version is lower than the installed one, which stays; choose one that is not lower.";
+    VersionUnknown: Blocked => "The running version can't be told, so nothing is applied over it; label the module's manager with its version.";
+    NotVisible: Blocked => "The module is beta, internal or restricted and this Kyma isn't; what is installed stays as it is.";
+    Mandatory: Invalid => "The module is mandatory and installed anyway; remove it from the Kyma's modules.";
+    SelectionInvalid: Invalid => "The target's Kyma names something that no module can have; correct the field that the message names.";
+    TooManyModules: Invalid => "The Kyma lists more modules than allowed; remove some.";
+    NotYetSupported: Invalid => "The object uses a field that this version accepts but doesn't act on yet; remove it or wait for the version that does.";
+
+    // Components and their reconcilers.
+    ComponentCrdMissing: Blocked => "The component's kind isn't installed on the hub; install its operator's CRD or put it into the ModuleTemplate.";
+    ComponentGroupNotAllowed: Blocked => "Components of this API group aren't allowed here; allow the group in kyma-operator's chart values.";
+    ContractViolated: Blocked => "The component's CRD lacks fields of the component contract; the message names them.";
+    KindChanged: Invalid => "The new version of the module has another component kind; remove the module and add it again.";
+    NoReconciler: Blocked => "Nobody reconciles the component; check that its operator runs and watches this namespace.";
+    CrdConflict: Blocked => "A CRD of this name exists and isn't ours, or is newer; it is left as it is.";
+    ComponentFailed: Blocked => "The component reports an error; look at its Ready condition.";
+
+    // Where the module's content comes from.
+    SourceNotFound: Transient => "The registry has no such artefact; check name and version, or publish it.";
+    SourceUnauthorized: Transient => "The registry refuses access; check the pull secret.";
+    SourceUnreachable: Transient => "The registry can't be reached or answers with errors; check its address and the network.";
+    SourceHostRefused: Invalid => "The source, or a redirect from it, leads to a host that isn't allowed; correct the address or allow the host.";
+    DigestMismatch: Transient => "What was pulled doesn't have the expected digest and isn't used; find out who changed it.";
+    SourceInvalid: Invalid => "The artefact isn't what it claims to be; publish a correct one under a new version.";
+    SourceTooLarge: Invalid => "The artefact is larger than allowed; split the module.";
+
+    // From content to objects.
+    RenderFailed: Invalid => "The chart doesn't render; the message has the template's own error.";
+    ValuesInvalid: Invalid => "The values are too large, can't be merged, or break the chart's schema; correct the keys that the message names.";
+    RenderTimeout: Transient => "Rendering took longer than allowed; simplify the chart.";
+    RenderTooLarge: Invalid => "Rendering produced more than allowed; split the module.";
+    RendererUnavailable: Transient => "The helm program can't be started; check the operator's image and its resources.";
+    ManifestInvalid: Invalid => "The manifest isn't a list of Kubernetes objects; correct the document that the message names.";
+
+    // From objects to the target.
+    ApplyRefused: Invalid => "The target refuses an object as invalid; correct the field that the message names.";
+    ApplyConflict: Transient => "Somebody else changed the object meanwhile; it is tried again.";
+    OwnedByOther: Blocked => "The object belongs to another owner and is left alone; remove it there, or set adopt.";
+    Protected: Invalid => "The module contains an object that no module may touch; remove it from the module.";
+    ImmutableField: Invalid => "A field that can't be changed would change; delete the object by hand, or keep the field.";
+    QuotaExceeded: Transient => "A quota of the namespace is used up; raise it or free some.";
+    NamespaceTerminating: Transient => "The namespace is being deleted; work goes on once it is gone.";
+    WebhookFailed: Transient => "An admission webhook on the target didn't answer; look at the workload behind it.";
+    WebhookDenied: Blocked => "A policy or admission webhook on the target denies an object; change the policy or the module.";
+    DiscoveryFailed: Transient => "Part of the target's API can't be listed; look at the APIServices that the message names.";
+    DependencyMissing: Blocked => "Kinds or modules that parts of this one need are missing; the rest is installed, the parts follow when they come.";
+    PruneGuard: Blocked => "The new version would remove suspiciously much, so nothing is removed; check the module, then confirm.";
+    DriftFlapping: Blocked => "Somebody keeps changing an object back; find the other writer, or let it have the field by drift.ignore.";
+    DefaultResourceFailed: Transient => "The module's default CR can't be created yet; the message has the target's own answer.";
+    DeletionBlocked: Blocked => "Objects of the module's kinds still exist; delete the ones that the message names to let the removal go on.";
+    Unhealthy: Blocked => "An object on the target reports a failure; the message names it.";
+    HealthTimeout: Blocked => "The objects didn't become ready in time; the message names those that aren't.";
+}

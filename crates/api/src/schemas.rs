@@ -1,0 +1,115 @@
+//! Schemas that several kinds share and that a Rust type cannot say.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// An object whose content is somebody else's. Atomic: managedFields name it once, not by every key.
+pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": true,
+        "x-kubernetes-map-type": "atomic",
+    })
+}
+
+/// A whole Kubernetes object inside another: the apiserver wants apiVersion and kind and checks its metadata.
+pub(crate) fn embedded_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true,
+        "x-kubernetes-map-type": "atomic",
+    })
+}
+
+/// A label selector as everywhere in Kubernetes.
+pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "properties": {
+            "matchLabels": {
+                "description": "Labels that must be present with exactly these values.",
+                "type": "object",
+                "additionalProperties": { "type": "string" },
+            },
+            "matchExpressions": {
+                "description": "Further requirements; all must hold.",
+                "type": "array",
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "description": "One requirement on one label.",
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": { "description": "The label.", "type": "string" },
+                        "operator": {
+                            "description": "In, NotIn, Exists or DoesNotExist.",
+                            "type": "string",
+                        },
+                        "values": {
+                            "description": "What In and NotIn compare with; empty for the other two.",
+                            "type": "array",
+                            "x-kubernetes-list-type": "atomic",
+                            "items": { "type": "string" },
+                        },
+                    },
+                },
+            },
+        },
+    })
+}
+
+/// Conditions, one per type, with the bounds of `metav1.Condition`. k8s-openapi's own schema lacks them.
+pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "description": "One aspect of the object's state.",
+            "type": "object",
+            "required": ["lastTransitionTime", "message", "reason", "status", "type"],
+            "properties": {
+                "lastTransitionTime": {
+                    "description": "When the status last changed.",
+                    "type": "string",
+                    "format": "date-time",
+                },
+                "message": {
+                    "description": "For people: what it is about and what to do. May be empty.",
+                    "type": "string",
+                    "maxLength": 32768,
+                },
+                "observedGeneration": {
+                    "description": "The generation that this was found for; a lower one than the object's is outdated.",
+                    "type": "integer",
+                    "format": "int64",
+                    "minimum": 0,
+                },
+                "reason": {
+                    "description": "For programs: one stable word for the cause. Each has a page in the runbook.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 1024,
+                    "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+                },
+                "status": {
+                    "description": "True, False or Unknown.",
+                    "type": "string",
+                    "enum": ["True", "False", "Unknown"],
+                },
+                "type": {
+                    "description": "Which aspect.",
+                    "type": "string",
+                    "maxLength": 316,
+                    "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+                },
+            },
+        },
+    })
+}
+
+/// A moment.
+pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "format": "date-time" })
+}

@@ -1,0 +1,66 @@
+//! The state that Kymas, their modules, components and Watchers report.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Kyma's state. The values are KLM's, the empty one included, since stored objects hold it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum State {
+    /// Work is under way, or something is awaited.
+    Processing,
+    /// Being removed.
+    Deleting,
+    /// As wished.
+    Ready,
+    /// Stopped by a fault.
+    Error,
+    /// Nothing reported yet. Written as the empty string.
+    #[default]
+    #[serde(rename = "")]
+    Unset,
+    /// Works, but a person should look.
+    Warning,
+    /// Taken out of management by the user.
+    Unmanaged,
+}
+
+impl State {
+    /// All states, in the order of KLM's enum.
+    pub const ALL: [Self; 7] = [
+        Self::Processing,
+        Self::Deleting,
+        Self::Ready,
+        Self::Error,
+        Self::Unset,
+        Self::Warning,
+        Self::Unmanaged,
+    ];
+
+    /// The word as it stands in an object.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Processing => "Processing",
+            Self::Deleting => "Deleting",
+            Self::Ready => "Ready",
+            Self::Error => "Error",
+            Self::Unset => "",
+            Self::Warning => "Warning",
+            Self::Unmanaged => "Unmanaged",
+        }
+    }
+
+    /// Reads a word from an object whose schema is not ours; anything else is `None`.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

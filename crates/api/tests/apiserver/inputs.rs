@@ -1,0 +1,99 @@
+//! Objects by other authors, read from outside the repository.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+/// A document of a file.
+pub(crate) struct Document {
+    /// File and position, for messages.
+    pub(crate) origin: String,
+    pub(crate) object: Value,
+}
+
+/// The directory, or `None` where `NO_INPUTS=1` allows to go without; then says what is left out.
+pub(crate) fn directory(what: &str) -> Result<Option<PathBuf>> {
+    let path = env::var_os("TEST_INPUTS")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/inputs"), PathBuf::from);
+    if path.is_dir() {
+        return Ok(Some(path));
+    }
+    let allowed = env::var_os("NO_INPUTS").is_some_and(|value| value == "1");
+    ensure!(allowed, "{} is missing; set TEST_INPUTS, or NO_INPUTS=1 to leave out: {what}", path.display());
+    eprintln!("left out, since {} is missing: {what}", path.display());
+    Ok(None)
+}
+
+/// All documents of a YAML file, lists taken apart.
+pub(crate) fn documents(path: &Path) -> Result<Vec<Document>> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let parsed: Vec<Value> =
+        serde_saphyr::from_multiple(&text).with_context(|| path.display().to_string())?;
+    let mut objects = vec![];
+    for value in parsed {
+        match value.get("items").and_then(Value::as_array) {
+            Some(items) => objects.extend(items.iter().cloned()),
+            None if value.is_null() => {}
+            None => objects.push(value),
+        }
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let parent = path.parent().and_then(Path::parent).and_then(Path::file_name).unwrap_or_default();
+    let origin = |index| format!("{}/{name}[{index}]", parent.to_string_lossy());
+    Ok(objects
+        .into_iter()
+        .enumerate()
+        .map(|(index, object)| Document { origin: origin(index), object })
+        .collect())
+}
+
+/// The YAML files of a directory, sorted.
+pub(crate) fn yaml_files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = vec![];
+    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// What KLM's users wrote, except what the index of the inputs says can't be applied.
+pub(crate) fn klm_yaml(inputs: &Path) -> Result<Vec<Document>> {
+    const NOT_APPLICABLE: [&str; 3] = [
+        "kyma-v1beta1-sample.yaml",
+        "kyma-klm-docs-status-fragment.yaml",
+        "watcher-runtime-watcher-docs.yaml",
+    ];
+    let mut found = vec![];
+    for file in yaml_files(&inputs.join("klm-yaml"))? {
+        if !NOT_APPLICABLE.iter().any(|name| file.ends_with(name)) {
+            found.extend(documents(&file)?);
+        }
+    }
+    Ok(found)
+}
+
+/// What a real KLM left on hub and target, of our kinds.
+pub(crate) fn recorded(inputs: &Path) -> Result<Vec<Document>> {
+    let mut found = vec![];
+    for situation in fs::read_dir(inputs.join("klm-recorded"))? {
+        let situation = situation?.path();
+        for cluster in ["hub", "target"] {
+            for kind in ["kymas", "moduletemplates", "modulereleasemetas", "watchers"] {
+                let file = situation.join(cluster).join(format!("{kind}.yaml"));
+                if file.is_file() {
+                    // Where the CRD was gone already, the recording says "none".
+                    found.extend(documents(&file)?.into_iter().filter(|one| one.object.is_object()));
+                }
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,12 @@
+//! Our CRDs and admission policies on real apiservers, beside KLM's own CRDs.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "all of this is test code")]
+
+mod additions;
+mod clusters;
+mod compatibility;
+mod definitions;
+mod inputs;
+mod policies;
+mod rules;
+mod typed;
