@@ -1,0 +1,195 @@
+//! One [`Target`] for each access Secret and version of it, in a bounded cache.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::Secret;
+use lru::LruCache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
+
+use crate::access::AccessPolicy;
+use crate::error::TargetError;
+use crate::kubeconfig::Kubeconfig;
+use crate::limits::Limits;
+use crate::target::Target;
+use crate::transport::Transport;
+
+/// Probes of unhealthy targets under way at once, over all targets.
+const PROBES: usize = 16;
+/// Notices kept for a slow reader; beyond that it is told that it missed some.
+const NOTICES: usize = 1024;
+
+/// Where an access Secret is, and which of its keys holds the kubeconfig.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretKey {
+    /// Namespace of the Secret.
+    pub namespace: String,
+    /// Name of the Secret.
+    pub name: String,
+    /// Key in its data.
+    pub key: String,
+}
+
+/// A change in whether a target answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetEvent {
+    /// Calls are refused from now on; the target is probed.
+    Suspended(SecretKey),
+    /// Calls pass again: whoever was refused may go on.
+    Recovered(SecretKey),
+}
+
+/// The targets that an operator talks to. Cheap to clone; clones share the cache.
+#[derive(Clone)]
+pub struct Targets {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    policy: Arc<AccessPolicy>,
+    limits: Limits,
+    agent: Agent,
+    cache: Mutex<LruCache<SecretKey, Cached>>,
+    probes: Arc<Semaphore>,
+    events: broadcast::Sender<TargetEvent>,
+}
+
+struct Cached {
+    uid: String,
+    version: String,
+    target: Target,
+}
+
+/// Who calls: first part of the User-Agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Agent {
+    pub(crate) operator: String,
+    pub(crate) replica: String,
+}
+
+impl Targets {
+    /// An empty cache for at most `capacity` targets.
+    ///
+    /// `operator` is `<name>/<version>` and `replica` the name of the pod: both appear in the User-Agent, so
+    /// that the audit log of a target explains who called.
+    pub fn new(policy: AccessPolicy, limits: Limits, operator: &str, replica: &str, capacity: usize) -> Self {
+        let capacity = NonZeroUsize::new(capacity).unwrap_or(NonZeroUsize::MIN);
+        let shared = Shared {
+            policy: Arc::new(policy),
+            limits,
+            agent: Agent { operator: operator.to_owned(), replica: replica.to_owned() },
+            cache: Mutex::new(LruCache::new(capacity)),
+            probes: Arc::new(Semaphore::new(PROBES)),
+            events: broadcast::Sender::new(NOTICES),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The target behind `secret`. The same uid and resourceVersion give the same connections, breaker and
+    /// budgets as before; a changed Secret starts afresh.
+    ///
+    /// Makes no call. Must run inside of a tokio runtime. Errors: no data under `key`, or no usable
+    /// kubeconfig there.
+    pub fn from_secret(&self, secret: &Secret, key: &str) -> Result<Target, TargetError> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let place = SecretKey {
+            namespace: text(&secret.metadata.namespace),
+            name: text(&secret.metadata.name),
+            key: key.to_owned(),
+        };
+        let (uid, version) = (text(&secret.metadata.uid), text(&secret.metadata.resource_version));
+        let known = |cached: &&Cached| cached.uid == uid && cached.version == version;
+        if let Some(cached) = self.cache().get(&place).filter(known) {
+            return Ok(cached.target.clone());
+        }
+        let built = self.build(secret, &place);
+        match &built {
+            Ok(target) => {
+                let cached = Cached { uid, version, target: target.clone() };
+                self.cache().put(place, cached);
+            }
+            // The old credentials were withdrawn with the old content.
+            Err(_) => self.forget(&place),
+        }
+        built
+    }
+
+    fn build(&self, secret: &Secret, place: &SecretKey) -> Result<Target, TargetError> {
+        let data = secret.data.as_ref().and_then(|data| data.get(&place.key));
+        let data = data.ok_or_else(|| TargetError::KeyMissing {
+            namespace: place.namespace.clone(),
+            name: place.name.clone(),
+            key: place.key.clone(),
+        })?;
+        let shared = &self.shared;
+        let kubeconfig = Kubeconfig::parse(&data.0, &shared.policy)?;
+        let notices = self.notices(Some(place.clone()));
+        let policy = Arc::clone(&shared.policy);
+        let transport = Transport::remote(&kubeconfig, policy, shared.limits.clone(), notices)?;
+        Ok(Target::new(transport, Some(place.clone()), shared.agent.clone()))
+    }
+
+    /// The hub itself as a target, for single-cluster mode, with the same deadlines and limits. Not cached:
+    /// keep it.
+    pub fn local(&self, hub: kube::Client) -> Target {
+        let transport = Transport::local(hub, self.shared.limits.clone(), self.notices(None));
+        Target::new(transport, None, self.shared.agent.clone())
+    }
+
+    /// Drops what is cached for a Secret that is gone. Clients in use keep working until they are dropped.
+    pub fn forget(&self, place: &SecretKey) {
+        self.cache().pop(place);
+    }
+
+    /// Suspensions and recoveries from now on, of all targets. A reader that lags has to assume that every
+    /// target recovered.
+    pub fn events(&self) -> broadcast::Receiver<TargetEvent> {
+        self.shared.events.subscribe()
+    }
+
+    /// How many targets are cached.
+    pub fn len(&self) -> usize {
+        self.cache().len()
+    }
+
+    /// Whether no target is cached.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn notices(&self, place: Option<SecretKey>) -> Notices {
+        Notices { place, events: self.shared.events.clone(), probes: Arc::clone(&self.shared.probes) }
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, LruCache<SecretKey, Cached>> {
+        self.shared.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How one target tells the others about itself, and gets its turn to probe.
+pub(crate) struct Notices {
+    place: Option<SecretKey>,
+    events: broadcast::Sender<TargetEvent>,
+    probes: Arc<Semaphore>,
+}
+
+impl Notices {
+    pub(crate) fn suspended(&self) {
+        self.send(TargetEvent::Suspended);
+    }
+
+    pub(crate) fn recovered(&self) {
+        self.send(TargetEvent::Recovered);
+    }
+
+    fn send(&self, event: fn(SecretKey) -> TargetEvent) {
+        if let Some(place) = &self.place {
+            // Fails only if nobody listens.
+            self.events.send(event(place.clone())).ok();
+        }
+    }
+
+    pub(crate) async fn probe_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.probes).acquire_owned().await.ok()
+    }
+}

@@ -1,0 +1,185 @@
+//! Opens connections: resolves the name, judges each address, connects to a judged one and no other.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tower::Service;
+
+use crate::access::AccessPolicy;
+use crate::error::{TargetError, from_chain};
+use crate::kubeconfig::{Kubeconfig, KubeconfigError};
+
+type Opening<T> = Pin<Box<dyn Future<Output = Result<T, TargetError>> + Send>>;
+
+/// Addresses of one name that are looked at.
+const MOST_ADDRESSES: usize = 16;
+
+/// TCP to addresses that the policy accepts, directly or through a proxy.
+///
+/// The address that was judged is the one connected to, so a name that changes its address in between gains
+/// nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct GuardedTcp {
+    policy: Arc<AccessPolicy>,
+    proxy: Option<Uri>,
+    timeout: Duration,
+}
+
+impl Service<Uri> for GuardedTcp {
+    type Response = TokioIo<TcpStream>;
+    type Error = TargetError;
+    type Future = Opening<Self::Response>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), TargetError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let mut tcp = self.clone();
+        Box::pin(async move {
+            match tcp.proxy.take() {
+                None => tcp.open(&to).await,
+                Some(proxy) => {
+                    tcp.judge_literal(&to)?;
+                    Tunnel::new(proxy, tcp).call(to).await.map_err(|error| from_chain(&error))
+                }
+            }
+        })
+    }
+}
+
+impl GuardedTcp {
+    async fn open(&self, to: &Uri) -> Result<TokioIo<TcpStream>, TargetError> {
+        let default_port = if to.scheme_str() == Some("http") { 80 } else { 443 };
+        let resolved = tokio::net::lookup_host((host(to), to.port_u16().unwrap_or(default_port))).await;
+        let resolved = resolved.map_err(|_| TargetError::NameNotFound)?;
+        let addresses: Vec<SocketAddr> = resolved.take(MOST_ADDRESSES).collect();
+        // One refused address condemns the name: a public one beside it may be bait.
+        for address in &addresses {
+            self.policy.check(*address).map_err(TargetError::AddressRefused)?;
+        }
+        let mut outcome = TargetError::NameNotFound;
+        let share = if addresses.len() > 1 { self.timeout / 2 } else { self.timeout };
+        for address in addresses {
+            match tokio::time::timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    // Requests are small and answered at once; Nagle would only delay them.
+                    stream.set_nodelay(true).map_err(|error| from_chain(&error))?;
+                    return Ok(TokioIo::new(stream));
+                }
+                Ok(Err(error)) => outcome = from_chain(&error),
+                Err(_) => outcome = TargetError::Connect(NO_ANSWER),
+            }
+        }
+        Err(outcome)
+    }
+
+    /// Through a proxy names are resolved by the proxy; what can be judged here is an address.
+    fn judge_literal(&self, to: &Uri) -> Result<(), TargetError> {
+        let host = host(to);
+        let literal = if host.eq_ignore_ascii_case("localhost") { "127.0.0.1" } else { host };
+        let Ok(ip) = literal.parse() else { return Ok(()) };
+        let address = SocketAddr::new(ip, to.port_u16().unwrap_or(443));
+        self.policy.check(address).map_err(TargetError::AddressRefused)
+    }
+}
+
+const NO_ANSWER: &str = "no answer to the connection attempt";
+
+fn host(uri: &Uri) -> &str {
+    uri.host().unwrap_or_default().trim_matches(['[', ']'])
+}
+
+/// Connector of one target: guarded TCP, TLS with the kubeconfig's authorities only, one deadline for both.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialer {
+    https: HttpsConnector<GuardedTcp>,
+    timeout: Duration,
+}
+
+impl Dialer {
+    /// Errors: certificates, keys or names in the kubeconfig that are not what their field says.
+    pub(crate) fn new(
+        kubeconfig: &Kubeconfig,
+        policy: Arc<AccessPolicy>,
+        timeout: Duration,
+    ) -> Result<Self, KubeconfigError> {
+        let malformed = |field, why| KubeconfigError::Malformed { field, why };
+        let proxy = kubeconfig.proxy.as_ref().map(|proxy| proxy.as_str().parse::<Uri>()).transpose();
+        let proxy = proxy.map_err(|_| malformed("clusters[].cluster.proxy-url", "a URL is expected"))?;
+        let tcp = GuardedTcp { policy, proxy, timeout };
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls_config(kubeconfig)?).https_only();
+        let https = match &kubeconfig.server_name {
+            None => builder.enable_http1().wrap_connector(tcp),
+            Some(name) => {
+                let name = ServerName::try_from(name.clone());
+                let field = "clusters[].cluster.tls-server-name";
+                let name = name.map_err(|_| malformed(field, "a DNS name or address is expected"))?;
+                let resolver = FixedServerNameResolver::new(name);
+                builder.with_server_name_resolver(resolver).enable_http1().wrap_connector(tcp)
+            }
+        };
+        Ok(Self { https, timeout })
+    }
+}
+
+impl Service<Uri> for Dialer {
+    type Response = <HttpsConnector<GuardedTcp> as Service<Uri>>::Response;
+    type Error = TargetError;
+    type Future = Opening<Self::Response>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TargetError>> {
+        self.https.poll_ready(cx).map_err(|error| from_chain(error.as_ref()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let opening = tokio::time::timeout(self.timeout, self.https.call(to));
+        Box::pin(async move {
+            match opening.await {
+                Ok(opened) => opened.map_err(|error| from_chain(error.as_ref())),
+                Err(_) => Err(TargetError::Connect(NO_ANSWER)),
+            }
+        })
+    }
+}
+
+fn tls_config(kubeconfig: &Kubeconfig) -> Result<ClientConfig, KubeconfigError> {
+    let authorities_field = "clusters[].cluster.certificate-authority-data";
+    let why = "PEM certificates are expected";
+    let no_authority = || KubeconfigError::Malformed { field: authorities_field, why };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&kubeconfig.authorities) {
+        let certificate = certificate.map_err(|_| no_authority())?;
+        roots.add(certificate).map_err(|_| no_authority())?;
+    }
+    if roots.is_empty() {
+        return Err(no_authority());
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|_| no_authority())?.with_root_certificates(roots);
+    let Some(identity) = &kubeconfig.identity else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let bad_certificate = KubeconfigError::Malformed { field: "users[].user.client-certificate-data", why };
+    let bad_key = KubeconfigError::Malformed {
+        field: "users[].user.client-key-data",
+        why: "the PEM key of the client certificate is expected",
+    };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&identity.certificate).collect();
+    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(bad_certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&identity.key).map_err(|_| bad_key.clone())?;
+    builder.with_client_auth_cert(chain, key).map_err(|_| bad_key)
+}

@@ -1,0 +1,274 @@
+//! What goes wrong between an operator and a target, and the one place that tells it from kube's errors.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use kube::core::Status;
+use kyma_api::{ErrorClass, Reason};
+
+use crate::access::AddressRefusal;
+use crate::kubeconfig::KubeconfigError;
+
+#[cfg(test)]
+mod tests;
+
+/// Why a target could not be reached or did not do what it was asked. Holds no text written by the target
+/// except object names, fields and reasons of a Kubernetes `Status`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// The access Secret has no data under the key.
+    #[error("access secret {namespace}/{name} has no key {key}")]
+    KeyMissing {
+        /// Namespace of the Secret.
+        namespace: String,
+        /// Name of the Secret.
+        name: String,
+        /// Key that was looked for.
+        key: String,
+    },
+    /// The access Secret holds no usable kubeconfig.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// The server's address may not be connected to.
+    #[error("connecting to the target is refused: its address is {0}")]
+    AddressRefused(AddressRefusal),
+    /// The server's name has no address.
+    #[error("the target's host name cannot be resolved")]
+    NameNotFound,
+    /// No connection, or it broke off.
+    #[error("the target cannot be reached: {0}")]
+    Connect(&'static str),
+    /// The TLS handshake failed.
+    #[error("TLS to the target failed: {0}")]
+    Tls(TlsFault),
+    /// No complete answer within the deadline.
+    #[error("the target gave no complete answer within {} s", .0.as_secs_f32())]
+    Deadline(Duration),
+    /// Calls are held back until the next successful probe, because several in a row failed. Reason and class are
+    /// those of the cause, so that a condition does not change with every try.
+    #[error("{cause}; calls are held back until it answers again")]
+    Suspended {
+        /// When it is probed next.
+        retry_in: Duration,
+        /// The last failure.
+        cause: Box<TargetError>,
+    },
+    /// The target asked for fewer calls (429), or all slots for it stayed taken. How long to wait.
+    #[error("the target takes fewer calls than are asked of it")]
+    Throttled(Duration),
+    /// An answer beyond the limit.
+    #[error("the target's answer is larger than {0} bytes")]
+    TooLarge(usize),
+    /// An answer that redirects elsewhere. Never followed.
+    #[error("the target answered with a redirect ({0}), which is not followed")]
+    Redirected(u16),
+    /// The credentials are not accepted.
+    #[error("the target does not accept the credentials (401)")]
+    Unauthorized,
+    /// The credentials do not suffice.
+    #[error("the target does not allow it (403): {0}")]
+    Forbidden(String),
+    /// The target answered with a server error.
+    #[error("the target failed ({code}): {detail}")]
+    Server {
+        /// HTTP status.
+        code: u16,
+        /// Reason and path of the `Status`, or what stands for it.
+        detail: String,
+    },
+    /// The target refused the request itself.
+    #[error("the target refused the request ({code}): {detail}")]
+    Api {
+        /// HTTP status.
+        code: u16,
+        /// Reason and path of the `Status`, or what stands for it.
+        detail: String,
+    },
+    /// An answer that is not what the Kubernetes API specifies.
+    #[error("the target's answer cannot be read")]
+    Unreadable,
+    /// The request could not be built: an error of ours.
+    #[error("the request to the target could not be built")]
+    Request,
+}
+
+/// Why a TLS handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsFault {
+    /// The certificate was issued by an authority that the kubeconfig does not hold.
+    #[error("its certificate is not issued by the authority in the kubeconfig")]
+    UnknownAuthority,
+    /// The certificate has expired.
+    #[error("its certificate has expired")]
+    Expired,
+    /// The certificate is not valid yet.
+    #[error("its certificate is not valid yet")]
+    NotYetValid,
+    /// The certificate is for another name.
+    #[error("its certificate is for another name")]
+    OtherName,
+    /// The target refused our side of the handshake, the client certificate for instance.
+    #[error("it refused the handshake")]
+    Refused,
+    /// Anything else.
+    #[error("the handshake failed")]
+    Handshake,
+}
+
+impl TargetError {
+    /// How to go on.
+    pub fn class(&self) -> ErrorClass {
+        self.reason().class().unwrap_or(ErrorClass::Transient)
+    }
+
+    /// Stable reason for conditions, events and metrics.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::KeyMissing { .. } | Self::Kubeconfig(_) => Reason::AccessInvalid,
+            Self::AddressRefused(AddressRefusal::Hub) => Reason::TargetIsHub,
+            Self::AddressRefused(_) => Reason::AccessRefused,
+            Self::NameNotFound | Self::Connect(_) => Reason::TargetUnreachable,
+            Self::Suspended { cause, .. } => cause.reason(),
+            Self::Tls(_) => Reason::TargetUntrusted,
+            Self::Deadline(_) => Reason::TargetTimeout,
+            Self::Throttled(_) => Reason::TargetThrottled,
+            Self::TooLarge(_) | Self::Redirected(_) | Self::Unreadable => Reason::TargetAnswerInvalid,
+            Self::Unauthorized => Reason::TargetUnauthorized,
+            Self::Forbidden(_) => Reason::TargetForbidden,
+            Self::Server { .. } => Reason::TargetServerError,
+            Self::Api { code: 409, .. } => Reason::ApplyConflict,
+            Self::Api { .. } => Reason::ApplyRefused,
+            Self::Request => Reason::Internal,
+        }
+    }
+
+    /// Whether the client that got this is of no use any more: its Secret has to be read again.
+    pub fn spoils_access(&self) -> bool {
+        matches!(self, Self::Unauthorized | Self::Tls(_) | Self::KeyMissing { .. } | Self::Kubeconfig(_))
+    }
+}
+
+/// Tells what happened from kube's error. The one place where that is decided.
+pub fn classify(error: &kube::Error) -> TargetError {
+    match error {
+        kube::Error::Api(status) => from_status(status),
+        kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) | kube::Error::Discovery(_) => {
+            TargetError::Unreadable
+        }
+        kube::Error::HyperError(error) => from_chain(error),
+        kube::Error::Service(error) => from_chain(error.as_ref()),
+        kube::Error::ReadEvents(error) => from_chain(error),
+        _ => TargetError::Request,
+    }
+}
+
+fn from_status(status: &Status) -> TargetError {
+    let detail = describe(status);
+    match status.code {
+        401 => TargetError::Unauthorized,
+        403 => TargetError::Forbidden(detail),
+        429 => {
+            let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+            TargetError::Throttled(Duration::from_secs(u64::from(seconds.clamp(1, 60))))
+        }
+        code if code >= 500 => TargetError::Server { code, detail },
+        code => TargetError::Api { code, detail },
+    }
+}
+
+/// Reasons of causes that apiservers write.
+const CAUSES: &[&str] = &[
+    "FieldManagerConflict",
+    "FieldValueDuplicate",
+    "FieldValueForbidden",
+    "FieldValueInvalid",
+    "FieldValueNotFound",
+    "FieldValueNotSupported",
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+    "NamespaceTerminating",
+    "ResourceVersionTooLarge",
+    "UnexpectedServerResponse",
+];
+/// Causes shown; the first ones say enough.
+const CAUSES_SHOWN: usize = 3;
+
+/// Reason and field paths of a status. The message is left out: whoever controls the target controls it.
+fn describe(status: &Status) -> String {
+    let reason = match status.reason.as_str() {
+        reason if !reason.is_empty() && kube::core::response::reason::is_known(reason) => reason,
+        _ => "no known reason",
+    };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let known = causes.filter(|cause| CAUSES.contains(&cause.reason.as_str()));
+    let shown = known.take(CAUSES_SHOWN).map(|cause| match path(&cause.field) {
+        Some(field) => format!(", {} at {field}", cause.reason),
+        None => format!(", {}", cause.reason),
+    });
+    shown.fold(reason.to_owned(), |text, cause| text + &cause)
+}
+
+/// `field` if it looks like the path of a field.
+fn path(field: &str) -> Option<&str> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/[]()\"=,:".contains(&byte);
+    (!field.is_empty() && field.len() <= 200 && field.bytes().all(allowed)).then_some(field)
+}
+
+/// Looks for the cause in an error and its sources.
+pub(crate) fn from_chain(error: &(dyn StdError + 'static)) -> TargetError {
+    const DEEPEST: usize = 16;
+    let mut next = Some(error);
+    let mut best = TargetError::Connect("the connection broke off");
+    for _ in 0..DEEPEST {
+        let Some(error) = next else { break };
+        if let Some(known) = error.downcast_ref::<TargetError>() {
+            return known.clone();
+        }
+        if let Some(known) = error.downcast_ref::<kube::Error>().filter(|e| matches!(e, kube::Error::Api(_)))
+        {
+            return classify(known);
+        }
+        if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+            return TargetError::Tls(tls_fault(tls));
+        }
+        // The error inside of an `io::Error` is not among its sources.
+        let io = error.downcast_ref::<std::io::Error>();
+        if let Some(text) = io.and_then(|io| io_fault(io.kind())) {
+            best = TargetError::Connect(text);
+        }
+        next = match io.and_then(std::io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    best
+}
+
+fn io_fault(kind: std::io::ErrorKind) -> Option<&'static str> {
+    use std::io::ErrorKind as Kind;
+    match kind {
+        Kind::ConnectionRefused => Some("connection refused"),
+        Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe => Some("connection reset"),
+        Kind::HostUnreachable | Kind::NetworkUnreachable => Some("no route to it"),
+        Kind::UnexpectedEof => Some("the connection was closed"),
+        _ => None,
+    }
+}
+
+fn tls_fault(error: &rustls::Error) -> TlsFault {
+    use rustls::CertificateError as Certificate;
+    match error {
+        rustls::Error::InvalidCertificate(certificate) => match certificate {
+            // A signature that does not verify: another key under the authority's name.
+            Certificate::UnknownIssuer | Certificate::BadSignature => TlsFault::UnknownAuthority,
+            Certificate::Expired | Certificate::ExpiredContext { .. } => TlsFault::Expired,
+            Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => TlsFault::NotYetValid,
+            Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => TlsFault::OtherName,
+            _ => TlsFault::Handshake,
+        },
+        rustls::Error::AlertReceived(_) => TlsFault::Refused,
+        _ => TlsFault::Handshake,
+    }
+}

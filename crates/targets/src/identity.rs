@@ -1,0 +1,261 @@
+//! Which cluster a connection reaches, and whose target that cluster is (pure).
+//!
+//! A target is known by the uid of its `kube-system` namespace, which lives as long as the cluster. The hub
+//! records that uid; the target carries a stamp that says which hub and Kyma manage it. Both are compared on
+//! each new connection, before the first write.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kyma_api::TargetIdentity;
+use kyma_api::annotations::TARGET_UID;
+
+#[cfg(test)]
+mod tests;
+
+/// Name of the `ConfigMap` on the target that holds the [`Stamp`].
+pub const STAMP_NAME: &str = "kyma-target-stamp";
+/// Namespace of the stamp.
+pub const STAMP_NAMESPACE: &str = "kyma-system";
+/// Annotation on the hub object with the epoch under which it manages the target.
+pub const TARGET_EPOCH: &str = "component.kyma-project.io/target-epoch";
+
+/// Who claims a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// uid of the hub's `kube-system` namespace.
+    pub hub_uid: String,
+    /// The Kyma on whose behalf the target is managed; absent for a component without a Kyma.
+    pub kyma: Option<KymaId>,
+    /// Name of the operator that asks; key in [`Stamp::versions`].
+    pub operator: String,
+    /// Its version, `major.minor` of which is compared.
+    pub version: String,
+}
+
+/// A Kyma on the hub.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KymaId {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// uid.
+    pub uid: String,
+}
+
+/// What the hub knows about the target from an earlier contact. Read with [`recorded`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// uid of the target's `kube-system` namespace; absent before the first contact.
+    pub target_uid: Option<String>,
+    /// Epoch of the claim, from 1; 0 before the first contact. Taking a target over raises it, so that an old
+    /// copy of the hub falls behind.
+    pub epoch: u64,
+}
+
+impl From<&TargetIdentity> for Recorded {
+    fn from(identity: &TargetIdentity) -> Self {
+        let uid = Some(identity.cluster_uid.clone()).filter(|uid| !uid.is_empty());
+        Self { target_uid: uid, epoch: identity.epoch.and_then(|epoch| epoch.try_into().ok()).unwrap_or(0) }
+    }
+}
+
+/// What the target says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// uid of its `kube-system` namespace.
+    pub target_uid: String,
+    /// Its stamp, where it has one.
+    pub stamp: Option<Stamp>,
+    /// resourceVersion of the stamp's `ConfigMap`, for the precondition of a rewrite.
+    pub stamp_version: Option<String>,
+}
+
+/// Who manages a target, as written on the target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// uid of the managing hub.
+    pub hub_uid: String,
+    /// The Kyma there.
+    pub kyma: KymaId,
+    /// Epoch of its claim.
+    pub epoch: u64,
+    /// `major.minor` of each operator that wrote here.
+    pub versions: BTreeMap<String, String>,
+}
+
+/// Outcome of [`compare`]. Everything but `Match` and `FirstContact` means: no write and no delete there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is the target known to the hub. `write`: the stamp to put there before anything else, where the
+    /// present one is missing or older.
+    Match {
+        /// New content of the stamp, if it has to change.
+        write: Option<Stamp>,
+    },
+    /// Nobody knows this target yet. Record `target_uid` and `epoch` on the hub, then put `write` there.
+    FirstContact {
+        /// What the hub has to record.
+        record: Recorded,
+        /// The stamp to put there; none for a component without a Kyma.
+        write: Option<Stamp>,
+    },
+    /// The access leads to another cluster than before.
+    TargetChanged {
+        /// The uid on record.
+        recorded: String,
+        /// The uid found.
+        found: String,
+    },
+    /// The stamp contradicts what the hub knows.
+    StampMismatch(Mismatch),
+    /// The target belongs to another Kyma or hub already.
+    TargetInUse {
+        /// Namespace and name of the other Kyma as `namespace/name`; on another hub if `other_hub`.
+        kyma: String,
+        /// Whether that Kyma lives on another hub.
+        other_hub: bool,
+    },
+    /// The access leads to the hub itself.
+    TargetIsHub,
+}
+
+/// How a stamp contradicts the hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// Another hub took the target over after our last contact.
+    TakenOver,
+    /// The stamp has a later epoch: this hub is an older copy, or was restored from a backup.
+    LaterEpoch,
+    /// A newer version of this operator has worked on the target.
+    NewerOperator,
+}
+
+/// Compares what the hub recorded with what the target says. Pure; see [`Verdict`].
+pub fn compare(claim: &Claim, recorded: &Recorded, found: &Found) -> Verdict {
+    if found.target_uid == claim.hub_uid {
+        return Verdict::TargetIsHub;
+    }
+    if let Some(uid) = recorded.target_uid.as_ref().filter(|uid| **uid != found.target_uid) {
+        return Verdict::TargetChanged { recorded: uid.clone(), found: found.target_uid.clone() };
+    }
+    let known = recorded.target_uid.is_some();
+    if let Some(refusal) = found.stamp.as_ref().and_then(|stamp| contradiction(claim, recorded, known, stamp))
+    {
+        return refusal;
+    }
+    let present = found.stamp.as_ref();
+    let epoch = recorded.epoch.max(present.map_or(1, |stamp| stamp.epoch)).max(1);
+    let wanted = claim.kyma.as_ref().map(|kyma| stamp(claim, kyma, epoch, present));
+    let write = wanted.filter(|wanted| present != Some(wanted));
+    if known && recorded.epoch > 0 {
+        return Verdict::Match { write };
+    }
+    let record = Recorded { target_uid: Some(found.target_uid.clone()), epoch };
+    Verdict::FirstContact { record, write }
+}
+
+fn contradiction(claim: &Claim, recorded: &Recorded, known: bool, stamp: &Stamp) -> Option<Verdict> {
+    let owner = || format!("{}/{}", stamp.kyma.namespace, stamp.kyma.name);
+    if stamp.hub_uid != claim.hub_uid {
+        return Some(if known {
+            Verdict::StampMismatch(Mismatch::TakenOver)
+        } else {
+            Verdict::TargetInUse { kyma: owner(), other_hub: true }
+        });
+    }
+    // On one hub a name has one owner at a time: the same name under a new uid is the successor.
+    let other = |kyma: &KymaId| (&kyma.namespace, &kyma.name) != (&stamp.kyma.namespace, &stamp.kyma.name);
+    if claim.kyma.as_ref().is_some_and(other) {
+        return Some(Verdict::TargetInUse { kyma: owner(), other_hub: false });
+    }
+    if known && stamp.epoch > recorded.epoch {
+        return Some(Verdict::StampMismatch(Mismatch::LaterEpoch));
+    }
+    let written_by = stamp.versions.get(&claim.operator).map(|version| minor(version));
+    (written_by > Some(minor(&claim.version))).then_some(Verdict::StampMismatch(Mismatch::NewerOperator))
+}
+
+fn stamp(claim: &Claim, kyma: &KymaId, epoch: u64, present: Option<&Stamp>) -> Stamp {
+    let mut versions = present.map(|stamp| stamp.versions.clone()).unwrap_or_default();
+    let (major, minor) = minor(&claim.version);
+    versions.insert(claim.operator.clone(), format!("{major}.{minor}"));
+    Stamp { hub_uid: claim.hub_uid.clone(), kyma: kyma.clone(), epoch, versions }
+}
+
+/// Patch releases are left out: they may be rolled back, and they write nothing on targets.
+fn minor(version: &str) -> (u64, u64) {
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+/// What the annotations of a hub object record about its target.
+pub fn recorded(annotations: Option<&BTreeMap<String, String>>) -> Recorded {
+    let get = |key| annotations.and_then(|all| all.get(key));
+    Recorded {
+        target_uid: get(TARGET_UID).filter(|uid| !uid.is_empty()).cloned(),
+        epoch: get(TARGET_EPOCH).and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
+    }
+}
+
+/// The annotations that record `recorded` on a hub object; empty before the first contact.
+pub fn record(recorded: &Recorded) -> BTreeMap<String, String> {
+    let Some(uid) = &recorded.target_uid else {
+        return BTreeMap::new();
+    };
+    BTreeMap::from([
+        (TARGET_UID.to_owned(), uid.clone()),
+        (TARGET_EPOCH.to_owned(), recorded.epoch.to_string()),
+    ])
+}
+
+const HUB_UID: &str = "hubUid";
+const KYMA_NAMESPACE: &str = "kymaNamespace";
+const KYMA_NAME: &str = "kymaName";
+const KYMA_UID: &str = "kymaUid";
+const EPOCH: &str = "epoch";
+const VERSION_PREFIX: &str = "version.";
+
+impl Stamp {
+    /// The `ConfigMap` that carries this stamp.
+    pub fn to_config_map(&self) -> ConfigMap {
+        let mut data = BTreeMap::from([
+            (HUB_UID.to_owned(), self.hub_uid.clone()),
+            (KYMA_NAMESPACE.to_owned(), self.kyma.namespace.clone()),
+            (KYMA_NAME.to_owned(), self.kyma.name.clone()),
+            (KYMA_UID.to_owned(), self.kyma.uid.clone()),
+            (EPOCH.to_owned(), self.epoch.to_string()),
+        ]);
+        let versions = self.versions.iter();
+        data.extend(
+            versions.map(|(operator, version)| (format!("{VERSION_PREFIX}{operator}"), version.clone())),
+        );
+        ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(STAMP_NAME.to_owned()),
+                namespace: Some(STAMP_NAMESPACE.to_owned()),
+                ..ObjectMeta::default()
+            },
+            data: Some(data),
+            ..ConfigMap::default()
+        }
+    }
+
+    /// Reads the stamp from its `ConfigMap`. What is missing or unreadable stays empty or 0, which matches
+    /// nothing: a damaged stamp is never taken for ours.
+    pub fn from_config_map(map: &ConfigMap) -> Self {
+        let data = map.data.clone().unwrap_or_default();
+        let text = |key: &str| data.get(key).cloned().unwrap_or_default();
+        let version = |(key, version): (&String, &String)| {
+            key.strip_prefix(VERSION_PREFIX).map(|operator| (operator.to_owned(), version.clone()))
+        };
+        Self {
+            hub_uid: text(HUB_UID),
+            kyma: KymaId { namespace: text(KYMA_NAMESPACE), name: text(KYMA_NAME), uid: text(KYMA_UID) },
+            epoch: text(EPOCH).parse().unwrap_or(0),
+            versions: data.iter().filter_map(version).collect(),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+use super::*;
+
+fn claim() -> Claim {
+    Claim {
+        hub_uid: "hub".into(),
+        kyma: Some(kyma("a", "uid-a")),
+        operator: "kyma-operator".into(),
+        version: "1.4.2".into(),
+    }
+}
+
+fn kyma(name: &str, uid: &str) -> KymaId {
+    KymaId { namespace: "kcp-system".into(), name: name.into(), uid: uid.into() }
+}
+
+fn recorded_at(epoch: u64) -> Recorded {
+    Recorded { target_uid: Some("target".into()), epoch }
+}
+
+fn found(stamp: Option<Stamp>) -> Found {
+    Found { target_uid: "target".into(), stamp, stamp_version: None }
+}
+
+fn ours(epoch: u64) -> Stamp {
+    Stamp {
+        hub_uid: "hub".into(),
+        kyma: kyma("a", "uid-a"),
+        epoch,
+        versions: BTreeMap::from([("kyma-operator".into(), "1.4".into())]),
+    }
+}
+
+#[test]
+fn an_unknown_unstamped_target_is_a_first_contact() {
+    let expected = Verdict::FirstContact { record: recorded_at(1), write: Some(ours(1)) };
+    assert_eq!(compare(&claim(), &Recorded::default(), &found(None)), expected);
+}
+
+#[test]
+fn the_known_target_with_our_stamp_matches_without_a_write() {
+    let verdict = compare(&claim(), &recorded_at(1), &found(Some(ours(1))));
+    assert_eq!(verdict, Verdict::Match { write: None });
+}
+
+#[test]
+fn killed_between_record_and_stamp_goes_on_with_the_stamp() {
+    let verdict = compare(&claim(), &recorded_at(1), &found(None));
+    assert_eq!(verdict, Verdict::Match { write: Some(ours(1)) });
+}
+
+#[test]
+fn killed_between_stamp_and_record_goes_on_with_the_record() {
+    let verdict = compare(&claim(), &Recorded::default(), &found(Some(ours(1))));
+    assert_eq!(verdict, Verdict::FirstContact { record: recorded_at(1), write: None });
+}
+
+#[test]
+fn another_cluster_behind_the_same_access_is_refused() {
+    let swapped = Found { target_uid: "other".into(), ..found(Some(ours(1))) };
+    let expected = Verdict::TargetChanged { recorded: "target".into(), found: "other".into() };
+    assert_eq!(compare(&claim(), &recorded_at(1), &swapped), expected);
+}
+
+#[test]
+fn the_hub_is_never_its_own_target() {
+    let hub = Found { target_uid: "hub".into(), ..found(None) };
+    assert_eq!(compare(&claim(), &Recorded::default(), &hub), Verdict::TargetIsHub);
+    assert_eq!(compare(&claim(), &recorded_at(1), &hub), Verdict::TargetIsHub);
+}
+
+#[test]
+fn the_second_kyma_on_a_target_is_refused_and_told_about_the_first() {
+    let second = Claim { kyma: Some(kyma("b", "uid-b")), ..claim() };
+    let expected = Verdict::TargetInUse { kyma: "kcp-system/a".into(), other_hub: false };
+    assert_eq!(compare(&second, &Recorded::default(), &found(Some(ours(1)))), expected);
+}
+
+#[test]
+fn a_target_of_another_hub_is_in_use() {
+    let stamp = Stamp { hub_uid: "other-hub".into(), ..ours(1) };
+    let expected = Verdict::TargetInUse { kyma: "kcp-system/a".into(), other_hub: true };
+    assert_eq!(compare(&claim(), &Recorded::default(), &found(Some(stamp))), expected);
+}
+
+#[test]
+fn a_target_that_another_hub_took_over_is_left_alone() {
+    let stamp = Stamp { hub_uid: "other-hub".into(), ..ours(2) };
+    let verdict = compare(&claim(), &recorded_at(1), &found(Some(stamp)));
+    assert_eq!(verdict, Verdict::StampMismatch(Mismatch::TakenOver));
+}
+
+#[test]
+fn an_old_copy_of_the_hub_is_stopped_by_the_epoch() {
+    let verdict = compare(&claim(), &recorded_at(1), &found(Some(ours(2))));
+    assert_eq!(verdict, Verdict::StampMismatch(Mismatch::LaterEpoch));
+}
+
+#[test]
+fn a_raised_epoch_is_written_to_the_target() {
+    let verdict = compare(&claim(), &recorded_at(3), &found(Some(ours(1))));
+    assert_eq!(verdict, Verdict::Match { write: Some(ours(3)) });
+}
+
+#[test]
+fn an_older_minor_of_the_operator_is_stopped_and_a_newer_one_signs() {
+    let at = |version: &str| Claim { version: version.into(), ..claim() };
+    let present = found(Some(ours(1)));
+    let older = Verdict::StampMismatch(Mismatch::NewerOperator);
+    assert_eq!(compare(&at("1.3.9"), &recorded_at(1), &present), older);
+    assert_eq!(compare(&at("1.4.0"), &recorded_at(1), &present), Verdict::Match { write: None });
+    let mut signed = ours(1);
+    signed.versions.insert("kyma-operator".into(), "1.10".into());
+    let verdict = compare(&at("1.10.0"), &recorded_at(1), &present);
+    assert_eq!(verdict, Verdict::Match { write: Some(signed.clone()) });
+    assert_eq!(compare(&at("1.9.0"), &recorded_at(1), &found(Some(signed))), older, "numbers, not text");
+}
+
+#[test]
+fn another_operator_adds_its_version_beside_ours() {
+    let syncer = Claim { operator: "release-meta-syncer".into(), ..claim() };
+    let Verdict::Match { write: Some(stamp) } = compare(&syncer, &recorded_at(1), &found(Some(ours(1))))
+    else {
+        panic!("a match with a write is expected");
+    };
+    assert_eq!(stamp.versions.keys().collect::<Vec<_>>(), ["kyma-operator", "release-meta-syncer"]);
+}
+
+#[test]
+fn a_recreated_kyma_of_the_same_name_succeeds_its_predecessor() {
+    let successor = Claim { kyma: Some(kyma("a", "uid-new")), ..claim() };
+    let Verdict::FirstContact { record, write } =
+        compare(&successor, &Recorded::default(), &found(Some(ours(4))))
+    else {
+        panic!("a first contact is expected");
+    };
+    assert_eq!(record.epoch, 4, "the epoch never falls");
+    assert_eq!(write.map(|stamp| stamp.kyma.uid), Some("uid-new".to_owned()));
+}
+
+#[test]
+fn a_component_without_a_kyma_checks_but_never_stamps() {
+    let standalone = Claim { kyma: None, ..claim() };
+    let first = Verdict::FirstContact { record: recorded_at(1), write: None };
+    assert_eq!(compare(&standalone, &Recorded::default(), &found(None)), first);
+    assert_eq!(compare(&standalone, &recorded_at(1), &found(Some(ours(1)))), Verdict::Match { write: None });
+    let foreign = Stamp { hub_uid: "other-hub".into(), ..ours(1) };
+    let verdict = compare(&standalone, &Recorded::default(), &found(Some(foreign)));
+    assert!(matches!(verdict, Verdict::TargetInUse { other_hub: true, .. }));
+}
+
+#[test]
+fn a_damaged_stamp_is_never_taken_for_ours() {
+    let damaged = Stamp::from_config_map(&ConfigMap::default());
+    let verdict = compare(&claim(), &recorded_at(1), &found(Some(damaged)));
+    assert_eq!(verdict, Verdict::StampMismatch(Mismatch::TakenOver));
+}
+
+#[test]
+fn stamp_and_record_survive_their_storage() {
+    assert_eq!(Stamp::from_config_map(&ours(7).to_config_map()), ours(7));
+    assert_eq!(recorded(Some(&record(&recorded_at(7)))), recorded_at(7));
+    assert_eq!(recorded(Some(&record(&Recorded::default()))), Recorded::default());
+    assert_eq!(recorded(None), Recorded::default());
+}

@@ -1,0 +1,31 @@
+//! From an access Secret to a client for the cluster behind it, at a bounded cost and without trusting it.
+//!
+//! - [`Targets`] is the cache: one [`Target`] for each access Secret and version of it.
+//! - [`Kubeconfig`] is the only way in; [`AccessPolicy`] holds what operators may allow beyond the default.
+//! - [`Target::client`] is a kube client with deadlines, budgets ([`Limits`]), body limit and [`Breaker`].
+//! - [`classify`] turns what a call returned into a [`TargetError`] with a class and a reason.
+//! - [`compare`] tells whether the cluster reached is the one it should be.
+
+mod access;
+mod breaker;
+mod cache;
+mod dial;
+mod error;
+mod identity;
+mod kubeconfig;
+mod limits;
+mod target;
+mod throttle;
+mod transport;
+
+pub use access::{AccessPolicy, AddressRefusal};
+pub use breaker::{Breaker, Effect, Outcome};
+pub use cache::{SecretKey, TargetEvent, Targets};
+pub use error::{TargetError, TlsFault, classify};
+pub use identity::{
+    Claim, Found, KymaId, Mismatch, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, TARGET_EPOCH, Verdict,
+    compare, record, recorded,
+};
+pub use kubeconfig::{Kubeconfig, KubeconfigError};
+pub use limits::{BreakerLimits, Limits};
+pub use target::Target;

@@ -1,0 +1,55 @@
+//! The bounds within which a target can cost an operator anything.
+
+use std::time::Duration;
+
+/// Deadlines and budgets for each target. The defaults are the ones documented for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Name resolution, TCP, proxy and TLS handshake together. Default 5 s.
+    pub connect: Duration,
+    /// One call, from waiting for a slot to the last byte of the answer; for a watch, to its headers.
+    /// Default 15 s.
+    pub call: Duration,
+    /// Silence after which a watch stream is given up. Apiservers send a bookmark about once a minute.
+    /// Default 180 s.
+    pub watch_idle: Duration,
+    /// Bytes of one answer, and of one line of a watch. Default 16 MiB.
+    pub body: usize,
+    /// Calls in flight at once; 429 answers lower it for a while. Default 8.
+    pub calls: usize,
+    /// Watch streams open at once. Default 128.
+    pub watches: usize,
+    /// When a target counts as unhealthy and how it is probed.
+    pub breaker: BreakerLimits,
+}
+
+/// When a target counts as unhealthy and how it is probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakerLimits {
+    /// Consecutive failures after which calls are refused without being tried. Default 3.
+    pub failures: u32,
+    /// Delay before the first probe; it doubles with each failed one. Default 15 s.
+    pub probe_first: Duration,
+    /// Longest delay between probes. Default 5 min.
+    pub probe_longest: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            call: Duration::from_secs(15),
+            watch_idle: Duration::from_mins(3),
+            body: 16 * 1024 * 1024,
+            calls: 8,
+            watches: 128,
+            breaker: BreakerLimits::default(),
+        }
+    }
+}
+
+impl Default for BreakerLimits {
+    fn default() -> Self {
+        Self { failures: 3, probe_first: Duration::from_secs(15), probe_longest: Duration::from_mins(5) }
+    }
+}

@@ -1,0 +1,376 @@
+//! Every call to one target passes here: breaker, slots, deadline, body limit, and the outcome back to the
+//! breaker.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::Body;
+use tokio::sync::{Notify, Semaphore, watch};
+
+use crate::access::AccessPolicy;
+use crate::breaker::{Breaker, Effect, Outcome};
+use crate::cache::Notices;
+use crate::dial::Dialer;
+use crate::error::{TargetError, from_chain};
+use crate::kubeconfig::{Kubeconfig, KubeconfigError};
+use crate::limits::Limits;
+use crate::throttle::{Slot, Throttle};
+
+mod answer;
+mod stream;
+
+/// When to come back after all slots stayed taken.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// A body of either kind of call.
+pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, TargetError>;
+
+/// The way to one target, shared by all clients for it.
+pub(crate) struct Transport {
+    wire: Wire,
+    limits: Limits,
+    breaker: Mutex<Breaker>,
+    /// What opened the breaker.
+    cause: Mutex<Option<TargetError>>,
+    throttle: Mutex<Throttle>,
+    freed: Notify,
+    watches: Arc<Semaphore>,
+    /// How often the breaker has closed again, and whether calls pass.
+    health: watch::Sender<Health>,
+    notices: Notices,
+}
+
+/// State of a target as seen by its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Health {
+    pub(crate) calls_pass: bool,
+    pub(crate) recoveries: u64,
+}
+
+enum Wire {
+    Remote(Box<Remote>),
+    Local(kube::Client),
+}
+
+struct Remote {
+    http: HyperClient<Dialer, Body>,
+    base: Uri,
+    authorization: Option<HeaderValue>,
+}
+
+impl Transport {
+    pub(crate) fn remote(
+        kubeconfig: &Kubeconfig,
+        policy: Arc<AccessPolicy>,
+        limits: Limits,
+        notices: Notices,
+    ) -> Result<Arc<Self>, KubeconfigError> {
+        let malformed = |field, why| KubeconfigError::Malformed { field, why };
+        let dialer = Dialer::new(kubeconfig, policy, limits.connect)?;
+        let http = HyperClient::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_mins(1))
+            .pool_max_idle_per_host(2)
+            // A request that was perhaps received is for the caller to repeat, who knows whether it may be.
+            .retry_canceled_requests(false)
+            .build(dialer);
+        let base = kubeconfig.server.as_str().parse();
+        let base = base.map_err(|_| malformed("clusters[].cluster.server", "an https URL is expected"))?;
+        let authorization = kubeconfig.token.as_ref().map(|token| {
+            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+                .map_err(|_| malformed("users[].user.token", "a header value is expected"))?;
+            value.set_sensitive(true);
+            Ok(value)
+        });
+        let authorization = authorization.transpose()?;
+        Ok(Self::new(Wire::Remote(Box::new(Remote { http, base, authorization })), limits, notices))
+    }
+
+    pub(crate) fn local(client: kube::Client, limits: Limits, notices: Notices) -> Arc<Self> {
+        Self::new(Wire::Local(client), limits, notices)
+    }
+
+    fn new(wire: Wire, limits: Limits, notices: Notices) -> Arc<Self> {
+        Arc::new(Self {
+            wire,
+            breaker: Mutex::new(Breaker::new(limits.breaker.clone())),
+            cause: Mutex::default(),
+            throttle: Mutex::new(Throttle::new(limits.calls)),
+            freed: Notify::new(),
+            watches: Arc::new(Semaphore::new(limits.watches)),
+            health: watch::Sender::new(Health { calls_pass: true, recoveries: 0 }),
+            notices,
+            limits,
+        })
+    }
+
+    pub(crate) fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
+    }
+
+    /// Sends one request of kube's and gives back an answer that is bounded in time and size. Who has to wait gets
+    /// the 429 of an apiserver, whether it came from there or the call was held back here.
+    pub(crate) async fn call(
+        self: Arc<Self>,
+        request: Request<Body>,
+        agent: HeaderValue,
+    ) -> Result<Response<AnswerBody>, TargetError> {
+        match self.admitted(request, agent).await {
+            Err(TargetError::Throttled(pause)) => answer::throttled(pause).map(|answer| answer.map(boxed)),
+            other => other,
+        }
+    }
+
+    async fn admitted(
+        self: Arc<Self>,
+        request: Request<Body>,
+        agent: HeaderValue,
+    ) -> Result<Response<AnswerBody>, TargetError> {
+        if let Err(probe_at) = lock(&self.breaker).admit() {
+            let retry_in = probe_at.saturating_duration_since(Instant::now());
+            let cause = lock(&self.cause).clone().unwrap_or(TargetError::Connect("no answer"));
+            return Err(TargetError::Suspended { retry_in, cause: Box::new(cause) });
+        }
+        if is_watch(request.uri()) {
+            return self.watch(request, agent).await;
+        }
+        let deadline = tokio::time::Instant::now() + self.limits.call;
+        let slot = self.slot(deadline).await?;
+        let sent = tokio::time::timeout_at(deadline, self.exchange(request, agent)).await;
+        let answer = sent.unwrap_or(Err(TargetError::Deadline(self.limits.call)));
+        drop(slot);
+        self.noted(answer).map(|answer| answer.map(boxed))
+    }
+
+    async fn watch(
+        self: Arc<Self>,
+        request: Request<Body>,
+        agent: HeaderValue,
+    ) -> Result<Response<AnswerBody>, TargetError> {
+        // Waiting would hide that somebody leaks streams.
+        let permit =
+            Arc::clone(&self.watches).try_acquire_owned().map_err(|_| TargetError::Throttled(BUSY))?;
+        let deadline = tokio::time::Instant::now() + self.limits.call;
+        let slot = self.slot(deadline).await?;
+        let opening = async {
+            let answer = self.send(request, agent).await?;
+            if answer.status().is_success() {
+                return Ok(answer.map(|body| stream::bounded(body, &self.limits, permit)));
+            }
+            answer::read(answer, self.limits.body, "").await.map(|answer| answer.map(boxed))
+        };
+        let opened = tokio::time::timeout_at(deadline, opening).await;
+        drop(slot);
+        self.noted(opened.unwrap_or(Err(TargetError::Deadline(self.limits.call))))
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<Body>,
+        agent: HeaderValue,
+    ) -> Result<Response<Bytes>, TargetError> {
+        let path = request.uri().path().to_owned();
+        let answer = self.send(request, agent).await?;
+        answer::read(answer, self.limits.body, &path).await
+    }
+
+    async fn send(
+        &self,
+        mut request: Request<Body>,
+        agent: HeaderValue,
+    ) -> Result<Response<AnswerBody>, TargetError> {
+        request.headers_mut().insert(USER_AGENT, agent);
+        match &self.wire {
+            Wire::Local(client) => {
+                let sent = client.send(request).await.map_err(|error| from_chain(&error))?;
+                Ok(sent.map(|body| body.map_err(|error| from_chain(&error)).boxed_unsync()))
+            }
+            Wire::Remote(remote) => {
+                let Remote { http, base, authorization } = remote.as_ref();
+                *request.uri_mut() = absolute(base, request.uri()).ok_or(TargetError::Request)?;
+                if let Some(authorization) = authorization {
+                    request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+                }
+                let sent = http.request(request).await.map_err(|error| from_chain(&error))?;
+                Ok(sent.map(|body| body.map_err(|error| from_chain(&error)).boxed_unsync()))
+            }
+        }
+    }
+
+    async fn slot(&self, deadline: tokio::time::Instant) -> Result<SlotGuard<'_>, TargetError> {
+        loop {
+            // Registered before the look, so that no slot given back in between is missed.
+            let mut freed = std::pin::pin!(self.freed.notified());
+            freed.as_mut().enable();
+            // A slot that frees at the deadline comes too late to be of use.
+            if tokio::time::Instant::now() >= deadline {
+                return Err(TargetError::Throttled(BUSY));
+            }
+            let slot = lock(&self.throttle).take(Instant::now());
+            match slot {
+                Slot::Taken => return Ok(SlotGuard { transport: self }),
+                Slot::Full => {
+                    tokio::time::timeout_at(deadline, freed)
+                        .await
+                        .map_err(|_| TargetError::Throttled(BUSY))?;
+                }
+                Slot::Paused(until) if tokio::time::Instant::from_std(until) >= deadline => {
+                    let pause = until.saturating_duration_since(Instant::now());
+                    return Err(TargetError::Throttled(pause));
+                }
+                Slot::Paused(until) => tokio::time::sleep_until(until.into()).await,
+            }
+        }
+    }
+
+    /// Tells breaker and throttle how a call went.
+    fn noted<B>(
+        self: &Arc<Self>,
+        answer: Result<Response<B>, TargetError>,
+    ) -> Result<Response<B>, TargetError> {
+        let answer = answer.and_then(|answer| self.paced(answer));
+        let Some((outcome, cause)) = judged(&answer) else { return answer };
+        let effect = lock(&self.breaker).record(outcome, Instant::now(), jitter());
+        match effect {
+            Effect::None | Effect::Recovered => {}
+            Effect::ProbeNow => {
+                *lock(&self.cause) = cause;
+                self.probe_after(Duration::ZERO);
+            }
+            Effect::Open(delay) => {
+                *lock(&self.cause) = cause;
+                self.suspended();
+                self.probe_after(delay);
+            }
+        }
+        answer
+    }
+
+    /// Tells the throttle whether the target wants fewer calls.
+    fn paced<B>(&self, answer: Response<B>) -> Result<Response<B>, TargetError> {
+        if answer.status() != StatusCode::TOO_MANY_REQUESTS {
+            lock(&self.throttle).accepted();
+            return Ok(answer);
+        }
+        let asked = answer.headers().get(RETRY_AFTER);
+        let seconds: Option<u64> = asked.and_then(|value| value.to_str().ok()?.parse().ok());
+        let pause = lock(&self.throttle).rejected(seconds.map(Duration::from_secs), Instant::now());
+        Err(TargetError::Throttled(pause))
+    }
+
+    fn suspended(&self) {
+        let changed = self.health.send_if_modified(|health| std::mem::replace(&mut health.calls_pass, false));
+        if changed {
+            self.notices.suspended();
+        }
+    }
+
+    fn recovered(&self) {
+        self.health.send_modify(|health| {
+            health.calls_pass = true;
+            health.recoveries += 1;
+        });
+        self.notices.recovered();
+    }
+
+    /// Starts the only probing task of this target; it ends when calls pass again or nobody uses the target.
+    fn probe_after(self: &Arc<Self>, delay: Duration) {
+        tokio::spawn(probe_until_healthy(Arc::downgrade(self), delay));
+    }
+
+    async fn probe(&self) -> bool {
+        let _permit = self.notices.probe_permit().await;
+        let Ok(request) = Request::get("/readyz").body(Body::empty()) else {
+            return false;
+        };
+        let agent = HeaderValue::from_static(concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (probe)"));
+        let answered = tokio::time::timeout(self.limits.connect, self.send(request, agent)).await;
+        // 401 or 404 come from a working apiserver as well; what they mean is for the next call to tell.
+        answered.is_ok_and(|answer| {
+            answer.is_ok_and(|answer| !answer.status().is_server_error() && !answer.status().is_redirection())
+        })
+    }
+}
+
+async fn probe_until_healthy(target: Weak<Transport>, mut delay: Duration) {
+    loop {
+        tokio::time::sleep(delay).await;
+        let Some(target) = target.upgrade() else { return };
+        let healthy = target.probe().await;
+        let effect = lock(&target.breaker).probed(healthy, Instant::now(), jitter());
+        match effect {
+            Effect::Open(next) => {
+                target.suspended();
+                delay = next;
+            }
+            Effect::Recovered => return target.recovered(),
+            Effect::None | Effect::ProbeNow => return,
+        }
+    }
+}
+
+/// Gives the slot back, also when the call is dropped half-way.
+struct SlotGuard<'a> {
+    transport: &'a Transport,
+}
+
+impl Drop for SlotGuard<'_> {
+    fn drop(&mut self) {
+        lock(&self.transport.throttle).done();
+        self.transport.freed.notify_waiters();
+    }
+}
+
+/// What an answer tells about the target, and why it would be suspended. Nothing if it was our own refusal.
+fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Option<TargetError>)> {
+    match answer {
+        Ok(answer) if answer.status().is_server_error() => {
+            let outcome = match answer.extensions().get::<answer::NotFromApiserver>() {
+                Some(_) => Outcome::Unreachable,
+                None => Outcome::Failing,
+            };
+            let detail = "several times in a row".to_owned();
+            Some((outcome, Some(TargetError::Server { code: answer.status().as_u16(), detail })))
+        }
+        Ok(_) | Err(TargetError::Throttled(_) | TargetError::TooLarge(_)) => Some((Outcome::Healthy, None)),
+        Err(TargetError::AddressRefused(_) | TargetError::Request) => None,
+        Err(error) => Some((Outcome::Unreachable, Some(error.clone()))),
+    }
+}
+
+fn boxed(body: Bytes) -> AnswerBody {
+    Full::new(body).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn is_watch(uri: &Uri) -> bool {
+    let query = uri.query().unwrap_or_default();
+    query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true"))
+}
+
+/// The request's path and query below the server's URL.
+fn absolute(base: &Uri, relative: &Uri) -> Option<Uri> {
+    let path = relative.path_and_query().map_or("/", |path| path.as_str());
+    let path = format!("{}{path}", base.path().trim_end_matches('/'));
+    let mut parts = base.clone().into_parts();
+    parts.path_and_query = Some(path.parse().ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// A number in 0..1 that differs between calls and processes; not for secrets.
+fn jitter() -> f64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    let random = RandomState::new().hash_one(Instant::now());
+    f64::from(u32::try_from(random >> 32).unwrap_or(0)) / (f64::from(u32::MAX) + 1.0)
+}
+
+/// What is guarded here stays consistent at every step, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

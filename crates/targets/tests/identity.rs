@@ -1,0 +1,144 @@
+//! Identity and stamp on real control planes.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::Api;
+use kube::api::PostParams;
+use kyma_api::Reason;
+use kyma_targets::{
+    AccessPolicy, Claim, KymaId, Limits, Mismatch, Recorded, STAMP_NAMESPACE, Stamp, Target, TargetError,
+    Targets, Verdict, classify, compare,
+};
+use serde_json::from_value;
+use testbed::{Access, Credentials, SharedBed};
+
+static BED: SharedBed = SharedBed::new();
+
+fn targets() -> Targets {
+    let policy = AccessPolicy { allow_loopback: true, ..AccessPolicy::default() };
+    Targets::new(policy, Limits::default(), "tester/1.0.0", "replica-0", 8)
+}
+
+fn secret(access: &Access) -> Secret {
+    let data = ByteString(access.kubeconfig().into_bytes());
+    let mut secret = Secret { data: Some([("config".to_owned(), data)].into()), ..Secret::default() };
+    secret.metadata.namespace = Some("kcp-system".into());
+    secret.metadata.name = Some(access.cluster.clone());
+    secret
+}
+
+async fn claim(hub: &Target, kyma: &str) -> Result<Claim> {
+    Ok(Claim {
+        hub_uid: hub.identify().await?.target_uid,
+        kyma: Some(KymaId {
+            namespace: "kcp-system".into(),
+            name: kyma.into(),
+            uid: format!("uid-of-{kyma}"),
+        }),
+        operator: "tester".into(),
+        version: "1.0.0".into(),
+    })
+}
+
+async fn ensure_namespace(target: &Target) -> Result<()> {
+    let namespace = from_value(serde_json::json!({"metadata": {"name": STAMP_NAMESPACE}}))?;
+    let created = Api::<Namespace>::all(target.client()).create(&PostParams::default(), &namespace).await;
+    match created {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        other => Ok(other.map(drop)?),
+    }
+}
+
+#[tokio::test]
+async fn first_contact_stamps_and_everybody_else_is_refused() -> Result<()> {
+    let (hub, cluster) = (BED.cluster("hub", |b| b).await?, BED.cluster("stamped", |b| b).await?);
+    let targets = targets();
+    let hub = targets.local(hub.client()?);
+    let target = targets.from_secret(&secret(cluster.admin()), "config")?;
+    let ours = claim(&hub, "a").await?;
+
+    let found = target.identify().await?;
+    let Verdict::FirstContact { record, write: Some(stamp) } = compare(&ours, &Recorded::default(), &found)
+    else {
+        anyhow::bail!("a first contact was expected");
+    };
+    let missing = target.put_stamp(&stamp, &found).await;
+    assert!(matches!(missing, Err(TargetError::Api { code: 404, .. })), "{missing:?}");
+    ensure_namespace(&target).await?;
+    target.put_stamp(&stamp, &found).await?;
+
+    let found = target.identify().await?;
+    assert_eq!(compare(&ours, &record, &found), Verdict::Match { write: None });
+    let second = claim(&hub, "b").await?;
+    let in_use = Verdict::TargetInUse { kyma: "kcp-system/a".into(), other_hub: false };
+    assert_eq!(compare(&second, &Recorded::default(), &found), in_use);
+
+    // The other hub's claim is put over ours; our next connection sees it.
+    let theirs = Stamp { hub_uid: "other-hub".into(), epoch: 2, ..stamp.clone() };
+    target.put_stamp(&theirs, &found).await?;
+    let stale = target.put_stamp(&stamp, &found).await;
+    assert!(matches!(stale, Err(TargetError::Api { code: 409, .. })), "{stale:?}");
+    let verdict = compare(&ours, &record, &target.identify().await?);
+    assert_eq!(verdict, Verdict::StampMismatch(Mismatch::TakenOver));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_hub_behind_a_kubeconfig_is_recognised_as_the_hub() -> Result<()> {
+    let cluster = BED.cluster("hub", |b| b).await?;
+    let targets = targets();
+    let hub = targets.local(cluster.client()?);
+    let target = targets.from_secret(&secret(cluster.admin()), "config")?;
+    let claim = claim(&hub, "a").await?;
+    assert_eq!(compare(&claim, &Recorded::default(), &target.identify().await?), Verdict::TargetIsHub);
+    assert!(hub.is_local() && !target.is_local());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_token_that_the_cluster_does_not_know_is_unauthorized() -> Result<()> {
+    let cluster = BED.cluster("hub", |b| b).await?;
+    let stranger = Access { credentials: Credentials::Token("stranger".into()), ..cluster.admin().clone() };
+    let target = targets().from_secret(&secret(&stranger), "config")?;
+    let error = target.identify().await.err().context("an error was expected")?;
+    assert_eq!(error, TargetError::Unauthorized);
+    assert!(error.spoils_access());
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_rights_the_stamp_is_an_error_and_not_missing() -> Result<()> {
+    let cluster = BED.cluster("hub", |b| b).await?;
+    let nobody = cluster.service_account("default", "nobody").await?;
+    let target = targets().from_secret(&secret(&nobody), "config")?;
+    let error = target.identify().await.err().context("an error was expected")?;
+    assert_eq!(error.reason(), Reason::TargetForbidden);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_apiserver_that_stops_is_unreachable_and_identified_again_when_it_is_back() -> Result<()> {
+    let cluster = BED.cluster("stopped", |b| b).await?;
+    let mut limits = Limits::default();
+    limits.breaker.probe_first = Duration::from_millis(200);
+    limits.breaker.probe_longest = Duration::from_millis(500);
+    let policy = AccessPolicy { allow_loopback: true, ..AccessPolicy::default() };
+    let targets = Targets::new(policy, limits, "tester/1.0.0", "replica-0", 8);
+    let target = targets.from_secret(&secret(cluster.admin()), "config")?;
+    let before = target.identify().await?;
+
+    cluster.stop();
+    let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
+    for _ in 0..3 {
+        let error = maps.get_opt("any").await.err().context("the apiserver is down")?;
+        assert_eq!(classify(&error).reason(), Reason::TargetUnreachable);
+    }
+    assert!(!target.calls_pass());
+    cluster.start_again().await?;
+    tokio::time::timeout(Duration::from_secs(20), target.healthy_again()).await?;
+    assert_eq!(target.identify().await?.target_uid, before.target_uid);
+    Ok(())
+}
