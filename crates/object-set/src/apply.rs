@@ -1,0 +1,199 @@
+//! A set of objects -> the cluster, by server-side apply, in stages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{FutureExt as _, StreamExt as _};
+
+use crate::cluster::{Cluster, Ownership};
+use crate::discovery::{Kinds, Mapping};
+use crate::drift::Observed;
+use crate::error::CallError;
+use crate::inventory::{Entry, Inventory};
+use crate::normalise::normalise;
+use crate::object::{Gvk, Identity, Object};
+use crate::order::{self, Stage};
+use crate::parse::ObjectSet;
+use crate::protect::Protection;
+
+mod crd;
+mod namespace;
+mod one;
+mod outcome;
+mod share;
+mod take_over;
+
+pub use outcome::{Applied, Outcome, Refusal};
+
+/// What to do with an object that exists and that we have not applied before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Adopt {
+    /// Take only what carries our owner label already.
+    Never,
+    /// Take everything that no live owner of ours holds, whoever wrote it.
+    #[default]
+    Unowned,
+    /// Take everything.
+    Always,
+}
+
+/// How a set is applied.
+#[derive(Clone, Copy)]
+pub struct ApplyOptions<'a> {
+    /// In whose name.
+    pub ownership: &'a Ownership,
+    /// What to do with existing objects.
+    pub adopt: Adopt,
+    /// Whether the owner of that hash still exists; only then [`Adopt::Unowned`] leaves its objects alone.
+    pub owner_is_live: &'a (dyn Fn(&str) -> bool + Sync),
+    /// Whether unknown and duplicate fields are errors (`fieldValidation=Strict`) or ignored.
+    pub strict: bool,
+    /// Namespace of objects that name none and need one.
+    pub namespace: &'a str,
+    /// Requests at the same time; 8 is a good number.
+    pub parallel: usize,
+    /// What no set may touch.
+    pub protection: &'a Protection,
+    /// Field managers whose fields become ours when an object is adopted, besides those of kubectl and Helm.
+    pub take_over: &'a [&'a str],
+}
+
+/// What a watch knows of the objects on the target.
+pub trait Observations: Sync {
+    /// The object as last seen; `None` where the watch has not seen it, which proves nothing.
+    fn get(&self, object: &Identity) -> Option<Observed>;
+}
+
+/// No watch: the target is asked about each object.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NothingObserved;
+
+impl Observations for NothingObserved {
+    fn get(&self, _: &Identity) -> Option<Observed> {
+        None
+    }
+}
+
+impl Observations for BTreeMap<Identity, Observed> {
+    fn get(&self, object: &Identity) -> Option<Observed> {
+        BTreeMap::get(self, object).cloned()
+    }
+}
+
+/// Everything that stays the same while a set is applied.
+struct Run<'a> {
+    cluster: &'a Cluster,
+    kinds: Kinds,
+    /// Kinds that CRDs of this set define.
+    own_kinds: BTreeSet<Gvk>,
+    recorded: &'a Inventory,
+    observed: &'a dyn Observations,
+    options: &'a ApplyOptions<'a>,
+}
+
+/// An object of the set, ready to be sent, and how it is reached.
+struct Wanted {
+    object: Object,
+    identity: Identity,
+    mapping: Option<Mapping>,
+}
+
+/// Applies a set. Objects that are unchanged on both sides cost no call when `observed` shows them. A kind
+/// that the target lacks holds up only its own objects; an object that is refused holds up the later stages.
+///
+/// # Errors
+/// When the target cannot say what it serves; everything else is an [`Outcome`] of one object.
+pub async fn apply(
+    cluster: &Cluster,
+    set: &ObjectSet,
+    recorded: &Inventory,
+    observed: &dyn Observations,
+    options: &ApplyOptions<'_>,
+) -> Result<Applied, CallError> {
+    let kinds = kinds_for(cluster, set).await?;
+    let own_kinds = set.crds().flat_map(crd::defined_kinds).collect();
+    let mut run = Run { cluster, kinds, own_kinds, recorded, observed, options };
+    let mut applied = Applied::starting_from(recorded);
+    let mut objects: Vec<Object> = set.objects().to_vec();
+    for object in &mut objects {
+        applied.warnings.extend(normalise(object));
+        let identity = run.kinds.scoped(&object.identity(), options.namespace);
+        object.set_namespace(identity.namespace.as_deref());
+    }
+    // With namespaces filled in, two objects may turn out to be one.
+    let objects = ObjectSet::new(objects);
+    applied.warnings.extend_from_slice(objects.warnings());
+    let objects = objects.into_objects();
+    let stages: Vec<(Stage, Vec<Object>)> = order::stages(&objects)
+        .into_iter()
+        .map(|(stage, objects)| (stage, objects.into_iter().cloned().collect()))
+        .collect();
+    for (stage, objects) in stages {
+        if applied.is_held_up() {
+            applied.skip(objects.iter().map(Object::identity));
+            continue;
+        }
+        let found = run.stage(&objects).await;
+        let crds_changed = applied.take(found);
+        if stage == Stage::Foundation && crds_changed {
+            run.after_crds(&objects, &mut applied).await;
+        }
+    }
+    Ok(applied)
+}
+
+/// What the target serves; asked again once when the set needs a kind that neither it nor its own CRDs have.
+async fn kinds_for(cluster: &Cluster, set: &ObjectSet) -> Result<Kinds, CallError> {
+    let seen = cluster.discovery.kinds(&cluster.client).await?;
+    let with_own = seen.with_crds(set.crds());
+    if set.objects().iter().all(|object| with_own.get(&object.gvk()).is_some()) {
+        return Ok(with_own);
+    }
+    let fresh = cluster.discovery.newer_than(&seen, &cluster.client).await?;
+    Ok(fresh.with_crds(set.crds()))
+}
+
+impl Run<'_> {
+    async fn stage(&self, objects: &[Object]) -> Vec<(Identity, Outcome, Option<Entry>)> {
+        // Boxed one by one, so that callers can prove that the whole may move between threads.
+        let work: Vec<_> = objects.iter().map(|object| self.one(object).boxed()).collect();
+        futures::stream::iter(work).buffered(self.options.parallel.max(1)).collect().await
+    }
+
+    /// One object by the rules of its kind: its outcome, and what to remember of it from now on.
+    async fn one(&self, object: &Object) -> (Identity, Outcome, Option<Entry>) {
+        let wanted = self.wanted(object);
+        let identity = wanted.identity.clone();
+        let done = match &wanted.mapping {
+            None => Ok((Outcome::Missing(object.gvk()), None)),
+            Some(mapping) if wanted.identity.is_namespace() => self.namespace(&wanted, mapping).await,
+            Some(mapping) if wanted.identity.is_crd() => self.crd(&wanted, mapping).await,
+            Some(mapping) => self.plain(&wanted, mapping).await,
+        };
+        match done {
+            Ok((outcome, entry)) => (identity, outcome, entry),
+            Err(Refusal::Call(error)) if error.is_missing_kind() => {
+                // It went since the target was asked.
+                self.cluster.discovery.invalidate().await;
+                (identity, Outcome::Missing(object.gvk()), None)
+            }
+            Err(refusal) => (identity, Outcome::Refused(refusal), None),
+        }
+    }
+
+    fn wanted(&self, object: &Object) -> Wanted {
+        let mapping = self.kinds.get(&object.gvk()).cloned();
+        Wanted { object: object.clone(), identity: object.identity(), mapping }
+    }
+
+    /// Waits, for a bounded time, until new CRDs are established; the kinds of those that are not stay
+    /// unavailable in this run.
+    async fn after_crds(&mut self, objects: &[Object], applied: &mut Applied) {
+        self.cluster.discovery.invalidate().await;
+        let late = crd::not_established(self.cluster, objects).await;
+        if !late.is_empty() {
+            let kinds: BTreeSet<Gvk> = late.iter().flat_map(|crd| crd::defined_kinds(crd)).collect();
+            self.kinds.forget(&kinds);
+            applied.wait_for_crds(late.iter().map(|crd| crd.identity()));
+        }
+    }
+}

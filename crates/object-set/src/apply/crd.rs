@@ -1,0 +1,286 @@
+//! CRDs, which several owners may ship: the highest version wins, nothing is taken away from what others use.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use futures::{FutureExt as _, StreamExt as _};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::runtime::wait::{await_condition, conditions};
+use serde_json::Value;
+
+use super::one::{Done, Place, check_size};
+use super::share::Share;
+use super::{Outcome, Run, Wanted};
+use crate::cluster::{CREATED_BY, Cluster, OWNER_LABEL, SET_VERSION, sharers};
+use crate::discovery::Mapping;
+use crate::error::{Action, CallError};
+use crate::inventory::Entry;
+use crate::object::{Gvk, Object};
+
+/// How long one run waits for its CRDs; those that take longer are waited for without holding the run.
+const ESTABLISH: Duration = Duration::from_secs(15);
+
+/// Pauses before another try at a kind that was established a moment ago and is not served yet.
+pub(super) fn serving_pauses() -> impl Iterator<Item = Duration> {
+    [20, 50, 100, 200, 400, 800, 1600, 3200].into_iter().map(Duration::from_millis)
+}
+
+/// What to do with a CRD that is there already.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// Send it (with what must not go missing), after marking the shares of these owners.
+    Send { object: Box<Object>, shares: Vec<String> },
+    /// Leave it as it is; mark our own share.
+    ShareOnly,
+}
+
+impl Run<'_> {
+    pub(super) async fn crd(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
+        let ownership = self.options.ownership;
+        let mut object = wanted.object.clone();
+        object.set_label(OWNER_LABEL, &ownership.owner);
+        object.set_annotation(SET_VERSION, &ownership.version);
+        let hash = object.intent_hash();
+        check_size(&object, &wanted.identity)?;
+        self.guard(&wanted.identity)?;
+        let place = self.look(&wanted.identity, mapping).await?;
+        let recorded = self.recorded.get(&wanted.identity);
+        match place {
+            Place::Deleting => return Ok((Outcome::Waiting("the old CRD is being deleted"), None)),
+            Place::Ours(seen) => {
+                // Without a fingerprint it was another owner's; it is ours to write once the label says so.
+                let inherited = recorded.is_some_and(|entry| entry.fingerprint.is_empty())
+                    && seen.owner.as_deref() == Some(ownership.owner.as_str());
+                if !inherited && recorded.is_some_and(|entry| entry.hash == hash) {
+                    return Ok((Outcome::Unchanged, None));
+                }
+            }
+            Place::Changed(_) | Place::Found(_) => {}
+            Place::Empty => {
+                object.set_annotation(CREATED_BY, &ownership.owner);
+                let metadata = self.send(&object, &wanted.identity, mapping, None).await?;
+                let entry = self.entry(mapping, &metadata, hash, true);
+                return Ok((Outcome::Applied { created: true }, Some(entry)));
+            }
+        }
+        self.crd_over(wanted, mapping, object, hash).await
+    }
+
+    /// A CRD over one that is there.
+    async fn crd_over(&self, wanted: &Wanted, mapping: &Mapping, object: Object, hash: String) -> Done {
+        let ownership = self.options.ownership;
+        let api = mapping.api(&self.cluster.client, None);
+        let live = api
+            .get(&wanted.identity.name)
+            .await
+            .map_err(|error| CallError::new(Action::Get, Some(&wanted.identity), error))?;
+        let metadata = live.metadata.clone();
+        let uid = metadata.uid.clone().unwrap_or_default();
+        let was_ours = self.recorded.contains(&wanted.identity);
+        let live_spec = live.data.get("spec").cloned().unwrap_or_default();
+        let step = decide(object, &metadata, &live_spec, &ownership.owner, self.options.owner_is_live);
+        let Step::Send { object, shares } = step else {
+            self.share(&wanted.identity, mapping, &uid, &ownership.owner, Share::default()).await?;
+            let created = metadata.annotations.is_some_and(|all| all.contains_key(CREATED_BY));
+            let entry =
+                Entry { version: mapping.resource.version.clone(), uid, hash, created, ..Entry::default() };
+            return Ok((Outcome::Applied { created: false }, Some(entry)));
+        };
+        if shares.is_empty() && !was_ours {
+            self.may_adopt(&wanted.identity, &metadata, None)?;
+        }
+        for owner in &shares {
+            self.share(&wanted.identity, mapping, &uid, owner, Share::default()).await?;
+        }
+        if !was_ours {
+            self.take_over(&wanted.identity, mapping, &metadata).await?;
+        }
+        let created = object.annotation(CREATED_BY).is_some();
+        let sent = self.send(&object, &wanted.identity, mapping, Some(&uid)).await?;
+        Ok((Outcome::Applied { created: false }, Some(self.entry(mapping, &sent, hash, created))))
+    }
+
+    /// Whether a kind comes from a CRD of this very set.
+    pub(super) fn is_new(&self, mapping: &Mapping) -> bool {
+        self.own_kinds.contains(&mapping.gvk())
+    }
+}
+
+/// Who writes a CRD that is there: we, unless another live owner has a version that is not lower.
+fn decide(
+    mut ours: Object,
+    live: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    live_spec: &Value,
+    owner: &str,
+    is_live: &(dyn Fn(&str) -> bool + Sync),
+) -> Step {
+    let labels = live.labels.clone().unwrap_or_default();
+    let annotations = live.annotations.clone().unwrap_or_default();
+    let holder =
+        labels.get(OWNER_LABEL).filter(|holder| holder.as_str() != owner && is_live(holder)).cloned();
+    let others = sharers(labels.keys()).into_iter().filter(|other| other != owner && is_live(other));
+    let others: Vec<String> = others.chain(holder.clone()).collect();
+    if let Some(by) = annotations.get(CREATED_BY) {
+        ours.set_annotation(CREATED_BY, by);
+    }
+    if others.is_empty() {
+        return Step::Send { object: Box::new(ours), shares: Vec::new() };
+    }
+    if holder.is_some() {
+        let spec = ours.body().get("spec").cloned().unwrap_or_default();
+        let their_version = annotations.get(SET_VERSION).map_or("", String::as_str);
+        let our_version = ours.annotation(SET_VERSION).unwrap_or_default();
+        let order = highest_api_version(&spec)
+            .cmp(&highest_api_version(live_spec))
+            .then_with(|| compare_versions(our_version, their_version));
+        if order != Ordering::Greater {
+            return Step::ShareOnly;
+        }
+    }
+    keep_versions(&mut ours, live_spec);
+    let mut shares: Vec<String> = holder.into_iter().collect();
+    shares.push(owner.to_owned());
+    Step::Send { object: Box::new(ours), shares }
+}
+
+/// Versions that are there and not in ours stay, or objects of other owners could not be read any more.
+fn keep_versions(ours: &mut Object, live_spec: &Value) {
+    let Some(live) = live_spec.get("versions").and_then(Value::as_array) else { return };
+    let spec = ours.body_mut().get_mut("spec");
+    let Some(versions) = spec.and_then(|spec| spec.get_mut("versions")).and_then(Value::as_array_mut) else {
+        return;
+    };
+    for version in live {
+        if !versions.iter().any(|own| own["name"] == version["name"]) {
+            let mut version = version.clone();
+            version["storage"] = false.into();
+            versions.push(version);
+        }
+    }
+}
+
+/// Kubernetes' priority of API versions: `v2` over `v1` over `v1beta2` over `v1beta1` over `v1alpha1` over
+/// anything else.
+fn priority(version: &str) -> (u8, u32, u32) {
+    let parse = || -> Option<(u8, u32, u32)> {
+        let rest = version.strip_prefix('v')?;
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let major = rest[..digits].parse().ok()?;
+        let (level, minor) = match &rest[digits..] {
+            "" => (3, "0"),
+            rest if rest.starts_with("beta") => (2, &rest["beta".len()..]),
+            rest => (1, rest.strip_prefix("alpha")?),
+        };
+        Some((level, major, minor.parse().ok()?))
+    };
+    parse().unwrap_or_default()
+}
+
+fn highest_api_version(spec: &Value) -> (u8, u32, u32) {
+    let versions = spec.get("versions").and_then(Value::as_array);
+    let names = versions.into_iter().flatten().filter_map(|version| version["name"].as_str());
+    names.map(priority).max().unwrap_or_default()
+}
+
+/// Semantic versions by their precedence; a version that is none is lower than one that is.
+fn compare_versions(ours: &str, theirs: &str) -> Ordering {
+    let parse = |text: &str| semver::Version::parse(text.trim_start_matches('v')).ok();
+    parse(ours).cmp(&parse(theirs)).then_with(|| ours.cmp(theirs))
+}
+
+/// The kinds that a CRD serves.
+pub(super) fn defined_kinds(crd: &Object) -> Vec<Gvk> {
+    crate::discovery::crd_mappings(crd).iter().map(Mapping::gvk).collect()
+}
+
+/// The CRDs among these objects that do not become established in time.
+pub(super) async fn not_established<'a>(cluster: &Cluster, objects: &'a [Object]) -> Vec<&'a Object> {
+    let api: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    let crds = objects.iter().filter(|object| object.identity().is_crd());
+    let wait = |crd: &'a Object| {
+        let established = await_condition(api.clone(), crd.name(), conditions::is_crd_established());
+        async move { (crd, matches!(tokio::time::timeout(ESTABLISH, established).await, Ok(Ok(_)))) }.boxed()
+    };
+    let results: Vec<(&Object, bool)> =
+        futures::stream::iter(crds.map(wait).collect::<Vec<_>>()).buffer_unordered(8).collect().await;
+    results.into_iter().filter(|(_, established)| !established).map(|(crd, _)| crd).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use serde_json::json;
+
+    use super::*;
+
+    fn ours(version: &str, api_versions: &[&str]) -> Object {
+        let versions: Vec<Value> =
+            api_versions.iter().map(|name| json!({"name": name, "storage": true})).collect();
+        Object::from_value(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "a.x.io", "annotations": {SET_VERSION: version}}, "spec": {"versions": versions}}))
+        .unwrap()
+    }
+
+    fn live(owner: &str, version: &str) -> ObjectMeta {
+        ObjectMeta {
+            labels: Some([(OWNER_LABEL.to_owned(), owner.to_owned())].into()),
+            annotations: Some(
+                [(SET_VERSION.to_owned(), version.to_owned()), (CREATED_BY.to_owned(), "first".to_owned())]
+                    .into(),
+            ),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn step(ours: Object, live: &ObjectMeta, api_versions: &[&str]) -> Step {
+        let versions: Vec<Value> =
+            api_versions.iter().map(|name| json!({"name": name, "storage": true})).collect();
+        decide(ours, live, &json!({ "versions": versions }), "us", &|owner| owner != "dead")
+    }
+
+    #[test]
+    fn a_crd_of_nobody_else_is_sent_as_it_is() {
+        for holder in ["us", "dead"] {
+            let step = step(ours("1.0.0", &["v1"]), &live(holder, "2.0.0"), &["v1", "v2"]);
+            let Step::Send { object, shares } = step else { panic!("{step:?}") };
+            assert!(shares.is_empty());
+            assert_eq!(object.body()["spec"]["versions"].as_array().unwrap().len(), 1);
+            assert_eq!(object.annotation(CREATED_BY), Some("first"));
+        }
+    }
+
+    #[test]
+    fn a_lower_or_equal_version_only_shares() {
+        assert_eq!(step(ours("1.0.0", &["v1"]), &live("them", "1.0.0"), &["v1"]), Step::ShareOnly);
+        assert_eq!(step(ours("1.0.0", &["v1"]), &live("them", "1.10.0"), &["v1"]), Step::ShareOnly);
+        assert_eq!(step(ours("9.0.0", &["v1beta1"]), &live("them", "1.0.0"), &["v1"]), Step::ShareOnly);
+    }
+
+    #[test]
+    fn a_higher_version_wins_and_takes_nothing_away() {
+        let step = step(ours("1.10.0", &["v1"]), &live("them", "1.9.0"), &["v1", "v1beta1"]);
+        let Step::Send { object, shares } = step else { panic!("{step:?}") };
+        assert_eq!(shares, ["them", "us"]);
+        let versions = object.body()["spec"]["versions"].as_array().unwrap();
+        assert_eq!(versions[1], json!({"name": "v1beta1", "storage": false}));
+        assert_eq!(versions[0]["storage"], true);
+    }
+
+    #[test]
+    fn the_holder_keeps_versions_that_sharers_use() {
+        let mut found = live("us", "1.0.0");
+        found.labels.as_mut().unwrap().insert(crate::cluster::Ownership::share_label("them"), String::new());
+        let step = step(ours("2.0.0", &["v2"]), &found, &["v1"]);
+        let Step::Send { object, .. } = step else { panic!("{step:?}") };
+        assert_eq!(object.body()["spec"]["versions"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn api_versions_have_kubernetes_order() {
+        let sorted = ["x", "v1alpha1", "v1alpha2", "v2alpha1", "v1beta1", "v1beta10", "v1", "v2", "v10"];
+        for pair in sorted.windows(2) {
+            assert!(priority(pair[0]) < priority(pair[1]), "{pair:?}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Namespaces are ensured, not owned: created where absent, labelled as the set says where nobody disagrees.
+
+use kube::api::{DynamicObject, PostParams};
+use serde_json::{Map, Value};
+
+use super::one::{Done, Place};
+use super::share::Share;
+use super::{Outcome, Refusal, Run, Wanted};
+use crate::cluster::{CREATED_BY, OWNER_LABEL, SHARED};
+use crate::discovery::Mapping;
+use crate::error::{Action, CallError, Failure};
+use crate::object::Object;
+use crate::protect::Guard;
+
+impl Run<'_> {
+    pub(super) async fn namespace(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
+        let hash = wanted.object.intent_hash();
+        let recorded = self.recorded.get(&wanted.identity);
+        let place = self.look(&wanted.identity, mapping).await?;
+        if self.options.protection.guard(&wanted.identity) == Some(Guard::Always) {
+            // It is there, which is all that a set may ask of it.
+            return match place {
+                Place::Empty => Err(Refusal::Protected { object: wanted.identity.clone() }),
+                _ => Ok((Outcome::Unchanged, None)),
+            };
+        }
+        let (uid, created, is_new) = match place {
+            Place::Deleting => return Ok((Outcome::Waiting("the namespace is being deleted"), None)),
+            Place::Ours(_) if recorded.is_some_and(|entry| entry.hash == hash) => {
+                return Ok((Outcome::Unchanged, None));
+            }
+            Place::Ours(seen) | Place::Changed(seen) => {
+                (seen.uid, recorded.is_some_and(|entry| entry.created), false)
+            }
+            Place::Found(found) => {
+                let created = found.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY));
+                (found.uid.unwrap_or_default(), created, false)
+            }
+            Place::Empty => match self.create_namespace(&wanted.object, mapping).await? {
+                Some(uid) => (uid, true, true),
+                None => return Ok((Outcome::Waiting("the namespace appeared meanwhile"), None)),
+            },
+        };
+        let owner = &self.options.ownership.owner;
+        let mut share = share_of(&wanted.object);
+        // The same for all owners, so that one watch of everything owned sees Namespaces too.
+        share.labels.insert(OWNER_LABEL.to_owned(), SHARED.into());
+        let metadata = self.share(&wanted.identity, mapping, &uid, owner, share).await?;
+        let entry = self.entry(mapping, &metadata, hash, created);
+        Ok((Outcome::Applied { created: is_new }, Some(entry)))
+    }
+
+    /// Creates a Namespace and returns its uid; `None` where another one was faster.
+    async fn create_namespace(
+        &self,
+        object: &Object,
+        mapping: &Mapping,
+    ) -> Result<Option<String>, CallError> {
+        let api = mapping.api(&self.cluster.client, None);
+        let ownership = self.options.ownership;
+        let mut bare = DynamicObject::new(object.name(), &mapping.resource);
+        bare.metadata.annotations = Some([(CREATED_BY.to_owned(), ownership.owner.clone())].into());
+        let params = PostParams { field_manager: Some(ownership.creator()), ..PostParams::default() };
+        match api.create(&params, &bare).await {
+            Ok(created) => Ok(Some(created.metadata.uid.unwrap_or_default())),
+            Err(error) => match CallError::new(Action::Create, Some(&object.identity()), error) {
+                error if error.failure == Failure::Conflict => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+}
+
+fn share_of(object: &Object) -> Share {
+    let map = |field: &str| -> Map<String, Value> {
+        let value = object.body().get("metadata").and_then(|metadata| metadata.get(field));
+        value.and_then(Value::as_object).cloned().unwrap_or_default()
+    };
+    Share { labels: map("labels"), annotations: map("annotations") }
+}

@@ -1,0 +1,220 @@
+//! One object: whether it may be touched, whether it must be, and the request.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, ValidationDirective};
+use serde_json::Value;
+
+use super::{Adopt, Outcome, Refusal, Run, Wanted, take_over};
+use crate::cluster::OWNER_LABEL;
+use crate::discovery::Mapping;
+use crate::drift::{self, Drift, Observed};
+use crate::error::{Action, CallError, Failure};
+use crate::inventory::Entry;
+use crate::object::{Identity, Object, map_at};
+use crate::protect::Guard;
+
+/// The most that is sent as one object, in bytes of JSON: etcd takes little more.
+const MAX_OBJECT: usize = 1 << 20;
+
+/// What an object turned out to be, and what to remember of it.
+pub(super) type Done = Result<(Outcome, Option<Entry>), Refusal>;
+
+/// What stands in the place of a wanted object.
+pub(super) enum Place {
+    /// As it was left: nothing to send if the wish is the same too.
+    Ours(Observed),
+    /// Ours, but changed by somebody.
+    Changed(Observed),
+    /// Nothing.
+    Empty,
+    /// An object that is not in the inventory.
+    Found(Box<ObjectMeta>),
+    /// It is being deleted.
+    Deleting,
+}
+
+impl Run<'_> {
+    /// Any object but Namespaces and CRDs.
+    pub(super) async fn plain(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
+        let mut object = wanted.object.clone();
+        object.set_label(OWNER_LABEL, &self.options.ownership.owner);
+        let hash = object.intent_hash();
+        check_size(&object, &wanted.identity)?;
+        let guard = self.guard(&wanted.identity)?;
+        let place = self.look(&wanted.identity, mapping).await?;
+        let recorded = self.recorded.get(&wanted.identity);
+        let (uid, created) = match place {
+            Place::Deleting => return Ok((Outcome::Waiting("the old object is being deleted"), None)),
+            Place::Ours(_) if recorded.is_some_and(|entry| entry.hash == hash) => {
+                return Ok((Outcome::Unchanged, None));
+            }
+            Place::Ours(seen) | Place::Changed(seen) => {
+                (Some(seen.uid), recorded.is_some_and(|entry| entry.created))
+            }
+            Place::Empty => (None, true),
+            Place::Found(metadata) => {
+                self.may_adopt(&wanted.identity, &metadata, guard)?;
+                self.take_over(&wanted.identity, mapping, &metadata).await?;
+                (metadata.uid.clone(), false)
+            }
+        };
+        let was_there = uid.is_some();
+        let metadata = self.send(&object, &wanted.identity, mapping, uid.as_deref()).await?;
+        let entry = self.entry(mapping, &metadata, hash, created);
+        Ok((Outcome::Applied { created: !was_there }, Some(entry)))
+    }
+
+    /// What guards an object; an error where it is out of reach altogether.
+    pub(super) fn guard(&self, identity: &Identity) -> Result<Option<Guard>, Refusal> {
+        match self.options.protection.guard(identity) {
+            Some(Guard::Always) => Err(Refusal::Protected { object: identity.clone() }),
+            guard => Ok(guard),
+        }
+    }
+
+    /// What stands in the object's place: from the watch where that is proof, else from the target.
+    pub(super) async fn look(&self, identity: &Identity, mapping: &Mapping) -> Result<Place, CallError> {
+        let recorded = self.recorded.get(identity);
+        if let (Some(recorded), Some(seen)) = (recorded, self.observed.get(identity)) {
+            match drift::compare(recorded, Some(&seen)) {
+                Drift::Unchanged => return Ok(Place::Ours(seen)),
+                Drift::Changed => return Ok(Place::Changed(seen)),
+                Drift::Deleting => return Ok(Place::Deleting),
+                Drift::Gone | Drift::Recreated => {}
+            }
+        }
+        let Some(found) = self.cluster.metadata(mapping, identity).await? else { return Ok(Place::Empty) };
+        if found.metadata.deletion_timestamp.is_some() {
+            return Ok(Place::Deleting);
+        }
+        let Some(recorded) = recorded else { return Ok(Place::Found(Box::new(found.metadata))) };
+        let seen = Observed::from_metadata(&found.metadata, &self.options.ownership.manager, OWNER_LABEL);
+        Ok(match drift::compare(recorded, Some(&seen)) {
+            Drift::Unchanged => Place::Ours(seen),
+            Drift::Changed => Place::Changed(seen),
+            _ => Place::Found(Box::new(found.metadata)),
+        })
+    }
+
+    /// Whether an object that is there and not recorded may become ours.
+    pub(super) fn may_adopt(
+        &self,
+        identity: &Identity,
+        metadata: &ObjectMeta,
+        guard: Option<Guard>,
+    ) -> Result<(), Refusal> {
+        let owner = metadata.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL)).map(String::as_str);
+        let ours = owner == Some(self.options.ownership.owner.as_str());
+        if ours {
+            return Ok(());
+        }
+        if guard == Some(Guard::UnlessCreated) {
+            return Err(Refusal::Protected { object: identity.clone() });
+        }
+        let refused = match self.options.adopt {
+            Adopt::Always => false,
+            Adopt::Unowned => owner.is_some_and(|owner| (self.options.owner_is_live)(owner)),
+            Adopt::Never => true,
+        };
+        if refused {
+            let owner = owner.unwrap_or("somebody else").to_owned();
+            return Err(Refusal::OwnedByOther { object: identity.clone(), owner });
+        }
+        Ok(())
+    }
+
+    /// Makes fields that kubectl or Helm applied ours, so that those which the set no longer has go.
+    pub(super) async fn take_over(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+        metadata: &ObjectMeta,
+    ) -> Result<(), Refusal> {
+        let manager = &self.options.ownership.manager;
+        let Some(patch) = take_over::patch(metadata, manager, self.options.take_over) else { return Ok(()) };
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
+        match api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await {
+            Ok(_) => Ok(()),
+            Err(error) => match CallError::new(Action::Patch, Some(identity), error) {
+                // The patch tests the resourceVersion: the next pass sees what came in between.
+                mut error if matches!(error.failure, Failure::Refused(_)) => {
+                    error.failure = Failure::Conflict;
+                    Err(error.into())
+                }
+                error => Err(error.into()),
+            },
+        }
+    }
+
+    /// Sends one object. With a uid it can only change that very object, not create another one.
+    pub(super) async fn send(
+        &self,
+        object: &Object,
+        identity: &Identity,
+        mapping: &Mapping,
+        uid: Option<&str>,
+    ) -> Result<ObjectMeta, CallError> {
+        let mut body = object.body().clone();
+        if let Some(uid) = uid {
+            map_at(&mut body, "metadata").insert("uid".to_owned(), uid.into());
+        }
+        let mut params = PatchParams::apply(&self.options.ownership.manager).force();
+        params.field_validation =
+            Some(if self.options.strict { ValidationDirective::Strict } else { ValidationDirective::Ignore });
+        self.patch(identity, mapping, &params, Value::Object(body)).await
+    }
+
+    /// A server-side apply; a kind whose CRD was established a moment ago may need another one to be served.
+    pub(super) async fn patch(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+        params: &PatchParams,
+        body: Value,
+    ) -> Result<ObjectMeta, CallError> {
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let patch = Patch::Apply(body);
+        let mut pauses = super::crd::serving_pauses();
+        loop {
+            let answer: kube::Result<PartialObjectMeta<DynamicObject>> =
+                api.patch_metadata(&identity.name, params, &patch).await;
+            let mut error = match answer {
+                Ok(found) => return Ok(found.metadata),
+                Err(error) => CallError::new(Action::Apply, Some(identity), error),
+            };
+            if !(error.is_missing_kind() && self.is_new(mapping)) {
+                return Err(error);
+            }
+            error.failure = Failure::NotServedYet;
+            let Some(pause) = pauses.next() else { return Err(error) };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// What to remember of an object after an apply.
+    pub(super) fn entry(
+        &self,
+        mapping: &Mapping,
+        metadata: &ObjectMeta,
+        hash: String,
+        created: bool,
+    ) -> Entry {
+        Entry {
+            version: mapping.resource.version.clone(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            hash,
+            fingerprint: drift::fingerprint(metadata, &self.options.ownership.manager),
+            created,
+        }
+    }
+}
+
+/// Refuses what the API server or etcd would refuse, before it is sent.
+pub(super) fn check_size(object: &Object, identity: &Identity) -> Result<(), Refusal> {
+    let bytes = serde_json::to_vec(object.body()).map_or(0, |json| json.len());
+    if bytes > MAX_OBJECT {
+        return Err(Refusal::TooLarge { object: identity.clone(), bytes, limit: MAX_OBJECT });
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! What became of each object of a set.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use kyma_api::{ErrorClass, Reason};
+use thiserror::Error;
+
+use crate::error::CallError;
+use crate::inventory::{Entry, Inventory};
+use crate::object::{Gvk, Identity};
+use crate::parse::Warning;
+
+/// What became of one object.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It was as it should be; nothing was sent.
+    Unchanged,
+    /// It was sent and taken.
+    Applied {
+        /// Whether it did not exist before.
+        created: bool,
+    },
+    /// The target does not serve its kind; it follows when the kind comes.
+    Missing(Gvk),
+    /// It cannot be applied yet: what it waits for. An event on the object tells when.
+    Waiting(&'static str),
+    /// It was not tried, since an object of an earlier stage was refused.
+    Skipped,
+    /// The target or one of our rules refuses it.
+    Refused(Refusal),
+}
+
+/// Why an object was refused.
+#[derive(Clone, Debug, Error)]
+pub enum Refusal {
+    /// The target's answer.
+    #[error(transparent)]
+    Call(Box<CallError>),
+    /// Another owner holds it.
+    #[error("{object} belongs to owner {owner}")]
+    OwnedByOther {
+        /// Which object.
+        object: Identity,
+        /// The owner's hash, or `somebody else` where there is none of ours.
+        owner: String,
+    },
+    /// No set may touch it.
+    #[error("{object} is protected")]
+    Protected {
+        /// Which object.
+        object: Identity,
+    },
+    /// Larger than an object may be.
+    #[error("{object} is {bytes} bytes large, more than {limit}")]
+    TooLarge {
+        /// Which object.
+        object: Identity,
+        /// Its size as JSON.
+        bytes: usize,
+        /// The most that is sent.
+        limit: usize,
+    },
+}
+
+impl From<CallError> for Refusal {
+    fn from(error: CallError) -> Self {
+        Self::Call(Box::new(error))
+    }
+}
+
+impl Refusal {
+    /// What to do about it.
+    pub fn class(&self) -> ErrorClass {
+        self.reason().class().unwrap_or(ErrorClass::Transient)
+    }
+
+    /// The stable word for it.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Call(error) => error.reason(),
+            Self::OwnedByOther { .. } => Reason::OwnedByOther,
+            Self::Protected { .. } => Reason::Protected,
+            Self::TooLarge { .. } => Reason::ObjectTooLarge,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unchanged => f.write_str("unchanged"),
+            Self::Applied { created: true } => f.write_str("created"),
+            Self::Applied { created: false } => f.write_str("applied"),
+            Self::Missing(gvk) => write!(f, "the target does not serve {gvk}"),
+            Self::Waiting(what) => write!(f, "waits: {what}"),
+            Self::Skipped => f.write_str("not tried after an earlier failure"),
+            Self::Refused(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+/// What became of a set.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// Each object of the set, in the order in which they were tried.
+    pub outcomes: Vec<(Identity, Outcome)>,
+    /// What is on the target in our name now: what was recorded before, and what was applied. Objects that
+    /// left the set stay in it until they are pruned.
+    pub inventory: Inventory,
+    /// What was put right before sending.
+    pub warnings: Vec<Warning>,
+}
+
+impl Applied {
+    pub(super) fn starting_from(recorded: &Inventory) -> Self {
+        Self { outcomes: Vec::new(), inventory: recorded.clone(), warnings: Vec::new() }
+    }
+
+    /// Takes the results of a stage; tells whether a CRD among them was sent.
+    pub(super) fn take(&mut self, found: Vec<(Identity, Outcome, Option<Entry>)>) -> bool {
+        let mut crds_changed = false;
+        for (identity, outcome, entry) in found {
+            crds_changed |= identity.is_crd() && matches!(outcome, Outcome::Applied { .. });
+            if let Some(entry) = entry {
+                self.inventory.insert(identity.clone(), entry);
+            }
+            self.outcomes.push((identity, outcome));
+        }
+        crds_changed
+    }
+
+    pub(super) fn skip(&mut self, objects: impl Iterator<Item = Identity>) {
+        self.outcomes.extend(objects.map(|object| (object, Outcome::Skipped)));
+    }
+
+    /// Whether an object was refused, so that what stands on it is not sent.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.errors().next().is_some()
+    }
+
+    pub(super) fn wait_for_crds(&mut self, late: impl Iterator<Item = Identity>) {
+        let late: BTreeSet<Identity> = late.collect();
+        for (identity, outcome) in &mut self.outcomes {
+            if late.contains(identity) {
+                *outcome = Outcome::Waiting("the CRD is not established yet");
+            }
+        }
+    }
+
+    /// Whether every object is on the target as it should be: the condition for pruning.
+    pub fn is_complete(&self) -> bool {
+        self.outcomes
+            .iter()
+            .all(|(_, outcome)| matches!(outcome, Outcome::Unchanged | Outcome::Applied { .. }))
+    }
+
+    /// Objects that were sent and taken.
+    pub fn changed(&self) -> impl Iterator<Item = &Identity> {
+        self.outcomes
+            .iter()
+            .filter(|(_, o)| matches!(o, Outcome::Applied { .. }))
+            .map(|(identity, _)| identity)
+    }
+
+    /// Kinds that the target lacks, and objects wait for.
+    pub fn missing(&self) -> BTreeSet<Gvk> {
+        let missing = |outcome: &Outcome| match outcome {
+            Outcome::Missing(gvk) => Some(gvk.clone()),
+            _ => None,
+        };
+        self.outcomes.iter().filter_map(|(_, outcome)| missing(outcome)).collect()
+    }
+
+    /// Objects that wait for something on the target.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Identity, &'static str)> {
+        self.outcomes.iter().filter_map(|(identity, outcome)| match outcome {
+            Outcome::Waiting(what) => Some((identity, *what)),
+            _ => None,
+        })
+    }
+
+    /// What was refused.
+    pub fn errors(&self) -> impl Iterator<Item = (&Identity, &Refusal)> {
+        self.outcomes.iter().filter_map(|(identity, outcome)| match outcome {
+            Outcome::Refused(refusal) => Some((identity, refusal)),
+            _ => None,
+        })
+    }
+
+    /// The identities of the set as the target holds them (namespaces defaulted).
+    pub fn identities(&self) -> BTreeSet<Identity> {
+        self.outcomes.iter().map(|(identity, _)| identity.clone()).collect()
+    }
+}

@@ -1,0 +1,74 @@
+//! An owner's share in an object that several owners use: a label, applied by a field manager of that owner
+//! alone, so that owners neither see nor undo each other's.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PatchParams;
+use serde_json::{Map, Value, json};
+
+use super::Run;
+use crate::cluster::Ownership;
+use crate::discovery::Mapping;
+use crate::error::{CallError, Failure};
+use crate::object::{Identity, map_at};
+
+/// Labels and annotations that go with a share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Share {
+    pub(super) labels: Map<String, Value>,
+    pub(super) annotations: Map<String, Value>,
+}
+
+impl Run<'_> {
+    /// Marks an owner's share. Values that somebody else set differently stay as they are.
+    pub(super) async fn share(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+        uid: &str,
+        owner: &str,
+        mut share: Share,
+    ) -> Result<ObjectMeta, CallError> {
+        share.labels.insert(Ownership::share_label(owner), "".into());
+        let params = PatchParams::apply(&self.options.ownership.share_manager(owner));
+        let first = self.patch(identity, mapping, &params, body(identity, mapping, uid, &share)).await;
+        match first {
+            Err(error) if error.failure == Failure::Conflict && share.give_way(&error) => {
+                self.patch(identity, mapping, &params, body(identity, mapping, uid, &share)).await
+            }
+            other => other,
+        }
+    }
+}
+
+impl Share {
+    /// Drops what conflicts with other managers; tells whether there was such a thing.
+    fn give_way(&mut self, error: &CallError) -> bool {
+        let kube::Error::Api(status) = error.cause() else { return false };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        let mut dropped = false;
+        for cause in causes.filter(|cause| cause.reason == "FieldManagerConflict") {
+            if let Some(key) = cause.field.strip_prefix(".metadata.labels.") {
+                dropped |= self.labels.remove(key).is_some();
+            } else if let Some(key) = cause.field.strip_prefix(".metadata.annotations.") {
+                dropped |= self.annotations.remove(key).is_some();
+            }
+        }
+        dropped
+    }
+}
+
+fn body(identity: &Identity, mapping: &Mapping, uid: &str, share: &Share) -> Value {
+    let mut body = json!({
+        "apiVersion": mapping.resource.api_version,
+        "kind": identity.kind,
+        "metadata": {"name": identity.name, "uid": uid},
+    });
+    if let Value::Object(body) = &mut body {
+        let metadata = map_at(body, "metadata");
+        metadata.insert("labels".to_owned(), Value::Object(share.labels.clone()));
+        if !share.annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), Value::Object(share.annotations.clone()));
+        }
+    }
+    body
+}

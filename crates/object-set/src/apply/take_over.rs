@@ -1,0 +1,146 @@
+//! Fields that other tools applied become ours, so that those which our set does not have are removed by the
+//! next apply instead of lingering for ever.
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
+use serde_json::{Map, Value};
+
+use crate::drift::applied_entry;
+
+/// Managers of tools that apply whole objects: what they own and our set lacks was left out on purpose.
+const TOOLS: &[&str] =
+    &["kubectl-client-side-apply", "kubectl-create", "kubectl", "helm", "before-first-apply"];
+
+/// kubectl's record of its last apply, from which it would resurrect fields.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The patch that makes the fields of such tools, and of `more` managers, ours; `None` where there are none.
+/// It fails when the object changed since `metadata` was read.
+pub(super) fn patch(metadata: &ObjectMeta, manager: &str, more: &[&str]) -> Option<Patch> {
+    let entries = metadata.managed_fields.as_deref().unwrap_or_default();
+    let is_tool = |entry: &ManagedFieldsEntry| {
+        let name = entry.manager.as_deref().unwrap_or_default();
+        let main = entry.subresource.as_deref().unwrap_or_default().is_empty();
+        name != manager && main && (TOOLS.contains(&name) || more.contains(&name))
+    };
+    let annotated = metadata.annotations.as_ref().is_some_and(|a| a.contains_key(LAST_APPLIED));
+    if !annotated && !entries.iter().any(is_tool) {
+        return None;
+    }
+    let mut ours = applied_entry(metadata, manager)
+        .and_then(|entry| entry.fields_v1.clone())
+        .map_or_else(|| Value::Object(Map::new()), |fields| fields.0);
+    let mut api_version = applied_entry(metadata, manager).and_then(|entry| entry.api_version.clone());
+    for entry in entries.iter().filter(|entry| is_tool(entry)) {
+        if let Some(fields) = &entry.fields_v1 {
+            union(&mut ours, &fields.0);
+            api_version = api_version.or_else(|| entry.api_version.clone());
+        }
+    }
+    if let Value::Object(fields) = &mut ours {
+        fields.remove("f:status");
+    }
+    let mut kept: Vec<ManagedFieldsEntry> = entries
+        .iter()
+        .filter(|entry| !is_tool(entry) && applied_entry(metadata, manager) != Some(*entry))
+        .cloned()
+        .collect();
+    if api_version.is_some() {
+        kept.push(ManagedFieldsEntry {
+            api_version,
+            fields_type: Some("FieldsV1".to_owned()),
+            fields_v1: Some(FieldsV1(ours)),
+            manager: Some(manager.to_owned()),
+            operation: Some("Apply".to_owned()),
+            ..ManagedFieldsEntry::default()
+        });
+    }
+    Some(operations(metadata, &kept, annotated))
+}
+
+fn operations(metadata: &ObjectMeta, kept: &[ManagedFieldsEntry], annotated: bool) -> Patch {
+    let at = |tokens: &[&str]| PointerBuf::from_tokens(tokens.iter().copied());
+    let version = metadata.resource_version.clone().unwrap_or_default();
+    let fields = serde_json::to_value(kept).unwrap_or_default();
+    let path = at(&["metadata", "managedFields"]);
+    let mut operations = vec![
+        PatchOperation::Test(TestOperation {
+            path: at(&["metadata", "resourceVersion"]),
+            value: version.into(),
+        }),
+        if metadata.managed_fields.is_some() {
+            PatchOperation::Replace(ReplaceOperation { path, value: fields })
+        } else {
+            PatchOperation::Add(AddOperation { path, value: fields })
+        },
+    ];
+    if annotated {
+        operations.push(PatchOperation::Remove(RemoveOperation {
+            path: at(&["metadata", "annotations", LAST_APPLIED]),
+        }));
+    }
+    Patch(operations)
+}
+
+/// The union of two field sets.
+fn union(into: &mut Value, other: &Value) {
+    if let (Value::Object(into), Value::Object(other)) = (into, other) {
+        for (key, value) in other {
+            union(into.entry(key.clone()).or_insert_with(|| Value::Object(Map::new())), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn metadata(value: Value) -> ObjectMeta {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[allow(clippy::needless_pass_by_value)]
+    fn entry(manager: &str, operation: &str, subresource: &str, fields: Value) -> Value {
+        json!({"manager": manager, "operation": operation, "subresource": subresource, "apiVersion": "v1",
+            "fieldsType": "FieldsV1", "fieldsV1": fields})
+    }
+
+    #[test]
+    fn fields_of_tools_move_into_our_entry_and_others_stay() {
+        let found = metadata(
+            json!({"resourceVersion": "7", "annotations": {LAST_APPLIED: "{}"}, "managedFields": [
+                entry("kubectl-client-side-apply", "Update", "", json!({"f:data": {"f:a": {}}, "f:status": {}})),
+                entry("helm", "Apply", "", json!({"f:data": {"f:b": {}}})),
+                entry("us", "Apply", "", json!({"f:data": {"f:c": {}}})),
+                entry("kube-controller-manager", "Update", "status", json!({"f:status": {}})),
+                entry("kubectl-edit", "Update", "", json!({"f:data": {"f:user": {}}})),
+            ]}),
+        );
+        let patch = patch(&found, "us", &[]).unwrap();
+        let operations = serde_json::to_value(&patch).unwrap();
+        assert_eq!(operations[0], json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"}));
+        assert_eq!(
+            operations[2]["path"],
+            "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration"
+        );
+        let fields: Vec<ManagedFieldsEntry> = serde_json::from_value(operations[1]["value"].clone()).unwrap();
+        let managers: Vec<&str> = fields.iter().map(|f| f.manager.as_deref().unwrap()).collect();
+        assert_eq!(managers, ["kube-controller-manager", "kubectl-edit", "us"]);
+        let ours = fields[2].fields_v1.as_ref().unwrap();
+        assert_eq!(ours.0, json!({"f:data": {"f:a": {}, "f:b": {}, "f:c": {}}}));
+    }
+
+    #[test]
+    fn there_is_nothing_to_take_from_strangers() {
+        let found = metadata(json!({"managedFields": [
+            entry("kubectl-edit", "Update", "", json!({"f:data": {}})),
+            entry("us", "Apply", "", json!({"f:data": {}})),
+            entry("helm", "Update", "status", json!({"f:status": {}})),
+        ]}));
+        assert!(patch(&found, "us", &[]).is_none());
+        assert!(patch(&found, "us", &["kubectl-edit"]).is_some());
+    }
+}

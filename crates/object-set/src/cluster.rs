@@ -1,0 +1,100 @@
+//! A cluster to apply to, and in whose name.
+
+use std::sync::Arc;
+
+use kube::Client;
+use kube::api::{DynamicObject, PartialObjectMeta};
+
+use crate::discovery::{Discovery, Mapping};
+use crate::error::{Action, CallError, Failure};
+use crate::object::Identity;
+
+/// Access to one cluster, as one user of it.
+#[derive(Clone)]
+pub struct Cluster {
+    /// The client; deadlines and limits are its own.
+    pub client: Client,
+    /// What the cluster serves, shared by all who use it.
+    pub discovery: Arc<Discovery>,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Cluster")
+    }
+}
+
+impl Cluster {
+    /// A cluster of which nothing is known yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, discovery: Arc::new(Discovery::new()) }
+    }
+
+    /// The metadata of an object; `None` where it does not exist.
+    pub(crate) async fn metadata(
+        &self,
+        mapping: &Mapping,
+        object: &Identity,
+    ) -> Result<Option<PartialObjectMeta<DynamicObject>>, CallError> {
+        let api = mapping.api(&self.client, object.namespace.as_deref());
+        match api.get_metadata(&object.name).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) => match CallError::new(Action::Get, Some(object), error) {
+                error if error.failure == Failure::NotFound => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+}
+
+/// In whose name objects are applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// Field manager: one constant name per operator, for ever.
+    pub manager: String,
+    /// Who owns the objects: the value of the label [`OWNER_LABEL`], a hash.
+    pub owner: String,
+    /// Version of the set, a semantic version where possible; decides between owners that ship the same CRD.
+    pub version: String,
+}
+
+/// On every object that is applied: the owner's hash; on Namespaces, which nobody owns, [`SHARED`].
+pub const OWNER_LABEL: &str = kyma_api::labels::OWNER;
+
+/// Value of [`OWNER_LABEL`] on Namespaces.
+pub const SHARED: &str = "shared";
+
+/// On objects that several owners may share (Namespaces, CRDs): one label per owner, this prefix and then `/`
+/// and the owner's hash.
+pub const SHARE_PREFIX: &str = "owner.component.kyma-project.io";
+
+/// On Namespaces and CRDs that did not exist before: the hash of the owner who created them.
+pub const CREATED_BY: &str = "component.kyma-project.io/created-by";
+
+/// On CRDs: the version of the set that wrote them last.
+pub const SET_VERSION: &str = "component.kyma-project.io/set-version";
+
+impl Ownership {
+    /// Field manager of what exists only once and is never reverted: creation by POST.
+    pub fn creator(&self) -> String {
+        format!("{}-create", self.manager)
+    }
+
+    /// Field manager of an owner's share in an object of several owners.
+    pub fn share_manager(&self, owner: &str) -> String {
+        format!("{}-{owner}", self.manager)
+    }
+
+    /// The label that marks an owner's share in an object of several owners.
+    pub fn share_label(owner: &str) -> String {
+        format!("{SHARE_PREFIX}/{owner}")
+    }
+}
+
+/// The owners that have a share in an object, by its labels.
+pub(crate) fn sharers<'a>(labels: impl Iterator<Item = &'a String>) -> Vec<String> {
+    labels
+        .filter_map(|label| label.strip_prefix(SHARE_PREFIX)?.strip_prefix('/'))
+        .map(ToOwned::to_owned)
+        .collect()
+}

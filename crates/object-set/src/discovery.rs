@@ -1,0 +1,293 @@
+//! What a target serves: kinds, their resources and scopes, and its version.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::Client;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::discovery::v2::{APIGroupDiscoveryList, APIResourceDiscovery};
+use kube::{Api, api::PartialObjectMeta};
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use crate::error::{Action, CallError};
+use crate::object::{GroupKind, Gvk, Identity, Object};
+
+/// How one kind in one version is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Group, version, kind and plural.
+    pub resource: ApiResource,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Verbs as the API server names them (`list`, `watch`, `delete` ...).
+    pub verbs: Vec<String>,
+}
+
+impl Mapping {
+    /// Group, version and kind.
+    pub fn gvk(&self) -> Gvk {
+        Gvk::new(&self.resource.group, &self.resource.version, &self.resource.kind)
+    }
+
+    /// Whether the API server offers a verb for this kind.
+    pub fn can(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|offered| offered == verb)
+    }
+
+    /// Access to whole objects; the namespace counts only for namespaced kinds.
+    pub fn api(&self, client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
+        match namespace.filter(|_| self.namespaced) {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.resource),
+            None => Api::all_with(client.clone(), &self.resource),
+        }
+    }
+
+    /// Access to metadata only; the namespace counts only for namespaced kinds.
+    pub fn metadata_api(
+        &self,
+        client: &Client,
+        namespace: Option<&str>,
+    ) -> Api<PartialObjectMeta<DynamicObject>> {
+        match namespace.filter(|_| self.namespaced) {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.resource),
+            None => Api::all_with(client.clone(), &self.resource),
+        }
+    }
+}
+
+/// One look at what a target serves; never changes.
+#[derive(Clone, Debug, Default)]
+pub struct Kinds {
+    /// By kind; versions in the server's order of preference.
+    by_kind: BTreeMap<GroupKind, Vec<Mapping>>,
+    /// Every `group/version`, also of those that could not be read.
+    group_versions: BTreeSet<String>,
+    /// Group versions whose kinds are unknown, since their aggregated API does not answer.
+    unknown: BTreeSet<String>,
+    kube_version: String,
+}
+
+impl Kinds {
+    /// The mapping of a kind in exactly this version.
+    pub fn get(&self, gvk: &Gvk) -> Option<&Mapping> {
+        self.versions(&gvk.group_kind()).iter().find(|mapping| mapping.resource.version == gvk.version)
+    }
+
+    /// The mapping of a kind in the version that the server prefers.
+    pub fn preferred(&self, kind: &GroupKind) -> Option<&Mapping> {
+        self.versions(kind).first()
+    }
+
+    /// The mapping in this version if it is still served, else in the preferred one.
+    pub fn any(&self, gvk: &Gvk) -> Option<&Mapping> {
+        self.get(gvk).or_else(|| self.preferred(&gvk.group_kind()))
+    }
+
+    /// All served versions of a kind, in the server's order of preference.
+    pub fn versions(&self, kind: &GroupKind) -> &[Mapping] {
+        self.by_kind.get(kind).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every kind, each once, in its preferred version.
+    pub fn all(&self) -> impl Iterator<Item = &Mapping> {
+        self.by_kind.values().filter_map(|versions| versions.first())
+    }
+
+    /// Whether nothing can be said about the kinds of this group, because an aggregated API of it does not
+    /// answer. An absent kind of such a group is not proof that it is gone.
+    pub fn is_unknown(&self, group: &str) -> bool {
+        self.unknown.iter().any(|gv| gv.rsplit_once('/').map_or("", |(g, _)| g) == group)
+    }
+
+    /// Group versions whose aggregated API does not answer, as in `metrics.k8s.io/v1beta1`.
+    pub fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.unknown.iter().map(String::as_str)
+    }
+
+    /// What `helm template --api-versions` takes: every `group/version` and `group/version/Kind`, sorted.
+    pub fn api_versions(&self) -> Vec<String> {
+        let kinds = self.by_kind.values().flatten().map(|mapping| mapping.gvk().to_string());
+        let mut all: BTreeSet<String> = self.group_versions.clone();
+        all.extend(kinds);
+        all.into_iter().collect()
+    }
+
+    /// The server's version as `helm template --kube-version` takes it, for example `v1.33.2`.
+    pub fn kube_version(&self) -> &str {
+        &self.kube_version
+    }
+
+    fn add(&mut self, list: APIGroupDiscoveryList) {
+        for group in list.items {
+            let group_name = group.metadata.and_then(|m| m.name).unwrap_or_default();
+            for version in group.versions {
+                let Some(version_name) = version.version else { continue };
+                let api_version = Gvk::new(&group_name, &version_name, "").api_version();
+                self.group_versions.insert(api_version.clone());
+                if version.freshness.as_deref() == Some("Stale") {
+                    self.unknown.insert(api_version);
+                }
+                for resource in version.resources {
+                    self.add_resource(&group_name, &version_name, resource);
+                }
+            }
+        }
+    }
+
+    fn add_resource(&mut self, group: &str, version: &str, found: APIResourceDiscovery) {
+        let (Some(plural), Some(response)) = (found.resource, found.response_kind) else { return };
+        let Some(kind) = response.kind.filter(|kind| !kind.is_empty()) else { return };
+        let gvk = Gvk::new(group, version, kind);
+        let mapping = Mapping {
+            resource: ApiResource {
+                group: gvk.group.clone(),
+                version: gvk.version.clone(),
+                api_version: gvk.api_version(),
+                kind: gvk.kind.clone(),
+                plural,
+            },
+            namespaced: found.scope.as_deref() == Some("Namespaced"),
+            verbs: found.verbs,
+        };
+        self.by_kind.entry(gvk.group_kind()).or_default().push(mapping);
+    }
+
+    /// What is known here, and the kinds of these CRDs in the versions that they serve: valid as soon as a CRD
+    /// is established, before discovery shows it.
+    pub fn with_crds<'a>(&self, crds: impl IntoIterator<Item = &'a Object>) -> Self {
+        let mut kinds = self.clone();
+        for crd in crds {
+            for mapping in crd_mappings(crd) {
+                let versions = kinds.by_kind.entry(mapping.gvk().group_kind()).or_default();
+                if !versions.iter().any(|known| known.resource.version == mapping.resource.version) {
+                    versions.push(mapping);
+                }
+            }
+        }
+        kinds
+    }
+
+    /// Takes kinds out that are not served after all.
+    pub(crate) fn forget(&mut self, gone: &BTreeSet<Gvk>) {
+        for versions in self.by_kind.values_mut() {
+            versions.retain(|mapping| !gone.contains(&mapping.gvk()));
+        }
+        self.by_kind.retain(|_, versions| !versions.is_empty());
+    }
+
+    /// The identity under which the target holds an object that names no namespace or a superfluous one.
+    pub fn scoped(&self, identity: &Identity, default_namespace: &str) -> Identity {
+        let Some(mapping) = self.preferred(&identity.group_kind()) else { return identity.clone() };
+        let namespace = match (&identity.namespace, mapping.namespaced) {
+            (_, false) => None,
+            (Some(namespace), true) => Some(namespace.clone()),
+            (None, true) => Some(default_namespace.to_owned()),
+        };
+        Identity { namespace, ..identity.clone() }
+    }
+}
+
+/// The kind that a CRD defines, in each served version.
+pub(crate) fn crd_mappings(crd: &Object) -> Vec<Mapping> {
+    let spec = crd.body().get("spec");
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let names = spec.and_then(|spec| spec.get("names"));
+    let name = |field: &str| text(names.and_then(|names| names.get(field)));
+    let (group, kind, plural) = (text(spec.and_then(|spec| spec.get("group"))), name("kind"), name("plural"));
+    let namespaced = spec.and_then(|spec| spec.get("scope")).and_then(Value::as_str) == Some("Namespaced");
+    let versions = spec.and_then(|spec| spec.get("versions")).and_then(Value::as_array);
+    let served = versions.into_iter().flatten().filter(|version| version["served"] == true);
+    let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    served
+        .map(|version| {
+            let gvk = Gvk::new(&group, text(version.get("name")), &kind);
+            let resource = ApiResource {
+                api_version: gvk.api_version(),
+                group: gvk.group,
+                version: gvk.version,
+                kind: gvk.kind,
+                plural: plural.clone(),
+            };
+            Mapping { resource, namespaced, verbs: verbs.map(ToOwned::to_owned).to_vec() }
+        })
+        .collect()
+}
+
+/// Per target: what it serves, read once and again when asked to.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    cached: Mutex<Option<Arc<Kinds>>>,
+}
+
+impl Discovery {
+    /// Nothing read yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the target serves; asks it (three requests) only when nothing is cached.
+    ///
+    /// # Errors
+    /// The target's answer, when it cannot tell. A broken aggregated API is no error: its group is
+    /// [`Kinds::is_unknown`].
+    pub async fn kinds(&self, client: &Client) -> Result<Arc<Kinds>, CallError> {
+        let mut cached = self.cached.lock().await;
+        if let Some(kinds) = cached.as_ref() {
+            return Ok(Arc::clone(kinds));
+        }
+        let kinds = Arc::new(read(client).await?);
+        *cached = Some(Arc::clone(&kinds));
+        Ok(kinds)
+    }
+
+    /// As [`Discovery::kinds`], but asks again, once, when one of these kinds is not in what is cached, in any
+    /// version: only a fresh answer proves that a kind is not served.
+    ///
+    /// # Errors
+    /// As [`Discovery::kinds`].
+    pub async fn covering(&self, client: &Client, kinds: &BTreeSet<Gvk>) -> Result<Arc<Kinds>, CallError> {
+        let seen = self.kinds(client).await?;
+        if kinds.iter().all(|kind| seen.any(kind).is_some()) {
+            return Ok(seen);
+        }
+        self.newer_than(&seen, client).await
+    }
+
+    /// As [`Discovery::kinds`], but asks again when `seen` is what is cached: concurrent callers who all miss
+    /// a kind in the same look share one refresh.
+    ///
+    /// # Errors
+    /// As [`Discovery::kinds`]; what was cached stays.
+    pub async fn newer_than(&self, seen: &Arc<Kinds>, client: &Client) -> Result<Arc<Kinds>, CallError> {
+        let mut cached = self.cached.lock().await;
+        if let Some(kinds) = cached.as_ref().filter(|kinds| !Arc::ptr_eq(kinds, seen)) {
+            return Ok(Arc::clone(kinds));
+        }
+        let kinds = Arc::new(read(client).await?);
+        *cached = Some(Arc::clone(&kinds));
+        Ok(kinds)
+    }
+
+    /// Forgets what was read: to be called when CRDs or `APIService`s changed.
+    pub async fn invalidate(&self) {
+        *self.cached.lock().await = None;
+    }
+}
+
+async fn read(client: &Client) -> Result<Kinds, CallError> {
+    let failed = |error| CallError::new(Action::Discover, None, error);
+    let (core, groups, version) = futures::try_join!(
+        client.list_core_api_versions_aggregated(),
+        client.list_api_groups_aggregated(),
+        client.apiserver_version(),
+    )
+    .map_err(failed)?;
+    let mut kinds = Kinds { kube_version: version.git_version, ..Kinds::default() };
+    kinds.add(core);
+    kinds.add(groups);
+    Ok(kinds)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+use serde_json::json;
+
+use super::*;
+
+fn list(value: serde_json::Value) -> APIGroupDiscoveryList {
+    serde_json::from_value(value).unwrap()
+}
+
+fn resource(plural: &str, kind: &str, scope: &str) -> serde_json::Value {
+    json!({"resource": plural, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
+        "verbs": ["get", "list"], "subresources": [{"subresource": "status", "responseKind": {"kind": kind}, "verbs": ["get"]}]})
+}
+
+fn kinds() -> Kinds {
+    let mut kinds = Kinds::default();
+    kinds.add(list(json!({"items": [{"versions": [{"version": "v1", "freshness": "Current", "resources": [
+        resource("configmaps", "ConfigMap", "Namespaced"), resource("namespaces", "Namespace", "Cluster")]}]}]})));
+    kinds.add(list(json!({"items": [
+        {"metadata": {"name": "x.io"}, "versions": [
+            {"version": "v2", "freshness": "Current", "resources": [resource("things", "Thing", "Namespaced")]},
+            {"version": "v1", "freshness": "Current", "resources": [resource("things", "Thing", "Namespaced")]}]},
+        {"metadata": {"name": "metrics.k8s.io"}, "versions": [{"version": "v1beta1", "freshness": "Stale", "resources": []}]}]})));
+    kinds
+}
+
+#[test]
+fn kinds_are_found_in_their_own_and_in_the_preferred_version() {
+    let kinds = kinds();
+    let thing = |version: &str| Gvk::new("x.io", version, "Thing");
+    assert_eq!(kinds.get(&thing("v1")).unwrap().resource.plural, "things");
+    assert!(kinds.get(&thing("v3")).is_none());
+    assert_eq!(kinds.any(&thing("v3")).unwrap().resource.version, "v2");
+    assert_eq!(kinds.versions(&GroupKind::new("x.io", "Thing")).len(), 2);
+}
+
+#[test]
+fn a_group_whose_backend_is_down_is_unknown_and_not_empty() {
+    let kinds = kinds();
+    assert!(kinds.is_unknown("metrics.k8s.io"));
+    assert!(!kinds.is_unknown("x.io") && !kinds.is_unknown(""));
+    assert_eq!(kinds.unknown().collect::<Vec<_>>(), ["metrics.k8s.io/v1beta1"]);
+}
+
+#[test]
+fn api_versions_have_the_form_that_helm_takes() {
+    let expected = [
+        "metrics.k8s.io/v1beta1",
+        "v1",
+        "v1/ConfigMap",
+        "v1/Namespace",
+        "x.io/v1",
+        "x.io/v1/Thing",
+        "x.io/v2",
+        "x.io/v2/Thing",
+    ];
+    assert_eq!(kinds().api_versions(), expected);
+}
+
+#[test]
+fn namespaces_are_defaulted_by_scope() {
+    let kinds = kinds();
+    let scoped = |group: &str, kind: &str, namespace| {
+        kinds.scoped(&Identity::new(group, kind, namespace, "n"), "d").namespace
+    };
+    assert_eq!(scoped("", "ConfigMap", None), Some("d".into()));
+    assert_eq!(scoped("", "ConfigMap", Some("own")), Some("own".into()));
+    assert_eq!(scoped("", "Namespace", Some("own")), None);
+    assert_eq!(scoped("unknown.io", "Thing", None), None);
+}

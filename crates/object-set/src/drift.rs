@@ -1,0 +1,197 @@
+//! Has somebody changed what we applied? Answered from `metadata` alone.
+//!
+//! The API server keeps, per field manager, the set of fields that the manager applied. A foreign write to
+//! one of our fields takes it out of our entry; writes to status or to other fields leave the entry as it is.
+//! So a hash of our entry, remembered after each apply, tells drift in a metadata-only watch.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+
+use crate::inventory::Entry;
+use crate::object::hash_value;
+
+/// What a watch or a GET shows of an object on the target, reduced to what decisions need.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// Hash of our managedFields entry, 16 hex digits; empty where we have none.
+    pub fingerprint: String,
+    /// Whether a deletion is under way.
+    pub deleting: bool,
+    /// Value of the owner label (`component.kyma-project.io/owner`).
+    pub owner: Option<String>,
+}
+
+impl Observed {
+    /// Reduces metadata to what decisions need.
+    pub fn from_metadata(metadata: &ObjectMeta, manager: &str, owner_label: &str) -> Self {
+        Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            fingerprint: fingerprint(metadata, manager),
+            deleting: metadata.deletion_timestamp.is_some(),
+            owner: metadata.labels.as_ref().and_then(|labels| labels.get(owner_label)).cloned(),
+        }
+    }
+}
+
+/// The hash of what a field manager applied: 16 hex digits, empty where it applied nothing. Depends on the
+/// fields only, not on times or on the version in which they were written.
+pub fn fingerprint(metadata: &ObjectMeta, manager: &str) -> String {
+    applied_entry(metadata, manager)
+        .and_then(|entry| entry.fields_v1.as_ref())
+        .map_or_else(String::new, |fields| hash_value(&fields.0))
+}
+
+/// The managedFields entry that a manager's applies to the main resource made.
+pub(crate) fn applied_entry<'a>(metadata: &'a ObjectMeta, manager: &str) -> Option<&'a ManagedFieldsEntry> {
+    metadata.managed_fields.iter().flatten().find(|entry| {
+        entry.manager.as_deref() == Some(manager)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref().unwrap_or_default().is_empty()
+    })
+}
+
+/// What became of an applied object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drift {
+    /// All we applied is still ours.
+    Unchanged,
+    /// Somebody changed or took a field of ours.
+    Changed,
+    /// The object does not exist.
+    Gone,
+    /// An object of that name exists, but it is another one (its uid differs).
+    Recreated,
+    /// The object is being deleted; it can be applied again once it is gone.
+    Deleting,
+}
+
+/// Compares what was remembered with what is there (`None`: nothing of that name).
+pub fn compare(recorded: &Entry, observed: Option<&Observed>) -> Drift {
+    match observed {
+        None => Drift::Gone,
+        Some(observed) if observed.uid != recorded.uid => Drift::Recreated,
+        Some(observed) if observed.deleting => Drift::Deleting,
+        Some(observed) if recorded.fingerprint.is_empty() || observed.fingerprint == recorded.fingerprint => {
+            Drift::Unchanged
+        }
+        Some(_) => Drift::Changed,
+    }
+}
+
+/// Counts how often drift of one object was put right, to notice two managers that fight for ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flaps {
+    /// Unix seconds of the last corrections, oldest first, never more than the limit.
+    corrections: Vec<i64>,
+}
+
+/// When corrections count as a fight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlapLimit {
+    /// Corrections that are still normal.
+    pub corrections: usize,
+    /// Seconds in which they are counted.
+    pub seconds: i64,
+}
+
+impl Default for FlapLimit {
+    /// 10 corrections within 10 minutes.
+    fn default() -> Self {
+        Self { corrections: 10, seconds: 600 }
+    }
+}
+
+impl Flaps {
+    /// Notes a correction at `now` (Unix seconds).
+    pub fn corrected(&mut self, now: i64, limit: FlapLimit) {
+        self.corrections.push(now);
+        let surplus = self.corrections.len().saturating_sub(limit.corrections.max(1));
+        self.corrections.drain(..surplus);
+    }
+
+    /// Whether corrections have to stop: the limit was reached within its time span.
+    pub fn fighting(&self, now: i64, limit: FlapLimit) -> bool {
+        self.corrections.len() >= limit.corrections.max(1)
+            && self.corrections.first().is_some_and(|oldest| now - oldest < limit.seconds)
+    }
+
+    /// The moment (Unix seconds) from which corrections are allowed again; `None` when they are now.
+    pub fn allowed_again(&self, now: i64, limit: FlapLimit) -> Option<i64> {
+        self.fighting(now, limit)
+            .then(|| self.corrections.first().map_or(now, |oldest| oldest + limit.seconds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(
+        manager: &str,
+        operation: &str,
+        subresource: Option<&str>,
+        fields: serde_json::Value,
+    ) -> ManagedFieldsEntry {
+        ManagedFieldsEntry {
+            manager: Some(manager.into()),
+            operation: Some(operation.into()),
+            subresource: subresource.map(Into::into),
+            fields_v1: Some(FieldsV1(fields)),
+            ..Default::default()
+        }
+    }
+
+    fn metadata(entries: Vec<ManagedFieldsEntry>) -> ObjectMeta {
+        ObjectMeta { uid: Some("u".into()), managed_fields: Some(entries), ..Default::default() }
+    }
+
+    #[test]
+    fn only_our_own_applies_count() {
+        let ours = json!({"f:spec": {"f:a": {}}});
+        let alone = fingerprint(&metadata(vec![entry("us", "Apply", None, ours.clone())]), "us");
+        let among_others = metadata(vec![
+            entry("us", "Update", None, json!({"f:x": {}})),
+            entry("us", "Apply", Some("status"), json!({"f:status": {}})),
+            entry("them", "Apply", None, json!({"f:y": {}})),
+            entry("us", "Apply", None, ours),
+        ]);
+        assert_eq!(fingerprint(&among_others, "us"), alone);
+        assert_eq!(alone.len(), 16);
+        assert_eq!(fingerprint(&metadata(vec![]), "us"), "");
+    }
+
+    #[test]
+    fn compare_tells_the_cases_apart() {
+        let recorded = Entry { uid: "u".into(), fingerprint: "f".into(), ..Default::default() };
+        let seen = |uid: &str, fingerprint: &str, deleting| Observed {
+            uid: uid.into(),
+            fingerprint: fingerprint.into(),
+            deleting,
+            owner: None,
+        };
+        assert_eq!(compare(&recorded, None), Drift::Gone);
+        assert_eq!(compare(&recorded, Some(&seen("v", "f", false))), Drift::Recreated);
+        assert_eq!(compare(&recorded, Some(&seen("u", "f", true))), Drift::Deleting);
+        assert_eq!(compare(&recorded, Some(&seen("u", "f", false))), Drift::Unchanged);
+        assert_eq!(compare(&recorded, Some(&seen("u", "", false))), Drift::Changed);
+    }
+
+    #[test]
+    fn a_fight_stops_after_the_limit_and_may_resume_later() {
+        let limit = FlapLimit { corrections: 3, seconds: 60 };
+        let mut flaps = Flaps::default();
+        for now in [0, 10, 20] {
+            assert!(!flaps.fighting(now, limit));
+            flaps.corrected(now, limit);
+        }
+        assert!(flaps.fighting(21, limit));
+        assert_eq!(flaps.allowed_again(21, limit), Some(60));
+        assert!(!flaps.fighting(60, limit));
+        flaps.corrected(60, limit);
+        assert!(flaps.fighting(61, limit), "10, 20 and 60 lie within a minute");
+    }
+}

@@ -1,0 +1,331 @@
+//! What a target answered to a call, as a class and a stable reason.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::core::Status;
+use kyma_api::{ErrorClass, Reason};
+use thiserror::Error;
+
+use crate::object::Identity;
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ask what the target serves.
+    Discover,
+    /// Read one object.
+    Get,
+    /// List objects of a kind.
+    List,
+    /// Server-side apply.
+    Apply,
+    /// Create without replacing.
+    Create,
+    /// Change bookkeeping in `metadata`.
+    Patch,
+    /// Delete.
+    Delete,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Discover => "discovering the API",
+            Self::Get => "reading",
+            Self::List => "listing",
+            Self::Apply => "applying",
+            Self::Create => "creating",
+            Self::Patch => "taking over",
+            Self::Delete => "deleting",
+        })
+    }
+}
+
+/// A call that failed. Its text holds paths and reasons of the answer, never values.
+#[derive(Clone, Error)]
+pub struct CallError {
+    /// What was tried.
+    pub action: Action,
+    /// On which object or (with an empty name) kind, where it was one.
+    pub object: Option<Identity>,
+    /// What kind of failure it is.
+    pub failure: Failure,
+    cause: Arc<kube::Error>,
+}
+
+impl CallError {
+    /// Classifies what a call returned.
+    pub fn new(action: Action, object: Option<&Identity>, error: kube::Error) -> Self {
+        Self { action, object: object.cloned(), failure: Failure::of(&error), cause: Arc::new(error) }
+    }
+
+    /// The error as it came, to be looked at but not printed: it may hold text of the target.
+    pub fn cause(&self) -> &kube::Error {
+        &self.cause
+    }
+
+    /// Whether an apply failed since the target does not serve the kind (and not since its Namespace is absent).
+    pub(crate) fn is_missing_kind(&self) -> bool {
+        let names_an_object = match self.cause() {
+            kube::Error::Api(status) => {
+                status.details.as_ref().is_some_and(|details| !details.name.is_empty())
+            }
+            _ => true,
+        };
+        self.action == Action::Apply && self.failure == Failure::NotFound && !names_an_object
+    }
+
+    /// What to do about it.
+    pub fn class(&self) -> ErrorClass {
+        self.reason().class().unwrap_or(ErrorClass::Transient)
+    }
+
+    /// The stable word for it.
+    pub fn reason(&self) -> Reason {
+        self.failure.reason()
+    }
+}
+
+impl fmt::Debug for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CallError({self})")
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.action)?;
+        if let Some(object) = &self.object {
+            write!(f, " {object}")?;
+        }
+        write!(f, ": {}", self.failure)
+    }
+}
+
+/// The kinds of failures that call for different reactions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// No answer: connection, TLS, deadline, breaker. [`CallError::cause`] says which.
+    NoAnswer,
+    /// The answer is not what an API server sends.
+    Unreadable,
+    /// 401.
+    Unauthorized,
+    /// 403 by RBAC.
+    Forbidden,
+    /// 403 by a resource quota.
+    QuotaExceeded,
+    /// 403 since the namespace is being deleted.
+    NamespaceTerminating,
+    /// A webhook or admission policy says no; the policy's or webhook's name where the answer has it.
+    Denied(String),
+    /// A webhook did not answer as it should; its name where the answer has it.
+    WebhookFailed(String),
+    /// 404: the object, or its kind, is not there.
+    NotFound,
+    /// 404 for a kind of a CRD that was established a moment ago: the API server is about to serve it.
+    NotServedYet,
+    /// 409: changed or created meanwhile, or a precondition does not hold.
+    Conflict,
+    /// 410 or an expired list token.
+    Expired,
+    /// 422 since fields that cannot change would change; their paths.
+    Immutable(Vec<String>),
+    /// 400 or 422: paths with the API server's reason.
+    Refused(Vec<String>),
+    /// The object is too large for the API server or etcd.
+    TooLarge,
+    /// 429, with what `Retry-After` says.
+    Throttled(Option<Duration>),
+    /// Another status, 5xx in most cases.
+    Server(u16),
+}
+
+impl Failure {
+    /// Classifies an error of the client.
+    pub fn of(error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::of_status(status),
+            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) | kube::Error::Discovery(_) => {
+                Self::Unreadable
+            }
+            _ => Self::NoAnswer,
+        }
+    }
+
+    /// The stable word for it.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::NoAnswer => Reason::TargetUnreachable,
+            Self::Unreadable => Reason::TargetAnswerInvalid,
+            Self::Unauthorized => Reason::TargetUnauthorized,
+            Self::Forbidden => Reason::TargetForbidden,
+            Self::QuotaExceeded => Reason::QuotaExceeded,
+            Self::NamespaceTerminating => Reason::NamespaceTerminating,
+            Self::Denied(_) => Reason::WebhookDenied,
+            Self::WebhookFailed(_) => Reason::WebhookFailed,
+            Self::NotFound => Reason::DependencyMissing,
+            Self::NotServedYet => Reason::Progressing,
+            Self::Conflict | Self::Expired => Reason::ApplyConflict,
+            Self::Immutable(_) => Reason::ImmutableField,
+            Self::Refused(_) => Reason::ApplyRefused,
+            Self::TooLarge => Reason::ObjectTooLarge,
+            Self::Throttled(_) => Reason::TargetThrottled,
+            Self::Server(_) => Reason::TargetServerError,
+        }
+    }
+
+    /// Whether the target as a whole is in trouble, so that further calls are in vain.
+    pub fn is_of_target(&self) -> bool {
+        matches!(self, Self::NoAnswer | Self::Unauthorized | Self::Throttled(_) | Self::Server(_))
+    }
+
+    fn of_status(status: &Status) -> Self {
+        let text = status.message.as_str();
+        let has = |part: &str| text.contains(part);
+        if has("failed calling webhook") {
+            return Self::WebhookFailed(quoted_after(text, "failed calling webhook"));
+        }
+        if has("admission webhook") && has("denied the request") {
+            return Self::Denied(quoted_after(text, "admission webhook"));
+        }
+        if has("ValidatingAdmissionPolicy '") {
+            return Self::Denied(quoted_after(text, "ValidatingAdmissionPolicy"));
+        }
+        if has("violates PodSecurity") {
+            return Self::Denied("PodSecurity".to_owned());
+        }
+        if has("request is too large") || status.code == 413 {
+            return Self::TooLarge;
+        }
+        if has("failed to create typed patch object") {
+            // An apply of fields that the schema does not have, which API servers report as their own fault.
+            return Self::Refused(unknown_fields(text));
+        }
+        match status.code {
+            400 => Self::Refused(unknown_fields(text)),
+            401 => Self::Unauthorized,
+            403 if has("because it is being terminated") || cause(status, "NamespaceTerminating") => {
+                Self::NamespaceTerminating
+            }
+            403 if has("exceeded quota") || has("insufficient quota") => Self::QuotaExceeded,
+            403 => Self::Forbidden,
+            404 => Self::NotFound,
+            409 => Self::Conflict,
+            410 => Self::Expired,
+            422 => invalid(status),
+            429 => Self::Throttled(retry_after(status)),
+            code => Self::Server(code),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAnswer => f.write_str("no answer"),
+            Self::Unreadable => f.write_str("the answer is not one of an API server"),
+            Self::Unauthorized => f.write_str("the credentials are refused"),
+            Self::Forbidden => f.write_str("the roles do not allow it"),
+            Self::QuotaExceeded => f.write_str("a resource quota is used up"),
+            Self::NamespaceTerminating => f.write_str("the namespace is being deleted"),
+            Self::Denied(by) => write!(f, "denied by {by}"),
+            Self::WebhookFailed(name) => write!(f, "webhook {name} did not answer"),
+            Self::NotFound => f.write_str("not found"),
+            Self::NotServedYet => f.write_str("its kind is not served yet"),
+            Self::Conflict => f.write_str("changed by somebody else meanwhile"),
+            Self::Expired => f.write_str("the list expired"),
+            Self::Immutable(paths) => write!(f, "cannot be changed: {}", paths.join(", ")),
+            Self::Refused(paths) if paths.is_empty() => f.write_str("refused as invalid"),
+            Self::Refused(paths) => write!(f, "refused as invalid: {}", paths.join(", ")),
+            Self::TooLarge => f.write_str("too large"),
+            Self::Throttled(_) => f.write_str("the API server asks to slow down"),
+            Self::Server(code) => write!(f, "the API server answers with status {code}"),
+        }
+    }
+}
+
+/// How many paths of one answer are kept, and how long each may be.
+const MAX_PATHS: usize = 10;
+const MAX_PATH: usize = 200;
+
+fn cause(status: &Status, reason: &str) -> bool {
+    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
+}
+
+fn retry_after(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+}
+
+/// The name in quotes that follows a phrase; a placeholder where there is none that could be a name.
+fn quoted_after(text: &str, phrase: &str) -> String {
+    let after = text.split_once(phrase).map_or("", |(_, after)| after);
+    let name = after.split(['"', '\'']).nth(1).unwrap_or_default();
+    if is_path(name) { name.to_owned() } else { "of an unknown name".to_owned() }
+}
+
+/// Words that API servers use for fields that cannot change.
+const IMMUTABLE: &[&str] = &[
+    "immutable",
+    "may not be changed",
+    "may not change once set",
+    "cannot change roleRef",
+    "updates to statefulset spec",
+    "pod updates may not change",
+    "field cannot be changed",
+];
+
+fn invalid(status: &Status) -> Failure {
+    let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
+    let immutable = |text: &str| IMMUTABLE.iter().any(|words| text.contains(words));
+    let paths = |with_reason: bool| -> Vec<String> {
+        let mut paths: Vec<String> = Vec::new();
+        for cause in causes.iter().filter(|cause| is_path(&cause.field)).take(MAX_PATHS) {
+            let path = if with_reason && is_path(&cause.reason) {
+                format!("{} ({})", cause.field, cause.reason)
+            } else {
+                cause.field.clone()
+            };
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        paths
+    };
+    let all = if causes.is_empty() {
+        immutable(&status.message)
+    } else {
+        causes.iter().all(|cause| immutable(&cause.message))
+    };
+    if all { Failure::Immutable(paths(false)) } else { Failure::Refused(paths(true)) }
+}
+
+/// The paths in answers to requests that do not decode: `unknown field "spec.x"`, `.spec.x: ...`.
+fn unknown_fields(text: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for kind in ["unknown field", "duplicate field"] {
+        for after in text.split(&format!("{kind} \"")).skip(1).take(MAX_PATHS) {
+            let path = after.split('"').next().unwrap_or_default();
+            if is_path(path) {
+                paths.push(format!("{path} ({kind})"));
+            }
+        }
+    }
+    if paths.is_empty() {
+        let path = text.split_whitespace().find(|word| word.starts_with('.') && word.ends_with(':'));
+        paths.extend(path.map(|word| word.trim_matches([':', '.']).to_owned()).filter(|path| is_path(path)));
+    }
+    paths
+}
+
+/// Only what looks like a path or a word is quoted from an answer.
+fn is_path(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/[]()=$~*".contains(c);
+    !text.is_empty() && text.len() <= MAX_PATH && text.chars().all(allowed)
+}
+
+#[cfg(test)]
+mod tests;

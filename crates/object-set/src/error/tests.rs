@@ -1,0 +1,144 @@
+use kube::core::response::{StatusCause, StatusDetails};
+
+use super::*;
+
+fn status(code: u16, message: &str, causes: &[(&str, &str, &str)]) -> Status {
+    let causes = causes
+        .iter()
+        .map(|(reason, field, message)| StatusCause {
+            reason: (*reason).into(),
+            field: (*field).into(),
+            message: (*message).into(),
+        })
+        .collect();
+    let details = StatusDetails {
+        name: String::new(),
+        group: String::new(),
+        kind: String::new(),
+        uid: String::new(),
+        causes,
+        retry_after_seconds: 0,
+    };
+    Status { code, details: Some(details), ..Status::failure(message, "") }
+}
+
+fn of(code: u16, message: &str, causes: &[(&str, &str, &str)]) -> Failure {
+    Failure::of(&kube::Error::Api(status(code, message, causes).boxed()))
+}
+
+#[test]
+fn answers_of_real_api_servers_are_told_apart() {
+    let cases: &[(Failure, Failure)] = &[
+        (of(401, "Unauthorized", &[]), Failure::Unauthorized),
+        (
+            of(
+                403,
+                r#"roles.rbac.authorization.k8s.io "x" is forbidden: User "u" cannot patch resource "roles""#,
+                &[],
+            ),
+            Failure::Forbidden,
+        ),
+        (
+            of(
+                403,
+                r#"pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"#,
+                &[],
+            ),
+            Failure::QuotaExceeded,
+        ),
+        (
+            of(
+                403,
+                r#"configmaps "x" is forbidden: unable to create new content in namespace n because it is being terminated"#,
+                &[],
+            ),
+            Failure::NamespaceTerminating,
+        ),
+        (
+            of(
+                500,
+                r#"Internal error occurred: failed calling webhook "v.example.io": failed to call webhook: Post "https://s.n.svc:443/x": no endpoints"#,
+                &[],
+            ),
+            Failure::WebhookFailed("v.example.io".into()),
+        ),
+        (
+            of(403, r#"admission webhook "v.example.io" denied the request: password hunter2 is weak"#, &[]),
+            Failure::Denied("v.example.io".into()),
+        ),
+        (
+            of(
+                422,
+                r"x is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+                &[],
+            ),
+            Failure::Denied("p".into()),
+        ),
+        (of(404, "the server could not find the requested resource", &[]), Failure::NotFound),
+        (of(409, "Operation cannot be fulfilled: object has been modified", &[]), Failure::Conflict),
+        (of(500, "etcdserver: request is too large", &[]), Failure::TooLarge),
+        (of(413, "Request entity too large", &[]), Failure::TooLarge),
+        (of(503, "apiserver is shutting down", &[]), Failure::Server(503)),
+    ];
+    for (found, expected) in cases {
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn only_wholly_immutable_refusals_are_immutable() {
+    let selector = ("FieldValueInvalid", "spec.selector", r#"Invalid value: {"a":"b"}: field is immutable"#);
+    let other =
+        ("FieldValueInvalid", "spec.replicas", "Invalid value: -1: must be greater than or equal to 0");
+    let set = (
+        "FieldValueForbidden",
+        "spec",
+        "Forbidden: updates to statefulset spec for fields other than 'replicas' are forbidden",
+    );
+    assert_eq!(of(422, "invalid", &[selector]), Failure::Immutable(vec!["spec.selector".into()]));
+    assert_eq!(of(422, "invalid", &[set]), Failure::Immutable(vec!["spec".into()]));
+    let mixed = of(422, "invalid", &[selector, other]);
+    assert_eq!(
+        mixed,
+        Failure::Refused(vec![
+            "spec.selector (FieldValueInvalid)".into(),
+            "spec.replicas (FieldValueInvalid)".into()
+        ])
+    );
+    assert_eq!(mixed.reason(), Reason::ApplyRefused);
+}
+
+#[test]
+fn messages_hold_paths_and_never_values() {
+    let refused = of(
+        422,
+        "Secret x invalid: hunter2",
+        &[("FieldValueInvalid", "data[key]", "Invalid value: \"hunter2\"")],
+    );
+    let strict =
+        of(400, r#"strict decoding error: unknown field "spec.replicsa", unknown field "spec.foo""#, &[]);
+    let typed = of(
+        500,
+        "failed to create typed patch object (n/x; apps/v1, Kind=Deployment): .spec.template.spec.x: field not declared in schema",
+        &[],
+    );
+    let hostile = of(422, "", &[("FieldValueInvalid", "<script>\n\u{7}", "x")]);
+    assert_eq!(refused.to_string(), "refused as invalid: data[key] (FieldValueInvalid)");
+    assert_eq!(
+        strict.to_string(),
+        "refused as invalid: spec.replicsa (unknown field), spec.foo (unknown field)"
+    );
+    assert_eq!(typed.to_string(), "refused as invalid: spec.template.spec.x");
+    assert_eq!(hostile.to_string(), "refused as invalid");
+}
+
+#[test]
+fn retry_after_is_kept() {
+    let mut throttled = status(429, "too many", &[]);
+    if let Some(details) = throttled.details.as_mut() {
+        details.retry_after_seconds = 7;
+    }
+    let failure = Failure::of(&kube::Error::Api(throttled.boxed()));
+    assert_eq!(failure, Failure::Throttled(Some(Duration::from_secs(7))));
+    assert!(failure.is_of_target());
+}

@@ -1,0 +1,145 @@
+//! Does an object work? The rules of kstatus, with deviations where those are known to mislead. Pure.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+mod kinds;
+mod reduce;
+mod view;
+
+pub use reduce::{reduce, watched_whole};
+
+use view::View;
+
+/// How far an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HealthStatus {
+    /// It works, as far as it can tell.
+    Current,
+    /// It is on its way.
+    InProgress,
+    /// It is being deleted.
+    Terminating,
+    /// It cannot be told.
+    Unknown,
+    /// It says that it failed; may still recover.
+    Failed,
+}
+
+impl HealthStatus {
+    /// The word used in messages and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Current => "Current",
+            Self::InProgress => "InProgress",
+            Self::Terminating => "Terminating",
+            Self::Unknown => "Unknown",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+impl fmt::Display for HealthStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The health of one object. The message is ours, of numbers and words of the API (condition types and
+/// reasons), never free text of the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// How far it is.
+    pub status: HealthStatus,
+    /// Why; empty where there is nothing to say.
+    pub message: String,
+    /// When the answer changes by time alone.
+    pub recheck: Option<Timestamp>,
+}
+
+impl Health {
+    fn new(status: HealthStatus, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), recheck: None }
+    }
+
+    fn current() -> Self {
+        Self::new(HealthStatus::Current, "")
+    }
+
+    fn note(message: impl Into<String>) -> Self {
+        Self::new(HealthStatus::Current, message)
+    }
+
+    fn in_progress(message: impl Into<String>) -> Self {
+        Self::new(HealthStatus::InProgress, message)
+    }
+
+    fn failed(message: impl Into<String>) -> Self {
+        Self::new(HealthStatus::Failed, message)
+    }
+
+    /// Whether the object works.
+    pub fn is_current(&self) -> bool {
+        self.status == HealthStatus::Current
+    }
+}
+
+/// The health of an object at a moment.
+pub fn assess(object: &Value, now: Timestamp) -> Health {
+    let view = View::of(object);
+    if view.deleting() {
+        return Health::new(HealthStatus::Terminating, "it is being deleted");
+    }
+    if let (Some(wanted), Some(seen)) = (view.generation(), view.status_int("observedGeneration"))
+        && wanted != seen
+    {
+        return Health::in_progress(format!("generation {wanted} is not observed yet, {seen} is"));
+    }
+    if let Some(condition) = view.condition("Reconciling").filter(|condition| condition.is_true()) {
+        return Health::in_progress(condition.words());
+    }
+    if let Some(condition) = view.condition("Stalled").filter(|condition| condition.is_true()) {
+        return Health::failed(condition.words());
+    }
+    if let Some(health) = kinds::assess(view, now) {
+        return health;
+    }
+    match view.condition("Ready") {
+        Some(condition) if !condition.is_true() => Health::in_progress(condition.words()),
+        _ => Health::current(),
+    }
+}
+
+/// The health of a `PersistentVolumeClaim`, for callers who know that its class binds volumes only when a Pod
+/// uses them (`WaitForFirstConsumer`): a pending claim is fine then. [`assess`] takes it for waiting.
+pub fn assess_claim(claim: &Value, binds_late: bool) -> Health {
+    let view = View::of(claim);
+    if view.deleting() {
+        return Health::new(HealthStatus::Terminating, "it is being deleted");
+    }
+    kinds::claim(view, binds_late)
+}
+
+/// The health of many objects: failed if one is, else unknown if one is, else in progress if one is.
+/// One that is being deleted counts as in progress.
+pub fn aggregate<'a>(all: impl IntoIterator<Item = &'a Health>) -> HealthStatus {
+    let weight = |health: &Health| match health.status {
+        HealthStatus::Terminating => HealthStatus::InProgress,
+        status => status,
+    };
+    all.into_iter().map(weight).max().unwrap_or(HealthStatus::Current)
+}
+
+/// Whether a failure counts yet: it has to last, since many pass by themselves (a container that crashes once
+/// at the start). `since` and `now` in Unix seconds.
+pub fn failure_counts(since: i64, now: i64) -> bool {
+    now - since >= FAILURE_LASTS
+}
+
+/// Seconds for which a failure has to last before it counts.
+pub const FAILURE_LASTS: i64 = 30;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! The rules of single kinds.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::Health;
+use super::view::{View, is_word};
+
+/// How long a Pod may be unschedulable before that is a failure.
+const UNSCHEDULABLE: SignedDuration = SignedDuration::from_secs(15);
+
+/// The rule of an object's kind; `None` where it has none of its own.
+pub(super) fn assess(view: View<'_>, now: Timestamp) -> Option<Health> {
+    Some(match view.group_kind() {
+        ("apps", "Deployment") => deployment(view),
+        ("apps", "ReplicaSet") => replica_set(view),
+        ("apps", "StatefulSet") => stateful_set(view),
+        ("apps", "DaemonSet") => daemon_set(view),
+        ("", "Pod") => pod(view, now),
+        ("batch", "Job") => job(view),
+        ("", "PersistentVolumeClaim") => claim(view, false),
+        ("", "Service") => service(view),
+        ("policy", "PodDisruptionBudget") => disruption_budget(view),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => crd(view),
+        ("apiregistration.k8s.io", "APIService") => api_service(view),
+        ("", "Namespace") => namespace(view),
+        ("gateway.networking.k8s.io", "Gateway" | "GatewayClass") => gateway(view),
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => webhooks(view),
+        ("batch", "CronJob")
+        | ("", "ConfigMap" | "Secret" | "ServiceAccount")
+        | ("rbac.authorization.k8s.io", _) => Health::current(),
+        _ => return None,
+    })
+}
+
+fn wanted_replicas(view: View<'_>) -> i64 {
+    view.int("/spec/replicas").unwrap_or(1)
+}
+
+/// `InProgress` with "have of want what" when there are too few.
+fn too_few(have: i64, want: i64, what: &str) -> Option<Health> {
+    (have < want).then(|| Health::in_progress(format!("{have} of {want} replicas {what}")))
+}
+
+fn deployment(view: View<'_>) -> Health {
+    let progressing = view.condition("Progressing");
+    if progressing.is_some_and(|condition| condition.reason() == "ProgressDeadlineExceeded") {
+        return Health::failed("the progress deadline is exceeded");
+    }
+    if view.flag("/spec/paused") {
+        return Health::note("it is paused");
+    }
+    if view.status_int("observedGeneration").is_none() && view.generation().is_some() {
+        return Health::in_progress("it was not looked at yet");
+    }
+    let want = wanted_replicas(view);
+    let (total, updated) = (view.count("replicas"), view.count("updatedReplicas"));
+    let old = total - updated;
+    let counts = too_few(total, want, "created")
+        .or_else(|| too_few(updated, want, "updated"))
+        .or_else(|| (total > want).then(|| Health::in_progress(format!("{old} old replicas remain"))))
+        .or_else(|| too_few(view.count("availableReplicas"), updated, "available"))
+        .or_else(|| too_few(view.count("readyReplicas"), want, "ready"));
+    if let Some(health) = counts {
+        return health;
+    }
+    // Without a deadline Kubernetes does not report progress.
+    let deadline =
+        view.int("/spec/progressDeadlineSeconds").is_some_and(|seconds| seconds < i64::from(i32::MAX));
+    if let Some(condition) = progressing.filter(|c| deadline && c.reason() != "NewReplicaSetAvailable") {
+        return Health::in_progress(condition.words());
+    }
+    match view.condition("Available") {
+        Some(condition) if !condition.is_true() => Health::in_progress(condition.words()),
+        None if want > 0 => Health::in_progress("it does not say yet that it is available"),
+        _ => Health::current(),
+    }
+}
+
+fn replica_set(view: View<'_>) -> Health {
+    let want = wanted_replicas(view);
+    if let Some(condition) = view.condition("ReplicaFailure").filter(|condition| condition.is_true()) {
+        return Health::in_progress(condition.words());
+    }
+    too_few(view.count("fullyLabeledReplicas"), want, "labelled")
+        .or_else(|| too_few(view.count("availableReplicas"), want, "available"))
+        .or_else(|| too_few(view.count("readyReplicas"), want, "ready"))
+        .or_else(|| (view.count("replicas") > want).then(|| Health::in_progress("surplus replicas remain")))
+        .unwrap_or_else(Health::current)
+}
+
+fn stateful_set(view: View<'_>) -> Health {
+    if view.text("/spec/updateStrategy/type") == Some("OnDelete") {
+        return Health::current();
+    }
+    if view.status_int("observedGeneration").is_none() && view.generation().is_some() {
+        return Health::in_progress("it was not looked at yet");
+    }
+    let want = wanted_replicas(view);
+    let total = view.count("replicas");
+    let counts = too_few(total, want, "created")
+        .or_else(|| too_few(view.count("readyReplicas"), want, "ready"))
+        .or_else(|| {
+            (total > want).then(|| Health::in_progress(format!("{} surplus replicas remain", total - want)))
+        });
+    if let Some(health) = counts {
+        return health;
+    }
+    // The API server defaults the partition to 0, which means none.
+    if let Some(partition) = view.int("/spec/updateStrategy/rollingUpdate/partition").filter(|p| *p > 0) {
+        return too_few(view.count("updatedReplicas"), want - partition, "updated")
+            .unwrap_or_else(Health::current);
+    }
+    let (current, update) = (view.text("/status/currentRevision"), view.text("/status/updateRevision"));
+    if current != update {
+        return Health::in_progress("the rolling update is not finished");
+    }
+    too_few(view.count("currentReplicas"), want, "of the current revision").unwrap_or_else(Health::current)
+}
+
+fn daemon_set(view: View<'_>) -> Health {
+    let Some(want) = view.status_int("desiredNumberScheduled") else {
+        return Health::in_progress("it does not say yet on how many nodes it runs");
+    };
+    if view.generation().is_none() || view.status_int("observedGeneration").is_none() {
+        return Health::in_progress("it was not looked at yet");
+    }
+    let on_delete = view.text("/spec/updateStrategy/type") == Some("OnDelete");
+    too_few(view.count("currentNumberScheduled"), want, "scheduled")
+        .or_else(|| too_few(view.count("updatedNumberScheduled"), want, "updated").filter(|_| !on_delete))
+        .or_else(|| too_few(view.count("numberAvailable"), want, "available"))
+        .or_else(|| too_few(view.count("numberReady"), want, "ready"))
+        .unwrap_or_else(Health::current)
+}
+
+fn pod(view: View<'_>, now: Timestamp) -> Health {
+    let containers =
+        view.items("/status/initContainerStatuses").iter().chain(view.items("/status/containerStatuses"));
+    let mut waiting = containers.filter_map(|status| status.pointer("/state/waiting/reason")?.as_str());
+    if waiting.any(|reason| reason == "CrashLoopBackOff") {
+        return Health::failed("a container crashes again and again");
+    }
+    match view.text("/status/phase") {
+        Some("Succeeded") => Health::current(),
+        Some("Failed") => Health::failed("the Pod failed"),
+        Some("Running") => match view.condition("Ready") {
+            Some(condition) if condition.is_true() => Health::current(),
+            Some(condition) => Health::in_progress(condition.words()),
+            None => Health::in_progress("it does not say yet that it is ready"),
+        },
+        Some("Pending") => pending_pod(view, now),
+        _ => Health::in_progress("it was not looked at yet"),
+    }
+}
+
+fn pending_pod(view: View<'_>, now: Timestamp) -> Health {
+    let scheduled = view.condition("PodScheduled");
+    let unschedulable = scheduled.is_some_and(|c| c.is_false() && c.reason() == "Unschedulable");
+    let created = view.text("/metadata/creationTimestamp").and_then(|text| text.parse::<Timestamp>().ok());
+    match created {
+        Some(created) if unschedulable => match created.checked_add(UNSCHEDULABLE) {
+            Ok(limit) if now < limit => {
+                Health { recheck: Some(limit), ..Health::in_progress("no node takes the Pod yet") }
+            }
+            _ => Health::failed("no node takes the Pod"),
+        },
+        _ => Health::in_progress("the Pod is pending"),
+    }
+}
+
+fn job(view: View<'_>) -> Health {
+    let is = |kind: &str| view.condition(kind).is_some_and(super::view::Condition::is_true);
+    if let Some(condition) = view.condition("Failed").filter(|condition| condition.is_true()) {
+        return Health::failed(condition.words());
+    }
+    if is("Complete") {
+        return Health::current();
+    }
+    if is("Suspended") || view.flag("/spec/suspend") {
+        return Health::note("it is suspended");
+    }
+    if view.text("/status/startTime").is_none() {
+        return Health::in_progress("it has not started");
+    }
+    Health::in_progress(format!("{} Pods are at work", view.count("active")))
+}
+
+pub(super) fn claim(view: View<'_>, binds_late: bool) -> Health {
+    match view.text("/status/phase") {
+        Some("Bound") => Health::current(),
+        Some("Lost") => Health::failed("its volume is lost"),
+        // It is bound once a Pod uses it; whether that comes about, the Pod's health tells.
+        Some("Pending") if binds_late => Health::note("it waits for a Pod that uses it"),
+        _ => Health::in_progress("it is not bound"),
+    }
+}
+
+fn service(view: View<'_>) -> Health {
+    if view.text("/spec/type") != Some("LoadBalancer") {
+        return Health::current();
+    }
+    if view.text("/spec/clusterIP").is_none() {
+        return Health::in_progress("it has no cluster IP");
+    }
+    if view.items("/status/loadBalancer/ingress").is_empty() && view.items("/spec/externalIPs").is_empty() {
+        return Health::in_progress("the load balancer has no address");
+    }
+    Health::current()
+}
+
+fn disruption_budget(view: View<'_>) -> Health {
+    if view.generation().is_some() && view.status_int("observedGeneration").is_none() {
+        return Health::in_progress("it was not looked at yet");
+    }
+    Health::current()
+}
+
+fn crd(view: View<'_>) -> Health {
+    if let Some(condition) = view.condition("NamesAccepted").filter(|condition| condition.is_false()) {
+        return Health::failed(condition.words());
+    }
+    match view.condition("Established") {
+        Some(condition) if condition.is_true() => Health::current(),
+        Some(condition) if condition.is_false() && condition.reason() != "Installing" => {
+            Health::failed(condition.words())
+        }
+        _ => Health::in_progress("it is not established"),
+    }
+}
+
+fn api_service(view: View<'_>) -> Health {
+    match view.condition("Available") {
+        Some(condition) if condition.is_true() => Health::current(),
+        Some(condition) => Health::in_progress(condition.words()),
+        None => Health::in_progress("it does not say yet that it is available"),
+    }
+}
+
+fn namespace(view: View<'_>) -> Health {
+    if view.text("/status/phase") == Some("Terminating") {
+        return Health::in_progress("it is being deleted");
+    }
+    Health::current()
+}
+
+fn gateway(view: View<'_>) -> Health {
+    let blocking = ["Accepted", "Programmed"].into_iter().filter_map(|kind| view.condition(kind));
+    let blocking = blocking.into_iter().find(|condition| !condition.is_true());
+    match blocking {
+        Some(condition) => Health::in_progress(condition.words()),
+        None if view.condition("Accepted").is_none() => Health::in_progress("no controller accepted it yet"),
+        None => Health::current(),
+    }
+}
+
+/// A webhook whose CA somebody is to inject does not work before it is there.
+fn webhooks(view: View<'_>) -> Health {
+    let injected = ["cert-manager.io~1inject-ca-from", "cert-manager.io~1inject-ca-from-secret"];
+    let expected = injected.iter().any(|key| view.at(&format!("/metadata/annotations/{key}")).is_some());
+    let empty = |webhook: &&Value| {
+        let bundle = webhook.pointer("/clientConfig/caBundle").and_then(Value::as_str).unwrap_or_default();
+        bundle.is_empty()
+    };
+    match view.items("/webhooks").iter().find(empty) {
+        Some(webhook) if expected => {
+            let name = webhook["name"].as_str().filter(|name| is_word(name)).unwrap_or_default();
+            Health::in_progress(format!("webhook {name} has no CA yet"))
+        }
+        _ => Health::current(),
+    }
+}

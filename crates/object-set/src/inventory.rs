@@ -1,0 +1,95 @@
+//! What was applied: the source of truth for pruning, and the yardstick for drift.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::object::{Gvk, Identity};
+
+/// What is remembered of one applied object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// API version (without group) in which it was applied last.
+    pub version: String,
+    /// `metadata.uid` that the object had after the last apply.
+    pub uid: String,
+    /// Hash of what was sent, 16 hex digits (see [`crate::Object::intent_hash`]).
+    pub hash: String,
+    /// Hash of what our field manager owned after the last apply, 16 hex digits (see [`crate::drift`]);
+    /// empty where drift of the object is not ours to mend.
+    pub fingerprint: String,
+    /// Whether it did not exist before us: the condition for ever deleting CRDs and Namespaces.
+    pub created: bool,
+}
+
+/// Objects that were applied, by identity (group and kind, not version: an object stays the same one when
+/// its API moves on).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    entries: BTreeMap<Identity, Entry>,
+}
+
+impl Inventory {
+    /// Nothing applied yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What is remembered of an object.
+    pub fn get(&self, identity: &Identity) -> Option<&Entry> {
+        self.entries.get(identity)
+    }
+
+    /// Remembers an object; the entry that was there is replaced.
+    pub fn insert(&mut self, identity: Identity, entry: Entry) {
+        self.entries.insert(identity, entry);
+    }
+
+    /// Forgets an object.
+    pub fn remove(&mut self, identity: &Identity) -> Option<Entry> {
+        self.entries.remove(identity)
+    }
+
+    /// Whether the object is remembered.
+    pub fn contains(&self, identity: &Identity) -> bool {
+        self.entries.contains_key(identity)
+    }
+
+    /// All entries in the order of their identities.
+    pub fn iter(&self) -> impl Iterator<Item = (&Identity, &Entry)> {
+        self.entries.iter()
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The kinds of the objects, each in the version of its last apply.
+    pub fn kinds(&self) -> BTreeSet<Gvk> {
+        self.entries.iter().map(|(id, entry)| Gvk::new(&id.group, &entry.version, &id.kind)).collect()
+    }
+
+    /// Identities that are here and not in the other set.
+    pub fn missing_from(&self, other: &BTreeSet<Identity>) -> Vec<Identity> {
+        self.entries.keys().filter(|identity| !other.contains(identity)).cloned().collect()
+    }
+}
+
+impl FromIterator<(Identity, Entry)> for Inventory {
+    fn from_iter<T: IntoIterator<Item = (Identity, Entry)>>(iter: T) -> Self {
+        Self { entries: iter.into_iter().collect() }
+    }
+}
+
+impl<'a> IntoIterator for &'a Inventory {
+    type Item = (&'a Identity, &'a Entry);
+    type IntoIter = std::collections::btree_map::Iter<'a, Identity, Entry>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.iter()
+    }
+}

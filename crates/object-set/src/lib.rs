@@ -1,0 +1,44 @@
+//! A set of objects -> a cluster. Knows Kubernetes, Helm's and kubectl's conventions, and nothing of Kyma.
+//!
+//! Reading: [`ObjectSet::parse`] gives text the meaning that Helm and kubectl give it. Applying: [`apply`]
+//! in stages, by server-side apply under one field manager, recorded in an [`Inventory`]. Afterwards
+//! [`prune`] decides what of it goes and [`remove`] deletes it, step by step; [`drift`] tells from metadata
+//! whether somebody changed something, [`health`] whether an object works; [`recover`] finds what an operation that was cut off left behind.
+
+// Objects and where they come from.
+mod normalise;
+mod object;
+mod parse;
+mod yaml;
+
+// The target.
+mod cluster;
+pub mod discovery;
+mod error;
+
+// What is done to it.
+pub mod apply;
+pub mod recover;
+pub mod remove;
+
+// What is decided: pure.
+pub mod drift;
+pub mod health;
+pub mod inventory;
+pub mod order;
+mod protect;
+pub mod prune;
+
+pub use apply::{Adopt, Applied, ApplyOptions, NothingObserved, Observations, Outcome, Refusal, apply};
+pub use cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED};
+pub use discovery::{Discovery, Kinds, Mapping};
+pub use drift::Observed;
+pub use error::{Action, CallError, Failure};
+pub use health::{Health, HealthStatus};
+pub use inventory::{Entry, Inventory};
+pub use normalise::normalise;
+pub use object::{GroupKind, Gvk, Identity, Object, ObjectError};
+pub use parse::{Limits, ObjectSet, ParseError, Warning};
+pub use protect::{Guard, Protection};
+pub use prune::{KeepReason, PruneBlocked, PrunePlan, PruneRequest};
+pub use remove::{Removal, uninstall};

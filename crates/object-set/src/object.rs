@@ -1,0 +1,401 @@
+//! One Kubernetes object of a set, and what identifies it on a cluster.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+/// A kind without its version: what stays the same when an API moves from `v1beta1` to `v1`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKind {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// Kind as in `Deployment`.
+    pub kind: String,
+}
+
+impl GroupKind {
+    /// Names a kind of an API group (empty for the core group).
+    pub fn new(group: impl Into<String>, kind: impl Into<String>) -> Self {
+        Self { group: group.into(), kind: kind.into() }
+    }
+}
+
+impl fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() {
+            f.write_str(&self.kind)
+        } else {
+            write!(f, "{}.{}", self.kind, self.group)
+        }
+    }
+}
+
+/// A kind in one of its versions.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gvk {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// Version as in `v1beta1`.
+    pub version: String,
+    /// Kind as in `Deployment`.
+    pub kind: String,
+}
+
+impl Gvk {
+    /// Names a kind in a version of an API group (empty for the core group).
+    pub fn new(group: impl Into<String>, version: impl Into<String>, kind: impl Into<String>) -> Self {
+        Self { group: group.into(), version: version.into(), kind: kind.into() }
+    }
+
+    /// The kind without its version.
+    pub fn group_kind(&self) -> GroupKind {
+        GroupKind::new(&self.group, &self.kind)
+    }
+
+    /// `group/version`, or the bare version for the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+impl fmt::Display for Gvk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.api_version(), self.kind)
+    }
+}
+
+/// What identifies an object on one cluster: by group and kind, not by version, since an API server
+/// serves the same object in all versions of its kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// Kind as in `Deployment`.
+    pub kind: String,
+    /// Namespace; `None` for objects of cluster-scoped kinds.
+    pub namespace: Option<String>,
+    /// Name of the object.
+    pub name: String,
+}
+
+impl Identity {
+    /// Names an object; `namespace` is `None` for cluster-scoped kinds.
+    pub fn new(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            namespace: namespace.map(ToOwned::to_owned),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The kind without its version.
+    pub fn group_kind(&self) -> GroupKind {
+        GroupKind::new(&self.group, &self.kind)
+    }
+
+    /// Whether this is an object of the given kind.
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        self.group == group && self.kind == kind
+    }
+
+    /// Whether this is a `Namespace` object.
+    pub fn is_namespace(&self) -> bool {
+        self.is("", "Namespace")
+    }
+
+    /// Whether this is a `CustomResourceDefinition`.
+    pub fn is_crd(&self) -> bool {
+        self.is("apiextensions.k8s.io", "CustomResourceDefinition")
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.group_kind())?;
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// Why a document is not a Kubernetes object.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum ObjectError {
+    /// The document is a list or a scalar.
+    #[error("is not a map")]
+    NotAMap,
+    /// `apiVersion` is absent, empty or not a string of the form `[group/]version`.
+    #[error("has no valid apiVersion")]
+    ApiVersion,
+    /// `kind` is absent, empty or not a string.
+    #[error("has no kind")]
+    Kind,
+    /// `metadata.name` is absent, empty or not a string (`generateName` cannot be applied).
+    #[error("has no metadata.name")]
+    Name,
+    /// `metadata.namespace` is not a string.
+    #[error("has a metadata.namespace that is not a string")]
+    Namespace,
+}
+
+/// One object as its author wrote it: a JSON map that is known to have `apiVersion`, `kind` and
+/// `metadata.name`.
+#[derive(Clone, PartialEq)]
+pub struct Object {
+    body: Map<String, Value>,
+}
+
+impl fmt::Debug for Object {
+    // Bodies hold Secrets: never printed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Object({})", self.identity())
+    }
+}
+
+impl Object {
+    /// Takes a JSON value that has to be an object with `apiVersion`, `kind` and `metadata.name`.
+    ///
+    /// # Errors
+    /// Names the first of these fields that is missing or of a wrong type.
+    pub fn from_value(value: Value) -> Result<Self, ObjectError> {
+        let Value::Object(body) = value else { return Err(ObjectError::NotAMap) };
+        let text = |v: Option<&Value>| v.and_then(Value::as_str).is_some_and(|s| !s.is_empty());
+        if !text(body.get("apiVersion")) || split_api_version(&body).1.is_empty() {
+            return Err(ObjectError::ApiVersion);
+        }
+        if !text(body.get("kind")) {
+            return Err(ObjectError::Kind);
+        }
+        let metadata = body.get("metadata").and_then(Value::as_object);
+        if !text(metadata.and_then(|m| m.get("name"))) {
+            return Err(ObjectError::Name);
+        }
+        match metadata.and_then(|m| m.get("namespace")) {
+            None | Some(Value::Null | Value::String(_)) => {}
+            Some(_) => return Err(ObjectError::Namespace),
+        }
+        Ok(Self { body })
+    }
+
+    /// API group, empty for the core group.
+    pub fn group(&self) -> &str {
+        split_api_version(&self.body).0
+    }
+
+    /// Version as in `v1beta1`.
+    pub fn version(&self) -> &str {
+        split_api_version(&self.body).1
+    }
+
+    /// Kind as in `Deployment`.
+    pub fn kind(&self) -> &str {
+        self.body.get("kind").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Group, version and kind.
+    pub fn gvk(&self) -> Gvk {
+        Gvk::new(self.group(), self.version(), self.kind())
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> &str {
+        self.metadata("name").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// `metadata.namespace`; `None` where absent, null or empty.
+    pub fn namespace(&self) -> Option<&str> {
+        self.metadata("namespace").and_then(Value::as_str).filter(|n| !n.is_empty())
+    }
+
+    /// Sets or removes `metadata.namespace`.
+    pub fn set_namespace(&mut self, namespace: Option<&str>) {
+        let metadata = self.metadata_mut();
+        match namespace {
+            Some(namespace) => metadata.insert("namespace".to_owned(), namespace.into()),
+            None => metadata.remove("namespace"),
+        };
+    }
+
+    /// A label; `None` where absent or not a string.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata("labels")?.get(key)?.as_str()
+    }
+
+    /// Sets a label, replacing what was there.
+    pub fn set_label(&mut self, key: &str, value: &str) {
+        self.set_in("labels", key, value);
+    }
+
+    /// An annotation; `None` where absent or not a string.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata("annotations")?.get(key)?.as_str()
+    }
+
+    /// Sets an annotation, replacing what was there.
+    pub fn set_annotation(&mut self, key: &str, value: &str) {
+        self.set_in("annotations", key, value);
+    }
+
+    /// What identifies this object on a cluster.
+    pub fn identity(&self) -> Identity {
+        Identity::new(self.group(), self.kind(), self.namespace(), self.name())
+    }
+
+    /// The whole object.
+    pub fn body(&self) -> &Map<String, Value> {
+        &self.body
+    }
+
+    /// The whole object, to be changed. `apiVersion`, `kind` and `metadata.name` must stay.
+    pub fn body_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.body
+    }
+
+    /// The whole object as a JSON value.
+    pub fn into_value(self) -> Value {
+        Value::Object(self.body)
+    }
+
+    /// A hash of the whole object: 16 hex digits, equal for equal content whatever the order of keys.
+    pub fn intent_hash(&self) -> String {
+        let mut hasher = Sha256::new();
+        hash_map(&self.body, &mut hasher);
+        short(hasher)
+    }
+
+    fn metadata(&self, field: &str) -> Option<&Value> {
+        self.body.get("metadata")?.get(field)
+    }
+
+    fn metadata_mut(&mut self) -> &mut Map<String, Value> {
+        map_at(&mut self.body, "metadata")
+    }
+
+    fn set_in(&mut self, field: &str, key: &str, value: &str) {
+        map_at(self.metadata_mut(), field).insert(key.to_owned(), value.into());
+    }
+}
+
+/// The map at `key`, which replaces anything there that is not a map.
+pub(crate) fn map_at<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
+    let value = map.entry(key.to_owned()).or_insert_with(|| Value::Object(Map::new()));
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        // The lines above made it a map.
+        _ => unreachable!("a map was just put here"),
+    }
+}
+
+/// A hash of a JSON value, 16 hex digits, independent of the order of keys.
+pub(crate) fn hash_value(value: &Value) -> String {
+    let mut hasher = Sha256::new();
+    hash_into(value, &mut hasher);
+    short(hasher)
+}
+
+fn short(hasher: Sha256) -> String {
+    hex::encode(&hasher.finalize()[..8])
+}
+
+fn hash_map(map: &Map<String, Value>, hasher: &mut Sha256) {
+    let mut keys: Vec<&String> = map.keys().collect();
+    keys.sort_unstable();
+    hasher.update(b"{");
+    for key in keys {
+        hash_text(key, hasher);
+        if let Some(value) = map.get(key) {
+            hash_into(value, hasher);
+        }
+    }
+    hasher.update(b"}");
+}
+
+fn hash_into(value: &Value, hasher: &mut Sha256) {
+    match value {
+        Value::Object(map) => hash_map(map, hasher),
+        Value::Array(items) => {
+            hasher.update(b"[");
+            for item in items {
+                hash_into(item, hasher);
+            }
+            hasher.update(b"]");
+        }
+        Value::String(text) => hash_text(text, hasher),
+        Value::Number(number) => hasher.update(format!("#{number};")),
+        Value::Bool(flag) => hasher.update(if *flag { b"T" } else { b"F" }),
+        Value::Null => hasher.update(b"N"),
+    }
+}
+
+fn hash_text(text: &str, hasher: &mut Sha256) {
+    hasher.update(format!("\"{}:", text.len()));
+    hasher.update(text);
+}
+
+fn split_api_version(body: &Map<String, Value>) -> (&str, &str) {
+    let text = body.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    match text.split_once('/') {
+        Some((_, version)) if version.contains('/') => ("", ""),
+        Some((group, version)) => (group, version),
+        None => ("", text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_needs_api_version_kind_and_name() {
+        let cases = [
+            (json!([]), ObjectError::NotAMap),
+            (json!({"kind": "A", "metadata": {"name": "a"}}), ObjectError::ApiVersion),
+            (json!({"apiVersion": "a/b/c", "kind": "A", "metadata": {"name": "a"}}), ObjectError::ApiVersion),
+            (json!({"apiVersion": "v1", "metadata": {"name": "a"}}), ObjectError::Kind),
+            (json!({"apiVersion": "v1", "kind": "A"}), ObjectError::Name),
+            (json!({"apiVersion": "v1", "kind": "A", "metadata": {"generateName": "a"}}), ObjectError::Name),
+            (
+                json!({"apiVersion": "v1", "kind": "A", "metadata": {"name": "a", "namespace": 1}}),
+                ObjectError::Namespace,
+            ),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(Object::from_value(value).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn identity_has_no_version() {
+        let object = |api_version: &str| {
+            let value = json!({"apiVersion": api_version, "kind": "Widget", "metadata": {"name": "w", "namespace": "n"}});
+            Object::from_value(value).unwrap()
+        };
+        assert_eq!(object("x.io/v1").identity(), object("x.io/v2").identity());
+        assert_eq!(object("x.io/v1").identity().to_string(), "Widget.x.io n/w");
+        assert_ne!(object("x.io/v1").intent_hash(), object("x.io/v2").intent_hash());
+    }
+
+    #[test]
+    fn the_hash_tells_types_and_borders_apart() {
+        let values = [json!({"a": "1"}), json!({"a": 1}), json!({"a": true}), json!({"a": null}), json!({})];
+        let hashes: std::collections::BTreeSet<_> = values.iter().map(hash_value).collect();
+        assert_eq!(hashes.len(), values.len());
+        assert_ne!(hash_value(&json!(["ab", "c"])), hash_value(&json!(["a", "bc"])));
+        assert_ne!(hash_value(&json!([["a"], "b"])), hash_value(&json!([["a", "b"]])));
+    }
+
+    #[test]
+    fn debug_output_holds_no_content() {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "hush"}});
+        assert!(!format!("{:?}", Object::from_value(secret).unwrap()).contains("hush"));
+    }
+}

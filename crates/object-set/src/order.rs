@@ -1,0 +1,239 @@
+//! In which order the objects of a set are applied and deleted.
+
+use crate::object::{GroupKind, Identity, Object};
+
+/// A step of an installation. What is in one stage is applied in parallel; the next one starts when all of
+/// it was sent (and, for [`Stage::Foundation`], is established).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Namespaces and CRDs, on which everything else stands.
+    Foundation,
+    /// Cluster-scoped RBAC, storage classes, priority classes and the like.
+    Cluster,
+    /// Namespaced configuration: accounts, Secrets, ConfigMaps, roles, quotas, policies, claims.
+    Configuration,
+    /// Services and workloads.
+    Workload,
+    /// What the API server asks for other requests: aggregated APIs, webhooks, admission policies.
+    Admission,
+    /// Objects of custom or unknown kinds.
+    Custom,
+}
+
+impl Stage {
+    /// All stages in the order of an installation.
+    pub const ALL: [Self; 6] =
+        [Self::Foundation, Self::Cluster, Self::Configuration, Self::Workload, Self::Admission, Self::Custom];
+}
+
+/// In Helm's install order, with the group that the kind must have to be meant. Kinds that Helm does not list
+/// but Kubernetes has stand where they do no harm.
+const INSTALL: &[(&str, &str, Stage)] = &[
+    ("scheduling.k8s.io", "PriorityClass", Stage::Cluster),
+    ("", "Namespace", Stage::Foundation),
+    ("networking.k8s.io", "NetworkPolicy", Stage::Configuration),
+    ("", "ResourceQuota", Stage::Configuration),
+    ("", "LimitRange", Stage::Configuration),
+    ("policy", "PodSecurityPolicy", Stage::Cluster),
+    ("policy", "PodDisruptionBudget", Stage::Configuration),
+    ("", "ServiceAccount", Stage::Configuration),
+    ("", "Secret", Stage::Configuration),
+    ("", "ConfigMap", Stage::Configuration),
+    ("storage.k8s.io", "StorageClass", Stage::Cluster),
+    ("storage.k8s.io", "CSIDriver", Stage::Cluster),
+    ("storage.k8s.io", "VolumeAttributesClass", Stage::Cluster),
+    ("node.k8s.io", "RuntimeClass", Stage::Cluster),
+    ("", "PersistentVolume", Stage::Cluster),
+    ("", "PersistentVolumeClaim", Stage::Configuration),
+    ("apiextensions.k8s.io", "CustomResourceDefinition", Stage::Foundation),
+    ("rbac.authorization.k8s.io", "ClusterRole", Stage::Cluster),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding", Stage::Cluster),
+    ("rbac.authorization.k8s.io", "Role", Stage::Configuration),
+    ("rbac.authorization.k8s.io", "RoleBinding", Stage::Configuration),
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration", Stage::Cluster),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema", Stage::Cluster),
+    ("", "Service", Stage::Workload),
+    ("", "Endpoints", Stage::Workload),
+    ("discovery.k8s.io", "EndpointSlice", Stage::Workload),
+    ("apps", "DaemonSet", Stage::Workload),
+    ("", "Pod", Stage::Workload),
+    ("", "ReplicationController", Stage::Workload),
+    ("apps", "ReplicaSet", Stage::Workload),
+    ("apps", "Deployment", Stage::Workload),
+    ("autoscaling", "HorizontalPodAutoscaler", Stage::Workload),
+    ("apps", "StatefulSet", Stage::Workload),
+    ("batch", "Job", Stage::Workload),
+    ("batch", "CronJob", Stage::Workload),
+    ("networking.k8s.io", "IngressClass", Stage::Cluster),
+    ("networking.k8s.io", "Ingress", Stage::Workload),
+    ("apiregistration.k8s.io", "APIService", Stage::Admission),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", Stage::Admission),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", Stage::Admission),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicy", Stage::Admission),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding", Stage::Admission),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration", Stage::Admission),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", Stage::Admission),
+];
+
+/// Groups whose objects are Kubernetes' own, also where the kind is not listed.
+pub(crate) fn is_builtin(group: &str) -> bool {
+    matches!(group, "" | "apps" | "batch" | "autoscaling" | "policy")
+        || INSTALL.iter().any(|(g, ..)| *g == group)
+}
+
+fn rank(kind: &GroupKind) -> Option<usize> {
+    INSTALL.iter().position(|(group, name, _)| *group == kind.group && *name == kind.kind)
+}
+
+/// The stage in which objects of a kind are applied.
+pub fn stage(kind: &GroupKind) -> Stage {
+    match rank(kind) {
+        Some(index) => INSTALL[index].2,
+        None if is_builtin(&kind.group) => Stage::Configuration,
+        None => Stage::Custom,
+    }
+}
+
+/// The objects of each stage that is not empty, in Helm's kind order and then as they were.
+pub fn stages<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Vec<(Stage, Vec<&'a Object>)> {
+    let mut all: Vec<(Stage, usize, &Object)> = objects
+        .into_iter()
+        .map(|object| {
+            let kind = object.gvk().group_kind();
+            (stage(&kind), rank(&kind).unwrap_or(INSTALL.len()), object)
+        })
+        .collect();
+    all.sort_by_key(|(stage, rank, _)| (*stage, *rank));
+    let mut out: Vec<(Stage, Vec<&Object>)> = Vec::new();
+    for (stage, _, object) in all {
+        match out.last_mut() {
+            Some((last, objects)) if *last == stage => objects.push(object),
+            _ => out.push((stage, vec![object])),
+        }
+    }
+    out
+}
+
+/// A step of an uninstallation: all of one step is gone before the next one starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Teardown {
+    /// Custom resources, so that the operator that holds their finalizers is still there.
+    Custom,
+    /// What would refuse or route other requests: webhooks, aggregated APIs, admission policies.
+    Admission,
+    /// Workloads, which stop before their configuration and rights go.
+    Workload,
+    /// Everything else but the foundation.
+    Rest,
+    /// CRDs, then nothing of their kinds is left.
+    Crd,
+    /// Namespaces.
+    Namespace,
+}
+
+impl Teardown {
+    /// All steps in the order of an uninstallation.
+    pub const ALL: [Self; 6] =
+        [Self::Custom, Self::Admission, Self::Workload, Self::Rest, Self::Crd, Self::Namespace];
+}
+
+/// The step in which an object of a kind is deleted. Unlike Helm, custom resources go first: Helm deletes
+/// them after their operator and CRD, which leaves finalizers that nobody serves.
+pub fn teardown(identity: &Identity) -> Teardown {
+    if identity.is_namespace() {
+        return Teardown::Namespace;
+    }
+    if identity.is_crd() {
+        return Teardown::Crd;
+    }
+    match stage(&identity.group_kind()) {
+        Stage::Custom => Teardown::Custom,
+        Stage::Admission => Teardown::Admission,
+        Stage::Workload => Teardown::Workload,
+        Stage::Foundation | Stage::Cluster | Stage::Configuration => Teardown::Rest,
+    }
+}
+
+/// Sorts for deletion: by step, and within one in the reverse of Helm's install order.
+pub fn sort_for_deletion(identities: &mut [Identity]) {
+    identities.sort_by_cached_key(|identity| {
+        let rank = rank(&identity.group_kind()).unwrap_or(INSTALL.len());
+        (teardown(identity), std::cmp::Reverse(rank), identity.clone())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(api_version: &str, kind: &str) -> Object {
+        Object::from_value(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn stages_follow_what_stands_on_what() {
+        let objects = [
+            object("widgets.io/v1", "Widget"),
+            object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
+            object("apps/v1", "Deployment"),
+            object("v1", "Service"),
+            object("v1", "ConfigMap"),
+            object("v1", "ServiceAccount"),
+            object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+            object("rbac.authorization.k8s.io/v1", "ClusterRole"),
+            object("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+            object("v1", "Namespace"),
+        ];
+        let stages = stages(&objects);
+        let kinds: Vec<Vec<&str>> =
+            stages.iter().map(|(_, objects)| objects.iter().map(|o| o.kind()).collect()).collect();
+        assert_eq!(
+            kinds,
+            [
+                vec!["Namespace", "CustomResourceDefinition"],
+                vec!["ClusterRole", "ClusterRoleBinding"],
+                vec!["ServiceAccount", "ConfigMap"],
+                vec!["Service", "Deployment"],
+                vec!["ValidatingWebhookConfiguration"],
+                vec!["Widget"],
+            ]
+        );
+        assert_eq!(stages.iter().map(|(stage, _)| *stage).collect::<Vec<_>>(), Stage::ALL);
+    }
+
+    #[test]
+    fn a_custom_kind_with_a_builtin_name_is_custom() {
+        assert_eq!(stage(&GroupKind::new("serving.knative.dev", "Service")), Stage::Custom);
+        assert_eq!(stage(&GroupKind::new("", "PodTemplate")), Stage::Configuration);
+    }
+
+    #[test]
+    fn custom_resources_go_first_and_namespaces_last() {
+        let mut identities = vec![
+            Identity::new("", "Namespace", None, "n"),
+            Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "c"),
+            Identity::new("rbac.authorization.k8s.io", "ClusterRole", None, "r"),
+            Identity::new("rbac.authorization.k8s.io", "ClusterRoleBinding", None, "b"),
+            Identity::new("", "Service", Some("n"), "s"),
+            Identity::new("apps", "Deployment", Some("n"), "d"),
+            Identity::new("admissionregistration.k8s.io", "MutatingWebhookConfiguration", None, "w"),
+            Identity::new("widgets.io", "Widget", Some("n"), "w"),
+        ];
+        sort_for_deletion(&mut identities);
+        let kinds: Vec<&str> = identities.iter().map(|i| i.kind.as_str()).collect();
+        let expected = [
+            "Widget",
+            "MutatingWebhookConfiguration",
+            "Deployment",
+            "Service",
+            "ClusterRoleBinding",
+            "ClusterRole",
+            "CustomResourceDefinition",
+            "Namespace",
+        ];
+        assert_eq!(kinds, expected);
+    }
+}

@@ -1,0 +1,336 @@
+//! Text as Helm, kubectl or a module author writes it -> a set of objects.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::object::{Identity, Object, ObjectError};
+use crate::yaml::{self, Budget, YamlError};
+
+/// How large a text and what is in it may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of text; default 32 MiB.
+    pub text_bytes: usize,
+    /// Objects, lists flattened; default 5,000.
+    pub objects: usize,
+    /// Scalars, maps and lists with every YAML alias written out; default 2,000,000.
+    pub nodes: usize,
+    /// Bytes in scalars with every YAML alias written out; default 64 MiB.
+    pub scalar_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { text_bytes: 32 << 20, objects: 5_000, nodes: 2_000_000, scalar_bytes: 64 << 20 }
+    }
+}
+
+/// Why a text is not a set of objects. Documents count from 1 and include empty ones; nothing of the text
+/// itself is in a message, since it may hold Secrets.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ParseError {
+    /// Breaks the grammar of YAML.
+    #[error("document {document}, line {line} of the text: not valid YAML: {problem}")]
+    Syntax {
+        /// Which document, from 1.
+        document: usize,
+        /// Line in the whole text, from 1.
+        line: usize,
+        /// The parser's name for the problem.
+        problem: String,
+    },
+    /// Valid YAML that JSON cannot express, for example a map as a key.
+    #[error("document {document}, line {line} of the text: {problem}")]
+    Value {
+        /// Which document, from 1.
+        document: usize,
+        /// Line in the whole text, from 1.
+        line: usize,
+        /// What cannot be expressed.
+        problem: &'static str,
+    },
+    /// A document is not a Kubernetes object.
+    #[error("document {document}: the object {problem}")]
+    Object {
+        /// Which document, from 1.
+        document: usize,
+        /// What is missing.
+        problem: ObjectError,
+    },
+    /// Larger than [`Limits`] allow.
+    #[error("more than {limit} {what}")]
+    TooLarge {
+        /// What there is too much of.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// The bytes are not UTF-8.
+    #[error("the text is not UTF-8")]
+    NotText,
+}
+
+/// Something in the input that was put right in a way its author should know of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// The set holds the object more than once; the last one counts.
+    Duplicate {
+        /// Which object.
+        object: Identity,
+    },
+    /// A list that the API server merges by a key holds that key more than once; the last one counts.
+    DuplicateListKey {
+        /// Which object.
+        object: Identity,
+        /// Where, as in `spec.template.spec.containers[0].env`.
+        path: String,
+        /// The key, as in `name=PATH`.
+        key: String,
+    },
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Duplicate { object } => write!(f, "{object} is there more than once, the last one counts"),
+            Self::DuplicateListKey { object, path, key } => {
+                write!(f, "{object}: {path} has {key} more than once, the last one counts")
+            }
+        }
+    }
+}
+
+/// Objects that belong together, each identity once, in the order of the input.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectSet {
+    objects: Vec<Object>,
+    warnings: Vec<Warning>,
+}
+
+impl ObjectSet {
+    /// Parses YAML or JSON of any number of documents; `List` kinds are replaced by their items, empty and
+    /// null documents are skipped. Scalars mean what Helm and kubectl read from them (YAML 1.1).
+    ///
+    /// # Errors
+    /// The first document that is not a Kubernetes object, or the limit that was passed.
+    pub fn parse(text: &str, limits: &Limits) -> Result<Self, ParseError> {
+        if text.len() > limits.text_bytes {
+            return Err(ParseError::TooLarge { what: "bytes of text", limit: limits.text_bytes });
+        }
+        let mut budget = Budget { nodes: limits.nodes, bytes: limits.scalar_bytes };
+        let mut objects = Vec::new();
+        for (index, (first_line, part)) in documents(text).into_iter().enumerate() {
+            let document = index + 1;
+            for value in values(part, &mut budget).map_err(|e| located(e, document, first_line, limits))? {
+                flatten(value, document, limits, &mut objects)?;
+            }
+        }
+        Ok(Self::new(objects))
+    }
+
+    /// As [`ObjectSet::parse`], for bytes that have to be UTF-8.
+    ///
+    /// # Errors
+    /// As [`ObjectSet::parse`].
+    pub fn parse_bytes(bytes: &[u8], limits: &Limits) -> Result<Self, ParseError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| ParseError::NotText)?;
+        Self::parse(text, limits)
+    }
+
+    /// A set of these objects; of equal identities the last one stays, in the place of the first.
+    pub fn new(objects: Vec<Object>) -> Self {
+        let mut places: BTreeMap<Identity, usize> = BTreeMap::new();
+        let mut set = Self::default();
+        for object in objects {
+            let identity = object.identity();
+            if let Some(&place) = places.get(&identity) {
+                set.objects[place] = object;
+                set.warnings.push(Warning::Duplicate { object: identity });
+            } else {
+                places.insert(identity, set.objects.len());
+                set.objects.push(object);
+            }
+        }
+        set
+    }
+
+    /// The objects in the order of the input.
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// The objects in the order of the input.
+    pub fn into_objects(self) -> Vec<Object> {
+        self.objects
+    }
+
+    /// What was put right while reading.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// The `CustomResourceDefinition`s of the set.
+    pub fn crds(&self) -> impl Iterator<Item = &Object> {
+        self.objects.iter().filter(|object| object.identity().is_crd())
+    }
+
+    /// The set with one object more, which replaces one of the same identity.
+    pub fn with(self, more: Vec<Object>) -> Self {
+        let Self { mut objects, mut warnings } = self;
+        objects.extend(more);
+        let mut set = Self::new(objects);
+        warnings.append(&mut set.warnings);
+        set.warnings = warnings;
+        set
+    }
+}
+
+fn located(error: YamlError, document: usize, first_line: usize, limits: &Limits) -> ParseError {
+    let at = |line: usize| first_line + line.saturating_sub(1);
+    match error {
+        YamlError::Syntax { problem, line } => ParseError::Syntax { document, line: at(line), problem },
+        YamlError::Value { problem, line } => ParseError::Value { document, line: at(line), problem },
+        YamlError::Budget => ParseError::TooLarge { what: "YAML nodes", limit: limits.nodes },
+    }
+}
+
+/// Splits at lines that start with `---`, as Helm does: what follows the dashes belongs to the new document,
+/// also without a space. With each part comes the line, from 1, at which it starts.
+fn documents(text: &str) -> Vec<(usize, &str)> {
+    let mut parts = Vec::new();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (mut start, mut start_line, mut offset) = (0, 1, 0);
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        if line.starts_with("---") {
+            parts.push((start_line, &text[start..offset]));
+            start = offset + 3;
+            start_line = index + 1;
+        }
+        offset += line.len();
+    }
+    parts.push((start_line, &text[start..]));
+    // What stands before the first separator is no document of its own when it is blank.
+    if parts.first().is_some_and(|(_, part)| part.trim().is_empty()) {
+        parts.remove(0);
+    }
+    parts
+}
+
+fn values(part: &str, budget: &mut Budget) -> Result<Vec<Value>, YamlError> {
+    if part.trim_start().starts_with('{') {
+        // JSON first: it may escape what YAML does not, and several objects may follow each other.
+        let json: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(part).into_iter().collect();
+        if let Ok(values) = json {
+            return Ok(values);
+        }
+    }
+    yaml::parse(part, budget)
+}
+
+fn flatten(value: Value, document: usize, limits: &Limits, into: &mut Vec<Object>) -> Result<(), ParseError> {
+    let is_list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+    match value {
+        Value::Null => Ok(()),
+        Value::Object(mut map) if is_list && map.get("items").is_some_and(Value::is_array) => {
+            let Some(Value::Array(items)) = map.remove("items") else { return Ok(()) };
+            items.into_iter().try_for_each(|item| flatten(item, document, limits, into))
+        }
+        value => {
+            if into.len() >= limits.objects {
+                return Err(ParseError::TooLarge { what: "objects", limit: limits.objects });
+            }
+            into.push(Object::from_value(value).map_err(|problem| ParseError::Object { document, problem })?);
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<String> {
+        let set = ObjectSet::parse(text, &Limits::default()).unwrap();
+        set.objects().iter().map(|object| object.name().to_owned()).collect()
+    }
+
+    fn cm(name: &str) -> String {
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n")
+    }
+
+    #[test]
+    fn documents_are_split_as_helm_splits_them() {
+        assert_eq!(names(&format!("{}---\n{}", cm("a"), cm("b"))), ["a", "b"]);
+        assert_eq!(names(&format!("---\n# only words\n---\n\n---\nnull\n---\n{}", cm("a"))), ["a"]);
+        assert_eq!(names(&format!("---{}---   \n{}", cm("a"), cm("b"))), ["a", "b"]);
+        assert_eq!(names(&format!("{}--- # note\n{}...\n", cm("a"), cm("b"))), ["a", "b"]);
+        assert_eq!(names(&format!("\u{feff}{}", cm("a"))), ["a"]);
+        assert_eq!(names(&cm("a").replace('\n', "\r\n")), ["a"]);
+        assert_eq!(names(""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn dashes_inside_a_block_do_not_split() {
+        let text = format!("{}data:\n  k: |\n    ---\n    x: 1\n", cm("a"));
+        let set = ObjectSet::parse(&text, &Limits::default()).unwrap();
+        assert_eq!(set.objects()[0].body()["data"]["k"], "---\nx: 1\n");
+    }
+
+    #[test]
+    fn lists_and_json_become_objects() {
+        let text = r#"{"apiVersion":"v1","kind":"List","items":[
+            {"apiVersion":"v1","kind":"Secret","metadata":{"name":"a\/b"}},
+            {"apiVersion":"v1","kind":"ConfigMapList","items":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}]}]}"#;
+        assert_eq!(names(text), ["a/b", "c"]);
+    }
+
+    #[test]
+    fn a_kind_that_only_sounds_like_a_list_stays() {
+        assert_eq!(
+            names("apiVersion: x.io/v1\nkind: AllowList\nmetadata: {name: a}\nspec: {items: []}\n"),
+            ["a"]
+        );
+    }
+
+    #[test]
+    fn the_last_duplicate_counts_and_is_reported() {
+        let text = format!("{}data: {{v: '1'}}\n---\n{}---\n{}data: {{v: '2'}}\n", cm("a"), cm("b"), cm("a"));
+        let set = ObjectSet::parse(&text, &Limits::default()).unwrap();
+        assert_eq!(set.len(), 2);
+        assert_eq!(set.objects()[0].body()["data"]["v"], "2");
+        assert_eq!(set.warnings().len(), 1);
+    }
+
+    #[test]
+    fn errors_name_document_and_line() {
+        let text = format!("{}---\n{}---\nkind: [x\n", cm("a"), cm("b"));
+        let error = ObjectSet::parse(&text, &Limits::default()).unwrap_err();
+        assert!(matches!(error, ParseError::Syntax { document: 3, line: 10..=13, .. }), "{error:?}");
+        let error = ObjectSet::parse("- a\n", &Limits::default()).unwrap_err();
+        assert_eq!(error, ParseError::Object { document: 1, problem: ObjectError::NotAMap });
+    }
+
+    #[test]
+    fn limits_hold() {
+        let limits = Limits { objects: 1, ..Limits::default() };
+        let text = format!("{}---\n{}", cm("a"), cm("b"));
+        assert!(matches!(
+            ObjectSet::parse(&text, &limits),
+            Err(ParseError::TooLarge { what: "objects", .. })
+        ));
+        let limits = Limits { text_bytes: 3, ..Limits::default() };
+        assert!(matches!(ObjectSet::parse(&text, &limits), Err(ParseError::TooLarge { .. })));
+    }
+}

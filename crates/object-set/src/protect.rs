@@ -1,0 +1,78 @@
+//! Objects that no set of objects may replace or delete, whoever wrote the set.
+
+use crate::object::Identity;
+
+/// Why an object is out of reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Never applied over, never deleted.
+    Always,
+    /// Only what we created ourselves may be changed or deleted.
+    UnlessCreated,
+}
+
+/// Which objects are out of reach: those of Kubernetes itself, and those that the operator adds.
+#[derive(Clone, Debug, Default)]
+pub struct Protection {
+    objects: Vec<Identity>,
+}
+
+impl Protection {
+    /// Kubernetes' own objects: the Namespaces `default` and `kube-*`, and RBAC named `system:*` that we did
+    /// not create.
+    pub fn of_kubernetes() -> Self {
+        Self::default()
+    }
+
+    /// One more object, for example an operator's own CRD.
+    pub fn with(mut self, object: Identity) -> Self {
+        self.objects.push(object);
+        self
+    }
+
+    /// What guards an object; `None` where nothing does.
+    pub fn guard(&self, object: &Identity) -> Option<Guard> {
+        if self.objects.contains(object) {
+            return Some(Guard::Always);
+        }
+        if object.is_namespace() && (object.name == "default" || object.name.starts_with("kube-")) {
+            return Some(Guard::Always);
+        }
+        if object.group == "rbac.authorization.k8s.io" && object.name.starts_with("system:") {
+            return Some(Guard::UnlessCreated);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_are_as_the_rule_says() {
+        let crd = Identity::new(
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            None,
+            "kymas.operator.kyma-project.io",
+        );
+        let protection = Protection::of_kubernetes().with(crd.clone());
+        let rbac = "rbac.authorization.k8s.io";
+        let cases = [
+            (Identity::new("", "Namespace", None, "kube-system"), Some(Guard::Always)),
+            (Identity::new("", "Namespace", None, "kube-public"), Some(Guard::Always)),
+            (Identity::new("", "Namespace", None, "default"), Some(Guard::Always)),
+            (Identity::new("", "Namespace", None, "kyma-system"), None),
+            (Identity::new("x.io", "Namespace", None, "default"), None),
+            (Identity::new("", "ConfigMap", Some("kube-system"), "mine"), None),
+            (Identity::new(rbac, "ClusterRole", None, "system:node"), Some(Guard::UnlessCreated)),
+            (Identity::new(rbac, "RoleBinding", Some("kube-system"), "system:x"), Some(Guard::UnlessCreated)),
+            (Identity::new(rbac, "ClusterRole", None, "systematic"), None),
+            (crd, Some(Guard::Always)),
+        ];
+        for (object, expected) in cases {
+            assert_eq!(protection.guard(&object), expected, "{object}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Removing what a set no longer has. Deciding what may go is pure; see [`remove`](crate::remove) for the doing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use kyma_api::{ErrorClass, Reason};
+use thiserror::Error;
+
+use crate::inventory::Inventory;
+use crate::object::Identity;
+use crate::order;
+use crate::protect::{Guard, Protection};
+
+/// What a prune is decided from.
+pub struct PruneRequest<'a> {
+    /// What is on the target in our name.
+    pub inventory: &'a Inventory,
+    /// What the new set wants, as the target holds it ([`crate::Applied::identities`]).
+    pub desired: &'a BTreeSet<Identity>,
+    /// How many objects there were before the new set was applied.
+    pub previous: usize,
+    /// Whether all of the new set was applied ([`crate::Applied::is_complete`]).
+    pub complete: bool,
+    /// Whether a person said that a much smaller set is meant.
+    pub allow_shrink: bool,
+    /// Whether another component of the same cluster now has the object in its set: it is handed over.
+    pub claimed: &'a dyn Fn(&Identity) -> bool,
+    /// What must never go.
+    pub protection: &'a Protection,
+}
+
+/// Why an object stays although it left the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KeepReason {
+    /// It carries `helm.sh/resource-policy: keep`.
+    ResourcePolicy,
+    /// A Namespace, CRD, volume or claim that was there before us.
+    NotCreatedByUs,
+    /// Nobody may delete it.
+    Protected,
+    /// It holds data; volumes and claims never go by a prune.
+    HoldsData,
+    /// Another owner of ours uses it, or took it over.
+    OtherOwner,
+    /// The object of that name is not the one that we applied.
+    NotTheSame,
+    /// Somebody took our label or our entry in `managedFields` away.
+    MarkLost,
+    /// A CRD of which objects exist.
+    InUse,
+    /// A Namespace in which somebody else's objects are.
+    ForeignObjects,
+    /// What is in it cannot be told, because a kind cannot be listed.
+    CannotTell,
+    /// The target no longer serves its kind.
+    KindGone,
+}
+
+impl fmt::Display for KeepReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ResourcePolicy => "it is annotated to be kept",
+            Self::NotCreatedByUs => "it was there before",
+            Self::Protected => "it is protected",
+            Self::HoldsData => "it holds data",
+            Self::OtherOwner => "another owner uses it",
+            Self::NotTheSame => "it is not the object that was applied",
+            Self::MarkLost => "it lost the mark that it is ours",
+            Self::InUse => "objects of its kind exist",
+            Self::ForeignObjects => "it holds objects of others",
+            Self::CannotTell => "not every kind can be listed",
+            Self::KindGone => "the target no longer serves its kind",
+        })
+    }
+}
+
+/// Why nothing is pruned.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum PruneBlocked {
+    /// Not all of the new set is on the target.
+    #[error("nothing is removed before all of the new set is applied")]
+    Incomplete,
+    /// The new set is empty.
+    #[error("the new set is empty, {of} objects would go")]
+    Empty {
+        /// How many objects there are.
+        of: usize,
+    },
+    /// The new set is less than half as large.
+    #[error("the new set has {now} objects, the one before had {of}")]
+    Shrunken {
+        /// How many it has.
+        now: usize,
+        /// How many the one before had.
+        of: usize,
+    },
+}
+
+impl PruneBlocked {
+    /// The stable word for it.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Incomplete => Reason::Progressing,
+            Self::Empty { .. } | Self::Shrunken { .. } => Reason::PruneGuard,
+        }
+    }
+
+    /// What to do about it.
+    pub fn class(&self) -> ErrorClass {
+        ErrorClass::Blocked
+    }
+}
+
+/// What a prune does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PrunePlan {
+    /// To be deleted, in order, if the target shows them as ours.
+    pub delete: Vec<Identity>,
+    /// To be given up without touching them, but for our marks.
+    pub release: BTreeMap<Identity, KeepReason>,
+}
+
+impl PrunePlan {
+    /// Whether nothing left the set.
+    pub fn is_empty(&self) -> bool {
+        self.delete.is_empty() && self.release.is_empty()
+    }
+}
+
+/// Decides what of the inventory goes.
+///
+/// # Errors
+/// When the set is not wholly applied, empty, or shrunk by more than half without a person's word.
+pub fn plan(request: &PruneRequest<'_>) -> Result<PrunePlan, PruneBlocked> {
+    let gone = request.inventory.missing_from(request.desired);
+    if gone.is_empty() {
+        return Ok(PrunePlan::default());
+    }
+    if !request.complete {
+        return Err(PruneBlocked::Incomplete);
+    }
+    if !request.allow_shrink {
+        let (of, now) = (request.previous, request.desired.len());
+        if now == 0 {
+            return Err(PruneBlocked::Empty { of });
+        }
+        if now * 2 < of {
+            return Err(PruneBlocked::Shrunken { now, of });
+        }
+    }
+    let mut plan = PrunePlan::default();
+    for identity in gone {
+        match must_stay(&identity, request) {
+            Some(reason) => {
+                plan.release.insert(identity, reason);
+            }
+            None => plan.delete.push(identity),
+        }
+    }
+    order::sort_for_deletion(&mut plan.delete);
+    Ok(plan)
+}
+
+fn must_stay(identity: &Identity, request: &PruneRequest<'_>) -> Option<KeepReason> {
+    let created = request.inventory.get(identity).is_some_and(|entry| entry.created);
+    match request.protection.guard(identity) {
+        Some(Guard::Always) => return Some(KeepReason::Protected),
+        Some(Guard::UnlessCreated) if !created => return Some(KeepReason::Protected),
+        _ => {}
+    }
+    if (request.claimed)(identity) {
+        return Some(KeepReason::OtherOwner);
+    }
+    if holds_data(identity) {
+        return Some(KeepReason::HoldsData);
+    }
+    if (identity.is_namespace() || identity.is_crd()) && !created {
+        return Some(KeepReason::NotCreatedByUs);
+    }
+    None
+}
+
+/// Volumes and claims.
+pub(crate) fn holds_data(identity: &Identity) -> bool {
+    identity.is("", "PersistentVolumeClaim") || identity.is("", "PersistentVolume")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Entry;
+
+    fn cm(name: &str) -> Identity {
+        Identity::new("", "ConfigMap", Some("n"), name)
+    }
+
+    fn inventory(identities: &[Identity]) -> Inventory {
+        identities.iter().map(|id| (id.clone(), Entry { created: true, ..Entry::default() })).collect()
+    }
+
+    fn decide(
+        all: &Inventory,
+        desired: &[Identity],
+        change: impl Fn(&mut PruneRequest<'_>),
+    ) -> Result<PrunePlan, PruneBlocked> {
+        let desired: BTreeSet<Identity> = desired.iter().cloned().collect();
+        let protection = Protection::of_kubernetes();
+        let mut request = PruneRequest {
+            inventory: all,
+            desired: &desired,
+            previous: all.len(),
+            complete: true,
+            allow_shrink: false,
+            claimed: &|identity| identity.name == "claimed",
+            protection: &protection,
+        };
+        change(&mut request);
+        plan(&request)
+    }
+
+    #[test]
+    fn what_left_the_set_goes_and_the_rest_stays() {
+        let all = inventory(&[cm("a"), cm("b"), cm("c")]);
+        let plan = decide(&all, &[cm("a"), cm("c")], |_| {}).unwrap();
+        assert_eq!(plan, PrunePlan { delete: vec![cm("b")], release: BTreeMap::new() });
+        assert!(
+            decide(&all, &[cm("a"), cm("b"), cm("c"), cm("d")], |r| r.complete = false).unwrap().is_empty()
+        );
+    }
+
+    #[test]
+    fn nothing_goes_before_all_was_applied() {
+        let all = inventory(&[cm("a"), cm("b")]);
+        assert_eq!(decide(&all, &[cm("a")], |r| r.complete = false), Err(PruneBlocked::Incomplete));
+    }
+
+    #[test]
+    fn an_empty_or_shrunken_set_needs_a_word() {
+        let all = inventory(&[cm("a"), cm("b"), cm("c")]);
+        assert_eq!(decide(&all, &[], |_| {}), Err(PruneBlocked::Empty { of: 3 }));
+        assert_eq!(decide(&all, &[cm("a")], |_| {}), Err(PruneBlocked::Shrunken { now: 1, of: 3 }));
+        assert_eq!(decide(&all, &[cm("a")], |r| r.allow_shrink = true).unwrap().delete.len(), 2);
+        assert_eq!(decide(&all, &[], |r| r.allow_shrink = true).unwrap().delete.len(), 3);
+    }
+
+    #[test]
+    fn a_set_of_new_names_is_not_a_smaller_one() {
+        let all = inventory(&[cm("a"), cm("b"), cm("x"), cm("y")]);
+        let plan = decide(&all, &[cm("x"), cm("y")], |r| r.previous = 2).unwrap();
+        assert_eq!(plan.delete.len(), 2);
+    }
+
+    #[test]
+    fn some_objects_are_only_given_up() {
+        let namespace = Identity::new("", "Namespace", None, "mine");
+        let crd = Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "a.x.io");
+        let claim = Identity::new("", "PersistentVolumeClaim", Some("n"), "c");
+        let role = Identity::new("rbac.authorization.k8s.io", "ClusterRole", None, "system:mine");
+        let mut all =
+            inventory(&[namespace.clone(), claim.clone(), cm("claimed"), cm("a"), cm("b"), cm("c"), cm("d")]);
+        for adopted in [&crd, &role] {
+            all.insert(adopted.clone(), Entry::default());
+        }
+        let plan = decide(&all, &[cm("a"), cm("b"), cm("c"), cm("d"), cm("e")], |_| {}).unwrap();
+        assert_eq!(plan.delete, [namespace]);
+        let expected = [
+            (crd, KeepReason::NotCreatedByUs),
+            (claim, KeepReason::HoldsData),
+            (role, KeepReason::Protected),
+            (cm("claimed"), KeepReason::OtherOwner),
+        ];
+        assert_eq!(plan.release, expected.into());
+    }
+}

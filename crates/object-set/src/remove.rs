@@ -1,0 +1,278 @@
+//! Deleting objects of ours from the cluster, step by step, never waiting: who calls comes again on an event.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::{FutureExt as _, StreamExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+
+use crate::cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, sharers};
+use crate::discovery::{Kinds, Mapping};
+use crate::drift::applied_entry;
+use crate::error::{Action, CallError, Failure};
+use crate::inventory::{Entry, Inventory};
+use crate::object::{Gvk, Identity};
+use crate::order::{self, Teardown};
+use crate::protect::{Guard, Protection};
+use crate::prune::{KeepReason, PrunePlan, holds_data};
+
+mod contents;
+mod release;
+
+/// Helm's annotation for objects that outlive their release.
+const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
+
+/// Deletions at the same time.
+const PARALLEL: usize = 8;
+
+/// What became of objects that were to go.
+#[derive(Clone, Debug, Default)]
+pub struct Removal {
+    /// No longer there.
+    pub gone: Vec<Identity>,
+    /// Deletion was ordered and something (finalizers, dependents) holds it up. An event tells its end.
+    pub waiting: Vec<Identity>,
+    /// They stay, and why; we gave them up.
+    pub kept: BTreeMap<Identity, KeepReason>,
+    /// Their turn has not come: others that must go first are still there.
+    pub later: Vec<Identity>,
+    /// What the target refused.
+    pub failed: Vec<CallError>,
+}
+
+impl Removal {
+    /// Whether nothing is left to do.
+    pub fn is_done(&self) -> bool {
+        self.waiting.is_empty() && self.later.is_empty() && self.failed.is_empty()
+    }
+
+    /// What is still ours: the inventory without what is gone or was given up.
+    pub fn remaining(&self, inventory: &Inventory) -> Inventory {
+        let mut remaining = inventory.clone();
+        for identity in self.gone.iter().chain(self.kept.keys()) {
+            remaining.remove(identity);
+        }
+        remaining
+    }
+
+    fn take(&mut self, identity: Identity, fate: Fate) {
+        match fate {
+            Fate::Gone => self.gone.push(identity),
+            Fate::Waiting => self.waiting.push(identity),
+            Fate::Kept(reason) => {
+                self.kept.insert(identity, reason);
+            }
+            Fate::Failed(error) => self.failed.push(error),
+        }
+    }
+}
+
+enum Fate {
+    Gone,
+    Waiting,
+    Kept(KeepReason),
+    Failed(CallError),
+}
+
+/// Why objects go; decides how.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Prune,
+    Uninstall,
+}
+
+struct Run<'a> {
+    cluster: &'a Cluster,
+    kinds: Arc<Kinds>,
+    inventory: &'a Inventory,
+    ownership: &'a Ownership,
+    protection: &'a Protection,
+    purpose: Purpose,
+}
+
+/// Does what a prune plan says. What was given up or is gone is to leave the inventory
+/// ([`Removal::remaining`]); what waits is asked for again by the next plan.
+///
+/// # Errors
+/// When the target cannot say what it serves.
+pub async fn prune(
+    cluster: &Cluster,
+    plan: &PrunePlan,
+    inventory: &Inventory,
+    ownership: &Ownership,
+    protection: &Protection,
+) -> Result<Removal, CallError> {
+    let kinds = cluster.discovery.covering(&cluster.client, &inventory.kinds()).await?;
+    let run = Run { cluster, kinds, inventory, ownership, protection, purpose: Purpose::Prune };
+    let mut removal = run.steps(plan.delete.clone()).await;
+    for (identity, reason) in &plan.release {
+        let fate = match run.give_up(identity).await {
+            Ok(()) => Fate::Kept(*reason),
+            Err(error) => Fate::Failed(error),
+        };
+        removal.take(identity.clone(), fate);
+    }
+    Ok(removal)
+}
+
+/// One step of taking everything away: custom resources go first and are awaited, CRDs and Namespaces last.
+/// Done when [`Removal::is_done`]; otherwise to be called again, with [`Removal::remaining`], on an event.
+///
+/// # Errors
+/// When the target cannot say what it serves.
+pub async fn uninstall(
+    cluster: &Cluster,
+    inventory: &Inventory,
+    ownership: &Ownership,
+    protection: &Protection,
+) -> Result<Removal, CallError> {
+    let kinds = cluster.discovery.covering(&cluster.client, &inventory.kinds()).await?;
+    let run = Run { cluster, kinds, inventory, ownership, protection, purpose: Purpose::Uninstall };
+    Ok(run.steps(inventory.iter().map(|(identity, _)| identity.clone()).collect()).await)
+}
+
+impl Run<'_> {
+    /// Deletes step by step, and stops at the first step of which something is still there.
+    async fn steps(&self, mut identities: Vec<Identity>) -> Removal {
+        order::sort_for_deletion(&mut identities);
+        let mut removal = Removal::default();
+        for step in Teardown::ALL {
+            let of_step: Vec<&Identity> =
+                identities.iter().filter(|id| order::teardown(id) == step).collect();
+            if !removal.waiting.is_empty() || !removal.failed.is_empty() {
+                removal.later.extend(of_step.into_iter().cloned());
+                continue;
+            }
+            let deletions = of_step.into_iter().map(|identity| {
+                async move {
+                    let fate = self.one(identity).await.unwrap_or_else(Fate::Failed);
+                    (identity.clone(), fate)
+                }
+                .boxed()
+            });
+            let deletions: Vec<_> = deletions.collect();
+            let fates: Vec<(Identity, Fate)> =
+                futures::stream::iter(deletions).buffered(PARALLEL).collect().await;
+            for (identity, fate) in fates {
+                removal.take(identity, fate);
+            }
+        }
+        removal
+    }
+
+    async fn one(&self, identity: &Identity) -> Result<Fate, CallError> {
+        let Some(entry) = self.inventory.get(identity) else { return Ok(Fate::Gone) };
+        let Some(mapping) = self.mapping(identity, entry) else {
+            // A kind of which nothing is known proves nothing; one that is not served has no objects.
+            let unknown = self.kinds.is_unknown(&identity.group);
+            return Ok(if unknown { Fate::Kept(KeepReason::CannotTell) } else { Fate::Gone });
+        };
+        let Some(live) = self.cluster.metadata(mapping, identity).await? else { return Ok(Fate::Gone) };
+        let live = live.metadata;
+        if live.uid.as_deref() != Some(entry.uid.as_str()) {
+            return Ok(Fate::Kept(KeepReason::NotTheSame));
+        }
+        if live.deletion_timestamp.is_some() {
+            return Ok(Fate::Waiting);
+        }
+        if let Some(reason) = self.must_stay(identity, entry, mapping, &live).await? {
+            self.give_up(identity).await?;
+            return Ok(Fate::Kept(reason));
+        }
+        self.delete(identity, mapping, &live).await
+    }
+
+    fn mapping(&self, identity: &Identity, entry: &Entry) -> Option<&Mapping> {
+        self.kinds.any(&Gvk::new(&identity.group, &entry.version, &identity.kind))
+    }
+
+    /// Everything that forbids a deletion, looked up on the live object.
+    async fn must_stay(
+        &self,
+        identity: &Identity,
+        entry: &Entry,
+        mapping: &Mapping,
+        live: &ObjectMeta,
+    ) -> Result<Option<KeepReason>, CallError> {
+        if let Some(reason) = self.guarded(identity, entry).or_else(|| self.not_ours(identity, live)) {
+            return Ok(Some(reason));
+        }
+        let annotation = |key: &str| live.annotations.as_ref().and_then(|all| all.get(key));
+        if annotation(RESOURCE_POLICY).is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")) {
+            return Ok(Some(KeepReason::ResourcePolicy));
+        }
+        let foundation = identity.is_namespace() || identity.is_crd();
+        if foundation && annotation(CREATED_BY).is_none() || holds_data(identity) && !entry.created {
+            return Ok(Some(KeepReason::NotCreatedByUs));
+        }
+        if identity.is_crd() {
+            return self.crd_in_use(identity, mapping).await;
+        }
+        if identity.is_namespace() {
+            return self.foreign_in(&identity.name).await;
+        }
+        Ok(None)
+    }
+
+    fn guarded(&self, identity: &Identity, entry: &Entry) -> Option<KeepReason> {
+        match self.protection.guard(identity) {
+            Some(Guard::Always) => Some(KeepReason::Protected),
+            Some(Guard::UnlessCreated) if !entry.created => Some(KeepReason::Protected),
+            _ => None,
+        }
+    }
+
+    /// Whether the marks say that it belongs to somebody else, or to nobody.
+    fn not_ours(&self, identity: &Identity, live: &ObjectMeta) -> Option<KeepReason> {
+        let no_labels = BTreeMap::new();
+        let labels = live.labels.as_ref().unwrap_or(&no_labels);
+        let us = &self.ownership.owner;
+        if sharers(labels.keys()).iter().any(|owner| owner != us) {
+            return Some(KeepReason::OtherOwner);
+        }
+        if identity.is_namespace() {
+            let ours = labels.contains_key(&Ownership::share_label(us));
+            return (!ours).then_some(KeepReason::MarkLost);
+        }
+        match labels.get(OWNER_LABEL) {
+            Some(owner) if owner != us => Some(KeepReason::OtherOwner),
+            Some(_) if applied_entry(live, &self.ownership.manager).is_some() => None,
+            _ => Some(KeepReason::MarkLost),
+        }
+    }
+
+    async fn delete(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+        live: &ObjectMeta,
+    ) -> Result<Fate, CallError> {
+        // A workload is gone when its Pods are, so that what they need goes after them.
+        let foreground =
+            self.purpose == Purpose::Uninstall && order::teardown(identity) == Teardown::Workload;
+        let guarded = identity.is_namespace() || identity.is_crd();
+        let params = DeleteParams {
+            propagation_policy: Some(if foreground {
+                PropagationPolicy::Foreground
+            } else {
+                PropagationPolicy::Background
+            }),
+            preconditions: Some(Preconditions {
+                uid: live.uid.clone(),
+                // What was looked at to allow this must still be so.
+                resource_version: live.resource_version.clone().filter(|_| guarded),
+            }),
+            ..DeleteParams::default()
+        };
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        match api.delete(&identity.name, &params).await {
+            Ok(answer) if answer.is_right() => Ok(Fate::Gone),
+            Ok(_) => Ok(Fate::Waiting),
+            Err(error) => match CallError::new(Action::Delete, Some(identity), error) {
+                error if error.failure == Failure::NotFound => Ok(Fate::Gone),
+                error => Err(error),
+            },
+        }
+    }
+}

@@ -1,0 +1,130 @@
+use serde_json::json;
+
+use super::*;
+
+fn one(text: &str) -> Value {
+    let mut budget = Budget { nodes: 10_000, bytes: 1_000_000 };
+    let mut documents = parse(text, &mut budget).unwrap();
+    assert_eq!(documents.len(), 1, "{text}");
+    documents.remove(0)
+}
+
+fn fails(text: &str) -> YamlError {
+    parse(text, &mut Budget { nodes: 10_000, bytes: 1_000_000 }).unwrap_err()
+}
+
+// The expected values are what sigs.k8s.io/yaml 1.6.0 prints for the same text.
+#[test]
+fn scalars_mean_what_go_says() {
+    let cases = [
+        ("yes", json!(true)),
+        ("On", json!(true)),
+        ("y", json!(true)),
+        ("NO", json!(false)),
+        ("oFF", json!("oFF")),
+        ("~", json!(null)),
+        ("", json!(null)),
+        ("null", json!(null)),
+        ("nUll", json!("nUll")),
+        ("010", json!(8)),
+        ("0o17", json!(15)),
+        ("0x1F", json!(31)),
+        ("0b101", json!(5)),
+        ("-0b11", json!(-3)),
+        ("08", json!(8)),
+        ("1_000", json!(1000)),
+        ("+7", json!(7)),
+        ("0", json!(0)),
+        ("-0x10", json!(-16)),
+        ("1:30", json!("1:30")),
+        ("2024-01-01", json!("2024-01-01")),
+        ("2024-01-01T10:00:00Z", json!("2024-01-01T10:00:00Z")),
+        ("1.0", json!(1)),
+        ("1e3", json!(1000)),
+        ("1.5", json!(1.5)),
+        (".5", json!(0.5)),
+        ("1.", json!(1)),
+        ("1e400", json!("1e400")),
+        ("9223372036854775807", json!(i64::MAX)),
+        ("18446744073709551615", json!(u64::MAX)),
+        ("'yes'", json!("yes")),
+        ("\"010\"", json!("010")),
+        ("!!str 010", json!("010")),
+        ("! 010", json!("010")),
+        ("!!float 3", json!(3)),
+        ("!!int \"3\"", json!(3)),
+        ("!!binary aGk=", json!("hi")),
+        ("!mine 3", json!("3")),
+        ("1e", json!("1e")),
+        ("0x", json!("0x")),
+        ("--", json!("--")),
+        ("._5", json!("._5")),
+        ("1.2.3", json!("1.2.3")),
+        ("12e03", json!(12000)),
+        ("<<", json!("<<")),
+        ("=", json!("=")),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(one(&format!("--- {text}\n")), expected, "{text}");
+    }
+}
+
+#[test]
+fn keys_become_strings() {
+    assert_eq!(
+        one("y: 1\nno: 2\n3: x\n010: z\n1.5: f\n"),
+        json!({"true": 1, "false": 2, "3": "x", "8": "z", "1.5": "f"})
+    );
+    assert!(matches!(fails("~: 1\n"), YamlError::Value { .. }));
+    assert!(matches!(fails("? [a]\n: 1\n"), YamlError::Value { .. }));
+}
+
+#[test]
+fn the_last_of_equal_keys_wins() {
+    assert_eq!(one("a: 1\nb: 2\na: 3\n"), json!({"a": 3, "b": 2}));
+}
+
+#[test]
+fn merge_keys_follow_go_yaml_2() {
+    let base = "x: &x {a: 1, b: 1}\ny: &y {a: 2, c: 2}\n";
+    assert_eq!(one(&format!("{base}z:\n  <<: *x\n  a: 9\n"))["z"], json!({"a": 9, "b": 1}));
+    assert_eq!(one(&format!("{base}z:\n  a: 9\n  <<: *x\n"))["z"], json!({"a": 1, "b": 1}));
+    assert_eq!(one(&format!("{base}z:\n  <<: [*x, *y]\n"))["z"], json!({"a": 1, "b": 1, "c": 2}));
+    assert_eq!(one(&format!("{base}z:\n  '<<': *x\n"))["z"], json!({"<<": {"a": 1, "b": 1}}));
+    assert!(matches!(fails("a:\n  <<: 1\n"), YamlError::Value { .. }));
+}
+
+#[test]
+fn numbers_without_a_json_form_are_errors() {
+    for text in [".nan", "-.inf", "+.Inf", ".INF"] {
+        assert!(matches!(fails(&format!("a: {text}\n")), YamlError::Value { .. }), "{text}");
+    }
+}
+
+#[test]
+fn an_alias_bomb_exhausts_the_budget_before_memory() {
+    let mut text = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+    for level in 1..12 {
+        let items = vec![format!("*a{}", level - 1); 10].join(",");
+        text.push_str(&format!("a{level}: &a{level} [{items}]\n"));
+    }
+    assert_eq!(fails(&text), YamlError::Budget);
+}
+
+#[test]
+fn an_anchor_inside_itself_is_an_error() {
+    assert!(matches!(fails("a: &a\n  b: *a\n"), YamlError::Value { .. }));
+}
+
+#[test]
+fn deep_nesting_is_an_error() {
+    assert!(matches!(fails(&"[".repeat(100_000)), YamlError::Syntax { .. }));
+    assert!(matches!(fails(&"- ".repeat(100_000)), YamlError::Syntax { .. }));
+}
+
+#[test]
+fn syntax_errors_name_the_line_and_quote_nothing() {
+    let error = fails("a: 1\nhush: [secret\nb: 2\n");
+    let YamlError::Syntax { problem, .. } = &error else { panic!("{error:?}") };
+    assert!(!problem.contains("hush") && !problem.contains("secret") && !problem.is_empty());
+}

@@ -1,0 +1,12 @@
+//! Sets of objects on real API servers.
+
+mod on_clusters {
+    mod adoption;
+    mod crds;
+    mod drift;
+    mod inputs;
+    mod ownership;
+    mod refusals;
+    mod removal;
+    mod story;
+}

@@ -1,0 +1,91 @@
+//! Objects that were there before.
+
+use anyhow::Result;
+use kube::api::{Patch, PatchParams, PostParams};
+use kyma_object_set::{Adopt, NothingObserved, OWNER_LABEL, Outcome, Refusal};
+use serde_json::json;
+
+use super::story::{Story, config_map, outcome};
+
+#[tokio::test]
+async fn an_object_of_another_live_owner_is_left_alone() -> Result<()> {
+    let mut story = Story::begin("other").await?;
+    let mut neighbour = story.neighbour("1.0.0");
+    neighbour.apply(&config_map("a", "theirs")).await?;
+    let applied = story.try_apply(&config_map("a", "ours"), &NothingObserved).await?;
+    let Outcome::Refused(Refusal::OwnedByOther { owner, .. }) = outcome(&applied, "a") else {
+        panic!("{applied:?}")
+    };
+    assert_eq!(*owner, neighbour.ownership.owner);
+    assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "theirs");
+    assert!(story.inventory.is_empty());
+
+    // Its owner is gone: now it is free.
+    story.live_owners.clear();
+    story.apply(&config_map("a", "ours")).await?;
+    assert_eq!(
+        story.config_maps().get("a").await?.metadata.labels.unwrap()[OWNER_LABEL],
+        story.ownership.owner
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_strangers_object_is_taken_unless_never() -> Result<()> {
+    let mut story = Story::begin("stranger").await?;
+    let object = serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"v": "theirs"}}))?;
+    story.config_maps().create(&PostParams::default(), &object).await?;
+    story.adopt = Adopt::Never;
+    let applied = story.try_apply(&config_map("a", "ours"), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::OwnedByOther { .. })));
+    story.adopt = Adopt::Unowned;
+    let applied = story.apply(&config_map("a", "ours")).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false }));
+    assert!(!story.inventory.get(&story.config_map("a")).unwrap().created);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_kubectl_or_helm_applied_and_we_do_not_have_goes() -> Result<()> {
+    let mut story = Story::begin("takeover").await?;
+    let helm = PatchParams { field_manager: Some("helm".into()), ..PatchParams::default() };
+    let object =
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"v": "1", "left-out": "1"}}))?;
+    let create = PostParams { field_manager: helm.field_manager.clone(), ..PostParams::default() };
+    story.config_maps().create(&create, &object).await?;
+    let last =
+        json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}});
+    story.config_maps().patch("a", &helm, &Patch::Merge(last)).await?;
+    story.edit("a", json!({"data": {"by-hand": "1"}})).await?;
+
+    story.apply(&config_map("a", "2")).await?;
+    let live = story.config_maps().get("a").await?;
+    let data = live.data.unwrap();
+    assert_eq!(data, [("by-hand".to_owned(), "1".to_owned()), ("v".to_owned(), "2".to_owned())].into());
+    assert!(live.metadata.annotations.is_none_or(|annotations| annotations.is_empty()));
+    let managers: Vec<_> =
+        live.metadata.managed_fields.unwrap().into_iter().filter_map(|f| f.manager).collect();
+    assert!(!managers.contains(&"helm".to_owned()), "{managers:?}");
+    assert_eq!(story.apply(&config_map("a", "2")).await?.changed().count(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_an_interrupted_apply_left_is_found_by_label_and_pruned() -> Result<()> {
+    let mut story = Story::begin("recover").await?;
+    story
+        .apply(&format!("{}{}{}", config_map("a", "1"), config_map("b", "1"), config_map("lost", "1")))
+        .await?;
+    let kinds = story.inventory.kinds();
+    // The process dies before it can store what it did.
+    story.inventory = kyma_object_set::Inventory::new();
+    let found = kyma_object_set::recover::find(&story.cluster, &story.ownership, &kinds).await?;
+    assert_eq!(found.len(), 3);
+    story.inventory = kyma_object_set::recover::merge(story.inventory.clone(), found);
+    let applied = story.apply(&format!("{}{}", config_map("a", "1"), config_map("b", "1"))).await?;
+    let removal = story.prune(&applied).await?.unwrap();
+    assert_eq!(removal.gone, [story.config_map("lost")]);
+    assert!(story.config_maps().get_opt("lost").await?.is_none());
+    assert_eq!(story.inventory.len(), 2);
+    Ok(())
+}

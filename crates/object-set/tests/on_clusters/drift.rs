@@ -1,0 +1,116 @@
+//! Drift is told from metadata alone.
+
+use anyhow::{Context as _, Result};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kyma_object_set::drift::{self, Drift};
+use kyma_object_set::{Identity, OWNER_LABEL, Observed, Outcome};
+use serde_json::{Value, json};
+
+use super::story::{MANAGER, Story, config_map, outcome};
+
+async fn drift_of(story: &Story, identity: &Identity) -> Result<Drift> {
+    let live = story.live(identity).await?;
+    let observed = live.map(|live| Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL));
+    Ok(drift::compare(story.inventory.get(identity).context("entry")?, observed.as_ref()))
+}
+
+#[tokio::test]
+async fn edits_of_our_fields_are_drift_and_others_are_not() -> Result<()> {
+    let mut story = Story::begin("drift").await?;
+    story.apply(&config_map("a", "1")).await?;
+    let id = story.config_map("a");
+    assert_eq!(drift_of(&story, &id).await?, Drift::Unchanged);
+    story.edit("a", json!({"data": {"other": "1"}, "metadata": {"labels": {"l": "1"}}})).await?;
+    assert_eq!(drift_of(&story, &id).await?, Drift::Unchanged);
+    story.edit("a", json!({"data": {"v": "2"}})).await?;
+    assert_eq!(drift_of(&story, &id).await?, Drift::Changed);
+    let applied = story.apply(&config_map("a", "1")).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false }));
+    assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "1");
+    assert_eq!(drift_of(&story, &id).await?, Drift::Unchanged);
+    for patch in [
+        json!({"data": {"v": null}}),
+        json!({"metadata": {"labels": {OWNER_LABEL: null}}}),
+        json!({"metadata": {"managedFields": [{}]}}),
+    ] {
+        story.edit("a", patch.clone()).await?;
+        assert_eq!(drift_of(&story, &id).await?, Drift::Changed, "{patch}");
+        story.apply(&config_map("a", "1")).await?;
+        assert_eq!(drift_of(&story, &id).await?, Drift::Unchanged, "{patch}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn status_and_scale_by_others() -> Result<()> {
+    let mut story = Story::begin("status").await?;
+    let set = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, annotations: null}\nspec:\n  replicas: 1\n  selector: {matchLabels: {a: b}}\n  template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: x}]}}\n";
+    story.apply(set).await?;
+    let id = Identity::new("apps", "Deployment", Some(&story.namespace), "d");
+    let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
+    let api = kinds.preferred(&id.group_kind()).unwrap().api(&story.cluster.client, Some(&story.namespace));
+    let params = PatchParams::default();
+    let status = Patch::Merge(json!({"status": {"replicas": 1, "observedGeneration": 1}}));
+    api.patch_status("d", &params, &status).await?;
+    let annotation = json!({"metadata": {"annotations": {"deployment.kubernetes.io/revision": "1"}}});
+    api.patch("d", &params, &Patch::Merge(annotation)).await?;
+    assert_eq!(drift_of(&story, &id).await?, Drift::Unchanged);
+    api.patch("d", &params, &Patch::Merge(json!({"spec": {"replicas": 5}}))).await?;
+    assert_eq!(drift_of(&story, &id).await?, Drift::Changed);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_equal_value_applied_by_another_manager_is_no_drift_until_it_changes() -> Result<()> {
+    let mut story = Story::begin("coowner").await?;
+    story.apply(&config_map("a", "1")).await?;
+    let id = story.config_map("a");
+    let theirs = |value: &str| -> Patch<Value> {
+        Patch::Apply(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"v": value}}),
+        )
+    };
+    let params = PatchParams::apply("them").force();
+    story.config_maps().patch("a", &params, &theirs("1")).await?;
+    assert_eq!(drift_of(&story, &id).await?, Drift::Unchanged);
+    story.config_maps().patch("a", &params, &theirs("2")).await?;
+    assert_eq!(drift_of(&story, &id).await?, Drift::Changed);
+    Ok(())
+}
+
+#[tokio::test]
+async fn deleted_and_recreated_objects_come_back() -> Result<()> {
+    let mut story = Story::begin("gone").await?;
+    story.apply(&config_map("a", "1")).await?;
+    let id = story.config_map("a");
+    story.config_maps().delete("a", &DeleteParams::default()).await?;
+    assert_eq!(drift_of(&story, &id).await?, Drift::Gone);
+    let applied = story.apply(&config_map("a", "1")).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true }));
+    story.config_maps().delete("a", &DeleteParams::default()).await?;
+    let strangers = serde_json::from_value(json!({"metadata": {"name": "a"}}))?;
+    story.config_maps().create(&PostParams::default(), &strangers).await?;
+    assert_eq!(drift_of(&story, &id).await?, Drift::Recreated);
+    story.apply(&config_map("a", "1")).await?;
+    assert_eq!(drift_of(&story, &id).await?, Drift::Unchanged);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_observed_unchanged_set_is_not_asked_about() -> Result<()> {
+    let mut story = Story::begin("observed").await?;
+    let text = format!("{}{}", config_map("a", "1"), config_map("b", "1"));
+    story.apply(&text).await?;
+    let mut seen = std::collections::BTreeMap::new();
+    for (identity, _) in &story.inventory {
+        let live = story.live(identity).await?.unwrap();
+        seen.insert(identity.clone(), Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL));
+    }
+    // Nobody answers any more: whoever asks fails.
+    let dead = kube::Config::new("https://127.0.0.1:1".parse()?);
+    story.cluster.client = kube::Client::try_from(dead)?;
+    let applied = story.try_apply(&text, &seen).await?;
+    assert!(applied.is_complete(), "{:?}", applied.outcomes);
+    assert_eq!(applied.changed().count(), 0);
+    Ok(())
+}

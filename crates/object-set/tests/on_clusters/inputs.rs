@@ -1,0 +1,82 @@
+//! Modules by other authors: applied twice the second time writes nothing, taken away nothing is left.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::PostParams;
+use kyma_object_set::{Identity, KeepReason, NothingObserved};
+use serde_json::json;
+
+use super::story::Story;
+
+/// Where the modules are; `None` where `NO_INPUTS=1` allows to go without.
+#[allow(clippy::print_stderr)]
+fn modules() -> Result<Option<PathBuf>> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/inputs");
+    let path = env::var_os("TEST_INPUTS").map_or_else(beside, PathBuf::from).join("modules");
+    if path.is_dir() {
+        return Ok(Some(path));
+    }
+    let allowed = env::var_os("NO_INPUTS").is_some_and(|value| value == "1");
+    ensure!(allowed, "{} is missing; set TEST_INPUTS, or NO_INPUTS=1", path.display());
+    eprintln!("left out, since {} is missing: the sets of real modules", path.display());
+    Ok(None)
+}
+
+#[tokio::test]
+async fn real_modules_settle_upgrade_and_go() -> Result<()> {
+    let Some(modules) = modules()? else { return Ok(()) };
+    let story = Story::begin("modules").await?;
+    let namespaces: Api<Namespace> = Api::all(story.cluster.client.clone());
+    // Modules may count on it.
+    let system = serde_json::from_value(json!({"metadata": {"name": "kyma-system"}}))?;
+    namespaces.create(&PostParams::default(), &system).await?;
+    let mut seen = 0;
+    for module in fs::read_dir(modules)? {
+        let module = module?.path();
+        let manifest = module.join("raw-manifest.yaml");
+        if !manifest.is_file() {
+            continue;
+        }
+        seen += 1;
+        let name = module.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let previous = fs::read_to_string(module.join("previous/raw-manifest.yaml")).ok();
+        round(&name, previous.as_deref(), &fs::read_to_string(manifest)?).await?;
+    }
+    ensure!(seen > 0, "no module in the inputs");
+    Ok(())
+}
+
+async fn round(name: &str, previous: Option<&str>, manifest: &str) -> Result<()> {
+    let mut story = Story::begin("module").await?;
+    if let Some(previous) = previous {
+        settle(&mut story, name, previous).await?;
+    }
+    let applied = settle(&mut story, name, manifest).await?;
+    let blocked = story.prune(&applied).await?;
+    if applied.is_complete() {
+        ensure!(blocked.is_ok(), "{name}: {blocked:?}");
+    }
+    let removal = story.uninstall_all().await?;
+    let expected = |(id, reason): (&Identity, &KeepReason)| {
+        // Authors may ask to keep an object; the namespaces of other modules of this test are no news.
+        let namespace = matches!(reason, KeepReason::NotCreatedByUs | KeepReason::ForeignObjects);
+        *reason == KeepReason::ResourcePolicy || id.is_namespace() && namespace
+    };
+    ensure!(removal.kept.iter().all(expected), "{name}: {:?}", removal.kept);
+    ensure!(story.inventory.is_empty(), "{name}");
+    Ok(())
+}
+
+async fn settle(story: &mut Story, name: &str, manifest: &str) -> Result<kyma_object_set::Applied> {
+    let first = story.try_apply(manifest, &NothingObserved).await?;
+    let errors: Vec<_> = first.errors().collect();
+    ensure!(errors.is_empty(), "{name}: {errors:?}");
+    let second = story.try_apply(manifest, &NothingObserved).await?;
+    let again: Vec<_> = second.changed().collect();
+    ensure!(again.is_empty(), "{name} is not settled: {again:?}");
+    Ok(second)
+}

@@ -1,0 +1,113 @@
+//! What the target or our rules refuse.
+
+use anyhow::Result;
+use kyma_object_set::{Failure, NothingObserved, Outcome, Refusal};
+
+use super::story::{Story, config_map, outcome};
+
+#[tokio::test]
+async fn immutable_fields_are_named() -> Result<()> {
+    let mut story = Story::begin("immutable").await?;
+    let deployment = |label: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\nspec:\n  selector: {{matchLabels: {{a: {label}}}}}\n  template: {{metadata: {{labels: {{a: {label}}}}}, spec: {{containers: [{{name: c, image: x}}]}}}}\n"
+        )
+    };
+    story.apply(&deployment("one")).await?;
+    let applied = story.try_apply(&deployment("two"), &NothingObserved).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "d") else { panic!("{applied:?}") };
+    assert_eq!(error.failure, Failure::Immutable(vec!["spec.selector".into()]));
+
+    let stateful = |service: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: s}}\nspec:\n  serviceName: {service}\n  selector: {{matchLabels: {{a: b}}}}\n  template: {{metadata: {{labels: {{a: b}}}}, spec: {{containers: [{{name: c, image: x}}]}}}}\n"
+        )
+    };
+    story.apply(&stateful("one")).await?;
+    let applied = story.try_apply(&stateful("two"), &NothingObserved).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "s") else { panic!("{applied:?}") };
+    assert_eq!(error.failure, Failure::Immutable(vec!["spec".into()]));
+
+    let secret = |kind: &str| {
+        format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{name: x}}\ntype: {kind}\nstringData: {{k: hush}}\n"
+        )
+    };
+    story.apply(&secret("one")).await?;
+    let applied = story.try_apply(&secret("two"), &NothingObserved).await?;
+    let Outcome::Refused(refusal) = outcome(&applied, "x") else { panic!("{applied:?}") };
+    assert_eq!(refusal.reason(), kyma_api::Reason::ImmutableField);
+    assert!(!format!("{applied:?}").contains("hush"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn invalid_objects_are_refused_by_path_and_hold_up_later_stages() -> Result<()> {
+    let mut story = Story::begin("invalid").await?;
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {'not a key': hunter2}\n---\napiVersion: v1\nkind: Service\nmetadata: {name: later}\nspec: {ports: [{port: 1}]}\n";
+    let applied = story.try_apply(text, &NothingObserved).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "c") else { panic!("{applied:?}") };
+    assert!(matches!(error.failure, Failure::Refused(_)), "{error:?}");
+    assert_eq!(error.reason(), kyma_api::Reason::ApplyRefused);
+    assert!(!error.to_string().contains("hunter2"), "{error}");
+    assert!(matches!(outcome(&applied, "later"), Outcome::Skipped));
+    assert!(!applied.is_complete());
+
+    let unknown =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 1}], prots: 1}\n";
+    let applied = story.try_apply(unknown, &NothingObserved).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "s") else { panic!("{applied:?}") };
+    assert!(error.to_string().contains("prots"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_object_that_is_too_large_is_not_sent() -> Result<()> {
+    let mut story = Story::begin("large").await?;
+    let applied = story.try_apply(&config_map("a", &"x".repeat(1 << 20)), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::TooLarge { .. })));
+    Ok(())
+}
+
+#[tokio::test]
+async fn protected_objects_are_out_of_reach_and_what_is_in_protected_namespaces_is_not() -> Result<()> {
+    let mut story = Story::begin("protected").await?;
+    let role = |name: &str| {
+        format!(
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {{name: '{name}'}}\nrules: []\n"
+        )
+    };
+    let applied = story.try_apply(&role("system:node"), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "system:node"), Outcome::Refused(Refusal::Protected { .. })));
+    let own = format!("system:{}", story.namespace);
+    story.apply(&role(&own)).await?;
+    story.apply(&role(&own)).await?;
+
+    let namespace =
+        "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: kube-system, labels: {evil: 'yes'}}\n";
+    story.apply(namespace).await?;
+    let live =
+        story.live(&kyma_object_set::Identity::new("", "Namespace", None, "kube-system")).await?.unwrap();
+    assert!(!live.metadata.labels.unwrap().contains_key("evil"));
+    let absent = namespace.replace("kube-system", "kube-mine");
+    let applied = story.try_apply(&absent, &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "kube-mine"), Outcome::Refused(Refusal::Protected { .. })));
+
+    let inside = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {}, namespace: kube-system}}\n",
+        story.namespace
+    );
+    story.apply(&inside).await?;
+    assert!(story.uninstall_all().await?.kept.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_not_there_is_no_missing_kind() -> Result<()> {
+    let mut story = Story::begin("nons").await?;
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: not-there}\n";
+    let applied = story.try_apply(text, &NothingObserved).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "a") else { panic!("{applied:?}") };
+    assert_eq!(error.failure, Failure::NotFound);
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Prune and uninstall: what goes, and what stays.
+
+use anyhow::Result;
+use kube::api::{DeleteParams, PostParams};
+use kyma_object_set::{Identity, KeepReason, NothingObserved, PruneBlocked};
+use serde_json::json;
+
+use super::story::{SOON, Story, config_map};
+
+fn namespace(name: &str, labels: &str) -> String {
+    format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{{labels}}}}}\n")
+}
+
+#[tokio::test]
+async fn prune_takes_what_left_the_set_and_only_after_all_was_applied() -> Result<()> {
+    let mut story = Story::begin("prune").await?;
+    let [a, b, c] = ["a", "b", "c"].map(|name| config_map(name, "1"));
+    story.apply(&format!("{a}{b}{c}")).await?;
+    let broken = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: broken}\ndata: {'no key': x}\n";
+    let applied = story.try_apply(&format!("{a}{b}{broken}"), &NothingObserved).await?;
+    assert_eq!(story.prune(&applied).await?.unwrap_err(), PruneBlocked::Incomplete);
+    let applied = story.apply(&a).await?;
+    assert!(matches!(story.prune(&applied).await?, Err(PruneBlocked::Shrunken { .. })));
+    let applied = story.apply(&format!("{a}{b}")).await?;
+    assert_eq!(story.prune(&applied).await?.unwrap().gone, [story.config_map("c")]);
+    assert!(story.config_maps().get_opt("c").await?.is_none());
+    assert!(story.prune(&applied).await?.unwrap().gone.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn objects_that_are_not_provably_ours_stay() -> Result<()> {
+    let mut story = Story::begin("notours").await?;
+    let names = ["keep", "relabelled", "recreated", "stripped", "plain", "rest"];
+    let all: String = names.map(|name| config_map(name, "1")).concat();
+    story.apply(&all).await?;
+    story.edit("keep", json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}})).await?;
+    let label = kyma_object_set::OWNER_LABEL;
+    story.edit("relabelled", json!({"metadata": {"labels": {label: "them"}}})).await?;
+    story.edit("stripped", json!({"metadata": {"labels": {label: null}}})).await?;
+    story.config_maps().delete("recreated", &DeleteParams::default()).await?;
+    let again = serde_json::from_value(json!({"metadata": {"name": "recreated"}}))?;
+    story.config_maps().create(&PostParams::default(), &again).await?;
+
+    let removal = story.uninstall_all().await?;
+    let expected = [
+        (story.config_map("keep"), KeepReason::ResourcePolicy),
+        (story.config_map("relabelled"), KeepReason::OtherOwner),
+        (story.config_map("recreated"), KeepReason::NotTheSame),
+        (story.config_map("stripped"), KeepReason::MarkLost),
+    ];
+    assert_eq!(removal.kept, expected.into());
+    assert!(story.config_maps().get_opt("plain").await?.is_none());
+    assert!(story.inventory.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_namespace_of_ours_goes_when_nothing_foreign_is_in_it() -> Result<()> {
+    let mut story = Story::begin("owns").await?;
+    let name = format!("{}-made", story.namespace);
+    let id = Identity::new("", "Namespace", None, &name);
+    let text = format!(
+        "{}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a, namespace: {name}}}\n",
+        namespace(&name, "team: one")
+    );
+    story.apply(&text).await?;
+    assert_eq!(story.live(&id).await?.unwrap().metadata.labels.unwrap()["team"], "one");
+    assert_eq!(story.apply(&text).await?.changed().count(), 0);
+    let removal = story.uninstall_all().await?;
+    assert!(removal.kept.is_empty(), "{removal:?}");
+    testbed::until("the namespace to be gone", SOON, || async {
+        Ok(story.live(&id).await?.is_none().then_some(()))
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_namespace_with_a_users_object_or_from_before_stays_without_our_labels() -> Result<()> {
+    let mut story = Story::begin("foreign").await?;
+    let made = format!("{}-made", story.namespace);
+    let before = story.namespace.clone();
+    story.apply(&format!("{}{}", namespace(&made, "team: one"), namespace(&before, "team: one"))).await?;
+    let in_made: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
+        kube::Api::namespaced(story.cluster.client.clone(), &made);
+    let users = serde_json::from_value(json!({"metadata": {"name": "users"}}))?;
+    in_made.create(&PostParams::default(), &users).await?;
+
+    let removal = story.uninstall_all().await?;
+    let of = |name: &str| Identity::new("", "Namespace", None, name);
+    let expected = [(of(&made), KeepReason::ForeignObjects), (of(&before), KeepReason::NotCreatedByUs)];
+    assert_eq!(removal.kept, expected.into());
+    for name in [&made, &before] {
+        let labels = story.live(&of(name)).await?.unwrap().metadata.labels.unwrap();
+        assert_eq!(labels.keys().collect::<Vec<_>>(), ["kubernetes.io/metadata.name"], "{name}");
+    }
+    assert!(in_made.get_opt("users").await?.is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn copies_of_our_label_put_nothing_at_risk() -> Result<()> {
+    let mut story = Story::begin("copies").await?;
+    let made = format!("{}-made", story.namespace);
+    let inside = format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a, namespace: {made}}}\n");
+    let text = format!("{}{inside}", namespace(&made, ""));
+    story.apply(&text).await?;
+    let in_made: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
+        kube::Api::namespaced(story.cluster.client.clone(), &made);
+    let labels = json!({kyma_object_set::OWNER_LABEL: story.ownership.owner});
+    let copy = serde_json::from_value(json!({"metadata": {"name": "child", "labels": labels}}))?;
+    in_made.create(&PostParams::default(), &copy).await?;
+
+    let kinds = story.inventory.kinds();
+    let found = kyma_object_set::recover::find(&story.cluster, &story.ownership, &kinds).await?;
+    assert!(found.iter().all(|found| found.identity.name != "child"), "{found:?}");
+    let removal = story.uninstall_all().await?;
+    assert_eq!(removal.kept.into_values().collect::<Vec<_>>(), [KeepReason::ForeignObjects]);
+    assert!(in_made.get_opt("child").await?.is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn owners_share_a_namespace_and_users_labels_win() -> Result<()> {
+    let mut story = Story::begin("sharedns").await?;
+    let mut neighbour = story.neighbour("1.0.0");
+    let name = format!("{}-made", story.namespace);
+    let id = Identity::new("", "Namespace", None, &name);
+    story.apply(&namespace(&name, "team: one, ours: a")).await?;
+    neighbour.apply(&namespace(&name, "team: two, theirs: b")).await?;
+    let labels = story.live(&id).await?.unwrap().metadata.labels.unwrap();
+    assert_eq!(
+        (labels["team"].as_str(), labels["ours"].as_str(), labels["theirs"].as_str()),
+        ("one", "a", "b")
+    );
+    assert_eq!(story.apply(&namespace(&name, "team: one, ours: a")).await?.changed().count(), 0);
+
+    let removal = story.uninstall_all().await?;
+    assert_eq!(removal.kept, [(id.clone(), KeepReason::OtherOwner)].into());
+    let labels = story.live(&id).await?.unwrap().metadata.labels.unwrap();
+    assert!(!labels.contains_key("ours") && labels.contains_key("theirs"));
+    // One of ours made it, so the last of ours may take it away.
+    assert!(neighbour.uninstall_all().await?.kept.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_uninstall_waits_for_finalizers_step_by_step() -> Result<()> {
+    let mut story = Story::begin("steps").await?;
+    let group = format!("{}.io", story.namespace);
+    let text = format!(
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: things.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: Thing, plural: things}}\n  versions:\n  - {{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}}}\n---\napiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: t, finalizers: [x.io/hold]}}\n{}",
+        config_map("a", "1")
+    );
+    story.apply(&text).await?;
+    let removal = story.uninstall().await?;
+    let thing = Identity::new(&group, "Thing", Some(&story.namespace), "t");
+    assert_eq!(removal.waiting, std::slice::from_ref(&thing));
+    assert_eq!(removal.later.len(), 2);
+    assert!(story.config_maps().get_opt("a").await?.is_some());
+
+    let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
+    let mapping = kinds.preferred(&thing.group_kind()).cloned();
+    let mapping = match mapping {
+        Some(mapping) => mapping,
+        None => story
+            .cluster
+            .discovery
+            .newer_than(&kinds, &story.cluster.client)
+            .await?
+            .preferred(&thing.group_kind())
+            .cloned()
+            .unwrap(),
+    };
+    let api = mapping.api(&story.cluster.client, Some(&story.namespace));
+    let patch = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    api.patch("t", &kube::api::PatchParams::default(), &patch).await?;
+    assert!(story.uninstall_all().await?.kept.is_empty());
+    Ok(())
+}

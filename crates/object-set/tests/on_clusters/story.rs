@@ -1,0 +1,175 @@
+//! What the tests share: a cluster, a namespace of one's own, and an owner who applies sets to it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kyma_object_set::prune::{self, PruneRequest};
+use kyma_object_set::{
+    Adopt, Applied, ApplyOptions, Cluster, Discovery, Identity, Inventory, Limits, NothingObserved,
+    ObjectSet, Observations, Outcome, Ownership, Protection, PruneBlocked, Removal, remove,
+};
+use serde_json::Value;
+use testbed::SharedBed;
+
+static BED: SharedBed = SharedBed::new();
+
+pub(crate) const MANAGER: &str = "helm-component";
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// An owner on a cluster, with what it remembers.
+pub(crate) struct Story {
+    pub(crate) cluster: Cluster,
+    pub(crate) namespace: String,
+    pub(crate) ownership: Ownership,
+    pub(crate) inventory: Inventory,
+    pub(crate) adopt: Adopt,
+    pub(crate) live_owners: BTreeSet<String>,
+    /// How many objects the set before had.
+    pub(crate) previous: usize,
+}
+
+impl Story {
+    /// An owner in a namespace of its own.
+    pub(crate) async fn begin(name: &str) -> Result<Self> {
+        let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
+        let namespace = target.namespace(name).await?;
+        Ok(Self {
+            cluster: Cluster { client: target.client()?, discovery: Arc::new(Discovery::new()) },
+            ownership: Ownership {
+                manager: MANAGER.into(),
+                owner: namespace.clone(),
+                version: "1.0.0".into(),
+            },
+            namespace,
+            inventory: Inventory::new(),
+            adopt: Adopt::Unowned,
+            live_owners: BTreeSet::new(),
+            previous: 0,
+        })
+    }
+
+    /// Another owner on the same cluster; both know of each other.
+    pub(crate) fn neighbour(&mut self, version: &str) -> Self {
+        let owner = format!("{}-b", self.namespace);
+        self.live_owners.insert(owner.clone());
+        Self {
+            cluster: self.cluster.clone(),
+            namespace: self.namespace.clone(),
+            ownership: Ownership { manager: MANAGER.into(), owner, version: version.into() },
+            inventory: Inventory::new(),
+            adopt: Adopt::Unowned,
+            live_owners: [self.ownership.owner.clone()].into(),
+            previous: 0,
+        }
+    }
+
+    pub(crate) async fn try_apply(&mut self, text: &str, observed: &dyn Observations) -> Result<Applied> {
+        let set = ObjectSet::parse(text, &Limits::default())?;
+        let live = self.live_owners.clone();
+        let options = ApplyOptions {
+            ownership: &self.ownership,
+            adopt: self.adopt,
+            owner_is_live: &|owner| live.contains(owner),
+            strict: true,
+            namespace: &self.namespace,
+            parallel: 8,
+            protection: &Protection::of_kubernetes(),
+            take_over: &[],
+        };
+        self.previous = self.inventory.len();
+        let applied =
+            kyma_object_set::apply(&self.cluster, &set, &self.inventory, observed, &options).await?;
+        self.inventory = applied.inventory.clone();
+        Ok(applied)
+    }
+
+    /// Applies a set and demands that all of it is taken.
+    pub(crate) async fn apply(&mut self, text: &str) -> Result<Applied> {
+        let applied = self.try_apply(text, &NothingObserved).await?;
+        anyhow::ensure!(applied.is_complete(), "{:?}", applied.outcomes);
+        Ok(applied)
+    }
+
+    /// Prunes what this applied set no longer has.
+    pub(crate) async fn prune(&mut self, applied: &Applied) -> Result<Result<Removal, PruneBlocked>> {
+        let desired = applied.identities();
+        let protection = Protection::of_kubernetes();
+        let request = PruneRequest {
+            inventory: &self.inventory,
+            desired: &desired,
+            previous: self.previous,
+            complete: applied.is_complete(),
+            allow_shrink: false,
+            claimed: &|_| false,
+            protection: &protection,
+        };
+        let plan = match prune::plan(&request) {
+            Ok(plan) => plan,
+            Err(blocked) => return Ok(Err(blocked)),
+        };
+        let removal =
+            remove::prune(&self.cluster, &plan, &self.inventory, &self.ownership, &protection).await?;
+        self.inventory = removal.remaining(&self.inventory);
+        Ok(Ok(removal))
+    }
+
+    /// One step of taking everything away.
+    pub(crate) async fn uninstall(&mut self) -> Result<Removal> {
+        let protection = Protection::of_kubernetes();
+        let removal = remove::uninstall(&self.cluster, &self.inventory, &self.ownership, &protection).await?;
+        self.inventory = removal.remaining(&self.inventory);
+        Ok(removal)
+    }
+
+    /// Takes everything away and waits until it is.
+    pub(crate) async fn uninstall_all(&mut self) -> Result<Removal> {
+        let deadline = tokio::time::Instant::now() + SOON;
+        let mut kept = std::collections::BTreeMap::new();
+        loop {
+            let mut removal = self.uninstall().await?;
+            kept.append(&mut removal.kept);
+            if removal.is_done() {
+                return Ok(Removal { kept, ..removal });
+            }
+            anyhow::ensure!(tokio::time::Instant::now() < deadline, "still there: {removal:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub(crate) fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.cluster.client.clone(), &self.namespace)
+    }
+
+    /// Any object as it is on the cluster.
+    pub(crate) async fn live(&self, identity: &Identity) -> Result<Option<DynamicObject>> {
+        let kinds = self.cluster.discovery.kinds(&self.cluster.client).await?;
+        let mapping = kinds.preferred(&identity.group_kind()).context("kind")?;
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        Ok(api.get_opt(&identity.name).await?)
+    }
+
+    /// Somebody else's merge patch.
+    pub(crate) async fn edit(&self, name: &str, patch: Value) -> Result<ConfigMap> {
+        let params = PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
+        Ok(self.config_maps().patch(name, &params, &Patch::Merge(patch)).await?)
+    }
+
+    pub(crate) fn config_map(&self, name: &str) -> Identity {
+        Identity::new("", "ConfigMap", Some(&self.namespace), name)
+    }
+}
+
+/// A ConfigMap with one value.
+pub(crate) fn config_map(name: &str, value: &str) -> String {
+    format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{v: '{value}'}}\n")
+}
+
+/// What became of one object.
+pub(crate) fn outcome<'a>(applied: &'a Applied, name: &str) -> &'a Outcome {
+    let found = applied.outcomes.iter().find(|(identity, _)| identity.name == name);
+    found.map_or(&Outcome::Waiting("to be in the set"), |(_, outcome)| outcome)
+}
