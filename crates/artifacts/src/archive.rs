@@ -1,0 +1,138 @@
+//! Reading tar archives from strangers: bounded in size, count and nesting, no links, no way out.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    path::{Component, Path},
+};
+
+use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
+use tar::EntryType;
+
+use crate::{ArtifactError, Limits, digest::printable};
+
+/// The regular files of an archive by their path, `/`-separated, without leading `./`.
+pub(crate) type Files = BTreeMap<String, Bytes>;
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Whether `content` starts as gzip does.
+pub(crate) fn is_gzip(content: &[u8]) -> bool {
+    content.starts_with(&GZIP)
+}
+
+/// Whether `content` is a tar archive, by the magic that POSIX and GNU tar write.
+pub(crate) fn is_tar(content: &[u8]) -> bool {
+    content.get(257..262) == Some(b"ustar")
+}
+
+/// Unpacks a tar archive, gzipped or not, into memory. `what` names it in errors.
+///
+/// Refused: absolute paths, `..`, links, devices, two entries of one path, more or larger than `limits`.
+pub(crate) fn files(what: &str, content: &[u8], limits: &Limits) -> Result<Files, ArtifactError> {
+    if is_gzip(content) {
+        read(what, MultiGzDecoder::new(content), limits)
+    } else {
+        read(what, content, limits)
+    }
+}
+
+/// Unpacks gzip in memory, at most `limit` bytes.
+pub(crate) fn gunzip(what: &str, content: &[u8], limit: u64) -> Result<Bytes, ArtifactError> {
+    let mut unpacked = Vec::new();
+    MultiGzDecoder::new(content)
+        .take(limit + 1)
+        .read_to_end(&mut unpacked)
+        .map_err(|_| ArtifactError::invalid(what, "broken gzip"))?;
+    if unpacked.len() as u64 > limit {
+        return Err(ArtifactError::TooLarge { what: what.to_owned(), limit });
+    }
+    Ok(unpacked.into())
+}
+
+fn read(what: &str, reader: impl Read, limits: &Limits) -> Result<Files, ArtifactError> {
+    let broken = |_| ArtifactError::invalid(what, "broken archive");
+    // Headers and padding count too: an archive of a million empty entries is a bomb as well.
+    let bound = limits.unpacked + (limits.entries as u64 + 2) * 1536;
+    let mut archive = tar::Archive::new(Bounded { inner: reader, left: bound });
+    let mut files = Files::new();
+    let mut total = 0;
+    for (count, entry) in archive.entries().map_err(broken)?.enumerate() {
+        let mut entry =
+            entry.map_err(|error| over(&error, what, limits.unpacked).unwrap_or_else(|| broken(error)))?;
+        if count >= limits.entries {
+            return Err(ArtifactError::invalid(what, format!("more than {} entries", limits.entries)));
+        }
+        let kind = entry.header().entry_type();
+        if matches!(kind, EntryType::Directory | EntryType::XGlobalHeader) {
+            continue;
+        }
+        let path = path_of(what, &entry.path_bytes())?;
+        if !matches!(kind, EntryType::Regular | EntryType::Continuous) {
+            return Err(ArtifactError::invalid(what, format!("{} is a link or a device", printable(&path))));
+        }
+        let size = entry.size();
+        total += size;
+        for (size, limit) in [(size, limits.file), (total, limits.unpacked)] {
+            if size > limit {
+                return Err(ArtifactError::TooLarge { what: format!("{what}: {}", printable(&path)), limit });
+            }
+        }
+        let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+        entry.read_to_end(&mut content).map_err(broken)?;
+        if files.insert(path.clone(), content.into()).is_some() {
+            return Err(ArtifactError::invalid(what, format!("{} is in it twice", printable(&path))));
+        }
+    }
+    Ok(files)
+}
+
+/// The entry's path, or why it is no place inside the archive. Backslashes separate too, as Helm reads them.
+fn path_of(what: &str, raw: &[u8]) -> Result<String, ArtifactError> {
+    let refuse = |shown: &str| {
+        Err(ArtifactError::invalid(what, format!("the path {} leads out of the archive", printable(shown))))
+    };
+    let Ok(text) = std::str::from_utf8(raw) else {
+        return Err(ArtifactError::invalid(what, "a path is not UTF-8"));
+    };
+    let text = text.replace('\\', "/");
+    let drive = text.as_bytes().get(1) == Some(&b':');
+    if text.starts_with('/') || drive || text.contains('\0') {
+        return refuse(&text);
+    }
+    let mut parts = Vec::new();
+    for part in Path::new(&text).components() {
+        match part {
+            Component::Normal(part) => parts.push(part.to_string_lossy()),
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return refuse(&text),
+        }
+    }
+    if parts.is_empty() { refuse(&text) } else { Ok(parts.join("/")) }
+}
+
+/// A reader that fails, instead of ending, once it has given its share.
+struct Bounded<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.left = self
+            .left
+            .checked_sub(count as u64)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, "archive larger than allowed"))?;
+        Ok(count)
+    }
+}
+
+fn over(error: &io::Error, what: &str, limit: u64) -> Option<ArtifactError> {
+    (error.kind() == io::ErrorKind::FileTooLarge)
+        .then(|| ArtifactError::TooLarge { what: what.to_owned(), limit })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! The way in: what others ask this crate for.
+
+mod fetch;
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use crate::{
+    ArtifactError, ChartArchive, ChartSource, ComponentVersion, Config, Credentials, Manifests,
+    ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, cache::Cache, chart, http::Http,
+    manifests, ocm, proofs::Proofs, push, registry::Registry,
+};
+
+pub(crate) use fetch::{Fetch, shown};
+
+/// Pulls that run at once, over all sources: bounds the memory that content in flight takes.
+const PULLS: usize = 8;
+
+/// All sources behind one cache. Cheap to clone; clones share cache, tokens and proofs.
+///
+/// Every read is answered for the credentials at hand: from the cache only when the source has let these
+/// credentials through to the same artifact within [`Deadlines::proof`](crate::Deadlines::proof), or, while the
+/// source cannot be reached at all, within [`Deadlines::proof_unreachable`](crate::Deadlines::proof_unreachable).
+#[derive(Clone)]
+pub struct Artifacts {
+    fetch: Arc<Fetch>,
+}
+
+impl Artifacts {
+    /// Opens the cache and prepares the HTTP client. Touches no source.
+    pub fn open(config: &Config) -> Result<Self, ArtifactError> {
+        Ok(Self {
+            fetch: Arc::new(Fetch::new(
+                Http::new(config)?,
+                Registry::new(config.limits),
+                Cache::open(config.cache_dir.clone(), config.cache_bytes)?,
+                Proofs::new(config.deadlines),
+                config.limits,
+                Semaphore::new(PULLS),
+            )),
+        })
+    }
+
+    /// The content of a module: OCM component version `<base>/component-descriptors/<component>:<version>`.
+    ///
+    /// Reads what modulectl and the OCM tools write: config blob, descriptor layer, resources `raw-manifest`
+    /// (required) and `default-cr` as local blobs, YAML or archives of it.
+    pub async fn component(
+        &self,
+        base: &RegistryBase,
+        component: &str,
+        version: &str,
+        credentials: &Credentials,
+    ) -> Result<ModuleContent, ArtifactError> {
+        ocm::read(&self.fetch, base, component, version, credentials).await
+    }
+
+    /// A chart, its archive checked against its digest and for what could hurt when it is unpacked.
+    pub async fn chart(
+        &self,
+        source: &ChartSource,
+        credentials: &Credentials,
+    ) -> Result<ChartArchive, ArtifactError> {
+        chart::read(&self.fetch, source, credentials).await
+    }
+
+    /// Manifests from a registry or an address.
+    pub async fn manifests(
+        &self,
+        source: &ManifestsSource,
+        credentials: &Credentials,
+    ) -> Result<Manifests, ArtifactError> {
+        manifests::read(&self.fetch, source, credentials).await
+    }
+
+    /// Writes a module as an OCM component version, as modulectl lays it out. The same input gives the same digest.
+    pub async fn push_component(
+        &self,
+        base: &RegistryBase,
+        component: &ComponentVersion,
+        credentials: &Credentials,
+        progress: &dyn Progress,
+    ) -> Result<PushedArtifact, ArtifactError> {
+        push::component(&self.fetch, base, component, credentials, progress).await
+    }
+
+    /// Writes a chart archive to `<repository>/<chart name>:<chart version>`, as `helm push` does.
+    pub async fn push_chart(
+        &self,
+        parent: &RegistryBase,
+        archive: &ChartArchive,
+        credentials: &Credentials,
+        progress: &dyn Progress,
+    ) -> Result<PushedArtifact, ArtifactError> {
+        push::chart(&self.fetch, parent, archive, credentials, progress).await
+    }
+}
+
+impl std::fmt::Debug for Artifacts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Artifacts").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,266 @@
+//! Content on disk by origin and digest, verified on every read.
+
+use std::{
+    fs, io,
+    io::Write as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use lru::LruCache;
+
+use crate::{ArtifactError, Digest};
+
+/// Pieces that are held at most, however small.
+const PIECES: usize = 100_000;
+/// Age after which a temporary file can only be what a killed process left.
+const ABANDONED: Duration = Duration::from_hours(1);
+
+/// Where content was pulled from: a repository, or an address. Content is shared between all who may read one
+/// origin, never across origins: a registry that claims to hold a digest it has only heard of gains nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Origin([u8; 16]);
+
+impl Origin {
+    pub(crate) fn of(name: &str) -> Self {
+        let digest = Digest::of(name.as_bytes()).hex();
+        let mut origin = [0; 16];
+        origin.copy_from_slice(&digest.as_bytes()[..16]);
+        Self(origin)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        text.as_bytes().try_into().ok().map(Self)
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+/// Key of a piece of content.
+pub(crate) type Key = (Origin, Digest);
+
+/// The cache. Cheap to clone. Bounded by bytes and pieces, least recently used go first. Files come into being whole, by
+/// renaming; two processes on one directory do each other no harm, but each counts its own bytes.
+#[derive(Clone)]
+pub(crate) struct Cache {
+    directory: Arc<Path>,
+    capacity: u64,
+    held: Arc<Mutex<Held>>,
+}
+
+struct Held {
+    sizes: LruCache<Key, u64>,
+    total: u64,
+}
+
+impl Cache {
+    /// Opens or creates a cache and takes stock of it, oldest first.
+    pub(crate) fn open(directory: PathBuf, capacity: u64) -> Result<Self, ArtifactError> {
+        let failed = ArtifactError::cache("open");
+        fs::create_dir_all(directory.join("blobs")).map_err(&failed)?;
+        fs::create_dir_all(directory.join("tmp")).map_err(&failed)?;
+        remove_abandoned(&directory.join("tmp")).map_err(&failed)?;
+        let mut held = Held { sizes: LruCache::unbounded(), total: 0 };
+        for (key, size) in stock(&directory.join("blobs")).map_err(&failed)? {
+            held.sizes.put(key, size);
+            held.total += size;
+        }
+        let cache = Self { directory: directory.into(), capacity, held: Arc::new(Mutex::new(held)) };
+        cache.evict();
+        Ok(cache)
+    }
+
+    /// Whether content is there, without reading it.
+    pub(crate) fn holds(&self, key: Key) -> bool {
+        self.held().sizes.contains(&key)
+    }
+
+    /// Content that still has its digest. What has changed on disk is removed and counts as absent.
+    pub(crate) async fn get(&self, key: Key) -> Result<Option<Bytes>, ArtifactError> {
+        if self.held().sizes.get(&key).is_none() {
+            return Ok(None);
+        }
+        let path = self.path(key);
+        let read = blocking(move || {
+            let content = fs::read(path)?;
+            let digest = Digest::of(&content);
+            Ok((Bytes::from(content), digest))
+        });
+        match read.await {
+            Ok((content, digest)) if digest == key.1 => Ok(Some(content)),
+            Ok(_) => {
+                tracing::warn!(digest = %key.1, "cached content changed on disk; it is pulled again");
+                self.forget(key);
+                Ok(None)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.forget(key);
+                Ok(None)
+            }
+            Err(error) => Err(ArtifactError::cache("read")(error)),
+        }
+    }
+
+    /// Stores content whose digest the caller has verified.
+    pub(crate) async fn put(&self, key: Key, content: Bytes) -> Result<(), ArtifactError> {
+        let size = content.len() as u64;
+        let (path, tmp) = (self.path(key), self.directory.join("tmp"));
+        let written = blocking(move || {
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            let mut file = tempfile::NamedTempFile::new_in(tmp)?;
+            file.write_all(&content)?;
+            file.persist(path)?;
+            Ok(())
+        });
+        written.await.map_err(ArtifactError::cache("write"))?;
+        {
+            let mut held = self.held();
+            let before = held.sizes.put(key, size).unwrap_or(0);
+            held.total = held.total + size - before;
+        }
+        self.evict();
+        Ok(())
+    }
+
+    /// Bytes held.
+    #[cfg(test)]
+    fn total(&self) -> u64 {
+        self.held().total
+    }
+
+    fn forget(&self, key: Key) {
+        let mut held = self.held();
+        if let Some(size) = held.sizes.pop(&key) {
+            held.total -= size;
+        }
+        remove(&self.path(key));
+    }
+
+    fn evict(&self) {
+        let mut held = self.held();
+        while held.total > self.capacity || held.sizes.len() > PIECES {
+            let Some((key, size)) = held.sizes.pop_lru() else {
+                break;
+            };
+            held.total -= size;
+            remove(&self.path(key));
+        }
+    }
+
+    fn path(&self, (origin, digest): Key) -> PathBuf {
+        self.directory.join("blobs").join(origin.as_str()).join(digest.hex())
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(%error, "cannot remove a file of the artifact cache");
+    }
+}
+
+fn remove_abandoned(tmp: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(tmp)? {
+        let entry = entry?;
+        let age = entry.metadata()?.modified()?.elapsed().unwrap_or_default();
+        if age > ABANDONED {
+            remove(&entry.path());
+        }
+    }
+    Ok(())
+}
+
+fn stock(blobs: &Path) -> io::Result<Vec<(Key, u64)>> {
+    let mut found: Vec<(SystemTime, Key, u64)> = Vec::new();
+    for origin in fs::read_dir(blobs)? {
+        let origin = origin?;
+        let Some(name) = origin.file_name().to_str().and_then(Origin::parse) else {
+            continue;
+        };
+        for blob in fs::read_dir(origin.path())? {
+            let blob = blob?;
+            let Some(digest) = blob.file_name().to_str().and_then(Digest::from_hex) else {
+                continue;
+            };
+            let metadata = blob.metadata()?;
+            found.push((metadata.modified()?, (name, digest), metadata.len()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(_, key, size)| (key, size)).collect())
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(content: &Bytes) -> Key {
+        (Origin::of("registry.example/a"), Digest::of(content))
+    }
+
+    fn content(letter: u8, size: usize) -> Bytes {
+        vec![letter; size].into()
+    }
+
+    #[tokio::test]
+    async fn content_survives_reopening() {
+        let directory = tempfile::tempdir().unwrap();
+        let content = content(b'a', 10);
+        let cache = Cache::open(directory.path().into(), 100).unwrap();
+        cache.put(key(&content), content.clone()).await.unwrap();
+        let cache = Cache::open(directory.path().into(), 100).unwrap();
+        assert_eq!(cache.get(key(&content)).await.unwrap(), Some(content));
+    }
+
+    #[tokio::test]
+    async fn content_of_one_origin_is_not_found_under_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let content = content(b'a', 10);
+        let cache = Cache::open(directory.path().into(), 100).unwrap();
+        cache.put(key(&content), content.clone()).await.unwrap();
+        let elsewhere = (Origin::of("registry.example/b"), Digest::of(&content));
+        assert_eq!(cache.get(elsewhere).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn content_changed_on_disk_is_never_returned() {
+        let directory = tempfile::tempdir().unwrap();
+        let content = content(b'a', 10);
+        let cache = Cache::open(directory.path().into(), 100).unwrap();
+        cache.put(key(&content), content.clone()).await.unwrap();
+        fs::write(cache.path(key(&content)), "evil").unwrap();
+        assert_eq!(cache.get(key(&content)).await.unwrap(), None);
+        assert!(!cache.holds(key(&content)));
+        assert_eq!(cache.total(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_least_recently_used_goes_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(directory.path().into(), 25).unwrap();
+        let [a, b, c] = [b'a', b'b', b'c'].map(|letter| content(letter, 10));
+        for content in [&a, &b] {
+            cache.put(key(content), content.clone()).await.unwrap();
+        }
+        cache.get(key(&a)).await.unwrap();
+        cache.put(key(&c), c.clone()).await.unwrap();
+        assert_eq!([&a, &b, &c].map(|content| cache.holds(key(content))), [true, false, true]);
+        assert!(!cache.path(key(&b)).exists());
+        assert_eq!(cache.total(), 20);
+    }
+}

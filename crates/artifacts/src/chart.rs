@@ -1,0 +1,192 @@
+//! Helm charts from OCI registries and HTTP repositories.
+
+mod index;
+mod package;
+
+use std::{path::Path, sync::Arc};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use url::Url;
+
+use crate::{ArtifactError, Credentials, Digest, Limits, OciReference, archive, artifacts::Fetch, manifests};
+
+/// Media type of a chart's config blob.
+pub(crate) const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
+/// Media type of a chart's archive.
+pub(crate) const CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+/// What Helm wrote before 3.7.
+const OLD_CONTENT: &str = "application/tar+gzip";
+
+/// Where a chart lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChartSource {
+    /// In an OCI registry, by tag (the chart's version with `+` as `_`) or digest.
+    Oci(OciReference),
+    /// In a chart repository with an `index.yaml`.
+    Repository {
+        /// Address of the repository, without `index.yaml`.
+        url: Url,
+        /// Name of the chart.
+        name: String,
+        /// Exact version.
+        version: String,
+        /// Digest of the archive; without it the index's is used.
+        digest: Option<Digest>,
+    },
+    /// A chart archive at an address of its own.
+    Archive {
+        /// Address of the `.tgz`.
+        url: Url,
+        /// Digest of the archive, if it is pinned.
+        digest: Option<Digest>,
+    },
+}
+
+/// A verified chart archive, safe to unpack.
+#[derive(Clone, Debug)]
+pub struct ChartArchive {
+    /// Digest of the archive.
+    pub digest: Digest,
+    /// What its `Chart.yaml` says.
+    pub metadata: ChartMetadata,
+    content: Bytes,
+    files: archive::Files,
+}
+
+/// The part of a `Chart.yaml` that decides whether and as what a chart gets installed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChartMetadata {
+    /// `v1` or `v2`; absent means `v1`.
+    #[serde(default)]
+    pub api_version: Option<String>,
+    /// Name of the chart.
+    pub name: String,
+    /// Version of the chart.
+    pub version: String,
+    /// Version of what it installs.
+    #[serde(default)]
+    pub app_version: Option<String>,
+    /// `application` (default) or `library`.
+    #[serde(default, rename = "type")]
+    pub kind: Option<String>,
+    /// Kubernetes versions that it is for, as a semver range.
+    #[serde(default)]
+    pub kube_version: Option<String>,
+}
+
+impl ChartArchive {
+    /// Checks a `.tgz`: bounds, paths, links, one chart with a usable `Chart.yaml`.
+    pub(crate) fn parse(what: &str, content: Bytes, limits: &Limits) -> Result<Self, ArtifactError> {
+        let files = archive::files(what, &content, limits)?;
+        let root = root_of(what, &files)?;
+        let chart = files
+            .get(&format!("{root}/Chart.yaml"))
+            .ok_or_else(|| ArtifactError::invalid(what, "there is no Chart.yaml in it"))?;
+        let chart = chart.strip_prefix(b"\xef\xbb\xbf").unwrap_or(chart);
+        let metadata: ChartMetadata = serde_saphyr::from_slice(chart)
+            .map_err(|_| ArtifactError::invalid(what, "Chart.yaml is unreadable"))?;
+        metadata.check(what)?;
+        Ok(Self { digest: Digest::of(&content), metadata, content, files })
+    }
+
+    /// The archive as it was pulled: a gzipped tar.
+    pub fn content(&self) -> &Bytes {
+        &self.content
+    }
+
+    /// One file of the chart by its path below the chart's directory, e.g. `values.yaml`.
+    pub fn file(&self, path: &str) -> Option<&Bytes> {
+        let root = self.files.keys().next()?.split('/').next()?;
+        self.files.get(&format!("{root}/{path}"))
+    }
+
+    /// Writes the chart's files below `directory`, which has to exist and be the caller's alone; returns the chart's
+    /// own directory in it. Only regular files and directories come into being.
+    pub fn unpack(&self, directory: &Path) -> Result<std::path::PathBuf, ArtifactError> {
+        let failed = ArtifactError::cache("unpack a chart from");
+        for (path, content) in &self.files {
+            let place = directory.join(path);
+            if let Some(parent) = place.parent() {
+                std::fs::create_dir_all(parent).map_err(&failed)?;
+            }
+            std::fs::write(&place, content).map_err(&failed)?;
+        }
+        let root = self.files.keys().next().and_then(|path| path.split('/').next()).unwrap_or_default();
+        Ok(directory.join(root))
+    }
+}
+
+impl ChartMetadata {
+    fn check(&self, what: &str) -> Result<(), ArtifactError> {
+        let problem = match self.api_version.as_deref() {
+            None | Some("v1" | "v2" | "") => None,
+            Some(_) => Some("only charts of apiVersion v1 and v2 can be installed"),
+        };
+        let problem = problem
+            .or((self.kind.as_deref() == Some("library")).then_some("a library chart installs nothing"));
+        let problem = problem
+            .or((self.name.is_empty() || self.name.contains(['/', '\\'])).then_some("its name is unusable"));
+        problem.map_or(Ok(()), |problem| Err(ArtifactError::invalid(what, problem)))
+    }
+}
+
+/// The one directory that holds the chart.
+fn root_of(what: &str, files: &archive::Files) -> Result<String, ArtifactError> {
+    let mut roots: Vec<&str> = files.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
+    roots.dedup();
+    match roots[..] {
+        [root] => Ok(root.to_owned()),
+        _ => Err(ArtifactError::invalid(what, "it does not hold exactly one chart")),
+    }
+}
+
+/// Reads a chart.
+pub(crate) async fn read(
+    fetch: &Arc<Fetch>,
+    source: &ChartSource,
+    credentials: &Credentials,
+) -> Result<ChartArchive, ArtifactError> {
+    let limit = fetch.limits().blob;
+    let (what, content) = match source {
+        ChartSource::Oci(reference) => {
+            (reference.to_string(), read_oci(fetch, reference, credentials).await?)
+        }
+        ChartSource::Archive { url, digest } => {
+            (crate::artifacts::shown(url), fetch.document(url, *digest, limit, credentials).await?.1)
+        }
+        ChartSource::Repository { url, name, version, digest } => {
+            let found = index::locate(fetch, url, name, version, credentials).await?;
+            let digest = digest.or(found.digest);
+            (
+                format!("chart {name} {version}"),
+                fetch.document(&found.url, digest, limit, credentials).await?.1,
+            )
+        }
+    };
+    let limits = *fetch.limits();
+    let parsed = tokio::task::spawn_blocking(move || ChartArchive::parse(&what, content, &limits)).await;
+    let chart =
+        parsed.unwrap_or_else(|_| Err(ArtifactError::invalid("a chart archive", "it cannot be unpacked")))?;
+    match source {
+        ChartSource::Repository { name, .. } if *name != chart.metadata.name => {
+            Err(ArtifactError::invalid(format!("chart {name}"), "the archive holds another chart"))
+        }
+        _ => Ok(chart),
+    }
+}
+
+async fn read_oci(
+    fetch: &Arc<Fetch>,
+    reference: &OciReference,
+    credentials: &Credentials,
+) -> Result<Bytes, ArtifactError> {
+    let what = reference.to_string();
+    let (_, manifest) = fetch.manifest(reference, credentials).await?;
+    let (_, layer) = manifests::layers(&what, &manifest)?
+        .into_iter()
+        .find(|(media_type, _)| matches!(media_type.as_str(), CONTENT | OLD_CONTENT))
+        .ok_or_else(|| ArtifactError::invalid(what, "the artifact holds no Helm chart"))?;
+    fetch.blob(reference.repository(), layer, fetch.limits().blob, credentials).await
+}

@@ -1,0 +1,182 @@
+//! From a chart's directory to its archive, the same bytes for the same files.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+use flate2::{Compression, GzBuilder};
+use glob::{MatchOptions, Pattern};
+
+use super::ChartArchive;
+use crate::{ArtifactError, Limits, digest::printable};
+
+impl ChartArchive {
+    /// Packs the chart in `directory`, without what its `.helmignore` names. Links are refused. Unlike `helm package`
+    /// it keeps no time, so that the same chart has the same digest.
+    pub fn package(directory: &Path) -> Result<Self, ArtifactError> {
+        let what = printable(&directory.display().to_string());
+        let failed = |error: io::Error| ArtifactError::invalid(&what, format!("cannot be read: {error}"));
+        let ignored = Ignored::of(directory).map_err(failed)?;
+        let mut files = Vec::new();
+        collect(directory, Path::new(""), &ignored, &mut files).map_err(failed)?;
+        files.sort_unstable();
+        let chart = fs::read(directory.join("Chart.yaml")).map_err(failed)?;
+        let metadata: super::ChartMetadata = serde_saphyr::from_slice(&chart)
+            .map_err(|_| ArtifactError::invalid(&what, "Chart.yaml is unreadable"))?;
+        metadata.check(&what)?;
+        let content = pack(directory, &metadata.name, &files).map_err(failed)?;
+        Self::parse(&what, content, &Limits::default())
+    }
+
+    /// Reads a packed chart from a file.
+    pub fn load(file: &Path) -> Result<Self, ArtifactError> {
+        let what = printable(&file.display().to_string());
+        let content = fs::read(file)
+            .map_err(|error| ArtifactError::invalid(&what, format!("cannot be read: {error}")))?;
+        Self::parse(&what, content.into(), &Limits::default())
+    }
+}
+
+fn pack(directory: &Path, name: &str, files: &[PathBuf]) -> io::Result<Bytes> {
+    let gzip = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Compression::best());
+    let mut archive = tar::Builder::new(gzip);
+    for file in files {
+        let content = fs::read(directory.join(file))?;
+        let mut header = tar::Header::new_ustar();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        header.set_mtime(0);
+        header.set_uid(0);
+        header.set_gid(0);
+        archive.append_data(&mut header, Path::new(name).join(file), content.as_slice())?;
+    }
+    Ok(archive.into_inner()?.finish()?.into())
+}
+
+fn collect(root: &Path, below: &Path, ignored: &Ignored, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(root.join(below))? {
+        let entry = entry?;
+        let path = below.join(entry.file_name());
+        let kind = entry.file_type()?;
+        if ignored.covers(&path, kind.is_dir()) {
+            continue;
+        }
+        if kind.is_dir() {
+            collect(root, &path, ignored, files)?;
+        } else if kind.is_file() {
+            files.push(path);
+        } else {
+            return Err(io::Error::other(format!("{} is a link or a device", path.display())));
+        }
+    }
+    Ok(())
+}
+
+/// The rules of `.helmignore`: shell patterns on the name, or on the path where the pattern has a slash; no `**`.
+struct Ignored {
+    rules: Vec<Rule>,
+}
+
+struct Rule {
+    pattern: Pattern,
+    whole_path: bool,
+    directories: bool,
+    negated: bool,
+}
+
+impl Ignored {
+    fn of(directory: &Path) -> io::Result<Self> {
+        let text = match fs::read_to_string(directory.join(".helmignore")) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error),
+        };
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let rules = lines.chain(["templates/.?*"]).map(Rule::parse).collect::<Result<_, _>>();
+        rules
+            .map(|rules| Self { rules })
+            .map_err(|_| io::Error::other(".helmignore has a pattern that is none"))
+    }
+
+    fn covers(&self, path: &Path, is_directory: bool) -> bool {
+        self.rules.iter().any(|rule| rule.covers(path, is_directory))
+    }
+}
+
+impl Rule {
+    fn parse(line: &str) -> Result<Self, glob::PatternError> {
+        let (negated, line) = line.strip_prefix('!').map_or((false, line), |rest| (true, rest));
+        let (directories, line) = line.strip_suffix('/').map_or((false, line), |rest| (true, rest));
+        let whole_path = line.contains('/');
+        let pattern = Pattern::new(line.trim_start_matches('/'))?;
+        Ok(Self { pattern, whole_path, directories, negated })
+    }
+
+    /// Helm ignores what any rule covers; a negated one covers everything that its pattern does not match.
+    fn covers(&self, path: &Path, is_directory: bool) -> bool {
+        if self.directories && !is_directory {
+            return false;
+        }
+        let name = if self.whole_path { Some(path.as_os_str()) } else { path.file_name() };
+        let options = MatchOptions { require_literal_separator: true, ..MatchOptions::new() };
+        let matches =
+            name.and_then(|name| name.to_str()).is_some_and(|name| self.pattern.matches_with(name, options));
+        matches != self.negated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |path: &str, content: &str| {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        };
+        write("Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.0.0\n");
+        write(".helmignore", "# comment\n*.bak\n/ci/\ndocs/*.md\n");
+        write("templates/a.yaml", "a: 1");
+        write("templates/.hidden", "x");
+        write("templates/a.yaml.bak", "x");
+        write("ci/values.yaml", "x");
+        write("docs/a.md", "x");
+        write("docs/deep/a.md", "kept");
+        directory
+    }
+
+    #[test]
+    fn a_chart_packs_without_what_is_ignored_and_to_the_same_digest() {
+        let directory = chart();
+        let packed = ChartArchive::package(directory.path()).unwrap();
+        let paths: Vec<&str> = packed.files.keys().map(String::as_str).collect();
+        assert_eq!(
+            paths,
+            ["demo/.helmignore", "demo/Chart.yaml", "demo/docs/deep/a.md", "demo/templates/a.yaml"]
+        );
+        assert_eq!(ChartArchive::package(chart().path()).unwrap().digest, packed.digest);
+    }
+
+    #[test]
+    fn a_link_in_a_chart_is_refused() {
+        let directory = chart();
+        std::os::unix::fs::symlink("/etc/passwd", directory.path().join("templates/b.yaml")).unwrap();
+        assert!(ChartArchive::package(directory.path()).unwrap_err().to_string().contains("link"));
+    }
+
+    #[test]
+    fn library_charts_and_unknown_api_versions_are_refused() {
+        for chart in [
+            "apiVersion: v2\nname: l\nversion: 1.0.0\ntype: library\n",
+            "apiVersion: v3\nname: n\nversion: 1.0.0\n",
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            fs::write(directory.path().join("Chart.yaml"), chart).unwrap();
+            assert!(ChartArchive::package(directory.path()).is_err(), "{chart}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What an operator decides about sources: where to, how much, how long.
+
+use std::{path::PathBuf, time::Duration};
+
+/// Settings of [`Artifacts`](crate::Artifacts).
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directory of the content-addressed cache. Created when missing; each process that shares it counts its own bytes.
+    pub cache_dir: PathBuf,
+    /// Bytes that the cache may hold before the least recently used content goes. Default 1 GiB.
+    pub cache_bytes: u64,
+    /// `host[:port]` that are spoken to in plain HTTP. Default none. Meant for tests and for registries on a
+    /// private network; credentials for these hosts travel in the clear.
+    pub insecure_hosts: Vec<String>,
+    /// Further `host[:port]` that a source may send us to, by redirect, token realm or repository index, besides
+    /// itself and [`WELL_KNOWN_HOSTS`]. A leading `*.` covers every subdomain.
+    pub allowed_hosts: Vec<String>,
+    /// PEM certificates that are trusted besides the system's.
+    pub ca_pem: Option<Vec<u8>>,
+    /// Proxy for every request. Proxy variables of the environment are ignored. Default none.
+    pub proxy: Option<url::Url>,
+    /// Sent with every request, e.g. `helm-component/0.1.0`.
+    pub user_agent: String,
+    /// Bounds on sizes.
+    pub limits: Limits,
+    /// Bounds on time.
+    pub deadlines: Deadlines,
+}
+
+impl Config {
+    /// The defaults, with the cache in `cache_dir`.
+    pub fn new(cache_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            cache_dir: cache_dir.into(),
+            cache_bytes: 1 << 30,
+            insecure_hosts: Vec::new(),
+            allowed_hosts: Vec::new(),
+            ca_pem: None,
+            proxy: None,
+            user_agent: concat!("kyma-artifacts/", env!("CARGO_PKG_VERSION")).to_owned(),
+            limits: Limits::default(),
+            deadlines: Deadlines::default(),
+        }
+    }
+}
+
+/// Hosts of public registries and code hosts to which their front doors redirect or delegate tokens. They take
+/// part in no private network, so following them cannot be turned against one.
+pub const WELL_KNOWN_HOSTS: &[&str] = &[
+    "auth.docker.io",
+    "registry-1.docker.io",
+    "production.cloudflare.docker.com",
+    "production.cloudfront.docker.com",
+    "github.com",
+    "objects.githubusercontent.com",
+    "release-assets.githubusercontent.com",
+    "raw.githubusercontent.com",
+    "pkg-containers.githubusercontent.com",
+    "quay.io",
+    "*.quay.io",
+    "storage.googleapis.com",
+];
+
+/// Bounds on what is read, in bytes. More is [`ArtifactError::TooLarge`](crate::ArtifactError::TooLarge).
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// An OCI manifest. Default 4 MiB, the bound that registries set.
+    pub manifest: u64,
+    /// `component-descriptor.yaml`. Default 100 KiB, as KLM.
+    pub descriptor: u64,
+    /// A layer, packed. Default 32 MiB.
+    pub blob: u64,
+    /// `index.yaml` of a chart repository. Default 64 MiB: public ones reach 30.
+    pub index: u64,
+    /// Everything in an archive, unpacked. Default 100 MiB, as Helm.
+    pub unpacked: u64,
+    /// One file in an archive, unpacked. Default 5 MiB, as Helm.
+    pub file: u64,
+    /// Entries in an archive. Default 10 000.
+    pub entries: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            manifest: 4 << 20,
+            descriptor: 100 << 10,
+            blob: 32 << 20,
+            index: 64 << 20,
+            unpacked: 100 << 20,
+            file: 5 << 20,
+            entries: 10_000,
+        }
+    }
+}
+
+/// Bounds on time.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadlines {
+    /// To connect. Default 5 s.
+    pub connect: Duration,
+    /// One request with its body. Default 60 s.
+    pub request: Duration,
+    /// Silence within a body. Default 15 s.
+    pub idle: Duration,
+    /// How long a proof that a credential may read an artifact is remembered, and how long a tag counts as
+    /// resolved. Default 10 min.
+    pub proof: Duration,
+    /// How long an older proof still counts while the source cannot be reached at all. A refusal ends it at once.
+    /// Default 24 h.
+    pub proof_unreachable: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            request: Duration::from_mins(1),
+            idle: Duration::from_secs(15),
+            proof: Duration::from_mins(10),
+            proof_unreachable: Duration::from_hours(24),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Credentials and the hosts that they are for.
+
+use std::fmt;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::ArtifactError;
+
+/// Credentials, each bound to a host, and to a path below it where the pull secret says so.
+///
+/// They are never sent to another host, be it by redirect, upload location or repository index; a token service on
+/// another host gets them only where [`Config::allowed_hosts`](crate::Config::allowed_hosts) allows that host.
+/// `Debug` shows the hosts alone.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    host: String,
+    path: String,
+    auth: Auth,
+}
+
+/// One way to say who we are.
+#[derive(Clone)]
+pub(crate) enum Auth {
+    /// User and password, for Basic or in exchange for a token.
+    Basic { user: String, password: SecretString },
+    /// A token that is sent as it is.
+    Bearer(SecretString),
+    /// An `OAuth2` refresh token (`identitytoken`), in exchange for a token.
+    Refresh(SecretString),
+}
+
+impl Credentials {
+    /// No credentials.
+    pub fn anonymous() -> Self {
+        Self::default()
+    }
+
+    /// User and password for `host[:port]`.
+    pub fn basic(host: &str, user: &str, password: &str) -> Self {
+        Self::default().with(host, Auth::Basic { user: user.to_owned(), password: password.into() })
+    }
+
+    /// A bearer token for `host[:port]`.
+    pub fn bearer(host: &str, token: &str) -> Self {
+        Self::default().with(host, Auth::Bearer(token.into()))
+    }
+
+    /// The content of `.dockerconfigjson` in a Secret of type `kubernetes.io/dockerconfigjson`. Credential helpers
+    /// and stores in it are ignored: they would be programs to run. Host patterns with `*` match as for a kubelet.
+    pub fn from_docker_config(json: &[u8]) -> Result<Self, ArtifactError> {
+        let config: DockerConfig =
+            serde_json::from_slice(json).map_err(|_| bad_pull_secret("not a docker config"))?;
+        config.auths.into_iter().try_fold(Self::default(), |credentials, (key, auth)| {
+            Ok(match auth.parse()? {
+                Some(auth) => credentials.with(&key, auth),
+                None => credentials,
+            })
+        })
+    }
+
+    /// These credentials and `other`'s; on the same host and path these win.
+    pub fn and(mut self, other: Self) -> Self {
+        self.entries.extend(other.entries);
+        self
+    }
+
+    /// Whether there are none.
+    pub fn is_anonymous(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn with(mut self, key: &str, auth: Auth) -> Self {
+        let (host, path) = split_key(key);
+        self.entries.push(Entry { host, path, auth });
+        self
+    }
+
+    /// The entry with the longest path that covers `host/path`.
+    pub(crate) fn for_path(&self, host: &str, path: &str) -> Option<&Auth> {
+        let host = canonical_host(host);
+        let fits = |entry: &&Entry| {
+            host_matches(&entry.host, &host)
+                && (entry.path.is_empty()
+                    || path == entry.path
+                    || path.strip_prefix(&entry.path).is_some_and(|rest| rest.starts_with('/')))
+        };
+        self.entries.iter().rev().filter(fits).max_by_key(|entry| entry.path.len()).map(|entry| &entry.auth)
+    }
+
+    /// What tells apart the credentials used on `host/path` without revealing them; key of proofs and tokens.
+    pub(crate) fn fingerprint(&self, host: &str, path: &str) -> Fingerprint {
+        let mut hasher = Sha256::new();
+        let mut part = |kind: u8, text: &str| {
+            hasher.update([kind]);
+            hasher.update(text.len().to_le_bytes());
+            hasher.update(text);
+        };
+        match self.for_path(host, path) {
+            None => part(0, ""),
+            Some(Auth::Basic { user, password }) => {
+                part(1, user);
+                part(1, password.expose_secret());
+            }
+            Some(Auth::Bearer(token)) => part(2, token.expose_secret()),
+            Some(Auth::Refresh(token)) => part(3, token.expose_secret()),
+        }
+        Fingerprint(hasher.finalize().into())
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.entries.iter().map(|entry| &entry.host)).finish()
+    }
+}
+
+/// A hash of a credential. Not printable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Fingerprint([u8; 32]);
+
+#[derive(Deserialize)]
+struct DockerConfig {
+    #[serde(default)]
+    auths: std::collections::BTreeMap<String, DockerAuth>,
+}
+
+#[derive(Deserialize)]
+struct DockerAuth {
+    username: Option<String>,
+    password: Option<SecretString>,
+    auth: Option<SecretString>,
+    identitytoken: Option<SecretString>,
+    registrytoken: Option<SecretString>,
+}
+
+impl DockerAuth {
+    fn parse(self) -> Result<Option<Auth>, ArtifactError> {
+        let given = |token: &SecretString| !token.expose_secret().is_empty();
+        if let Some(token) = self.registrytoken.filter(given) {
+            return Ok(Some(Auth::Bearer(token)));
+        }
+        if let Some(token) = self.identitytoken.filter(given) {
+            return Ok(Some(Auth::Refresh(token)));
+        }
+        if let Some(pair) = self.auth.filter(given) {
+            let decoded =
+                STANDARD.decode(pair.expose_secret()).ok().and_then(|pair| String::from_utf8(pair).ok());
+            let (user, password) = decoded
+                .as_deref()
+                .and_then(|pair| pair.split_once(':'))
+                .ok_or_else(|| bad_pull_secret("auth is not base64 of user:password"))?;
+            return Ok(Some(Auth::Basic { user: user.to_owned(), password: password.into() }));
+        }
+        Ok(match (self.username, self.password) {
+            (Some(user), Some(password)) => Some(Auth::Basic { user, password }),
+            _ => None,
+        })
+    }
+}
+
+fn bad_pull_secret(problem: &str) -> ArtifactError {
+    ArtifactError::invalid("the pull secret", problem)
+}
+
+/// Docker writes keys as host, host/path or URL, with `/v1/` or `/v2/` for its own.
+fn split_key(key: &str) -> (String, String) {
+    let bare = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://")).unwrap_or(key);
+    let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
+    let path = path.trim_matches('/');
+    let path = if matches!(path, "v1" | "v2") { "" } else { path };
+    (canonical_host(host), path.to_owned())
+}
+
+/// Docker Hub answers to three names.
+fn canonical_host(host: &str) -> String {
+    match host.to_ascii_lowercase().as_str() {
+        "index.docker.io" | "registry-1.docker.io" => "docker.io".to_owned(),
+        host => host.strip_suffix(":443").unwrap_or(host).to_owned(),
+    }
+}
+
+/// A `*` stands for one whole or partial label, as for a kubelet; ports are equal.
+fn host_matches(pattern: &str, host: &str) -> bool {
+    let port = |text: &str| text.split_once(':').map(|(_, port)| port.to_owned());
+    let labels =
+        |text: &str| text.split(':').next().unwrap_or("").split('.').map(str::to_owned).collect::<Vec<_>>();
+    let (wanted, found) = (labels(pattern), labels(host));
+    port(pattern) == port(host)
+        && wanted.len() == found.len()
+        && wanted.iter().zip(&found).all(|(wanted, found)| label_matches(wanted, found))
+}
+
+fn label_matches(pattern: &str, label: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == label,
+        Some((start, end)) => {
+            !end.contains('*')
+                && label.len() >= start.len() + end.len()
+                && label.starts_with(start)
+                && label.ends_with(end)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(credentials: &Credentials, host: &str, path: &str) -> Option<String> {
+        match credentials.for_path(host, path)? {
+            Auth::Basic { user, .. } => Some(user.clone()),
+            Auth::Bearer(_) | Auth::Refresh(_) => Some("token".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_pull_secret_serves_its_host_and_the_longest_path() {
+        let pair = STANDARD.encode("deep:p:w");
+        let json = format!(
+            r#"{{"auths":{{"https://reg.example/v1/":{{"username":"wide","password":"x"}},
+                "reg.example/team":{{"auth":"{pair}"}},"*.corp.example":{{"identitytoken":"t"}}}}}}"#
+        );
+        let credentials = Credentials::from_docker_config(json.as_bytes()).unwrap();
+        assert_eq!(user(&credentials, "reg.example", "other/x"), Some("wide".to_owned()));
+        assert_eq!(user(&credentials, "reg.example", "team/x"), Some("deep".to_owned()));
+        assert_eq!(user(&credentials, "reg.example", "teammates/x"), Some("wide".to_owned()));
+        assert_eq!(user(&credentials, "a.corp.example", "x"), Some("token".to_owned()));
+        assert_eq!(user(&credentials, "corp.example", "x"), None);
+        assert_eq!(user(&credentials, "reg.example:5000", "x"), None);
+        assert_eq!(user(&credentials, "reg.example.evil.org", "x"), None);
+    }
+
+    #[test]
+    fn a_broken_pull_secret_is_named_without_its_content() {
+        for json in [r#"{"auths":{"h":{"auth":"hunter2"}}}"#, "hunter2", r#"{"auths":["hunter2"]}"#] {
+            let error = Credentials::from_docker_config(json.as_bytes()).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("hunter2"));
+        }
+    }
+
+    #[test]
+    fn debug_shows_hosts_only() {
+        let credentials = Credentials::basic("reg.example", "somebody", "hunter2");
+        assert_eq!(format!("{credentials:?}"), r#"{"reg.example"}"#);
+    }
+
+    #[test]
+    fn fingerprints_differ_by_what_is_sent_to_the_host() {
+        let one = Credentials::basic("h", "u", "p");
+        let two = Credentials::basic("h", "u", "q");
+        assert!(one.fingerprint("h", "") != two.fingerprint("h", ""));
+        assert!(one.fingerprint("elsewhere", "") == two.fingerprint("elsewhere", ""));
+        assert!(one.fingerprint("elsewhere", "") == Credentials::anonymous().fingerprint("elsewhere", ""));
+    }
+}

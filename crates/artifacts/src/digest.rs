@@ -1,0 +1,95 @@
+//! SHA-256 digests: the only identity that content has here.
+
+use std::{fmt, str::FromStr};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::ArtifactError;
+
+/// A SHA-256 digest, written `sha256:<64 lower-case hex>`.
+///
+/// Other algorithms are refused when they are parsed: OCI allows sha512, but no registry or tool that
+/// modules are made with uses it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of `content`.
+    pub fn of(content: &[u8]) -> Self {
+        Self(Sha256::digest(content).into())
+    }
+
+    /// The 64 hex digits without the algorithm.
+    pub fn hex(&self) -> String {
+        hex::encode(self.0)
+    }
+
+    /// Parses 64 bare hex digits, as Helm repository indexes and OCM descriptors write them.
+    pub(crate) fn from_hex(text: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(text.to_ascii_lowercase(), &mut bytes).ok()?;
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Digest {
+    type Err = ArtifactError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.strip_prefix("sha256:")
+            .and_then(Self::from_hex)
+            .ok_or_else(|| ArtifactError::invalid(printable(text), "not a sha256 digest"))
+    }
+}
+
+impl serde::Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|_| serde::de::Error::custom("not a sha256 digest"))
+    }
+}
+
+/// Foreign text cut to what fits a message, without control characters.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_prints_as_it_parses() {
+        let digest = Digest::of(b"hello");
+        assert_eq!(digest.to_string().parse::<Digest>().unwrap(), digest);
+        assert_eq!(
+            digest.to_string(),
+            "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+        );
+    }
+
+    #[test]
+    fn other_algorithms_and_short_digests_are_refused() {
+        for text in ["sha512:00", "sha256:00", "", "sha256:", "latest", "sha256:../../etc/passwd"] {
+            assert!(text.parse::<Digest>().is_err(), "{text}");
+        }
+    }
+}

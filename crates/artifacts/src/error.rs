@@ -1,0 +1,150 @@
+//! What can go wrong between a source and its content.
+
+use std::{sync::Arc, time::Duration};
+
+use kyma_api::{ErrorClass, Reason};
+
+use crate::Digest;
+
+/// A failed read or write of an artifact.
+///
+/// `what` names the artifact or address concerned, never with credentials, query strings or content. Cheap to
+/// clone, since one failed pull answers everybody who waited for it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArtifactError {
+    /// The source says that there is no such artifact.
+    #[error("{what} does not exist at its source")]
+    NotFound {
+        /// The artifact.
+        what: String,
+    },
+    /// The source refuses these credentials (401 or 403).
+    #[error("{what} may not be read or written with these credentials (HTTP {status})")]
+    Unauthorized {
+        /// The artifact.
+        what: String,
+        /// 401 or 403.
+        status: u16,
+    },
+    /// No answer: name resolution, connection, TLS, a deadline, or a body that broke off.
+    #[error("{what} cannot be reached: {cause}")]
+    Unreachable {
+        /// The artifact.
+        what: String,
+        /// Kind of failure, without addresses from foreign bytes.
+        cause: String,
+    },
+    /// The source answers with an error of its own (5xx, 429 or an answer outside the protocol).
+    #[error("{what} cannot be had now: the source answers HTTP {status}")]
+    Unavailable {
+        /// The artifact.
+        what: String,
+        /// The HTTP status.
+        status: u16,
+        /// What `Retry-After` asks for, at most an hour.
+        retry_after: Option<Duration>,
+    },
+    /// Content differs from its digest.
+    #[error("{what} has digest {found}, {expected} was asked for")]
+    DigestMismatch {
+        /// The artifact.
+        what: String,
+        /// The digest asked for.
+        expected: Digest,
+        /// The digest of what came.
+        found: Digest,
+    },
+    /// The content, or the name by which it was asked for, is not what it has to be.
+    #[error("{what} is invalid: {problem}")]
+    Invalid {
+        /// The artifact, or the file in it.
+        what: String,
+        /// What is wrong, without content.
+        problem: String,
+    },
+    /// Larger than a bound of [`Limits`](crate::Limits).
+    #[error("{what} is larger than the {limit} bytes allowed")]
+    TooLarge {
+        /// The artifact, or the file in it.
+        what: String,
+        /// The bound in bytes.
+        limit: u64,
+    },
+    /// The registry wants its token fetched from a host that is not allowed.
+    #[error("{what}: the registry asks for credentials to be sent to {host}, which is not an allowed host")]
+    RealmNotAllowed {
+        /// The artifact.
+        what: String,
+        /// The foreign host.
+        host: String,
+    },
+    /// The source sends us to a host, or a scheme, that is not allowed.
+    #[error("{what}: the source redirects to {host}, which is not an allowed host")]
+    RedirectNotAllowed {
+        /// The artifact.
+        what: String,
+        /// The foreign host.
+        host: String,
+    },
+    /// The cache directory failed.
+    #[error("cannot {action} the artifact cache: {source}")]
+    Cache {
+        /// What was tried.
+        action: &'static str,
+        /// The error of the file system.
+        #[source]
+        source: Arc<std::io::Error>,
+    },
+    /// The settings cannot be used.
+    #[error("the setting {setting} is unusable: {problem}")]
+    Settings {
+        /// The field of [`Config`](crate::Config).
+        setting: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl ArtifactError {
+    /// The word for it in conditions, events and metrics.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::NotFound { .. } => Reason::SourceNotFound,
+            Self::Unauthorized { .. } => Reason::SourceUnauthorized,
+            Self::Unreachable { .. } | Self::Unavailable { .. } => Reason::SourceUnreachable,
+            Self::DigestMismatch { .. } => Reason::DigestMismatch,
+            Self::Invalid { .. } => Reason::SourceInvalid,
+            Self::TooLarge { .. } => Reason::SourceTooLarge,
+            Self::RealmNotAllowed { .. } | Self::RedirectNotAllowed { .. } => Reason::SourceHostRefused,
+            Self::Cache { .. } => Reason::CacheFailed,
+            Self::Settings { .. } => Reason::Internal,
+        }
+    }
+
+    /// What to do about it.
+    pub fn class(&self) -> ErrorClass {
+        self.reason().class().unwrap_or(ErrorClass::Transient)
+    }
+
+    /// How long the source asks to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Unavailable { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    pub(crate) fn invalid(what: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into(), problem: problem.into() }
+    }
+
+    pub(crate) fn cache(action: &'static str) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::Cache { action, source: Arc::new(source) }
+    }
+
+    /// Whether the source gave no judgement at all, so that an earlier one may stand in for it.
+    pub(crate) fn is_outage(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Unavailable { .. })
+    }
+}

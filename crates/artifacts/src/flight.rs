@@ -1,0 +1,101 @@
+//! One piece of work for all who wait for its outcome.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Mutex, PoisonError},
+};
+
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Shared, WeakShared},
+};
+
+use crate::ArtifactError;
+
+type Outcome<V> = Result<V, ArtifactError>;
+
+/// Work in flight by key. A waiter that goes away does not stop it for the others; it ends with its last waiter.
+pub(crate) struct Flights<K, V: Clone> {
+    running: Mutex<HashMap<K, WeakShared<BoxFuture<'static, Outcome<V>>>>>,
+}
+
+impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
+    pub(crate) fn new() -> Self {
+        Self { running: Mutex::new(HashMap::new()) }
+    }
+
+    /// The outcome of the work in flight for `key`, which `work` starts if there is none.
+    pub(crate) async fn join(
+        &self,
+        key: K,
+        work: impl FnOnce() -> BoxFuture<'static, Outcome<V>>,
+    ) -> Outcome<V> {
+        let flight = self.board(key, work);
+        flight.await
+    }
+
+    fn board(
+        &self,
+        key: K,
+        work: impl FnOnce() -> BoxFuture<'static, Outcome<V>>,
+    ) -> Shared<BoxFuture<'static, Outcome<V>>> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        // What has ended or was abandoned is dropped here, so the map is as large as what is in flight.
+        running.retain(|_, flight| flight.upgrade().is_some_and(|flight| flight.peek().is_none()));
+        if let Some(flight) = running.get(&key).and_then(WeakShared::upgrade) {
+            return flight;
+        }
+        let flight = work().shared();
+        if let Some(weak) = flight.downgrade() {
+            running.insert(key, weak);
+        }
+        flight
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_thousand_waiters_cause_one_piece_of_work() {
+        let flights = Flights::<&str, usize>::new();
+        let count = Arc::new(AtomicUsize::new(0));
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        let waiters = (0..1000).map(|_| {
+            let (count, gate) = (count.clone(), gate.clone());
+            flights.join("a", move || {
+                async move {
+                    let _open = gate.acquire().await;
+                    Ok(count.fetch_add(1, Ordering::SeqCst))
+                }
+                .boxed()
+            })
+        });
+        let (outcomes, ()) = futures::future::join(futures::future::join_all(waiters), async {
+            tokio::task::yield_now().await;
+            gate.add_permits(1);
+        })
+        .await;
+        assert!(outcomes.into_iter().all(|outcome| outcome.unwrap() == 0));
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn work_outlives_the_waiter_that_started_it() {
+        let flights = Flights::<&str, u8>::new();
+        let (open, gate) = tokio::sync::oneshot::channel::<u8>();
+        let first = flights.board("a", || async move { Ok(gate.await.unwrap_or(0)) }.boxed());
+        let second = flights.board("a", || async { Ok(9) }.boxed());
+        drop(first);
+        open.send(7).unwrap();
+        assert_eq!(second.await.unwrap(), 7);
+        assert_eq!(flights.join("a", || async { Ok(8) }.boxed()).await.unwrap(), 8);
+    }
+}

@@ -1,0 +1,33 @@
+//! Modules' content from where it lies: OCI registries, Helm repositories, HTTP servers.
+//!
+//! [`Artifacts`] pulls OCM component versions, charts and manifests, verifies them by digest on arrival and on every
+//! read from its cache, and gives them only to credentials that the source itself has let through. It also pushes
+//! component versions in the layout that `modulectl` and the OCM tools make.
+
+mod archive;
+mod artifacts;
+mod cache;
+mod chart;
+mod config;
+mod credentials;
+mod digest;
+mod error;
+mod flight;
+mod http;
+mod manifests;
+mod ocm;
+mod proofs;
+mod push;
+mod reference;
+mod registry;
+
+pub use artifacts::Artifacts;
+pub use chart::{ChartArchive, ChartMetadata, ChartSource};
+pub use config::{Config, Deadlines, Limits, WELL_KNOWN_HOSTS};
+pub use credentials::Credentials;
+pub use digest::Digest;
+pub use error::ArtifactError;
+pub use manifests::{Manifests, ManifestsSource};
+pub use ocm::{Image, ModuleContent};
+pub use push::{ComponentVersion, Progress, PushedArtifact};
+pub use reference::{OciReference, RegistryBase, Repository};

@@ -1,0 +1,129 @@
+//! Plain manifests: YAML in a layer, an archive or at an address.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use oci_spec::image::ImageManifest;
+use url::Url;
+
+use crate::{ArtifactError, Credentials, Digest, Limits, OciReference, archive, artifacts::Fetch};
+
+/// Layers of one artifact that are read.
+const LAYERS: usize = 64;
+
+/// Where manifests lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ManifestsSource {
+    /// In an OCI registry: layers of YAML, or of tar archives with YAML files.
+    Oci(OciReference),
+    /// At an address: YAML, or a tar archive, gzipped or not.
+    Http {
+        /// The address.
+        url: Url,
+        /// Digest of what lies there, if it is pinned.
+        digest: Option<Digest>,
+    },
+}
+
+/// Manifests as they were pulled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifests {
+    /// Digest of the OCI manifest, or of the document at the address.
+    pub digest: Digest,
+    /// YAML documents; several files are joined in the order of their paths.
+    pub yaml: Bytes,
+}
+
+/// YAML from content that is YAML itself or an archive of it, gzipped or not.
+pub(crate) fn yaml_of(what: &str, content: &Bytes, limits: &Limits) -> Result<Bytes, ArtifactError> {
+    let content = if archive::is_gzip(content) {
+        archive::gunzip(what, content, limits.unpacked)?
+    } else {
+        content.clone()
+    };
+    if !archive::is_tar(&content) {
+        return if std::str::from_utf8(&content).is_ok() {
+            Ok(content)
+        } else {
+            Err(ArtifactError::invalid(what, "neither YAML nor an archive of it"))
+        };
+    }
+    let files = archive::files(what, &content, limits)?;
+    join(what, files.iter().filter(|(path, _)| is_yaml(path)).map(|(_, content)| content))
+}
+
+/// Joins YAML streams into one; a single one stays as it is.
+pub(crate) fn join<'a>(what: &str, parts: impl Iterator<Item = &'a Bytes>) -> Result<Bytes, ArtifactError> {
+    let parts: Vec<&Bytes> = parts.collect();
+    match parts[..] {
+        [] => Err(ArtifactError::invalid(what, "there is no YAML in it")),
+        [one] => Ok(one.clone()),
+        _ => {
+            let mut joined = Vec::new();
+            for part in parts {
+                joined.extend_from_slice(b"---\n");
+                joined.extend_from_slice(part);
+                if !part.ends_with(b"\n") {
+                    joined.push(b'\n');
+                }
+            }
+            Ok(joined.into())
+        }
+    }
+}
+
+fn is_yaml(path: &str) -> bool {
+    let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    matches!(extension.as_deref(), Some("yaml" | "yml" | "json"))
+}
+
+/// Reads manifests.
+pub(crate) async fn read(
+    fetch: &Arc<Fetch>,
+    source: &ManifestsSource,
+    credentials: &Credentials,
+) -> Result<Manifests, ArtifactError> {
+    match source {
+        ManifestsSource::Oci(reference) => read_oci(fetch, reference, credentials).await,
+        ManifestsSource::Http { url, digest } => {
+            let (digest, content) = fetch.document(url, *digest, fetch.limits().blob, credentials).await?;
+            let yaml = yaml_of(&crate::artifacts::shown(url), &content, fetch.limits())?;
+            Ok(Manifests { digest, yaml })
+        }
+    }
+}
+
+async fn read_oci(
+    fetch: &Arc<Fetch>,
+    reference: &OciReference,
+    credentials: &Credentials,
+) -> Result<Manifests, ArtifactError> {
+    let what = reference.to_string();
+    let (digest, manifest) = fetch.manifest(reference, credentials).await?;
+    let layers = layers(&what, &manifest)?;
+    if layers.len() > LAYERS {
+        return Err(ArtifactError::invalid(what, format!("more than {LAYERS} layers")));
+    }
+    let mut parts = Vec::new();
+    let mut total = 0;
+    for (_, layer) in layers {
+        let blob = fetch.blob(reference.repository(), layer, fetch.limits().blob, credentials).await?;
+        let part = yaml_of(&what, &blob, fetch.limits())?;
+        total += part.len() as u64;
+        if total > fetch.limits().unpacked {
+            return Err(ArtifactError::TooLarge { what, limit: fetch.limits().unpacked });
+        }
+        parts.push(part);
+    }
+    Ok(Manifests { digest, yaml: join(&what, parts.iter())? })
+}
+
+/// Media types and digests of an OCI manifest's layers.
+pub(crate) fn layers(what: &str, manifest: &[u8]) -> Result<Vec<(String, Digest)>, ArtifactError> {
+    let manifest: ImageManifest = serde_json::from_slice(manifest)
+        .map_err(|_| ArtifactError::invalid(what, "not an OCI image manifest"))?;
+    let layer = |layer: &oci_spec::image::Descriptor| {
+        Ok((layer.media_type().to_string(), layer.digest().to_string().parse()?))
+    };
+    manifest.layers().iter().map(layer).collect()
+}

@@ -1,0 +1,162 @@
+//! OCM component versions: what modulectl packages and KLM reads.
+
+mod descriptor;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use oci_spec::image::ImageManifest;
+use serde::Deserialize;
+
+use crate::{
+    ArtifactError, Credentials, Digest, RegistryBase, Repository, archive, artifacts::Fetch,
+    digest::printable, manifests,
+};
+
+use descriptor::{Descriptor, Resource};
+
+/// Media type of the config blob of a component version.
+pub(crate) const CONFIG: &str = "application/vnd.ocm.software.component.config.v1+json";
+/// Media type of the descriptor layer.
+pub(crate) const DESCRIPTOR: &str = "application/vnd.ocm.software.component-descriptor.v2+yaml+tar";
+/// Name of the descriptor in its layer.
+pub(crate) const DESCRIPTOR_FILE: &str = "component-descriptor.yaml";
+/// Name of the resource that holds what gets installed.
+pub(crate) const RAW_MANIFEST: &str = "raw-manifest";
+/// Name of the resource that holds the default CR.
+pub(crate) const DEFAULT_CR: &str = "default-cr";
+
+/// What a descriptor's tar adds to it: header, padding, end.
+const TAR_OVERHEAD: u64 = 16 << 10;
+const CONFIG_LIMIT: u64 = 64 << 10;
+
+/// The content of one module version, read from its OCM component version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleContent {
+    /// Name of the component, e.g. `kyma-project.io/module/keda`.
+    pub component: String,
+    /// Version of the component.
+    pub version: String,
+    /// Digest of the OCI manifest: what the version's tag named when it was read.
+    pub digest: Digest,
+    /// Resource `raw-manifest`: YAML documents. Several files of a directory are joined in the order of their paths.
+    pub manifest: Bytes,
+    /// Digest of the layer that holds the manifest.
+    pub manifest_digest: Digest,
+    /// Resource `default-cr`. KLM takes the default CR from the ModuleTemplate instead; so do we.
+    pub default_cr: Option<Bytes>,
+    /// Images that the component names, at the references that a transfer may have rewritten.
+    pub images: Vec<Image>,
+}
+
+/// An image that a component names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Name of the resource.
+    pub name: String,
+    /// Version of the resource.
+    pub version: String,
+    /// The image reference.
+    pub reference: String,
+}
+
+/// The config blob: points at the layer with the descriptor.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Config {
+    component_descriptor_layer: Pointer,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Pointer {
+    media_type: String,
+    digest: Digest,
+}
+
+/// The OCI tag of a component version: `+` is not allowed in tags, OCM writes `.build-`.
+pub(crate) fn tag_of(version: &str) -> String {
+    version.replace('+', ".build-")
+}
+
+/// Reads a component version.
+pub(crate) async fn read(
+    fetch: &Arc<Fetch>,
+    base: &RegistryBase,
+    component: &str,
+    version: &str,
+    credentials: &Credentials,
+) -> Result<ModuleContent, ArtifactError> {
+    let repository = base.component(component)?;
+    let reference = repository.tag(&tag_of(version))?;
+    let what = reference.to_string();
+    let (digest, manifest) = fetch.manifest(&reference, credentials).await?;
+    let reader = Reader { fetch, repository: &repository, credentials, what: &what };
+    let descriptor = reader.descriptor(&manifest, component, version).await?;
+    let raw = descriptor
+        .resource(RAW_MANIFEST)
+        .ok_or_else(|| ArtifactError::invalid(&what, "the component has no resource raw-manifest"))?;
+    let (manifest_digest, manifest) = reader.yaml(raw).await?;
+    let default_cr = match descriptor.resource(DEFAULT_CR) {
+        Some(resource) => Some(reader.yaml(resource).await?.1),
+        None => None,
+    };
+    Ok(ModuleContent {
+        component: component.to_owned(),
+        version: version.to_owned(),
+        digest,
+        manifest,
+        manifest_digest,
+        default_cr,
+        images: descriptor.images(),
+    })
+}
+
+/// Reads the blobs of one component version.
+struct Reader<'a> {
+    fetch: &'a Arc<Fetch>,
+    repository: &'a Repository,
+    credentials: &'a Credentials,
+    what: &'a str,
+}
+
+impl Reader<'_> {
+    async fn descriptor(
+        &self,
+        manifest: &[u8],
+        name: &str,
+        version: &str,
+    ) -> Result<Descriptor, ArtifactError> {
+        let not_ocm = |_| ArtifactError::invalid(self.what, "not an OCM component version");
+        let manifest: ImageManifest = serde_json::from_slice(manifest).map_err(not_ocm)?;
+        let config = manifest.config().digest().to_string().parse()?;
+        let config = self.blob(config, CONFIG_LIMIT).await?;
+        let Pointer { media_type, digest } =
+            serde_json::from_slice::<Config>(&config).map_err(not_ocm)?.component_descriptor_layer;
+        let limit = self.fetch.limits().descriptor;
+        let yaml = if media_type.ends_with("+tar") {
+            let layer = self.blob(digest, limit + TAR_OVERHEAD).await?;
+            let mut files = archive::files(self.what, &layer, self.fetch.limits())?;
+            files.remove(DESCRIPTOR_FILE).ok_or_else(|| {
+                ArtifactError::invalid(self.what, format!("no {DESCRIPTOR_FILE} in the descriptor layer"))
+            })?
+        } else {
+            self.blob(digest, limit).await?
+        };
+        if yaml.len() as u64 > limit {
+            return Err(ArtifactError::TooLarge { what: format!("{}: {DESCRIPTOR_FILE}", self.what), limit });
+        }
+        Descriptor::parse(self.what, &yaml, name, version)
+    }
+
+    async fn yaml(&self, resource: &Resource) -> Result<(Digest, Bytes), ArtifactError> {
+        let digest = resource.blob(self.what)?;
+        let blob = self.blob(digest, self.fetch.limits().blob).await?;
+        let what = format!("{}: {}", self.what, printable(&resource.name));
+        Ok((digest, manifests::yaml_of(&what, &blob, self.fetch.limits())?))
+    }
+
+    async fn blob(&self, digest: Digest, limit: u64) -> Result<Bytes, ArtifactError> {
+        self.fetch.blob(self.repository, digest, limit, self.credentials).await
+    }
+}

@@ -1,0 +1,55 @@
+//! Who has been let through to what, by the source itself.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Mutex, PoisonError},
+};
+
+use lru::LruCache;
+use tokio::time::Instant;
+
+use crate::{Deadlines, Digest, credentials::Fingerprint};
+
+const PROOFS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(16_383);
+
+/// A credential and what it asked for, an artifact's reference or an address.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Ask {
+    pub(crate) who: Fingerprint,
+    pub(crate) what: String,
+}
+
+/// Remembered answers. Bounded, least recently used go first.
+pub(crate) struct Proofs {
+    deadlines: Deadlines,
+    granted: Mutex<LruCache<Ask, (Digest, Instant)>>,
+}
+
+impl Proofs {
+    pub(crate) fn new(deadlines: Deadlines) -> Self {
+        Self { deadlines, granted: Mutex::new(LruCache::new(PROOFS)) }
+    }
+
+    /// The digest that the source gave for this ask a short time ago.
+    pub(crate) fn fresh(&self, ask: &Ask) -> Option<Digest> {
+        self.within(ask, self.deadlines.proof)
+    }
+
+    /// The digest that still counts while the source gives no answer.
+    pub(crate) fn during_outage(&self, ask: &Ask) -> Option<Digest> {
+        self.within(ask, self.deadlines.proof_unreachable)
+    }
+
+    pub(crate) fn grant(&self, ask: Ask, digest: Digest) {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner).put(ask, (digest, Instant::now()));
+    }
+
+    pub(crate) fn revoke(&self, ask: &Ask) {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner).pop(ask);
+    }
+
+    fn within(&self, ask: &Ask, age: std::time::Duration) -> Option<Digest> {
+        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        granted.get(ask).filter(|(_, at)| at.elapsed() < age).map(|(digest, _)| *digest)
+    }
+}

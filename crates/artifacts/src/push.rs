@@ -1,0 +1,177 @@
+//! Writing component versions and charts.
+
+mod component;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::{
+    ArtifactError, ChartArchive, Credentials, Digest, OciReference, RegistryBase,
+    artifacts::Fetch,
+    chart,
+    registry::{OCI_MANIFEST, Session},
+};
+
+pub use component::ComponentVersion;
+
+/// Told what a push does, for progress bars. Every method does nothing by default.
+pub trait Progress: Send + Sync {
+    /// A blob of `bytes` bytes is about to be sent; `name` says what it holds.
+    fn sending(&self, _name: &str, _bytes: u64) {}
+    /// The blob is in the registry; `existed` when it was there before.
+    fn sent(&self, _name: &str, _bytes: u64, _existed: bool) {}
+}
+
+/// No progress is shown.
+impl Progress for () {}
+
+/// What a push has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PushedArtifact {
+    /// The tag that names it now.
+    pub reference: OciReference,
+    /// Digest of its manifest.
+    pub digest: Digest,
+}
+
+/// An OCI manifest in the field order of the Go libraries.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest {
+    schema_version: u8,
+    media_type: &'static str,
+    config: Layer,
+    layers: Vec<Layer>,
+    annotations: std::collections::BTreeMap<&'static str, String>,
+}
+
+/// A descriptor in an OCI manifest.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Layer {
+    media_type: &'static str,
+    digest: Digest,
+    size: u64,
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    annotations: std::collections::BTreeMap<&'static str, String>,
+}
+
+/// A blob to be sent.
+struct Blob {
+    name: &'static str,
+    media_type: &'static str,
+    content: Bytes,
+    annotations: std::collections::BTreeMap<&'static str, String>,
+}
+
+impl Blob {
+    fn new(name: &'static str, media_type: &'static str, content: impl Into<Bytes>) -> Self {
+        Self { name, media_type, content: content.into(), annotations: std::collections::BTreeMap::new() }
+    }
+
+    fn layer(&self) -> Layer {
+        Layer {
+            media_type: self.media_type,
+            digest: Digest::of(&self.content),
+            size: self.content.len() as u64,
+            annotations: self.annotations.clone(),
+        }
+    }
+}
+
+/// Writes a component version.
+pub(crate) async fn component(
+    fetch: &Arc<Fetch>,
+    base: &RegistryBase,
+    component: &ComponentVersion,
+    credentials: &Credentials,
+    progress: &dyn Progress,
+) -> Result<PushedArtifact, ArtifactError> {
+    let repository = base.component(&component.name)?;
+    let reference = repository.tag(&crate::ocm::tag_of(&component.version))?;
+    let registry_url = fetch.http().origin(base.host())?;
+    let (config, layers) = component.blobs(base, registry_url.as_str().trim_end_matches('/'))?;
+    let annotations = component.annotations();
+    Push { fetch, reference, credentials, progress }.send(config, layers, annotations).await
+}
+
+/// Writes a chart.
+pub(crate) async fn chart(
+    fetch: &Arc<Fetch>,
+    parent: &RegistryBase,
+    archive: &ChartArchive,
+    credentials: &Credentials,
+    progress: &dyn Progress,
+) -> Result<PushedArtifact, ArtifactError> {
+    let metadata = &archive.metadata;
+    // Helm's own mapping, since tags have no plus.
+    let reference = parent.repository(&metadata.name)?.tag(&metadata.version.replace('+', "_"))?;
+    let chart = archive.file("Chart.yaml").cloned().unwrap_or_default();
+    let config: serde_json::Value = serde_saphyr::from_slice(&chart)
+        .map_err(|_| ArtifactError::invalid(reference.to_string(), "Chart.yaml is unreadable"))?;
+    let config = Blob::new("Chart.yaml", chart::CONFIG, config.to_string());
+    let layers = vec![Blob::new("chart", chart::CONTENT, archive.content().clone())];
+    let annotations = [
+        ("org.opencontainers.image.title", metadata.name.clone()),
+        ("org.opencontainers.image.version", metadata.version.clone()),
+    ];
+    Push { fetch, reference, credentials, progress }.send(config, layers, annotations.into()).await
+}
+
+/// One push under way.
+struct Push<'a> {
+    fetch: &'a Arc<Fetch>,
+    reference: OciReference,
+    credentials: &'a Credentials,
+    progress: &'a dyn Progress,
+}
+
+impl Push<'_> {
+    async fn send(
+        self,
+        config: Blob,
+        layers: Vec<Blob>,
+        annotations: std::collections::BTreeMap<&'static str, String>,
+    ) -> Result<PushedArtifact, ArtifactError> {
+        let manifest = Manifest {
+            schema_version: 2,
+            media_type: OCI_MANIFEST,
+            config: config.layer(),
+            layers: layers.iter().map(Blob::layer).collect(),
+            annotations,
+        };
+        for blob in layers.iter().chain([&config]) {
+            self.send_blob(blob).await?;
+        }
+        let manifest = serde_json::to_vec(&manifest).map_err(|_| {
+            ArtifactError::invalid(self.reference.to_string(), "its manifest cannot be written")
+        })?;
+        let manifest = Bytes::from(manifest);
+        let digest = Digest::of(&manifest);
+        self.fetch.registry().put_manifest(self.session(), &self.reference, &manifest).await?;
+        Ok(PushedArtifact { reference: self.reference, digest })
+    }
+
+    async fn send_blob(&self, blob: &Blob) -> Result<(), ArtifactError> {
+        let size = blob.content.len() as u64;
+        self.progress.sending(blob.name, size);
+        let registry = self.fetch.registry();
+        let existed = registry.has_blob(self.session(), Digest::of(&blob.content)).await?;
+        if !existed {
+            registry.put_blob(self.session(), &blob.content).await?;
+        }
+        self.progress.sent(blob.name, size, existed);
+        Ok(())
+    }
+
+    fn session(&self) -> Session<'_> {
+        Session {
+            http: self.fetch.http(),
+            repository: self.reference.repository(),
+            credentials: self.credentials,
+            push: true,
+        }
+    }
+}

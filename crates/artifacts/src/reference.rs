@@ -1,0 +1,286 @@
+//! Names of things in OCI registries.
+
+use std::{fmt, str::FromStr};
+
+use oci_spec::distribution::Reference;
+
+use crate::{ArtifactError, Digest, digest::printable};
+
+/// Where the repositories of a registry start: `host[:port][/subpath]`.
+///
+/// Parses with or without `oci://` or `https://`. Whether a host is spoken to in plain HTTP is not said
+/// here but by [`Config::insecure_hosts`](crate::Config::insecure_hosts), so `http://` is refused.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegistryBase {
+    host: String,
+    path: String,
+}
+
+impl RegistryBase {
+    /// `host[:port]`.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The path below the host, empty for the host itself.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The repository `name` under this base.
+    pub fn repository(&self, name: &str) -> Result<Repository, ArtifactError> {
+        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) };
+        Repository::new(&self.host, &path)
+    }
+
+    /// The repository of an OCM component: `<base>/component-descriptors/<component>`, the `urlPath`
+    /// mapping of OCM that KLM reads.
+    pub fn component(&self, component: &str) -> Result<Repository, ArtifactError> {
+        self.repository(&format!("component-descriptors/{component}"))
+    }
+}
+
+impl FromStr for RegistryBase {
+    type Err = ArtifactError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bare = strip_scheme(text)?.trim_end_matches('/');
+        let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
+        // The path is checked as part of a repository name; a probe name makes an empty one valid.
+        let probe = if path.is_empty() { "x".to_owned() } else { format!("{path}/x") };
+        Repository::new(host, &probe)?;
+        Ok(Self { host: host.to_owned(), path: path.to_owned() })
+    }
+}
+
+impl fmt::Display for RegistryBase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.host)?;
+        if self.path.is_empty() { Ok(()) } else { write!(f, "/{}", self.path) }
+    }
+}
+
+impl fmt::Debug for RegistryBase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One repository: `host[:port]/path`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Repository {
+    host: String,
+    path: String,
+}
+
+impl Repository {
+    fn new(host: &str, path: &str) -> Result<Self, ArtifactError> {
+        let whole = format!("{host}/{path}");
+        let bad = || ArtifactError::invalid(printable(&whole), "not a repository of a registry");
+        if !is_authority(host) {
+            return Err(bad());
+        }
+        let parsed = Reference::from_str(&format!("{whole}:probe")).map_err(|_| bad())?;
+        // Docker's rules would read a first part without dot or port as a path on docker.io.
+        if parsed.registry() != host || parsed.repository() != path {
+            return Err(bad());
+        }
+        Ok(Self { host: host.to_owned(), path: path.to_owned() })
+    }
+
+    /// `host[:port]`.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The path below the host, without a leading slash.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The artifact that `tag` names now.
+    pub fn tag(&self, tag: &str) -> Result<OciReference, ArtifactError> {
+        format!("{self}:{tag}").parse()
+    }
+
+    /// The artifact with this digest.
+    pub fn digest(&self, digest: Digest) -> OciReference {
+        OciReference { repository: self.clone(), tag: None, digest: Some(digest) }
+    }
+}
+
+impl fmt::Display for Repository {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.host, self.path)
+    }
+}
+
+impl fmt::Debug for Repository {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// An artifact in a registry: `host[:port]/path[:tag][@sha256:…]`, with at least one of tag and digest.
+/// Where both are given the digest decides.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct OciReference {
+    repository: Repository,
+    tag: Option<String>,
+    digest: Option<Digest>,
+}
+
+impl OciReference {
+    /// The repository that holds it.
+    pub fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    /// The digest that pins it.
+    pub fn digest(&self) -> Option<Digest> {
+        self.digest
+    }
+
+    /// The tag.
+    pub fn tag(&self) -> Option<&str> {
+        self.tag.as_deref()
+    }
+
+    /// The same artifact, pinned to `digest`.
+    pub fn pinned(mut self, digest: Digest) -> Self {
+        self.digest = Some(digest);
+        self
+    }
+
+    /// What stands for it in a URL: the digest, else the tag.
+    pub(crate) fn locator(&self) -> String {
+        match (self.digest, &self.tag) {
+            (Some(digest), _) => digest.to_string(),
+            (None, Some(tag)) => tag.clone(),
+            // Not constructible: parsing demands one of the two.
+            (None, None) => String::new(),
+        }
+    }
+}
+
+impl FromStr for OciReference {
+    type Err = ArtifactError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bare = strip_scheme(text)?;
+        let (named, digest) = match bare.split_once('@') {
+            Some((named, digest)) => (named, Some(digest.parse()?)),
+            None => (bare, None),
+        };
+        let slash = named.find('/').unwrap_or(0);
+        let (path, tag) = match named[slash..].rfind(':') {
+            Some(colon) => (&named[..slash + colon], Some(&named[slash + colon + 1..])),
+            None => (named, None),
+        };
+        let (host, path) = path.split_once('/').ok_or_else(|| {
+            ArtifactError::invalid(printable(text), "a registry host and a repository are needed")
+        })?;
+        if tag.is_none() && digest.is_none() {
+            return Err(ArtifactError::invalid(printable(text), "neither tag nor digest"));
+        }
+        if tag.is_some_and(|tag| !is_tag(tag)) {
+            return Err(ArtifactError::invalid(printable(text), "not a tag of a registry"));
+        }
+        Ok(Self { repository: Repository::new(host, path)?, tag: tag.map(str::to_owned), digest })
+    }
+}
+
+impl fmt::Display for OciReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.repository, f)?;
+        if let Some(tag) = &self.tag {
+            write!(f, ":{tag}")?;
+        }
+        self.digest.map_or(Ok(()), |digest| write!(f, "@{digest}"))
+    }
+}
+
+impl fmt::Debug for OciReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn strip_scheme(text: &str) -> Result<&str, ArtifactError> {
+    if text.starts_with("http://") {
+        return Err(ArtifactError::invalid(
+            printable(text),
+            "plain http is chosen by a flag that names the host, not by the address",
+        ));
+    }
+    Ok(text.strip_prefix("oci://").or_else(|| text.strip_prefix("https://")).unwrap_or(text))
+}
+
+fn is_tag(tag: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    tag.len() <= 128 && tag.starts_with(word) && tag.chars().all(|c| word(c) || c == '.' || c == '-')
+}
+
+/// A host name or address with an optional port, nothing that could move a URL's authority.
+fn is_authority(host: &str) -> bool {
+    url::Url::parse(&format!("https://{host}/"))
+        .is_ok_and(|url| url.path() == "/" && url.username().is_empty() && url.password().is_none())
+        && !host.contains(['?', '#', '\\', '@'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_lie_under_component_descriptors_of_the_base() {
+        let base: RegistryBase = "https://europe-docker.pkg.dev/project/prod/".parse().unwrap();
+        let repository = base.component("kyma-project.io/module/keda").unwrap();
+        assert_eq!(
+            repository.to_string(),
+            "europe-docker.pkg.dev/project/prod/component-descriptors/kyma-project.io/module/keda"
+        );
+        let base: RegistryBase = "127.0.0.1:5000".parse().unwrap();
+        assert_eq!(
+            base.component("a.io/b").unwrap().to_string(),
+            "127.0.0.1:5000/component-descriptors/a.io/b"
+        );
+    }
+
+    #[test]
+    fn a_reference_keeps_tag_and_digest_apart() {
+        let digest = Digest::of(b"x");
+        let reference: OciReference = format!("oci://localhost:5000/a/b:1.0@{digest}").parse().unwrap();
+        assert_eq!(reference.tag(), Some("1.0"));
+        assert_eq!(reference.digest(), Some(digest));
+        assert_eq!(reference.locator(), digest.to_string());
+        let reference: OciReference = "localhost:5000/a/b:1.0".parse().unwrap();
+        assert_eq!(reference.locator(), "1.0");
+    }
+
+    #[test]
+    fn what_is_no_artifact_of_a_registry_is_refused() {
+        for text in [
+            "nginx",
+            "localhost:5000/a",
+            "http://localhost:5000/a:1",
+            "user@host/a:1",
+            "host.io/A:1",
+            "host.io/a/../b:1",
+            "host.io/a:1/../../x",
+            "host.io?x/a:1",
+            "host.io/a:b c",
+        ] {
+            assert!(text.parse::<OciReference>().is_err(), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_parses_prints_as_the_same_reference(text in "[a-z0-9:/@._-]{0,60}|\\PC{0,30}") {
+            if let Ok(reference) = text.parse::<OciReference>() {
+                assert_eq!(reference.to_string().parse::<OciReference>().unwrap(), reference);
+            }
+        }
+    }
+}

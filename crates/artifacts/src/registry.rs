@@ -1,0 +1,189 @@
+//! The OCI distribution protocol, as far as pulling and pushing need it.
+
+mod tokens;
+
+use bytes::Bytes;
+use reqwest::{
+    Method, Response, StatusCode, Url,
+    header::{HeaderMap, HeaderName, HeaderValue},
+};
+
+use crate::{
+    ArtifactError, Credentials, Digest, Limits, OciReference, Repository,
+    http::{self, Http, Request},
+};
+
+use tokens::{Scope, Tokens};
+pub(crate) use tokens::{basic, bearer};
+
+const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
+                         application/vnd.docker.distribution.manifest.v2+json";
+pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const BINARY: &str = "application/octet-stream";
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+
+/// A client of every registry, with the tokens they gave.
+pub(crate) struct Registry {
+    tokens: Tokens,
+    limits: Limits,
+}
+
+/// Who asks what of which repository.
+#[derive(Clone, Copy)]
+pub(crate) struct Session<'a> {
+    pub(crate) http: &'a Http,
+    pub(crate) repository: &'a Repository,
+    pub(crate) credentials: &'a Credentials,
+    /// Whether it writes.
+    pub(crate) push: bool,
+}
+
+impl Registry {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { tokens: Tokens::new(), limits }
+    }
+
+    /// Reads a manifest. By digest, what comes has that digest; by tag, it has the digest that is returned.
+    pub(crate) async fn manifest(
+        &self,
+        session: Session<'_>,
+        reference: &OciReference,
+    ) -> Result<(Digest, Bytes), ArtifactError> {
+        let what = reference.to_string();
+        let path = format!("manifests/{}", reference.locator());
+        let response = self.call(session, &what, Method::GET, &path, None).await?;
+        let response = success(&what, response)?;
+        let told = content_digest(response.headers());
+        let content = http::body(&what, response, self.limits.manifest).await?;
+        let found = Digest::of(&content);
+        match reference.digest().or(told) {
+            Some(expected) if expected != found => {
+                Err(ArtifactError::DigestMismatch { what, expected, found })
+            }
+            _ => Ok((found, content)),
+        }
+    }
+
+    /// Asks whether these credentials may read a manifest; answers the digest that the registry tells, if it does.
+    pub(crate) async fn head_manifest(
+        &self,
+        session: Session<'_>,
+        reference: &OciReference,
+    ) -> Result<Option<Digest>, ArtifactError> {
+        let what = reference.to_string();
+        let path = format!("manifests/{}", reference.locator());
+        let response = self.call(session, &what, Method::HEAD, &path, None).await?;
+        Ok(content_digest(success(&what, response)?.headers()))
+    }
+
+    /// Reads a blob of at most `limit` bytes.
+    pub(crate) async fn blob(
+        &self,
+        session: Session<'_>,
+        expected: Digest,
+        limit: u64,
+    ) -> Result<Bytes, ArtifactError> {
+        let what = session.repository.digest(expected).to_string();
+        let response = self.call(session, &what, Method::GET, &format!("blobs/{expected}"), None).await?;
+        let content = http::body(&what, success(&what, response)?, limit).await?;
+        let found = Digest::of(&content);
+        if found == expected {
+            Ok(content)
+        } else {
+            Err(ArtifactError::DigestMismatch { what, expected, found })
+        }
+    }
+
+    /// Whether the repository holds a blob.
+    pub(crate) async fn has_blob(&self, session: Session<'_>, digest: Digest) -> Result<bool, ArtifactError> {
+        let what = session.repository.digest(digest).to_string();
+        let response = self.call(session, &what, Method::HEAD, &format!("blobs/{digest}"), None).await?;
+        match success(&what, response) {
+            Ok(_) => Ok(true),
+            Err(ArtifactError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a blob in one piece.
+    pub(crate) async fn put_blob(&self, session: Session<'_>, content: &Bytes) -> Result<(), ArtifactError> {
+        let digest = Digest::of(content);
+        let what = session.repository.digest(digest).to_string();
+        let opened =
+            self.call(session, &what, Method::POST, "blobs/uploads/", Some((BINARY, Bytes::new()))).await?;
+        let opened = success(&what, opened)?;
+        let origin = session.http.origin(session.repository.host())?;
+        let mut upload = http::location(&what, &origin, opened.headers())?;
+        // The upload carries our credentials, so it has to stay with the registry.
+        if http::authority(&upload) != http::authority(&origin) || upload.scheme() != origin.scheme() {
+            return Err(ArtifactError::RedirectNotAllowed { what, host: http::authority(&upload) });
+        }
+        upload.query_pairs_mut().append_pair("digest", &digest.to_string());
+        let body = Some((BINARY, content.clone()));
+        let response = self.call_at(session, &what, Method::PUT, upload, body).await?;
+        success(&what, response).map(|_| ())
+    }
+
+    /// Writes a manifest under `reference`'s tag, or its digest when it has no tag.
+    pub(crate) async fn put_manifest(
+        &self,
+        session: Session<'_>,
+        reference: &OciReference,
+        content: &Bytes,
+    ) -> Result<(), ArtifactError> {
+        let what = reference.to_string();
+        let path = format!("manifests/{}", reference.locator());
+        let response =
+            self.call(session, &what, Method::PUT, &path, Some((OCI_MANIFEST, content.clone()))).await?;
+        success(&what, response).map(|_| ())
+    }
+
+    async fn call(
+        &self,
+        session: Session<'_>,
+        what: &str,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Bytes)>,
+    ) -> Result<Response, ArtifactError> {
+        let url = session
+            .http
+            .origin(session.repository.host())?
+            .join(&format!("/v2/{}/{path}", session.repository.path()))
+            .map_err(|_| ArtifactError::invalid(what, "not a repository of a registry"))?;
+        self.call_at(session, what, method, url, body).await
+    }
+
+    /// Sends with what is known; a challenge is answered once.
+    async fn call_at(
+        &self,
+        session: Session<'_>,
+        what: &str,
+        method: Method,
+        url: Url,
+        body: Option<(&'static str, Bytes)>,
+    ) -> Result<Response, ArtifactError> {
+        let scope = Scope::new(session);
+        let mut request = Request::new(what, method, url).accept(MANIFESTS);
+        if let Some((content_type, body)) = body {
+            request = request.body(content_type, body);
+        }
+        let known: Option<HeaderValue> = self.tokens.known(&scope);
+        let response = session.http.send(request.clone().authorization(known)).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        match self.tokens.answer(session, &scope, what, response.headers()).await? {
+            Some(authorization) => session.http.send(request.authorization(Some(authorization))).await,
+            None => Ok(response),
+        }
+    }
+}
+
+fn success(what: &str, response: Response) -> Result<Response, ArtifactError> {
+    if response.status().is_success() { Ok(response) } else { Err(http::refusal(what, &response)) }
+}
+
+fn content_digest(headers: &HeaderMap) -> Option<Digest> {
+    headers.get(CONTENT_DIGEST)?.to_str().ok()?.parse().ok()
+}

@@ -1,0 +1,229 @@
+//! Answers to `WWW-Authenticate`, and the tokens that came of them.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http_auth::{ChallengeParser, ChallengeRef};
+use lru::LruCache;
+use reqwest::{
+    Method, Url,
+    header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE},
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::Session;
+use crate::{
+    ArtifactError,
+    credentials::{Auth, Fingerprint},
+    digest::printable,
+    http::{self, Request},
+};
+
+const TOKENS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1023);
+const TOKEN_LIMIT: u64 = 256 << 10;
+/// What a token service means that names no expiry, by the specification.
+const DEFAULT_EXPIRY: u64 = 60;
+const MAX_EXPIRY: u64 = 3600;
+
+/// What a token is for.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Scope {
+    host: String,
+    access: String,
+    who: Fingerprint,
+}
+
+impl Scope {
+    pub(super) fn new(session: Session<'_>) -> Self {
+        let repository = session.repository;
+        let actions = if session.push { "pull,push" } else { "pull" };
+        Self {
+            host: repository.host().to_owned(),
+            access: format!("repository:{}:{actions}", repository.path()),
+            who: session.credentials.fingerprint(repository.host(), repository.path()),
+        }
+    }
+}
+
+struct Known {
+    authorization: HeaderValue,
+    until: Instant,
+}
+
+/// Authorizations that worked, until they expire. Bounded, least recently used go first.
+pub(super) struct Tokens {
+    known: Mutex<LruCache<Scope, Known>>,
+}
+
+impl Tokens {
+    pub(super) fn new() -> Self {
+        Self { known: Mutex::new(LruCache::new(TOKENS)) }
+    }
+
+    /// The authorization that the registry asked for last time.
+    pub(super) fn known(&self, scope: &Scope) -> Option<HeaderValue> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.get(scope)?;
+        if found.until > Instant::now() {
+            return Some(found.authorization.clone());
+        }
+        known.pop(scope);
+        None
+    }
+
+    /// The authorization that a 401's challenge asks for; `None` when there is nothing to answer with.
+    pub(super) async fn answer(
+        &self,
+        session: Session<'_>,
+        scope: &Scope,
+        what: &str,
+        headers: &HeaderMap,
+    ) -> Result<Option<HeaderValue>, ArtifactError> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).pop(scope);
+        let auth = session.credentials.for_path(session.repository.host(), session.repository.path());
+        let challenge = Challenge::choose(headers, auth);
+        let (authorization, expiry) = match (challenge, auth) {
+            (Some(Challenge::Bearer { .. }), Some(Auth::Bearer(token))) => {
+                (header("Bearer", token.expose_secret()), MAX_EXPIRY)
+            }
+            (Some(Challenge::Bearer { realm, service }), auth) => {
+                let realm = allowed_realm(session, what, &realm)?;
+                let token = fetch(session, scope, what, realm, service.as_deref(), auth).await?;
+                (header("Bearer", token.secret()), token.expires_in.unwrap_or(DEFAULT_EXPIRY).min(MAX_EXPIRY))
+            }
+            (Some(Challenge::Basic), Some(Auth::Basic { user, password })) => {
+                (basic(user, password), MAX_EXPIRY)
+            }
+            _ => return Ok(None),
+        };
+        let Some(authorization) = authorization else {
+            return Err(ArtifactError::invalid(what, "the token service's answer cannot be used"));
+        };
+        // A tenth is left for clocks and the way.
+        let until = Instant::now() + Duration::from_secs(expiry) * 9 / 10;
+        let known = Known { authorization: authorization.clone(), until };
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).put(scope.clone(), known);
+        Ok(Some(authorization))
+    }
+}
+
+/// The token service's address, if it may be asked.
+fn allowed_realm(session: Session<'_>, what: &str, realm: &str) -> Result<Url, ArtifactError> {
+    let origin = session.http.origin(session.repository.host())?;
+    let realm =
+        Url::parse(realm).map_err(|_| ArtifactError::invalid(what, "the token realm is not an address"))?;
+    if session.http.may_follow(&origin, &realm) {
+        return Ok(realm);
+    }
+    Err(ArtifactError::RealmNotAllowed { what: what.to_owned(), host: printable(&http::authority(&realm)) })
+}
+
+/// The challenge that gets answered.
+enum Challenge {
+    Basic,
+    Bearer { realm: String, service: Option<String> },
+}
+
+impl Challenge {
+    /// Bearer where it is offered, otherwise Basic.
+    fn choose(headers: &HeaderMap, auth: Option<&Auth>) -> Option<Self> {
+        let offered = || {
+            headers
+                .get_all(WWW_AUTHENTICATE)
+                .iter()
+                .filter_map(|value| value.to_str().ok())
+                .flat_map(|value| ChallengeParser::new(value).map_while(Result::ok))
+        };
+        let named = |scheme: &'static str| offered().find(move |one| one.scheme.eq_ignore_ascii_case(scheme));
+        if let Some(bearer) = named("bearer")
+            && let Some(realm) = param(&bearer, "realm")
+        {
+            return Some(Self::Bearer { realm, service: param(&bearer, "service") });
+        }
+        named("basic").filter(|_| auth.is_some()).map(|_| Self::Basic)
+    }
+}
+
+fn param(challenge: &ChallengeRef<'_>, name: &str) -> Option<String> {
+    let found = challenge.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value.to_unescaped())
+}
+
+#[derive(Deserialize)]
+struct Token {
+    #[serde(rename = "token")]
+    plain: Option<SecretString>,
+    #[serde(rename = "access_token")]
+    oauth: Option<SecretString>,
+    expires_in: Option<u64>,
+}
+
+impl Token {
+    fn secret(&self) -> &str {
+        self.plain.as_ref().or(self.oauth.as_ref()).map_or("", |token| token.expose_secret())
+    }
+}
+
+/// Fetches a token: by GET as the distribution specification has it, by POST with a refresh token.
+async fn fetch(
+    session: Session<'_>,
+    scope: &Scope,
+    what: &str,
+    mut realm: Url,
+    service: Option<&str>,
+    auth: Option<&Auth>,
+) -> Result<Token, ArtifactError> {
+    let mut fields = vec![("scope", scope.access.as_str())];
+    fields.extend(service.map(|service| ("service", service)));
+    let request = if let Some(Auth::Refresh(token)) = auth {
+        fields.extend([
+            ("grant_type", "refresh_token"),
+            ("client_id", "kyma"),
+            ("refresh_token", token.expose_secret()),
+        ]);
+        let form: String = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        Request::new(what, Method::POST, realm).body("application/x-www-form-urlencoded", Bytes::from(form))
+    } else {
+        realm.query_pairs_mut().extend_pairs(fields);
+        let authorization = match auth {
+            Some(Auth::Basic { user, password }) => basic(user, password),
+            _ => None,
+        };
+        Request::new(what, Method::GET, realm).authorization(authorization)
+    };
+    let response = session.http.send(request.accept("application/json")).await?;
+    if !response.status().is_success() {
+        return Err(http::refusal(what, &response));
+    }
+    let answer = http::body(what, response, TOKEN_LIMIT).await?;
+    let token: Token = serde_json::from_slice(&answer)
+        .map_err(|_| ArtifactError::invalid(what, "the token service's answer cannot be read"))?;
+    if token.secret().is_empty() {
+        return Err(ArtifactError::invalid(what, "the token service gave no token"));
+    }
+    Ok(token)
+}
+
+/// A `Basic` authorization.
+pub(crate) fn basic(user: &str, password: &SecretString) -> Option<HeaderValue> {
+    header("Basic", &STANDARD.encode(format!("{user}:{}", password.expose_secret())))
+}
+
+/// A `Bearer` authorization.
+pub(crate) fn bearer(token: &SecretString) -> Option<HeaderValue> {
+    header("Bearer", token.expose_secret())
+}
+
+/// An authorization header that no log prints.
+fn header(scheme: &str, secret: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("{scheme} {secret}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}

@@ -1,0 +1,152 @@
+//! Who gets what, and who gets to see which credential.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+    time::Duration,
+};
+
+use kyma_artifacts::{ArtifactError, Credentials};
+
+use crate::{
+    Client,
+    component::Component,
+    server::{Reply, Seen, Server},
+};
+
+const ALICE: &str = "Basic YWxpY2U6aHVudGVyMg==";
+
+fn alice(server: &Server) -> Credentials {
+    Credentials::basic(server.address(), "alice", "hunter2")
+}
+
+/// A registry behind Basic authentication for alice alone.
+fn for_alice(component: Component) -> impl Fn(&Seen) -> Reply {
+    move |seen| {
+        if seen.authorization.as_deref() == Some(ALICE) {
+            component.serve(seen)
+        } else {
+            Reply::status(401).header("WWW-Authenticate", "Basic realm=\"r\"")
+        }
+    }
+}
+
+#[tokio::test]
+async fn basic_credentials_answer_a_challenge() {
+    let server = Server::start(for_alice(Component::new())).await;
+    Client::new(&[&server]).component(&server, &alice(&server)).await.unwrap();
+}
+
+#[tokio::test]
+async fn cached_content_is_not_for_those_whom_the_source_refuses() {
+    let server = Server::start(for_alice(Component::new())).await;
+    let client = Client::new(&[&server]);
+    client.component(&server, &alice(&server)).await.unwrap();
+    for other in [Credentials::anonymous(), Credentials::basic(server.address(), "bob", "hunter2")] {
+        let error = client.component(&server, &other).await.unwrap_err();
+        assert!(matches!(error, ArtifactError::Unauthorized { status: 401, .. }), "{error}");
+        assert!(!format!("{error:?}").contains("hunter2"));
+    }
+}
+
+#[tokio::test]
+async fn during_an_outage_an_older_proof_counts_for_its_owner_alone() {
+    let server = Server::start(for_alice(Component::new())).await;
+    let client = Client::with(&[&server], |config| config.deadlines.proof = Duration::ZERO);
+    let address = server.address().to_owned();
+    let alice = alice(&server);
+    let before = client.component_at(&address, &alice).await.unwrap();
+    drop(server);
+    // The port is free now, or somebody else's: either way no answer of ours.
+    assert_eq!(client.component_at(&address, &alice).await.unwrap(), before);
+    let error = client.component_at(&address, &Credentials::anonymous()).await.unwrap_err();
+    assert!(matches!(error, ArtifactError::Unreachable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_refusal_ends_an_older_proof_at_once() {
+    let component = Component::new();
+    let status = Arc::new(AtomicU16::new(200));
+    let current = status.clone();
+    let server = Server::start(move |seen| match current.load(Ordering::SeqCst) {
+        200 => component.serve(seen),
+        status => Reply::status(status),
+    })
+    .await;
+    let client = Client::with(&[&server], |config| config.deadlines.proof = Duration::ZERO);
+    for (answer, works) in [(200, true), (503, true), (403, false), (503, false)] {
+        status.store(answer, Ordering::SeqCst);
+        assert_eq!(client.component(&server, &Credentials::anonymous()).await.is_ok(), works, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_fetched_once_and_used_for_all() {
+    let component = Component::new();
+    let server = Server::start(move |seen| {
+        if seen.path.starts_with("/token") {
+            return if seen.authorization.as_deref() == Some(ALICE) {
+                Reply::ok(r#"{"token":"opensesame","expires_in":300}"#)
+            } else {
+                Reply::status(401)
+            };
+        }
+        if seen.authorization.as_deref() == Some("Bearer opensesame") {
+            component.serve(seen)
+        } else {
+            challenge(seen)
+        }
+    })
+    .await;
+    let client = Client::new(&[&server]);
+    client.component(&server, &alice(&server)).await.unwrap();
+    assert_eq!(server.count("GET /token"), 1);
+    let asked = server.seen().into_iter().find(|seen| seen.path.starts_with("/token")).unwrap().path;
+    assert!(
+        asked.contains("scope=repository%3Acomponent-descriptors%2Fexample.io%2Fmodule%2Fsample%3Apull"),
+        "{asked}"
+    );
+    assert!(asked.contains("service=registry"), "{asked}");
+}
+
+/// A challenge that names a token service on the same server.
+fn challenge(seen: &Seen) -> Reply {
+    let host = seen.host.clone();
+    Reply::status(401)
+        .header("WWW-Authenticate", format!(r#"Bearer realm="http://{host}/token",service="registry""#))
+}
+
+#[tokio::test]
+async fn an_identity_token_is_exchanged_by_post() {
+    let component = Component::new();
+    let server = Server::start(move |seen| {
+        if seen.path == "/token" {
+            let body = String::from_utf8(seen.body.to_vec()).unwrap();
+            return if seen.method == "POST" && body.contains("refresh_token=idtoken") {
+                Reply::ok(r#"{"access_token":"opensesame"}"#)
+            } else {
+                Reply::status(400)
+            };
+        }
+        if seen.authorization.as_deref() == Some("Bearer opensesame") {
+            component.serve(seen)
+        } else {
+            challenge(seen)
+        }
+    })
+    .await;
+    let json = format!(r#"{{"auths":{{"{}":{{"identitytoken":"idtoken"}}}}}}"#, server.address());
+    let credentials = Credentials::from_docker_config(json.as_bytes()).unwrap();
+    Client::new(&[&server]).component(&server, &credentials).await.unwrap();
+}
+
+#[tokio::test]
+async fn credentials_of_another_host_stay_at_home() {
+    let component = Component::new();
+    let server = Server::start(move |seen| component.serve(seen)).await;
+    let credentials = Credentials::basic("registry.example", "alice", "hunter2");
+    Client::new(&[&server]).component(&server, &credentials).await.unwrap();
+    assert!(server.seen().iter().all(|seen| seen.authorization.is_none()));
+}

@@ -1,0 +1,51 @@
+//! What a hostile, broken or absent source may do.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod component;
+mod content;
+mod credentials;
+mod hosts;
+mod server;
+mod tls;
+
+use kyma_artifacts::{ArtifactError, Artifacts, Config, Credentials, ModuleContent, RegistryBase};
+
+use server::Server;
+
+/// A client that may speak plain HTTP to these servers, with its cache.
+pub(crate) struct Client {
+    pub(crate) artifacts: Artifacts,
+    _cache: tempfile::TempDir,
+}
+
+impl Client {
+    pub(crate) fn new(servers: &[&Server]) -> Self {
+        Self::with(servers, |_| {})
+    }
+
+    pub(crate) fn with(servers: &[&Server], adjust: impl FnOnce(&mut Config)) -> Self {
+        let cache = tempfile::tempdir().unwrap();
+        let mut config = Config::new(cache.path());
+        config.insecure_hosts = servers.iter().map(|server| server.address().to_owned()).collect();
+        adjust(&mut config);
+        Self { artifacts: Artifacts::open(&config).unwrap(), _cache: cache }
+    }
+
+    pub(crate) async fn component(
+        &self,
+        server: &Server,
+        credentials: &Credentials,
+    ) -> Result<ModuleContent, ArtifactError> {
+        self.component_at(server.address(), credentials).await
+    }
+
+    pub(crate) async fn component_at(
+        &self,
+        address: &str,
+        credentials: &Credentials,
+    ) -> Result<ModuleContent, ArtifactError> {
+        let base: RegistryBase = address.parse().unwrap();
+        self.artifacts.component(&base, component::NAME, component::VERSION, credentials).await
+    }
+}

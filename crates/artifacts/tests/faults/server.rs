@@ -1,0 +1,116 @@
+//! An HTTP server that does what a test says and remembers who asked for what.
+
+use std::sync::{Arc, Mutex};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{
+        Response,
+        header::{AUTHORIZATION, HOST},
+    },
+};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+/// A request that came.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    /// Path and query.
+    pub(crate) path: String,
+    /// `Host`: the server's own address.
+    pub(crate) host: String,
+    pub(crate) authorization: Option<String>,
+    pub(crate) body: Bytes,
+}
+
+/// What is answered.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Body,
+}
+
+impl Reply {
+    pub(crate) fn ok(body: impl Into<Bytes>) -> Self {
+        Self { status: 200, headers: Vec::new(), body: Body::from(body.into()) }
+    }
+
+    pub(crate) fn status(status: u16) -> Self {
+        Self { status, headers: Vec::new(), body: Body::empty() }
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+}
+
+type Script = dyn Fn(&Seen) -> Reply + Send + Sync;
+
+#[derive(Clone)]
+struct Shared {
+    script: Arc<Script>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+/// The server; it ends when this is dropped.
+pub(crate) struct Server {
+    address: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    pub(crate) async fn start(script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let shared = Shared { script: Arc::new(script), seen: seen.clone() };
+        let app = Router::new().fallback(answer).with_state(shared);
+        let task = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { address, seen, task }
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// How many requests began so: `GET /v2/…`.
+    pub(crate) fn count(&self, beginning: &str) -> usize {
+        self.seen()
+            .iter()
+            .filter(|seen| format!("{} {}", seen.method, seen.path).starts_with(beginning))
+            .count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn answer(State(shared): State<Shared>, request: Request) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let seen = Seen {
+        method: parts.method.to_string(),
+        path: parts.uri.to_string(),
+        host: parts.headers.get(HOST).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default(),
+        authorization: parts.headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned()),
+        body: axum::body::to_bytes(body, 64 << 20).await.unwrap(),
+    };
+    let reply = (shared.script)(&seen);
+    shared.seen.lock().unwrap().push(seen);
+    let mut response = Response::builder().status(reply.status);
+    for (name, value) in reply.headers {
+        response = response.header(name, value);
+    }
+    response.body(reply.body).unwrap()
+}

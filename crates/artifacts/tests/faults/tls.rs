@@ -1,0 +1,26 @@
+//! Whose certificates count.
+
+use kyma_artifacts::{ArtifactError, Config, Credentials, ManifestsSource};
+use testbed::{Answer, Matching, Scripted};
+
+use crate::{Client, component::MANIFEST};
+
+#[tokio::test]
+async fn a_private_authority_is_trusted_when_it_is_given() {
+    let server = Scripted::start().await.unwrap();
+    server.always(Matching::any(), Answer::raw(MANIFEST));
+    let source = ManifestsSource::Http {
+        url: format!("{}/manifest.yaml", server.access().url).parse().unwrap(),
+        digest: None,
+    };
+    let trusting = Client::with(&[], |config: &mut Config| {
+        config.ca_pem = Some(server.access().ca.clone().into_bytes());
+    });
+    let found = trusting.artifacts.manifests(&source, &Credentials::anonymous()).await.unwrap();
+    assert_eq!(found.yaml, MANIFEST);
+    let error = Client::new(&[]).artifacts.manifests(&source, &Credentials::anonymous()).await.unwrap_err();
+    assert!(
+        matches!(&error, ArtifactError::Unreachable { cause, .. } if cause.contains("UnknownIssuer")),
+        "{error}"
+    );
+}

@@ -1,0 +1,53 @@
+//! Against a real registry and real tools.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod charts;
+mod components;
+
+use std::path::PathBuf;
+
+use kyma_artifacts::{Artifacts, Config, RegistryBase};
+use testbed::{Registry, SharedBed};
+
+static BED: SharedBed = SharedBed::new();
+
+/// A registry of its own and a client that may speak plain HTTP to it.
+pub(crate) struct Setup {
+    pub(crate) registry: Registry,
+    pub(crate) artifacts: Artifacts,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Setup {
+    pub(crate) async fn new() -> Self {
+        let registry = BED.bed().await.unwrap().registry().await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let artifacts = client(&registry, &directory);
+        Self { registry, artifacts, directory }
+    }
+
+    pub(crate) fn base(&self) -> RegistryBase {
+        self.registry.address().parse().unwrap()
+    }
+
+    /// Another client, with an empty cache.
+    pub(crate) fn fresh(&self) -> (Artifacts, tempfile::TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        (client(&self.registry, &directory), directory)
+    }
+}
+
+fn client(registry: &Registry, directory: &tempfile::TempDir) -> Artifacts {
+    let mut config = Config::new(directory.path().join("cache"));
+    config.insecure_hosts = vec![registry.address().to_owned()];
+    Artifacts::open(&config).unwrap()
+}
+
+/// Third-party test data: `$TEST_INPUTS`, else beside the checkout.
+pub(crate) fn inputs() -> PathBuf {
+    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/inputs");
+    let inputs = std::env::var_os("TEST_INPUTS").map_or_else(beside, PathBuf::from);
+    assert!(inputs.is_dir(), "no test inputs at {}; set TEST_INPUTS", inputs.display());
+    inputs
+}
