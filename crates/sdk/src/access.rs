@@ -1,0 +1,229 @@
+//! From the reference in a custom resource to the target, and the wake-up when an access Secret changes.
+
+use std::{
+    collections::{HashMap, HashSet},
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ObjectMeta, PartialObjectMeta},
+};
+use kube_runtime::{WatchStreamExt, watcher};
+use kyma_api::{Reason, SecretKeyRef, labels};
+use kyma_targets::{SecretKey, Target, TargetEvent, Targets};
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Failure, Health};
+
+/// Name under which the watch of access Secrets appears in /readyz.
+const PART: &str = "access secrets";
+
+/// Access to targets. Cheap to clone; one for each process.
+#[derive(Clone)]
+pub struct Access {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    secrets: Api<Secret>,
+    namespace: String,
+    targets: Targets,
+    local: Target,
+    known: Mutex<HashMap<String, ObjectMeta>>,
+    listeners: RwLock<Vec<Listener>>,
+}
+
+type Listener = Box<dyn Fn(&AccessChange) + Send + Sync>;
+
+/// Something about the way to targets changed: whoever depends on it should reconcile.
+#[derive(Clone, Debug)]
+pub enum AccessChange {
+    /// A Secret in the hub namespace came or changed. Metadata only.
+    Applied(Box<ObjectMeta>),
+    /// A Secret in the hub namespace is gone. No order for anything.
+    Gone(Box<ObjectMeta>),
+    /// The target behind the Secret of this name answers again.
+    Recovered(String),
+    /// Notices were lost: any target may have recovered.
+    AnyRecovered,
+}
+
+impl AccessChange {
+    /// Name of the Secret; `None` if it may be any.
+    pub fn secret(&self) -> Option<&str> {
+        match self {
+            Self::Applied(meta) | Self::Gone(meta) => meta.name.as_deref(),
+            Self::Recovered(name) => Some(name),
+            Self::AnyRecovered => None,
+        }
+    }
+
+    /// Value of the Secret's label `kyma-name`, where the change tells it.
+    pub fn kyma(&self) -> Option<&str> {
+        match self {
+            Self::Applied(meta) | Self::Gone(meta) => {
+                meta.labels.as_ref()?.get(labels::KYMA_NAME).map(String::as_str)
+            }
+            Self::Recovered(_) | Self::AnyRecovered => None,
+        }
+    }
+}
+
+impl Access {
+    /// Access through the Secrets of `namespace`; [`Access::run`] has to be running for wake-ups.
+    pub fn new(hub: Client, namespace: &str, targets: Targets) -> Self {
+        let inner = Inner {
+            secrets: Api::namespaced(hub.clone(), namespace),
+            namespace: namespace.to_owned(),
+            local: targets.local(hub),
+            targets,
+            known: Mutex::default(),
+            listeners: RwLock::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Calls `listener` on every change from now on. It must return at once: it runs inside of the watch.
+    pub fn on_change(&self, listener: impl Fn(&AccessChange) + Send + Sync + 'static) {
+        let mut listeners = self.inner.listeners.write().unwrap_or_else(PoisonError::into_inner);
+        listeners.push(Box::new(listener));
+    }
+
+    /// The target behind a Secret in the hub namespace, by a live read of it.
+    ///
+    /// # Errors
+    /// `AwaitingAccess` where there is no such Secret, which its arrival ends; what is wrong with its content;
+    /// `HubUnavailable`.
+    pub async fn target(&self, reference: &SecretKeyRef) -> Result<Target, Failure> {
+        let SecretKeyRef { name, key } = reference;
+        let namespace = &self.inner.namespace;
+        let read = self.inner.secrets.get_opt(name).await;
+        let secret =
+            read.map_err(|error| Failure::hub(&format!("read secret {namespace}/{name}"), &error))?;
+        let Some(secret) = secret else {
+            self.inner.targets.forget(&self.place(name, key));
+            let message = format!("no access secret {namespace}/{name}");
+            return Err(Failure::new(Reason::AwaitingAccess, message));
+        };
+        Ok(self.inner.targets.from_secret(&secret, key)?)
+    }
+
+    /// The hub itself as a target.
+    pub fn local(&self) -> Target {
+        self.inner.local.clone()
+    }
+
+    /// Whether a live read, not the watch, says that the Secret does not exist.
+    ///
+    /// # Errors
+    /// `HubUnavailable` and the like: no answer is not an answer.
+    pub async fn is_gone(&self, name: &str) -> Result<bool, Failure> {
+        let read = self.inner.secrets.get_metadata_opt(name).await;
+        let read = read.map_err(|error| Failure::hub(&format!("read secret {name}"), &error))?;
+        Ok(read.is_none())
+    }
+
+    /// Names of the Secrets that the watch has seen with label `kyma-name` = `kyma`, sorted.
+    pub fn labelled(&self, kyma: &str) -> Vec<String> {
+        let is_labelled = |meta: &&ObjectMeta| {
+            meta.labels.as_ref().and_then(|all| all.get(labels::KYMA_NAME)).is_some_and(|it| it == kyma)
+        };
+        let known = self.known();
+        let mut names: Vec<String> =
+            known.values().filter(is_labelled).filter_map(|meta| meta.name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Watches the Secrets of the hub namespace (metadata only) and the health of targets, until `shutdown`.
+    pub async fn run(&self, health: &Health, shutdown: CancellationToken) {
+        health.expect(PART);
+        let work = async { tokio::join!(self.watch_secrets(health), self.watch_recoveries()) };
+        tokio::select! {
+            _ = work => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+
+    async fn watch_secrets(&self, health: &Health) {
+        let api: Api<PartialObjectMeta<Secret>> =
+            Api::namespaced(self.inner.secrets.clone().into_client(), &self.inner.namespace);
+        let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
+        let mut listed: Vec<PartialObjectMeta<Secret>> = vec![];
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Apply(secret)) => self.applied(secret),
+                Ok(watcher::Event::Delete(secret)) => self.gone(&secret.name_any()),
+                Ok(watcher::Event::Init) => listed.clear(),
+                Ok(watcher::Event::InitApply(secret)) => listed.push(secret),
+                Ok(watcher::Event::InitDone) => {
+                    self.relisted(std::mem::take(&mut listed));
+                    health.ready(PART);
+                }
+                Err(error) => tracing::warn!(%error, "watch of access secrets broke off; it is opened again"),
+            }
+        }
+    }
+
+    fn applied(&self, secret: PartialObjectMeta<Secret>) {
+        let mut meta = secret.metadata;
+        meta.managed_fields = None;
+        let name = meta.name.clone().unwrap_or_default();
+        let before = self.known().insert(name, meta.clone());
+        let version = |meta: &ObjectMeta| (meta.uid.clone(), meta.resource_version.clone());
+        if before.as_ref().map(version) != Some(version(&meta)) {
+            self.tell(&AccessChange::Applied(Box::new(meta)));
+        }
+    }
+
+    fn gone(&self, name: &str) {
+        let before = self.known().remove(name);
+        if let Some(meta) = before {
+            self.tell(&AccessChange::Gone(Box::new(meta)));
+        }
+    }
+
+    fn relisted(&self, listed: Vec<PartialObjectMeta<Secret>>) {
+        let names: HashSet<String> = listed.iter().map(ResourceExt::name_any).collect();
+        let missing: Vec<String> =
+            self.known().keys().filter(|name| !names.contains(*name)).cloned().collect();
+        for name in missing {
+            self.gone(&name);
+        }
+        for secret in listed {
+            self.applied(secret);
+        }
+    }
+
+    async fn watch_recoveries(&self) {
+        let mut events = self.inner.targets.events();
+        loop {
+            match events.recv().await {
+                Ok(TargetEvent::Recovered(place)) => self.tell(&AccessChange::Recovered(place.name)),
+                Ok(TargetEvent::Suspended(_)) => {}
+                Err(RecvError::Lagged(_)) => self.tell(&AccessChange::AnyRecovered),
+                // The sender lives in `targets`, so this is never reached while somebody could still be told.
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn tell(&self, change: &AccessChange) {
+        for listener in &*self.inner.listeners.read().unwrap_or_else(PoisonError::into_inner) {
+            listener(change);
+        }
+    }
+
+    fn place(&self, name: &str, key: &str) -> SecretKey {
+        SecretKey { namespace: self.inner.namespace.clone(), name: name.to_owned(), key: key.to_owned() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, ObjectMeta>> {
+        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

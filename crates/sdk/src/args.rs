@@ -1,0 +1,74 @@
+//! What a person types: flags and environment variables, parsed but not yet judged. See [`crate::Settings`].
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueEnum};
+
+/// Flags that every operator has, under the same names; each can be given as environment variable too, named
+/// like the flag in upper case (`--hub-namespace`, `HUB_NAMESPACE`).
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Args {
+    /// Namespace on the hub in which custom resources and access Secrets live.
+    #[arg(long, env, default_value = "kcp-system")]
+    pub hub_namespace: String,
+    /// Namespace on targets for what the operators put there themselves.
+    #[arg(long, env, default_value = "kyma-system")]
+    pub target_namespace: String,
+    /// Label selector: only custom resources that match are reconciled. Empty: all.
+    #[arg(long, env, default_value = "")]
+    pub selector: String,
+    /// Kubeconfig of the hub. Default: `$KUBECONFIG`, then the user's, then the pod's ServiceAccount.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// How many custom resources are reconciled at the same time.
+    #[arg(long, env, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub concurrency: u16,
+    /// Longest time between two verifications of one custom resource, shortened at random by up to a tenth.
+    #[arg(long, env, default_value = "24h")]
+    pub resync: String,
+    /// Longest time that one reconcile may take.
+    #[arg(long, env, default_value = "2m")]
+    pub reconcile_deadline: String,
+    /// How log lines are written.
+    #[arg(long, env, value_enum, default_value_t = LogFormat::Json)]
+    pub log_format: LogFormat,
+    /// Lowest level that is logged, or directives such as `info,kube=debug`.
+    #[arg(long, env, default_value = "info")]
+    pub log_level: String,
+    /// Address of /livez, /readyz and /metrics. Empty: not served.
+    #[arg(long, env, default_value = "0.0.0.0:8080")]
+    pub admin_address: String,
+    /// Whether targets are other clusters or the hub itself.
+    #[arg(long, env, value_enum, default_value_t = Mode::Fleet)]
+    pub mode: Mode,
+    /// Name of the one Kyma whose target is the hub, on a hub that also manages itself.
+    #[arg(long, env)]
+    pub local_kyma: Option<String>,
+    /// Let access Secrets name loopback addresses. For test beds.
+    #[arg(long, env)]
+    pub allow_loopback_targets: bool,
+    /// Let access Secrets name link-local addresses.
+    #[arg(long, env)]
+    pub allow_link_local_targets: bool,
+    /// Let access Secrets name a proxy (`proxy-url`).
+    #[arg(long, env)]
+    pub allow_target_proxy: bool,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object per line, for machines.
+    Json,
+    /// One plain line per event, for people.
+    Text,
+}
+
+/// Whether targets are other clusters or the hub itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// Each Kyma has a target of its own, reached through an access Secret.
+    Fleet,
+    /// Every Kyma's target is the hub.
+    SingleCluster,
+}

@@ -1,0 +1,196 @@
+//! Which objects of users hold up a removal. No answer is not an answer: whatever cannot be listed holds it up too.
+
+use std::collections::{BTreeMap, HashSet};
+
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, ListParams, PartialObjectMeta},
+    core::DynamicObject,
+    discovery,
+    error::DiscoveryError,
+};
+use kyma_api::GroupKind;
+
+use crate::{Blocking, Failure};
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// Objects that are named.
+const NAMED: usize = 20;
+/// Objects after which counting stops.
+const COUNTED: usize = 10_000;
+/// Longest name or finalizer that is shown.
+const LONGEST: usize = 253;
+
+/// What holds up a removal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blockers {
+    /// How many there are; counting stops at 10,000.
+    pub count: usize,
+    /// The first 20 by kind, namespace and name.
+    pub first: Vec<Blocker>,
+    /// The kinds that were looked at, as the target serves them: what to watch meanwhile.
+    pub resources: Vec<ApiResource>,
+}
+
+/// One object that holds up a removal.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Blocker {
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace; empty if cluster-scoped.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its finalizers: who has to finish if it is being deleted.
+    pub finalizers: Vec<String>,
+    /// Whether its deletion was asked for.
+    pub deleting: bool,
+}
+
+impl Blockers {
+    /// One line for people: what exists, and what to do.
+    pub fn describe(&self) -> String {
+        let named: Vec<String> = self.first.iter().map(Blocker::describe).collect();
+        let more = match self.count.saturating_sub(self.first.len()) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("delete these first: {}{more}", named.join(", "))
+    }
+}
+
+impl Blocker {
+    fn describe(&self) -> String {
+        let Self { kind, namespace, name, finalizers, deleting } = self;
+        let place = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+        match (deleting, finalizers.as_slice()) {
+            (true, [_, ..]) => format!("{kind} {place} (being deleted, waits for {})", finalizers.join(", ")),
+            _ => format!("{kind} {place}"),
+        }
+    }
+}
+
+/// Looks for objects of the blocking kinds: in all namespaces and all served versions. A kind that the target does
+/// not serve has none.
+///
+/// # Errors
+/// Anything that keeps from a complete answer.
+pub async fn find_blockers(target: &Client, blocking: &Blocking) -> Result<Blockers, Failure> {
+    let own: HashSet<&str> = blocking.own.iter().map(String::as_str).collect();
+    let mut found = BTreeMap::new();
+    let mut resources = vec![];
+    for resource in served(target, &blocking.kinds).await? {
+        list(target, &resource, &own, &mut found).await?;
+        resources.push(resource);
+    }
+    let mut first: Vec<Blocker> = found.values().cloned().collect();
+    first.sort_unstable();
+    first.truncate(NAMED);
+    Ok(Blockers { count: found.len(), first, resources })
+}
+
+/// The kinds in each version that the target serves.
+async fn served(target: &Client, kinds: &[GroupKind]) -> Result<Vec<ApiResource>, Failure> {
+    let mut groups: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
+    for GroupKind { group, kind, .. } in kinds {
+        groups.entry(group).or_default().insert(kind);
+    }
+    let mut resources = vec![];
+    for (name, kinds) in groups {
+        let group = match discovery::group(target, name).await {
+            Ok(group) => group,
+            Err(kube::Error::Discovery(DiscoveryError::MissingApiGroup(_))) => continue,
+            Err(error) if gone(&error) => continue,
+            Err(error) => return Err(Failure::target(&format!("look up API group {name}"), &error)),
+        };
+        for version in group.versions() {
+            let all = group.versioned_resources(version).into_iter().map(|(resource, _)| resource);
+            resources.extend(all.filter(|resource| kinds.contains(resource.kind.as_str())));
+        }
+    }
+    Ok(resources)
+}
+
+async fn list(
+    target: &Client,
+    resource: &ApiResource,
+    own: &HashSet<&str>,
+    found: &mut BTreeMap<String, Blocker>,
+) -> Result<(), Failure> {
+    let api: Api<DynamicObject> = Api::all_with(target.clone(), resource);
+    let mut params = ListParams::default().limit(PAGE);
+    while found.len() < COUNTED {
+        let page = match api.list_metadata(&params).await {
+            // Discovery lags behind the removal of a CRD, and with the CRD its objects went.
+            Err(error) if gone(&error) => return Ok(()),
+            page => page.map_err(|error| Failure::target(&format!("list {}", resource.kind), &error))?,
+        };
+        for object in &page.items {
+            let uid = object.uid().unwrap_or_default();
+            if !own.contains(uid.as_str()) {
+                found.insert(uid, blocker(resource, object));
+            }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the target says that it does not serve what was asked for.
+fn gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+fn blocker(resource: &ApiResource, object: &PartialObjectMeta<DynamicObject>) -> Blocker {
+    Blocker {
+        kind: resource.kind.clone(),
+        namespace: shown(&object.namespace().unwrap_or_default()),
+        name: shown(&object.name_any()),
+        finalizers: object.finalizers().iter().map(|one| shown(one)).take(NAMED).collect(),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+/// A name from a target, reduced to what names consist of: whoever controls the target controls it.
+fn shown(name: &str) -> String {
+    let allowed = |c: &char| c.is_ascii_alphanumeric() || "-._:/".contains(*c);
+    name.chars().filter(allowed).take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocker(name: &str, finalizers: &[&str], deleting: bool) -> Blocker {
+        Blocker {
+            kind: "Sample".into(),
+            namespace: "default".into(),
+            name: name.into(),
+            finalizers: finalizers.iter().map(ToString::to_string).collect(),
+            deleting,
+        }
+    }
+
+    #[test]
+    fn people_are_told_what_to_delete_and_what_a_deletion_waits_for() {
+        let blockers = Blockers {
+            count: 25,
+            first: vec![blocker("a", &["x.io/f"], false), blocker("b", &["x.io/f"], true)],
+            resources: vec![],
+        };
+        assert_eq!(
+            blockers.describe(),
+            "delete these first: Sample default/a, Sample default/b (being deleted, waits for x.io/f) and 23 more"
+        );
+    }
+
+    #[test]
+    fn names_from_targets_are_reduced_to_names() {
+        assert_eq!(shown("a-b.c\n<script>\u{1b}[31m"), "a-b.cscript31m");
+        assert_eq!(shown(&"x".repeat(10_000)).len(), LONGEST);
+    }
+}

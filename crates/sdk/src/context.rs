@@ -1,0 +1,262 @@
+//! What a step of a component is given: the resource, the right target, and safe ways to read and write there.
+
+use std::{
+    collections::HashSet,
+    fmt::Debug,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    core::DynamicObject,
+};
+use kube_runtime::reflector::ObjectRef;
+use kyma_api::{FreeForm, Reason, annotations, labels};
+use kyma_targets::Target;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    ComponentResource, Contract, Events, Failure, Interest, Settings, Trigger,
+    object::{content_hash, covers, is_protected},
+    status::StatusWriter,
+};
+
+/// One reconcile's view of a component and its target.
+///
+/// What is read or written on the target through it is watched from then on, so that a change there brings the
+/// component back.
+pub struct Context<R: ComponentResource> {
+    /// The component as last seen.
+    pub resource: Arc<R>,
+    /// Its part of the component contract.
+    pub contract: Contract,
+    /// The target, proven to be the one that it was before.
+    pub target: Target,
+    /// Client for the hub.
+    pub hub: Client,
+    /// What the operator runs with.
+    pub settings: Arc<Settings>,
+    /// Kubernetes events on the hub.
+    pub events: Events,
+    pub(crate) manager: &'static str,
+    pub(crate) owner: String,
+    pub(crate) wake: Trigger<ObjectRef<R>>,
+    pub(crate) status: StatusWriter<R>,
+    pub(crate) interests: Mutex<HashSet<Interest>>,
+}
+
+/// Brings one component back to its reconciler. Cheap to clone, may outlive the reconcile.
+pub struct Waker<R: ComponentResource> {
+    key: ObjectRef<R>,
+    trigger: Trigger<ObjectRef<R>>,
+}
+
+impl<R: ComponentResource> Waker<R> {
+    /// Asks for a reconcile, soon and once.
+    pub fn wake(&self) {
+        self.trigger.enqueue(self.key.clone());
+    }
+}
+
+impl<R: ComponentResource> Clone for Waker<R> {
+    fn clone(&self) -> Self {
+        Self { key: self.key.clone(), trigger: self.trigger.clone() }
+    }
+}
+
+impl<R: ComponentResource> Debug for Waker<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waker").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl<R: ComponentResource> Context<R> {
+    /// Value of the owner label on everything that this component puts on the target.
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// Field manager for writes on the target.
+    pub fn manager(&self) -> &'static str {
+        self.manager
+    }
+
+    /// Brings this component back when something happens that only the caller knows of.
+    pub fn waker(&self) -> Waker<R> {
+        Waker { key: ObjectRef::from_obj(&*self.resource), trigger: self.wake.clone() }
+    }
+
+    /// Watches more than what is read and written through this context.
+    pub fn watch(&self, interest: Interest) {
+        self.interests.lock().unwrap_or_else(PoisonError::into_inner).insert(interest);
+    }
+
+    /// Reports fields of the status right now, in the middle of a step: what must be known after a crash, such as
+    /// what is about to be written. `null` removes a field. Writes only if something differs.
+    ///
+    /// # Errors
+    /// The hub does not take it.
+    pub async fn checkpoint(&self, fields: FreeForm) -> Result<(), Failure> {
+        self.status.write_fields(&self.resource, fields).await
+    }
+
+    /// Reads an object from the target; `namespace` is `None` for cluster-scoped kinds.
+    ///
+    /// # Errors
+    /// The target does not answer or forbids it.
+    pub async fn get<K>(&self, namespace: Option<&str>, name: &str) -> Result<Option<K>, Failure>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let kind = ApiResource::erase::<K>(&());
+        let Some(found) = self.read(&kind, namespace, name).await? else {
+            return Ok(None);
+        };
+        typed(&kind, found).map(Some)
+    }
+
+    /// Brings an object on the target to what `wanted` says and gives what is there: by server-side apply, under
+    /// this component's owner label, and only if something differs.
+    ///
+    /// Write values as the API server stores them (`cpu: "1"`, not `1000m`), or each reconcile repeats the apply.
+    ///
+    /// # Errors
+    /// `OwnedByOther`: the object carries another owner's label. `Protected`: no module may write it. Otherwise
+    /// what the target says.
+    pub async fn ensure<K>(&self, wanted: &K) -> Result<K, Failure>
+    where
+        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+    {
+        let kind = ApiResource::erase::<K>(&());
+        let mut wanted = self.owned(&kind, wanted)?;
+        let name = wanted.name_any();
+        let namespace = wanted.namespace();
+        let what = format!("{} {name}", kind.kind);
+        if is_protected(&kind, namespace.as_deref(), &name) {
+            return Err(Failure::new(Reason::Protected, what));
+        }
+        let live = self.read(&kind, namespace.as_deref(), &name).await?;
+        if let Some(live) = &live {
+            if live.labels().get(labels::OWNER).is_some_and(|owner| *owner != self.owner) {
+                return Err(Failure::new(Reason::OwnedByOther, what));
+            }
+            if covers(live, &wanted) {
+                return typed(&kind, live.clone());
+            }
+            // Server-side apply creates what is missing: the uid says which object is meant.
+            wanted.metadata.uid.clone_from(&live.metadata.uid);
+        }
+        let params = PatchParams::apply(self.manager).force();
+        let applied =
+            self.api(&kind, namespace.as_deref()).patch(&name, &params, &Patch::Apply(&wanted)).await;
+        typed(&kind, applied.map_err(|error| Failure::target(&format!("apply {what}"), &error))?)
+    }
+
+    /// Makes a namespace on the target unless it is there. It is nobody's: what is in it may not be ours, so it is
+    /// never deleted.
+    ///
+    /// # Errors
+    /// The target does not answer or forbids it.
+    pub async fn ensure_namespace(&self, name: &str) -> Result<(), Failure> {
+        let api: Api<Namespace> = Api::all(self.target.client());
+        let action = format!("make namespace {name}");
+        let failed = |error: kube::Error| Failure::target(&action, &error);
+        if api.get_metadata_opt(name).await.map_err(failed)?.is_some() {
+            return Ok(());
+        }
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some(name.to_owned());
+        let params =
+            PostParams { field_manager: Some(format!("{}-create", self.manager)), ..PostParams::default() };
+        match api.create(&params, &namespace).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Deletes an object of this component from the target; true once it is gone. One that is not ours stays and
+    /// counts as gone.
+    ///
+    /// # Errors
+    /// The target does not answer or forbids it.
+    pub async fn remove<K>(&self, namespace: Option<&str>, name: &str) -> Result<bool, Failure>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let kind = ApiResource::erase::<K>(&());
+        let Some(live) = self.read(&kind, namespace, name).await? else {
+            return Ok(true);
+        };
+        let labelled = live.labels().get(labels::OWNER).is_some_and(|owner| *owner == self.owner);
+        let written =
+            live.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(self.manager));
+        if !(labelled && written) || is_protected(&kind, namespace, name) {
+            return Ok(true);
+        }
+        if live.metadata.deletion_timestamp.is_some() {
+            return Ok(false);
+        }
+        let uid = live.metadata.uid.clone();
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid, resource_version: None }),
+            ..DeleteParams::background()
+        };
+        match self.api(&kind, namespace).delete(name, &params).await {
+            Ok(_) => Ok(false),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
+            Err(error) => Err(Failure::target(&format!("delete {} {name}", kind.kind), &error)),
+        }
+    }
+
+    pub(crate) fn take_interests(&self) -> HashSet<Interest> {
+        std::mem::take(&mut *self.interests.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn owned<K: Serialize>(&self, kind: &ApiResource, wanted: &K) -> Result<DynamicObject, Failure> {
+        let unreadable =
+            |error: serde_json::Error| Failure::new(Reason::Internal, format!("{}: {error}", kind.kind));
+        let mut value = serde_json::to_value(wanted).map_err(unreadable)?;
+        value["apiVersion"] = kind.api_version.clone().into();
+        value["kind"] = kind.kind.clone().into();
+        let mut object: DynamicObject = serde_json::from_value(value).map_err(unreadable)?;
+        object.labels_mut().insert(labels::OWNER.to_owned(), self.owner.clone());
+        let hash = content_hash(&object);
+        object.annotations_mut().insert(annotations::APPLIED.to_owned(), hash);
+        Ok(object)
+    }
+
+    async fn read(
+        &self,
+        kind: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, Failure> {
+        self.watch(Interest::in_kind(kind).owned());
+        let read = self.api(kind, namespace).get_opt(name).await;
+        read.map_err(|error| Failure::target(&format!("read {} {name}", kind.kind), &error))
+    }
+
+    fn api(&self, kind: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+        match namespace {
+            Some(namespace) => Api::namespaced_with(self.target.client(), namespace, kind),
+            None => Api::all_with(self.target.client(), kind),
+        }
+    }
+}
+
+fn typed<K: DeserializeOwned>(kind: &ApiResource, object: DynamicObject) -> Result<K, Failure> {
+    let failed = |_| Failure::new(Reason::TargetAnswerInvalid, format!("{} cannot be read", kind.kind));
+    serde_json::to_value(object).and_then(serde_json::from_value).map_err(failed)
+}
+
+impl<R: ComponentResource> Debug for Context<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("target", &self.target)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}

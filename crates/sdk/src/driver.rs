@@ -1,0 +1,238 @@
+//! The driver of components: what happens around install and remove, in order.
+
+mod end;
+mod rbac;
+mod wiring;
+
+use std::sync::Arc;
+
+use kube::{Resource, ResourceExt};
+use kube_runtime::reflector::ObjectRef;
+use kyma_api::{Reason, State, condition, names};
+use kyma_targets::Target;
+
+use crate::{
+    Blocking, Component, ComponentResource, Context, Contract, Failure, Interest, Progress, Report, Runtime,
+    Step, Trigger, Wait, Watches,
+    component::failure_state,
+    contract::is_suspended,
+    has_finalizer, identity,
+    status::{StatusWriter, ready_of},
+};
+
+pub use rbac::component_table;
+pub use wiring::{ComponentProgram, drive, run_component};
+
+/// One kind of component and everything that its reconciles share.
+struct Driver<C: Component> {
+    component: C,
+    runtime: Runtime,
+    trigger: Trigger<ObjectRef<C::Resource>>,
+    watches: Watches<ObjectRef<C::Resource>>,
+    status: StatusWriter<C::Resource>,
+}
+
+/// How a part of a reconcile ended: what to report, and when to come back.
+struct Outcome {
+    report: Report,
+    result: Result<Wait, Failure>,
+}
+
+impl<C: Component> Driver<C> {
+    /// One reconcile: end it, leave it alone, or install.
+    async fn reconcile(&self, resource: Arc<C::Resource>) -> Result<Wait, Failure> {
+        let contract = Contract::of(&*resource)?;
+        if resource.meta().deletion_timestamp.is_some() {
+            return self.end(resource, contract).await;
+        }
+        if is_suspended(&*resource, &contract.spec) {
+            return self.suspended(&resource, &contract).await;
+        }
+        if !has_finalizer(&*resource) {
+            // Its event brings the component back: nothing is installed that no finalizer guards.
+            return self.add_finalizer(&resource).await.map(|()| Wait::Event);
+        }
+        let outcome = match self.open(&resource, contract).await {
+            Err(failure) => Outcome::unreached(failure),
+            Ok(context) => {
+                let progress = self.in_time(self.component.install(&context)).await;
+                self.keep_watching(&context, progress.is_ok());
+                Outcome::of_install(progress)
+            }
+        };
+        self.report(&resource, outcome).await
+    }
+
+    /// A step within nine tenths of the deadline, so that what is left suffices to report.
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        let limit = self.runtime.settings.reconcile_deadline.mul_f64(0.9);
+        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+            let message = format!("not finished within {} s", limit.as_secs());
+            Err(Failure::new(Reason::DeadlineExceeded, message))
+        })
+    }
+
+    /// Access, identity, and all that a step is given.
+    async fn open(
+        &self,
+        resource: &Arc<C::Resource>,
+        contract: Contract,
+    ) -> Result<Context<C::Resource>, Failure> {
+        let target = self.target(resource, &contract).await?;
+        identity::prove(&self.runtime, &**resource, &target).await?;
+        let uid = resource.uid().unwrap_or_default();
+        Ok(Context {
+            resource: Arc::clone(resource),
+            contract,
+            target: target.acting_for(&uid),
+            hub: self.runtime.hub.clone(),
+            settings: Arc::clone(&self.runtime.settings),
+            events: self.runtime.events.clone(),
+            manager: C::NAME,
+            owner: owner(&**resource),
+            wake: self.trigger.clone(),
+            status: self.status.clone(),
+            interests: std::sync::Mutex::default(),
+        })
+    }
+
+    async fn target(&self, resource: &C::Resource, contract: &Contract) -> Result<Target, Failure> {
+        if let Some(reference) = &contract.spec.target.kubeconfig_secret_ref {
+            return self.runtime.access.target(reference).await;
+        }
+        let kyma = resource.labels().get(kyma_api::labels::KYMA_NAME).map_or("", String::as_str);
+        if self.runtime.settings.is_local(kyma) {
+            return Ok(self.runtime.access.local());
+        }
+        let message = "spec.target.kubeconfigSecretRef is missing, and the hub is not a target here";
+        Err(Failure::new(Reason::AccessInvalid, message))
+    }
+
+    /// Watches on the target what the step read; after a step that broke off, also what it read before.
+    fn keep_watching(&self, context: &Context<C::Resource>, complete: bool) {
+        let key = ObjectRef::from_obj(&*context.resource);
+        let mut interests = context.take_interests();
+        if !complete {
+            interests.extend(self.watches.wanted(&key));
+        }
+        self.want(&context.target, &key, interests);
+    }
+
+    fn want(
+        &self,
+        target: &Target,
+        key: &ObjectRef<C::Resource>,
+        interests: impl IntoIterator<Item = Interest>,
+    ) {
+        if let Err(limit) = self.watches.want(target, key, interests) {
+            tracing::warn!(object = %key, "{limit}; the resync finds changes");
+        }
+    }
+
+    async fn suspended(&self, resource: &C::Resource, contract: &Contract) -> Result<Wait, Failure> {
+        self.watches.leave_all(&ObjectRef::from_obj(resource));
+        if contract.spec.suspend {
+            let ready = condition::Status::Unknown;
+            let step = step(condition::types::READY, ready, Reason::Suspended, "spec.suspend is true");
+            let report = Report { conditions: vec![step], ..Report::default() };
+            self.status.write(resource, &report).await?;
+        }
+        Ok(Wait::Event)
+    }
+
+    /// Writes the status if it differs, tells people if Ready changed, and passes the result on.
+    async fn report(&self, resource: &C::Resource, outcome: Outcome) -> Result<Wait, Failure> {
+        let before = self.status.current(resource)?;
+        let written = match self.status.write(resource, &outcome.report).await {
+            Err(failure) if outcome.result.is_ok() => return Err(failure),
+            Err(_) => None,
+            Ok(written) => written,
+        };
+        if let Some(after) = written.filter(|after| ready_of(after) != ready_of(&before)) {
+            self.announce(resource, &outcome.report, ready_of(&after)).await;
+        }
+        outcome.result
+    }
+
+    async fn announce(&self, resource: &C::Resource, report: &Report, ready: Option<(String, String)>) {
+        let Some(step) = report.conditions.iter().find(|step| step.type_ == condition::types::READY) else {
+            return;
+        };
+        let events = &self.runtime.events;
+        match (ready, step.reason.class()) {
+            (Some((status, _)), _) if status == "True" => {
+                events.normal(resource, step.reason, "Reconcile", "as wished").await;
+            }
+            (_, Some(_)) => {
+                events.warning(resource, step.reason, "Reconcile", &step.message).await;
+            }
+            // Under way: the condition says it, and an event for each step would be noise.
+            (_, None) => {}
+        }
+    }
+}
+
+impl Outcome {
+    fn of_install(result: Result<Progress, Failure>) -> Self {
+        let progress = result.unwrap_or_else(Progress::stopped);
+        let ready = match progress.state {
+            State::Ready | State::Warning if progress.failure.is_none() => condition::Status::True,
+            _ => condition::Status::False,
+        };
+        Self::of(progress, ready)
+    }
+
+    /// The target could not even be opened: what is there is not known.
+    fn unreached(failure: Failure) -> Self {
+        let state = failure_state(&failure);
+        let message = failure.message.clone();
+        let not = |type_| step(type_, condition::Status::False, failure.reason, message.clone());
+        let mut conditions = vec![not(condition::types::READY)];
+        if !is_about_hub(failure.reason) {
+            conditions.push(not(condition::types::TARGET_REACHABLE));
+        }
+        Self { report: Report { state: Some(state), conditions, ..Report::default() }, result: Err(failure) }
+    }
+
+    fn of(progress: Progress, ready: condition::Status) -> Self {
+        let Progress { state, version, reason, message, mut conditions, status, wait, failure } = progress;
+        conditions.insert(0, Step { type_: condition::types::READY, status: ready, reason, message });
+        conditions.insert(1, reachable(failure.as_ref()));
+        let report = Report { state: Some(state), version, conditions, fields: status };
+        Self { report, result: failure.map_or(Ok(wait), Err) }
+    }
+}
+
+fn reachable(failure: Option<&Failure>) -> Step {
+    let type_ = condition::types::TARGET_REACHABLE;
+    match failure.filter(|failure| failure.class == kyma_api::ErrorClass::Unreachable) {
+        Some(failure) => step(type_, condition::Status::False, failure.reason, failure.message.clone()),
+        None => step(type_, condition::Status::True, Reason::Succeeded, ""),
+    }
+}
+
+fn step(type_: &'static str, status: condition::Status, reason: Reason, message: impl Into<String>) -> Step {
+    Step { type_, status, reason, message: message.into() }
+}
+
+fn owner<R: ComponentResource>(resource: &R) -> String {
+    names::owner_hash(&resource.namespace().unwrap_or_default(), &resource.name_any())
+}
+
+/// Whether a failure says nothing about the target.
+fn is_about_hub(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::HubUnavailable
+            | Reason::HubForbidden
+            | Reason::HubRefused
+            | Reason::ApplyConflict
+            | Reason::DeadlineExceeded
+            | Reason::Internal
+    )
+}
+
+/// Whether nothing can hold up a removal.
+fn nothing_blocks(blocking: &Blocking) -> bool {
+    blocking.kinds.is_empty()
+}

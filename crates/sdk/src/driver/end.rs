@@ -1,0 +1,170 @@
+//! The end of a component. A deletionTimestamp is not an order: only a proven one removes anything from a target.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, CustomResourceExt, Resource, ResourceExt,
+    api::{ApiResource, PartialObjectMeta, Patch, PatchParams},
+};
+use kube_runtime::reflector::ObjectRef;
+use kyma_api::{ErrorClass, Reason, State, condition, finalizers};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::{Driver, Outcome, nothing_blocks, reachable, step};
+use crate::{
+    Component, Contract, Failure, Interest, Progress, Removal, Report, Wait,
+    blocking::find_blockers,
+    contract::{Deletion, deletion},
+    has_finalizer, identity,
+};
+
+impl<C: Component> Driver<C> {
+    /// A component that is being deleted: release it, or remove the module first.
+    pub(super) async fn end(&self, resource: Arc<C::Resource>, contract: Contract) -> Result<Wait, Failure> {
+        if !has_finalizer(&*resource) {
+            return Ok(Wait::Event);
+        }
+        let policy = contract.spec.deletion_policy;
+        let removes = match deletion(&*resource, policy) {
+            Deletion::Orphan => false,
+            Deletion::Ordered(_) => true,
+            Deletion::Standalone => !self.home_is_ending(&resource).await?,
+            Deletion::Unproven => {
+                let note = "deletionPolicy is Delete without a valid order of its Kyma: everything on the target stays";
+                self.runtime.events.warning(&*resource, Reason::Orphaned, "Delete", note).await;
+                false
+            }
+        };
+        if !removes {
+            return self.release(&resource).await;
+        }
+        match self.remove(&resource, contract).await {
+            Ok(Removal::Done) => self.release(&resource).await,
+            Ok(Removal::Waiting(progress)) => self.report(&resource, Outcome::of_removal(progress)).await,
+            // It never had a target, so there is nothing to remove.
+            Err(failure)
+                if failure.reason == Reason::AwaitingAccess && !identity::had_contact(&*resource) =>
+            {
+                self.release(&resource).await
+            }
+            Err(failure) => self.report(&resource, Outcome::stopped_removal(failure)).await,
+        }
+    }
+
+    async fn remove(&self, resource: &Arc<C::Resource>, contract: Contract) -> Result<Removal, Failure> {
+        let context = self.open(resource, contract).await?;
+        let blocking = self.component.blocking(resource);
+        if !nothing_blocks(&blocking) {
+            let blockers = find_blockers(&context.target.client(), &blocking).await?;
+            if blockers.count > 0 {
+                let key = ObjectRef::from_obj(&**resource);
+                self.want(&context.target, &key, one_version_each(&blockers.resources));
+                return Err(Failure::new(Reason::DeletionBlocked, blockers.describe()));
+            }
+        }
+        let removal = self.in_time(self.component.remove(&context)).await;
+        self.keep_watching(&context, removal.is_ok());
+        removal
+    }
+
+    /// Whether the component goes only because its namespace or its CRD does.
+    async fn home_is_ending(&self, resource: &C::Resource) -> Result<bool, Failure> {
+        let namespace = resource.namespace().unwrap_or_default();
+        let crd = C::Resource::crd().name_any();
+        let (namespace, crd) = tokio::join!(
+            self.is_ending::<Namespace>(&namespace),
+            self.is_ending::<CustomResourceDefinition>(&crd)
+        );
+        Ok(namespace? || crd?)
+    }
+
+    async fn is_ending<K>(&self, name: &str) -> Result<bool, Failure>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api: Api<PartialObjectMeta<K>> = Api::all_with(self.runtime.hub.clone(), &());
+        let read = api.get(name).await;
+        let read = read.map_err(|error| Failure::hub(&format!("read {} {name}", K::kind(&())), &error))?;
+        Ok(read.metadata.deletion_timestamp.is_some())
+    }
+
+    /// Takes the finalizer away: the component is gone, whatever is left on the target stays.
+    async fn release(&self, resource: &C::Resource) -> Result<Wait, Failure> {
+        let held = resource.finalizers();
+        let Some(index) = held.iter().position(|one| one == finalizers::COMPONENT) else {
+            return Ok(Wait::Event);
+        };
+        let path = format!("/metadata/finalizers/{index}");
+        let remove = json!([
+            {"op": "test", "path": "/metadata/uid", "value": resource.uid()},
+            {"op": "test", "path": path, "value": finalizers::COMPONENT},
+            {"op": "remove", "path": path},
+        ]);
+        self.patch(resource, remove).await?;
+        self.released(&ObjectRef::from_obj(resource));
+        Ok(Wait::Event)
+    }
+
+    /// Puts the contract's finalizer on a component that came without one.
+    pub(super) async fn add_finalizer(&self, resource: &C::Resource) -> Result<(), Failure> {
+        let add = if resource.finalizers().is_empty() {
+            json!({"op": "add", "path": "/metadata/finalizers", "value": [finalizers::COMPONENT]})
+        } else {
+            json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizers::COMPONENT})
+        };
+        // The version says that nobody added one meanwhile.
+        let version = resource.resource_version();
+        let unchanged = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
+        self.patch(resource, json!([unchanged, add])).await
+    }
+
+    async fn patch(&self, resource: &C::Resource, patch: serde_json::Value) -> Result<(), Failure> {
+        let (name, namespace) = (resource.name_any(), resource.namespace().unwrap_or_default());
+        let action = format!("finalizer of {namespace}/{name}");
+        let unreadable =
+            |error: serde_json::Error| Failure::new(Reason::Internal, format!("{action}: {error}"));
+        let patch = serde_json::from_value(patch).map_err(unreadable)?;
+        let api: Api<C::Resource> = Api::namespaced(self.runtime.hub.clone(), &namespace);
+        match api.patch_metadata(&name, &PatchParams::default(), &Patch::Json::<()>(patch)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            // A test failed: somebody else changed it, and that change brings it back.
+            Err(kube::Error::Api(status)) if status.code == 422 || status.is_conflict() => {
+                Err(Failure::new(Reason::ApplyConflict, action))
+            }
+            Err(error) => Err(Failure::hub(&action, &error)),
+        }
+    }
+}
+
+/// Each kind in the first of its versions: the same objects come through all of them.
+fn one_version_each(resources: &[ApiResource]) -> Vec<Interest> {
+    let mut kinds: Vec<&ApiResource> = vec![];
+    for resource in resources {
+        if !kinds.iter().any(|kept| kept.group == resource.group && kept.kind == resource.kind) {
+            kinds.push(resource);
+        }
+    }
+    kinds.into_iter().map(Interest::in_kind).collect()
+}
+
+impl Outcome {
+    fn of_removal(progress: Progress) -> Self {
+        Self::of(Progress { state: State::Deleting, ..progress }, condition::Status::False)
+    }
+
+    fn stopped_removal(failure: Failure) -> Self {
+        let state = match failure.class {
+            ErrorClass::Transient | ErrorClass::Blocked => State::Deleting,
+            ErrorClass::Invalid | ErrorClass::Unreachable => State::Error,
+        };
+        let ready =
+            step(condition::types::READY, condition::Status::False, failure.reason, failure.message.clone());
+        let conditions = vec![ready, reachable(Some(&failure))];
+        Self { report: Report { state: Some(state), conditions, ..Report::default() }, result: Err(failure) }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a component may do: what the driver needs, and what the component's own tables say.
+
+use kube::{CustomResourceExt, Resource, ResourceExt};
+
+use crate::{Component, Rule, rbac::Table};
+
+/// Words of a kind for as long as the program runs: tables hold static words.
+fn word(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+fn words(texts: Vec<&'static str>) -> &'static [&'static str] {
+    Box::leak(texts.into_boxed_slice())
+}
+
+/// The table of one component. Call it once: the words of its kind stay for as long as the program runs.
+pub fn component_table<C: Component>() -> Table {
+    let group = words(vec![word(C::Resource::group(&()).into_owned())]);
+    let plural = word(C::Resource::plural(&()).into_owned());
+    let status = words(vec![word(format!("{plural}/status"))]);
+    let plural = words(vec![plural]);
+    let crd = words(vec![word(C::Resource::crd().name_any())]);
+    let mut hub_namespace = hub_namespace(group, plural, status);
+    hub_namespace.extend_from_slice(C::HUB_RULES);
+    let mut target = target();
+    target.extend_from_slice(C::TARGET_RULES);
+    Table {
+        operator: C::NAME,
+        hub_cluster: hub_cluster(crd),
+        hub_namespace,
+        target,
+        aggregated: aggregated(group, plural),
+    }
+}
+
+fn hub_cluster(crd: &'static [&'static str]) -> Vec<Rule> {
+    const APIEXTENSIONS: &[&str] = &["apiextensions.k8s.io"];
+    vec![
+        Rule::new(
+            APIEXTENSIONS,
+            &["customresourcedefinitions"],
+            &["get", "list", "watch"],
+            "start: wait for its own CRD; end: a CRD that is being deleted orders nothing",
+        )
+        .named(crd),
+        Rule::new(
+            &[""],
+            &["namespaces"],
+            &["get"],
+            "identity of the hub (kube-system); end: a namespace that is being deleted orders nothing",
+        ),
+    ]
+}
+
+fn hub_namespace(
+    group: &'static [&'static str],
+    plural: &'static [&'static str],
+    status: &'static [&'static str],
+) -> Vec<Rule> {
+    vec![
+        Rule::new(group, plural, &["get", "list", "watch"], "watch its own components"),
+        Rule::new(group, plural, &["patch"], "finalizer, and the record of the target's identity"),
+        Rule::new(group, status, &["patch"], "report"),
+        Rule::new(
+            &[""],
+            &["secrets"],
+            &["get", "list", "watch"],
+            "access to targets; the watch brings metadata alone and wakes who waits for a Secret",
+        ),
+        Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "events on its components"),
+    ]
+}
+
+fn target() -> Vec<Rule> {
+    vec![
+        Rule::new(&[""], &["namespaces"], &["get"], "identity of the target").named(&["kube-system"]),
+        Rule::new(&[""], &["configmaps"], &["get"], "identity: the stamp").named(&["kyma-target-stamp"]),
+        Rule::paths(&["/readyz"], &["get"], "probe of a target that did not answer"),
+    ]
+}
+
+fn aggregated(group: &'static [&'static str], plural: &'static [&'static str]) -> Vec<Rule> {
+    vec![Rule::new(
+        group,
+        plural,
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "kyma-operator creates, changes and removes components of this kind",
+    )]
+}

@@ -1,0 +1,143 @@
+//! Which events bring which components back, and the program around a component.
+
+use std::{
+    process::ExitCode,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{CustomResourceExt, Resource, ResourceExt};
+use kube_runtime::reflector::ObjectRef;
+use kyma_api::{labels, names};
+use kyma_targets::SecretKey;
+
+use super::Driver;
+use crate::{
+    AccessChange, Change, Component, Contract, Index, Interest, NoFlags, Operator, Program, Reconciler,
+    RunError, Runtime, Sighting, Trigger, Watches, program::run_program, rbac::Table, status::StatusWriter,
+};
+
+/// The whole of a component's `main`.
+///
+/// Brings the commands `run`, `crd`, `rbac`, `reasons` and `version`; see [`crate::run_program`] for exit codes.
+pub fn run_component<C: Component>(component: C) -> ExitCode {
+    run_program(ComponentProgram(component))
+}
+
+/// The program around a component, for processes that run several ([`crate::serve`]).
+pub struct ComponentProgram<C>(pub C);
+
+impl<C: Component> Program for ComponentProgram<C> {
+    type Flags = NoFlags;
+
+    const OPERATOR: Operator = Operator { name: C::NAME, version: C::VERSION };
+    const ABOUT: &'static str = "Installs a module on targets, as custom resources on the hub wish.";
+
+    fn crds() -> Vec<CustomResourceDefinition> {
+        vec![C::Resource::crd()]
+    }
+
+    fn rbac() -> Table {
+        super::rbac::component_table::<C>()
+    }
+
+    async fn run(self, _: NoFlags, runtime: Runtime) -> Result<(), RunError> {
+        drive(self.0, runtime).await;
+        Ok(())
+    }
+}
+
+/// Names of access Secrets, and the components that reach their target through each.
+type BySecret<R> = Arc<Mutex<Index<String, ObjectRef<R>>>>;
+
+/// Reconciles all components of a kind until the process shuts down.
+pub async fn drive<C: Component>(component: C, runtime: Runtime) {
+    let reconciler = Reconciler::<C::Resource>::new(&runtime);
+    let trigger = reconciler.trigger();
+    let watches = Watches::new(C::NAME, runtime.process.metrics.clone(), waker(trigger.clone()));
+    let status = StatusWriter::new(runtime.hub.clone(), C::NAME, runtime.process.metrics.clone());
+    let by_secret: BySecret<C::Resource> = Arc::default();
+    wake_on_access(&runtime, &by_secret, &trigger, &watches);
+    let driver = Arc::new(Driver { component, runtime, trigger, watches, status });
+    let watching = Arc::clone(&driver);
+    let reconciler = reconciler.on_change(move |change| match change {
+        Change::Applied(resource) => {
+            index(&by_secret, resource);
+            watching.status.seen(resource);
+        }
+        Change::Gone(key) => {
+            lock(&by_secret).remove(key);
+            watching.released(key);
+        }
+    });
+    reconciler
+        .run(move |resource| {
+            let driver = Arc::clone(&driver);
+            async move { driver.reconcile(resource).await }
+        })
+        .await;
+}
+
+impl<C: Component> Driver<C> {
+    /// Nothing is remembered or watched for a component that is gone.
+    pub(super) fn released(&self, key: &ObjectRef<C::Resource>) {
+        self.watches.leave_all(key);
+        self.status.forget(key);
+        self.component.forget(key.namespace.as_deref().unwrap_or_default(), &key.name);
+    }
+}
+
+/// Brings back the owner of what changed on a target; for streams that are not limited to owned objects, everyone
+/// who asked for the stream.
+fn waker<R>(
+    trigger: Trigger<ObjectRef<R>>,
+) -> impl Fn(Option<&SecretKey>, &Interest, &Sighting, &[ObjectRef<R>]) + Send + Sync + 'static
+where
+    R: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+{
+    move |_, interest, sighting, dependents| {
+        let concerned = |dependent: &&ObjectRef<R>| match sighting {
+            Sighting::Listed(_) => true,
+            Sighting::Applied(object) | Sighting::Deleted(object) => {
+                interest.labels.is_none() || object.labels().get(labels::OWNER) == Some(&owner_of(dependent))
+            }
+        };
+        for dependent in dependents.iter().filter(concerned) {
+            trigger.enqueue(dependent.clone());
+        }
+    }
+}
+
+fn owner_of<R: Resource<DynamicType = ()>>(key: &ObjectRef<R>) -> String {
+    names::owner_hash(key.namespace.as_deref().unwrap_or_default(), &key.name)
+}
+
+fn wake_on_access<R>(
+    runtime: &Runtime,
+    by_secret: &BySecret<R>,
+    trigger: &Trigger<ObjectRef<R>>,
+    watches: &Watches<ObjectRef<R>>,
+) where
+    R: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+{
+    let (by_secret, trigger, watches) = (Arc::clone(by_secret), trigger.clone(), watches.clone());
+    runtime.access.on_change(move |change| {
+        if let AccessChange::Applied(meta) | AccessChange::Gone(meta) = change {
+            watches.access_changed(meta.name.as_deref().unwrap_or_default());
+        }
+        let index = lock(&by_secret);
+        match change.secret() {
+            Some(name) => index.dependents(&name.to_owned()).cloned().for_each(|key| trigger.enqueue(key)),
+            None => index.objects().cloned().for_each(|key| trigger.enqueue(key)),
+        }
+    });
+}
+
+fn index<R: crate::ComponentResource>(by_secret: &BySecret<R>, resource: &R) {
+    let secret = Contract::of(resource).ok().and_then(|contract| contract.spec.target.kubeconfig_secret_ref);
+    lock(by_secret).set(ObjectRef::from_obj(resource), secret.map(|reference| reference.name));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

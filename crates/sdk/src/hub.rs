@@ -1,0 +1,85 @@
+//! The client for the hub.
+
+use std::{net::SocketAddr, time::Duration};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Config,
+    api::{PartialObjectMeta, PatchParams, ValidationDirective},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use crate::Settings;
+
+/// Longest time to open a connection to the hub.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Why the hub could not be connected.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The kubeconfig cannot be read.
+    #[error("kubeconfig of the hub: {0}")]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+    /// No kubeconfig and no pod's ServiceAccount.
+    #[error("no access to a hub: {0}")]
+    Infer(#[from] kube::config::InferConfigError),
+    /// No client can be made of it.
+    #[error("client for the hub: {0}")]
+    Client(kube::Error),
+    /// The hub does not tell who it is.
+    #[error("the hub's identity (uid of namespace kube-system): {0}")]
+    Identity(kube::Error),
+    /// The namespace has no uid: not a real apiserver.
+    #[error("the hub's namespace kube-system has no uid")]
+    NoUid,
+}
+
+/// Where the hub is and how to log in there: `--kubeconfig`, else what kube finds by itself.
+///
+/// kube's own retries are off, because they can hide an outage for minutes; reconciles back off instead.
+///
+/// # Errors
+/// No usable kubeconfig, and not in a pod.
+pub async fn hub_config(settings: &Settings) -> Result<Config, HubError> {
+    let mut config = match &settings.kubeconfig {
+        Some(path) => {
+            Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default())
+                .await?
+        }
+        None => Config::infer().await?,
+    };
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT);
+    Ok(config)
+}
+
+/// uid of the hub's namespace `kube-system`: who the hub is.
+///
+/// # Errors
+/// The hub does not answer, or forbids it.
+pub async fn hub_uid(hub: &Client) -> Result<String, HubError> {
+    let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(hub.clone());
+    let namespace = namespaces.get("kube-system").await.map_err(HubError::Identity)?;
+    namespace.metadata.uid.ok_or(HubError::NoUid)
+}
+
+/// The addresses of the hub's apiserver, which no access Secret may name. Empty if its name has none here.
+pub async fn hub_addresses(config: &Config) -> Vec<SocketAddr> {
+    let uri = &config.cluster_url;
+    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("http") { 80 } else { 443 });
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    match tokio::net::lookup_host((host, port)).await {
+        Ok(found) => found.collect(),
+        Err(error) => {
+            tracing::warn!(%error, "the hub's addresses cannot be resolved; targets are told apart by uid alone");
+            vec![]
+        }
+    }
+}
+
+/// Parameters of a server-side apply on the hub: `manager` owns the fields, unknown fields are errors.
+pub fn hub_apply(manager: &str) -> PatchParams {
+    let mut params = PatchParams::apply(manager).force();
+    params.field_validation = Some(ValidationDirective::Strict);
+    params
+}

@@ -1,0 +1,80 @@
+//! What every reconciler shares, ours and other teams'.
+//!
+//! To bring a component of your own, implement [`Component`] for your kind and make `main` one call:
+//! [`run_component`]. For an operator of another form, build on the parts: [`Runtime`], [`Reconciler`],
+//! [`Access`], [`Watches`], [`Program`].
+
+#![warn(missing_docs)]
+
+// A component: the trait, the contract as types, and what a step is given.
+mod blocking;
+mod component;
+mod context;
+mod contract;
+mod driver;
+mod identity;
+mod object;
+mod status;
+
+// From events to reconciles.
+mod backoff;
+mod failure;
+mod index;
+mod jitter;
+mod reconciler;
+mod trigger;
+
+// The hub, targets, and what is watched on them.
+mod access;
+mod hub;
+mod runtime;
+mod watches;
+
+// What every operator's process has.
+mod admin;
+mod args;
+mod crd_check;
+mod events;
+mod metrics;
+mod program;
+pub mod rbac;
+mod settings;
+mod telemetry;
+pub mod testing;
+
+pub use access::{Access, AccessChange};
+pub use admin::{AdminError, AdminServer, Health};
+pub use args::{Args, LogFormat, Mode};
+pub use backoff::delay_after;
+pub use blocking::{Blocker, Blockers, find_blockers};
+pub use component::{Blocking, Component, ComponentResource, Progress, Removal, Step, Wait, failure_state};
+pub use context::{Context, Waker};
+pub use contract::{
+    ComponentSpec, ComponentStatus, Contract, Deletion, deletion, has_finalizer, is_suspended,
+};
+pub use crd_check::{CrdError, await_crds, missing};
+pub use driver::{ComponentProgram, component_table, drive, run_component};
+pub use events::Events;
+pub use failure::Failure;
+pub use hub::{HubError, hub_addresses, hub_apply, hub_config, hub_uid};
+pub use index::Index;
+pub use jitter::{jitter, shortened};
+pub use metrics::{Metrics, MetricsError};
+pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};
+pub use rbac::Rule;
+pub use reconciler::{Change, Reconciler};
+pub use runtime::{Operator, Process, Runtime};
+pub use settings::{Settings, SettingsError};
+pub use status::{Report, next_status};
+pub use telemetry::{TelemetryError, init_telemetry};
+pub use trigger::Trigger;
+pub use watches::{Content, Interest, Listener, Sighting, WatchLimit, Watches};
+
+// The versions that this crate is built with, so that components need no dependencies of their own on them.
+pub use k8s_openapi;
+pub use kube;
+pub use kyma_api as api;
+pub use kyma_targets as targets;
+pub use schemars;
+pub use serde;
+pub use serde_json;

@@ -1,0 +1,126 @@
+//! Pure questions about one object on a target: has it what we want, and may we touch it at all?
+
+use std::hash::Hasher;
+
+use kube::{ResourceExt, api::ApiResource, core::DynamicObject};
+use kyma_api::annotations;
+use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE};
+use serde_json::Value;
+
+/// Hash of what is about to be applied, as it stands in the annotation `applied`: tells that a field which we no
+/// longer want has to be taken back by an apply. Stable over processes and versions of Rust.
+pub(crate) fn content_hash(object: &DynamicObject) -> String {
+    let text = serde_json::to_string(object).unwrap_or_default();
+    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    hasher.write(text.as_bytes());
+    format!("{:016x}", hasher.finish())
+}
+
+/// FNV-1a, 64 bit: the standard library's hasher may change between versions.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// Whether applying `wanted` over `live` would change nothing: the same content was applied before, and each of
+/// its values is still there.
+pub(crate) fn covers(live: &DynamicObject, wanted: &DynamicObject) -> bool {
+    let applied = |object: &DynamicObject| object.annotations().get(annotations::APPLIED).cloned();
+    let has_all = |live, wanted| match (serde_json::to_value(live), serde_json::to_value(wanted)) {
+        (Ok(live), Ok(wanted)) => includes(&live, &wanted),
+        _ => false,
+    };
+    applied(live) == applied(wanted) && has_all(live, wanted)
+}
+
+fn includes(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| match live.get(key) {
+                Some(held) => includes(held, value),
+                None => value.is_null(),
+            })
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| includes(live, wanted))
+        }
+        _ => live == wanted,
+    }
+}
+
+/// Whether no module may apply over or delete this object.
+pub(crate) fn is_protected(kind: &ApiResource, namespace: Option<&str>, name: &str) -> bool {
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Namespace") => name == "default" || name.starts_with("kube-"),
+        ("", "ConfigMap") => name == STAMP_NAME && namespace == Some(STAMP_NAMESPACE),
+        ("operator.kyma-project.io", "Kyma") => name == "default" && namespace == Some(STAMP_NAMESPACE),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            name.ends_with(".operator.kyma-project.io") || name.ends_with(".component.kyma-project.io")
+        }
+        ("rbac.authorization.k8s.io", _) => name.starts_with("system:"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(hash: &str, mut value: Value) -> DynamicObject {
+        value["metadata"]["annotations"][annotations::APPLIED] = hash.into();
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn defaults_of_the_server_are_no_difference() {
+        let wanted = object("1", json!({"metadata": {"name": "a"}, "data": {"x": "1"}, "list": [{"n": 1}]}));
+        let live = object(
+            "1",
+            json!({"metadata": {"name": "a", "uid": "u"}, "data": {"x": "1", "y": "2"}, "list": [{"n": 1, "d": 2}]}),
+        );
+        assert!(covers(&live, &wanted));
+    }
+
+    #[test]
+    fn other_values_missing_ones_and_withdrawn_ones_are() {
+        let live =
+            object("1", json!({"metadata": {"name": "a"}, "data": {"x": "1", "old": "1"}, "list": [1, 2]}));
+        for wanted in [
+            object("1", json!({"metadata": {"name": "a"}, "data": {"x": "2"}})),
+            object("1", json!({"metadata": {"name": "a"}, "data": {"z": "1"}})),
+            object("1", json!({"metadata": {"name": "a"}, "list": [1]})),
+            object("2", json!({"metadata": {"name": "a"}, "data": {"x": "1"}})),
+        ] {
+            assert!(!covers(&live, &wanted), "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn the_hash_is_the_same_in_every_process() {
+        let object: DynamicObject =
+            serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"b": 1}})).unwrap();
+        assert_eq!(content_hash(&object), "97702e9ed47e86eb");
+    }
+
+    #[test]
+    fn what_belongs_to_the_cluster_or_to_us_is_protected() {
+        let namespace = ApiResource::erase::<Namespace>(&());
+        let config_map = ApiResource::erase::<ConfigMap>(&());
+        assert!(is_protected(&namespace, None, "kube-system") && is_protected(&namespace, None, "default"));
+        assert!(!is_protected(&namespace, None, "kyma-system"));
+        assert!(is_protected(&config_map, Some("kyma-system"), STAMP_NAME));
+        assert!(!is_protected(&config_map, Some("kube-system"), "anything"));
+    }
+}

@@ -1,0 +1,116 @@
+//! Starting and stopping.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::{Program, RunError};
+use crate::{
+    AdminError, AdminServer, MetricsError, Process, Runtime, Settings, TelemetryError,
+    crd_check::{CrdError, await_crds},
+    hub::{HubError, hub_config},
+    init_telemetry,
+};
+
+/// Why an operator could not start, or broke off.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Logging.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    /// Metrics.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// The admin server.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// The hub.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// The hub's CRDs.
+    #[error(transparent)]
+    Crd(#[from] CrdError),
+    /// The system: threads, signals.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+    /// The operator itself.
+    #[error("{0}")]
+    Run(RunError),
+}
+
+/// Runs an operator inside of a process that others may share: connects to the hub, waits for its CRDs, and
+/// reconciles until `process.shutdown`.
+///
+/// # Errors
+/// It could not start, or broke off.
+pub async fn serve<P: Program>(
+    program: P,
+    flags: P::Flags,
+    settings: Settings,
+    config: kube::Config,
+    process: Process,
+) -> Result<(), StartError> {
+    let (shutdown, health) = (process.shutdown.clone(), process.health.clone());
+    health.expect(P::OPERATOR.name);
+    let work = async {
+        let runtime = Runtime::connect(P::OPERATOR, settings, config, process).await?;
+        await_crds(&runtime.hub, &P::needs()).await?;
+        health.ready(P::OPERATOR.name);
+        tracing::info!(operator = P::OPERATOR.name, version = P::OPERATOR.version, "started");
+        Ok::<_, StartError>(runtime)
+    };
+    let runtime = tokio::select! {
+        runtime = work => runtime?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
+    program.run(flags, runtime).await.map_err(StartError::Run)
+}
+
+/// Runs an operator as a process of its own.
+pub(super) fn run_alone<P: Program>(
+    program: P,
+    flags: P::Flags,
+    settings: Settings,
+) -> Result<(), StartError> {
+    init_telemetry(&settings)?;
+    // Fails if one is set already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let process = Process::new()?;
+        stop_on_signal(process.shutdown.clone())?;
+        let admin = start_admin(&settings, &process).await?;
+        let config = hub_config(&settings).await?;
+        let ended = serve(program, flags, settings, config, process.clone()).await;
+        process.shutdown.cancel();
+        if let Some(admin) = admin {
+            let _ = admin.await;
+        }
+        ended
+    })
+}
+
+async fn start_admin(
+    settings: &Settings,
+    process: &Process,
+) -> Result<Option<tokio::task::JoinHandle<Result<(), AdminError>>>, StartError> {
+    let Some(address) = settings.admin_address else {
+        return Ok(None);
+    };
+    let server = AdminServer::bind(address, process.health.clone(), process.metrics.clone()).await?;
+    tracing::info!(address = %server.address()?, "admin server");
+    Ok(Some(tokio::spawn(server.serve(process.shutdown.clone()))))
+}
+
+fn stop_on_signal(shutdown: CancellationToken) -> Result<(), std::io::Error> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping");
+        shutdown.cancel();
+    });
+    Ok(())
+}

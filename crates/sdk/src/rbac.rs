@@ -1,0 +1,308 @@
+//! RBAC as a table in code: next to each rule stands why it is needed. Roles are rendered from it.
+
+use std::fmt::Write;
+
+/// One rule and its reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// API groups; `""` is the core group.
+    pub groups: &'static [&'static str],
+    /// Resources, in plural, with subresource where one is meant (`deployments/scale`).
+    pub resources: &'static [&'static str],
+    /// Verbs.
+    pub verbs: &'static [&'static str],
+    /// Names that the rule is limited to; empty: all.
+    pub names: &'static [&'static str],
+    /// Paths outside of the resources (`/readyz`); with it groups and resources are empty.
+    pub paths: &'static [&'static str],
+    /// Which step needs it. Rendered as comment.
+    pub why: &'static str,
+}
+
+impl Rule {
+    /// A rule for resources of one group.
+    pub const fn new(
+        groups: &'static [&'static str],
+        resources: &'static [&'static str],
+        verbs: &'static [&'static str],
+        why: &'static str,
+    ) -> Self {
+        Self { groups, resources, verbs, names: &[], paths: &[], why }
+    }
+
+    /// A rule for paths outside of the resources.
+    pub const fn paths(
+        paths: &'static [&'static str],
+        verbs: &'static [&'static str],
+        why: &'static str,
+    ) -> Self {
+        Self { groups: &[], resources: &[], verbs, names: &[], paths, why }
+    }
+
+    /// Limits the rule to objects of these names.
+    pub const fn named(mut self, names: &'static [&'static str]) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// Whether the rule allows `verb` on `resource` (plural, with subresource) of `group`, for any name.
+    pub fn allows(&self, group: &str, resource: &str, verb: &str) -> bool {
+        let any = |list: &[&str], word: &str| list.iter().any(|one| *one == "*" || *one == word);
+        any(self.groups, group) && any(self.resources, resource) && any(self.verbs, verb)
+    }
+}
+
+/// Everything that one operator may do, by where it may do it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Name of the operator; roles and their bindings are named after it.
+    pub operator: &'static str,
+    /// On the hub, in all namespaces or on cluster-scoped kinds. Never Secrets.
+    pub hub_cluster: Vec<Rule>,
+    /// On the hub, in the hub namespace.
+    pub hub_namespace: Vec<Rule>,
+    /// On targets; the access Secret's user holds the union of all operators'.
+    pub target: Vec<Rule>,
+    /// What kyma-operator needs for the component's kind: aggregated into its role.
+    pub aggregated: Vec<Rule>,
+}
+
+/// Label of the ClusterRoles that aggregate into kyma-operator's.
+pub const AGGREGATE_LABEL: &str = "component.kyma-project.io/aggregate-to-kyma-operator";
+
+/// Which roles to render.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Roles on the hub, bound to the operator's ServiceAccount.
+    Hub,
+    /// The role on targets.
+    Target,
+    /// Roles on the hub, then the role on targets, which is named `<operator>-target` and bound to nobody.
+    Both,
+    /// Both on one cluster: the target's role bound to the ServiceAccount too (single-cluster mode).
+    SingleCluster,
+}
+
+impl Table {
+    /// The roles as YAML documents, each rule below a comment that says why. On the hub with ServiceAccount (named
+    /// after the operator) and bindings; on targets the ClusterRole alone, since who is bound to it depends on how
+    /// access is given. Same table, same bytes.
+    pub fn render(&self, namespace: &str, side: Side) -> String {
+        let name = self.operator;
+        let mut out = String::new();
+        if side != Side::Target {
+            service_account(&mut out, name, namespace);
+            role(
+                &mut out,
+                &Role { kind: "ClusterRole", name, namespace: None, label: None },
+                &self.hub_cluster,
+            );
+            binding(&mut out, "ClusterRoleBinding", ("ClusterRole", name), name, namespace);
+            role(
+                &mut out,
+                &Role { kind: "Role", name, namespace: Some(namespace), label: None },
+                &self.hub_namespace,
+            );
+            binding(&mut out, "RoleBinding", ("Role", name), name, namespace);
+            let aggregate = format!("{name}-aggregate");
+            let labelled =
+                Role { kind: "ClusterRole", name: &aggregate, namespace: None, label: Some(AGGREGATE_LABEL) };
+            role(&mut out, &labelled, &self.aggregated);
+        }
+        let target = format!("{name}-target");
+        if side != Side::Hub {
+            role(
+                &mut out,
+                &Role { kind: "ClusterRole", name: &target, namespace: None, label: None },
+                &self.target,
+            );
+        }
+        if side == Side::SingleCluster {
+            binding(&mut out, "ClusterRoleBinding", ("ClusterRole", &target), name, namespace);
+        }
+        out
+    }
+
+    /// Whether the hub roles allow it in the hub namespace.
+    pub fn hub_allows(&self, group: &str, resource: &str, verb: &str) -> bool {
+        self.hub_cluster.iter().chain(&self.hub_namespace).any(|rule| rule.allows(group, resource, verb))
+    }
+
+    /// Whether the target role allows it.
+    pub fn target_allows(&self, group: &str, resource: &str, verb: &str) -> bool {
+        self.target.iter().any(|rule| rule.allows(group, resource, verb))
+    }
+}
+
+/// The role that collects what components' roles aggregate ([`Table::aggregated`]), bound to `operator` in the hub
+/// namespace only. kyma-operator has it; the hub's controller manager keeps it filled.
+pub fn render_collector(operator: &str, namespace: &str) -> String {
+    let name = format!("{operator}-components");
+    let mut out = format!(
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: {name}\n\
+         aggregationRule:\n  clusterRoleSelectors:\n    - matchLabels:\n        {AGGREGATE_LABEL}: \"true\"\n\
+         # Filled by the controller manager from the roles with this label.\nrules: []\n"
+    );
+    binding(&mut out, "RoleBinding", ("ClusterRole", &name), operator, namespace);
+    out
+}
+
+struct Role<'a> {
+    kind: &'a str,
+    name: &'a str,
+    namespace: Option<&'a str>,
+    label: Option<&'a str>,
+}
+
+fn service_account(out: &mut String, name: &str, namespace: &str) {
+    let _ = write!(
+        out,
+        "---\napiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {name}\n  namespace: {namespace}\n"
+    );
+}
+
+fn role(out: &mut String, role: &Role<'_>, rules: &[Rule]) {
+    if rules.is_empty() && role.label.is_some() {
+        return;
+    }
+    let Role { kind, name, .. } = role;
+    let _ = write!(
+        out,
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n"
+    );
+    if let Some(namespace) = role.namespace {
+        let _ = writeln!(out, "  namespace: {namespace}");
+    }
+    if let Some(label) = role.label {
+        let _ = writeln!(out, "  labels:\n    {label}: \"true\"");
+    }
+    if rules.is_empty() {
+        let _ = writeln!(out, "rules: []");
+        return;
+    }
+    let _ = writeln!(out, "rules:");
+    for rule in rules {
+        render_rule(out, rule);
+    }
+}
+
+fn render_rule(out: &mut String, rule: &Rule) {
+    let _ = writeln!(out, "  # {}", rule.why);
+    if rule.paths.is_empty() {
+        let _ = writeln!(out, "  - apiGroups: {}", list(rule.groups));
+        let _ = writeln!(out, "    resources: {}", list(rule.resources));
+        if !rule.names.is_empty() {
+            let _ = writeln!(out, "    resourceNames: {}", list(rule.names));
+        }
+    } else {
+        let _ = writeln!(out, "  - nonResourceURLs: {}", list(rule.paths));
+    }
+    let _ = writeln!(out, "    verbs: {}", list(rule.verbs));
+}
+
+fn binding(out: &mut String, kind: &str, (role_kind, role): (&str, &str), account: &str, namespace: &str) {
+    let _ = write!(
+        out,
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {role}\n"
+    );
+    if kind == "RoleBinding" {
+        let _ = writeln!(out, "  namespace: {namespace}");
+    }
+    let _ = write!(
+        out,
+        "roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {role_kind}\n  name: {role}\n\
+         subjects:\n  - kind: ServiceAccount\n    name: {account}\n    namespace: {namespace}\n"
+    );
+}
+
+/// A YAML flow list of quoted words; words of RBAC need no escapes.
+fn list(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding};
+
+    use super::*;
+
+    fn table() -> Table {
+        Table {
+            operator: "x-operator",
+            hub_cluster: vec![Rule::new(
+                &["apiextensions.k8s.io"],
+                &["customresourcedefinitions"],
+                &["get"],
+                "start",
+            )],
+            hub_namespace: vec![Rule::new(&[""], &["secrets"], &["get", "watch"], "access").named(&["a"])],
+            target: vec![
+                Rule::new(&["apps"], &["deployments"], &["patch"], "apply"),
+                Rule::paths(&["/readyz"], &["get"], "probe"),
+            ],
+            aggregated: vec![Rule::new(&["x.io"], &["xs"], &["get"], "components")],
+        }
+    }
+
+    fn documents(yaml: &str) -> Vec<serde_json::Value> {
+        yaml.split("---\n").skip(1).map(|one| serde_saphyr::from_str(one).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_rule_arrives_in_the_role_of_its_place() {
+        let hub = documents(&table().render("kcp-system", Side::Hub));
+        let kinds: Vec<_> = hub.iter().map(|one| one["kind"].as_str().unwrap()).collect();
+        assert_eq!(
+            kinds,
+            ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ClusterRole"]
+        );
+        let namespaced = PolicyRule {
+            api_groups: Some(vec![String::new()]),
+            resources: Some(vec!["secrets".into()]),
+            resource_names: Some(vec!["a".into()]),
+            verbs: vec!["get".into(), "watch".into()],
+            ..PolicyRule::default()
+        };
+        assert_eq!(serde_json::from_value::<Vec<PolicyRule>>(hub[3]["rules"].clone()).unwrap(), [namespaced]);
+        assert_eq!(hub[5]["metadata"]["labels"][AGGREGATE_LABEL], "true");
+        serde_json::from_value::<ClusterRoleBinding>(hub[2].clone()).unwrap();
+        serde_json::from_value::<RoleBinding>(hub[4].clone()).unwrap();
+    }
+
+    #[test]
+    fn targets_get_their_role_and_single_clusters_its_binding() {
+        let target = documents(&table().render("kcp-system", Side::Target));
+        assert_eq!(target.len(), 1);
+        let role: ClusterRole = serde_json::from_value(target[0].clone()).unwrap();
+        assert_eq!(role.rules.unwrap()[1].non_resource_urls, Some(vec!["/readyz".into()]));
+        let single = documents(&table().render("kcp-system", Side::SingleCluster));
+        assert_eq!(single.last().unwrap()["roleRef"]["name"], "x-operator-target");
+    }
+
+    #[test]
+    fn what_components_aggregate_is_collected_for_one_namespace() {
+        let collector = documents(&render_collector("kyma-operator", "kcp-system"));
+        let role: ClusterRole = serde_json::from_value(collector[0].clone()).unwrap();
+        let selectors = role.aggregation_rule.unwrap().cluster_role_selectors.unwrap();
+        assert!(selectors[0].match_labels.as_ref().unwrap().contains_key(AGGREGATE_LABEL));
+        let binding: RoleBinding = serde_json::from_value(collector[1].clone()).unwrap();
+        assert_eq!(binding.metadata.namespace.as_deref(), Some("kcp-system"));
+        assert_eq!(
+            (binding.role_ref.kind.as_str(), &binding.role_ref.name),
+            ("ClusterRole", role.metadata.name.as_ref().unwrap())
+        );
+    }
+
+    #[test]
+    fn reasons_stand_above_their_rules() {
+        assert!(table().render("n", Side::Target).contains("  # apply\n  - apiGroups: [\"apps\"]"));
+    }
+
+    #[test]
+    fn what_is_allowed_is_found() {
+        assert!(table().target_allows("apps", "deployments", "patch"));
+        assert!(!table().target_allows("apps", "deployments", "delete"));
+        assert!(!table().hub_allows("apps", "deployments", "patch"));
+    }
+}

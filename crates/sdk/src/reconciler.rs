@@ -1,0 +1,368 @@
+//! From watches and pushed triggers to reconciles: bounded, each within a deadline, backing off by error class.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Debug,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use futures::{Stream, StreamExt, TryStreamExt};
+use kube::{
+    Api, Resource,
+    core::{DeserializeGuard, NamespaceResourceScope},
+};
+use kube_runtime::{
+    Controller, Predicate, WatchStreamExt,
+    controller::{Action, Config as ControllerConfig, Error as ControllerError},
+    predicates,
+    reflector::{self, ObjectRef, Store, store::Writer},
+    watcher,
+};
+use kyma_api::{ErrorClass, Reason};
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+
+use crate::{
+    Failure, Runtime, Trigger, Wait,
+    backoff::delay_after,
+    jitter::{jitter, shortened},
+    metrics::ReconcileResult,
+};
+
+/// How long it is remembered what an object looked like, to tell a change from a repetition.
+const REMEMBERED: Duration = Duration::from_hours(24);
+/// Failures remembered beyond the number of objects before those of gone objects are dropped.
+const FORGET_ABOVE: usize = 1024;
+/// One of so many slots is for objects whose target did not answer the last time.
+const UNHEALTHY_SHARE: u16 = 8;
+/// Longest time until such an object asks for its turn again, shortened at random by up to half.
+const TURN: Duration = Duration::from_secs(2);
+/// Share by which the resync is shortened at random.
+const RESYNC_SHARE: f64 = 0.1;
+
+/// A change of an object on the hub, for indexes.
+#[derive(Debug)]
+pub enum Change<'a, K: Resource<DynamicType = ()>> {
+    /// It is there, new or changed.
+    Applied(&'a K),
+    /// It is gone.
+    Gone(&'a ObjectRef<K>),
+}
+
+impl<K: Resource<DynamicType = ()>> Clone for Change<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Copy for Change<'_, K> {}
+
+type Hook<K> = Box<dyn Fn(Change<'_, K>) + Send + Sync>;
+
+/// One controller over a custom resource on the hub.
+///
+/// Its own watch triggers on changes of generation, labels, annotations and finalizers, so status writes do not
+/// come back; everything else that matters is pushed through [`Reconciler::trigger`].
+pub struct Reconciler<K>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    runtime: Runtime,
+    api: Api<K>,
+    store: Store<K>,
+    writer: Writer<K>,
+    trigger: Trigger<ObjectRef<K>>,
+    hooks: Vec<Hook<K>>,
+}
+
+impl<K> Reconciler<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    /// A controller over the objects of `K` in the hub namespace that match the selector.
+    pub fn new(runtime: &Runtime) -> Self {
+        let (store, writer) = reflector::store();
+        let api = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
+        Self { runtime: runtime.clone(), api, store, writer, trigger: Trigger::new(), hooks: vec![] }
+    }
+
+    /// The objects as last seen.
+    pub fn store(&self) -> Store<K> {
+        self.store.clone()
+    }
+
+    /// Asks for reconciles from outside of the own watch.
+    pub fn trigger(&self) -> Trigger<ObjectRef<K>> {
+        self.trigger.clone()
+    }
+
+    /// Calls `hook` on every change, status included, before it can trigger a reconcile. It must return at once.
+    pub fn on_change(mut self, hook: impl Fn(Change<'_, K>) + Send + Sync + 'static) -> Self {
+        self.hooks.push(Box::new(hook));
+        self
+    }
+
+    /// Reconciles until the process shuts down; reconciles under way are finished first.
+    ///
+    /// `reconcile` gets objects as last seen and says when to come back without an event. It is cut off at the
+    /// deadline of the settings. One object is never reconciled twice at the same time, and objects whose target did
+    /// not answer the last time share an eighth of the slots.
+    pub async fn run<F, Fut>(self, reconcile: F)
+    where
+        F: Fn(Arc<K>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Wait, Failure>> + Send + 'static,
+    {
+        let Self { runtime, api, store, writer, trigger, hooks } = self;
+        let kind = K::kind(&()).into_owned();
+        runtime.process.health.expect(&kind);
+        let shutdown = runtime.process.shutdown.clone();
+        let unhealthy = Semaphore::new(usize::from(runtime.settings.concurrency.div_ceil(UNHEALTHY_SHARE)));
+        let work = Work {
+            runtime: runtime.clone(),
+            store: store.clone(),
+            failures: Mutex::default(),
+            unhealthy,
+            reconcile,
+        };
+        let context = Arc::new(work);
+        let stream = own_changes(&runtime, api, writer, hooks);
+        let ready = wait_until_ready(runtime.clone(), store.clone(), kind);
+        let controller = Controller::for_stream(stream, store)
+            .with_config(ControllerConfig::default().concurrency(runtime.settings.concurrency))
+            .reconcile_on(trigger.stream())
+            .graceful_shutdown_on(shutdown.clone().cancelled_owned())
+            .run(run_one::<K, F, Fut>, after_failure::<K, F>, context)
+            .for_each(|result| {
+                log_result(result);
+                futures::future::ready(())
+            });
+        let announced = async {
+            tokio::select! {
+                () = ready => {}
+                () = shutdown.cancelled() => {}
+            }
+        };
+        tokio::join!(controller, announced);
+    }
+}
+
+struct Work<K: Resource<DynamicType = ()> + 'static, F> {
+    runtime: Runtime,
+    store: Store<K>,
+    /// Objects that have not got through since they failed.
+    failures: Mutex<HashMap<ObjectRef<K>, Failed>>,
+    /// Slots for objects whose target did not answer the last time.
+    unhealthy: Semaphore,
+    reconcile: F,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Failed {
+    in_a_row: u32,
+    unreachable: bool,
+}
+
+impl<K, F> Work<K, F>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    /// Counts one more failure in a row.
+    fn failed(&self, key: ObjectRef<K>, failure: &Failure) -> u32 {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if failures.len() > FORGET_ABOVE + self.store.len() {
+            failures.retain(|key, _| self.store.get(key).is_some());
+        }
+        let failed = failures.entry(key).or_default();
+        failed.in_a_row = failed.in_a_row.saturating_add(1);
+        failed.unreachable = failure.class == ErrorClass::Unreachable;
+        failed.in_a_row
+    }
+
+    fn was_unreachable(&self, key: &ObjectRef<K>) -> bool {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.get(key).is_some_and(|failed| failed.unreachable)
+    }
+
+    fn got_through(&self, key: &ObjectRef<K>) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+async fn wait_until_ready<K>(runtime: Runtime, store: Store<K>, kind: String)
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    if store.wait_until_ready().await.is_ok() {
+        runtime.process.health.ready(&kind);
+    }
+}
+
+fn own_changes<K>(
+    runtime: &Runtime,
+    api: Api<K>,
+    writer: Writer<K>,
+    hooks: Vec<Hook<K>>,
+) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let guarded: Api<DeserializeGuard<K>> =
+        Api::namespaced(api.into_client(), &runtime.settings.hub_namespace);
+    let mut config = watcher::Config::default();
+    if let Some(selector) = &runtime.settings.selector {
+        config = config.labels(selector);
+    }
+    let mut seen = Seen { hooks, present: HashSet::new(), listed: HashSet::new() };
+    let changed = predicates::generation
+        .combine(predicates::labels)
+        .combine(predicates::annotations)
+        .combine(predicates::finalizers);
+    watcher(guarded, config)
+        .default_backoff()
+        .try_filter_map(|event| futures::future::ready(Ok(decode(event))))
+        .inspect_ok(move |event| seen.tell(event))
+        .reflect(writer)
+        .applied_objects()
+        .predicate_filter(changed, kube_runtime::PredicateConfig::default().ttl(REMEMBERED))
+}
+
+/// Leaves out an object that cannot be read: one of those must not stop the watch of all others.
+fn decode<K: Resource<DynamicType = ()>>(
+    event: watcher::Event<DeserializeGuard<K>>,
+) -> Option<watcher::Event<K>> {
+    use watcher::Event;
+    let read = |guard: DeserializeGuard<K>| match guard.0 {
+        Ok(mut object) => {
+            object.meta_mut().managed_fields = None;
+            Some(object)
+        }
+        Err(invalid) => {
+            let name = invalid.metadata.name.unwrap_or_default();
+            tracing::error!(kind = %K::kind(&()), name, "object cannot be read and is left as it is: {}", invalid.error);
+            None
+        }
+    };
+    match event {
+        Event::Apply(guard) => read(guard).map(Event::Apply),
+        Event::Delete(guard) => read(guard).map(Event::Delete),
+        Event::InitApply(guard) => read(guard).map(Event::InitApply),
+        Event::Init => Some(Event::Init),
+        Event::InitDone => Some(Event::InitDone),
+    }
+}
+
+/// Turns watch events into changes, noticing what disappeared between two lists.
+struct Seen<K: Resource<DynamicType = ()>> {
+    hooks: Vec<Hook<K>>,
+    present: HashSet<ObjectRef<K>>,
+    listed: HashSet<ObjectRef<K>>,
+}
+
+impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
+    fn tell(&mut self, event: &watcher::Event<K>) {
+        match event {
+            watcher::Event::Apply(object) => {
+                self.present.insert(ObjectRef::from_obj(object));
+                self.call(Change::Applied(object));
+            }
+            watcher::Event::Delete(object) => {
+                let key = ObjectRef::from_obj(object);
+                self.present.remove(&key);
+                self.call(Change::Gone(&key));
+            }
+            watcher::Event::Init => self.listed.clear(),
+            watcher::Event::InitApply(object) => {
+                self.listed.insert(ObjectRef::from_obj(object));
+                self.call(Change::Applied(object));
+            }
+            watcher::Event::InitDone => {
+                let before = std::mem::replace(&mut self.present, std::mem::take(&mut self.listed));
+                for key in before.difference(&self.present) {
+                    self.call(Change::Gone(key));
+                }
+            }
+        }
+    }
+
+    fn call(&self, change: Change<'_, K>) {
+        for hook in &self.hooks {
+            hook(change);
+        }
+    }
+}
+
+async fn run_one<K, F, Fut>(object: Arc<K>, work: Arc<Work<K, F>>) -> Result<Action, Failure>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+    F: Fn(Arc<K>) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<Wait, Failure>> + Send,
+{
+    let Runtime { operator, settings, process, .. } = &work.runtime;
+    let key = ObjectRef::from_obj(&*object);
+    // Targets that do not answer must not take the slots of those that do: no worker waits for its turn here.
+    let _slot = match work.was_unreachable(&key).then(|| work.unhealthy.try_acquire()) {
+        Some(Err(_)) => return Ok(Action::requeue(shortened(TURN, 0.5))),
+        Some(Ok(slot)) => Some(slot),
+        None => None,
+    };
+    let started = Instant::now();
+    let result = tokio::time::timeout(settings.reconcile_deadline, (work.reconcile)(object)).await;
+    let result = result.unwrap_or_else(|_| {
+        let seconds = settings.reconcile_deadline.as_secs();
+        Err(Failure::new(Reason::DeadlineExceeded, format!("not finished within {seconds} s")))
+    });
+    let ended = if result.is_ok() { ReconcileResult::Done } else { ReconcileResult::Failed };
+    process.metrics.reconciled(operator.name, started.elapsed(), ended);
+    let wait = result?;
+    work.got_through(&key);
+    let resync = shortened(settings.resync, RESYNC_SHARE);
+    Ok(Action::requeue(match wait {
+        Wait::Event => resync,
+        Wait::Timer(delay) => delay.min(resync),
+    }))
+}
+
+// Takes what kube's controller gives.
+#[allow(clippy::needless_pass_by_value)]
+fn after_failure<K, F>(object: Arc<K>, failure: &Failure, work: Arc<Work<K, F>>) -> Action
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    let Runtime { operator, settings, process, .. } = &work.runtime;
+    process.metrics.failed(operator.name, failure);
+    let key = ObjectRef::from_obj(&*object);
+    let in_a_row = work.failed(key.clone(), failure);
+    tracing::info!(object = %key, reason = %failure.reason, class = %failure.class, in_a_row, "{}", failure.message);
+    let resync = shortened(settings.resync, RESYNC_SHARE);
+    Action::requeue(delay_after(failure, in_a_row, jitter()).map_or(resync, |delay| delay.min(resync)))
+}
+
+fn log_result<K: Resource<DynamicType = ()>>(
+    result: Result<(ObjectRef<K>, Action), ControllerError<Failure, watcher::Error>>,
+) {
+    match result {
+        Ok(_) | Err(ControllerError::ReconcilerFailed(..)) => {}
+        // Pushed for an object that is gone meanwhile.
+        Err(ControllerError::ObjectNotFound(key)) => {
+            tracing::debug!(%key, "reconcile of an object that is gone");
+        }
+        Err(ControllerError::QueueError(error)) => {
+            tracing::warn!(%error, kind = %K::kind(&()), "watch on the hub broke off; it is opened again");
+        }
+        Err(error) => tracing::warn!(%error, kind = %K::kind(&()), "controller"),
+    }
+}

@@ -1,0 +1,112 @@
+//! What a running operator holds: settings, clients, and what its reconcilers share.
+
+use std::sync::Arc;
+
+use kube::{Client, Config};
+use kyma_targets::{AccessPolicy, Limits, Targets};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Access, Events, Health, Metrics, MetricsError, Settings,
+    hub::{HubError, hub_addresses, hub_uid},
+};
+
+/// Targets whose connections are kept; the least recently used go first.
+const TARGETS: usize = 10_000;
+
+/// What all operators of one process share.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What /readyz asks.
+    pub health: Health,
+    /// Ends everything.
+    pub shutdown: CancellationToken,
+}
+
+impl Process {
+    /// A process in which nothing runs yet.
+    ///
+    /// # Errors
+    /// The metrics cannot be set up.
+    pub fn new() -> Result<Self, MetricsError> {
+        Ok(Self { metrics: Metrics::new()?, health: Health::default(), shutdown: CancellationToken::new() })
+    }
+}
+
+/// Name and version of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operator {
+    /// Name: field manager, label of metrics, name of roles.
+    pub name: &'static str,
+    /// Version, semver.
+    pub version: &'static str,
+}
+
+/// One operator, connected. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime {
+    /// Who this is.
+    pub operator: Operator,
+    /// What it runs with.
+    pub settings: Arc<Settings>,
+    /// Client for the hub, without retries.
+    pub hub: Client,
+    /// uid of the hub's namespace `kube-system`.
+    pub hub_uid: Arc<str>,
+    /// Clients for targets.
+    pub targets: Targets,
+    /// From access Secrets to targets, and wake-ups.
+    pub access: Access,
+    /// Kubernetes events.
+    pub events: Events,
+    /// What the process shares.
+    pub process: Process,
+}
+
+impl Runtime {
+    /// Connects an operator to the hub and starts its watch of access Secrets, which ends with the process'
+    /// shutdown. Must run inside of a tokio runtime.
+    ///
+    /// # Errors
+    /// The hub does not answer or forbids to read who it is.
+    pub async fn connect(
+        operator: Operator,
+        settings: Settings,
+        config: Config,
+        process: Process,
+    ) -> Result<Self, HubError> {
+        let policy = AccessPolicy { hub_addresses: hub_addresses(&config).await, ..settings.access.clone() };
+        let hub = Client::try_from(config).map_err(HubError::Client)?;
+        let uid = hub_uid(&hub).await?;
+        let agent = format!("{}/{}", operator.name, operator.version);
+        let replica = std::env::var("POD_NAME").unwrap_or_else(|_| "local".to_owned());
+        let targets = Targets::new(policy, Limits::default(), &agent, &replica, TARGETS);
+        let access = Access::new(hub.clone(), &settings.hub_namespace, targets.clone());
+        let runtime = Self {
+            operator,
+            settings: Arc::new(settings),
+            events: Events::new(hub.clone(), operator.name),
+            hub,
+            hub_uid: uid.into(),
+            targets,
+            access,
+            process,
+        };
+        runtime.spawn_access();
+        Ok(runtime)
+    }
+
+    fn spawn_access(&self) {
+        let Process { health, shutdown, .. } = self.process.clone();
+        let access = self.access.clone();
+        tokio::spawn(async move { access.run(&health, shutdown).await });
+    }
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runtime").field("operator", &self.operator).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,199 @@
+//! What an operator runs with: [`Args`] after every value was parsed and judged.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use jiff::SignedDuration;
+use kyma_api::names::label_value;
+use kyma_targets::AccessPolicy;
+
+use crate::{Args, LogFormat, Mode};
+
+/// Resolved settings. Nothing in here can be wrong any more; reconcilers read only this.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Namespace on the hub in which custom resources and access Secrets live.
+    pub hub_namespace: String,
+    /// Namespace on targets for what the operators put there themselves.
+    pub target_namespace: String,
+    /// Label selector for the operator's custom resources; `None`: all.
+    pub selector: Option<String>,
+    /// Kubeconfig of the hub; `None`: inferred.
+    pub kubeconfig: Option<PathBuf>,
+    /// Reconciles at the same time, 1 to 1024.
+    pub concurrency: u16,
+    /// Longest time between two verifications of one object.
+    pub resync: Duration,
+    /// Longest time that one reconcile may take.
+    pub reconcile_deadline: Duration,
+    /// How log lines are written.
+    pub log_format: LogFormat,
+    /// Filter directives for log lines.
+    pub log_level: String,
+    /// Where /livez, /readyz and /metrics are served; `None`: nowhere.
+    pub admin_address: Option<SocketAddr>,
+    /// Whether targets are other clusters or the hub itself.
+    pub mode: Mode,
+    /// Name of the one Kyma whose target is the hub.
+    pub local_kyma: Option<String>,
+    /// What access Secrets may ask for. The hub's own addresses are added when the hub is connected.
+    pub access: AccessPolicy,
+}
+
+/// A flag whose value cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// Not a duration such as `30s` or `24h`, or not above zero.
+    #[error("--{flag}: {value:?} is not a duration above zero, such as 30s, 5m or 24h")]
+    Duration {
+        /// The flag, without dashes.
+        flag: &'static str,
+        /// What was given.
+        value: String,
+    },
+    /// Not `address:port`.
+    #[error("--admin-address: {value:?} is not address:port")]
+    Address {
+        /// What was given.
+        value: String,
+    },
+    /// Not a label selector.
+    #[error("--selector: {value:?} is not a label selector")]
+    Selector {
+        /// What was given.
+        value: String,
+    },
+    /// Two flags that exclude each other.
+    #[error("--local-kyma has no meaning with --mode=single-cluster, where every Kyma's target is the hub")]
+    LocalKyma,
+    /// A required value is empty.
+    #[error("--{flag} must not be empty")]
+    Empty {
+        /// The flag, without dashes.
+        flag: &'static str,
+    },
+}
+
+impl Settings {
+    /// Parses and judges every flag.
+    ///
+    /// # Errors
+    /// The first flag whose value cannot be used.
+    pub fn resolve(args: Args) -> Result<Self, SettingsError> {
+        if args.mode == Mode::SingleCluster && args.local_kyma.is_some() {
+            return Err(SettingsError::LocalKyma);
+        }
+        Ok(Self {
+            hub_namespace: non_empty("hub-namespace", args.hub_namespace)?,
+            target_namespace: non_empty("target-namespace", args.target_namespace)?,
+            selector: selector(args.selector)?,
+            kubeconfig: args.kubeconfig,
+            concurrency: args.concurrency,
+            resync: duration("resync", &args.resync)?,
+            reconcile_deadline: duration("reconcile-deadline", &args.reconcile_deadline)?,
+            log_format: args.log_format,
+            log_level: args.log_level,
+            admin_address: address(&args.admin_address)?,
+            mode: args.mode,
+            local_kyma: args.local_kyma.filter(|name| !name.is_empty()),
+            access: AccessPolicy {
+                allow_loopback: args.allow_loopback_targets,
+                allow_link_local: args.allow_link_local_targets,
+                allow_proxy: args.allow_target_proxy,
+                ..AccessPolicy::default()
+            },
+        })
+    }
+
+    /// Whether the Kyma of this name, or with this value of the label `kyma-name`, has the hub as its target.
+    pub fn is_local(&self, kyma: &str) -> bool {
+        let same = |local: &String| label_value(local) == label_value(kyma);
+        self.mode == Mode::SingleCluster || self.local_kyma.as_ref().is_some_and(same)
+    }
+}
+
+fn non_empty(flag: &'static str, value: String) -> Result<String, SettingsError> {
+    if value.is_empty() { Err(SettingsError::Empty { flag }) } else { Ok(value) }
+}
+
+fn duration(flag: &'static str, value: &str) -> Result<Duration, SettingsError> {
+    value
+        .parse::<SignedDuration>()
+        .ok()
+        .and_then(|parsed| Duration::try_from(parsed).ok())
+        .filter(|parsed| !parsed.is_zero())
+        .ok_or_else(|| SettingsError::Duration { flag, value: value.to_owned() })
+}
+
+fn address(value: &str) -> Result<Option<SocketAddr>, SettingsError> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    value.parse().map(Some).map_err(|_| SettingsError::Address { value: value.to_owned() })
+}
+
+fn selector(value: String) -> Result<Option<String>, SettingsError> {
+    if value.is_empty() {
+        return Ok(None);
+    }
+    // The API server judges the details; here only what would silently select something else.
+    let terms_are_whole = value.split(',').all(|term| !term.trim().is_empty());
+    if terms_are_whole && !value.contains(char::is_control) {
+        Ok(Some(value))
+    } else {
+        Err(SettingsError::Selector { value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn resolve(flags: &[&str]) -> Result<Settings, SettingsError> {
+        let line = Line::try_parse_from(std::iter::once("operator").chain(flags.iter().copied())).unwrap();
+        Settings::resolve(line.args)
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_design() {
+        let settings = resolve(&[]).unwrap();
+        assert_eq!(settings.hub_namespace, "kcp-system");
+        assert_eq!(settings.target_namespace, "kyma-system");
+        assert_eq!(settings.resync, Duration::from_hours(24));
+        assert_eq!(settings.selector, None);
+        assert_eq!(settings.access, AccessPolicy::default());
+        assert!(!settings.is_local("default"));
+    }
+
+    #[test]
+    fn wrong_values_name_their_flag() {
+        for (flags, flag) in [
+            (["--resync=0s"], "--resync"),
+            (["--resync=soon"], "--resync"),
+            (["--admin-address=8080"], "--admin-address"),
+            (["--selector=a=b,,c=d"], "--selector"),
+            (["--hub-namespace="], "--hub-namespace"),
+        ] {
+            let error = resolve(&flags).unwrap_err().to_string();
+            assert!(error.starts_with(flag), "{error}");
+        }
+    }
+
+    #[test]
+    fn one_kyma_or_every_kyma_is_local() {
+        assert!(resolve(&["--mode=single-cluster"]).unwrap().is_local("any"));
+        let hub_too = resolve(&["--local-kyma=hub"]).unwrap();
+        assert!(hub_too.is_local("hub") && !hub_too.is_local("other") && !hub_too.is_local(""));
+        let long = "k".repeat(100);
+        let by_label = resolve(&[&format!("--local-kyma={long}")]).unwrap();
+        assert!(by_label.is_local(&long) && by_label.is_local(&label_value(&long)));
+        assert!(resolve(&["--mode=single-cluster", "--local-kyma=hub"]).is_err());
+    }
+}

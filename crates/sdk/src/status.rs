@@ -1,0 +1,248 @@
+//! The status of a component: computed purely, written only if it differs.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use kube::{Api, Client, ResourceExt, api::Patch};
+use kube_runtime::reflector::ObjectRef;
+use kyma_api::{FreeForm, State, condition};
+use serde_json::{Value, json};
+
+use crate::{ComponentResource, Contract, Failure, Metrics, Step, hub_apply};
+
+/// What a reconcile has to report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// State of the module; `None` keeps it.
+    pub state: Option<State>,
+    /// Version on the target; `None` keeps it.
+    pub version: Option<String>,
+    /// Conditions that are known now; others stay.
+    pub conditions: Vec<Step>,
+    /// Further fields by top-level name; `null` removes one, others stay.
+    pub fields: FreeForm,
+}
+
+/// The status after `report`, given the one before. Conditions keep their transition time while their status
+/// stays. Pure: the same report twice gives the same status.
+pub fn next_status(before: &FreeForm, report: &Report, generation: Option<i64>, now: &Time) -> FreeForm {
+    let mut status = with_fields(before, &report.fields);
+    let held = status.remove("conditions").unwrap_or_default();
+    let mut conditions: Vec<Condition> = serde_json::from_value(held).unwrap_or_default();
+    for step in &report.conditions {
+        let wanted = condition::Wanted {
+            type_: step.type_,
+            status: step.status,
+            reason: step.reason,
+            message: &step.message,
+            observed_generation: generation,
+        };
+        condition::set(&mut conditions, &wanted, now);
+    }
+    status.insert("conditions".to_owned(), json!(conditions));
+    if let Some(state) = report.state {
+        status.insert("state".to_owned(), json!(state));
+    }
+    if let Some(version) = &report.version {
+        status.insert("version".to_owned(), json!(version));
+    }
+    if let Some(generation) = generation {
+        status.insert("observedGeneration".to_owned(), json!(generation));
+    }
+    status
+}
+
+/// `before` with `fields` replaced; nulls, which mean absence, are taken out.
+fn with_fields(before: &FreeForm, fields: &FreeForm) -> FreeForm {
+    let mut status = before.clone();
+    status.extend(fields.clone());
+    status.retain(|_, value| !value.is_null());
+    status
+}
+
+/// Writes statuses of one kind. Remembers what it wrote until the watch has brought it back, so that a reconcile
+/// that runs in between does not write it again.
+pub(crate) struct StatusWriter<R: ComponentResource> {
+    inner: Arc<Inner<R>>,
+}
+
+struct Inner<R: ComponentResource> {
+    hub: Client,
+    manager: &'static str,
+    metrics: Metrics,
+    written: Mutex<HashMap<ObjectRef<R>, Written>>,
+}
+
+#[derive(Clone)]
+struct Written {
+    uid: Option<String>,
+    version: u64,
+    status: FreeForm,
+}
+
+impl<R: ComponentResource> Clone for StatusWriter<R> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<R: ComponentResource> StatusWriter<R> {
+    pub(crate) fn new(hub: Client, manager: &'static str, metrics: Metrics) -> Self {
+        Self { inner: Arc::new(Inner { hub, manager, metrics, written: Mutex::default() }) }
+    }
+
+    /// The status that the hub holds, as far as known: from `resource`, or newer from our own last write.
+    pub(crate) fn current(&self, resource: &R) -> Result<FreeForm, Failure> {
+        let seen = version(resource);
+        let mut written = self.inner.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = ObjectRef::from_obj(resource);
+        if let Some(own) = written.get(&key) {
+            if own.uid == resource.uid() && own.version > seen {
+                return Ok(own.status.clone());
+            }
+            written.remove(&key);
+        }
+        let mut status = Contract::of(resource)?.whole_status;
+        status.retain(|_, value| !value.is_null());
+        Ok(status)
+    }
+
+    /// Writes `report` if it makes a difference; gives the new status if it did.
+    pub(crate) async fn write(&self, resource: &R, report: &Report) -> Result<Option<FreeForm>, Failure> {
+        let before = self.current(resource)?;
+        let next = next_status(&before, report, resource.meta().generation, &Time(Timestamp::now()));
+        if next == before {
+            return Ok(None);
+        }
+        self.apply(resource, &next).await?;
+        Ok(Some(next))
+    }
+
+    /// Writes fields alone, and only if they make a difference.
+    pub(crate) async fn write_fields(&self, resource: &R, fields: FreeForm) -> Result<(), Failure> {
+        let before = self.current(resource)?;
+        let next = with_fields(&before, &fields);
+        if next == before { Ok(()) } else { self.apply(resource, &next).await }
+    }
+
+    /// The watch brought `resource`: what was written up to there need not be remembered any longer.
+    pub(crate) fn seen(&self, resource: &R) {
+        let mut written = self.inner.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = ObjectRef::from_obj(resource);
+        if written.get(&key).is_some_and(|own| own.version <= version(resource)) {
+            written.remove(&key);
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub(crate) fn forget(&self, key: &ObjectRef<R>) {
+        self.inner.written.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    async fn apply(&self, resource: &R, status: &FreeForm) -> Result<(), Failure> {
+        let (name, namespace) = (resource.name_any(), resource.namespace().unwrap_or_default());
+        let patch = json!({
+            "apiVersion": R::api_version(&()),
+            "kind": R::kind(&()),
+            "metadata": {"name": name, "namespace": namespace, "uid": resource.uid()},
+            "status": status,
+        });
+        let api: Api<R> = Api::namespaced(self.inner.hub.clone(), &namespace);
+        let params = hub_apply(self.inner.manager);
+        let written = api.patch_status(&name, &params, &Patch::Apply(&patch)).await;
+        let written =
+            written.map_err(|error| Failure::hub(&format!("status of {namespace}/{name}"), &error))?;
+        self.inner.metrics.status_written(self.inner.manager);
+        let own = Written { uid: resource.uid(), version: version(&written), status: status.clone() };
+        let mut remembered = self.inner.written.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.insert(ObjectRef::from_obj(resource), own);
+        Ok(())
+    }
+}
+
+/// resourceVersion as a number, which apiservers let grow.
+fn version<R: ComponentResource>(resource: &R) -> u64 {
+    resource.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+/// The Ready condition of a status as (status, reason), to tell whether an event is due.
+pub(crate) fn ready_of(status: &FreeForm) -> Option<(String, String)> {
+    let conditions = status.get("conditions")?.as_array()?;
+    let ready = conditions
+        .iter()
+        .find(|one| one.get("type").and_then(Value::as_str) == Some(condition::types::READY))?;
+    let text = |key| ready.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Some((text("status"), text("reason")))
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::Reason;
+
+    use super::*;
+
+    fn at(second: i64) -> Time {
+        Time(Timestamp::from_second(second).unwrap())
+    }
+
+    fn ready(status: condition::Status, message: &str) -> Report {
+        let step = Step {
+            type_: condition::types::READY,
+            status,
+            reason: Reason::Progressing,
+            message: message.into(),
+        };
+        Report { state: Some(State::Processing), conditions: vec![step], ..Report::default() }
+    }
+
+    #[test]
+    fn the_same_report_twice_changes_nothing() {
+        let report = ready(condition::Status::False, "waiting");
+        let first = next_status(&FreeForm::new(), &report, Some(1), &at(1));
+        assert_eq!(first["observedGeneration"], 1);
+        assert_eq!(next_status(&first, &report, Some(1), &at(2)), first);
+    }
+
+    #[test]
+    fn transition_time_moves_with_the_status_only() {
+        let first = next_status(&FreeForm::new(), &ready(condition::Status::False, "a"), Some(1), &at(1));
+        let second = next_status(&first, &ready(condition::Status::False, "b"), Some(2), &at(2));
+        assert_eq!(
+            second["conditions"][0]["lastTransitionTime"],
+            first["conditions"][0]["lastTransitionTime"]
+        );
+        assert_eq!(second["conditions"][0]["observedGeneration"], 2);
+        let third = next_status(&second, &ready(condition::Status::True, "b"), Some(2), &at(3));
+        assert_ne!(
+            third["conditions"][0]["lastTransitionTime"],
+            first["conditions"][0]["lastTransitionTime"]
+        );
+    }
+
+    #[test]
+    fn fields_that_are_not_named_stay_and_null_removes_one() {
+        let held: FreeForm =
+            serde_json::from_value(json!({"inventory": [1], "version": "1.0.0", "digests": {"a": "b"}}))
+                .unwrap();
+        let fields: FreeForm = serde_json::from_value(json!({"digests": null, "more": 1})).unwrap();
+        let next = next_status(&held, &Report { fields, ..Report::default() }, None, &at(1));
+        assert_eq!(next["inventory"], json!([1]));
+        assert_eq!(next["version"], "1.0.0");
+        assert_eq!(next["more"], 1);
+        assert!(!next.contains_key("digests"));
+    }
+
+    #[test]
+    fn a_status_of_another_form_is_replaced_not_fatal() {
+        let held: FreeForm = serde_json::from_value(json!({"conditions": "none", "state": 7})).unwrap();
+        let next = next_status(&held, &ready(condition::Status::True, ""), Some(1), &at(1));
+        assert_eq!(next["conditions"].as_array().unwrap().len(), 1);
+        assert_eq!(next["state"], "Processing");
+    }
+}

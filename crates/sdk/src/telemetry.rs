@@ -1,0 +1,53 @@
+//! Log lines: to standard error, JSON or text, filtered by directives.
+
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::{LogFormat, Settings};
+
+/// Why logging could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// `--log-level` is not a list of directives.
+    #[error("--log-level: {0}")]
+    Filter(#[from] tracing_subscriber::filter::ParseError),
+}
+
+/// Sets up logging for this process. A second call in one process changes nothing, so that several operators
+/// can share one.
+///
+/// # Errors
+/// `--log-level` is not a list of directives.
+pub fn init_telemetry(settings: &Settings) -> Result<(), TelemetryError> {
+    let filter = filter(&settings.log_level)?;
+    let registry = tracing_subscriber::registry().with(filter);
+    // An error here means that a subscriber is already set.
+    let _ = match settings.log_format {
+        LogFormat::Json => {
+            registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).try_init()
+        }
+        LogFormat::Text => registry.with(fmt::layer().with_writer(std::io::stderr)).try_init(),
+    };
+    Ok(())
+}
+
+/// The directives, with kube's client held at errors unless they name it: on a warning it logs answers that it
+/// cannot parse, and what a target answers must not reach our logs.
+fn filter(directives: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
+    if directives.contains("kube_client") {
+        EnvFilter::try_new(directives)
+    } else {
+        EnvFilter::try_new(format!("{directives},kube_client=error"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_targets_stay_out_of_the_log_unless_somebody_asks() {
+        assert!(filter("info").unwrap().to_string().contains("kube_client=error"));
+        assert!(!filter("info,kube_client=debug").unwrap().to_string().contains("kube_client=error"));
+        assert!(filter("info=loud").is_err());
+    }
+}

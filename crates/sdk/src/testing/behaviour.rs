@@ -1,0 +1,279 @@
+//! What shows only when the component runs.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, Client, Config, Resource, ResourceExt,
+    api::{ApiResource, DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::DynamicObject,
+    discovery::{Discovery, verbs},
+    runtime::wait::{Condition, await_condition},
+};
+use kyma_api::{State, condition, finalizers, labels, names};
+use serde_json::{Value, json};
+
+use super::Violation;
+use crate::{Component, ComponentProgram, Contract, NoFlags, Process, RunError, Settings, program::serve};
+
+/// Where a component is tried.
+#[derive(Clone)]
+pub struct Place {
+    /// The component's own user on the hub.
+    pub hub: Config,
+    /// An administrator of the hub, for what kyma-operator and people do.
+    pub hub_admin: Client,
+    /// Settings; their hub namespace exists and holds nothing else.
+    pub settings: Settings,
+    /// Kubeconfig for the access Secret: the component's user on the target.
+    pub kubeconfig: String,
+    /// An administrator of the target, to look at what is there.
+    pub target_admin: Client,
+    /// Longest wait for any one step.
+    pub patience: Duration,
+}
+
+/// Name of the access Secret and prefix of the components.
+const NAME: &str = "conformance";
+
+/// Runs `component` with `sample` as spec (without the fields of the contract) and gives everything in which it
+/// falls short:
+/// - it becomes Ready, and reports `observedGeneration` and its condition for the generation that it saw;
+/// - seen again without a change, it changes nothing;
+/// - ended with Orphan, it leaves everything; ended with Delete, it leaves nothing;
+/// - it ends even if it never installed anything.
+///
+/// The CRD is installed and the roles of the table are granted by the caller.
+///
+/// # Errors
+/// The clusters do not do what an administrator asks for.
+pub async fn check_behaviour<C: Component>(
+    component: C,
+    sample: Value,
+    place: &Place,
+) -> Result<Vec<Violation>, RunError> {
+    let process = Process::new()?;
+    let program = ComponentProgram(component);
+    let served = serve(program, NoFlags {}, place.settings.clone(), place.hub.clone(), process.clone());
+    let trial = Trial::<C> { place, sample, components: components::<C>(place) };
+    let checked = async {
+        let found = trial.run().await;
+        process.shutdown.cancel();
+        found
+    };
+    let (served, found) = tokio::join!(served, checked);
+    served?;
+    found
+}
+
+fn components<C: Component>(place: &Place) -> Api<C::Resource> {
+    Api::namespaced(place.hub_admin.clone(), &place.settings.hub_namespace)
+}
+
+struct Trial<'a, C: Component> {
+    place: &'a Place,
+    sample: Value,
+    components: Api<C::Resource>,
+}
+
+/// Objects on the target by kind, namespace and name, with their versions.
+type Objects = BTreeMap<String, String>;
+
+impl<C: Component> Trial<'_, C> {
+    async fn run(&self) -> Result<Vec<Violation>, RunError> {
+        let mut found = vec![];
+        self.grant_access().await?;
+        let orphan = format!("{NAME}-orphan");
+        self.create(&orphan, json!({})).await?;
+        let Some(ready) = self.until_ready(&orphan).await? else {
+            return Ok(vec![format!("never Ready: {}", self.ready_text(&orphan).await?)]);
+        };
+        found.extend(report_violations(&Contract::of(&ready)?, ready.meta().generation));
+        let Some(installed) = self.until_settled(&orphan).await? else {
+            return Ok(vec!["it never comes to rest: each of its writes leads to another".to_owned()]);
+        };
+        found.extend(self.idempotence(&orphan, &installed).await?);
+        self.end(&orphan).await?;
+        match self.until_gone(&orphan).await? {
+            false => found.push("Orphan: the finalizer stays".to_owned()),
+            true if self.owned(&orphan).await?.len() < installed.len() => {
+                found.push("Orphan: something was taken from the target".to_owned());
+            }
+            true => {}
+        }
+        found.extend(self.removal(&format!("{NAME}-deleted"), false).await?);
+        found.extend(self.removal(&format!("{NAME}-never-installed"), true).await?);
+        Ok(found)
+    }
+
+    async fn idempotence(&self, name: &str, installed: &Objects) -> Result<Vec<Violation>, RunError> {
+        let before = Contract::of(&self.components.get(name).await?)?.whole_status;
+        let look = json!({"metadata": {"annotations": {"conformance": "look again"}}});
+        self.components.patch(name, &PatchParams::default(), &Patch::Merge(&look)).await?;
+        let again = self.until_settled(name).await?.unwrap_or_default();
+        let mut found: Vec<Violation> = vec![];
+        for (object, version) in installed {
+            if again.get(object) != Some(version) {
+                found.push(format!("seen again without a change, it changed {object}"));
+            }
+        }
+        if Contract::of(&self.components.get(name).await?)?.whole_status != before {
+            found.push("seen again without a change, it wrote its status".to_owned());
+        }
+        Ok(found)
+    }
+
+    async fn removal(&self, name: &str, suspended: bool) -> Result<Vec<Violation>, RunError> {
+        self.create(name, json!({"deletionPolicy": "Delete", "suspend": suspended})).await?;
+        if !suspended && self.until_ready(name).await?.is_none() {
+            return Ok(vec![format!("{name}: never Ready: {}", self.ready_text(name).await?)]);
+        }
+        self.end(name).await?;
+        if !self.until_gone(name).await? {
+            return Ok(vec![format!("{name}: the finalizer stays: {}", self.ready_text(name).await?)]);
+        }
+        let left = self.owned(name).await?;
+        Ok(left.keys().map(|object| format!("{name}: left behind: {object}")).collect())
+    }
+
+    async fn grant_access(&self) -> Result<(), RunError> {
+        let namespace = &self.place.settings.hub_namespace;
+        let secrets: Api<Secret> = Api::namespaced(self.place.hub_admin.clone(), namespace);
+        let mut secret = Secret::default();
+        secret.metadata.name = Some(NAME.to_owned());
+        let kubeconfig = ByteString(self.place.kubeconfig.clone().into_bytes());
+        secret.data = Some([("config".to_owned(), kubeconfig)].into());
+        secrets.create(&PostParams::default(), &secret).await?;
+        Ok(())
+    }
+
+    async fn create(&self, name: &str, contract: Value) -> Result<(), RunError> {
+        let mut spec = self.sample.clone();
+        merge(&mut spec, contract);
+        merge(
+            &mut spec,
+            json!({
+                "target": {"kubeconfigSecretRef": {"name": NAME, "key": "config"}},
+                "module": {"name": NAME, "version": "1.0.0"},
+            }),
+        );
+        let resource = ApiResource::erase::<C::Resource>(&());
+        let object: C::Resource = serde_json::from_value(json!({
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name, "finalizers": [finalizers::COMPONENT]},
+            "spec": spec,
+        }))?;
+        self.components.create(&PostParams::default(), &object).await?;
+        Ok(())
+    }
+
+    async fn end(&self, name: &str) -> Result<(), RunError> {
+        self.components.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    async fn until_ready(&self, name: &str) -> Result<Option<C::Resource>, RunError> {
+        self.until(name, |held: Option<&C::Resource>| {
+            let status =
+                held.and_then(|held| Contract::of(held).ok().map(|contract| (contract.status, held)));
+            status.is_some_and(|(status, held)| {
+                status.state == Some(State::Ready) && status.observed_generation == held.meta().generation
+            })
+        })
+        .await
+        .map(Option::flatten)
+    }
+
+    async fn until_gone(&self, name: &str) -> Result<bool, RunError> {
+        Ok(self.until(name, |held: Option<&C::Resource>| held.is_none()).await?.is_some())
+    }
+
+    /// What a watch of the component shows once it is as wanted; `None` if it is not in time.
+    async fn until(
+        &self,
+        name: &str,
+        wanted: impl Condition<C::Resource>,
+    ) -> Result<Option<Option<C::Resource>>, RunError> {
+        let seen = await_condition(self.components.clone(), name, wanted);
+        Ok(tokio::time::timeout(self.place.patience, seen).await.ok().transpose()?)
+    }
+
+    /// What the component has on the target once that stays the same for a second.
+    async fn until_settled(&self, name: &str) -> Result<Option<Objects>, RunError> {
+        let mut last = self.owned(name).await?;
+        let start = Instant::now();
+        let mut since = start;
+        while since.elapsed() < Duration::from_secs(1) {
+            if start.elapsed() > self.place.patience {
+                return Ok(None);
+            }
+            // That nothing more comes is no event: one second without a change has to do.
+            tokio::time::sleep(PAUSE).await;
+            let now = self.owned(name).await?;
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        Ok(Some(last))
+    }
+
+    async fn ready_text(&self, name: &str) -> Result<String, RunError> {
+        let Some(held) = self.components.get_opt(name).await? else { return Ok("it is gone".to_owned()) };
+        let conditions = Contract::of(&held)?.status.conditions;
+        let ready = condition::get(&conditions, condition::types::READY);
+        Ok(ready
+            .map_or_else(|| "no condition Ready".to_owned(), |it| format!("{}: {}", it.reason, it.message)))
+    }
+
+    /// Everything on the target with the component's owner label, whatever its kind.
+    async fn owned(&self, name: &str) -> Result<Objects, RunError> {
+        let owner = names::owner_hash(&self.place.settings.hub_namespace, name);
+        let params = ListParams::default().labels(&format!("{}={owner}", labels::OWNER));
+        let discovery = Discovery::new(self.place.target_admin.clone()).run_aggregated().await?;
+        let mut objects = Objects::new();
+        for (resource, capabilities) in
+            discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources)
+        {
+            if !capabilities.supports_operation(verbs::LIST) {
+                continue;
+            }
+            let api: Api<DynamicObject> = Api::all_with(self.place.target_admin.clone(), &resource);
+            for object in api.list_metadata(&params).await?.items {
+                let place = object.namespace().unwrap_or_default();
+                let key = format!("{} {place}/{}", resource.kind, object.name_any());
+                objects.insert(key, object.resource_version().unwrap_or_default());
+            }
+        }
+        Ok(objects)
+    }
+}
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
+
+fn report_violations(contract: &Contract, generation: Option<i64>) -> Vec<Violation> {
+    let mut found = vec![];
+    let conditions = &contract.status.conditions;
+    match condition::get(conditions, condition::types::READY) {
+        None => found.push("no condition Ready".to_owned()),
+        Some(ready) if ready.observed_generation != generation => {
+            found.push("condition Ready is not about the generation that was reported".to_owned());
+        }
+        Some(_) => {}
+    }
+    if contract.status.version.is_none() {
+        found.push("Ready without status.version".to_owned());
+    }
+    found
+}
+
+/// Adds the fields of `more` to the object `into`.
+fn merge(into: &mut Value, more: Value) {
+    if let (Value::Object(into), Value::Object(more)) = (into, more) {
+        into.extend(more);
+    }
+}

@@ -1,0 +1,76 @@
+//! What can be told from a component's CRD and tables alone.
+
+use kube::{CustomResourceExt, Resource};
+use kyma_api::component;
+
+use super::Violation;
+use crate::{Component, Rule, component_table};
+
+/// Everything in which CRD, name, version and RBAC table fall short; empty if nothing does.
+pub fn check_tables<C: Component>() -> Vec<Violation> {
+    let mut found = vec![];
+    let version = C::Resource::version(&());
+    let crd = component::check(&C::Resource::crd(), &version);
+    found.extend(crd.iter().map(|violation| format!("CRD: {violation}")));
+    if !is_dns_label(C::NAME) {
+        found.push(format!("NAME {:?} is no DNS label", C::NAME));
+    }
+    if C::VERSION.split('.').count() < 3 {
+        found.push(format!("VERSION {:?} is not semver", C::VERSION));
+    }
+    let table = component_table::<C>();
+    found.extend(table.hub_cluster.iter().chain(&table.hub_namespace).flat_map(check_hub_rule));
+    found.extend(table.target.iter().filter_map(check_why));
+    found
+}
+
+fn is_dns_label(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty()
+        && name.len() <= 63
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+/// No wildcard and no way to more rights on the hub.
+fn check_hub_rule(rule: &Rule) -> Vec<Violation> {
+    let mut found: Vec<Violation> = check_why(rule).into_iter().collect();
+    for verb in ["*", "escalate", "bind", "impersonate"] {
+        if rule.verbs.contains(&verb) {
+            found.push(format!("hub rule {:?}: verb {verb}", rule.resources));
+        }
+    }
+    if rule.groups.contains(&"*") || rule.resources.contains(&"*") {
+        found.push(format!("hub rule {:?}: a wildcard", rule.resources));
+    }
+    found
+}
+
+fn check_why(rule: &Rule) -> Option<Violation> {
+    rule.why.trim().is_empty().then(|| format!("rule {:?} does not say why", rule.resources))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_rules_on_the_hub_are_named() {
+        let wide = Rule::new(&["*"], &["roles"], &["escalate", "get"], "to be sure");
+        assert_eq!(
+            check_hub_rule(&wide),
+            [r#"hub rule ["roles"]: verb escalate"#, r#"hub rule ["roles"]: a wildcard"#]
+        );
+        assert_eq!(check_hub_rule(&Rule::new(&[""], &["secrets"], &["get"], "")).len(), 1);
+        assert_eq!(check_hub_rule(&Rule::new(&[""], &["secrets"], &["get"], "access")), [""; 0]);
+    }
+
+    #[test]
+    fn names_are_dns_labels() {
+        assert!(is_dns_label("greeting-component"));
+        for wrong in ["", "Greeting", "-a", "a-", "a.b"] {
+            assert!(!is_dns_label(wrong), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Watches on targets: started when somebody needs one, shared, and dropped when nobody does.
+
+mod registry;
+mod stream;
+
+use std::time::Duration;
+
+use kube::{
+    api::ApiResource,
+    core::{DynamicObject, GroupVersionKind},
+};
+use kyma_targets::SecretKey;
+
+pub use registry::{WatchLimit, Watches};
+
+/// Which objects of a target are watched, and how much of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Interest {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+    /// Plural name, as in the path.
+    pub plural: String,
+    /// Only in this namespace; `None`: in all, or cluster-scoped.
+    pub namespace: Option<String>,
+    /// Label selector; `None`: all.
+    pub labels: Option<String>,
+    /// Field selector; `None`: all.
+    pub fields: Option<String>,
+    /// Metadata alone, or whole objects.
+    pub content: Content,
+}
+
+/// How much of each object a watch brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Content {
+    /// Metadata, managedFields included; [`DynamicObject::data`] is null.
+    Metadata,
+    /// Everything.
+    Whole,
+}
+
+impl Interest {
+    /// The metadata of all objects of a kind.
+    pub fn in_kind(resource: &ApiResource) -> Self {
+        let ApiResource { group, version, kind, plural, .. } = resource.clone();
+        Self {
+            group,
+            version,
+            kind,
+            plural,
+            namespace: None,
+            labels: None,
+            fields: None,
+            content: Content::Metadata,
+        }
+    }
+
+    /// Only objects that carry an owner label of ours. One stream serves all components on a target.
+    pub fn owned(mut self) -> Self {
+        self.labels = Some(kyma_api::labels::OWNER.to_owned());
+        self
+    }
+
+    /// The kind as kube wants it.
+    pub fn resource(&self) -> ApiResource {
+        let gvk = GroupVersionKind::gvk(&self.group, &self.version, &self.kind);
+        ApiResource::from_gvk_with_plural(&gvk, &self.plural)
+    }
+}
+
+/// What a watch saw.
+#[derive(Clone, Debug)]
+pub enum Sighting {
+    /// The complete list, at the start and after every gap. What is not in it is gone.
+    Listed(Vec<DynamicObject>),
+    /// One object is new or changed.
+    Applied(Box<DynamicObject>),
+    /// One object is gone.
+    Deleted(Box<DynamicObject>),
+}
+
+/// Who hears about sightings. Called inside of the stream, so it must return at once.
+///
+/// `target` is the access Secret of the target, `None` for the hub itself; `dependents` are those who asked for
+/// this stream.
+pub trait Listener<D>: Send + Sync + 'static {
+    /// A watch saw something.
+    fn saw(&self, target: Option<&SecretKey>, interest: &Interest, sighting: &Sighting, dependents: &[D]);
+}
+
+impl<D, F> Listener<D> for F
+where
+    F: Fn(Option<&SecretKey>, &Interest, &Sighting, &[D]) + Send + Sync + 'static,
+{
+    fn saw(&self, target: Option<&SecretKey>, interest: &Interest, sighting: &Sighting, dependents: &[D]) {
+        self(target, interest, sighting, dependents);
+    }
+}
+
+/// How long a stream may be silent before it counts as dead; apiservers send bookmarks about once a minute.
+pub(crate) const SILENCE: Duration = Duration::from_mins(3);

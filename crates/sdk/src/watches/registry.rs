@@ -1,0 +1,234 @@
+//! Who wants which streams, and the streams there are.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Debug,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use kyma_targets::{SecretKey, Target};
+use tokio::task::AbortHandle;
+
+use super::{
+    Interest, Listener, SILENCE, Sighting,
+    stream::{Pulse, Source},
+};
+use crate::Metrics;
+
+/// Streams on one target at most; beyond it a wish is refused and [`Watches::is_healthy`] stays false.
+const PER_TARGET: usize = 96;
+
+/// A wish that would exceed the bound of streams on one target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {PER_TARGET} watches on one target are not opened; {kind} is not watched")]
+pub struct WatchLimit {
+    /// The first kind that is left out.
+    pub kind: String,
+}
+
+/// The watches on all targets, for dependents named `D`. Cheap to clone.
+///
+/// The same interest on the same target is one stream, however many want it; when the last one leaves, it ends.
+pub struct Watches<D> {
+    inner: Arc<Inner<D>>,
+}
+
+struct Inner<D> {
+    operator: &'static str,
+    metrics: Metrics,
+    listener: Box<dyn Listener<D>>,
+    silence: Duration,
+    held: Mutex<Held<D>>,
+}
+
+struct Held<D> {
+    streams: HashMap<Key, Running<D>>,
+    wishes: HashMap<D, Vec<Key>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    target: Option<SecretKey>,
+    interest: Interest,
+}
+
+struct Running<D> {
+    dependents: Arc<[D]>,
+    pulse: Arc<Pulse>,
+    task: AbortHandle,
+}
+
+impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
+    /// A registry without streams. What they see goes to `listener`.
+    pub fn new(operator: &'static str, metrics: Metrics, listener: impl Listener<D>) -> Self {
+        Self::with_silence(operator, metrics, SILENCE, listener)
+    }
+
+    /// The same with another bound for how long a stream may be silent before it is listed anew. Default 3 minutes;
+    /// apiservers send bookmarks about once a minute.
+    pub fn with_silence(
+        operator: &'static str,
+        metrics: Metrics,
+        silence: Duration,
+        listener: impl Listener<D>,
+    ) -> Self {
+        let held = Mutex::new(Held { streams: HashMap::new(), wishes: HashMap::new() });
+        Self { inner: Arc::new(Inner { operator, metrics, listener: Box::new(listener), silence, held }) }
+    }
+
+    /// Says that `dependent` wants exactly these streams; what it wanted before and no longer does is left. Opens
+    /// what is missing. Must run inside of a tokio runtime.
+    ///
+    /// The first sighting of a new stream is its list. What changes between the caller's own reads and that list
+    /// is in neither, so on `Listed` whoever read before has to look again.
+    ///
+    /// # Errors
+    /// The bound of streams on this target is reached; those before it are open.
+    pub fn want(
+        &self,
+        target: &Target,
+        dependent: &D,
+        interests: impl IntoIterator<Item = Interest>,
+    ) -> Result<(), WatchLimit> {
+        let place = target.key().cloned();
+        let wished: HashSet<Key> =
+            interests.into_iter().map(|interest| Key { target: place.clone(), interest }).collect();
+        let mut held = self.held();
+        let before = held.wishes.remove(dependent).unwrap_or_default();
+        for key in before.iter().filter(|key| !wished.contains(key)) {
+            self.leave(&mut held, key, dependent);
+        }
+        let mut kept = vec![];
+        let mut refused = None;
+        for key in wished {
+            if self.join(&mut held, &key, target, dependent) {
+                kept.push(key);
+            } else {
+                refused.get_or_insert(WatchLimit { kind: key.interest.kind });
+            }
+        }
+        if !kept.is_empty() {
+            held.wishes.insert(dependent.clone(), kept);
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// What `dependent` has open.
+    pub fn wanted(&self, dependent: &D) -> Vec<Interest> {
+        let held = self.held();
+        held.wishes.get(dependent).into_iter().flatten().map(|key| key.interest.clone()).collect()
+    }
+
+    /// `dependent` wants nothing any more.
+    pub fn leave_all(&self, dependent: &D) {
+        let mut held = self.held();
+        for key in held.wishes.remove(dependent).unwrap_or_default() {
+            self.leave(&mut held, &key, dependent);
+        }
+    }
+
+    /// Ends all streams through the Secret `name`, whose content changed; dependents open them anew with the new
+    /// access when they reconcile.
+    pub fn access_changed(&self, name: &str) {
+        let mut held = self.held();
+        let through = |key: &Key| key.target.as_ref().is_some_and(|target| target.name == name);
+        let ended: Vec<Key> = held.streams.keys().filter(|key| through(key)).cloned().collect();
+        for key in ended {
+            if let Some(running) = held.streams.remove(&key) {
+                self.end(&running);
+            }
+        }
+        for wishes in held.wishes.values_mut() {
+            wishes.retain(|key| !through(key));
+        }
+        held.wishes.retain(|_, wishes| !wishes.is_empty());
+    }
+
+    /// Whether `dependent` has all of `interests` on `target` open, complete, and alive within three minutes.
+    pub fn is_healthy(&self, target: &Target, interests: impl IntoIterator<Item = Interest>) -> bool {
+        let place = target.key().cloned();
+        let held = self.held();
+        interests.into_iter().all(|interest| {
+            let key = Key { target: place.clone(), interest };
+            held.streams.get(&key).is_some_and(|running| running.pulse.is_healthy())
+        })
+    }
+
+    /// How many streams are open.
+    pub fn count(&self) -> usize {
+        self.held().streams.len()
+    }
+
+    fn join(&self, held: &mut Held<D>, key: &Key, target: &Target, dependent: &D) -> bool {
+        if let Some(running) = held.streams.get_mut(key) {
+            if !running.dependents.contains(dependent) {
+                running.dependents = running.dependents.iter().chain([dependent]).cloned().collect();
+            }
+            return true;
+        }
+        if held.streams.keys().filter(|one| one.target == key.target).count() >= PER_TARGET {
+            return false;
+        }
+        let running = self.open(key, target, dependent);
+        held.streams.insert(key.clone(), running);
+        true
+    }
+
+    fn open(&self, key: &Key, target: &Target, dependent: &D) -> Running<D> {
+        let pulse = Pulse::new(self.inner.silence);
+        let source =
+            Source { target: target.clone(), interest: key.interest.clone(), pulse: Arc::clone(&pulse) };
+        let (watches, place) = (self.clone(), key.clone());
+        let task = tokio::spawn(async move {
+            let saw = |sighting: Sighting| watches.tell(&place, &sighting);
+            let restarted = |cause| {
+                watches.inner.metrics.watch_restarted(watches.inner.operator, cause);
+            };
+            source.run(saw, restarted).await;
+        });
+        self.inner.metrics.watches(self.inner.operator, 1);
+        Running { dependents: Arc::from([dependent.clone()]), pulse, task: task.abort_handle() }
+    }
+
+    fn leave(&self, held: &mut Held<D>, key: &Key, dependent: &D) {
+        let Some(running) = held.streams.get_mut(key) else {
+            return;
+        };
+        running.dependents = running.dependents.iter().filter(|one| *one != dependent).cloned().collect();
+        if running.dependents.is_empty()
+            && let Some(running) = held.streams.remove(key)
+        {
+            self.end(&running);
+        }
+    }
+
+    fn end(&self, running: &Running<D>) {
+        running.task.abort();
+        self.inner.metrics.watches(self.inner.operator, -1);
+    }
+
+    fn tell(&self, key: &Key, sighting: &Sighting) {
+        let dependents = self.held().streams.get(key).map(|running| Arc::clone(&running.dependents));
+        if let Some(dependents) = dependents {
+            self.inner.listener.saw(key.target.as_ref(), &key.interest, sighting, &dependents);
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held<D>> {
+        self.inner.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D> Clone for Watches<D> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<D> Debug for Watches<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watches").finish_non_exhaustive()
+    }
+}

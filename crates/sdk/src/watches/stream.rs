@@ -1,0 +1,267 @@
+//! One stream: list, watch, and again after every gap.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::{Stream, StreamExt, TryStreamExt, future::Either};
+use kube::{
+    Api,
+    api::{ListParams, ObjectList, PartialObjectMeta, WatchParams},
+    core::{DynamicObject, TypeMeta, WatchEvent},
+};
+use kyma_targets::{Target, classify};
+
+use super::{Content, Interest, Sighting};
+use crate::jitter::{jitter, shortened};
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// Objects beyond which a list is given up: no module has as many, so somebody floods us.
+const MOST_OBJECTS: usize = 100_000;
+/// Longest life of one watch request, in seconds; shortened at random by up to half so that they spread.
+const LONGEST: Duration = Duration::from_mins(10);
+/// First and longest delay before a stream that failed is opened again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(1));
+/// A kind whose CRD has just come is refused a few times before it is served: so long that is no reason to slow down.
+const NEW: Duration = Duration::from_mins(1);
+/// Longest delay meanwhile.
+const LONGEST_WHILE_NEW: Duration = Duration::from_secs(2);
+
+/// When a stream last gave a sign of life.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    start: Instant,
+    silence: Duration,
+    /// Milliseconds after `start`, 0 while there is no complete list.
+    last: AtomicU64,
+}
+
+impl Pulse {
+    pub(super) fn new(silence: Duration) -> Arc<Self> {
+        Arc::new(Self { start: Instant::now(), silence, last: AtomicU64::new(0) })
+    }
+
+    fn beat(&self) {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        self.last.store(now, Ordering::Relaxed);
+    }
+
+    fn stop(&self) {
+        self.last.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether there is a complete list and a recent sign of life.
+    pub(super) fn is_healthy(&self) -> bool {
+        let last = self.last.load(Ordering::Relaxed);
+        last > 0 && self.start.elapsed().saturating_sub(Duration::from_millis(last)) < self.silence
+    }
+}
+
+/// Why a stream has to start over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gap {
+    /// The apiserver no longer knows where we were.
+    Expired,
+    /// Nothing came for too long.
+    Silence,
+    /// A call failed.
+    Failed,
+}
+
+impl Gap {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Silence => "silence",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+pub(super) struct Source {
+    pub(super) target: Target,
+    pub(super) interest: Interest,
+    pub(super) pulse: Arc<Pulse>,
+}
+
+impl Source {
+    /// Runs for ever; the registry drops it.
+    pub(super) async fn run(&self, saw: impl Fn(Sighting), restarted: impl Fn(&'static str)) {
+        let mut failures = 0_u32;
+        loop {
+            let gap = match self.list().await {
+                Ok((objects, version)) => {
+                    failures = 0;
+                    self.pulse.beat();
+                    saw(Sighting::Listed(objects));
+                    self.follow(version, &saw).await
+                }
+                Err(gap) => gap,
+            };
+            self.pulse.stop();
+            restarted(gap.as_str());
+            if gap == Gap::Failed {
+                failures = failures.saturating_add(1);
+            }
+            self.pause(failures).await;
+        }
+    }
+
+    /// Waits until trying again makes sense: the target's recovery if calls are refused, else a growing delay.
+    async fn pause(&self, failures: u32) {
+        if !self.target.calls_pass() {
+            self.target.healthy_again().await;
+        }
+        let (first, mut longest) = RETRY;
+        if self.pulse.start.elapsed() < NEW {
+            longest = LONGEST_WHILE_NEW;
+        }
+        let delay = first.saturating_mul(1 << failures.min(10)).min(longest);
+        tokio::time::sleep(delay.mul_f64(0.5 + jitter() / 2.0)).await;
+    }
+
+    fn api(&self) -> Api<DynamicObject> {
+        let resource = self.interest.resource();
+        match &self.interest.namespace {
+            Some(namespace) => Api::namespaced_with(self.target.client(), namespace, &resource),
+            None => Api::all_with(self.target.client(), &resource),
+        }
+    }
+
+    /// All objects, page by page, and the resourceVersion of the list.
+    async fn list(&self) -> Result<(Vec<DynamicObject>, String), Gap> {
+        let mut params = ListParams::default().limit(PAGE);
+        params.label_selector.clone_from(&self.interest.labels);
+        params.field_selector.clone_from(&self.interest.fields);
+        let api = self.api();
+        let mut objects = vec![];
+        loop {
+            let page = self.page(&api, &params).await.map_err(|error| self.failed(&error))?;
+            objects.extend(page.items);
+            if objects.len() > MOST_OBJECTS {
+                tracing::warn!(
+                    kind = self.interest.kind,
+                    "list on target has too many objects and is given up"
+                );
+                return Err(Gap::Failed);
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok((objects, page.metadata.resource_version.unwrap_or_default())),
+            }
+        }
+    }
+
+    async fn page(
+        &self,
+        api: &Api<DynamicObject>,
+        params: &ListParams,
+    ) -> kube::Result<ObjectList<DynamicObject>> {
+        match self.interest.content {
+            Content::Whole => api.list(params).await,
+            Content::Metadata => {
+                let ObjectList { types, metadata, items } = api.list_metadata(params).await?;
+                Ok(ObjectList { types, metadata, items: items.into_iter().map(reduced).collect() })
+            }
+        }
+    }
+
+    /// Watches from `version` on, over as many requests as the apiserver makes of it, until there is a gap.
+    async fn follow(&self, mut version: String, saw: &impl Fn(Sighting)) -> Gap {
+        let api = self.api();
+        loop {
+            let mut params = WatchParams::default().timeout(seconds(shortened(LONGEST, 0.5)));
+            params.label_selector.clone_from(&self.interest.labels);
+            params.field_selector.clone_from(&self.interest.fields);
+            let opened = self.open(&api, &params, &version).await;
+            let mut events = match opened {
+                Ok(events) => pin!(events),
+                Err(error) => return self.failed(&error),
+            };
+            loop {
+                match tokio::time::timeout(self.pulse.silence, events.try_next()).await {
+                    Err(_) => return Gap::Silence,
+                    Ok(Err(error)) => return self.failed(&error),
+                    // The request reached its end of life: go on from where it stopped.
+                    Ok(Ok(None)) => break,
+                    Ok(Ok(Some(event))) => match self.take(event, saw) {
+                        Ok(seen) => version = seen,
+                        Err(gap) => return gap,
+                    },
+                }
+                self.pulse.beat();
+            }
+        }
+    }
+
+    async fn open(
+        &self,
+        api: &Api<DynamicObject>,
+        params: &WatchParams,
+        version: &str,
+    ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<DynamicObject>>> + use<>> {
+        Ok(match self.interest.content {
+            Content::Whole => Either::Left(api.watch(params, version).await?),
+            Content::Metadata => {
+                let events = api.watch_metadata(params, version).await?;
+                Either::Right(events.map(|event| event.map(reduced_event)))
+            }
+        })
+    }
+
+    /// Passes one event on; gives the resourceVersion to go on from.
+    fn take(&self, event: WatchEvent<DynamicObject>, saw: &impl Fn(Sighting)) -> Result<String, Gap> {
+        let version = |object: &DynamicObject| object.metadata.resource_version.clone().ok_or(Gap::Failed);
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let seen = version(&object)?;
+                saw(Sighting::Applied(Box::new(object)));
+                Ok(seen)
+            }
+            WatchEvent::Deleted(object) => {
+                let seen = version(&object)?;
+                saw(Sighting::Deleted(Box::new(object)));
+                Ok(seen)
+            }
+            WatchEvent::Bookmark(bookmark) => Ok(bookmark.metadata.resource_version),
+            WatchEvent::Error(status) if status.code == 410 => Err(Gap::Expired),
+            WatchEvent::Error(status) => Err(self.failed(&kube::Error::Api(status))),
+        }
+    }
+
+    fn failed(&self, error: &kube::Error) -> Gap {
+        if let kube::Error::Api(status) = error
+            && status.code == 410
+        {
+            return Gap::Expired;
+        }
+        let Interest { group, kind, .. } = &self.interest;
+        tracing::info!(group, kind, target = ?self.target.key(), "watch on target: {}", classify(error));
+        Gap::Failed
+    }
+}
+
+fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}
+
+fn reduced(meta: PartialObjectMeta<DynamicObject>) -> DynamicObject {
+    let types = meta.types.map(|types| TypeMeta { api_version: types.api_version, kind: types.kind });
+    DynamicObject { types, metadata: meta.metadata, data: serde_json::Value::Null }
+}
+
+fn reduced_event(event: WatchEvent<PartialObjectMeta<DynamicObject>>) -> WatchEvent<DynamicObject> {
+    match event {
+        WatchEvent::Added(meta) => WatchEvent::Added(reduced(meta)),
+        WatchEvent::Modified(meta) => WatchEvent::Modified(reduced(meta)),
+        WatchEvent::Deleted(meta) => WatchEvent::Deleted(reduced(meta)),
+        WatchEvent::Bookmark(bookmark) => WatchEvent::Bookmark(bookmark),
+        WatchEvent::Error(status) => WatchEvent::Error(status),
+    }
+}

@@ -1,0 +1,106 @@
+//! What holds up a removal.
+
+use anyhow::Result;
+use k8s_openapi::{
+    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, Patch, PatchParams, PostParams},
+    core::{DynamicObject, GroupVersionKind},
+};
+use kube_runtime::wait::{await_condition, conditions};
+use kyma_sdk::{
+    Blocking,
+    api::{GroupKind, Reason},
+    find_blockers,
+};
+use serde_json::json;
+use testbed::{Answer, Cluster, Matching, Scripted};
+
+use crate::{SOON, cluster, target};
+
+const GROUP: &str = "blocking.example.com";
+
+async fn install_samples(cluster: &Cluster) -> Result<Api<DynamicObject>> {
+    let open = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("samples.{GROUP}")},
+        "spec": {
+            "group": GROUP, "scope": "Namespaced", "names": {"kind": "Sample", "plural": "samples"},
+            "versions": [
+                {"name": "v1", "served": true, "storage": true, "schema": open},
+                {"name": "v1beta1", "served": true, "storage": false, "schema": open},
+            ],
+        },
+    });
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.client()?);
+    let name = format!("samples.{GROUP}");
+    crds.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await?;
+    let established = await_condition(crds, &name, conditions::is_crd_established());
+    tokio::time::timeout(SOON, established).await??;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", "Sample"));
+    Ok(Api::all_with(cluster.client()?, &resource))
+}
+
+async fn create(cluster: &Cluster, namespace: &str, name: &str) -> Result<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", "Sample"));
+    let samples: Api<DynamicObject> = Api::namespaced_with(cluster.client()?, namespace, &resource);
+    Ok(samples.create(&PostParams::default(), &DynamicObject::new(name, &resource)).await?)
+}
+
+fn blocking(kind: &str, own: &[String]) -> Blocking {
+    let kind = GroupKind { group: GROUP.into(), version: None, kind: kind.into() };
+    Blocking { kinds: vec![kind], own: own.to_vec() }
+}
+
+#[tokio::test]
+async fn objects_of_users_are_found_in_all_namespaces_and_our_own_do_not_count() -> Result<()> {
+    let cluster = cluster().await?;
+    install_samples(&cluster).await?;
+    let (one, two) = (cluster.namespace("one").await?, cluster.namespace("two").await?);
+    let own = create(&cluster, &one, "default").await?;
+    create(&cluster, &one, "mine").await?;
+    create(&cluster, &two, "mine").await?;
+    let client = target("blocking", cluster.admin())?.client();
+    let found = find_blockers(&client, &blocking("Sample", &[own.uid().unwrap()])).await.unwrap();
+    let places: Vec<String> = found.first.iter().map(|it| format!("{}/{}", it.namespace, it.name)).collect();
+    assert_eq!((found.count, places), (2, vec![format!("{one}/mine"), format!("{two}/mine")]));
+    assert_eq!(found.resources.len(), 2, "each served version is looked at: {:?}", found.resources);
+    let unserved = find_blockers(&client, &blocking("Nothing", &[])).await.unwrap();
+    assert_eq!((unserved.count, unserved.resources.len()), (0, 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn core_kinds_are_found_too() -> Result<()> {
+    let cluster = cluster().await?;
+    let client = target("core", cluster.admin())?.client();
+    let kind = GroupKind { group: String::new(), version: None, kind: "ConfigMap".into() };
+    let found = find_blockers(&client, &Blocking { kinds: vec![kind], own: vec![] }).await.unwrap();
+    let maps: Api<ConfigMap> = Api::all(cluster.client()?);
+    assert!(
+        found.count > 0 && found.count <= maps.list(&kube::api::ListParams::default()).await?.items.len()
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_answer_is_not_an_answer() -> Result<()> {
+    let cluster = cluster().await?;
+    install_samples(&cluster).await?;
+    let nobody = cluster.service_account("default", "nobody").await?;
+    let client = target("nobody", &nobody)?.client();
+    let forbidden = find_blockers(&client, &blocking("Sample", &[])).await.unwrap_err();
+    assert_eq!(forbidden.reason, Reason::TargetForbidden);
+    let server = Scripted::in_front_of(&cluster).await?;
+    for path in ["/apis".to_owned(), format!("/apis/{GROUP}/v1beta1"), format!("/apis/{GROUP}/v1/samples")] {
+        server.clear();
+        server.always(Matching::path(&path), Answer::failure(503, "ServiceUnavailable", "not now"));
+        let client = target(&path, server.access())?.client();
+        let failed = find_blockers(&client, &blocking("Sample", &[])).await;
+        assert!(failed.is_err(), "{path}: {failed:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! The sdk's parts on real control planes, and on faults that those do not produce.
+
+// Clippy takes only test functions for tests, not what they share.
+#![allow(clippy::unwrap_used)]
+
+mod blocking;
+mod crds;
+mod reconciler;
+mod watches;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kyma_sdk::{
+    Args, LogFormat, Mode, Operator, Process, Runtime, Settings,
+    targets::{AccessPolicy, Limits, Target, Targets},
+};
+use testbed::{Access, Cluster, SharedBed};
+
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+static BED: SharedBed = SharedBed::new();
+
+/// The cluster that is hub and target of most tests here.
+pub(crate) async fn cluster() -> Result<Cluster> {
+    BED.cluster("cluster", testbed::ClusterBuilder::with_audit).await
+}
+
+/// A target for this user, through an access Secret of this name.
+pub(crate) fn target(name: &str, user: &Access) -> Result<Target> {
+    let policy = AccessPolicy { allow_loopback: true, ..AccessPolicy::default() };
+    let targets = Targets::new(policy, Limits::default(), "test/0.1.0", "test", 10);
+    let mut secret = Secret::default();
+    secret.metadata.namespace = Some("kcp-system".into());
+    secret.metadata.name = Some(name.into());
+    secret.data = Some([("config".to_owned(), ByteString(user.kubeconfig().into_bytes()))].into());
+    targets.from_secret(&secret, "config").context("the access Secret")
+}
+
+/// An operator on this hub and namespace, as administrator.
+pub(crate) async fn runtime(hub: &Cluster, namespace: &str) -> Result<Runtime> {
+    let settings = Settings::resolve(Args {
+        hub_namespace: namespace.to_owned(),
+        target_namespace: "kyma-system".to_owned(),
+        selector: String::new(),
+        kubeconfig: None,
+        concurrency: 2,
+        resync: "24h".to_owned(),
+        reconcile_deadline: "2s".to_owned(),
+        log_format: LogFormat::Text,
+        log_level: "info".to_owned(),
+        admin_address: String::new(),
+        mode: Mode::Fleet,
+        local_kyma: None,
+        allow_loopback_targets: true,
+        allow_link_local_targets: false,
+        allow_target_proxy: false,
+    })?;
+    let operator = Operator { name: "test-operator", version: "0.1.0" };
+    Ok(Runtime::connect(operator, settings, hub.admin().config()?, Process::new()?).await?)
+}

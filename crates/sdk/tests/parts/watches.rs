@@ -1,0 +1,189 @@
+//! Watches on targets.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DeleteParams, Patch, PatchParams},
+};
+use kyma_sdk::{Interest, Metrics, Sighting, Watches, targets::SecretKey};
+use serde_json::json;
+use testbed::{Answer, Cluster, Matching, Scripted, until};
+
+use crate::{SOON, cluster, target};
+
+type Dependent = &'static str;
+
+/// What was seen, one word per sighting: `listed a,b`, `applied a`, `deleted a`.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Entry>>>);
+
+type Entry = (String, Vec<Dependent>);
+
+impl Log {
+    fn watches(&self, silence: Duration) -> Watches<Dependent> {
+        let log = self.clone();
+        let listener =
+            move |_: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]| {
+                log.0.lock().unwrap().push((word(sighting), dependents.to_vec()));
+            };
+        Watches::with_silence("test", Metrics::new().unwrap(), silence, listener)
+    }
+
+    async fn until(&self, wanted: &str) -> Result<Vec<Dependent>> {
+        until(wanted, SOON, || async {
+            let seen = self.0.lock().unwrap();
+            Ok(seen.iter().rev().find(|(word, _)| word == wanted).map(|(_, dependents)| dependents.clone()))
+        })
+        .await
+    }
+
+    fn count(&self, wanted: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|(word, _)| word == wanted).count()
+    }
+}
+
+fn word(sighting: &Sighting) -> String {
+    match sighting {
+        Sighting::Listed(objects) => {
+            let names: Vec<String> = objects.iter().map(ResourceExt::name_any).collect();
+            format!("listed {}", names.join(","))
+        }
+        Sighting::Applied(object) => format!("applied {}", object.name_any()),
+        Sighting::Deleted(object) => format!("deleted {}", object.name_any()),
+    }
+}
+
+fn maps_in(namespace: &str) -> Interest {
+    let mut interest = Interest::in_kind(&ApiResource::erase::<ConfigMap>(&()));
+    interest.namespace = Some(namespace.to_owned());
+    interest.fields = Some("metadata.name!=kube-root-ca.crt".to_owned());
+    interest
+}
+
+async fn put(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client()?, namespace);
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    maps.patch(name, &PatchParams::apply("test"), &Patch::Apply(&map)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_stream_serves_all_who_want_it_and_ends_with_the_last() -> Result<()> {
+    let cluster = cluster().await?;
+    let namespace = cluster.namespace("shared").await?;
+    let target = target("shared", cluster.admin())?;
+    let log = Log::default();
+    let watches = log.watches(SOON);
+    put(&cluster, &namespace, "before").await?;
+    let interest = || [maps_in(&namespace)];
+    assert!(!watches.is_healthy(&target, interest()));
+    watches.want(&target, &"one", interest())?;
+    assert_eq!(log.until("listed before").await?, ["one"]);
+    watches.want(&target, &"two", interest())?;
+    assert_eq!(watches.count(), 1);
+    put(&cluster, &namespace, "after").await?;
+    assert_eq!(log.until("applied after").await?, ["one", "two"]);
+    assert!(watches.is_healthy(&target, interest()));
+    watches.leave_all(&"one");
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client()?, &namespace);
+    maps.delete("after", &DeleteParams::default()).await?;
+    assert_eq!(log.until("deleted after").await?, ["two"]);
+    watches.want(&target, &"two", [])?;
+    assert_eq!((watches.count(), watches.is_healthy(&target, interest())), (0, false));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_expired_watch_is_listed_anew_and_nothing_is_missed() -> Result<()> {
+    let cluster = cluster().await?;
+    let namespace = cluster.namespace("expired").await?;
+    let server = Scripted::in_front_of(&cluster).await?;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    server.next(1, Matching::watch(&path), Answer::watch_expired());
+    server.next(1, Matching::watch(&path), Answer::expired());
+    let target = target("expired", server.access())?;
+    let log = Log::default();
+    let watches = log.watches(SOON);
+    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    until("the list came three times", SOON, || async { Ok((log.count("listed ") == 3).then_some(())) })
+        .await?;
+    put(&cluster, &namespace, "new").await?;
+    log.until("applied new").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_silent_stream_is_not_trusted() -> Result<()> {
+    let cluster = cluster().await?;
+    let namespace = cluster.namespace("silent").await?;
+    let server = Scripted::in_front_of(&cluster).await?;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    server.next(1, Matching::watch(&path), Answer::watch(&[]));
+    let target = target("silent", server.access())?;
+    let log = Log::default();
+    let watches = log.watches(Duration::from_millis(500));
+    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    log.until("listed ").await?;
+    put(&cluster, &namespace, "unseen").await?;
+    until("what the silent stream hid is found", SOON, || async {
+        Ok((log.count("listed unseen") > 0).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_outage_is_survived_and_what_happened_meanwhile_is_seen() -> Result<()> {
+    let cluster = crate::BED.cluster("outage", |cluster| cluster).await?;
+    let target = target("outage", cluster.admin())?;
+    let log = Log::default();
+    let watches = log.watches(SOON);
+    let interest = || [maps_in("default")];
+    watches.want(&target, &"one", interest())?;
+    log.until("listed ").await?;
+    cluster.stop();
+    until("the stream is not trusted any more", SOON, || async {
+        Ok((!watches.is_healthy(&target, interest())).then_some(()))
+    })
+    .await?;
+    cluster.start_again().await?;
+    put(&cluster, "default", "meanwhile").await?;
+    until("the change is seen", Duration::from_secs(90), || async {
+        Ok((log.count("listed meanwhile") + log.count("applied meanwhile") > 0).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn changed_access_ends_the_streams_that_went_through_it() -> Result<()> {
+    let cluster = cluster().await?;
+    let namespace = cluster.namespace("rotated").await?;
+    let (old, other) = (target("rotated", cluster.admin())?, target("other", cluster.admin())?);
+    let log = Log::default();
+    let watches = log.watches(SOON);
+    watches.want(&old, &"one", [maps_in(&namespace)])?;
+    watches.want(&other, &"two", [maps_in(&namespace)])?;
+    watches.access_changed("rotated");
+    assert_eq!((watches.count(), watches.wanted(&"one").len(), watches.wanted(&"two").len()), (1, 0, 1));
+    watches.want(&target("rotated", cluster.admin())?, &"one", [maps_in(&namespace)])?;
+    until("both lists came", SOON, || async { Ok((log.count("listed ") >= 2).then_some(())) }).await
+}
+
+#[tokio::test]
+async fn streams_on_one_target_are_bounded() -> Result<()> {
+    let server = Scripted::start().await?;
+    let target = target("bounded", server.access())?;
+    let watches = Log::default().watches(SOON);
+    let kinds = (0..200).map(|number| Interest { plural: format!("kinds{number}"), ..maps_in("default") });
+    let refused = watches.want(&target, &"greedy", kinds);
+    assert!(refused.is_err());
+    assert_eq!(watches.count(), 96);
+    watches.leave_all(&"greedy");
+    assert_eq!(watches.count(), 0);
+    Ok(())
+}
