@@ -1,0 +1,181 @@
+//! Carries out a plan on the hub: CRDs, components, orders. Each write says what it is about; one that fails
+//! harms no other.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt};
+use kyma_api::component::{DeletionOrder, DeletionReason};
+use kyma_api::{DeletionPolicy, annotations};
+use kyma_sdk::{Failure, hub_apply};
+use serde_json::{Value, json};
+
+use crate::FIELD_MANAGER;
+use crate::component::{ComponentKind, ComponentView};
+use crate::deletion::Order;
+use crate::plan::{Plan, Wanted};
+use crate::session::{gone_is_fine, of_uid};
+use crate::state::State;
+
+/// Writes at the same time for one Kyma.
+const PARALLEL: usize = 8;
+
+/// What came of a plan: failures by module.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    pub(crate) failures: BTreeMap<String, Failure>,
+}
+
+impl Applied {
+    /// The failure that decides when to try again: one that may pass by itself, if there is any.
+    pub(crate) fn worst(&self) -> Option<&Failure> {
+        let transient =
+            self.failures.values().find(|failure| failure.class == kyma_api::ErrorClass::Transient);
+        transient.or_else(|| self.failures.values().next())
+    }
+}
+
+/// On whose behalf orders are given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Authority<'a> {
+    /// uid of the Kyma.
+    pub(crate) uid: &'a str,
+    /// Its generation.
+    pub(crate) generation: i64,
+    /// Why components go.
+    pub(crate) reason: DeletionReason,
+}
+
+/// Carries out the whole plan.
+pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) -> Applied {
+    for crd in &plan.crds {
+        if let Err(failure) = install(state, crd).await {
+            tracing::warn!(crd = crd.name_any(), reason = %failure.reason, "component CRD: {}", failure.message);
+        }
+    }
+    let components = stream::iter(plan.components.clone())
+        .map(|wanted| async move { (wanted.module.clone(), component(state, &wanted).await) })
+        .buffer_unordered(PARALLEL);
+    let mut done: Vec<(String, Result<(), Failure>)> = components.collect().await;
+    for order in &plan.orders {
+        done.push((order.component.module.clone(), give(state, order, authority).await));
+    }
+    for view in &plan.recalls {
+        done.push((view.module.clone(), recall(state, view).await));
+    }
+    let failures = done.into_iter().filter_map(|(module, result)| Some((module, result.err()?))).collect();
+    Applied { failures }
+}
+
+async fn install(state: &State, crd: &CustomResourceDefinition) -> Result<(), Failure> {
+    let api: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
+    let name = crd.name_any();
+    let applied = api.patch(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(crd)).await;
+    let applied = applied.map_err(|error| Failure::hub(&format!("install CRD {name}"), &error))?;
+    tracing::info!(crd = name, version = ?applied.annotations().get(annotations::CRD_VERSION), "component CRD installed");
+    Ok(())
+}
+
+async fn component(state: &State, wanted: &Wanted) -> Result<(), Failure> {
+    let meta = &wanted.body["metadata"];
+    let text = |name: &str| meta[name].as_str().unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
+    let api = api(state, &wanted.kind, &wanted.plural, namespace);
+    let applied = api.patch(name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&wanted.body)).await;
+    let applied = applied.map_err(|error| Failure::hub(&format!("apply {} {name}", wanted.kind), &error))?;
+    saw(state, &wanted.kind, &applied);
+    tracing::info!(component = name, kind = %wanted.kind, version = ?wanted.body["spec"]["module"]["version"], "component applied");
+    Ok(())
+}
+
+/// Gives an order, then deletes. The order goes first: a reconciler that sees the deletion sees the order.
+pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Failure> {
+    let view = &order.component;
+    let api = api_of(state, view)?;
+    if view.deletion_policy != order.policy {
+        let body = order_body(order, authority);
+        patch(state, &api, view, &body, "order the removal of").await?;
+    }
+    if !view.terminating {
+        let deleted = api.delete(&view.name, &of_uid(&view.uid)).await.map(drop);
+        let failed = |error| Failure::hub(&format!("delete {} {}", view.kind, view.name), &error);
+        gone_is_fine(deleted).map_err(failed)?;
+    }
+    tracing::info!(
+        component = view.name, kind = %view.kind, module = view.module, kyma = %view.kyma, kyma_uid = authority.uid,
+        reason = %authority.reason, policy = ?order.policy, uid = view.uid, "component let go"
+    );
+    Ok(())
+}
+
+fn order_body(order: &Order, authority: Authority<'_>) -> Value {
+    let given = DeletionOrder {
+        reason: authority.reason,
+        kyma_uid: authority.uid.to_owned(),
+        kyma_generation: authority.generation,
+    };
+    let annotations: BTreeMap<String, Option<String>> = given
+        .to_annotations()
+        .into_iter()
+        .map(|(name, value)| (name, (order.policy == DeletionPolicy::Delete).then_some(value)))
+        .collect();
+    json!({
+        "metadata": { "uid": order.component.uid, "annotations": annotations },
+        "spec": { "deletionPolicy": order.policy },
+    })
+}
+
+/// Takes an order back: the module is wanted again, so what is left of it stays for the next component.
+async fn recall(state: &State, view: &ComponentView) -> Result<(), Failure> {
+    let api = api_of(state, view)?;
+    let none: BTreeMap<&str, Option<&str>> =
+        [annotations::DELETION_REASON, annotations::DELETION_KYMA_UID, annotations::DELETION_KYMA_GENERATION]
+            .into_iter()
+            .map(|name| (name, None))
+            .collect();
+    let body = json!({
+        "metadata": { "uid": view.uid, "annotations": none },
+        "spec": { "deletionPolicy": DeletionPolicy::Orphan },
+    });
+    patch(state, &api, view, &body, "take back the removal of").await
+}
+
+async fn patch(
+    state: &State,
+    api: &Api<DynamicObject>,
+    view: &ComponentView,
+    body: &Value,
+    action: &str,
+) -> Result<(), Failure> {
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch(&view.name, &params, &Patch::Merge(body)).await {
+        Ok(patched) => saw(state, &view.kind, &patched),
+        // Gone, or another of the same name: nothing to order.
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(error) => return Err(Failure::hub(&format!("{action} {} {}", view.kind, view.name), &error)),
+    }
+    Ok(())
+}
+
+/// What a write returned is known at once; the watch brings the same later.
+fn saw(state: &State, kind: &ComponentKind, object: &DynamicObject) {
+    if let Some(view) = ComponentView::of(kind, object) {
+        state.components_mut().apply(view);
+    }
+}
+
+fn api_of(state: &State, view: &ComponentView) -> Result<Api<DynamicObject>, Failure> {
+    let plural = state.kinds().crd(&view.kind).map(|crd| crd.spec.names.plural.clone());
+    let missing =
+        || Failure::new(kyma_api::Reason::ComponentCrdMissing, format!("the hub has no kind {}", view.kind));
+    Ok(api(state, &view.kind, &plural.ok_or_else(missing)?, &view.namespace))
+}
+
+fn api(state: &State, kind: &ComponentKind, plural: &str, namespace: &str) -> Api<DynamicObject> {
+    let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), &kind.kind);
+    let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
+    Api::namespaced_with(state.runtime.hub.clone(), namespace, &resource)
+}

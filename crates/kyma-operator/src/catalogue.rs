@@ -1,0 +1,210 @@
+//! The catalogue as one synchronous index: every `ModuleTemplate` and `ModuleReleaseMeta` of the hub's
+//! namespace, and which Kyma depends on which part of it.
+//!
+//! A change answers "who has to look again" in O(affected): a channel that moved concerns the Kymas that
+//! follow it, an edit of `versions[]` those that run or want that version, and a pinned Kyma is never woken
+//! for a channel.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use kyma_api::names;
+
+use crate::key::KymaKey;
+
+mod interest;
+pub(crate) mod release;
+mod template;
+
+pub(crate) use interest::{Interest, Interests};
+pub(crate) use release::Release;
+pub(crate) use template::Template;
+
+/// Who a catalogue change concerns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Affected {
+    /// Nobody.
+    #[default]
+    Nobody,
+    /// These Kymas.
+    Some(BTreeSet<KymaKey>),
+    /// Every Kyma: a mandatory module came, went or changed its version.
+    Everybody,
+}
+
+/// All `ModuleTemplates` and `ModuleReleaseMetas`, by the ways in which they are looked up.
+#[derive(Debug, Default)]
+pub(crate) struct Catalogue {
+    templates: HashMap<String, Arc<Template>>,
+    /// module -> version -> names of templates that say so in their spec.
+    versions: HashMap<String, BTreeMap<String, BTreeSet<String>>>,
+    releases: BTreeMap<String, Arc<Release>>,
+    mandatory: BTreeSet<String>,
+    interests: Interests,
+}
+
+impl Catalogue {
+    /// The release meta of a module.
+    pub(crate) fn release(&self, module: &str) -> Option<&Arc<Release>> {
+        self.releases.get(module)
+    }
+
+    /// The template of one version: the object named `<module>-<version>`, as KLM looks it up, else one whose
+    /// spec names both (catalogues hold objects named before that rule).
+    pub(crate) fn template(&self, module: &str, version: &str) -> Option<&Arc<Template>> {
+        let by_name = self
+            .templates
+            .get(&names::template_name(module, version))
+            .filter(|template| template.may_be(module, version));
+        by_name.or_else(|| {
+            let names = self.versions.get(module)?.get(version)?;
+            names.iter().find_map(|name| self.templates.get(name))
+        })
+    }
+
+    /// Modules that every Kyma gets, with the version.
+    pub(crate) fn mandatory(&self) -> impl Iterator<Item = &Arc<Release>> {
+        self.mandatory.iter().filter_map(|module| self.releases.get(module))
+    }
+
+    /// Remembers what one Kyma depends on; replaces what it said before.
+    pub(crate) fn follow(&mut self, kyma: &KymaKey, interests: &[Interest]) {
+        self.interests.set(kyma, interests);
+    }
+
+    /// Forgets a Kyma.
+    pub(crate) fn forget(&mut self, kyma: &KymaKey) {
+        self.interests.set(kyma, &[]);
+    }
+
+    /// Takes in a new or changed template.
+    pub(crate) fn apply_template(&mut self, template: Template) -> Affected {
+        let name = template.name.clone();
+        let old = self.templates.get(&name).cloned();
+        if old.as_deref() == Some(&template) {
+            return Affected::Nobody;
+        }
+        if let Some(old) = &old {
+            self.unlist(old);
+        }
+        if let (Some(module), Some(version)) = (&template.module, &template.version) {
+            let names = self.versions.entry(module.clone()).or_default().entry(version.clone()).or_default();
+            names.insert(name.clone());
+        }
+        let mut affected = self.users_of(&template);
+        if let Some(old) = &old {
+            affected.extend(self.users_of(old));
+        }
+        let mandatory = self.is_mandatory(&template);
+        self.templates.insert(name, Arc::new(template));
+        if mandatory { Affected::Everybody } else { Affected::from(affected) }
+    }
+
+    /// Takes out a template.
+    pub(crate) fn delete_template(&mut self, name: &str) -> Affected {
+        let Some(old) = self.templates.remove(name) else {
+            return Affected::Nobody;
+        };
+        self.unlist(&old);
+        if self.is_mandatory(&old) {
+            return Affected::Everybody;
+        }
+        Affected::from(self.users_of(&old))
+    }
+
+    /// Takes in a new or changed release meta.
+    pub(crate) fn apply_release(&mut self, release: Release) -> Affected {
+        let module = release.module.clone();
+        let old = self.releases.get(&module).cloned();
+        if old.as_deref() == Some(&release) {
+            return Affected::Nobody;
+        }
+        let was_mandatory = old.as_ref().is_some_and(|old| old.mandatory.is_some());
+        if release.mandatory.is_some() {
+            self.mandatory.insert(module.clone());
+        } else {
+            self.mandatory.remove(&module);
+        }
+        let affected = match old.as_deref() {
+            _ if was_mandatory || release.mandatory.is_some() => Affected::Everybody,
+            Some(old) => Affected::from(self.changed(old, &release)),
+            None => Affected::from(self.interests.of_module(&module)),
+        };
+        self.releases.insert(module, Arc::new(release));
+        affected
+    }
+
+    /// Takes out a release meta.
+    pub(crate) fn delete_release(&mut self, module: &str) -> Affected {
+        self.mandatory.remove(module);
+        match self.releases.remove(module) {
+            None => Affected::Nobody,
+            Some(old) if old.mandatory.is_some() => Affected::Everybody,
+            Some(_) => Affected::from(self.interests.of_module(module)),
+        }
+    }
+
+    /// Names of all templates held: a relist deletes those that it does not list.
+    pub(crate) fn template_names(&self) -> BTreeSet<String> {
+        self.templates.keys().cloned().collect()
+    }
+
+    /// Names of all modules held: a relist deletes those that it does not list.
+    pub(crate) fn release_names(&self) -> BTreeSet<String> {
+        self.releases.keys().cloned().collect()
+    }
+
+    fn unlist(&mut self, old: &Template) {
+        let (Some(module), Some(version)) = (&old.module, &old.version) else {
+            return;
+        };
+        let Some(versions) = self.versions.get_mut(module) else {
+            return;
+        };
+        if let Some(names) = versions.get_mut(version) {
+            names.remove(&old.name);
+            if names.is_empty() {
+                versions.remove(version);
+            }
+        }
+        if versions.is_empty() {
+            self.versions.remove(module);
+        }
+    }
+
+    fn is_mandatory(&self, template: &Template) -> bool {
+        self.mandatory().any(|release| {
+            release.mandatory.as_deref().is_some_and(|version| template.serves(&release.module, version))
+        })
+    }
+
+    /// Kymas that run or want what this template is, by its spec or by its name.
+    fn users_of(&self, template: &Template) -> BTreeSet<KymaKey> {
+        let mut users = self.interests.of_template_name(&template.name);
+        if let (Some(module), Some(version)) = (&template.module, &template.version) {
+            users.extend(self.interests.of_version(module, version));
+        }
+        users
+    }
+
+    fn changed(&self, old: &Release, new: &Release) -> BTreeSet<KymaKey> {
+        if old.concerns_all_users(new) {
+            return self.interests.of_module(&new.module);
+        }
+        let channels = new.changed_channels(old).into_iter();
+        let versions = new.changed_versions(old).into_iter();
+        channels
+            .flat_map(|channel| self.interests.of_channel(&new.module, channel))
+            .chain(versions.flat_map(|version| self.interests.of_version(&new.module, version)))
+            .collect()
+    }
+}
+
+impl From<BTreeSet<KymaKey>> for Affected {
+    fn from(kymas: BTreeSet<KymaKey>) -> Self {
+        if kymas.is_empty() { Self::Nobody } else { Self::Some(kymas) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Which Kyma depends on which channel, version and module.
+
+use std::collections::BTreeSet;
+
+use kyma_api::names;
+use kyma_sdk::Index;
+
+use crate::key::KymaKey;
+
+/// What one module of one Kyma depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Interest {
+    /// The module.
+    pub(crate) module: String,
+    /// The channel it follows; none for a pin.
+    pub(crate) channel: Option<String>,
+    /// Versions that it runs, or would run if the template were there.
+    pub(crate) versions: BTreeSet<String>,
+}
+
+/// Something in the catalogue that a Kyma can depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Topic {
+    Module(String),
+    Channel(String, String),
+    Version(String, String),
+    Template(String),
+}
+
+/// Kymas by what they depend on.
+#[derive(Debug, Default)]
+pub(crate) struct Interests {
+    kymas: Index<Topic, KymaKey>,
+}
+
+impl Interests {
+    /// Replaces the interests of one Kyma.
+    pub(crate) fn set(&mut self, kyma: &KymaKey, interests: &[Interest]) {
+        self.kymas.set(kyma.clone(), interests.iter().flat_map(topics));
+    }
+
+    /// Kymas that have the module in any way.
+    pub(crate) fn of_module(&self, module: &str) -> BTreeSet<KymaKey> {
+        self.of(&Topic::Module(module.to_owned()))
+    }
+
+    /// Kymas whose module follows the channel.
+    pub(crate) fn of_channel(&self, module: &str, channel: &str) -> BTreeSet<KymaKey> {
+        self.of(&Topic::Channel(module.to_owned(), channel.to_owned()))
+    }
+
+    /// Kymas whose module runs or wants the version.
+    pub(crate) fn of_version(&self, module: &str, version: &str) -> BTreeSet<KymaKey> {
+        self.of(&Topic::Version(module.to_owned(), version.to_owned()))
+    }
+
+    /// Kymas that look for a template of this name.
+    pub(crate) fn of_template_name(&self, name: &str) -> BTreeSet<KymaKey> {
+        self.of(&Topic::Template(name.to_owned()))
+    }
+
+    fn of(&self, topic: &Topic) -> BTreeSet<KymaKey> {
+        self.kymas.dependents(topic).cloned().collect()
+    }
+}
+
+fn topics(interest: &Interest) -> Vec<Topic> {
+    let module = &interest.module;
+    let mut topics = vec![Topic::Module(module.clone())];
+    topics.extend(interest.channel.iter().map(|channel| Topic::Channel(module.clone(), channel.clone())));
+    for version in &interest.versions {
+        topics.push(Topic::Version(module.clone(), version.clone()));
+        topics.push(Topic::Template(names::template_name(module, version)));
+    }
+    topics
+}

@@ -1,0 +1,66 @@
+//! A `ModuleTemplate`, reduced to what decisions need.
+
+use std::sync::Arc;
+
+use kyma_api::{ModuleTemplate, ModuleTemplateSpec, annotations, labels, names};
+
+/// One version of one module.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Template {
+    /// The object's name.
+    pub(crate) name: String,
+    /// The object's namespace.
+    pub(crate) namespace: String,
+    /// The object's generation; none where it is unknown.
+    pub(crate) generation: Option<i64>,
+    /// `spec.moduleName`; older objects have none.
+    pub(crate) module: Option<String>,
+    /// `spec.version`; older objects have none.
+    pub(crate) version: Option<String>,
+    /// Only for Kymas labelled beta.
+    pub(crate) beta: bool,
+    /// Only for Kymas labelled internal.
+    pub(crate) internal: bool,
+    /// The default CR has no namespace.
+    pub(crate) cluster_scoped: bool,
+    /// The content.
+    pub(crate) spec: Arc<ModuleTemplateSpec>,
+}
+
+impl From<ModuleTemplate> for Template {
+    fn from(object: ModuleTemplate) -> Self {
+        let meta = object.metadata;
+        let labelled = |name: &str| {
+            meta.labels.as_ref().and_then(|set| set.get(name)).is_some_and(|value| value == "true")
+        };
+        let annotated = |name: &str| {
+            meta.annotations.as_ref().and_then(|set| set.get(name)).is_some_and(|value| value == "true")
+        };
+        let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        Self {
+            beta: labelled(labels::BETA),
+            internal: labelled(labels::INTERNAL),
+            cluster_scoped: annotated(annotations::IS_CLUSTER_SCOPED),
+            name: meta.name.unwrap_or_default(),
+            namespace: meta.namespace.unwrap_or_default(),
+            generation: meta.generation,
+            module: said(&object.spec.module_name),
+            version: said(&object.spec.version),
+            spec: Arc::new(object.spec),
+        }
+    }
+}
+
+impl Template {
+    /// Whether nothing in the spec speaks against this being that version.
+    pub(crate) fn may_be(&self, module: &str, version: &str) -> bool {
+        self.module.as_deref().is_none_or(|named| named == module)
+            && self.version.as_deref().is_none_or(|named| named == version)
+    }
+
+    /// Whether a look-up of that version can find this template.
+    pub(crate) fn serves(&self, module: &str, version: &str) -> bool {
+        let named = self.name == names::template_name(module, version) && self.may_be(module, version);
+        named || (self.module.as_deref() == Some(module) && self.version.as_deref() == Some(version))
+    }
+}

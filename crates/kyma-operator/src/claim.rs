@@ -1,0 +1,61 @@
+//! Our mark and our finalizer on the hub's Kyma, before anything is made on its behalf.
+
+use std::sync::Arc;
+
+use kube::api::Patch;
+use kube::{Api, Resource, ResourceExt};
+use kyma_api::{Kyma, finalizers, labels};
+use kyma_sdk::{Failure, hub_apply};
+use serde_json::json;
+
+use crate::FIELD_MANAGER;
+use crate::session::{finalizer_patch, gone_is_fine};
+use crate::state::{State, key_of};
+
+/// Puts label and finalizer on the Kyma, if they are not there.
+pub(crate) async fn take(state: &State, kyma: &Arc<Kyma>) -> Result<Arc<Kyma>, Failure> {
+    let is_labelled = kyma
+        .labels()
+        .get(labels::MANAGED_BY)
+        .is_some_and(|value| value == labels::MANAGED_BY_LIFECYCLE_MANAGER);
+    if is_labelled && has_finalizer(kyma) {
+        return Ok(Arc::clone(kyma));
+    }
+    let key = key_of(kyma);
+    let body = json!({
+        "apiVersion": Kyma::api_version(&()),
+        "kind": Kyma::kind(&()),
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "uid": kyma.uid(),
+            "labels": { labels::MANAGED_BY: labels::MANAGED_BY_LIFECYCLE_MANAGER },
+            "finalizers": [finalizers::KYMA],
+        },
+    });
+    let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
+    let taken = api.patch(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
+    let taken = taken.map_err(|error| Failure::hub(&format!("put our finalizer on Kyma {key}"), &error))?;
+    Ok(state.wrote(taken))
+}
+
+/// Whether our finalizer is on the Kyma.
+pub(crate) fn has_finalizer(kyma: &Kyma) -> bool {
+    kyma.finalizers().iter().any(|name| name == finalizers::KYMA)
+}
+
+/// Takes our finalizer off: the last thing done for a Kyma.
+pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
+    let key = key_of(kyma);
+    if let Some(index) = kyma.finalizers().iter().position(|name| name == finalizers::KYMA) {
+        let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
+        let patch = finalizer_patch(&kyma.uid().unwrap_or_default(), index);
+        let patched =
+            api.patch(&key.name, &kube::api::PatchParams::default(), &Patch::<()>::Json(patch)).await;
+        let failed = |error| Failure::hub(&format!("take our finalizer off Kyma {key}"), &error);
+        gone_is_fine(patched.map(drop)).map_err(failed)?;
+        tracing::info!(kyma = %key, uid = ?kyma.uid(), "Kyma released");
+    }
+    state.forget(&key);
+    Ok(())
+}

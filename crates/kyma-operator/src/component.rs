@@ -1,0 +1,9 @@
+//! Component CRs of any kind, reduced on arrival to what kyma-operator needs of them.
+
+mod index;
+mod kind;
+mod view;
+
+pub(crate) use index::{ComponentId, Components};
+pub(crate) use kind::{ComponentKind, kind_of};
+pub(crate) use view::ComponentView;

@@ -1,0 +1,85 @@
+//! All components on the hub, by Kyma; fed by the watches of their kinds and by our own writes.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::ComponentView;
+use crate::key::KymaKey;
+
+/// What names a component: group, kind, namespace, name. The API version may change under it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ComponentId {
+    /// API group.
+    pub(crate) group: String,
+    /// Kind.
+    pub(crate) kind: String,
+    /// Namespace.
+    pub(crate) namespace: String,
+    /// Name.
+    pub(crate) name: String,
+}
+
+/// Views of all components.
+#[derive(Debug, Default)]
+pub(crate) struct Components {
+    views: HashMap<ComponentId, ComponentView>,
+    by_kyma: HashMap<KymaKey, BTreeSet<ComponentId>>,
+}
+
+impl Components {
+    /// The components of a Kyma.
+    pub(crate) fn of(&self, kyma: &KymaKey) -> Vec<ComponentView> {
+        let ids = self.by_kyma.get(kyma).into_iter().flatten();
+        ids.filter_map(|id| self.views.get(id)).cloned().collect()
+    }
+
+    /// Takes in a component; tells whose Kyma has to look again. An older state than the one held, which a
+    /// watch may deliver after our own write, changes nothing.
+    pub(crate) fn apply(&mut self, view: ComponentView) -> Option<KymaKey> {
+        let id = view.id();
+        if let Some(held) = self.views.get(&id) {
+            let older = held.uid == view.uid && view.resource_version <= held.resource_version;
+            if older {
+                return None;
+            }
+            if held.kyma != view.kyma {
+                let held = held.clone();
+                self.unlink(&held);
+            }
+        }
+        let kyma = view.kyma.clone();
+        self.by_kyma.entry(kyma.clone()).or_default().insert(id.clone());
+        let changed = self.views.get(&id).is_none_or(|held| !held.same_but_resource_version(&view));
+        self.views.insert(id, view);
+        changed.then_some(kyma)
+    }
+
+    /// Takes out a component that is gone. One of another uid took its place meanwhile: nothing happens.
+    pub(crate) fn delete(&mut self, id: &ComponentId, uid: &str) -> Option<KymaKey> {
+        if self.views.get(id).is_none_or(|held| held.uid != uid) {
+            return None;
+        }
+        let held = self.views.remove(id)?;
+        self.unlink(&held);
+        Some(held.kyma)
+    }
+
+    /// After a relist of a kind: takes out what is held of it and was not listed.
+    pub(crate) fn retain(&mut self, group: &str, kind: &str, listed: &BTreeSet<ComponentId>) -> Vec<KymaKey> {
+        let gone: Vec<(ComponentId, String)> = self
+            .views
+            .iter()
+            .filter(|(id, _)| id.group == group && id.kind == kind && !listed.contains(*id))
+            .map(|(id, view)| (id.clone(), view.uid.clone()))
+            .collect();
+        gone.iter().filter_map(|(id, uid)| self.delete(id, uid)).collect()
+    }
+
+    fn unlink(&mut self, view: &ComponentView) {
+        if let Some(ids) = self.by_kyma.get_mut(&view.kyma) {
+            ids.remove(&view.id());
+            if ids.is_empty() {
+                self.by_kyma.remove(&view.kyma);
+            }
+        }
+    }
+}

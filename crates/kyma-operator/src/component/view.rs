@@ -1,0 +1,123 @@
+//! One component, reduced.
+
+use jiff::Timestamp;
+use kube::api::DynamicObject;
+use kyma_api::{DeletionPolicy, OPERATOR_GROUP, ReadyView, ResourcePolicy, State, labels};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{ComponentId, ComponentKind};
+use crate::FIELD_MANAGER;
+use crate::key::KymaKey;
+use crate::owned;
+
+/// What kyma-operator knows of a component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ComponentView {
+    /// API version and kind under which it was read.
+    pub(crate) kind: ComponentKind,
+    /// Namespace.
+    pub(crate) namespace: String,
+    /// Name.
+    pub(crate) name: String,
+    /// Its uid.
+    pub(crate) uid: String,
+    /// Its resource version as a number; only compared between states of one object.
+    pub(crate) resource_version: u64,
+    /// Generation of its spec.
+    pub(crate) generation: i64,
+    /// Generation that its reconciler has seen.
+    pub(crate) observed_generation: Option<i64>,
+    /// The Kyma it belongs to, by its label and namespace.
+    pub(crate) kyma: KymaKey,
+    /// The module it installs, by `spec.module.name`.
+    pub(crate) module: String,
+    /// What its reconciler reports.
+    pub(crate) state: Option<State>,
+    /// Its `Ready` condition.
+    pub(crate) ready: Option<ReadyView>,
+    /// The version that its reconciler reports.
+    pub(crate) running: Option<String>,
+    /// The version that was ordered: `spec.module.version`.
+    pub(crate) ordered: Option<String>,
+    /// The channel it was ordered from.
+    pub(crate) channel: Option<String>,
+    /// The access Secret that it goes through.
+    pub(crate) secret: Option<String>,
+    /// It belongs to a mandatory module.
+    pub(crate) mandatory: bool,
+    /// The default-CR policy it was given.
+    pub(crate) resource_policy: ResourcePolicy,
+    /// Whether a removal was ordered.
+    pub(crate) deletion_policy: DeletionPolicy,
+    /// It has a deletion timestamp.
+    pub(crate) terminating: bool,
+    /// When we last changed it.
+    pub(crate) applied_at: Option<Timestamp>,
+    /// Fingerprint of what we own of it.
+    pub(crate) owned: Option<String>,
+}
+
+impl ComponentView {
+    /// Reduces a component; none where it belongs to no Kyma of ours or is no object at all.
+    pub(crate) fn of(kind: &ComponentKind, object: &DynamicObject) -> Option<Self> {
+        let meta = &object.metadata;
+        let contract = kyma_api::ComponentView::of(object);
+        let text = |pointer: &str| object.data.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let is_mandatory = meta.labels.as_ref().and_then(|set| set.get(labels::MANDATORY_MODULE));
+        let policy = object.data.pointer("/spec/resourcePolicy");
+        Some(Self {
+            kind: kind.clone(),
+            kyma: KymaKey::new(&contract.namespace, kyma_of(object)?),
+            module: text("/spec/module/name").or(contract.module)?,
+            resource_version: contract.resource_version?.parse().ok()?,
+            generation: contract.generation,
+            observed_generation: contract.observed_generation,
+            state: contract.state.filter(|state| *state != State::Unset),
+            ready: contract.ready,
+            running: contract.version.filter(|version| !version.is_empty()),
+            ordered: contract.wanted_version,
+            channel: text("/spec/module/channel"),
+            secret: text("/spec/target/kubeconfigSecretRef/name"),
+            mandatory: is_mandatory.is_some_and(|value| value == "true"),
+            resource_policy: policy
+                .and_then(|policy| ResourcePolicy::deserialize(policy).ok())
+                .unwrap_or_default(),
+            deletion_policy: contract.deletion_policy,
+            terminating: contract.deletion_timestamp.is_some(),
+            applied_at: owned::applied_at(meta, FIELD_MANAGER),
+            owned: owned::fingerprint(object, FIELD_MANAGER),
+            namespace: contract.namespace,
+            name: contract.name,
+            uid: contract.uid,
+        })
+    }
+
+    /// What names it.
+    pub(crate) fn id(&self) -> ComponentId {
+        ComponentId {
+            group: self.kind.group().to_owned(),
+            kind: self.kind.kind.clone(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+
+    /// Whether its reconciler has seen the spec as it is.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observed_generation.is_some_and(|observed| observed >= self.generation)
+    }
+
+    /// Whether the two differ in nothing that a decision or a status shows.
+    pub(crate) fn same_but_resource_version(&self, other: &Self) -> bool {
+        Self { resource_version: 0, ..self.clone() } == Self { resource_version: 0, ..other.clone() }
+    }
+}
+
+/// The Kyma by its controller reference, which unlike a label holds names of any length.
+fn kyma_of(object: &DynamicObject) -> Option<String> {
+    let owners = object.metadata.owner_references.as_ref()?;
+    let owner =
+        owners.iter().find(|owner| owner.kind == "Kyma" && owner.api_version.starts_with(OPERATOR_GROUP));
+    owner.map(|owner| owner.name.clone())
+}

@@ -1,0 +1,170 @@
+//! The CRD of a component kind: does it satisfy the contract, and what does installing it change?
+//!
+//! Pure. A CRD that is on the hub is only ever extended: versions are added, none is removed, none stops being
+//! served. One without our mark, or with another module's, is left alone.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion,
+};
+use kyma_api::{COMPONENT_GROUP, OPERATOR_GROUP, Reason, annotations, component, labels};
+
+use crate::component::ComponentKind;
+use crate::resolve::{Because, compare};
+
+/// Label on a component CRD that we installed: the module it came with. Beside
+/// [`kyma_api::labels::COMPONENT_CRD`], the mark itself.
+pub(crate) const MODULE_MARK: &str = "component.kyma-project.io/crd-of";
+/// Annotation on a component CRD that we installed: the module version it came with.
+pub(crate) const VERSION_MARK: &str = annotations::CRD_VERSION;
+
+/// Groups that a component kind can never come from.
+fn is_reserved(group: &str) -> bool {
+    let ours = [OPERATOR_GROUP, COMPONENT_GROUP];
+    ours.contains(&group)
+        || group.is_empty()
+        || group == "k8s.io"
+        || group.ends_with(".k8s.io")
+        || !group.contains('.')
+}
+
+/// A CRD that a template brings along.
+#[derive(Debug, Clone)]
+pub(crate) struct Offer<'a> {
+    /// The module.
+    pub(crate) module: &'a str,
+    /// The module's version.
+    pub(crate) version: &'a str,
+    /// The kind that is asked for.
+    pub(crate) kind: &'a ComponentKind,
+    /// The CRD.
+    pub(crate) crd: &'a CustomResourceDefinition,
+}
+
+/// The CRD to apply, if installing the offer changes anything.
+pub(crate) fn install(
+    offer: &Offer<'_>,
+    live: Option<&CustomResourceDefinition>,
+) -> Result<Option<CustomResourceDefinition>, Because> {
+    check_names(offer)?;
+    let violations = violations(offer.crd, offer.kind);
+    if !violations.is_empty() {
+        return Err(violated(offer.kind, &violations));
+    }
+    let Some(live) = live else {
+        return Ok(Some(marked(offer, offer.crd.spec.versions.clone())));
+    };
+    check_mark(offer, live)?;
+    if !is_newer(offer, live) {
+        return Ok(None);
+    }
+    let wanted = marked(offer, joined(&offer.crd.spec.versions, &live.spec.versions));
+    Ok(Some(wanted))
+}
+
+/// Why a kind may not be used, by its group alone.
+pub(crate) fn check_group(
+    kind: &ComponentKind,
+    allowed: &std::collections::BTreeSet<String>,
+) -> Result<(), Because> {
+    if kind.is_helm() || (allowed.contains(kind.group()) && !is_reserved(kind.group())) {
+        return Ok(());
+    }
+    let message = format!(
+        "component kind {kind} is of a group that is not allowed: the hub's administrator can allow it with \
+         --component-groups"
+    );
+    Err(Because::error(Reason::ComponentGroupNotAllowed, message))
+}
+
+/// What is wrong with a CRD as that of a component kind, in words; empty if it can be used.
+pub(crate) fn violations(crd: &CustomResourceDefinition, kind: &ComponentKind) -> Vec<String> {
+    let mut found: Vec<String> =
+        component::check(crd, kind.version()).iter().map(ToString::to_string).collect();
+    if crd.spec.conversion.as_ref().is_some_and(|conversion| conversion.strategy != "None") {
+        found.push("a conversion webhook is not allowed on the hub".to_owned());
+    }
+    found
+}
+
+/// The error for a CRD that breaks the contract.
+pub(crate) fn violated(kind: &ComponentKind, violations: &[String]) -> Because {
+    let message =
+        format!("the CRD of component kind {kind} breaks the component contract: {}", violations.join("; "));
+    Because::error(Reason::ContractViolated, message)
+}
+
+fn check_names(offer: &Offer<'_>) -> Result<(), Because> {
+    let spec = &offer.crd.spec;
+    let name = format!("{}.{}", spec.names.plural, spec.group);
+    if spec.group == offer.kind.group()
+        && spec.names.kind == offer.kind.kind
+        && offer.crd.metadata.name.as_deref() == Some(name.as_str())
+    {
+        return Ok(());
+    }
+    let message = format!(
+        "the CRD that module {} brings is not that of its component kind {}",
+        offer.module, offer.kind
+    );
+    Err(Because::error(Reason::ContractViolated, message))
+}
+
+fn check_mark(offer: &Offer<'_>, live: &CustomResourceDefinition) -> Result<(), Because> {
+    let label = |name: &str| live.metadata.labels.as_ref()?.get(name);
+    let owner =
+        label(MODULE_MARK).filter(|_| label(labels::COMPONENT_CRD).is_some_and(|mark| mark == "true"));
+    match owner {
+        Some(owner) if *owner == kyma_api::names::label_value(offer.module) => Ok(()),
+        Some(owner) => {
+            let message =
+                format!("the CRD of component kind {} came with module {owner} and stays its", offer.kind);
+            Err(Because::error(Reason::CrdConflict, message))
+        }
+        None => {
+            let message = format!(
+                "the CRD of component kind {} is on the hub and was not installed by us: leave `crd` out of the \
+                 ModuleTemplate to use it as it is",
+                offer.kind
+            );
+            Err(Because::error(Reason::CrdConflict, message))
+        }
+    }
+}
+
+fn is_newer(offer: &Offer<'_>, live: &CustomResourceDefinition) -> bool {
+    let mark = live.metadata.annotations.as_ref().and_then(|annotations| annotations.get(VERSION_MARK));
+    mark.is_none_or(|mark| compare(offer.version, mark).is_none_or(std::cmp::Ordering::is_gt))
+}
+
+/// The wanted versions, with what is live added: no version goes, and none stops being served.
+fn joined(
+    wanted: &[CustomResourceDefinitionVersion],
+    live: &[CustomResourceDefinitionVersion],
+) -> Vec<CustomResourceDefinitionVersion> {
+    let mut joined: Vec<_> = wanted.to_vec();
+    for old in live {
+        match joined.iter_mut().find(|version| version.name == old.name) {
+            Some(version) => version.served |= old.served,
+            None => joined.push(CustomResourceDefinitionVersion { storage: false, ..old.clone() }),
+        }
+    }
+    joined
+}
+
+/// The body of the apply: the CRD's own spec, our marks, and nothing else of the author's metadata.
+fn marked(offer: &Offer<'_>, versions: Vec<CustomResourceDefinitionVersion>) -> CustomResourceDefinition {
+    let mut crd = CustomResourceDefinition { spec: offer.crd.spec.clone(), ..Default::default() };
+    crd.metadata.name.clone_from(&offer.crd.metadata.name);
+    crd.metadata.labels = Some(BTreeMap::from([
+        (labels::COMPONENT_CRD.to_owned(), "true".to_owned()),
+        (MODULE_MARK.to_owned(), kyma_api::names::label_value(offer.module)),
+    ]));
+    crd.metadata.annotations = Some(BTreeMap::from([(VERSION_MARK.to_owned(), offer.version.to_owned())]));
+    crd.spec.versions = versions;
+    crd
+}
+
+#[cfg(test)]
+mod tests;

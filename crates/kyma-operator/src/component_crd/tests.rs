@@ -1,0 +1,104 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn crd(versions: &[(&str, bool, bool)], colour: &str) -> CustomResourceDefinition {
+    let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let schema =
+        json!({ "type": "object", "description": colour, "properties": { "spec": any, "status": any } });
+    let version = |(name, served, storage): &(&str, bool, bool)| -> Value {
+        json!({ "name": name, "served": served, "storage": storage, "subresources": { "status": {} },
+            "schema": { "openAPIV3Schema": schema } })
+    };
+    serde_json::from_value(json!({
+        "metadata": { "name": "widgets.example.com" },
+        "spec": { "group": "example.com", "scope": "Namespaced", "names": { "kind": "Widget", "plural": "widgets" },
+            "versions": versions.iter().map(version).collect::<Vec<_>>() },
+    }))
+    .unwrap()
+}
+
+fn installed(module: &str, version: &str, crd: &CustomResourceDefinition) -> CustomResourceDefinition {
+    let kind = ComponentKind::new("example.com/v1", "Widget");
+    let offer = Offer { module, version, kind: &kind, crd };
+    install(&offer, None).unwrap().unwrap()
+}
+
+fn offer(
+    module: &str,
+    version: &str,
+    crd: &CustomResourceDefinition,
+    live: &CustomResourceDefinition,
+) -> Result<Option<CustomResourceDefinition>, Reason> {
+    let kind = ComponentKind::new("example.com/v1", "Widget");
+    install(&Offer { module, version, kind: &kind, crd }, Some(live)).map_err(|because| because.reason)
+}
+
+#[test]
+fn versions_are_only_added_and_none_stops_being_served() {
+    let live = installed("own", "1.0.0", &crd(&[("v1", true, true), ("v1beta1", true, false)], "red"));
+    let wanted = crd(&[("v1", false, false), ("v2", true, true)], "blue");
+    let offered = Offer {
+        module: "own",
+        version: "1.1.0",
+        kind: &ComponentKind::new("example.com/v2", "Widget"),
+        crd: &wanted,
+    };
+    let merged = install(&offered, Some(&live)).unwrap().unwrap();
+    let versions: Vec<_> = merged
+        .spec
+        .versions
+        .iter()
+        .map(|version| (version.name.as_str(), version.served, version.storage))
+        .collect();
+    assert_eq!(versions, [("v1", true, false), ("v2", true, true), ("v1beta1", true, false)]);
+}
+
+#[test]
+fn the_highest_module_version_wins() {
+    let live = installed("own", "1.1.0", &crd(&[("v1", true, true)], "red"));
+    for (version, wins) in [("1.0.0", false), ("1.1.0", false), ("1.2.0-rc1", true), ("1.2.0", true)] {
+        let result = offer("own", version, &crd(&[("v1", true, true)], "blue"), &live).unwrap();
+        assert_eq!(result.is_some(), wins, "{version}");
+    }
+}
+
+#[test]
+fn a_crd_of_others_is_never_taken_over() {
+    let unmarked = crd(&[("v1", true, true)], "red");
+    let of_another = installed("another", "1.0.0", &unmarked);
+    for live in [unmarked, of_another] {
+        let result = offer("own", "9.0.0", &crd(&[("v1", true, true)], "blue"), &live);
+        assert_eq!(result, Err(Reason::CrdConflict));
+    }
+}
+
+#[test]
+fn a_crd_that_breaks_the_contract_or_is_of_another_kind_is_not_installed() {
+    let live = installed("own", "1.0.0", &crd(&[("v1", true, true)], "red"));
+    let mut cluster_scoped = crd(&[("v1", true, true)], "blue");
+    cluster_scoped.spec.scope = "Cluster".to_owned();
+    let mut renamed = crd(&[("v1", true, true)], "blue");
+    renamed.metadata.name = Some("secrets.example.com".to_owned());
+    let mut hooked = crd(&[("v1", true, true)], "blue");
+    hooked.spec.conversion = serde_json::from_value(json!({ "strategy": "Webhook" })).ok();
+    for crd in [cluster_scoped, renamed, hooked] {
+        assert_eq!(offer("own", "2.0.0", &crd, &live), Err(Reason::ContractViolated));
+    }
+}
+
+#[test]
+fn groups_must_be_allowed_and_some_never_are() {
+    let allowed = ["example.com", "operator.kyma-project.io", "apps.k8s.io", "k8s.io", "core"]
+        .map(str::to_owned)
+        .into();
+    let is_allowed =
+        |api_version: &str, kind: &str| check_group(&ComponentKind::new(api_version, kind), &allowed).is_ok();
+    assert!(is_allowed("example.com/v1", "Widget"));
+    assert!(is_allowed("component.kyma-project.io/v1alpha1", "HelmComponent"));
+    for api_version in
+        ["other.com/v1", "operator.kyma-project.io/v1beta2", "apps.k8s.io/v1", "k8s.io/v1", "core/v1", "v1"]
+    {
+        assert!(!is_allowed(api_version, "Widget"), "{api_version}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Wiring: what wakes which Kyma.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use kube_runtime::reflector::ObjectRef;
+use kyma_api::Kyma;
+use kyma_sdk::{AccessChange, Change, Interest, Reconciler, Runtime, Sighting, Trigger, Watches};
+use kyma_targets::{SecretKey, TargetEvent};
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::args::KymaArgs;
+use crate::feeds;
+use crate::key::KymaKey;
+use crate::metrics::KymaMetrics;
+use crate::reconcile::reconcile;
+use crate::state::{State, key_of};
+use crate::target_kyma::{NAME, TargetKyma};
+
+/// Until the access Secrets are asked for again at the start.
+const STARTING: Duration = Duration::from_millis(20);
+
+/// Reconciles Kymas until the process shuts down.
+///
+/// # Errors
+/// The metrics are registered already: two kyma-operators in one process.
+pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::MetricsError> {
+    let metrics = KymaMetrics::new(&runtime.process.metrics)?;
+    let reconciler = Reconciler::<Kyma>::new(&runtime);
+    let (store, trigger) = (reconciler.store(), reconciler.trigger());
+    let state = assemble(args, runtime, trigger, metrics);
+    follow_access(&state);
+    tokio::spawn(follow_targets(Arc::clone(&state)));
+    let hook = Arc::clone(&state);
+    let reconciler = reconciler.on_change(move |change| follow_kymas(&hook, change));
+    feeds::start(&state, &store).await;
+    access_known(&state).await;
+    let shared = Arc::clone(&state);
+    reconciler.run(move |kyma| reconcile(Arc::clone(&shared), kyma)).await;
+    Ok(())
+}
+
+fn assemble(
+    args: KymaArgs,
+    runtime: Runtime,
+    trigger: Trigger<ObjectRef<Kyma>>,
+    metrics: KymaMetrics,
+) -> Arc<State> {
+    Arc::new_cyclic(|state: &Weak<State>| {
+        let state = state.clone();
+        let listener = move |_: Option<&SecretKey>, _: &Interest, sighting: &Sighting, kymas: &[KymaKey]| {
+            let Some(state) = state.upgrade() else { return };
+            for kyma in kymas {
+                follow_remote(&state, kyma, sighting);
+            }
+        };
+        let watches = Watches::new(runtime.operator.name, runtime.process.metrics.clone(), listener);
+        State::new(runtime, args, trigger, watches, metrics)
+    })
+}
+
+/// The target's Kyma changed: its own Kyma on the hub looks at it. Our own writes are no news.
+fn follow_remote(state: &State, kyma: &KymaKey, sighting: &Sighting) {
+    let is_ours = |object: &&kube::api::DynamicObject| object.metadata.name.as_deref() == Some(NAME);
+    let is_news = match sighting {
+        Sighting::Listed(objects) => match objects.iter().find(is_ours).and_then(TargetKyma::of) {
+            Some(seen) => state.saw_remote(kyma, seen),
+            None => state.missed_remote(kyma, None),
+        },
+        Sighting::Applied(object) => TargetKyma::of(object).is_some_and(|seen| state.saw_remote(kyma, seen)),
+        Sighting::Deleted(object) => state.missed_remote(kyma, object.metadata.uid.as_deref()),
+    };
+    if is_news {
+        state.wake(kyma);
+    }
+}
+
+/// An access Secret came, changed or went, or a target answers again: whoever depends on it looks at it anew.
+fn follow_access(state: &Arc<State>) {
+    let listening = Arc::downgrade(state);
+    state.runtime.access.on_change(move |change| {
+        let Some(state) = listening.upgrade() else { return };
+        let namespace = &state.runtime.settings.hub_namespace;
+        let named = change.secret().map(|secret| state.of_secret(secret));
+        let mut concerned = named.unwrap_or_else(|| state.sessions().keys().cloned().collect());
+        concerned.extend(change.kyma().map(|kyma| KymaKey::new(namespace, kyma)));
+        if matches!(change, AccessChange::Applied(_) | AccessChange::Gone(_)) {
+            for kyma in &concerned {
+                state.end_session(kyma);
+            }
+        }
+        state.wake_all(&concerned);
+    });
+}
+
+/// A target stopped answering: its Kyma says so without waiting for somebody to ask.
+async fn follow_targets(state: Arc<State>) {
+    let mut events = state.runtime.targets.events();
+    loop {
+        match events.recv().await {
+            Ok(TargetEvent::Suspended(place)) => {
+                for kyma in state.of_secret(&place.name) {
+                    state.end_session(&kyma);
+                    state.wake(&kyma);
+                }
+            }
+            Ok(TargetEvent::Recovered(_)) | Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+/// A status that somebody else changed is shown on the target; one that is gone is forgotten, and may have made
+/// room for another Kyma on the same target.
+fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
+    match change {
+        Change::Applied(kyma) if state.is_news(kyma) => state.wake(&key_of(kyma)),
+        Change::Applied(_) => {}
+        Change::Gone(kyma) => {
+            let key = KymaKey::new(kyma.namespace.as_deref().unwrap_or_default(), &kyma.name);
+            state.forget(&key);
+            state.wake_all(&state.blocked());
+        }
+    }
+}
+
+/// Until the first list of access Secrets is complete, every Kyma would seem to have none.
+async fn access_known(state: &State) {
+    let mut again = tokio::time::interval(STARTING);
+    let health = &state.runtime.process.health;
+    while health.missing().iter().any(|part| part.contains("access"))
+        && !state.runtime.process.shutdown.is_cancelled()
+    {
+        again.tick().await;
+    }
+}

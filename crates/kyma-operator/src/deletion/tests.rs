@@ -1,0 +1,121 @@
+use serde_json::json;
+
+use super::*;
+use crate::component::ComponentKind;
+
+const START: &str = "2026-01-01T00:00:00Z";
+
+fn at(minutes: i64) -> Timestamp {
+    START.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes)
+}
+
+fn component(name: &str, policy: &str, resource_policy: &str, terminating: bool) -> ComponentView {
+    let mut object = json!({
+        "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+        "metadata": {
+            "name": name, "namespace": "kcp-system", "uid": name, "resourceVersion": "1",
+            "ownerReferences": [{
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "name": "k", "uid": "u",
+            }],
+        },
+        "spec": {
+            "module": {"name": name, "version": "1.0.0"},
+            "deletionPolicy": policy, "resourcePolicy": resource_policy,
+        },
+    });
+    if terminating {
+        object["metadata"]["deletionTimestamp"] = json!(START);
+    }
+    ComponentView::of(&ComponentKind::helm(), &serde_json::from_value(object).unwrap()).unwrap()
+}
+
+fn facts(components: &[ComponentView], target: TargetFacts) -> Facts<'_> {
+    Facts {
+        scope_terminating: false,
+        components,
+        target,
+        declared_gone: false,
+        now: at(0),
+        gone_after: SignedDuration::from_mins(10),
+        ignore: IgnorePolicy::Leave,
+    }
+}
+
+fn policies(step: Step) -> Vec<(String, DeletionPolicy)> {
+    let Step::Order(orders) = step else { panic!("no orders: {step:?}") };
+    orders.into_iter().map(|order| (order.component.name, order.policy)).collect()
+}
+
+#[test]
+fn components_get_the_order_first_and_ignore_leaves_everything() {
+    let components =
+        [component("a", "Orphan", "CreateAndDelete", false), component("b", "Orphan", "Ignore", false)];
+    let ordered = policies(next(&facts(&components, TargetFacts::Reachable)));
+    assert_eq!(ordered, [("a".into(), DeletionPolicy::Delete), ("b".into(), DeletionPolicy::Orphan)]);
+}
+
+#[test]
+fn ignore_means_block_then_remove_where_that_is_asked_for() {
+    let components = [component("b", "Orphan", "Ignore", false)];
+    let facts = Facts { ignore: IgnorePolicy::BlockThenRemove, ..facts(&components, TargetFacts::Reachable) };
+    assert_eq!(policies(next(&facts)), [("b".into(), DeletionPolicy::Delete)]);
+}
+
+#[test]
+fn a_component_that_somebody_deleted_by_hand_still_gets_the_order() {
+    let components = [component("a", "Orphan", "CreateAndDelete", true)];
+    assert_eq!(
+        policies(next(&facts(&components, TargetFacts::Reachable))),
+        [("a".into(), DeletionPolicy::Delete)]
+    );
+}
+
+#[test]
+fn then_components_are_awaited_then_the_target_is_cleaned() {
+    let components = [component("a", "Delete", "CreateAndDelete", true)];
+    assert_eq!(
+        next(&facts(&components, TargetFacts::Reachable)),
+        Step::AwaitComponents { left: vec!["a".into()] }
+    );
+    assert_eq!(next(&facts(&[], TargetFacts::Reachable)), Step::CleanTarget);
+}
+
+#[test]
+fn the_hub_itself_and_a_target_that_was_never_seen_need_no_cleaning() {
+    assert_eq!(next(&facts(&[], TargetFacts::Local)), Step::Release);
+    assert_eq!(next(&facts(&[], TargetFacts::NeverContacted)), Step::Release);
+}
+
+#[test]
+fn a_terminating_namespace_or_crd_is_no_order() {
+    let components = [component("a", "Orphan", "CreateAndDelete", false)];
+    let facts = Facts { scope_terminating: true, ..facts(&components, TargetFacts::Reachable) };
+    assert_eq!(next(&facts), Step::Release);
+}
+
+#[test]
+fn a_silent_target_is_waited_for_however_long_and_whoever_says_it_is_gone() {
+    let facts = Facts { declared_gone: true, now: at(600), ..facts(&[], TargetFacts::Unreachable) };
+    assert_eq!(next(&facts), Step::AwaitTarget { gone_at: None });
+}
+
+#[test]
+fn a_missing_secret_is_waited_for_ten_minutes() {
+    let components = [component("a", "Delete", "CreateAndDelete", true)];
+    let facts = Facts { now: at(9), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
+    assert_eq!(next(&facts), Step::AwaitTarget { gone_at: Some(at(10)) });
+}
+
+#[test]
+fn a_cluster_that_is_gone_turns_orders_into_orphans() {
+    let components = [component("a", "Delete", "CreateAndDelete", true)];
+    let after = Facts { now: at(10), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
+    assert_eq!(policies(next(&after)), [("a".into(), DeletionPolicy::Orphan)]);
+    let declared =
+        Facts { declared_gone: true, ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
+    assert_eq!(policies(next(&declared)), [("a".into(), DeletionPolicy::Orphan)]);
+    let orphaned = [component("a", "Orphan", "CreateAndDelete", true)];
+    let waiting = Facts { components: &orphaned, ..declared };
+    assert_eq!(next(&waiting), Step::AwaitComponents { left: vec!["a".into()] });
+    assert_eq!(next(&Facts { components: &[], ..waiting }), Step::Release);
+}

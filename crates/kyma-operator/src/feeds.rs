@@ -1,0 +1,246 @@
+//! The hub's watches that feed the indexes: catalogue, component CRDs, components.
+
+use std::collections::{BTreeSet, HashMap};
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::DeserializeGuard;
+use kube::{Api, ResourceExt};
+use kube_runtime::reflector::Store;
+use kube_runtime::{WatchStreamExt, watcher};
+use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::catalogue::{Affected, Catalogue, Release, Template};
+use crate::component::ComponentKind;
+use crate::kinds::GroupKind;
+use crate::state::{State, key_of};
+
+mod components;
+mod later;
+
+/// Announces that a feed has delivered its first complete list.
+type Announce = Option<oneshot::Sender<()>>;
+
+/// Starts all feeds; each runs until the process shuts down. Returns once every index holds a complete list.
+pub(crate) async fn start(state: &Arc<State>, kymas: &Store<Kyma>) {
+    let (first_templates, templates_listed) = oneshot::channel();
+    let (first_releases, releases_listed) = oneshot::channel();
+    let (first_crds, crds_listed) = oneshot::channel();
+    spawn(state, listed::<ModuleTemplate>(Arc::clone(state), kymas.clone(), Some(first_templates)));
+    spawn(state, listed::<ModuleReleaseMeta>(Arc::clone(state), kymas.clone(), Some(first_releases)));
+    spawn(state, crds(Arc::clone(state), Some(first_crds)));
+    // An error means that the process is shutting down.
+    _ = tokio::join!(templates_listed, releases_listed, crds_listed);
+}
+
+fn spawn(state: &State, feed: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    let shutdown = state.runtime.process.shutdown.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = feed => {}
+            () = shutdown.cancelled() => {}
+        }
+    })
+}
+
+/// A kind of the catalogue, and its part of the index.
+trait Listed:
+    kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+    + Clone
+    + std::fmt::Debug
+    + serde::de::DeserializeOwned
+    + Send
+    + 'static
+{
+    fn apply(self, catalogue: &mut Catalogue) -> Affected;
+    fn delete(catalogue: &mut Catalogue, name: &str) -> Affected;
+    fn names(catalogue: &Catalogue) -> BTreeSet<String>;
+}
+
+impl Listed for ModuleTemplate {
+    fn apply(self, catalogue: &mut Catalogue) -> Affected {
+        catalogue.apply_template(Template::from(self))
+    }
+
+    fn delete(catalogue: &mut Catalogue, name: &str) -> Affected {
+        catalogue.delete_template(name)
+    }
+
+    fn names(catalogue: &Catalogue) -> BTreeSet<String> {
+        catalogue.template_names()
+    }
+}
+
+impl Listed for ModuleReleaseMeta {
+    fn apply(self, catalogue: &mut Catalogue) -> Affected {
+        catalogue.apply_release(Release::from(self))
+    }
+
+    fn delete(catalogue: &mut Catalogue, name: &str) -> Affected {
+        catalogue.delete_release(name)
+    }
+
+    fn names(catalogue: &Catalogue) -> BTreeSet<String> {
+        catalogue.release_names()
+    }
+}
+
+/// Keeps one kind of the catalogue in the index, and wakes the Kymas that a change concerns.
+async fn listed<K: Listed>(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
+    let api: Api<DeserializeGuard<K>> = namespaced(&state);
+    let mut events = pin!(stream(api, watcher::Config::default()));
+    let mut listed = BTreeSet::new();
+    while let Some(event) = events.next().await {
+        let affected = match event {
+            watcher::Event::Init => {
+                listed.clear();
+                continue;
+            }
+            watcher::Event::InitApply(guard) => {
+                listed.insert(guard.name_any());
+                readable(guard).map(|object| object.apply(&mut state.catalogue_mut()))
+            }
+            watcher::Event::Apply(guard) => {
+                readable(guard).map(|object| object.apply(&mut state.catalogue_mut()))
+            }
+            watcher::Event::Delete(guard) => Some(K::delete(&mut state.catalogue_mut(), &guard.name_any())),
+            watcher::Event::InitDone => {
+                let held = K::names(&state.catalogue());
+                for name in held.difference(&listed) {
+                    let affected = K::delete(&mut state.catalogue_mut(), name);
+                    wake(&state, &kymas, affected);
+                }
+                announce(&mut first);
+                continue;
+            }
+        };
+        wake(&state, &kymas, affected.unwrap_or_default());
+    }
+}
+
+/// CRDs of groups from which components may come. Each kind that satisfies the contract gets a watch.
+async fn crds(state: Arc<State>, mut first: Announce) {
+    let api: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
+    let mut events = pin!(stream(api, watcher::Config::default()));
+    let mut watched: HashMap<GroupKind, JoinHandle<()>> = HashMap::new();
+    let mut starting: Vec<oneshot::Receiver<()>> = Vec::new();
+    let mut listed: BTreeSet<GroupKind> = BTreeSet::new();
+    while let Some(event) = events.next().await {
+        match event {
+            watcher::Event::Init => listed.clear(),
+            watcher::Event::InitApply(crd) => {
+                listed.insert(kind_of(&crd));
+                starting.extend(arrived(&state, crd, &mut watched));
+            }
+            watcher::Event::Apply(crd) => drop(arrived(&state, crd, &mut watched)),
+            watcher::Event::Delete(crd) => left(&state, &kind_of(&crd), &mut watched),
+            watcher::Event::InitDone => {
+                let gone: Vec<GroupKind> =
+                    watched.keys().filter(|kind| !listed.contains(*kind)).cloned().collect();
+                for kind in &gone {
+                    left(&state, kind, &mut watched);
+                }
+                futures::future::join_all(starting.drain(..)).await;
+                announce(&mut first);
+            }
+        }
+    }
+}
+
+fn kind_of(crd: &CustomResourceDefinition) -> GroupKind {
+    (crd.spec.group.clone(), crd.spec.names.kind.clone())
+}
+
+/// A CRD came or changed. The receiver tells when its components are known, if they are watched from now on.
+fn arrived(
+    state: &Arc<State>,
+    crd: CustomResourceDefinition,
+    watched: &mut HashMap<GroupKind, JoinHandle<()>>,
+) -> Option<oneshot::Receiver<()>> {
+    let key = kind_of(&crd);
+    if let Some(resource) = later::resource(&key).filter(|_| is_established(&crd)) {
+        watched.entry(key).or_insert_with(|| spawn(state, later::feed(Arc::clone(state), resource)));
+        return None;
+    }
+    let served = crd.spec.versions.iter().find(|version| version.storage && version.served);
+    let kind = ComponentKind::new(format!("{}/{}", key.0, served?.name), &key.1);
+    crate::component_crd::check_group(&kind, &state.policy.component_groups).ok()?;
+    if crd.metadata.deletion_timestamp.is_some() {
+        left(state, &key, watched);
+        return None;
+    }
+    if !is_established(&crd) {
+        return None;
+    }
+    let keeps_contract = crate::component_crd::violations(&crd, &kind).is_empty();
+    let plural = crd.spec.names.plural.clone();
+    state.kinds_mut().apply(crd);
+    state.wake_waiting_for(&key);
+    if !keeps_contract || watched.contains_key(&key) {
+        return None;
+    }
+    let (first, known) = oneshot::channel();
+    let feed = components::feed(Arc::clone(state), kind, plural, Some(first));
+    watched.insert(key, spawn(state, feed));
+    Some(known)
+}
+
+/// A CRD is gone or going: its components are no longer known, and nothing is decided by their absence.
+fn left(state: &State, kind: &GroupKind, watched: &mut HashMap<GroupKind, JoinHandle<()>>) {
+    if let Some(feed) = watched.remove(kind) {
+        feed.abort();
+    }
+    if state.kinds_mut().delete(&kind.0, &kind.1) {
+        let orphaned = state.components_mut().retain(&kind.0, &kind.1, &BTreeSet::new());
+        state.wake_all(&orphaned);
+        state.wake_waiting_for(kind);
+    }
+}
+
+fn is_established(crd: &CustomResourceDefinition) -> bool {
+    let conditions = crd.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Established" && condition.status == "True")
+}
+
+fn namespaced<K>(state: &State) -> Api<K>
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    Api::namespaced(state.runtime.hub.clone(), &state.runtime.settings.hub_namespace)
+}
+
+/// A watch that survives errors.
+fn stream<K>(api: Api<K>, config: watcher::Config) -> impl Stream<Item = watcher::Event<K>> + Send
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    watcher(api, config).default_backoff().filter_map(|event| async move {
+        event
+            .inspect_err(|error| tracing::warn!(%error, "watch on the hub broke off; it is opened again"))
+            .ok()
+    })
+}
+
+/// An object that cannot be read is left out: it must not stop the watch of all others.
+fn readable<K>(guard: DeserializeGuard<K>) -> Option<K> {
+    guard.0.inspect_err(|invalid| tracing::error!(error = invalid.error, name = ?invalid.metadata.name, "catalogue object cannot be read")).ok()
+}
+
+fn announce(first: &mut Announce) {
+    if let Some(first) = first.take() {
+        // Nobody waits any more while shutting down.
+        first.send(()).ok();
+    }
+}
+
+fn wake(state: &State, kymas: &Store<Kyma>, affected: Affected) {
+    state.wake_affected(affected, || kymas.state().iter().map(|kyma| key_of(kyma)).collect());
+}

@@ -1,0 +1,75 @@
+//! One kind of component: its watch, reduced on arrival.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube_runtime::{WatchStreamExt, watcher};
+use kyma_api::labels;
+
+use super::{Announce, announce};
+use crate::component::{ComponentId, ComponentKind, ComponentView};
+use crate::state::State;
+
+/// Keeps the index in step with the components of one kind that belong to Kymas. A status change wakes its Kyma at
+/// once.
+pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String, mut first: Announce) {
+    let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), &kind.kind);
+    let resource = ApiResource::from_gvk_with_plural(&gvk, &plural);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(state.runtime.hub.clone(), &state.runtime.settings.hub_namespace, &resource);
+    let config = watcher::Config::default().labels(labels::KYMA_NAME);
+    let mut events = pin!(watcher(api, config).default_backoff());
+    let mut listed: BTreeSet<ComponentId> = BTreeSet::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::InitApply(object)) => {
+                let view = ComponentView::of(&kind, &object);
+                listed.extend(view.as_ref().map(ComponentView::id));
+                seen(&state, view);
+            }
+            Ok(watcher::Event::Apply(object)) => seen(&state, ComponentView::of(&kind, &object)),
+            Ok(watcher::Event::Delete(object)) => gone(&state, ComponentView::of(&kind, &object)),
+            Ok(watcher::Event::InitDone) => {
+                complete(&state, &kind, &listed);
+                announce(&mut first);
+            }
+            Err(error) => {
+                tracing::warn!(%error, %kind, "components cannot be watched; tried again");
+                // Other kinds must not wait for one that our role does not cover.
+                if is_denied(&error) {
+                    announce(&mut first);
+                }
+            }
+        }
+    }
+}
+
+fn is_denied(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) => matches!(status.code, 403 | 404),
+        _ => false,
+    }
+}
+
+fn seen(state: &State, view: Option<ComponentView>) {
+    let changed = view.and_then(|view| state.components_mut().apply(view));
+    state.wake_all(&changed);
+}
+
+fn gone(state: &State, view: Option<ComponentView>) {
+    let changed = view.and_then(|view| state.components_mut().delete(&view.id(), &view.uid));
+    state.wake_all(&changed);
+}
+
+fn complete(state: &State, kind: &ComponentKind, listed: &BTreeSet<ComponentId>) {
+    let changed = state.components_mut().retain(kind.group(), &kind.kind, listed);
+    state.wake_all(&changed);
+    state.kinds_mut().set_synced(kind.group(), &kind.kind, true);
+    state.wake_waiting_for(&(kind.group().to_owned(), kind.kind.clone()));
+}

@@ -1,0 +1,25 @@
+//! What names a Kyma inside this process.
+
+use std::fmt;
+
+/// Namespace and name of a Kyma on the hub.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct KymaKey {
+    /// Its namespace.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+}
+
+impl KymaKey {
+    /// The key of the Kyma `name` in `namespace`.
+    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for KymaKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}

@@ -1,0 +1,88 @@
+//! Component kinds that the hub knows: the CRDs of the allowed groups, and whether their components are in
+//! the index yet.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use crate::component::ComponentKind;
+use crate::component_crd;
+
+/// Group and kind.
+pub(crate) type GroupKind = (String, String);
+
+/// What is known of a kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KindStatus {
+    /// The hub has no CRD for it.
+    Missing,
+    /// Its CRD breaks the component contract in these ways.
+    Violated(Vec<String>),
+    /// Its components are not all known yet.
+    Starting,
+    /// Its components are in the index; the plural names its resource.
+    Ready {
+        /// Plural of the resource.
+        plural: String,
+    },
+}
+
+/// The kinds by group and kind.
+#[derive(Debug, Default)]
+pub(crate) struct Kinds {
+    known: HashMap<GroupKind, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    crd: Arc<CustomResourceDefinition>,
+    synced: bool,
+}
+
+impl Kinds {
+    /// Takes in a new or changed CRD.
+    pub(crate) fn apply(&mut self, crd: CustomResourceDefinition) {
+        let key = (crd.spec.group.clone(), crd.spec.names.kind.clone());
+        let crd = Arc::new(crd);
+        let synced = self.known.get(&key).is_some_and(|known| known.synced);
+        self.known.insert(key, Known { crd, synced });
+    }
+
+    /// Takes out a kind whose CRD is gone.
+    pub(crate) fn delete(&mut self, group: &str, kind: &str) -> bool {
+        self.known.remove(&(group.to_owned(), kind.to_owned())).is_some()
+    }
+
+    /// The components of the kind are in the index, or no longer.
+    pub(crate) fn set_synced(&mut self, group: &str, kind: &str, synced: bool) {
+        if let Some(known) = self.known.get_mut(&(group.to_owned(), kind.to_owned())) {
+            known.synced = synced;
+        }
+    }
+
+    /// The CRD of a kind.
+    pub(crate) fn crd(&self, kind: &ComponentKind) -> Option<&Arc<CustomResourceDefinition>> {
+        self.get(kind).map(|known| &known.crd)
+    }
+
+    /// Whether components of the kind can be written.
+    pub(crate) fn status(&self, kind: &ComponentKind) -> KindStatus {
+        let Some(known) = self.get(kind) else {
+            return KindStatus::Missing;
+        };
+        let violations = component_crd::violations(&known.crd, kind);
+        if !violations.is_empty() {
+            return KindStatus::Violated(violations);
+        }
+        if known.synced {
+            KindStatus::Ready { plural: known.crd.spec.names.plural.clone() }
+        } else {
+            KindStatus::Starting
+        }
+    }
+
+    fn get(&self, kind: &ComponentKind) -> Option<&Known> {
+        self.known.get(&(kind.group().to_owned(), kind.kind.clone()))
+    }
+}

@@ -1,0 +1,47 @@
+//! kyma-operator: turns a `Kyma` on the hub into component custom resources, and their state back into status.
+//!
+//! Per Kyma: *observe* → *resolve* each module to one decision → *plan* → *apply* → *report*. What decides is pure:
+//! no client, no clock, no environment.
+
+// Wiring, and the stages of one pass.
+mod controller;
+mod feeds;
+mod reconcile;
+mod removal;
+
+mod apply;
+mod claim;
+mod observe;
+mod report;
+mod session;
+mod state;
+mod target_kyma;
+
+// What decides.
+mod catalogue;
+mod component;
+mod component_crd;
+mod deletion;
+mod kinds;
+mod plan;
+mod resolve;
+mod selection;
+
+// What names and counts things.
+mod args;
+mod key;
+mod metrics;
+mod owned;
+mod program;
+mod rbac;
+
+pub use args::{KymaArgs, VisibilityLoss};
+pub use controller::run;
+pub use deletion::IgnorePolicy;
+pub use program::KymaOperator;
+pub use rbac::table as rbac_table;
+
+/// Field manager of all our server-side applies.
+pub const FIELD_MANAGER: &str = "kyma-operator";
+/// Field manager of what is ours only at birth.
+pub const BIRTH_MANAGER: &str = "kyma-operator-create";

@@ -1,0 +1,7 @@
+//! The kyma-operator binary.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kyma_sdk::run_program(kyma_operator::KymaOperator)
+}

@@ -1,0 +1,129 @@
+//! Everything that the decisions about one Kyma rest on. IO in; no decision here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kyma_api::{Kyma, Selection as Choice, TargetRef, names};
+use kyma_sdk::Failure;
+use serde_json::json;
+
+use crate::component::ComponentView;
+use crate::key::KymaKey;
+use crate::resolve::Installed;
+use crate::selection::{self, Selection, SelectionError};
+use crate::session::{self, Session};
+use crate::state::{State, key_of};
+use crate::target_kyma::{self, Remote, TargetKyma};
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(crate) kyma: Arc<Kyma>,
+    pub(crate) key: KymaKey,
+    pub(crate) uid: String,
+    /// The way to the target; none where it is the hub.
+    pub(crate) remote: Option<RemoteSide>,
+    /// What the user chose, as the hub remembers it.
+    pub(crate) choice: Choice,
+    /// The selection in force; the last good one if the present one cannot be used, and why it cannot.
+    pub(crate) selection: Option<Selection>,
+    pub(crate) refused: Option<SelectionError>,
+    /// Components by module.
+    pub(crate) views: BTreeMap<String, ComponentView>,
+}
+
+/// The target's side of a Kyma.
+#[derive(Debug)]
+pub(crate) struct RemoteSide {
+    pub(crate) session: Arc<Session>,
+    pub(crate) kyma: TargetKyma,
+    pub(crate) reference: TargetRef,
+}
+
+impl Observed {
+    /// The shard that does all work for the target: the hub itself is 0.
+    pub(crate) fn shard(&self) -> u8 {
+        self.remote
+            .as_ref()
+            .map_or(0, |remote| names::shard(&self.key.namespace, &remote.session.access.name))
+    }
+
+    /// What is installed, as decisions see it.
+    pub(crate) fn installed(&self) -> BTreeMap<String, Installed> {
+        self.views.iter().map(|(module, view)| (module.clone(), installed(view))).collect()
+    }
+}
+
+fn installed(view: &ComponentView) -> Installed {
+    Installed {
+        group: view.kind.group().to_owned(),
+        kind: view.kind.kind.clone(),
+        ordered: view.ordered.clone(),
+        running: view.running.clone(),
+        channel: view.channel.clone(),
+        mandatory: view.mandatory,
+    }
+}
+
+/// Reads what is needed; none while the target's first answer is under way, whose arrival wakes the Kyma.
+pub(crate) async fn observe(state: &State, kyma: &Arc<Kyma>) -> Result<Option<Observed>, Failure> {
+    let key = key_of(kyma);
+    let (kyma, remote) = if state.runtime.settings.is_local(&key.name) {
+        (Arc::clone(kyma), None)
+    } else {
+        let Some(remote) = remote_side(state, kyma).await? else { return Ok(None) };
+        (state.latest(Arc::clone(kyma)), Some(remote))
+    };
+    let spec = match &remote {
+        Some(remote) => remote.kyma.spec.clone(),
+        None => json!(kyma.spec),
+    };
+    let remembered = kyma.status.as_ref().and_then(|status| status.selection.clone());
+    let (selection, refused, choice) = match Selection::read(&spec) {
+        Ok(read) => (Some(read), None, selection::choice(&spec)),
+        Err(error) => {
+            let last = remembered.as_ref().and_then(|last| Selection::read(&json!(last)).ok());
+            (last, Some(error), remembered.unwrap_or_default())
+        }
+    };
+    Ok(Some(Observed {
+        uid: kyma.uid().unwrap_or_default(),
+        views: views(state, &key),
+        key,
+        kyma,
+        remote,
+        choice,
+        selection,
+        refused,
+    }))
+}
+
+/// The components of a Kyma by module. Where a module has two, the one that stays counts.
+pub(crate) fn views(state: &State, key: &KymaKey) -> BTreeMap<String, ComponentView> {
+    let mut found: BTreeMap<String, ComponentView> = BTreeMap::new();
+    for view in state.components().of(key) {
+        match found.get(&view.module) {
+            Some(held) if !held.terminating => {}
+            _ => drop(found.insert(view.module.clone(), view)),
+        }
+    }
+    found
+}
+
+async fn remote_side(state: &State, kyma: &Arc<Kyma>) -> Result<Option<RemoteSide>, Failure> {
+    let access = session::access_of(state, kyma)?;
+    let session = session::of(state, kyma, access).await?;
+    state.set_blocked(&key_of(kyma), false);
+    let remote = match state.remote(&key_of(kyma)) {
+        None => return Ok(None),
+        Some(Remote::Present(remote)) => *remote,
+        Some(Remote::Absent) => {
+            let remembered = kyma.status.as_ref().and_then(|status| status.selection.clone());
+            let choice = remembered.unwrap_or_else(|| selection::choice(&json!(kyma.spec)));
+            target_kyma::give_birth(state, kyma, &session, &choice).await?
+        }
+    };
+    let reference = TargetRef { kubeconfig_secret_ref: Some(session.access.clone()) };
+    Ok(Some(RemoteSide { session, kyma: remote, reference }))
+}

@@ -1,0 +1,186 @@
+//! Decisions into writes: which CRDs to install, which components to apply, which orders to give.
+//!
+//! Pure. Nothing that is as it should be appears in the plan.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kyma_api::{DeletionPolicy, Reason, State, TargetRef, limits};
+use serde_json::Value;
+
+use crate::component::{ComponentKind, ComponentView, kind_of};
+use crate::component_crd::{self, Offer};
+use crate::deletion::{IgnorePolicy, Order};
+use crate::key::KymaKey;
+use crate::kinds::{KindStatus, Kinds};
+use crate::resolve::{Because, Decision, Install, Policy, Resolved};
+use crate::selection::Wish;
+
+mod body;
+
+pub(crate) use body::default_resource;
+
+/// What a plan is made for.
+#[derive(Debug)]
+pub(crate) struct Scope<'a> {
+    /// The Kyma.
+    pub(crate) kyma: &'a KymaKey,
+    /// Its uid.
+    pub(crate) uid: &'a str,
+    /// The shard that does all work for its target.
+    pub(crate) shard: u8,
+    /// Its target; none where it is the hub itself.
+    pub(crate) target: Option<&'a TargetRef>,
+    /// Namespace on the target for what names none.
+    pub(crate) target_namespace: &'a str,
+    /// The modules asked for.
+    pub(crate) wishes: &'a [Wish],
+    /// What is installed, by module.
+    pub(crate) installed: &'a BTreeMap<String, ComponentView>,
+    /// Kinds that the hub knows.
+    pub(crate) kinds: &'a Kinds,
+    /// The operator's settings.
+    pub(crate) policy: &'a Policy,
+    /// What `customResourcePolicy: Ignore` means for a removal.
+    pub(crate) ignore: IgnorePolicy,
+}
+
+/// What has to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Component CRDs to install or extend.
+    pub(crate) crds: Vec<CustomResourceDefinition>,
+    /// Components to apply.
+    pub(crate) components: Vec<Wanted>,
+    /// Components to let go.
+    pub(crate) orders: Vec<Order>,
+    /// Components whose ordered removal is taken back, because the module is wanted again.
+    pub(crate) recalls: Vec<ComponentView>,
+    /// Modules that wait for something on the hub.
+    pub(crate) blocked: BTreeMap<String, Because>,
+}
+
+/// A component to apply.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wanted {
+    /// Its module.
+    pub(crate) module: String,
+    /// Its kind.
+    pub(crate) kind: ComponentKind,
+    /// Plural of its resource.
+    pub(crate) plural: String,
+    /// The whole body of the apply.
+    pub(crate) body: Value,
+}
+
+/// Plans the writes for all decisions of one Kyma.
+pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
+    let mut plan = Plan::default();
+    for resolved in decided {
+        let module = resolved.module.as_str();
+        let view = scope.installed.get(module);
+        match &resolved.decision {
+            Decision::Install(install) | Decision::KeepVersion(install, _) => {
+                if let Err(because) = have(scope, install, view, &mut plan) {
+                    plan.blocked.insert(module.to_owned(), because);
+                }
+            }
+            Decision::Remove(_) => let_go(view.map(|view| Order::remove(view, scope.ignore)), &mut plan),
+            Decision::Unmanage => let_go(view.map(Order::orphan), &mut plan),
+            Decision::Keep(_) | Decision::Refuse(_) => {}
+        }
+    }
+    plan
+}
+
+fn let_go(order: Option<Order>, plan: &mut Plan) {
+    plan.orders.extend(order.filter(|order| !order.is_given()));
+}
+
+/// The component of an install, if it has to be written.
+fn have(
+    scope: &Scope<'_>,
+    install: &Install,
+    view: Option<&ComponentView>,
+    plan: &mut Plan,
+) -> Result<(), Because> {
+    let kind = kind_of(&install.template);
+    component_crd::check_group(&kind, &scope.policy.component_groups)?;
+    if let Some(view) = view.filter(|view| view.deletion_policy == DeletionPolicy::Delete) {
+        plan.recalls.push(view.clone());
+    }
+    if view.is_some_and(|view| view.terminating) {
+        return Err(waiting(
+            Reason::Deleting,
+            "the module is being let go and is installed again after that",
+        ));
+    }
+    offer_crd(scope, install, &kind, plan)?;
+    let plural = match scope.kinds.status(&kind) {
+        KindStatus::Ready { plural } => plural,
+        KindStatus::Starting => return Err(waiting(Reason::Progressing, "the component kind is being read")),
+        KindStatus::Violated(violations) => return Err(component_crd::violated(&kind, &violations)),
+        KindStatus::Missing => {
+            let message =
+                format!("the hub has no CRD for component kind {kind}: install it, or bring it along");
+            return Err(Because::error(Reason::ComponentCrdMissing, message));
+        }
+    };
+    let body = body::compose(scope, install, &kind, view)?;
+    if !limits::fits(&body, limits::OBJECT_BYTES) {
+        let message =
+            format!("component {kind} of module {} would be larger than 1 MiB", install.release.module);
+        return Err(Because::error(Reason::ObjectTooLarge, message));
+    }
+    let wanted = crate::owned::fingerprint_of_apply(&body);
+    let is_written = view.and_then(|view| view.owned.as_ref()) == Some(&wanted);
+    if !is_written {
+        plan.components.push(Wanted { module: install.release.module.clone(), kind, plural, body });
+    }
+    Ok(())
+}
+
+/// A CRD that the template brings is installed before the first component; the kind's arrival wakes the Kyma.
+fn offer_crd(
+    scope: &Scope<'_>,
+    install: &Install,
+    kind: &ComponentKind,
+    plan: &mut Plan,
+) -> Result<(), Because> {
+    let brought = install.template.spec.component.as_ref().and_then(|component| component.crd.as_ref());
+    let Some(brought) = brought.filter(|_| !kind.is_helm()) else {
+        return Ok(());
+    };
+    let module = install.release.module.as_str();
+    if !limits::fits(brought, limits::INLINE_CRD_BYTES) {
+        let message =
+            format!("the CRD that module {module} brings is larger than {} bytes", limits::INLINE_CRD_BYTES);
+        return Err(Because::error(Reason::ObjectTooLarge, message));
+    }
+    let unreadable = |_: serde_json::Error| {
+        let message = format!("the CRD that module {module} brings is no CustomResourceDefinition");
+        Because::error(Reason::ContractViolated, message)
+    };
+    let crd: CustomResourceDefinition =
+        serde_json::from_value(Value::Object(brought.clone())).map_err(unreadable)?;
+    let offer = Offer { module, version: &install.version, kind, crd: &crd };
+    let live = scope.kinds.crd(kind).map(AsRef::as_ref);
+    let Some(wanted) = component_crd::install(&offer, live)? else {
+        return Ok(());
+    };
+    plan.crds.push(wanted);
+    let is_usable = live.is_some_and(|live| component_crd::violations(live, kind).is_empty());
+    if is_usable {
+        Ok(())
+    } else {
+        Err(waiting(Reason::Progressing, "the component's CRD is being installed"))
+    }
+}
+
+fn waiting(reason: Reason, message: &str) -> Because {
+    let state = if reason == Reason::Deleting { State::Deleting } else { State::Processing };
+    Because { reason, state, message: message.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

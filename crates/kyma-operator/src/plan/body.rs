@@ -1,0 +1,151 @@
+//! The whole body with which a component is applied.
+
+use kube::Resource;
+use kyma_api::{DeletionPolicy, FreeForm, GroupKind, Kyma, Reason, finalizers, labels, names};
+use serde_json::{Map, Value, json};
+
+use super::Scope;
+use crate::component::{ComponentKind, ComponentView};
+use crate::resolve::{Because, Install};
+
+/// The module's own spec first, then what kyma-operator decides, which wins.
+pub(super) fn compose(
+    scope: &Scope<'_>,
+    install: &Install,
+    kind: &ComponentKind,
+    view: Option<&ComponentView>,
+) -> Result<Value, Because> {
+    let module = install.release.module.as_str();
+    let mut spec = own_spec(install);
+    if kind.is_helm() {
+        helm_spec(install, scope.target_namespace, &mut spec)?;
+    }
+    decide(scope, install, &mut spec);
+    let mut metadata = json!({
+        "name": view.map_or_else(|| names::component_name(&scope.kyma.name, module), |view| view.name.clone()),
+        "namespace": scope.kyma.namespace,
+        "labels": labels_of(scope, install),
+        "finalizers": [finalizers::COMPONENT],
+        "ownerReferences": [{
+            "apiVersion": Kyma::api_version(&()),
+            "kind": Kyma::kind(&()),
+            "name": scope.kyma.name,
+            "uid": scope.uid,
+            "controller": true,
+            "blockOwnerDeletion": false,
+        }],
+    });
+    if let Some(view) = view {
+        metadata["uid"] = Value::from(view.uid.as_str());
+    }
+    Ok(json!({ "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec }))
+}
+
+fn own_spec(install: &Install) -> Map<String, Value> {
+    let component = install.template.spec.component.as_ref();
+    component.and_then(|component| component.spec.clone()).unwrap_or_default()
+}
+
+/// What a template of the base kind says outside of `component.spec`.
+fn helm_spec(
+    install: &Install,
+    target_namespace: &str,
+    spec: &mut Map<String, Value>,
+) -> Result<(), Because> {
+    let template = &install.template.spec;
+    if !spec.contains_key("source") {
+        spec.insert("source".to_owned(), source(install)?);
+    }
+    let mut default = |name: &str, value: Value| {
+        let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        if !is_empty {
+            spec.entry(name.to_owned()).or_insert(value);
+        }
+    };
+    default("resource", json!(default_resource(install, target_namespace)));
+    default("manager", json!(template.manager));
+    let mut managed = template.managed_resources.clone().unwrap_or_default();
+    for associated in template.associated_resources.iter().flatten() {
+        // Objects block in every served version, whichever the author happened to name.
+        let kind =
+            GroupKind { group: associated.group.clone(), version: None, kind: associated.kind.clone() };
+        if !managed.contains(&kind) {
+            managed.push(kind);
+        }
+    }
+    default("managedResources", json!(managed));
+    Ok(())
+}
+
+/// The default CR of a template; in the target namespace unless it names another or is cluster-scoped.
+pub(crate) fn default_resource(install: &Install, target_namespace: &str) -> Option<FreeForm> {
+    let mut resource = install.template.spec.data.clone()?;
+    let metadata = resource.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
+    if install.template.cluster_scoped {
+        metadata.remove("namespace");
+    } else if metadata.get("namespace").and_then(Value::as_str).is_none_or(str::is_empty) {
+        metadata.insert("namespace".to_owned(), Value::from(target_namespace));
+    }
+    Some(resource)
+}
+
+fn source(install: &Install) -> Result<Value, Because> {
+    if let Some(chart) = &install.template.spec.chart {
+        return Ok(json!({ "chart": chart }));
+    }
+    let Some(component) = install.release.ocm_component.as_deref() else {
+        let message = format!(
+            "module {} names no content: set ocmComponentName in its ModuleReleaseMeta or chart in its ModuleTemplate",
+            install.release.module
+        );
+        return Err(Because::error(Reason::SourceMissing, message));
+    };
+    Ok(json!({ "ocm": { "component": component, "version": install.version } }))
+}
+
+/// Fields of the contract: the Kyma's, whatever the module's spec says.
+fn decide(scope: &Scope<'_>, install: &Install, spec: &mut Map<String, Value>) {
+    for field in
+        ["target", "module", "userValues", "overrides", "dependsOn", "resourcePolicy", "deletionPolicy"]
+    {
+        spec.remove(field);
+    }
+    let module = install.release.module.as_str();
+    let mut set = |field: &str, value: Value| {
+        if !value.is_null() {
+            spec.insert(field.to_owned(), value);
+        }
+    };
+    let mut named = json!({ "name": module, "version": install.version });
+    if let Some(channel) = &install.channel {
+        named["channel"] = Value::from(channel.as_str());
+    }
+    set("module", named);
+    set("target", json!(scope.target));
+    let wish = scope.wishes.iter().find(|wish| wish.name == module);
+    set("userValues", json!(wish.and_then(|wish| wish.values.as_ref())));
+    set("resourcePolicy", json!(wish.map(|wish| wish.policy).unwrap_or_default()));
+    set("deletionPolicy", json!(DeletionPolicy::Orphan));
+    let depends_on = install.template.spec.depends_on.as_ref().filter(|list| !list.is_empty());
+    set("dependsOn", json!(depends_on));
+}
+
+fn labels_of(scope: &Scope<'_>, install: &Install) -> Value {
+    let mut set = Map::new();
+    let mut label = |name: &str, value: String| set.insert(name.to_owned(), Value::from(value));
+    label(labels::KYMA_NAME, names::label_value(&scope.kyma.name));
+    label(labels::MODULE_NAME, names::label_value(&install.release.module));
+    label(labels::SHARD, scope.shard.to_string());
+    label(labels::MANAGED_BY, labels::MANAGED_BY_LIFECYCLE_MANAGER.to_owned());
+    let wish = scope.wishes.iter().find(|wish| wish.name == install.release.module);
+    if let Some(controller) = wish.and_then(|wish| wish.controller.as_deref()) {
+        label(labels::CONTROLLER_NAME, names::label_value(controller));
+    }
+    if let Some(channel) = &install.channel {
+        label(labels::CHANNEL, names::label_value(channel));
+    }
+    if install.mandatory {
+        label(labels::MANDATORY_MODULE, "true".to_owned());
+    }
+    Value::Object(set)
+}

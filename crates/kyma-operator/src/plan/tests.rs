@@ -1,0 +1,199 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kube::api::DynamicObject;
+use kyma_api::{SecretKeyRef, crds};
+use serde_json::json;
+
+use super::*;
+use crate::catalogue::{Interest, Release, Template};
+use crate::owned;
+use crate::selection::Selection;
+
+fn resolved(decision: Decision) -> Resolved {
+    let interest = Interest { module: "keda".into(), channel: None, versions: BTreeSet::new() };
+    Resolved { module: "keda".into(), decision, interest }
+}
+
+fn install(spec: Value) -> Install {
+    let mut spec = spec;
+    spec["descriptor"] = json!({});
+    Install {
+        template: Arc::new(Template {
+            name: "keda-1.0.0".into(),
+            namespace: "kcp-system".into(),
+            generation: Some(1),
+            module: Some("keda".into()),
+            version: Some("1.0.0".into()),
+            beta: false,
+            internal: false,
+            cluster_scoped: false,
+            spec: Arc::new(serde_json::from_value(spec).unwrap()),
+        }),
+        release: Arc::new(Release {
+            module: "keda".into(),
+            ocm_component: Some("example.com/module/keda".into()),
+            ..Release::default()
+        }),
+        version: "1.0.0".into(),
+        channel: Some("regular".into()),
+        mandatory: false,
+    }
+}
+
+struct Stage {
+    installed: BTreeMap<String, ComponentView>,
+    kinds: Kinds,
+    wishes: Vec<Wish>,
+    target: TargetRef,
+}
+
+impl Stage {
+    fn new(module: &Value) -> Self {
+        let mut kinds = Kinds::default();
+        kinds.apply(crds::helm_component());
+        kinds.set_synced("component.kyma-project.io", "HelmComponent", true);
+        let wishes = Selection::read(&json!({ "modules": [module] })).unwrap().wishes;
+        let secret = SecretKeyRef { name: "access".into(), key: "config".into() };
+        let target = TargetRef { kubeconfig_secret_ref: Some(secret) };
+        Self { installed: BTreeMap::new(), kinds, wishes, target }
+    }
+
+    fn plan(&self, decision: Decision) -> Plan {
+        let scope = Scope {
+            kyma: &KymaKey::new("kcp-system", "sample"),
+            uid: "uid-of-kyma",
+            shard: 7,
+            target: Some(&self.target),
+            target_namespace: "kyma-system",
+            wishes: &self.wishes,
+            installed: &self.installed,
+            kinds: &self.kinds,
+            policy: &Policy::default(),
+            ignore: IgnorePolicy::Leave,
+        };
+        plan(&scope, &[resolved(decision)])
+    }
+
+    /// The hub after the plan: the component as the apiserver would return it.
+    fn have(&mut self, plan: &Plan, change: impl FnOnce(&mut Value)) {
+        let mut body = plan.components[0].body.clone();
+        let meta = body["metadata"].clone();
+        body["metadata"]["uid"] = json!("uid-of-component");
+        body["metadata"]["resourceVersion"] = json!("1");
+        body["metadata"]["managedFields"] = json!([{
+            "manager": "kyma-operator", "operation": "Apply", "apiVersion": body["apiVersion"],
+            "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+            "fieldsV1": { "f:metadata": {
+                "f:labels": fields(&meta["labels"]),
+                "f:finalizers": { "v:\"component.kyma-project.io/finalizer\"": {} },
+                "f:ownerReferences": { "k:{\"uid\":\"uid-of-kyma\"}": {} },
+            }, "f:spec": fields(&body["spec"]) },
+        }]);
+        change(&mut body);
+        let object: DynamicObject = serde_json::from_value(body).unwrap();
+        let view = ComponentView::of(&ComponentKind::helm(), &object).unwrap();
+        self.installed.insert("keda".into(), view);
+    }
+}
+
+/// Each field of an object as a leaf.
+fn fields(object: &Value) -> Value {
+    object
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(|name| (format!("f:{name}"), json!({})))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+#[test]
+fn a_component_is_the_modules_spec_under_what_kyma_operator_decides() {
+    let stage = Stage::new(
+        &json!({ "name": "keda", "values": { "a": 1 }, "customResourcePolicy": "Ignore", "controller": "c" }),
+    );
+    let plan = stage.plan(Decision::Install(install(json!({
+        "data": { "apiVersion": "example.com/v1", "kind": "Sample", "metadata": { "name": "sample" } },
+        "manager": { "group": "apps", "version": "v1", "kind": "Deployment", "name": "m", "namespace": "n" },
+        "associatedResources": [{ "group": "example.com", "version": "v1", "kind": "Sample" }],
+        "managedResources": [{ "group": "example.com", "kind": "Other" }],
+        "dependsOn": [{ "module": "istio" }],
+        "component": { "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+            "spec": { "suspend": false, "deletionPolicy": "Delete", "target": { "kubeconfigSecretRef": { "name": "evil" } },
+                "userValues": { "b": 2 }, "overrides": { "c": 3 } } },
+    }))));
+    insta::assert_json_snapshot!(plan.components[0].body);
+}
+
+#[test]
+fn what_is_written_already_is_not_written_again_until_somebody_changes_it() {
+    let mut stage = Stage::new(&json!({ "name": "keda" }));
+    let first = stage.plan(Decision::Install(install(json!({}))));
+    stage.have(&first, |_| {});
+    assert!(stage.plan(Decision::Install(install(json!({})))).components.is_empty());
+    stage.have(&first, |body| body["spec"]["module"]["version"] = json!("6.6.6"));
+    assert_eq!(stage.plan(Decision::Install(install(json!({})))).components.len(), 1, "edited by hand");
+    stage.have(&first, |body| body["metadata"]["labels"]["someone"] = json!("else"));
+    assert!(
+        stage.plan(Decision::Install(install(json!({})))).components.is_empty(),
+        "a label of others is theirs"
+    );
+}
+
+#[test]
+fn removal_is_an_order_and_letting_go_is_none() {
+    let mut stage = Stage::new(&json!({ "name": "keda" }));
+    let first = stage.plan(Decision::Install(install(json!({}))));
+    stage.have(&first, |_| {});
+    let policy = |plan: Plan| plan.orders.iter().map(|order| order.policy).collect::<Vec<_>>();
+    assert_eq!(policy(stage.plan(Decision::Remove(None))), [DeletionPolicy::Delete]);
+    assert_eq!(policy(stage.plan(Decision::Unmanage)), [DeletionPolicy::Orphan]);
+    let because = Because::warning(Reason::NotVisible, "");
+    assert!(stage.plan(Decision::Keep(because)).orders.is_empty(), "frozen");
+    stage.have(&first, |body| {
+        body["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        body["spec"]["deletionPolicy"] = json!("Delete");
+    });
+    assert!(stage.plan(Decision::Remove(None)).orders.is_empty(), "given once");
+    let wanted_again = stage.plan(Decision::Install(install(json!({}))));
+    assert_eq!(
+        (wanted_again.recalls.len(), wanted_again.components.len()),
+        (1, 0),
+        "taken back, then made anew"
+    );
+}
+
+#[test]
+fn a_kind_that_cannot_be_used_blocks_its_module_only() {
+    let stage = Stage::new(&json!({ "name": "keda" }));
+    let other = json!({ "component": { "apiVersion": "example.com/v1", "kind": "Widget" } });
+    let blocked = stage.plan(Decision::Install(install(other)));
+    assert_eq!(blocked.blocked["keda"].reason, Reason::ComponentGroupNotAllowed);
+    let mut no_source = install(json!({}));
+    no_source.release = Arc::new(Release { module: "keda".into(), ..Release::default() });
+    assert_eq!(stage.plan(Decision::Install(no_source)).blocked["keda"].reason, Reason::SourceMissing);
+    let unsynced = Stage { kinds: Kinds::default(), ..Stage::new(&json!({ "name": "keda" })) };
+    assert_eq!(
+        unsynced.plan(Decision::Install(install(json!({})))).blocked["keda"].reason,
+        Reason::ComponentCrdMissing
+    );
+}
+
+#[test]
+fn what_is_too_large_is_refused_before_it_is_sent() {
+    let stage = Stage::new(&json!({ "name": "keda" }));
+    let large = "x".repeat(1024 * 1024);
+    let data = json!({ "data": { "apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": { "x": large } } });
+    let plan = stage.plan(Decision::Install(install(data)));
+    assert_eq!(plan.blocked["keda"].reason, Reason::ObjectTooLarge);
+    assert!(plan.components.is_empty());
+}
+
+#[test]
+fn a_fingerprint_does_not_depend_on_the_order_of_keys_or_on_identity() {
+    let one = json!({ "kind": "A", "metadata": { "name": "n", "uid": "u", "labels": { "a": "1", "b": "2" } }, "spec": {} });
+    let two =
+        json!({ "spec": {}, "metadata": { "labels": { "b": "2", "a": "1" }, "name": "m" }, "kind": "B" });
+    assert_eq!(owned::fingerprint_of_apply(&one), owned::fingerprint_of_apply(&two));
+}

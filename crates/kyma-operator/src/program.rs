@@ -1,0 +1,43 @@
+//! kyma-operator as a program: what its binary and `kymactl run` start.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kyma_api::crds;
+use kyma_sdk::rbac::Table;
+use kyma_sdk::{Operator, Program, RunError, Runtime};
+
+use crate::args::KymaArgs;
+use crate::{controller, rbac};
+
+/// The program.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct KymaOperator;
+
+impl Program for KymaOperator {
+    type Flags = KymaArgs;
+
+    const OPERATOR: Operator = Operator { name: crate::FIELD_MANAGER, version: env!("CARGO_PKG_VERSION") };
+    const COLLECTS_COMPONENTS: bool = true;
+    const ABOUT: &'static str = "Turns Kymas on the hub into components, and their state back into status";
+
+    fn crds() -> Vec<CustomResourceDefinition> {
+        vec![
+            crds::kyma(),
+            crds::module_template(),
+            crds::module_release_meta(),
+            crds::module_config(),
+            crds::pause(),
+        ]
+    }
+
+    fn needs() -> Vec<CustomResourceDefinition> {
+        vec![crds::kyma(), crds::module_template(), crds::module_release_meta()]
+    }
+
+    fn rbac() -> Table {
+        rbac::table()
+    }
+
+    async fn run(self, flags: KymaArgs, runtime: Runtime) -> Result<(), RunError> {
+        Ok(controller::run(flags, runtime).await?)
+    }
+}

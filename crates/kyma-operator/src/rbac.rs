@@ -1,0 +1,134 @@
+//! Everything kyma-operator may do, and why.
+
+use kyma_sdk::Rule;
+use kyma_sdk::rbac::Table;
+
+const OPERATOR: &[&str] = &["operator.kyma-project.io"];
+const CORE: &[&str] = &[""];
+const CRDS: &[&str] = &["apiextensions.k8s.io"];
+
+/// The table from which all roles are rendered.
+pub fn table() -> Table {
+    Table {
+        operator: crate::FIELD_MANAGER,
+        hub_cluster: hub_cluster(),
+        hub_namespace: hub_namespace(),
+        target: target(),
+        aggregated: Vec::new(),
+    }
+}
+
+fn hub_cluster() -> Vec<Rule> {
+    vec![
+        Rule::new(
+            CORE,
+            &["namespaces"],
+            &["get"],
+            "start: who the hub is; deletion: whether the namespace is going",
+        ),
+        Rule::new(
+            CRDS,
+            &["customresourcedefinitions"],
+            &["get", "list", "watch"],
+            "observe: which component kinds there are; deletion: whether the Kyma CRD is going",
+        ),
+        Rule::new(
+            CRDS,
+            &["customresourcedefinitions"],
+            &["create", "patch"],
+            "apply: install and extend the CRDs that modules bring for their components",
+        ),
+    ]
+}
+
+fn hub_namespace() -> Vec<Rule> {
+    vec![
+        Rule::new(OPERATOR, &["kymas"], &["get", "list", "watch"], "observe: the Kymas"),
+        Rule::new(
+            OPERATOR,
+            &["kymas"],
+            &["patch", "create"],
+            "claim: our label and finalizer (an apply counts as create)",
+        ),
+        Rule::new(OPERATOR, &["kymas/status"], &["patch"], "report: the status"),
+        Rule::new(
+            OPERATOR,
+            &["moduletemplates", "modulereleasemetas"],
+            &["get", "list", "watch"],
+            "observe: the catalogue",
+        ),
+        Rule::new(
+            OPERATOR,
+            &["moduleconfigs", "pauses"],
+            &["get", "list", "watch"],
+            "observe: kinds that have no effect yet",
+        ),
+        Rule::new(
+            OPERATOR,
+            &["moduleconfigs/status", "pauses/status"],
+            &["patch"],
+            "report: tell them that they have no effect yet",
+        ),
+        Rule::new(
+            &["component.kyma-project.io"],
+            &["helmcomponents"],
+            &["get", "list", "watch"],
+            "observe: components of the base kind",
+        ),
+        Rule::new(
+            &["component.kyma-project.io"],
+            &["helmcomponents"],
+            &["create", "patch", "delete"],
+            "apply: components of the base kind, and the order to remove them",
+        ),
+        Rule::new(CORE, &["secrets"], &["get"], "observe: kubeconfigs; deletion: whether the access is gone"),
+        Rule::new(
+            CORE,
+            &["secrets"],
+            &["list", "watch"],
+            "observe: access Secrets as they come (metadata only)",
+        ),
+        Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "report: events for people"),
+    ]
+}
+
+fn target() -> Vec<Rule> {
+    vec![
+        Rule::new(CORE, &["namespaces"], &["get"], "session: which cluster it is (uid of kube-system)"),
+        Rule::new(
+            CORE,
+            &["namespaces"],
+            &["create", "patch"],
+            "session: ensure the namespace of the target's Kyma",
+        ),
+        Rule::new(CORE, &["configmaps"], &["create"], "session: put the stamp that says whose target it is"),
+        Rule::new(
+            CORE,
+            &["configmaps"],
+            &["get", "patch", "delete"],
+            "session: the stamp; deletion: remove it",
+        )
+        .named(&[kyma_targets::STAMP_NAME]),
+        Rule::new(
+            CRDS,
+            &["customresourcedefinitions"],
+            &["get", "list", "watch"],
+            "session: is the Kyma CRD there and served",
+        ),
+        Rule::new(CRDS, &["customresourcedefinitions"], &["create"], "session: install the Kyma CRD"),
+        Rule::new(
+            CRDS,
+            &["customresourcedefinitions"],
+            &["patch", "delete"],
+            "session: update the Kyma CRD; deletion: remove it once no Kyma is left",
+        )
+        .named(&["kymas.operator.kyma-project.io"]),
+        Rule::new(
+            OPERATOR,
+            &["kymas"],
+            &["get", "list", "watch", "create", "patch", "delete"],
+            "observe: the user's choice; birth, labels and deletion of the target's Kyma",
+        ),
+        Rule::new(OPERATOR, &["kymas/status"], &["patch"], "report: the status, for the target's users"),
+    ]
+}

@@ -1,0 +1,275 @@
+//! One pass over one Kyma: the stages in their order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kyma_api::component::DeletionReason;
+use kyma_api::{ErrorClass, Kyma, KymaStatus, ModuleStatus, Reason, State as ModuleState, labels};
+use kyma_sdk::{Failure, Wait};
+
+use crate::apply::{self, Applied, Authority};
+use crate::catalogue::Interest;
+use crate::claim;
+use crate::component::{ComponentView, kind_of};
+use crate::kinds::KindStatus;
+use crate::observe::{self, Observed};
+use crate::plan::{self, Plan};
+use crate::removal;
+use crate::report::{self, Facts, Line, Outcome, Trouble};
+use crate::resolve::{self, Decision, Inputs, Resolved};
+use crate::state::{State, key_of};
+use crate::target_kyma;
+
+/// How long the target may take for its first answer until the session is proven anew.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+/// Until a target is asked again about what nobody tells.
+const UNTOLD: Duration = Duration::from_secs(30);
+
+/// Reconciles one Kyma.
+pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>) -> Result<Wait, Failure> {
+    let kyma = state.latest(seen);
+    if kyma.metadata.deletion_timestamp.is_some() {
+        return removal::reconcile(&state, &kyma).await;
+    }
+    if is_skipped(&kyma) {
+        return Ok(Wait::Event);
+    }
+    let kyma = claim::take(&state, &kyma).await?;
+    let observed = match observe::observe(&state, &kyma).await {
+        Ok(Some(observed)) => observed,
+        Ok(None) => return first_answer(&state, &kyma).await,
+        Err(failure) => return troubled(&state, &kyma, failure).await,
+    };
+    let decided = decide(&state, &observed);
+    let plan = plan_for(&state, &observed, &decided);
+    let applied = apply::apply(&state, &plan, authority(&observed)).await;
+    let (status, wait) = status_of(&state, &observed, &decided, &plan, &applied);
+    let kyma = report::write(&state, &observed.kyma, &status).await?;
+    if let Some(remote) = &observed.remote {
+        let status = kyma.status.clone().unwrap_or_default();
+        if let Err(failure) = target_kyma::show(&state, &kyma, &remote.session, &remote.kyma, &status).await {
+            return troubled(&state, &kyma, failure).await;
+        }
+    }
+    applied.worst().map_or(Ok(wait), |failure| Err(failure.clone()))
+}
+
+fn is_skipped(kyma: &Kyma) -> bool {
+    kyma.labels().get(labels::SKIP_RECONCILIATION).is_some_and(|value| value == "true")
+}
+
+/// The target's list is under way and wakes the Kyma. Where it does not come, the session is proven anew.
+async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> {
+    let key = key_of(kyma);
+    let opened = state.sessions().get(&key).map(|session| session.opened);
+    let Some(left) = opened.and_then(|opened| FIRST_ANSWER.checked_sub(opened.elapsed())) else {
+        let failure = Failure::new(Reason::TargetTimeout, "the target does not list its Kyma");
+        return troubled(state, kyma, failure).await;
+    };
+    Ok(Wait::Timer(left + Duration::from_millis(100)))
+}
+
+/// Decides about all modules, and remembers which catalogue changes would change that. Without a selection that
+/// can be used nothing is decided: everything stays.
+fn decide(state: &State, observed: &Observed) -> Vec<Resolved> {
+    let Some(selection) = &observed.selection else { return Vec::new() };
+    let installed = observed.installed();
+    let none = std::collections::BTreeMap::new();
+    let decided = resolve::resolve(&Inputs {
+        labels: observed.kyma.metadata.labels.as_ref().unwrap_or(&none),
+        channel: &selection.channel,
+        wishes: &selection.wishes,
+        installed: &installed,
+        catalogue: &state.catalogue(),
+        policy: &state.policy,
+    });
+    let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
+    state.catalogue_mut().follow(&observed.key, &interests);
+    decided
+}
+
+fn plan_for(state: &State, observed: &Observed, decided: &[Resolved]) -> Plan {
+    let kinds = state.kinds();
+    let not_ready = decided.iter().filter_map(|resolved| match &resolved.decision {
+        Decision::Install(install) | Decision::KeepVersion(install, _) => Some(kind_of(&install.template)),
+        _ => None,
+    });
+    let waiting = not_ready
+        .filter(|kind| !matches!(kinds.status(kind), KindStatus::Ready { .. }))
+        .map(|kind| (kind.group().to_owned(), kind.kind.clone()))
+        .collect();
+    state.waits_for_kinds(&observed.key, waiting);
+    let scope = plan::Scope {
+        kyma: &observed.key,
+        uid: &observed.uid,
+        shard: observed.shard(),
+        target: observed.remote.as_ref().map(|remote| &remote.reference),
+        target_namespace: &state.runtime.settings.target_namespace,
+        wishes: observed.selection.as_ref().map_or(&[], |selection| selection.wishes.as_slice()),
+        installed: &observed.views,
+        kinds: &kinds,
+        policy: &state.policy,
+        ignore: state.args.ignore_policy,
+    };
+    plan::plan(&scope, decided)
+}
+
+fn authority(observed: &Observed) -> Authority<'_> {
+    Authority {
+        uid: &observed.uid,
+        generation: observed.kyma.metadata.generation.unwrap_or(0),
+        reason: DeletionReason::Disabled,
+    }
+}
+
+/// The status that follows, and when to look again without an event.
+fn status_of(
+    state: &State,
+    observed: &Observed,
+    decided: &[Resolved],
+    plan: &Plan,
+    applied: &Applied,
+) -> (KymaStatus, Wait) {
+    let now = Timestamp::now();
+    let before = observed.kyma.status.clone().unwrap_or_default();
+    let views = observe::views(state, &observed.key);
+    let outcomes: Vec<Outcome<'_>> = decided
+        .iter()
+        .map(|resolved| Outcome {
+            view: views.get(&resolved.module).filter(|_| !is_let_go(plan, views.get(&resolved.module))),
+            blocked: plan.blocked.get(&resolved.module),
+            failure: applied.failures.get(&resolved.module),
+            before: before.modules.iter().flatten().find(|module| module.name == resolved.module),
+            target_namespace: &state.runtime.settings.target_namespace,
+            now,
+            deadline: state.args.reconciler_deadline,
+            resolved,
+        })
+        .collect();
+    let lines = match &observed.selection {
+        Some(_) => outcomes.iter().filter_map(report::line).collect(),
+        None => lines_before(&before),
+    };
+    let status = report::status(&Facts {
+        before: &before,
+        generation: observed.kyma.metadata.generation,
+        now,
+        channel: observed.selection.as_ref().map(|selection| selection.channel.clone()),
+        lines,
+        trouble: refused_selection(observed),
+        target: observed.remote.as_ref().map(|remote| remote.session.identity.clone()),
+        is_remote: observed.remote.is_some(),
+        access_missing: false,
+        choice: observed.remote.as_ref().map(|_| observed.choice.clone()),
+        unsupported: unsupported(&observed.kyma, decided),
+        deleting: false,
+    });
+    let due = report::earliest(outcomes.iter().filter_map(report::next_look), now);
+    let wait = due.and_then(|due| Duration::try_from(due).ok()).map_or(Wait::Event, Wait::Timer);
+    (status, wait)
+}
+
+/// A component that was just let go without its target being touched is not shown any more.
+fn is_let_go(plan: &Plan, view: Option<&ComponentView>) -> bool {
+    let Some(view) = view else { return false };
+    plan.orders.iter().any(|order| {
+        order.component.uid == view.uid
+            && order.policy == kyma_api::DeletionPolicy::Orphan
+            && !view.terminating
+    })
+}
+
+fn refused_selection(observed: &Observed) -> Option<Trouble> {
+    observed.refused.as_ref().map(|error| Trouble {
+        reason: error.reason(),
+        message: error.to_string(),
+        state: ModuleState::Error,
+        about_target: false,
+    })
+}
+
+/// Fields in use that this version accepts and does not act on.
+fn unsupported(kyma: &Kyma, decided: &[Resolved]) -> Vec<String> {
+    let mut found = Vec::new();
+    if kyma.spec.skip_maintenance_windows.is_some() {
+        found.push("spec.skipMaintenanceWindows".to_owned());
+    }
+    for resolved in decided {
+        let (Decision::Install(install) | Decision::KeepVersion(install, _)) = &resolved.decision else {
+            continue;
+        };
+        let module = &resolved.module;
+        if install.template.spec.requires_downtime == Some(true) {
+            found.push(format!("ModuleTemplate {} spec.requiresDowntime", install.template.name));
+        }
+        if install.release.rollout {
+            found.push(format!("ModuleReleaseMeta {module} spec.rollout"));
+        }
+        if install.release.versions.iter().flatten().any(|version| version.deprecation_date.is_some()) {
+            found.push(format!("ModuleReleaseMeta {module} spec.versions[].deprecationDate"));
+        }
+    }
+    found
+}
+
+/// Says what keeps the Kyma from being worked on, and ends the session, so that the next pass proves it anew.
+async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<Wait, Failure> {
+    let key = key_of(kyma);
+    if is_about_hub(failure.reason) {
+        return Err(failure);
+    }
+    state.end_session(&key);
+    state.set_blocked(&key, failure.reason == Reason::TargetInUse);
+    let kyma = state.latest(Arc::clone(kyma));
+    let before = kyma.status.clone().unwrap_or_default();
+    let waits = failure.reason == Reason::AwaitingAccess || failure.class == ErrorClass::Transient;
+    let status = report::status(&Facts {
+        before: &before,
+        generation: kyma.metadata.generation,
+        now: Timestamp::now(),
+        channel: None,
+        lines: lines_before(&before),
+        trouble: Some(Trouble {
+            reason: failure.reason,
+            message: failure.message.clone(),
+            state: if waits { ModuleState::Processing } else { ModuleState::Error },
+            about_target: true,
+        }),
+        target: None,
+        is_remote: true,
+        access_missing: false,
+        choice: None,
+        unsupported: Vec::new(),
+        deleting: false,
+    });
+    report::write(state, &kyma, &status).await?;
+    Err(patient(failure))
+}
+
+/// No event tells that a role on the target was put right, or that another hub let go of it.
+fn patient(failure: Failure) -> Failure {
+    match failure.reason {
+        Reason::TargetForbidden | Reason::TargetInUse => failure.retry_after(UNTOLD),
+        _ => failure,
+    }
+}
+
+fn is_about_hub(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::HubUnavailable
+            | Reason::HubForbidden
+            | Reason::HubRefused
+            | Reason::ApplyConflict
+            | Reason::DeadlineExceeded
+            | Reason::Internal
+    )
+}
+
+/// What the status said about modules, kept while nothing new is known.
+pub(crate) fn lines_before(before: &KymaStatus) -> Vec<Line> {
+    let line = |status: &ModuleStatus| Line { status: status.clone(), reason: Reason::Progressing };
+    before.modules.iter().flatten().map(line).collect()
+}

@@ -1,0 +1,229 @@
+//! A Kyma that is being deleted: carries out the step that [`crate::deletion`] names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, PartialObjectMeta};
+use kube::{Api, ResourceExt};
+use kyma_api::component::DeletionReason;
+use kyma_api::condition;
+use kyma_api::{Kyma, Reason, State as ModuleState, annotations, labels};
+use kyma_sdk::{Failure, Wait};
+
+use crate::apply::{self, Authority};
+use crate::claim;
+use crate::component::ComponentView;
+use crate::deletion::{self, Facts, Order, Step, TargetFacts};
+use crate::report::{self, Line, Trouble};
+use crate::session::{self, Session};
+use crate::state::{State, key_of};
+
+/// Until the next look at a target whose own objects are going: their watch may go with them.
+const CLEANING: Duration = Duration::from_secs(1);
+
+/// What is known of the target, and why it cannot be reached.
+struct Reach {
+    facts: TargetFacts,
+    session: Option<Arc<Session>>,
+    failure: Option<Failure>,
+}
+
+/// One pass over a Kyma that is being deleted.
+pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> {
+    if !claim::has_finalizer(kyma) {
+        state.forget(&key_of(kyma));
+        return Ok(Wait::Event);
+    }
+    let key = key_of(kyma);
+    let components = state.components().of(&key);
+    let reach = reach(state, kyma, &components).await?;
+    let step = deletion::next(&Facts {
+        scope_terminating: is_scope_terminating(state, &key.namespace).await?,
+        components: &components,
+        target: reach.facts,
+        declared_gone: kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true"),
+        now: Timestamp::now(),
+        gone_after: state.args.cluster_gone_after,
+        ignore: state.args.ignore_policy,
+    });
+    report(state, kyma, &reach, &step).await?;
+    match step {
+        Step::Order(orders) => give(state, kyma, &orders).await,
+        Step::AwaitComponents { .. } => Ok(Wait::Event),
+        Step::AwaitTarget { gone_at: Some(moment) } => Ok(Wait::Timer(until(moment))),
+        Step::AwaitTarget { gone_at: None } => reach.failure.map_or(Ok(Wait::Event), Err),
+        Step::CleanTarget => clean(state, kyma, reach.session).await,
+        Step::Release => claim::release(state, kyma).await.map(|()| Wait::Event),
+    }
+}
+
+async fn give(state: &State, kyma: &Kyma, orders: &[Order]) -> Result<Wait, Failure> {
+    let uid = kyma.uid().unwrap_or_default();
+    let authority = Authority {
+        uid: &uid,
+        generation: kyma.metadata.generation.unwrap_or(0),
+        reason: DeletionReason::KymaDeleted,
+    };
+    let mut result = Ok(Wait::Event);
+    for order in orders {
+        if let Err(failure) = apply::give(state, order, authority).await {
+            result = Err(failure);
+        }
+    }
+    result
+}
+
+async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Result<Wait, Failure> {
+    let Some(session) = session else { return Ok(Wait::Event) };
+    let cleaned = session::clean(state, kyma, &session.target).await;
+    match cleaned {
+        Ok(true) => {
+            session::look_again(state, &session.target);
+            claim::release(state, kyma).await.map(|()| Wait::Event)
+        }
+        Ok(false) => Ok(Wait::Timer(CLEANING)),
+        Err(failure) => {
+            state.end_session(&key_of(kyma));
+            Err(failure)
+        }
+    }
+}
+
+fn until(moment: Timestamp) -> Duration {
+    let left = moment.duration_since(Timestamp::now());
+    Duration::try_from(left).unwrap_or_default() + Duration::from_millis(100)
+}
+
+/// The namespace or the CRD is going: then the Kyma's deletion is nobody's order. Live reads, not a cache.
+async fn is_scope_terminating(state: &State, namespace: &str) -> Result<bool, Failure> {
+    let hub = &state.runtime.hub;
+    let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(hub.clone());
+    let crds: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(hub.clone());
+    let crd = kyma_api::crds::kyma().name_any();
+    let (of_namespace, of_crd) = tokio::try_join!(namespaces.get_opt(namespace), crds.get_opt(&crd))
+        .map_err(|error| Failure::hub("read namespace and CRD of the Kyma", &error))?;
+    let going =
+        |meta: Option<&kube::api::ObjectMeta>| meta.is_none_or(|meta| meta.deletion_timestamp.is_some());
+    Ok(going(of_namespace.as_ref().map(|object| &object.metadata))
+        || going(of_crd.as_ref().map(|object| &object.metadata)))
+}
+
+async fn reach(state: &State, kyma: &Arc<Kyma>, components: &[ComponentView]) -> Result<Reach, Failure> {
+    let none = |facts, failure| Reach { facts, session: None, failure };
+    if state.runtime.settings.is_local(&key_of(kyma).name) {
+        return Ok(none(TargetFacts::Local, None));
+    }
+    let was_contacted = kyma.status.as_ref().is_some_and(|status| status.target.is_some());
+    if !was_contacted && components.is_empty() {
+        return Ok(none(TargetFacts::NeverContacted, None));
+    }
+    if is_access_gone(state, kyma, components).await? {
+        return Ok(none(TargetFacts::NoSecret { since: missing_since(kyma) }, None));
+    }
+    let opened = match session::access_of(state, kyma) {
+        Ok(access) => session::of(state, kyma, access).await,
+        Err(failure) => Err(failure),
+    };
+    Ok(match opened {
+        Ok(session) => Reach { facts: TargetFacts::Reachable, session: Some(session), failure: None },
+        Err(failure) => none(TargetFacts::Unreachable, Some(failure)),
+    })
+}
+
+/// Whether live reads say that no Secret leads to the target: neither one that the Kyma or a component names, nor
+/// one labelled for it. No answer is no answer.
+async fn is_access_gone(state: &State, kyma: &Kyma, components: &[ComponentView]) -> Result<bool, Failure> {
+    let key = key_of(kyma);
+    let by_ref = kyma.spec.kubeconfig_secret_ref.as_ref().map(|named| named.name.clone());
+    let mut names: Vec<String> =
+        components.iter().filter_map(|view| view.secret.clone()).chain(by_ref).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in &names {
+        if !state.runtime.access.is_gone(name).await? {
+            return Ok(false);
+        }
+    }
+    let secrets: Api<Secret> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
+    let labelled = ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, key.name));
+    let listed = secrets.list_metadata(&labelled).await;
+    let listed = listed.map_err(|error| Failure::hub("list access Secrets", &error))?;
+    Ok(listed.items.is_empty())
+}
+
+/// Since when the access is known to be missing; now if that is new.
+fn missing_since(kyma: &Kyma) -> Timestamp {
+    let conditions = kyma.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let held = condition::get(&conditions, report::ACCESS_MISSING).filter(|held| held.status == "True");
+    held.map_or_else(Timestamp::now, |held| held.last_transition_time.0)
+}
+
+async fn report(state: &State, kyma: &Arc<Kyma>, reach: &Reach, step: &Step) -> Result<(), Failure> {
+    if *step == Step::Release {
+        return Ok(());
+    }
+    let before = kyma.status.clone().unwrap_or_default();
+    let trouble = match (step, &reach.failure) {
+        (Step::AwaitTarget { gone_at: Some(moment) }, _) => Some((
+            Reason::AwaitingAccess,
+            format!(
+                "the access Secret is gone: from {} on the cluster counts as gone",
+                moment.strftime("%FT%TZ")
+            ),
+        )),
+        (_, Some(failure)) => Some((failure.reason, failure.message.clone())),
+        _ => None,
+    };
+    let status = report::status(&report::Facts {
+        before: &before,
+        generation: kyma.metadata.generation,
+        now: Timestamp::now(),
+        channel: None,
+        lines: lines(state, kyma),
+        trouble: trouble.map(|(reason, message)| Trouble {
+            reason,
+            message,
+            state: ModuleState::Deleting,
+            about_target: true,
+        }),
+        target: None,
+        is_remote: reach.session.is_some(),
+        access_missing: matches!(reach.facts, TargetFacts::NoSecret { .. }),
+        choice: None,
+        unsupported: Vec::new(),
+        deleting: true,
+    });
+    let kyma = report::write(state, kyma, &status).await?;
+    show(state, &kyma, reach).await;
+    Ok(())
+}
+
+/// The target shows the deletion as long as it has a Kyma; nothing depends on it.
+async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
+    let (Some(session), Some(status)) = (&reach.session, &kyma.status) else { return };
+    let Some(crate::target_kyma::Remote::Present(remote)) = state.remote(&key_of(kyma)) else { return };
+    if let Err(failure) = crate::target_kyma::show(state, kyma, session, &remote, status).await {
+        tracing::info!(kyma = %key_of(kyma), reason = %failure.reason, "status of the target's Kyma: {}", failure.message);
+    }
+}
+
+/// Modules that are left, with what their components wait for.
+fn lines(state: &State, kyma: &Kyma) -> Vec<Line> {
+    let before = kyma.status.clone().unwrap_or_default();
+    let views = crate::observe::views(state, &key_of(kyma));
+    let mut lines = crate::reconcile::lines_before(&before);
+    lines.retain(|line| views.contains_key(&line.status.name));
+    for line in &mut lines {
+        let view = views.get(&line.status.name);
+        line.status.state = ModuleState::Deleting;
+        line.reason = Reason::Deleting;
+        line.status.message = view
+            .and_then(|view| view.ready.as_ref())
+            .map(|ready| ready.message.clone())
+            .filter(|text| !text.is_empty());
+    }
+    lines
+}

@@ -1,0 +1,182 @@
+//! The status of a Kyma, computed from what was decided and what became of it. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kyma_api::condition::{self, Status, Wanted, types};
+use kyma_api::{KymaStatus, LastOperation, ModuleStatus, Reason, Selection, State, TargetIdentity};
+
+mod module;
+mod write;
+
+pub(crate) use module::{Line, Outcome, line, next_look};
+pub(crate) use write::write;
+
+/// Conditions that are ours; others on the same object belong to others.
+const OWN: [&str; 5] =
+    [types::READY, types::MODULES, types::CRDS_SYNC, types::TARGET_REACHABLE, ACCESS_MISSING];
+/// Condition of a Kyma that is being deleted: live reads say that its access Secret does not exist, since then.
+pub(crate) const ACCESS_MISSING: &str = "AccessMissing";
+
+/// What the whole status is made from.
+#[derive(Debug)]
+pub(crate) struct Facts<'a> {
+    /// The status so far.
+    pub(crate) before: &'a KymaStatus,
+    /// Generation of the Kyma.
+    pub(crate) generation: Option<i64>,
+    /// Now, for conditions that change.
+    pub(crate) now: Timestamp,
+    /// The channel in force.
+    pub(crate) channel: Option<String>,
+    /// The modules.
+    pub(crate) lines: Vec<Line>,
+    /// Something that concerns the whole Kyma rather than one module.
+    pub(crate) trouble: Option<Trouble>,
+    /// The target; none where it is the hub.
+    pub(crate) target: Option<TargetIdentity>,
+    /// The target is reached through a session of its own; false where it is the hub.
+    pub(crate) is_remote: bool,
+    /// Live reads say that there is no access Secret.
+    pub(crate) access_missing: bool,
+    /// The user's choice, to be remembered.
+    pub(crate) choice: Option<Selection>,
+    /// Fields in use that this version does not act on.
+    pub(crate) unsupported: Vec<String>,
+    /// The Kyma is being deleted.
+    pub(crate) deleting: bool,
+}
+
+/// Something that concerns the whole Kyma.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) reason: Reason,
+    pub(crate) message: String,
+    /// The state that it gives the Kyma.
+    pub(crate) state: State,
+    /// The target could not be reached or is not the right one.
+    pub(crate) about_target: bool,
+}
+
+/// The status that follows from the facts. Times stay as they were where nothing changed.
+pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
+    let state = state_of(facts);
+    let operation = operation(facts, state);
+    let modules: Vec<ModuleStatus> = facts.lines.iter().map(|line| line.status.clone()).collect();
+    KymaStatus {
+        state: Some(state),
+        active_channel: facts.channel.clone().or_else(|| facts.before.active_channel.clone()),
+        conditions: Some(conditions(facts, state)),
+        last_operation: Some(last_operation(facts, operation)),
+        modules: Some(modules),
+        target: facts.target.clone().or_else(|| facts.before.target.clone()),
+        selection: facts.choice.clone().or_else(|| facts.before.selection.clone()),
+    }
+}
+
+/// Error over Warning over work under way over Ready, as KLM.
+fn state_of(facts: &Facts<'_>) -> State {
+    if facts.deleting {
+        return State::Deleting;
+    }
+    let modules = facts.lines.iter().map(|line| line.status.state);
+    let all: Vec<State> = modules.chain(facts.trouble.as_ref().map(|trouble| trouble.state)).collect();
+    let has = |state| all.contains(&state);
+    if has(State::Error) {
+        State::Error
+    } else if has(State::Warning) {
+        State::Warning
+    } else if has(State::Processing) || has(State::Deleting) || has(State::Unset) {
+        State::Processing
+    } else {
+        State::Ready
+    }
+}
+
+/// KLM's words where it has some: tools show them.
+fn operation(facts: &Facts<'_>, state: State) -> String {
+    match (&facts.trouble, state) {
+        (Some(trouble), _) => trouble.message.clone(),
+        (None, State::Ready) => "kyma is ready".to_owned(),
+        (None, State::Deleting) => "waiting for modules to be deleted".to_owned(),
+        (None, _) => "waiting for all modules to become ready".to_owned(),
+    }
+}
+
+fn last_operation(facts: &Facts<'_>, operation: String) -> LastOperation {
+    match &facts.before.last_operation {
+        Some(before) if before.operation == operation => before.clone(),
+        _ => LastOperation { operation, last_update_time: Some(time(facts.now)) },
+    }
+}
+
+/// Objects hold whole seconds.
+fn time(now: Timestamp) -> Time {
+    Time(now.round(jiff::Unit::Second).unwrap_or(now))
+}
+
+fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
+    let before = facts.before.conditions.iter().flatten();
+    let mut own: Vec<Condition> =
+        before.filter(|condition| OWN.contains(&condition.type_.as_str())).cloned().collect();
+    let mut set = |type_: &str, status: Status, reason: Reason, message: &str| {
+        let wanted = Wanted { type_, status, reason, message, observed_generation: facts.generation };
+        condition::set(&mut own, &wanted, &time(facts.now));
+    };
+    let (ready, reason, message) = ready(facts, state);
+    set(types::READY, ready, reason, &message);
+    let waiting = facts.lines.iter().any(|line| !line.is_settled());
+    if waiting {
+        set(types::MODULES, Status::False, Reason::Progressing, "not all modules are in ready state");
+    } else {
+        set(types::MODULES, Status::True, Reason::Ready, "all modules are in ready state");
+    }
+    match facts.trouble.as_ref().filter(|trouble| trouble.about_target) {
+        Some(trouble) => set(types::TARGET_REACHABLE, Status::False, trouble.reason, &trouble.message),
+        None if facts.is_remote => {
+            set(types::TARGET_REACHABLE, Status::True, Reason::Ready, "the target answers");
+            set(types::CRDS_SYNC, Status::True, Reason::Ready, "CRDs are synchronized to the SKR");
+        }
+        None => {}
+    }
+    if facts.access_missing {
+        set(ACCESS_MISSING, Status::True, Reason::AwaitingAccess, "the access Secret does not exist");
+    } else {
+        condition::remove(&mut own, ACCESS_MISSING);
+    }
+    own
+}
+
+/// The condition that says it all, with the reason of whatever is worst.
+fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
+    if let Some(trouble) = &facts.trouble {
+        let status = if facts.deleting { Status::False } else { status_for(trouble.state) };
+        return (status, trouble.reason, trouble.message.clone());
+    }
+    if facts.deleting {
+        return (Status::False, Reason::Deleting, "the Kyma is being deleted".to_owned());
+    }
+    let worst = facts.lines.iter().filter(|line| line.status.state == state).find(|line| !line.is_settled());
+    match worst {
+        Some(line) => {
+            let message = line.status.message.as_deref().unwrap_or_default();
+            (status_for(state), line.reason, format!("module {}: {message}", line.status.name))
+        }
+        None if !facts.unsupported.is_empty() => {
+            let message = format!("these fields have no effect yet: {}", facts.unsupported.join(", "));
+            (Status::True, Reason::NotYetSupported, message)
+        }
+        None => (status_for(state), Reason::Ready, "kyma is ready".to_owned()),
+    }
+}
+
+fn status_for(state: State) -> Status {
+    if state == State::Ready { Status::True } else { Status::False }
+}
+
+/// When something is due at a known moment.
+pub(crate) fn earliest(moments: impl Iterator<Item = Timestamp>, now: Timestamp) -> Option<SignedDuration> {
+    moments.min().map(|moment| moment.duration_since(now).max(SignedDuration::from_millis(100)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! One line of `status.modules`.
+
+use jiff::{SignedDuration, Timestamp};
+use kube::Resource;
+use kyma_api::{ModuleStatus, ModuleTemplate, PartialMeta, Reason, ResourcePolicy, State, TrackedObject};
+use kyma_sdk::Failure;
+use serde_json::Value;
+
+use crate::component::ComponentView;
+use crate::plan::default_resource;
+use crate::resolve::{Because, Decision, Install, Resolved};
+
+/// A module's status, and the reason behind its state.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) status: ModuleStatus,
+    pub(crate) reason: Reason,
+}
+
+impl Line {
+    /// Whether nothing is wrong or under way.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.status.state, State::Ready | State::Unmanaged)
+    }
+}
+
+/// What became of a decision.
+#[derive(Debug)]
+pub(crate) struct Outcome<'a> {
+    /// The decision.
+    pub(crate) resolved: &'a Resolved,
+    /// The component after the plan was carried out.
+    pub(crate) view: Option<&'a ComponentView>,
+    /// Why it could not be written yet.
+    pub(crate) blocked: Option<&'a Because>,
+    /// Why the write failed.
+    pub(crate) failure: Option<&'a Failure>,
+    /// The entry so far.
+    pub(crate) before: Option<&'a ModuleStatus>,
+    /// Namespace on the target for what names none.
+    pub(crate) target_namespace: &'a str,
+    /// Now.
+    pub(crate) now: Timestamp,
+    /// How long a component may stay unseen by a reconciler.
+    pub(crate) deadline: SignedDuration,
+}
+
+/// The line of a module; none where nothing is wished and nothing left.
+pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
+    let name = outcome.resolved.module.clone();
+    let line = match &outcome.resolved.decision {
+        Decision::Install(install) if install.mandatory => return None,
+        Decision::Install(install) => installing(outcome, install, None),
+        Decision::KeepVersion(install, because) => installing(outcome, install, Some(because)),
+        Decision::Keep(because) => kept(outcome, because),
+        Decision::Remove(because) => removing(outcome, because.as_ref())?,
+        Decision::Unmanage => unmanaged(outcome),
+        Decision::Refuse(because) => refused(outcome, because),
+    };
+    Some(Line { status: ModuleStatus { name, ..line.status }, ..line })
+}
+
+/// When an unseen component becomes [`Reason::NoReconciler`].
+pub(crate) fn next_look(outcome: &Outcome<'_>) -> Option<Timestamp> {
+    let view = outcome.view.filter(|view| !view.is_observed())?;
+    let deadline = view.applied_at?.checked_add(outcome.deadline).ok()?;
+    (deadline > outcome.now).then_some(deadline)
+}
+
+fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Because>) -> Line {
+    let (state, reason, message) = progress(outcome);
+    let (state, reason, message) = match held_back {
+        Some(because) if state != State::Error => (because.state, because.reason, because.message.clone()),
+        _ => (state, reason, message),
+    };
+    let shown = |resource: &serde_json::Map<String, Value>| Some(tracked_resource(resource));
+    let has_default = outcome.view.is_none_or(|view| view.resource_policy == ResourcePolicy::CreateAndDelete);
+    let resource = default_resource(install, outcome.target_namespace).filter(|_| has_default);
+    Line {
+        status: ModuleStatus {
+            ocm_component_name: install.release.ocm_component.clone(),
+            fqdn: install.release.ocm_component.clone(),
+            channel: install.channel.clone(),
+            version: Some(install.version.clone()),
+            message: Some(message).filter(|message| !message.is_empty()),
+            state,
+            manifest: outcome.view.map(tracked_component),
+            resource: resource.as_ref().and_then(shown),
+            template: Some(tracked_template(install)),
+            ..ModuleStatus::default()
+        },
+        reason,
+    }
+}
+
+/// What the component says, or why there is none yet.
+fn progress(outcome: &Outcome<'_>) -> (State, Reason, String) {
+    if let Some(failure) = outcome.failure {
+        let state =
+            if failure.class == kyma_api::ErrorClass::Transient { State::Processing } else { State::Error };
+        return (state, failure.reason, failure.message.clone());
+    }
+    if let Some(blocked) = outcome.blocked {
+        return (blocked.state, blocked.reason, blocked.message.clone());
+    }
+    let Some(view) = outcome.view else {
+        return (State::Processing, Reason::Progressing, "the component is being created".to_owned());
+    };
+    if !view.is_observed() {
+        return unseen(outcome, view);
+    }
+    let state = view.state.unwrap_or(State::Processing);
+    let message = view.ready.as_ref().map(|ready| ready.message.clone()).unwrap_or_default();
+    let told = view.ready.as_ref().and_then(|ready| Reason::from_word(&ready.reason));
+    match state {
+        State::Ready => (state, Reason::Ready, String::new()),
+        State::Error => (state, told.unwrap_or(Reason::ComponentFailed), message),
+        _ => (state, told.unwrap_or(Reason::Progressing), message),
+    }
+}
+
+fn unseen(outcome: &Outcome<'_>, view: &ComponentView) -> (State, Reason, String) {
+    let late = view.applied_at.is_some_and(|applied| outcome.now.duration_since(applied) >= outcome.deadline);
+    if late {
+        let message = format!("no reconciler has looked at component {} ({})", view.name, view.kind);
+        return (State::Error, Reason::NoReconciler, message);
+    }
+    (State::Processing, Reason::Progressing, "the component's reconciler has not looked at it yet".to_owned())
+}
+
+/// Nothing was written: the entry keeps what it said about the installed version.
+fn kept(outcome: &Outcome<'_>, because: &Because) -> Line {
+    let before = outcome.before.cloned().unwrap_or_default();
+    Line {
+        status: ModuleStatus {
+            version: outcome.view.and_then(|view| view.ordered.clone()).or(before.version),
+            channel: outcome.view.and_then(|view| view.channel.clone()).or(before.channel),
+            state: because.state,
+            message: Some(because.message.clone()),
+            manifest: outcome.view.map(tracked_component),
+            ..before
+        },
+        reason: because.reason,
+    }
+}
+
+fn removing(outcome: &Outcome<'_>, because: Option<&Because>) -> Option<Line> {
+    let Some(view) = outcome.view else { return because.map(|because| refused(outcome, because)) };
+    let before = outcome.before.cloned().unwrap_or_default();
+    let told = view.ready.as_ref().map(|ready| ready.message.clone()).filter(|message| !message.is_empty());
+    let message = outcome.failure.map(|failure| failure.message.clone()).or(told);
+    Some(Line {
+        status: ModuleStatus {
+            version: view.ordered.clone(),
+            channel: view.channel.clone(),
+            state: State::Deleting,
+            message,
+            manifest: Some(tracked_component(view)),
+            resource: None,
+            ..before
+        },
+        reason: Reason::Deleting,
+    })
+}
+
+fn unmanaged(outcome: &Outcome<'_>) -> Line {
+    let before = outcome.before.cloned().unwrap_or_default();
+    Line {
+        status: ModuleStatus {
+            ocm_component_name: before.ocm_component_name,
+            fqdn: before.fqdn,
+            version: outcome.view.and_then(|view| view.ordered.clone()).or(before.version),
+            channel: outcome.view.and_then(|view| view.channel.clone()).or(before.channel),
+            state: State::Unmanaged,
+            ..ModuleStatus::default()
+        },
+        reason: Reason::Unmanaged,
+    }
+}
+
+fn refused(outcome: &Outcome<'_>, because: &Because) -> Line {
+    Line {
+        status: ModuleStatus {
+            channel: outcome.resolved.interest.channel.clone(),
+            state: because.state,
+            message: Some(because.message.clone()),
+            ..ModuleStatus::default()
+        },
+        reason: because.reason,
+    }
+}
+
+fn tracked_component(view: &ComponentView) -> TrackedObject {
+    TrackedObject {
+        api_version: Some(view.kind.api_version.clone()),
+        kind: Some(view.kind.kind.clone()),
+        metadata: Some(PartialMeta {
+            name: Some(view.name.clone()),
+            namespace: Some(view.namespace.clone()),
+            generation: None,
+        }),
+    }
+}
+
+fn tracked_template(install: &Install) -> TrackedObject {
+    TrackedObject {
+        api_version: Some(ModuleTemplate::api_version(&()).into_owned()),
+        kind: Some(ModuleTemplate::kind(&()).into_owned()),
+        metadata: Some(PartialMeta {
+            name: Some(install.template.name.clone()),
+            namespace: Some(install.template.namespace.clone()),
+            generation: install.template.generation,
+        }),
+    }
+}
+
+fn tracked_resource(resource: &serde_json::Map<String, Value>) -> TrackedObject {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    let meta = resource.get("metadata");
+    let named = |name: &str| text(meta.and_then(|meta| meta.get(name)));
+    TrackedObject {
+        api_version: text(resource.get("apiVersion")),
+        kind: text(resource.get("kind")),
+        metadata: Some(PartialMeta { name: named("name"), namespace: named("namespace"), generation: None }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

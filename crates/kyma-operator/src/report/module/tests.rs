@@ -1,0 +1,168 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::catalogue::{Interest, Release, Template};
+use crate::component::ComponentKind;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn install() -> Install {
+    let spec = json!({
+        "descriptor": {},
+        "data": { "apiVersion": "example.com/v1", "kind": "Sample", "metadata": { "name": "sample" } },
+    });
+    Install {
+        template: Arc::new(Template {
+            name: "keda-1.1.0".into(),
+            namespace: "kcp-system".into(),
+            generation: Some(3),
+            module: None,
+            version: None,
+            beta: false,
+            internal: false,
+            cluster_scoped: false,
+            spec: Arc::new(serde_json::from_value(spec).unwrap()),
+        }),
+        release: Arc::new(Release {
+            ocm_component: Some("example.com/module/keda".into()),
+            ..Release::default()
+        }),
+        version: "1.1.0".into(),
+        channel: Some("fast".into()),
+        mandatory: false,
+    }
+}
+
+/// A component applied at second 0, with this status.
+fn view(status: &Value) -> ComponentView {
+    let object = json!({
+        "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+        "metadata": {
+            "name": "sample-keda", "namespace": "kcp-system", "uid": "u", "resourceVersion": "1", "generation": 2,
+            "ownerReferences": [{
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "name": "sample", "uid": "k",
+            }],
+            "managedFields": [{
+                "manager": "kyma-operator", "operation": "Apply", "time": at(0).to_string(), "fieldsV1": {},
+            }],
+        },
+        "spec": { "module": { "name": "keda", "version": "1.0.0", "channel": "regular" } },
+        "status": status,
+    });
+    ComponentView::of(&ComponentKind::helm(), &serde_json::from_value(object).unwrap()).unwrap()
+}
+
+fn line_of(
+    decision: Decision,
+    view: Option<&ComponentView>,
+    now: Timestamp,
+) -> (Option<Line>, Option<Timestamp>) {
+    let before = ModuleStatus {
+        name: "keda".into(),
+        ocm_component_name: Some("example.com/module/keda".into()),
+        version: Some("0.9.0".into()),
+        channel: Some("regular".into()),
+        ..ModuleStatus::default()
+    };
+    let interest =
+        Interest { module: "keda".into(), channel: Some("fast".into()), versions: BTreeSet::new() };
+    let outcome = Outcome {
+        resolved: &Resolved { module: "keda".into(), decision, interest },
+        view,
+        blocked: None,
+        failure: None,
+        before: Some(&before),
+        target_namespace: "kyma-system",
+        now,
+        deadline: SignedDuration::from_secs(120),
+    };
+    (line(&outcome), next_look(&outcome))
+}
+
+fn ready() -> Value {
+    json!({ "state": "Ready", "observedGeneration": 2, "version": "1.0.0" })
+}
+
+#[test]
+fn an_installed_module_names_its_component_template_and_default_resource() {
+    let (line, due) = line_of(Decision::Install(install()), Some(&view(&ready())), at(0));
+    let status = serde_json::to_value(line.unwrap().status).unwrap();
+    assert_eq!(
+        status,
+        json!({
+            "name": "keda", "state": "Ready", "version": "1.1.0", "channel": "fast", "maintenance": false,
+            "ocmComponentName": "example.com/module/keda", "fqdn": "example.com/module/keda",
+            "manifest": { "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+                "metadata": { "name": "sample-keda", "namespace": "kcp-system" } },
+            "resource": { "apiVersion": "example.com/v1", "kind": "Sample",
+                "metadata": { "name": "sample", "namespace": "kyma-system" } },
+            "template": { "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
+                "metadata": { "name": "keda-1.1.0", "namespace": "kcp-system", "generation": 3 } },
+        })
+    );
+    assert_eq!(due, None);
+}
+
+#[test]
+fn a_component_that_nobody_looks_at_is_reported_at_the_deadline_and_not_before() {
+    let unseen = view(&json!({ "state": "Ready", "observedGeneration": 1 }));
+    let (line, due) = line_of(Decision::Install(install()), Some(&unseen), at(119));
+    let line = line.unwrap();
+    assert_eq!((line.status.state, line.reason), (State::Processing, Reason::Progressing));
+    assert_eq!(due, Some(at(120)));
+    let (line, due) = line_of(Decision::Install(install()), Some(&unseen), at(120));
+    let line = line.unwrap();
+    assert_eq!((line.status.state, line.reason), (State::Error, Reason::NoReconciler));
+    assert_eq!(due, None, "from then on its status is the event");
+}
+
+#[test]
+fn a_refused_change_shows_what_is_installed_and_why_it_stays() {
+    let because = Because::warning(Reason::DowngradeRefused, "too old");
+    let kept = Install { version: "1.0.0".into(), channel: Some("regular".into()), ..install() };
+    for decision in [Decision::KeepVersion(kept, because.clone()), Decision::Keep(because)] {
+        let line = line_of(decision, Some(&view(&ready())), at(0)).0.unwrap();
+        assert_eq!((line.status.state, line.reason), (State::Warning, Reason::DowngradeRefused));
+        assert_eq!(line.status.version.as_deref(), Some("1.0.0"));
+        assert_eq!(line.status.channel.as_deref(), Some("regular"));
+        assert_eq!(line.status.message.as_deref(), Some("too old"));
+        assert!(line.status.manifest.is_some());
+    }
+}
+
+#[test]
+fn a_refused_module_has_an_entry_too() {
+    let because = Because::error(Reason::NotVisible, "beta");
+    let line = line_of(Decision::Refuse(because), None, at(0)).0.unwrap();
+    assert_eq!((line.status.state, line.status.channel.as_deref()), (State::Error, Some("fast")));
+    assert_eq!((line.status.version, line.status.manifest), (None, None));
+}
+
+#[test]
+fn a_module_that_is_removed_shows_what_its_component_waits_for_until_it_is_gone() {
+    let blocked = json!({ "state": "Deleting", "observedGeneration": 2, "conditions": [
+        { "type": "Ready", "status": "False", "reason": "DeletionBlocked", "message": "1 Sample is left" },
+    ]});
+    let line = line_of(Decision::Remove(None), Some(&view(&blocked)), at(0)).0.unwrap();
+    assert_eq!(line.status.state, State::Deleting);
+    assert_eq!(line.status.message.as_deref(), Some("1 Sample is left"));
+    assert!(line_of(Decision::Remove(None), None, at(0)).0.is_none());
+}
+
+#[test]
+fn an_unmanaged_module_keeps_its_version_and_no_references() {
+    let line = line_of(Decision::Unmanage, None, at(0)).0.unwrap();
+    assert_eq!((line.status.state, line.status.version.as_deref()), (State::Unmanaged, Some("0.9.0")));
+    assert_eq!((line.status.manifest, line.status.resource, line.status.template), (None, None, None));
+}
+
+#[test]
+fn a_mandatory_module_has_no_entry() {
+    let mandatory = Install { mandatory: true, ..install() };
+    assert!(line_of(Decision::Install(mandatory), Some(&view(&ready())), at(0)).0.is_none());
+}

@@ -1,0 +1,112 @@
+use kyma_api::ModuleStatus;
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn line_in(state: State, reason: Reason) -> Line {
+    let message = Some(format!("about {reason}"));
+    Line { status: ModuleStatus { name: "keda".into(), state, message, ..ModuleStatus::default() }, reason }
+}
+
+fn facts<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> Facts<'a> {
+    Facts {
+        before,
+        generation: Some(1),
+        now,
+        channel: Some("regular".into()),
+        lines: lines.to_vec(),
+        trouble: None,
+        target: None,
+        is_remote: true,
+        access_missing: false,
+        choice: None,
+        unsupported: Vec::new(),
+        deleting: false,
+    }
+}
+
+fn of<'a>(status: &'a KymaStatus, type_: &str) -> &'a Condition {
+    condition::get(status.conditions.as_deref().unwrap(), type_).unwrap()
+}
+
+#[test]
+fn the_worst_module_is_the_state_of_the_kyma() {
+    let before = KymaStatus::default();
+    let state = |states: &[State]| {
+        let lines: Vec<Line> = states.iter().map(|state| line_in(*state, Reason::Progressing)).collect();
+        status(&facts(&before, &lines, at(0))).state.unwrap()
+    };
+    assert_eq!(state(&[]), State::Ready);
+    assert_eq!(state(&[State::Ready, State::Unmanaged]), State::Ready);
+    assert_eq!(state(&[State::Ready, State::Deleting]), State::Processing);
+    assert_eq!(state(&[State::Processing, State::Warning]), State::Warning);
+    assert_eq!(state(&[State::Warning, State::Error, State::Processing]), State::Error);
+}
+
+#[test]
+fn the_same_facts_later_give_the_same_status() {
+    let lines = [line_in(State::Warning, Reason::DowngradeRefused)];
+    let before = KymaStatus::default();
+    let first = status(&facts(&before, &lines, at(0)));
+    assert_eq!(status(&facts(&first, &lines, at(500))), first);
+    assert_eq!(of(&first, types::READY).reason, "DowngradeRefused");
+    assert_eq!(of(&first, types::MODULES).status, "False");
+    let ready = status(&facts(&first, &[line_in(State::Ready, Reason::Ready)], at(900)));
+    assert_eq!(of(&ready, types::READY).last_transition_time.0, at(900));
+    assert_eq!(of(&ready, types::TARGET_REACHABLE).last_transition_time.0, at(0));
+}
+
+#[test]
+fn conditions_of_others_are_not_ours_to_write() {
+    let mut before = KymaStatus::default();
+    let catalogue = Wanted {
+        type_: types::MODULE_CATALOG,
+        status: Status::True,
+        reason: Reason::CatalogSynced,
+        message: "",
+        observed_generation: None,
+    };
+    condition::set(before.conditions.get_or_insert_default(), &catalogue, &time(at(0)));
+    let after = status(&facts(&before, &[], at(0)));
+    assert!(condition::get(after.conditions.as_deref().unwrap(), types::MODULE_CATALOG).is_none());
+}
+
+#[test]
+fn trouble_with_the_target_leaves_what_is_known_of_modules() {
+    let before = status(&facts(&KymaStatus::default(), &[line_in(State::Ready, Reason::Ready)], at(0)));
+    let trouble = Trouble {
+        reason: Reason::TargetUnreachable,
+        message: "the target cannot be reached".into(),
+        state: State::Error,
+        about_target: true,
+    };
+    let lines = [line_in(State::Ready, Reason::Ready)];
+    let after = status(&Facts { trouble: Some(trouble), ..facts(&before, &lines, at(9)) });
+    assert_eq!(after.state, Some(State::Error));
+    assert_eq!(after.modules, before.modules);
+    assert_eq!(of(&after, types::TARGET_REACHABLE).reason, "TargetUnreachable");
+    assert_eq!(of(&after, types::CRDS_SYNC), of(&before, types::CRDS_SYNC));
+    assert_eq!(after.last_operation.unwrap().operation, "the target cannot be reached");
+}
+
+#[test]
+fn fields_without_effect_are_named_even_where_all_is_well() {
+    let before = KymaStatus::default();
+    let after = status(&Facts { unsupported: vec!["spec.rollout".into()], ..facts(&before, &[], at(0)) });
+    assert_eq!(after.state, Some(State::Ready));
+    assert_eq!(of(&after, types::READY).reason, "NotYetSupported");
+    assert!(of(&after, types::READY).message.contains("spec.rollout"));
+}
+
+#[test]
+fn access_that_is_missing_is_remembered_with_its_moment_and_forgotten_once_it_is_back() {
+    let before = KymaStatus::default();
+    let missing = status(&Facts { access_missing: true, deleting: true, ..facts(&before, &[], at(0)) });
+    let still = status(&Facts { access_missing: true, deleting: true, ..facts(&missing, &[], at(60)) });
+    assert_eq!(of(&still, ACCESS_MISSING).last_transition_time.0, at(0));
+    let back = status(&Facts { deleting: true, ..facts(&still, &[], at(90)) });
+    assert!(condition::get(back.conditions.as_deref().unwrap(), ACCESS_MISSING).is_none());
+}

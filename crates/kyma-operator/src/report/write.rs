@@ -1,0 +1,76 @@
+//! Writes a Kyma's status on the hub, where it differs.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::Patch;
+use kube::{Api, Resource, ResourceExt};
+use kyma_api::condition::{self, types};
+use kyma_api::{Kyma, KymaStatus, State as ModuleState};
+use kyma_sdk::{Failure, hub_apply};
+use serde_json::json;
+
+use super::OWN;
+use crate::FIELD_MANAGER;
+use crate::state::{State, key_of};
+
+/// Writes the status, unless it is there already; tells people what changed.
+pub(crate) async fn write(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    wanted: &KymaStatus,
+) -> Result<Arc<Kyma>, Failure> {
+    let key = key_of(kyma);
+    state.metrics.record(&key, kyma, wanted);
+    let before = kyma.status.clone().unwrap_or_default();
+    if own_part(&before) == *wanted {
+        return Ok(Arc::clone(kyma));
+    }
+    let body = json!({
+        "apiVersion": Kyma::api_version(&()),
+        "kind": Kyma::kind(&()),
+        "metadata": { "name": key.name, "namespace": key.namespace, "uid": kyma.uid() },
+        "status": wanted,
+    });
+    let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
+    let written = api.patch_status(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
+    let written = match written {
+        // Deleted meanwhile: there is nothing to report on.
+        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Arc::clone(kyma)),
+        other => other.map_err(|error| Failure::hub(&format!("write the status of Kyma {key}"), &error))?,
+    };
+    tell(state, kyma, &before, wanted).await;
+    Ok(state.wrote(written))
+}
+
+/// The status without conditions of others.
+fn own_part(status: &KymaStatus) -> KymaStatus {
+    let conditions: Vec<Condition> = status
+        .conditions
+        .iter()
+        .flatten()
+        .filter(|condition| OWN.contains(&condition.type_.as_str()))
+        .cloned()
+        .collect();
+    KymaStatus { conditions: Some(conditions), ..status.clone() }
+}
+
+/// One event where the Kyma's readiness or its cause changed.
+async fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaStatus) {
+    let ready = |status: &KymaStatus| {
+        let conditions = status.conditions.clone().unwrap_or_default();
+        let ready = condition::get(&conditions, types::READY)?;
+        Some((ready.status.clone(), ready.reason.clone(), ready.message.clone()))
+    };
+    let (was, is) = (ready(before), ready(now));
+    let Some((_, reason, message)) = is.filter(|is| was.as_ref() != Some(is)) else { return };
+    let Some(reason) = kyma_api::Reason::from_word(&reason) else { return };
+    let (events, object) = (&state.runtime.events, kyma.as_ref());
+    match now.state {
+        Some(ModuleState::Error | ModuleState::Warning) => {
+            events.warning(object, reason, "Reconcile", &message).await;
+        }
+        Some(ModuleState::Ready) => events.normal(object, reason, "Reconcile", &message).await,
+        _ => {}
+    }
+}

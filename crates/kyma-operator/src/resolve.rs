@@ -1,0 +1,369 @@
+//! One decision per module: install a version, keep what runs, remove, unmanage, or refuse.
+//!
+//! Pure: what a Kyma asks for, what the catalogue offers and what is installed go in; decisions come out.
+//! Missing data never turns into a removal: a release meta or template that is gone, a lost label, an entry
+//! that makes no sense all keep what is installed and say so. `resolve/cases.yaml` is the specification.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kyma_api::{Reason, State};
+
+use crate::catalogue::{Catalogue, Interest, Release, Template};
+use crate::selection::Wish;
+
+mod version;
+mod visibility;
+
+pub(crate) use version::compare;
+
+/// The channel for a module where neither it nor its Kyma names one (KLM's constant).
+pub(crate) const DEFAULT_CHANNEL: &str = "regular";
+/// A channel name that KLM reserves and refuses.
+pub(crate) const CHANNEL_NONE: &str = "none";
+
+/// Everything a decision about one Kyma rests on.
+#[derive(Debug)]
+pub(crate) struct Inputs<'a> {
+    /// Labels of the hub's Kyma; visibility is judged by them.
+    pub(crate) labels: &'a BTreeMap<String, String>,
+    /// `spec.channel` that is in force.
+    pub(crate) channel: &'a str,
+    /// The modules asked for.
+    pub(crate) wishes: &'a [Wish],
+    /// What is installed, by module.
+    pub(crate) installed: &'a BTreeMap<String, Installed>,
+    /// What there is to install.
+    pub(crate) catalogue: &'a Catalogue,
+    /// The operator's settings.
+    pub(crate) policy: &'a Policy,
+}
+
+/// Settings that change decisions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Policy {
+    /// Modules that need a `kymaSelector` that matches (flag `restricted-default-modules`).
+    pub(crate) restricted: BTreeSet<String>,
+    /// Uninstall a module that its Kyma may no longer have, as KLM does, instead of freezing it.
+    pub(crate) uninstall_on_visibility_loss: bool,
+    /// API groups from which component kinds may come, besides ours.
+    pub(crate) component_groups: BTreeSet<String>,
+}
+
+/// What is known of an installed module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Installed {
+    /// `apiVersion` without the version: a component keeps its kind across API versions.
+    pub(crate) group: String,
+    /// The component's kind.
+    pub(crate) kind: String,
+    /// The version that was last asked of its reconciler.
+    pub(crate) ordered: Option<String>,
+    /// The version that its reconciler reports.
+    pub(crate) running: Option<String>,
+    /// The channel it came from.
+    pub(crate) channel: Option<String>,
+    /// It was installed because every Kyma gets it.
+    pub(crate) mandatory: bool,
+}
+
+impl Installed {
+    /// The version a downgrade is judged against: what runs, or what was ordered while nothing is reported.
+    pub(crate) fn version(&self) -> Option<&str> {
+        self.running.as_deref().or(self.ordered.as_deref())
+    }
+}
+
+/// The decision about one module.
+#[derive(Debug, Clone)]
+pub(crate) struct Resolved {
+    /// The module.
+    pub(crate) module: String,
+    /// What to do.
+    pub(crate) decision: Decision,
+    /// Which catalogue changes may change it.
+    pub(crate) interest: Interest,
+}
+
+/// What to do with a module.
+#[derive(Debug, Clone)]
+pub(crate) enum Decision {
+    /// Have this version.
+    Install(Install),
+    /// Leave the installed component as it is.
+    Keep(Because),
+    /// Keep the installed version, but let the entry's other fields (values, policy) through.
+    KeepVersion(Install, Because),
+    /// Take it away.
+    Remove(Option<Because>),
+    /// Let go of it; everything on the target stays.
+    Unmanage,
+    /// Nothing is installed, and nothing will be.
+    Refuse(Because),
+}
+
+/// A version to have.
+#[derive(Debug, Clone)]
+pub(crate) struct Install {
+    /// Its content.
+    pub(crate) template: Arc<Template>,
+    /// Where its artefact is named.
+    pub(crate) release: Arc<Release>,
+    /// The version.
+    pub(crate) version: String,
+    /// The channel it comes from; none for a pin or a mandatory module.
+    pub(crate) channel: Option<String>,
+    /// Every Kyma gets it; no entry in the module status.
+    pub(crate) mandatory: bool,
+}
+
+/// Why a wish is not fulfilled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Because {
+    /// The stable reason.
+    pub(crate) reason: Reason,
+    /// What the module's status says.
+    pub(crate) state: State,
+    /// What happened and what to do.
+    pub(crate) message: String,
+}
+
+impl Because {
+    /// The user or the catalogue's author must act.
+    pub(crate) fn error(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, state: State::Error, message: message.into() }
+    }
+
+    /// What runs is fine, what is asked for is not done.
+    pub(crate) fn warning(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, state: State::Warning, message: message.into() }
+    }
+}
+
+/// Decides about every module of a Kyma: wishes first, in their order, then mandatory modules, then what is
+/// installed and no longer asked for.
+pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
+    let mut decided: Vec<Resolved> = inputs.wishes.iter().map(|wish| decide(inputs, wish)).collect();
+    let listed: BTreeSet<&str> = inputs.wishes.iter().map(|wish| wish.name.as_str()).collect();
+    let mandatory: Vec<Resolved> =
+        inputs.catalogue.mandatory().map(|release| require(inputs, release)).collect();
+    let is_mandatory: BTreeSet<String> = mandatory.iter().map(|resolved| resolved.module.clone()).collect();
+    decided.extend(mandatory);
+    for (module, installed) in inputs.installed {
+        if !listed.contains(module.as_str()) && !is_mandatory.contains(module) {
+            decided.push(unlisted(module, installed));
+        }
+    }
+    decided
+}
+
+fn decide(inputs: &Inputs<'_>, wish: &Wish) -> Resolved {
+    let installed = inputs.installed.get(&wish.name);
+    let mut interest = Interest {
+        module: wish.name.clone(),
+        channel: wish.version.is_none().then(|| channel_of(inputs, wish).to_owned()),
+        versions: installed.and_then(Installed::version).map(str::to_owned).into_iter().collect(),
+    };
+    // Also a pin that is refused: the catalogue may come to offer it.
+    interest.versions.extend(wish.version.clone());
+    let decision = if wish.managed || wish.invalid.is_some() {
+        match choose(inputs, wish, &mut interest) {
+            Ok(install) => settle(inputs, wish, installed, install),
+            Err(because) => refuse_or_keep(inputs, installed, because),
+        }
+    } else {
+        Decision::Unmanage
+    };
+    Resolved { module: wish.name.clone(), decision, interest }
+}
+
+/// The version that the wish and the catalogue together name.
+fn choose(inputs: &Inputs<'_>, wish: &Wish, interest: &mut Interest) -> Result<Install, Because> {
+    if let Some(why) = &wish.invalid {
+        return Err(Because::error(Reason::SelectionInvalid, why.clone()));
+    }
+    if wish.channel.is_some() && wish.version.is_some() {
+        let message = format!("module {} names both a channel and a version: remove one of them", wish.name);
+        return Err(Because::error(Reason::ChannelAndVersion, message));
+    }
+    let release = inputs.catalogue.release(&wish.name).ok_or_else(|| missing_release(&wish.name))?;
+    if release.mandatory.is_some() {
+        let message = format!("module {} is mandatory: it is installed without being listed", wish.name);
+        return Err(Because::warning(Reason::Mandatory, message));
+    }
+    let version = match &wish.version {
+        Some(pin) => pinned(inputs, release, pin)?,
+        None => from_channel(release, channel_of(inputs, wish))?,
+    };
+    interest.versions.insert(version.clone());
+    visibility::release(inputs, release)?;
+    let template = template(inputs, &wish.name, &version)?;
+    visibility::template(inputs, &template)?;
+    let channel = wish.version.is_none().then(|| channel_of(inputs, wish).to_owned());
+    Ok(Install { template, release: Arc::clone(release), version, channel, mandatory: false })
+}
+
+/// Compares what was chosen with what runs.
+fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, install: Install) -> Decision {
+    let Some(installed) = installed else {
+        return Decision::Install(install);
+    };
+    if let Some(because) = kind_changed(installed, &install) {
+        return Decision::Keep(because);
+    }
+    match version::judge(installed, &install) {
+        Some(because) => keep_version(inputs, installed, &install, because),
+        None if wish.manual && installed.version() != Some(install.version.as_str()) => {
+            let message = format!(
+                "version {} waits: approving upgrades (upgrade.mode: Manual) is not supported yet",
+                install.version
+            );
+            let because = Because::warning(Reason::NotYetSupported, message);
+            keep_version(inputs, installed, &install, because)
+        }
+        None => Decision::Install(install),
+    }
+}
+
+fn keep_version(inputs: &Inputs<'_>, installed: &Installed, install: &Install, because: Because) -> Decision {
+    let ordered = installed.ordered.as_deref().or(installed.version());
+    let kept = ordered.and_then(|version| {
+        let template = inputs.catalogue.template(&install.release.module, version)?;
+        Some(Install {
+            template: Arc::clone(template),
+            version: version.to_owned(),
+            channel: installed.channel.clone(),
+            ..install.clone()
+        })
+    });
+    match kept {
+        Some(kept) => Decision::KeepVersion(kept, because),
+        None => Decision::Keep(because),
+    }
+}
+
+/// What is installed stays; only an explicit flag lets lost visibility remove it.
+fn refuse_or_keep(inputs: &Inputs<'_>, installed: Option<&Installed>, because: Because) -> Decision {
+    let lost = because.reason == Reason::NotVisible;
+    match installed {
+        // Its component, if there is one, is the mandatory module's.
+        Some(_) if because.reason == Reason::Mandatory => Decision::Refuse(because),
+        None => Decision::Refuse(because),
+        Some(_) if lost && inputs.policy.uninstall_on_visibility_loss => Decision::Remove(Some(because)),
+        Some(_) if lost => Decision::Keep(Because {
+            reason: Reason::NotVisible,
+            state: State::Warning,
+            message: format!("{}; the installed version stays as it is", because.message),
+        }),
+        Some(_) => Decision::Keep(because),
+    }
+}
+
+/// A mandatory module: its release meta alone decides.
+fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Resolved {
+    let version = release.mandatory.clone().unwrap_or_default();
+    let installed = inputs.installed.get(&release.module);
+    let interest = Interest {
+        module: release.module.clone(),
+        channel: None,
+        versions: BTreeSet::from([version.clone()]),
+    };
+    let decision = match template(inputs, &release.module, &version) {
+        Err(because) => refuse_or_keep(inputs, installed, because),
+        Ok(template) => {
+            let release = Arc::clone(release);
+            let install = Install { template, release, version, channel: None, mandatory: true };
+            let because = installed.and_then(|installed| {
+                kind_changed(installed, &install).or_else(|| version::judge(installed, &install))
+            });
+            because.map_or(Decision::Install(install), Decision::Keep)
+        }
+    };
+    Resolved { module: release.module.clone(), decision, interest }
+}
+
+/// Installed, but in no wish: the entry was taken out. A module that was mandatory stays, its removal is an
+/// order of the catalogue's owner and not of this Kyma.
+fn unlisted(module: &str, installed: &Installed) -> Resolved {
+    let interest = Interest {
+        module: module.to_owned(),
+        channel: None,
+        versions: installed.version().map(str::to_owned).into_iter().collect(),
+    };
+    let decision = if installed.mandatory {
+        let message = format!("module {module} was mandatory and is no longer; it stays as it is");
+        Decision::Keep(Because::warning(Reason::Mandatory, message))
+    } else {
+        Decision::Remove(None)
+    };
+    Resolved { module: module.to_owned(), decision, interest }
+}
+
+fn channel_of<'a>(inputs: &'a Inputs<'_>, wish: &'a Wish) -> &'a str {
+    let own = wish.channel.as_deref().filter(|channel| !channel.is_empty());
+    let default = if inputs.channel.is_empty() { DEFAULT_CHANNEL } else { inputs.channel };
+    own.unwrap_or(default)
+}
+
+fn from_channel(release: &Release, channel: &str) -> Result<String, Because> {
+    if channel == CHANNEL_NONE {
+        let message =
+            format!("channel {CHANNEL_NONE} is reserved: name a channel of module {}", release.module);
+        return Err(Because::error(Reason::ChannelUnknown, message));
+    }
+    release.channels.get(channel).cloned().ok_or_else(|| {
+        let known: Vec<&str> = release.channels.keys().map(String::as_str).collect();
+        let message = format!(
+            "no versions found for channel {channel} of module {}; its channels are: {}",
+            release.module,
+            known.join(", ")
+        );
+        Because::error(Reason::ChannelUnknown, message)
+    })
+}
+
+fn pinned(inputs: &Inputs<'_>, release: &Release, pin: &str) -> Result<String, Because> {
+    let listed = match &release.versions {
+        Some(_) => release.find(pin).is_some(),
+        None => inputs.catalogue.template(&release.module, pin).is_some(),
+    };
+    if listed {
+        return Ok(pin.to_owned());
+    }
+    let message =
+        format!("version {pin} of module {} is not offered: choose a listed version", release.module);
+    Err(Because::error(Reason::VersionNotListed, message))
+}
+
+/// A missing template is an error where something new was asked for, and a warning where it is what runs.
+fn template(inputs: &Inputs<'_>, module: &str, version: &str) -> Result<Arc<Template>, Because> {
+    inputs.catalogue.template(module, version).cloned().ok_or_else(|| {
+        let runs = inputs.installed.get(module).and_then(Installed::version) == Some(version);
+        let state = if runs { State::Warning } else { State::Error };
+        let message = format!("no ModuleTemplate found for module {module} in version {version}");
+        Because { reason: Reason::ModuleTemplateMissing, state, message }
+    })
+}
+
+fn missing_release(module: &str) -> Because {
+    let message = format!("no ModuleReleaseMeta found for module {module}");
+    Because::warning(Reason::ModuleReleaseMetaMissing, message)
+}
+
+/// A component keeps its kind: another kind would install beside the first and fight over the same objects.
+fn kind_changed(installed: &Installed, install: &Install) -> Option<Because> {
+    let wanted = crate::component::kind_of(&install.template);
+    let (group, kind) = (wanted.group(), wanted.kind.as_str());
+    if installed.group == group && installed.kind == kind {
+        return None;
+    }
+    let message = format!(
+        "module {} is installed by {}.{}; version {} names {kind}.{group}, and a module's component kind cannot \
+         change: remove the module and enable it again",
+        install.release.module, installed.kind, installed.group, install.version
+    );
+    Some(Because::error(Reason::KindChanged, message))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! Runs `cases.yaml`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kyma_api::{COMPONENT_GROUP, ModuleTemplateSpec, TemplateComponent};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::catalogue::{Catalogue, Release, Template};
+use crate::selection::Selection;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    #[serde(rename = "case")]
+    name: String,
+    #[serde(default)]
+    catalogue: BTreeMap<String, Offered>,
+    kyma: KymaCase,
+    #[serde(default)]
+    installed: BTreeMap<String, InstalledCase>,
+    #[serde(default)]
+    policy: PolicyCase,
+    expect: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KymaCase {
+    channel: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    modules: Value,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Offered {
+    channels: BTreeMap<String, String>,
+    versions: Option<Vec<String>>,
+    templates: Vec<TemplateCase>,
+    mandatory: Option<String>,
+    selector: Option<LabelSelector>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum TemplateCase {
+    Version(String),
+    Full {
+        version: String,
+        #[serde(default)]
+        beta: bool,
+        #[serde(default)]
+        internal: bool,
+        #[serde(default)]
+        component: Option<String>,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum InstalledCase {
+    Running(String),
+    Full {
+        running: Option<String>,
+        ordered: Option<String>,
+        channel: Option<String>,
+        group: Option<String>,
+        kind: Option<String>,
+        #[serde(default)]
+        mandatory: bool,
+    },
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct PolicyCase {
+    restricted: BTreeSet<String>,
+    uninstall_on_visibility_loss: bool,
+}
+
+fn catalogue(offered: BTreeMap<String, Offered>) -> Catalogue {
+    let mut catalogue = Catalogue::default();
+    for (module, offered) in offered {
+        for case in offered.templates {
+            catalogue.apply_template(template(&module, case));
+        }
+        let listed = |version| crate::catalogue::release::ListedVersion {
+            version,
+            deprecation_date: None,
+            deprecation_message: None,
+        };
+        let has_release =
+            !offered.channels.is_empty() || offered.versions.is_some() || offered.mandatory.is_some();
+        if has_release {
+            catalogue.apply_release(Release {
+                module,
+                channels: offered.channels,
+                versions: offered.versions.map(|versions| versions.into_iter().map(listed).collect()),
+                mandatory: offered.mandatory,
+                selector: offered.selector,
+                ..Release::default()
+            });
+        }
+    }
+    catalogue
+}
+
+fn template(module: &str, case: TemplateCase) -> Template {
+    let (version, beta, internal, component) = match case {
+        TemplateCase::Version(version) => (version, false, false, None),
+        TemplateCase::Full { version, beta, internal, component } => (version, beta, internal, component),
+    };
+    let component = component.map(|text| {
+        let (api_version, kind) = text.split_once(' ').unwrap();
+        TemplateComponent { api_version: api_version.to_owned(), kind: kind.to_owned(), ..Default::default() }
+    });
+    Template {
+        name: format!("{module}-{version}"),
+        namespace: "kcp-system".to_owned(),
+        generation: Some(1),
+        module: Some(module.to_owned()),
+        version: Some(version),
+        beta,
+        internal,
+        cluster_scoped: false,
+        spec: Arc::new(ModuleTemplateSpec { component, ..Default::default() }),
+    }
+}
+
+fn installed(case: InstalledCase) -> Installed {
+    let helm = Installed {
+        group: COMPONENT_GROUP.to_owned(),
+        kind: "HelmComponent".to_owned(),
+        ..Default::default()
+    };
+    match case {
+        InstalledCase::Running(version) => {
+            Installed { running: Some(version.clone()), ordered: Some(version), ..helm }
+        }
+        InstalledCase::Full { running, ordered, channel, group, kind, mandatory } => Installed {
+            ordered: ordered.or_else(|| running.clone()),
+            running,
+            channel,
+            group: group.unwrap_or(helm.group),
+            kind: kind.unwrap_or(helm.kind),
+            mandatory,
+        },
+    }
+}
+
+fn written(decision: &Decision) -> String {
+    let because = |text: &str, because: &Because| format!("{text} {} {}", because.reason, because.state);
+    match decision {
+        Decision::Install(Install { version, channel: Some(channel), .. }) => {
+            format!("install {version} from {channel}")
+        }
+        Decision::Install(install) => format!("install {}", install.version),
+        Decision::Keep(why) => because("keep", why),
+        Decision::KeepVersion(install, why) => because(&format!("keep-version {}", install.version), why),
+        Decision::Remove(None) => "remove".to_owned(),
+        Decision::Remove(Some(why)) => format!("remove {}", why.reason),
+        Decision::Unmanage => "unmanage".to_owned(),
+        Decision::Refuse(why) => because("refuse", why),
+    }
+}
+
+fn decide_all(case: Case) -> BTreeMap<String, String> {
+    let spec = json!({ "channel": case.kyma.channel, "modules": case.kyma.modules });
+    let selection = Selection::read(&spec).unwrap();
+    let installed: BTreeMap<_, _> =
+        case.installed.into_iter().map(|(name, case)| (name, installed(case))).collect();
+    let policy = Policy {
+        restricted: case.policy.restricted,
+        uninstall_on_visibility_loss: case.policy.uninstall_on_visibility_loss,
+        ..Policy::default()
+    };
+    let inputs = Inputs {
+        labels: &case.kyma.labels,
+        channel: &selection.channel,
+        wishes: &selection.wishes,
+        installed: &installed,
+        catalogue: &catalogue(case.catalogue),
+        policy: &policy,
+    };
+    let mut decisions: BTreeMap<String, String> = BTreeMap::new();
+    for resolved in resolve(&inputs) {
+        let text = written(&resolved.decision);
+        decisions
+            .entry(resolved.module)
+            .and_modify(|earlier| _ = write!(earlier, "; {text}"))
+            .or_insert(text);
+    }
+    decisions
+}
+
+#[test]
+fn every_case_of_the_specification_holds() {
+    let cases: Vec<Case> = serde_saphyr::from_str(include_str!("cases.yaml")).unwrap();
+    let mut wrong = String::new();
+    let count = cases.len();
+    for case in cases {
+        let (name, expected) = (case.name.clone(), case.expect.clone());
+        let decided = decide_all(case);
+        if decided != expected {
+            _ = writeln!(wrong, "{name}\n  expected {expected:?}\n  decided  {decided:?}");
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+    assert!(count > 30, "the specification lost cases");
+}
+
+#[test]
+fn what_a_decision_depends_on_is_what_can_change_it() {
+    let case = |modules: &str| -> Vec<Resolved> {
+        let offered: BTreeMap<String, Offered> = serde_saphyr::from_str(
+            "keda: {channels: {regular: 9.9.9}, templates: [1.0.0]}\nnats: {channels: {regular: 2.0.0}, templates: [1.0.0, 2.0.0]}",
+        )
+        .unwrap();
+        let selection = Selection::read(&json!({
+            "channel": "regular",
+            "modules": serde_saphyr::from_str::<Value>(modules).unwrap(),
+        }))
+        .unwrap();
+        let (labels, installed, policy) = (BTreeMap::new(), BTreeMap::new(), Policy::default());
+        resolve(&Inputs {
+            labels: &labels,
+            channel: &selection.channel,
+            wishes: &selection.wishes,
+            installed: &installed,
+            catalogue: &catalogue(offered),
+            policy: &policy,
+        })
+    };
+    let refused = case("[{name: nats, version: 7.7.7}]");
+    assert!(refused[0].interest.versions.contains("7.7.7"), "offering a refused pin wakes it");
+    let followed = case("[{name: keda}, {name: nats, version: 1.0.0}]");
+    assert_eq!(followed[0].interest.channel.as_deref(), Some("regular"));
+    assert!(followed[0].interest.versions.contains("9.9.9"), "the missing template wakes it");
+    assert_eq!(followed[1].interest.channel, None, "a pin follows no channel");
+    assert!(followed[1].interest.versions.contains("1.0.0"));
+}

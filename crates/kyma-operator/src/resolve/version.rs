@@ -1,0 +1,51 @@
+//! Is it an upgrade? Judged by full semantic versioning against the version that runs.
+
+use std::cmp::Ordering;
+
+use kyma_api::Reason;
+use semver::Version;
+
+use super::{Because, Install, Installed};
+
+/// Orders two versions by precedence (build metadata does not count); none where one is not a version.
+pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
+    let (a, b) = (Version::parse(a).ok()?, Version::parse(b).ok()?);
+    Some(a.cmp_precedence(&b))
+}
+
+/// Why the installed version has to stay, if it has to.
+pub(super) fn judge(installed: &Installed, install: &Install) -> Option<Because> {
+    let Some(running) = installed.version() else {
+        let message = format!(
+            "the running version of module {} is unknown: nothing is changed until its component reports one",
+            install.release.module
+        );
+        return Some(Because::warning(Reason::VersionUnknown, message));
+    };
+    if running == install.version {
+        return None;
+    }
+    match compare(&install.version, running) {
+        None => {
+            let message = format!("versions {running} and {} cannot be compared", install.version);
+            Some(Because::warning(Reason::VersionUnknown, message))
+        }
+        Some(Ordering::Less) => Some(refused(installed, install, running)),
+        Some(_) => None,
+    }
+}
+
+/// KLM's wording, which its users search for.
+fn refused(installed: &Installed, install: &Install, running: &str) -> Because {
+    let message = match (&installed.channel, &install.channel) {
+        (Some(from), Some(to)) if from != to => format!(
+            "module template update not allowed: ignore channel skew (from {from} to {to}), as a higher version \
+             ({running}) of the module was previously installed"
+        ),
+        _ => format!(
+            "module template update not allowed: version {} is lower than the installed version {running}",
+            install.version
+        ),
+    };
+    Because::warning(Reason::DowngradeRefused, message)
+}

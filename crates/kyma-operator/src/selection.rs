@@ -1,0 +1,129 @@
+//! What a user selects: channel and modules, read from a Kyma that may come from a hostile cluster.
+//!
+//! Only `channel` and `modules[]` are read. Each entry is judged again here, because the apiserver it comes
+//! from may have judged nothing; a bad entry spoils itself and no other, but more than
+//! [`limits::MODULES`] entries, or a list that is none, spoil the selection.
+
+use std::collections::BTreeSet;
+
+use kyma_api::{KymaModule, Reason, ResourcePolicy, limits};
+use serde_json::{Value, json};
+
+mod entry;
+
+/// A channel and the modules asked for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Selection {
+    /// The default channel.
+    pub(crate) channel: String,
+    /// The modules, in the user's order, each name once.
+    pub(crate) wishes: Vec<Wish>,
+}
+
+/// One module asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wish {
+    /// The module.
+    pub(crate) name: String,
+    /// Its own channel.
+    pub(crate) channel: Option<String>,
+    /// A pinned version.
+    pub(crate) version: Option<String>,
+    /// False: let go of it.
+    pub(crate) managed: bool,
+    /// What happens to its default CR.
+    pub(crate) policy: ResourcePolicy,
+    /// The user's values.
+    pub(crate) values: Option<Value>,
+    /// Upgrades wait for an approval.
+    pub(crate) manual: bool,
+    /// Handed on to the component as a label.
+    pub(crate) controller: Option<String>,
+    /// Why the entry cannot be used.
+    pub(crate) invalid: Option<String>,
+}
+
+/// Why a selection as a whole cannot be used; what is installed stays.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SelectionError {
+    /// `spec.channel` is not a channel name.
+    #[error("spec.channel is not a channel name (3 to 32 letters a-z)")]
+    Channel,
+    /// `spec.channel` is `none`.
+    #[error("spec.channel `none` is reserved: name a channel")]
+    ChannelNone,
+    /// `spec.modules` is not a list of objects with names.
+    #[error("spec.modules is not a list of named modules")]
+    Modules,
+    /// More than [`limits::MODULES`].
+    #[error("spec.modules has {0} entries; at most {max} are taken", max = limits::MODULES)]
+    TooMany(usize),
+    /// A name comes twice.
+    #[error("spec.modules names {0} twice")]
+    Twice(String),
+}
+
+impl SelectionError {
+    /// The stable reason.
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            Self::TooMany(_) => Reason::TooManyModules,
+            Self::Channel | Self::ChannelNone | Self::Modules | Self::Twice(_) => Reason::SelectionInvalid,
+        }
+    }
+}
+
+impl Selection {
+    /// Reads `spec` of a Kyma.
+    pub(crate) fn read(spec: &Value) -> Result<Self, SelectionError> {
+        let channel = spec.get("channel").and_then(Value::as_str).unwrap_or_default();
+        if channel == crate::resolve::CHANNEL_NONE {
+            return Err(SelectionError::ChannelNone);
+        }
+        if !channel.is_empty() && !kyma_api::patterns::is_channel(channel) {
+            return Err(SelectionError::Channel);
+        }
+        let none = Value::Array(Vec::new());
+        let modules = spec.get("modules").filter(|modules| !modules.is_null()).unwrap_or(&none);
+        let modules = modules.as_array().ok_or(SelectionError::Modules)?;
+        if modules.len() > limits::MODULES {
+            return Err(SelectionError::TooMany(modules.len()));
+        }
+        let mut names = BTreeSet::new();
+        let mut wishes = Vec::with_capacity(modules.len());
+        for module in modules {
+            let wish = entry::read(module).ok_or(SelectionError::Modules)?;
+            if !names.insert(wish.name.clone()) {
+                return Err(SelectionError::Twice(wish.name));
+            }
+            wishes.push(wish);
+        }
+        Ok(Self { channel: channel.to_owned(), wishes })
+    }
+}
+
+/// What a user has a say in, of a spec: as the hub remembers it, and as the target's Kyma is born with it.
+/// Entries that cannot be read are left out.
+pub(crate) fn choice(spec: &Value) -> kyma_api::Selection {
+    let modules = spec.get("modules").and_then(Value::as_array).into_iter().flatten();
+    kyma_api::Selection {
+        channel: spec.get("channel").and_then(Value::as_str).map(str::to_owned),
+        modules: modules
+            .filter_map(|module| serde_json::from_value(module.clone()).ok())
+            .map(known_fields)
+            .collect(),
+    }
+}
+
+/// The spec of a Kyma that starts from a choice.
+pub(crate) fn birth(choice: &kyma_api::Selection) -> Value {
+    let channel = choice.channel.as_deref().filter(|channel| !channel.is_empty());
+    json!({ "channel": channel.unwrap_or(crate::resolve::DEFAULT_CHANNEL), "modules": choice.modules })
+}
+
+fn known_fields(module: KymaModule) -> KymaModule {
+    KymaModule { controller: None, remote_module_template_ref: None, ..module }
+}
+
+#[cfg(test)]
+mod tests;

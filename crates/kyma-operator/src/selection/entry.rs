@@ -1,0 +1,64 @@
+//! One entry of `spec.modules`, judged again with the compiled rules of the schema.
+
+use kyma_api::patterns::is_channel;
+use kyma_api::{KymaModule, ResourcePolicy, UpgradeMode, limits};
+use serde_json::Value;
+
+use super::Wish;
+
+/// Reads an entry; none where it is no object with a usable name.
+pub(super) fn read(entry: &Value) -> Option<Wish> {
+    let name = entry.get("name")?.as_str().filter(|name| is_module(name))?.to_owned();
+    let mut wish = Wish {
+        name,
+        channel: None,
+        version: None,
+        managed: true,
+        policy: ResourcePolicy::default(),
+        values: None,
+        manual: false,
+        controller: None,
+        invalid: None,
+    };
+    match parse(entry) {
+        Ok(module) => fill(&mut wish, module),
+        Err(why) => wish.invalid = Some(format!("module {}: {why}", wish.name)),
+    }
+    Some(wish)
+}
+
+fn parse(entry: &Value) -> Result<KymaModule, String> {
+    let module: KymaModule = serde_json::from_value(entry.clone())
+        .map_err(|_| "the entry has a field of a wrong type or value".to_owned())?;
+    if module.channel.as_deref().is_some_and(|channel| !channel.is_empty() && !is_channel(channel)) {
+        return Err("channel is not a channel name (3 to 32 letters a-z)".to_owned());
+    }
+    let version = module.version.as_deref().filter(|version| !version.is_empty());
+    if version.is_some_and(|version| semver::Version::parse(version).is_err()) {
+        return Err("version is not a semantic version".to_owned());
+    }
+    if module.values.as_ref().is_some_and(|values| !limits::fits(values, limits::USER_VALUES_BYTES)) {
+        return Err(format!("values take more than {} bytes", limits::USER_VALUES_BYTES));
+    }
+    Ok(module)
+}
+
+fn fill(wish: &mut Wish, module: KymaModule) {
+    wish.channel = module.channel.filter(|channel| !channel.is_empty());
+    wish.version = module.version.filter(|version| !version.is_empty());
+    wish.managed = module.managed;
+    wish.controller = module.controller;
+    wish.policy = module.custom_resource_policy;
+    wish.values = module.values.map(Value::Object);
+    wish.manual = module.upgrade.is_some_and(|upgrade| upgrade.mode == UpgradeMode::Manual);
+}
+
+/// A name that an object can have: lower case letters, digits, dashes; at most 64.
+fn is_module(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    !text.is_empty()
+        && text.len() <= 64
+        && text.bytes().all(inner)
+        && text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && text.bytes().next_back().is_some_and(|byte| byte.is_ascii_alphanumeric())
+}

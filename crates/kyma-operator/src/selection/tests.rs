@@ -1,0 +1,58 @@
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn only_what_a_user_has_a_say_in_is_read() {
+    let spec = json!({
+        "channel": "fast", "kubeconfigSecretRef": { "name": "evil", "key": "config" }, "skipMaintenanceWindows": true,
+        "modules": [{ "name": "keda", "controller": "x", "remoteModuleTemplateRef": "y", "values": { "a": 1 } }],
+    });
+    let choice = serde_json::to_value(choice(&spec)).unwrap();
+    let module = json!({ "name": "keda", "customResourcePolicy": "CreateAndDelete", "managed": true, "values": { "a": 1 } });
+    assert_eq!(choice, json!({ "channel": "fast", "modules": [module] }));
+}
+
+#[test]
+fn a_bad_entry_spoils_itself_alone() {
+    let long = "x".repeat(70 * 1024);
+    for bad in [
+        json!({ "name": "keda", "channel": "FAST" }),
+        json!({ "name": "keda", "channel": 7 }),
+        json!({ "name": "keda", "version": "one" }),
+        json!({ "name": "keda", "customResourcePolicy": "Destroy" }),
+        json!({ "name": "keda", "values": { "long": long } }),
+        json!({ "name": "keda", "managed": "no" }),
+    ] {
+        let read =
+            Selection::read(&json!({ "channel": "regular", "modules": [bad, { "name": "nats" }] })).unwrap();
+        assert!(read.wishes[0].invalid.is_some(), "{bad}");
+        assert_eq!(read.wishes[1].invalid, None);
+    }
+}
+
+#[test]
+fn what_is_no_selection_is_refused_as_a_whole() {
+    let many: Vec<_> = (0..101).map(|number| json!({ "name": format!("m{number}") })).collect();
+    for (spec, error) in [
+        (json!({ "channel": "none" }), SelectionError::ChannelNone),
+        (json!({ "channel": "../etc" }), SelectionError::Channel),
+        (json!({ "modules": "all" }), SelectionError::Modules),
+        (json!({ "modules": [{ "name": "a/b" }] }), SelectionError::Modules),
+        (json!({ "modules": [7] }), SelectionError::Modules),
+        (json!({ "modules": many }), SelectionError::TooMany(101)),
+        (
+            json!({ "modules": [{ "name": "keda" }, { "name": "keda" }] }),
+            SelectionError::Twice("keda".into()),
+        ),
+    ] {
+        assert_eq!(Selection::read(&spec), Err(error), "{spec}");
+    }
+}
+
+#[test]
+fn a_kyma_is_born_with_the_choice_and_always_with_a_channel() {
+    let born = birth(&choice(&json!({ "modules": [{ "name": "keda", "version": "1.0.0" }] })));
+    assert_eq!(born["channel"], "regular");
+    assert_eq!(Selection::read(&born).unwrap().wishes[0].version.as_deref(), Some("1.0.0"));
+}

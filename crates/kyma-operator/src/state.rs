@@ -1,0 +1,252 @@
+//! What all reconciles share: the indexes, the sessions with targets, and who has to look again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use kube_runtime::reflector::ObjectRef;
+use kyma_api::Kyma;
+use kyma_sdk::{Index, Runtime, Trigger, Watches};
+
+use crate::args::KymaArgs;
+use crate::catalogue::{Affected, Catalogue};
+use crate::component::Components;
+use crate::key::KymaKey;
+use crate::kinds::{GroupKind, Kinds};
+use crate::metrics::KymaMetrics;
+use crate::resolve::Policy;
+use crate::session::Session;
+use crate::target_kyma::{Remote, TargetKyma};
+
+/// The shared state of one kyma-operator. Everything in it can be rebuilt from the API.
+pub(crate) struct State {
+    pub(crate) runtime: Runtime,
+    pub(crate) args: KymaArgs,
+    pub(crate) policy: Policy,
+    pub(crate) trigger: Trigger<ObjectRef<Kyma>>,
+    pub(crate) watches: Watches<KymaKey>,
+    pub(crate) metrics: KymaMetrics,
+    catalogue: RwLock<Catalogue>,
+    components: RwLock<Components>,
+    kinds: RwLock<Kinds>,
+    sessions: Mutex<HashMap<KymaKey, Arc<Session>>>,
+    remotes: Mutex<HashMap<KymaKey, Remote>>,
+    written: Mutex<HashMap<KymaKey, Arc<Kyma>>>,
+    by_secret: Mutex<Index<String, KymaKey>>,
+    by_kind: Mutex<Index<GroupKind, KymaKey>>,
+    blocked: Mutex<HashSet<KymaKey>>,
+    ended: Mutex<HashMap<KymaKey, u64>>,
+}
+
+impl State {
+    pub(crate) fn new(
+        runtime: Runtime,
+        args: KymaArgs,
+        trigger: Trigger<ObjectRef<Kyma>>,
+        watches: Watches<KymaKey>,
+        metrics: KymaMetrics,
+    ) -> Self {
+        Self {
+            policy: args.policy(),
+            runtime,
+            args,
+            trigger,
+            watches,
+            metrics,
+            catalogue: RwLock::default(),
+            components: RwLock::default(),
+            kinds: RwLock::default(),
+            sessions: Mutex::default(),
+            remotes: Mutex::default(),
+            written: Mutex::default(),
+            by_secret: Mutex::default(),
+            by_kind: Mutex::default(),
+            blocked: Mutex::default(),
+            ended: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn catalogue(&self) -> RwLockReadGuard<'_, Catalogue> {
+        self.catalogue.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn catalogue_mut(&self) -> RwLockWriteGuard<'_, Catalogue> {
+        self.catalogue.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn components(&self) -> RwLockReadGuard<'_, Components> {
+        self.components.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn components_mut(&self) -> RwLockWriteGuard<'_, Components> {
+        self.components.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn kinds(&self) -> RwLockReadGuard<'_, Kinds> {
+        self.kinds.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn kinds_mut(&self) -> RwLockWriteGuard<'_, Kinds> {
+        self.kinds.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn sessions(&self) -> MutexGuard<'_, HashMap<KymaKey, Arc<Session>>> {
+        lock(&self.sessions)
+    }
+
+    /// What is known of the target's Kyma; none before the first list.
+    pub(crate) fn remote(&self, kyma: &KymaKey) -> Option<Remote> {
+        lock(&self.remotes).get(kyma).cloned()
+    }
+
+    /// The target's Kyma was seen. False if that is no news.
+    pub(crate) fn saw_remote(&self, kyma: &KymaKey, seen: TargetKyma) -> bool {
+        let mut remotes = lock(&self.remotes);
+        if let Some(Remote::Present(held)) = remotes.get(kyma)
+            && held.uid == seen.uid
+            && held.resource_version >= seen.resource_version
+        {
+            return false;
+        }
+        remotes.insert(kyma.clone(), Remote::Present(Box::new(seen)));
+        true
+    }
+
+    /// The target has no Kyma, or no longer the one of this uid. False if that is no news.
+    pub(crate) fn missed_remote(&self, kyma: &KymaKey, uid: Option<&str>) -> bool {
+        let mut remotes = lock(&self.remotes);
+        match remotes.get(kyma) {
+            Some(Remote::Absent) => return false,
+            Some(Remote::Present(held)) if uid.is_some_and(|uid| uid != held.uid) => return false,
+            _ => {}
+        }
+        remotes.insert(kyma.clone(), Remote::Absent);
+        true
+    }
+
+    /// The session ends: a call through it failed or its access changed. What was seen through it is forgotten.
+    pub(crate) fn end_session(&self, kyma: &KymaKey) {
+        self.sessions().remove(kyma);
+        *lock(&self.ended).entry(kyma.clone()).or_default() += 1;
+        self.watches.leave_all(kyma);
+        lock(&self.remotes).remove(kyma);
+    }
+
+    /// A Kyma has to look again.
+    pub(crate) fn wake(&self, kyma: &KymaKey) {
+        self.trigger.enqueue(ObjectRef::new(&kyma.name).within(&kyma.namespace));
+    }
+
+    /// All these Kymas have to look again.
+    pub(crate) fn wake_all<'a>(&self, kymas: impl IntoIterator<Item = &'a KymaKey>) {
+        for kyma in kymas {
+            self.wake(kyma);
+        }
+    }
+
+    /// Those whom a catalogue change concerns have to look again.
+    pub(crate) fn wake_affected(&self, affected: Affected, everybody: impl FnOnce() -> Vec<KymaKey>) {
+        match affected {
+            Affected::Nobody => {}
+            Affected::Some(kymas) => self.wake_all(&kymas),
+            Affected::Everybody => self.wake_all(&everybody()),
+        }
+    }
+
+    /// The Kyma depends on this access Secret.
+    pub(crate) fn depends_on_secret(&self, kyma: &KymaKey, secret: Option<String>) {
+        lock(&self.by_secret).set(kyma.clone(), secret);
+    }
+
+    /// Kymas that depend on this access Secret.
+    pub(crate) fn of_secret(&self, secret: &str) -> Vec<KymaKey> {
+        lock(&self.by_secret).dependents(&secret.to_owned()).cloned().collect()
+    }
+
+    /// The Kyma waits for these component kinds.
+    pub(crate) fn waits_for_kinds(&self, kyma: &KymaKey, kinds: Vec<GroupKind>) {
+        lock(&self.by_kind).set(kyma.clone(), kinds);
+    }
+
+    /// Those that wait for a component kind have to look again.
+    pub(crate) fn wake_waiting_for(&self, kind: &GroupKind) {
+        let waiting: Vec<KymaKey> = lock(&self.by_kind).dependents(kind).cloned().collect();
+        self.wake_all(&waiting);
+    }
+
+    /// The later of the state that the watch delivered and that of our own last write.
+    pub(crate) fn latest(&self, seen: Arc<Kyma>) -> Arc<Kyma> {
+        let key = key_of(&seen);
+        let mut written = lock(&self.written);
+        match written.get(&key) {
+            Some(ours) if ours.metadata.uid == seen.metadata.uid && version(ours) > version(&seen) => {
+                Arc::clone(ours)
+            }
+            Some(_) => {
+                written.remove(&key);
+                seen
+            }
+            None => seen,
+        }
+    }
+
+    /// Whether a state of a Kyma is other than what our own last write returned.
+    pub(crate) fn is_news(&self, kyma: &Kyma) -> bool {
+        lock(&self.written).get(&key_of(kyma)).is_none_or(|ours| version(ours) < version(kyma))
+    }
+
+    /// Kymas that wait for another to let go of their target.
+    pub(crate) fn blocked(&self) -> Vec<KymaKey> {
+        lock(&self.blocked).iter().cloned().collect()
+    }
+
+    /// The Kyma waits for another to let go of its target, or no longer.
+    pub(crate) fn set_blocked(&self, kyma: &KymaKey, is_blocked: bool) {
+        let mut blocked = lock(&self.blocked);
+        if is_blocked {
+            blocked.insert(kyma.clone());
+        } else {
+            blocked.remove(kyma);
+        }
+    }
+
+    /// Remembers what a write of ours returned until the watch has caught up.
+    pub(crate) fn wrote(&self, kyma: Kyma) -> Arc<Kyma> {
+        let kyma = Arc::new(kyma);
+        lock(&self.written).insert(key_of(&kyma), Arc::clone(&kyma));
+        kyma
+    }
+
+    /// How often a session of the Kyma ended: one that was being opened meanwhile is of no use.
+    pub(crate) fn ended(&self, kyma: &KymaKey) -> u64 {
+        lock(&self.ended).get(kyma).copied().unwrap_or_default()
+    }
+
+    /// The Kyma is gone: nothing about it is kept.
+    pub(crate) fn forget(&self, kyma: &KymaKey) {
+        self.catalogue_mut().forget(kyma);
+        self.sessions().remove(kyma);
+        lock(&self.remotes).remove(kyma);
+        self.watches.leave_all(kyma);
+        lock(&self.written).remove(kyma);
+        lock(&self.by_secret).remove(kyma);
+        lock(&self.by_kind).remove(kyma);
+        lock(&self.blocked).remove(kyma);
+        lock(&self.ended).remove(kyma);
+        self.metrics.forget(kyma);
+    }
+}
+
+/// Namespace and name of a Kyma.
+pub(crate) fn key_of(kyma: &Kyma) -> KymaKey {
+    let meta = &kyma.metadata;
+    KymaKey::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
+
+/// Resource versions of one object are ordered numbers.
+fn version(kyma: &Kyma) -> u64 {
+    kyma.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

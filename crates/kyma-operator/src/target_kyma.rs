@@ -1,0 +1,109 @@
+//! The target's own Kyma, `kyma-system/default`: where its users choose modules and see their state.
+
+use std::collections::BTreeMap;
+
+use kube::api::DynamicObject;
+use kyma_api::{Kyma, KymaStatus, annotations, labels};
+use serde_json::{Value, json};
+
+mod write;
+
+pub(crate) use write::{give_birth, show};
+
+/// Name of the Kyma on a target.
+pub(crate) const NAME: &str = "default";
+
+/// What is known of a target's Kyma.
+#[derive(Debug, Clone)]
+pub(crate) enum Remote {
+    /// A complete list without it.
+    Absent,
+    /// It is there.
+    Present(Box<TargetKyma>),
+}
+
+/// A target's Kyma, reduced. Everything in it is hostile.
+#[derive(Debug, Clone)]
+pub(crate) struct TargetKyma {
+    pub(crate) uid: String,
+    pub(crate) resource_version: u64,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) finalizers: Vec<String>,
+    pub(crate) terminating: bool,
+    pub(crate) spec: Value,
+    pub(crate) status: Value,
+}
+
+impl TargetKyma {
+    /// Reduces what a watch or a write returned.
+    pub(crate) fn of(object: &DynamicObject) -> Option<Self> {
+        let meta = &object.metadata;
+        let part = |name: &str| object.data.get(name).cloned().unwrap_or_else(|| json!({}));
+        Some(Self {
+            uid: meta.uid.clone()?,
+            resource_version: meta
+                .resource_version
+                .as_deref()
+                .and_then(|version| version.parse().ok())
+                .unwrap_or(0),
+            labels: meta.labels.clone().unwrap_or_default(),
+            annotations: meta.annotations.clone().unwrap_or_default(),
+            finalizers: meta.finalizers.clone().unwrap_or_default(),
+            terminating: meta.deletion_timestamp.is_some(),
+            spec: part("spec"),
+            status: part("status"),
+        })
+    }
+}
+
+/// Labels that mark the target's Kyma as ours and tell whose it is, as KLM sets them.
+pub(crate) fn labels_for(kyma: &Kyma) -> BTreeMap<String, String> {
+    let mut wanted = BTreeMap::from([
+        (labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_KYMA.to_owned()),
+        (labels::WATCHED_BY.to_owned(), labels::WATCHED_BY_KYMA.to_owned()),
+    ]);
+    let given = kyma.metadata.labels.as_ref();
+    for name in [labels::RUNTIME_ID, labels::GLOBAL_ACCOUNT_ID, labels::SUBACCOUNT_ID] {
+        if let Some(value) = given.and_then(|given| given.get(name)) {
+            wanted.insert(name.to_owned(), value.clone());
+        }
+    }
+    wanted
+}
+
+/// Annotations of the target's Kyma, as KLM sets them.
+pub(crate) fn annotations_for(kyma: &Kyma) -> BTreeMap<String, String> {
+    let meta = &kyma.metadata;
+    let owner = format!(
+        "{}/{}",
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default()
+    );
+    BTreeMap::from([(annotations::OWNED_BY.to_owned(), owner)])
+}
+
+/// Whether labels or annotations have to be written.
+pub(crate) fn is_marked(remote: &TargetKyma, kyma: &Kyma) -> bool {
+    let holds = |held: &BTreeMap<String, String>, wanted: BTreeMap<String, String>| {
+        wanted.iter().all(|(name, value)| held.get(name) == Some(value))
+    };
+    holds(&remote.labels, labels_for(kyma)) && holds(&remote.annotations, annotations_for(kyma))
+}
+
+/// The hub's status as the target shows it: without what exists only on the hub.
+pub(crate) fn status_for(status: &KymaStatus, namespace: &str) -> KymaStatus {
+    let mut status = KymaStatus { target: None, selection: None, ..status.clone() };
+    for module in status.modules.iter_mut().flatten() {
+        module.manifest = None;
+        if let Some(meta) = module.template.as_mut().and_then(|template| template.metadata.as_mut()) {
+            meta.namespace = Some(namespace.to_owned());
+        }
+    }
+    status
+}
+
+/// Whether the target shows that status: every field that we write has our value.
+pub(crate) fn shows(remote: &TargetKyma, wanted: &KymaStatus) -> bool {
+    serde_json::to_value(wanted).is_ok_and(|wanted| remote.status == wanted)
+}

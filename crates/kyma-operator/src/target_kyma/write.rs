@@ -1,0 +1,88 @@
+//! Writing the target's Kyma: birth, our labels, the status.
+
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, Resource};
+use kyma_api::{Kyma, KymaStatus, Selection};
+use kyma_sdk::Failure;
+use serde_json::{Value, json};
+
+use super::{NAME, TargetKyma, annotations_for, is_marked, labels_for, shows, status_for};
+use crate::FIELD_MANAGER;
+use crate::selection;
+use crate::session::{self, Session};
+use crate::state::{State, key_of};
+
+/// Makes the target's Kyma from a choice of modules. Ours only at birth: later the spec is the user's.
+pub(crate) async fn give_birth(
+    state: &State,
+    kyma: &Kyma,
+    session: &Session,
+    choice: &Selection,
+) -> Result<TargetKyma, Failure> {
+    let mut body = head(state);
+    body["metadata"]["labels"] = json!(labels_for(kyma));
+    body["metadata"]["annotations"] = json!(annotations_for(kyma));
+    body["spec"] = selection::birth(choice);
+    let failed = |error: &kube::Error| Failure::target("create the target's Kyma", error);
+    let object: DynamicObject = serde_json::from_value(body)
+        .map_err(|error| Failure::new(kyma_api::Reason::Internal, format!("target's Kyma: {error}")))?;
+    let created = match api(state, session).create(&session::birth(), &object).await {
+        // The watch was late: somebody has made it meanwhile.
+        Err(error) if session::is_conflict(&error) => api(state, session).get(NAME).await,
+        other => other,
+    };
+    let created = created.map_err(|error| failed(&error))?;
+    saw(state, kyma, &created)
+        .ok_or_else(|| Failure::new(kyma_api::Reason::TargetAnswerInvalid, "the target's Kyma has no uid"))
+}
+
+/// Puts our labels and annotations and the hub's status on the target's Kyma, where they differ.
+pub(crate) async fn show(
+    state: &State,
+    kyma: &Kyma,
+    session: &Session,
+    remote: &TargetKyma,
+    status: &KymaStatus,
+) -> Result<(), Failure> {
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    if !is_marked(remote, kyma) {
+        let mut body = head(state);
+        body["metadata"]["uid"] = json!(remote.uid);
+        body["metadata"]["labels"] = json!(labels_for(kyma));
+        body["metadata"]["annotations"] = json!(annotations_for(kyma));
+        let marked = api(state, session).patch(NAME, &params, &Patch::Apply(&body)).await;
+        let marked = marked.map_err(|error| Failure::target("label the target's Kyma", &error))?;
+        saw(state, kyma, &marked);
+    }
+    let wanted = status_for(status, &state.runtime.settings.target_namespace);
+    if shows(remote, &wanted) {
+        return Ok(());
+    }
+    let mut body = head(state);
+    body["metadata"]["uid"] = json!(remote.uid);
+    body["status"] = json!(wanted);
+    let shown = api(state, session).patch_status(NAME, &params, &Patch::Apply(&body)).await;
+    let shown = shown.map_err(|error| Failure::target("write the status of the target's Kyma", &error))?;
+    saw(state, kyma, &shown);
+    Ok(())
+}
+
+fn head(state: &State) -> Value {
+    json!({
+        "apiVersion": Kyma::api_version(&()),
+        "kind": Kyma::kind(&()),
+        "metadata": { "name": NAME, "namespace": state.runtime.settings.target_namespace },
+    })
+}
+
+fn api(state: &State, session: &Session) -> Api<DynamicObject> {
+    let resource = ApiResource::erase::<Kyma>(&());
+    Api::namespaced_with(session.target.client(), &state.runtime.settings.target_namespace, &resource)
+}
+
+/// What a write returned is known at once; the watch brings the same later.
+fn saw(state: &State, kyma: &Kyma, object: &DynamicObject) -> Option<TargetKyma> {
+    let remote = TargetKyma::of(object)?;
+    state.saw_remote(&key_of(kyma), remote.clone());
+    Some(remote)
+}

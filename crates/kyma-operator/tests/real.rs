@@ -1,0 +1,16 @@
+//! kyma-operator on real control planes, with exactly the roles that its table renders.
+
+#[path = "real/access.rs"]
+mod access;
+#[path = "real/choices.rs"]
+mod choices;
+#[path = "real/faults.rs"]
+mod faults;
+#[path = "real/kinds.rs"]
+mod kinds;
+#[path = "real/landscape.rs"]
+mod landscape;
+#[path = "real/lifecycle.rs"]
+mod lifecycle;
+#[path = "real/restart.rs"]
+mod restart;

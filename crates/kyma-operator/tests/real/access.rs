@@ -1,0 +1,59 @@
+//! The way to a target: missing, late, wrong, taken.
+
+use anyhow::Result;
+use kyma_api::Kyma;
+use kyma_api::State;
+use kyma_api::condition::{self, types};
+
+use crate::landscape::{Landscape, modules, until_remote};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn access_that_comes_late_is_noticed_and_a_second_kyma_or_the_hub_is_refused() -> Result<()> {
+    let landscape = Landscape::start(&[]).await?;
+    let (target, kubeconfig) = landscape.target("access").await?;
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.kyma("late", "[{name: keda}]").await?;
+    landscape
+        .until_kyma("no Secret: waiting, no error", "late", |kyma| {
+            reachable(kyma) == "False AwaitingAccess" && state(kyma) == Some(State::Processing)
+        })
+        .await?;
+    landscape.secret("late", &kubeconfig).await?;
+    landscape.until_kyma("the Secret is noticed", "late", |kyma| reachable(kyma) == "True Ready").await?;
+    until_remote(&target, "the target's Kyma is born", |_| true).await?;
+
+    landscape.secret("second", &kubeconfig).await?;
+    landscape.kyma("second", "[{name: keda}]").await?;
+    landscape
+        .until_kyma("the target is taken", "second", |kyma| reachable(kyma) == "False TargetInUse")
+        .await?;
+
+    let hub = landscape.hub.service_account(&landscape.namespace, "kyma-operator").await?.kubeconfig();
+    landscape.secret("loop", &hub).await?;
+    landscape.kyma("loop", "[{name: keda}]").await?;
+    let looped = landscape
+        .until_kyma("the hub is no target", "loop", |kyma| {
+            matches!(reachable(kyma).as_str(), "False TargetIsHub" | "False AccessRefused")
+        })
+        .await?;
+    assert!(modules(&looped).is_empty());
+
+    landscape.secret("garbage", "no kubeconfig").await?;
+    landscape.kyma("garbage", "[{name: keda}]").await?;
+    landscape
+        .until_kyma("no kubeconfig", "garbage", |kyma| {
+            reachable(kyma) == "False AccessInvalid" && state(kyma) == Some(State::Error)
+        })
+        .await?;
+    Ok(())
+}
+
+fn state(kyma: &Kyma) -> Option<State> {
+    kyma.status.as_ref()?.state
+}
+
+fn reachable(kyma: &Kyma) -> String {
+    let conditions = kyma.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let held = condition::get(&conditions, types::TARGET_REACHABLE);
+    held.map(|held| format!("{} {}", held.status, held.reason)).unwrap_or_default()
+}

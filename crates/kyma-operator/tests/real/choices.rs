@@ -1,0 +1,98 @@
+//! What users choose on the target: unmanaged, Ignore, a change of mind, a lost Kyma.
+
+use anyhow::Result;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use kyma_api::{DeletionPolicy, annotations};
+use serde_json::json;
+
+use crate::landscape::{Landscape, modules, remote, until_remote};
+use crate::lifecycle::choose;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unmanaged_and_ignored_modules_are_let_go_of_and_a_change_of_mind_takes_a_removal_back() -> Result<()>
+{
+    let landscape = Landscape::start(&[]).await?;
+    let (target, kubeconfig) = landscape.target("choices").await?;
+    for module in ["keda", "nats", "serverless"] {
+        landscape.module(module, &[("regular", "1.0.0")]).await?;
+    }
+    landscape.secret("sample", &kubeconfig).await?;
+    landscape
+        .kyma("sample", "[{name: keda}, {name: nats, customResourcePolicy: Ignore}, {name: serverless}]")
+        .await?;
+    for module in ["keda", "nats", "serverless"] {
+        landscape.report_ready(module).await?;
+    }
+    until_remote(&target, "the target's Kyma is born", |kyma| modules(kyma).len() == 3).await?;
+
+    choose(&target, json!([{ "name": "keda", "managed": false }, { "name": "serverless" }])).await?;
+    for module in ["keda", "nats"] {
+        let gone = landscape
+            .until_component("it is let go", module, |component| {
+                component.metadata.deletion_timestamp.is_some()
+            })
+            .await?;
+        assert_eq!(
+            gone.spec.deletion_policy,
+            DeletionPolicy::Orphan,
+            "{module}: the target keeps everything"
+        );
+        landscape.let_component_go(&gone.name_any()).await?;
+    }
+    landscape
+        .until_kyma("one unmanaged, one gone, one untouched", "sample", |kyma| {
+            modules(kyma) == ["keda Unmanaged 1.0.0 regular", "serverless Ready 1.0.0 regular"]
+        })
+        .await?;
+
+    choose(&target, json!([])).await?;
+    let ordered = landscape
+        .until_component("the removal is ordered", "serverless", |component| {
+            component.spec.deletion_policy == DeletionPolicy::Delete
+        })
+        .await?;
+    choose(&target, json!([{ "name": "serverless" }])).await?;
+    let recalled = landscape
+        .until_component("the removal is taken back", "serverless", |component| {
+            component.spec.deletion_policy == DeletionPolicy::Orphan
+        })
+        .await?;
+    assert_eq!(recalled.uid(), ordered.uid());
+    assert!(!recalled.annotations().contains_key(annotations::DELETION_REASON));
+    landscape.let_component_go(&recalled.name_any()).await?;
+    let again = landscape
+        .until_component("a new component takes over", "serverless", |component| {
+            component.metadata.deletion_timestamp.is_none()
+        })
+        .await?;
+    assert_ne!(again.uid(), ordered.uid());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i29_a_target_kyma_that_is_deleted_is_born_again_with_the_last_selection() -> Result<()> {
+    let landscape = Landscape::start(&[]).await?;
+    let (target, kubeconfig) = landscape.target("reborn").await?;
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.module("nats", &[("regular", "1.0.0")]).await?;
+    landscape.secret("sample", &kubeconfig).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    until_remote(&target, "the target's Kyma is born", |_| true).await?;
+    choose(&target, json!([{ "name": "nats", "values": { "replicas": 3 } }])).await?;
+    landscape.until_component("the user's choice", "nats", |_| true).await?;
+    landscape
+        .until_kyma("the choice is remembered", "sample", |kyma| {
+            let selection = kyma.status.as_ref().and_then(|status| status.selection.as_ref());
+            selection.is_some_and(|selection| selection.modules.iter().any(|module| module.name == "nats"))
+        })
+        .await?;
+    let before = remote(&target)?.get("default").await?;
+    remote(&target)?.delete("default", &DeleteParams::default()).await?;
+    let after = until_remote(&target, "it is born again", |kyma| kyma.uid() != before.uid()).await?;
+    assert_eq!(after.spec.modules, before.spec.modules);
+    let component = landscape.until_component("the component is as before", "nats", |_| true).await?;
+    assert!(component.metadata.deletion_timestamp.is_none());
+    assert_eq!(serde_json::to_value(&component.spec)?["userValues"], json!({ "replicas": 3 }));
+    Ok(())
+}

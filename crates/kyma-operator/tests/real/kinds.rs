@@ -1,0 +1,112 @@
+//! Components of a kind that a module brings along.
+
+use anyhow::Result;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use kyma_api::component::DeletionReason;
+use kyma_api::{annotations, labels};
+use serde_json::json;
+use testbed::until;
+
+use crate::landscape::{Landscape, SOON, dynamic, modules};
+
+const CRD: &str = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.widgets.example.com}, \
+  spec: {group: widgets.example.com, scope: Namespaced, names: {kind: Widget, plural: widgets, singular: widget}, \
+  versions: [{name: v1, served: true, storage: true, subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, properties: \
+  {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}, status: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}}]}}";
+
+fn release(module: &str, version: &str) -> String {
+    format!(
+        "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleReleaseMeta, metadata: {{name: {module}}}, \
+         spec: {{moduleName: {module}, channels: [{{channel: regular, version: {version}}}]}}}}"
+    )
+}
+
+fn template(module: &str, component: &str) -> String {
+    format!(
+        "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleTemplate, metadata: {{name: {module}-1.0.0}}, \
+         spec: {{moduleName: {module}, version: 1.0.0, descriptor: {{}}, component: {component}}}}}"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_brings_its_own_component_kind_to_the_hub_if_its_group_is_allowed() -> Result<()> {
+    let landscape =
+        Landscape::start(&["--component-groups=widgets.example.com", "--mode=single-cluster"]).await?;
+    // What the component's chart ships: a role that reaches kyma-operator.
+    landscape.allow("widgets.example.com", "widgets").await?;
+    let whole = format!(
+        "{{apiVersion: widgets.example.com/v1, kind: Widget, spec: {{colour: red, target: mine}}, crd: {CRD}}}"
+    );
+    landscape.apply(&template("own", &whole)).await?;
+    landscape.apply(&release("own", "1.0.0")).await?;
+    landscape.apply(&template("foreign", "{apiVersion: gadgets.example.com/v1, kind: Gadget}")).await?;
+    landscape.apply(&release("foreign", "1.0.0")).await?;
+    landscape.apply(&template("missing", "{apiVersion: widgets.example.com/v1, kind: Missing}")).await?;
+    landscape.apply(&release("missing", "1.0.0")).await?;
+    landscape.kyma("local", "[{name: own}, {name: foreign}, {name: missing}]").await?;
+
+    let api: Api<DynamicObject> = dynamic(
+        landscape.hub.client()?,
+        &json!({ "apiVersion": "widgets.example.com/v1", "kind": "Widget" }),
+        &landscape.namespace,
+    )?;
+    let one = until("the widget", SOON, || async {
+        Ok(api.list(&ListParams::default()).await.ok().and_then(|list| list.items.into_iter().next()))
+    })
+    .await?;
+    assert_eq!(one.data["spec"]["colour"], "red");
+    assert_eq!(
+        one.data["spec"].get("target"),
+        None,
+        "the target is kyma-operator's to say, and here it is the hub"
+    );
+    assert_eq!(one.labels().get(labels::MODULE_NAME).map(String::as_str), Some("own"));
+    let status = json!({ "status": { "state": "Ready", "observedGeneration": 1, "version": "1.0.0" } });
+    api.patch_status(&one.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await?;
+    let kyma = landscape
+        .until_kyma("each module says what it is", "local", |kyma| {
+            modules(kyma)
+                == ["own Ready 1.0.0 regular", "foreign Error 1.0.0 regular", "missing Error 1.0.0 regular"]
+        })
+        .await?;
+    let messages: Vec<String> =
+        kyma.status.unwrap().modules.unwrap().into_iter().filter_map(|module| module.message).collect();
+    assert!(messages[0].contains("--component-groups"), "{messages:?}");
+    assert!(messages[1].contains("no CRD"), "{messages:?}");
+
+    // A Kyma that is deleted orders the removal; a component deleted by hand is no order.
+    landscape.kymas()?.delete("local", &DeleteParams::default()).await?;
+    let ordered = until("the removal is ordered", SOON, || async {
+        Ok(api.get_opt(&one.name_any()).await?.filter(|widget| widget.metadata.deletion_timestamp.is_some()))
+    })
+    .await?;
+    assert_eq!(ordered.data["spec"]["deletionPolicy"], "Delete");
+    let reason = ordered.annotations().get(annotations::DELETION_REASON).cloned();
+    assert_eq!(reason.as_deref(), Some(DeletionReason::KymaDeleted.as_str()));
+    api.patch(
+        &one.name_any(),
+        &PatchParams::default(),
+        &Patch::Merge(json!({ "metadata": { "finalizers": null } })),
+    )
+    .await?;
+    let kymas = landscape.kymas()?;
+    until("the Kyma is gone", SOON, || async { Ok(kymas.get_opt("local").await?.is_none().then_some(())) })
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_of_later_versions_say_that_they_have_no_effect() -> Result<()> {
+    let landscape = Landscape::start(&[]).await?;
+    landscape
+        .apply("{apiVersion: operator.kyma-project.io/v1alpha1, kind: Pause, metadata: {name: all}, spec: {scope: All}}")
+        .await?;
+    let pauses: Api<kyma_api::Pause> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
+    until("the pause says that it has no effect", SOON, || async {
+        let conditions =
+            pauses.get("all").await?.status.and_then(|status| status.conditions).unwrap_or_default();
+        Ok(conditions.into_iter().find(|condition| condition.reason == "NotYetSupported"))
+    })
+    .await?;
+    Ok(())
+}

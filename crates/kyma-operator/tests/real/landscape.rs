@@ -1,0 +1,308 @@
+//! A hub namespace of its own with an operator in it, and targets.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, Kyma, finalizers, labels};
+use kyma_operator::{KymaArgs, KymaOperator, rbac_table};
+use kyma_sdk::rbac::Side;
+use kyma_sdk::{Args, Process, Settings, StartError, serve};
+use serde_json::{Value, json};
+use testbed::{Access, Cluster, SharedBed, until};
+use tokio::task::JoinHandle;
+
+pub(crate) static BED: SharedBed = SharedBed::new();
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
+    #[command(flatten)]
+    flags: KymaArgs,
+}
+
+/// One test's part of the hub.
+pub(crate) struct Landscape {
+    pub(crate) hub: Cluster,
+    pub(crate) namespace: String,
+    user: Access,
+    flags: Vec<String>,
+    running: Option<(Process, JoinHandle<Result<(), StartError>>)>,
+}
+
+impl Landscape {
+    pub(crate) async fn start(flags: &[&str]) -> Result<Self> {
+        Self::start_on("hub", flags).await
+    }
+
+    /// On a hub that no other test shares, for what concerns all of it.
+    pub(crate) async fn start_on(hub: &str, flags: &[&str]) -> Result<Self> {
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let hub = BED.cluster(hub, |cluster| cluster.with_controllers().with_audit()).await?;
+        install_crds(&hub.client()?, kyma_api::crds::all()).await?;
+        let namespace = hub.namespace("hub").await?;
+        let user = hub.service_account(&namespace, "kyma-operator").await?;
+        grant(&hub.client()?, &rbac_table().render(&namespace, Side::Hub), &namespace).await?;
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut landscape = Self { hub, namespace, user, flags, running: None };
+        landscape.run().await?;
+        Ok(landscape)
+    }
+
+    /// Starts the operator as a process would, as its own `ServiceAccount`.
+    pub(crate) async fn run(&mut self) -> Result<()> {
+        let namespace = format!("--hub-namespace={}", self.namespace);
+        let common =
+            ["operator", &namespace, "--allow-loopback-targets", "--admin-address=", "--log-format=text"];
+        let line = Line::try_parse_from(common.into_iter().chain(self.flags.iter().map(String::as_str)))?;
+        let settings = Settings::resolve(line.args)?;
+        // The first test's wins: one process has one log.
+        kyma_sdk::init_telemetry(&settings).ok();
+        let process = Process::new()?;
+        let (config, started) = (self.user.config()?, process.clone());
+        let work = tokio::spawn(serve(KymaOperator, line.flags, settings, config, started));
+        let health = process.health.clone();
+        until("the operator is ready", SOON, || {
+            let missing = health.missing();
+            async move { Ok(missing.is_empty().then_some(())) }
+        })
+        .await
+        .with_context(|| health.missing().join(", "))?;
+        self.running = Some((process, work));
+        Ok(())
+    }
+
+    pub(crate) async fn stop(&mut self) -> Result<()> {
+        if let Some((process, work)) = self.running.take() {
+            process.shutdown.cancel();
+            work.await??;
+        }
+        Ok(())
+    }
+
+    /// The operator's name in audit logs.
+    pub(crate) fn user(&self) -> String {
+        format!("system:serviceaccount:{}:kyma-operator", self.namespace)
+    }
+
+    /// Lets the operator write components of another kind.
+    pub(crate) async fn allow(&self, group: &str, plural: &str) -> Result<()> {
+        let (name, verbs) = ("components-of-others", ["get", "list", "watch", "create", "patch", "delete"]);
+        let rules = json!([{ "apiGroups": [group], "resources": [plural], "verbs": verbs }]);
+        let role = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": name, "namespace": self.namespace }, "rules": rules });
+        let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": name, "namespace": self.namespace },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": "kyma-operator", "namespace": self.namespace }] });
+        for object in [role, binding] {
+            let api = dynamic(self.hub.client()?, &object, &self.namespace)?;
+            api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object)).await?;
+        }
+        Ok(())
+    }
+
+    /// A target of its own, and the kubeconfig of a user with exactly the target role.
+    pub(crate) async fn target(&self, name: &str) -> Result<(Cluster, String)> {
+        let target = BED.cluster(name, testbed::ClusterBuilder::with_audit).await?;
+        let user = target.service_account("default", "kyma-operator").await?;
+        grant(&target.client()?, &rbac_table().render("default", Side::Target), "default").await?;
+        bind(&target.client()?, "kyma-operator-target", "default").await?;
+        Ok((target, user.kubeconfig()))
+    }
+
+    pub(crate) async fn secret(&self, kyma: &str, kubeconfig: &str) -> Result<()> {
+        let mut secret = Secret::default();
+        secret.metadata.name = Some(format!("{kyma}-access"));
+        secret.metadata.labels = Some(BTreeMap::from([(labels::KYMA_NAME.to_owned(), kyma.to_owned())]));
+        secret.data =
+            Some(BTreeMap::from([("config".to_owned(), ByteString(kubeconfig.as_bytes().to_vec()))]));
+        let api: Api<Secret> = Api::namespaced(self.hub.client()?, &self.namespace);
+        api.create(&PostParams::default(), &secret).await?;
+        Ok(())
+    }
+
+    /// Applies an object on the hub, as a person would.
+    pub(crate) async fn apply(&self, yaml: &str) -> Result<DynamicObject> {
+        let object: Value = serde_saphyr::from_str(yaml)?;
+        let api = dynamic(self.hub.client()?, &object, &self.namespace)?;
+        let name = object["metadata"]["name"].as_str().context("name")?;
+        Ok(api.patch(name, &PatchParams::apply("person").force(), &Patch::Apply(&object)).await?)
+    }
+
+    /// A module with one template per version, and one channel.
+    pub(crate) async fn module(&self, name: &str, channels: &[(&str, &str)]) -> Result<()> {
+        let mut list = String::new();
+        for (channel, version) in channels {
+            list.push_str(&format!("{{channel: {channel}, version: {version}}}, "));
+            self.apply(&format!(
+                "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleTemplate, metadata: {{name: {name}-{version}}}, \
+                 spec: {{moduleName: {name}, version: {version}, descriptor: {{}}, \
+                 data: {{apiVersion: example.com/v1, kind: Sample, metadata: {{name: sample}}}}}}}}"
+            ))
+            .await?;
+        }
+        self.apply(&format!(
+            "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleReleaseMeta, metadata: {{name: {name}}}, \
+             spec: {{moduleName: {name}, ocmComponentName: example.com/module/{name}, channels: [{list}]}}}}"
+        ))
+        .await?;
+        Ok(())
+    }
+
+    pub(crate) async fn kyma(&self, name: &str, modules: &str) -> Result<DynamicObject> {
+        self.apply(&format!(
+            "{{apiVersion: operator.kyma-project.io/v1beta2, kind: Kyma, metadata: {{name: {name}}}, \
+             spec: {{channel: regular, modules: {modules}}}}}"
+        ))
+        .await
+    }
+
+    pub(crate) fn kymas(&self) -> Result<Api<Kyma>> {
+        Ok(Api::namespaced(self.hub.client()?, &self.namespace))
+    }
+
+    pub(crate) fn components(&self) -> Result<Api<HelmComponent>> {
+        Ok(Api::namespaced(self.hub.client()?, &self.namespace))
+    }
+
+    /// Waits until the hub's Kyma is as `is` says.
+    pub(crate) async fn until_kyma(
+        &self,
+        what: &str,
+        name: &str,
+        is: impl Fn(&Kyma) -> bool,
+    ) -> Result<Kyma> {
+        let (api, is) = (self.kymas()?, &is);
+        let last = std::cell::RefCell::new(String::new());
+        let waited = until(what, SOON, || async {
+            let kyma = api.get(name).await?;
+            *last.borrow_mut() = serde_json::to_string_pretty(&kyma.status)?;
+            Ok(is(&kyma).then_some(kyma))
+        })
+        .await;
+        waited.with_context(|| last.borrow().clone())
+    }
+
+    /// Waits until a module's component is as `is` says.
+    pub(crate) async fn until_component(
+        &self,
+        what: &str,
+        module: &str,
+        is: impl Fn(&HelmComponent) -> bool,
+    ) -> Result<HelmComponent> {
+        let (api, is) = (self.components()?, &is);
+        let labelled = ListParams::default().labels(&format!("{}={module}", labels::MODULE_NAME));
+        until(what, SOON, || async { Ok(api.list(&labelled).await?.items.into_iter().find(|one| is(one))) })
+            .await
+    }
+
+    /// What a component's reconciler reports once the module runs in the ordered version.
+    pub(crate) async fn report_ready(&self, module: &str) -> Result<()> {
+        let component = self.until_component("a component to report on", module, |_| true).await?;
+        let version = component.spec.module.as_ref().map(|module| module.version.clone());
+        let status = json!({ "status": {
+            "state": "Ready", "version": version, "observedGeneration": component.metadata.generation,
+            "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" }],
+        }});
+        let params = PatchParams::default();
+        self.components()?.patch_status(&component.name_any(), &params, &Patch::Merge(&status)).await?;
+        Ok(())
+    }
+
+    /// What a component's reconciler does at the end.
+    pub(crate) async fn let_component_go(&self, name: &str) -> Result<()> {
+        let kept = json!({ "metadata": { "finalizers": null } });
+        self.components()?.patch(name, &PatchParams::default(), &Patch::Merge(&kept)).await?;
+        Ok(())
+    }
+}
+
+/// The target's own Kyma.
+pub(crate) fn remote(target: &Cluster) -> Result<Api<Kyma>> {
+    Ok(Api::namespaced(target.client()?, "kyma-system"))
+}
+
+pub(crate) async fn until_remote(target: &Cluster, what: &str, is: impl Fn(&Kyma) -> bool) -> Result<Kyma> {
+    let (api, is) = (remote(target)?, &is);
+    until(what, SOON, || async { Ok(api.get_opt("default").await.ok().flatten().filter(|kyma| is(kyma))) })
+        .await
+}
+
+/// The modules of a Kyma's status as `name state version channel`.
+pub(crate) fn modules(kyma: &Kyma) -> Vec<String> {
+    let status = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    status
+        .map(|module| {
+            format!("{} {} {} {}", module.name, module.state, text(&module.version), text(&module.channel))
+        })
+        .collect()
+}
+
+pub(crate) fn has_finalizer(kyma: &Kyma) -> bool {
+    kyma.finalizers().iter().any(|name| name == finalizers::KYMA)
+}
+
+async fn install_crds(client: &Client, crds: Vec<CustomResourceDefinition>) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crds {
+        let name = crd.name_any();
+        let value = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": { "name": name }, "spec": crd.spec });
+        api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&value)).await?;
+        let established = kube_runtime::wait::conditions::is_crd_established();
+        tokio::time::timeout(SOON, kube_runtime::wait::await_condition(api.clone(), &name, established))
+            .await??;
+    }
+    Ok(())
+}
+
+/// Applies rendered roles; cluster-wide bindings get a name of their own, since several tests share the hub.
+async fn grant(client: &Client, yaml: &str, namespace: &str) -> Result<()> {
+    for document in yaml.split("---\n").filter(|document| !document.trim().is_empty()) {
+        let mut object: Value = serde_saphyr::from_str(document)?;
+        if object["kind"] == "ClusterRoleBinding" {
+            let name = format!("{}-{namespace}", object["metadata"]["name"].as_str().unwrap_or_default());
+            object["metadata"]["name"] = json!(name);
+        }
+        let api = dynamic(client.clone(), &object, namespace)?;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object)).await?;
+    }
+    Ok(())
+}
+
+async fn bind(client: &Client, role: &str, namespace: &str) -> Result<()> {
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": role },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subjects": [{ "kind": "ServiceAccount", "name": "kyma-operator", "namespace": namespace }],
+    });
+    let api = dynamic(client.clone(), &binding, namespace)?;
+    api.patch(role, &PatchParams::apply("test").force(), &Patch::Apply(&binding)).await?;
+    Ok(())
+}
+
+pub(crate) fn dynamic(client: Client, object: &Value, namespace: &str) -> Result<Api<DynamicObject>> {
+    let (api_version, kind) =
+        (object["apiVersion"].as_str().context("apiVersion")?, object["kind"].as_str().context("kind")?);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let is_cluster_scoped = kind.starts_with("Cluster") || kind == "CustomResourceDefinition";
+    Ok(if is_cluster_scoped {
+        Api::all_with(client, &resource)
+    } else {
+        Api::namespaced_with(client, namespace, &resource)
+    })
+}

@@ -1,0 +1,154 @@
+//! The main job, from a Kyma's first contact with its target to its end.
+
+use anyhow::{Context, Result};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kyma_api::{DeletionPolicy, State, annotations, labels};
+use serde_json::json;
+use testbed::Cluster;
+
+use crate::landscape::{Landscape, SOON, has_finalizer, modules, remote, until_remote};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kyma_lives_from_birth_over_upgrade_and_refused_downgrade_to_its_end() -> Result<()> {
+    let landscape = Landscape::start(&[]).await?;
+    let (target, kubeconfig) = landscape.target("lifecycle").await?;
+    landscape.module("keda", &[("regular", "1.0.0"), ("fast", "1.1.0")]).await?;
+    landscape.secret("sample", &kubeconfig).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+
+    is_born(&landscape, &target).await?;
+    is_upgraded_and_not_downgraded(&landscape, &target).await?;
+    is_disabled(&landscape, &target).await?;
+    ends(&landscape, &target).await
+}
+
+/// Birth: the target's Kyma starts from the hub's selection, the component from the target's.
+async fn is_born(landscape: &Landscape, target: &Cluster) -> Result<()> {
+    let born = until_remote(target, "the target's Kyma is born", |kyma| {
+        kyma.labels().contains_key(labels::WATCHED_BY)
+    })
+    .await?;
+    assert_eq!(born.spec.modules.as_ref().map(Vec::len), Some(1));
+    let component = landscape.until_component("the component", "keda", |_| true).await?;
+    assert_eq!(component.spec.deletion_policy, DeletionPolicy::Orphan);
+    let source = serde_json::to_value(&component.spec)?;
+    assert_eq!(
+        source["source"]["ocm"],
+        json!({ "component": "example.com/module/keda", "version": "1.0.0" })
+    );
+    assert_eq!(source["resource"]["metadata"]["namespace"], "kyma-system");
+    assert_eq!(source["target"]["kubeconfigSecretRef"], json!({ "name": "sample-access", "key": "config" }));
+    landscape.report_ready("keda").await?;
+    let ready = landscape
+        .until_kyma("the Kyma is Ready", "sample", |kyma| {
+            kyma.status.as_ref().and_then(|status| status.state) == Some(State::Ready)
+        })
+        .await?;
+    assert_eq!(modules(&ready), ["keda Ready 1.0.0 regular"]);
+    assert!(has_finalizer(&ready));
+    let shown = until_remote(target, "the status is shown on the target", |kyma| {
+        modules(kyma) == ["keda Ready 1.0.0 regular"]
+    })
+    .await?;
+    let entries = shown.status.and_then(|status| status.modules).unwrap_or_default();
+    let entry = entries.first().context("an entry")?;
+    assert_eq!(entry.manifest, None, "what exists only on the hub is not shown");
+    Ok(())
+}
+
+/// The user switches the channel: upgrade.
+async fn is_upgraded_and_not_downgraded(landscape: &Landscape, target: &Cluster) -> Result<()> {
+    choose(target, json!([{ "name": "keda", "channel": "fast" }])).await?;
+    landscape
+        .until_component("the upgrade", "keda", |component| version_of(component) == Some("1.1.0"))
+        .await?;
+    landscape.report_ready("keda").await?;
+    landscape
+        .until_kyma("the upgraded module is Ready", "sample", |kyma| {
+            modules(kyma) == ["keda Ready 1.1.0 fast"]
+        })
+        .await?;
+
+    // And back: refused.
+    choose(target, json!([{ "name": "keda", "channel": "regular" }])).await?;
+    let refused = landscape
+        .until_kyma("the downgrade is refused", "sample", |kyma| modules(kyma) == ["keda Warning 1.1.0 fast"])
+        .await?;
+    let entries = refused.status.and_then(|status| status.modules).unwrap_or_default();
+    let message = entries[0].message.clone().unwrap_or_default();
+    assert!(message.contains("ignore channel skew (from fast to regular)"), "{message}");
+    landscape
+        .until_component("the installed version stays", "keda", |component| {
+            version_of(component) == Some("1.1.0")
+        })
+        .await?;
+    Ok(())
+}
+
+/// Disable: an order, then the entry goes with the component.
+async fn is_disabled(landscape: &Landscape, target: &Cluster) -> Result<()> {
+    choose(target, json!([])).await?;
+    let ordered = landscape
+        .until_component("the removal is ordered", "keda", |component| {
+            component.metadata.deletion_timestamp.is_some()
+        })
+        .await?;
+    assert_eq!(ordered.spec.deletion_policy, DeletionPolicy::Delete);
+    assert_eq!(ordered.annotations().get(annotations::DELETION_REASON).map(String::as_str), Some("Disabled"));
+    landscape
+        .until_kyma("the module is Deleting", "sample", |kyma| modules(kyma) == ["keda Deleting 1.1.0 fast"])
+        .await?;
+    landscape.let_component_go(&ordered.name_any()).await?;
+    landscape.until_kyma("nothing is left of the module", "sample", |kyma| modules(kyma).is_empty()).await?;
+    Ok(())
+}
+
+/// The end: components first, then the target's own objects, the finalizer last.
+async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
+    choose(target, json!([{ "name": "keda", "channel": "fast" }])).await?;
+    let again = landscape
+        .until_component("the component is back", "keda", |component| {
+            component.metadata.deletion_timestamp.is_none()
+        })
+        .await?;
+    landscape.report_ready("keda").await?;
+    landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
+    let ordered = landscape
+        .until_component("the removal is ordered", "keda", |component| {
+            component.metadata.deletion_timestamp.is_some()
+        })
+        .await?;
+    assert_eq!(ordered.uid(), again.uid());
+    assert_eq!(
+        ordered.annotations().get(annotations::DELETION_REASON).map(String::as_str),
+        Some("KymaDeleted")
+    );
+    assert!(
+        remote(target)?.get_opt("default").await?.is_some(),
+        "the target is untouched while components are left"
+    );
+    landscape.let_component_go(&ordered.name_any()).await?;
+    let kymas = landscape.kymas()?;
+    testbed::until("the Kyma is gone", SOON, || async {
+        Ok(kymas.get_opt("sample").await?.is_none().then_some(()))
+    })
+    .await?;
+    let crds: kube::Api<
+        k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    > = kube::Api::all(target.client()?);
+    testbed::until("our CRD is gone from the target", SOON, || async {
+        Ok(crds.get_opt("kymas.operator.kyma-project.io").await?.is_none().then_some(()))
+    })
+    .await
+}
+
+pub(crate) async fn choose(target: &Cluster, modules: serde_json::Value) -> Result<()> {
+    let spec = json!({ "spec": { "modules": modules } });
+    remote(target)?.patch("default", &PatchParams::default(), &Patch::Merge(&spec)).await?;
+    Ok(())
+}
+
+fn version_of(component: &kyma_api::HelmComponent) -> Option<&str> {
+    component.spec.module.as_ref().map(|module| module.version.as_str())
+}
