@@ -1,0 +1,67 @@
+//! Flags of helm-component beside those that every operator has.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kyma_artifacts::{Artifacts, Config, RegistryBase};
+
+use crate::error::SetupError;
+use crate::render::{CachingRenderer, HelmProgram, RenderLimits};
+
+/// Where content comes from and what renders it.
+#[derive(Debug, Clone, Args)]
+pub struct ContentArgs {
+    /// The `helm` program (4.x) that renders charts. Default: `helm` on PATH; without one charts fail, manifests work
+    #[arg(long, env = "HELM", value_name = "FILE")]
+    pub helm: Option<PathBuf>,
+    /// Registry base `host[:port][/subpath]` of OCM components whose source names no repository
+    #[arg(long, env = "OCI_REGISTRY", value_name = "BASE")]
+    pub oci_registry: Option<RegistryBase>,
+    /// `host[:port]` of registries and repositories that are spoken to in plain HTTP
+    #[arg(long, env = "OCI_INSECURE_HOSTS", value_name = "HOST", value_delimiter = ',')]
+    pub oci_insecure_hosts: Vec<String>,
+    /// Further hosts that a registry may redirect to or fetch tokens from; `*.` covers subdomains
+    #[arg(long, env = "OCI_ALLOWED_HOSTS", value_name = "HOST", value_delimiter = ',')]
+    pub oci_allowed_hosts: Vec<String>,
+    /// PEM file with certificates that registries may use besides publicly trusted ones
+    #[arg(long, env = "OCI_CA_FILE", value_name = "FILE")]
+    pub oci_ca_file: Option<PathBuf>,
+    /// Directory of the artifact cache, for this process alone. Default: a new one in the temporary directory
+    #[arg(long, env = "ARTIFACT_CACHE_DIR", value_name = "DIR")]
+    pub artifact_cache_dir: Option<PathBuf>,
+    /// Bytes in MiB that the artifact cache may hold
+    #[arg(long, env = "ARTIFACT_CACHE_MIB", value_name = "MIB", default_value_t = 1024)]
+    pub artifact_cache_mib: u64,
+}
+
+impl ContentArgs {
+    /// Opens the artifact cache and prepares the HTTP client.
+    pub fn artifacts(&self) -> Result<Artifacts, SetupError> {
+        let directory = match &self.artifact_cache_dir {
+            Some(directory) => directory.clone(),
+            None => std::env::temp_dir().join(format!("helm-component-{}", std::process::id())),
+        };
+        let mut config = Config::new(directory);
+        config.cache_bytes = self.artifact_cache_mib << 20;
+        config.insecure_hosts.clone_from(&self.oci_insecure_hosts);
+        config.allowed_hosts.clone_from(&self.oci_allowed_hosts);
+        concat!("helm-component/", env!("CARGO_PKG_VERSION")).clone_into(&mut config.user_agent);
+        config.ca_pem = self
+            .oci_ca_file
+            .as_deref()
+            .map(|file| {
+                std::fs::read(file).map_err(|source| SetupError::CaFile { file: file.to_owned(), source })
+            })
+            .transpose()?;
+        Artifacts::open(&config).map_err(SetupError::Artifacts)
+    }
+
+    /// Finds the render engine; `None` where there is no `helm` and none was named.
+    pub fn renderer(&self) -> Result<Option<CachingRenderer<HelmProgram>>, SetupError> {
+        match HelmProgram::find(self.helm.as_deref(), RenderLimits::default()) {
+            Ok(helm) => Ok(Some(CachingRenderer::new(helm))),
+            Err(crate::render::HelmProgramError::Missing) if self.helm.is_none() => Ok(None),
+            Err(error) => Err(SetupError::Helm(error)),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! From a component's spec to the objects it stands for: fetched, rendered, prepared.
+
+use std::sync::Arc;
+
+use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason};
+use kyma_artifacts::{Artifacts, Credentials, RegistryBase};
+use kyma_object_set::{Kinds, Limits, ObjectSet};
+use kyma_sdk::Failure;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::objects::{self, Marks, Prepared};
+use crate::release::Release;
+use crate::render::{Chart, RenderError, RenderRequest, Renderer};
+use crate::source::{self, Content};
+use crate::values::{self, Merged};
+
+/// Bytes of merged values at most, as JSON.
+const VALUES: usize = 4 << 20;
+
+/// Where content comes from and what turns it into objects; shared by all components.
+pub(crate) struct Sources {
+    /// Artifacts, cached.
+    pub artifacts: Artifacts,
+    /// The render engine; `None` where there is none.
+    pub renderer: Option<Arc<dyn Renderer>>,
+    /// Where OCM components lie whose source names no repository.
+    pub default_base: Option<RegistryBase>,
+}
+
+/// Everything that decides a component's objects, but the content itself and the target's kinds.
+#[derive(Debug, Clone)]
+pub(crate) struct Inputs {
+    /// Name and namespace of the release.
+    pub release: Release,
+    /// Marks on every object.
+    pub marks: Marks,
+    /// The merged values.
+    merged: Merged,
+    /// Digest over all of it.
+    pub digest: String,
+    /// Digest of the values.
+    pub values_digest: String,
+}
+
+impl Inputs {
+    /// Reads them from the spec, for a target of this version.
+    pub(crate) fn of(
+        spec: &HelmComponentSpec,
+        release: Release,
+        marks: Marks,
+        kube_version: &str,
+    ) -> Result<Self, Failure> {
+        let merged = values::merge(spec.values.as_ref(), spec.user_values.as_ref(), spec.overrides.as_ref());
+        let values = serde_json::to_vec(&merged.values).unwrap_or_default();
+        if values.len() > VALUES {
+            return Err(Failure::new(
+                Reason::ValuesInvalid,
+                format!("the merged values are larger than {VALUES} bytes"),
+            ));
+        }
+        let values_digest = digest(&[&values]);
+        let whole = json!({
+            "source": spec.source,
+            "values": values_digest,
+            "release": [release.name, release.namespace],
+            "marks": [marks.owner, marks.kyma, marks.version],
+            "crds": spec.crds,
+            "kube": kube_version,
+        });
+        let digest = digest(&[whole.to_string().as_bytes()]);
+        Ok(Self { release, marks, merged, digest, values_digest })
+    }
+
+    /// Key paths at which an override replaced the user's value.
+    pub(crate) fn overridden(&self) -> &[String] {
+        &self.merged.replaced
+    }
+}
+
+/// Content at hand.
+#[derive(Debug, Clone)]
+pub(crate) struct Loaded {
+    /// Digest of the inputs that it was made from.
+    pub inputs: String,
+    /// Digest of the target's kinds, where the chart asks for them.
+    pub kinds: Option<String>,
+    /// Digest of the artifact.
+    pub source: String,
+    /// Digest of all objects.
+    pub rendered: String,
+    /// The objects and what was left out.
+    pub prepared: Arc<Prepared>,
+    /// Whether the chart calls `lookup`, which finds nothing.
+    pub uses_lookup: bool,
+}
+
+impl Loaded {
+    /// Fills in namespaces of objects whose kind the target has come to serve since they were prepared.
+    pub(crate) fn rescope(&mut self, kinds: &Kinds, namespace: &str) {
+        let scoped = |object: &kyma_object_set::Object| kinds.scoped(&object.identity(), namespace).namespace;
+        let fits = |object: &kyma_object_set::Object| object.namespace() == scoped(object).as_deref();
+        if self.prepared.objects.iter().all(fits) {
+            return;
+        }
+        for object in &mut Arc::make_mut(&mut self.prepared).objects {
+            let namespace = scoped(object);
+            object.set_namespace(namespace.as_deref());
+        }
+    }
+}
+
+impl Sources {
+    /// Fetches, renders and prepares.
+    pub(crate) async fn load(
+        &self,
+        component: &HelmComponent,
+        inputs: &Inputs,
+        kinds: &Kinds,
+        credentials: &Credentials,
+    ) -> Result<Loaded, Failure> {
+        let spec = &component.spec;
+        let place = source::place(spec, self.default_base.as_ref())?;
+        let content = source::fetch(&self.artifacts, &place, credentials).await?;
+        let source = content.digest().to_string();
+        let (text, chart): (Text, Option<Arc<Chart>>) = match content {
+            Content::Manifests { yaml, .. } => (Text::Plain(yaml), None),
+            Content::Chart { chart, .. } => {
+                let text = self.render(&chart, spec, inputs, kinds).await?;
+                (Text::Rendered(text), Some(chart))
+            }
+        };
+        let set = text.parse()?;
+        let prepared = objects::prepare(set, kinds, &inputs.release.namespace, &inputs.marks);
+        let kinds_matter = chart.as_ref().is_some_and(|chart| asks_for_kinds(chart, &inputs.merged.values));
+        Ok(Loaded {
+            inputs: inputs.digest.clone(),
+            kinds: kinds_matter.then(|| kinds_digest(kinds)),
+            source,
+            rendered: rendered_digest(&prepared),
+            prepared: Arc::new(prepared),
+            uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
+        })
+    }
+
+    async fn render(
+        &self,
+        chart: &Arc<Chart>,
+        spec: &HelmComponentSpec,
+        inputs: &Inputs,
+        kinds: &Kinds,
+    ) -> Result<Arc<str>, Failure> {
+        let Some(renderer) = &self.renderer else {
+            return Err(Failure::new(
+                Reason::RendererUnavailable,
+                "no `helm` program was found when the operator started (--helm)",
+            ));
+        };
+        let api_versions =
+            if asks_for_kinds(chart, &inputs.merged.values) { kinds.api_versions() } else { vec![] };
+        let request = RenderRequest {
+            chart: Arc::clone(chart),
+            release: inputs.release.name.clone(),
+            namespace: inputs.release.namespace.clone(),
+            values: inputs.merged.values.clone(),
+            kube_version: kinds.kube_version().to_owned(),
+            api_versions: Arc::new(api_versions.into_iter().collect()),
+            crds: spec.crds != CrdPolicy::Skip,
+        };
+        let result = renderer.render(&request).await.map_err(|error| failure(&error))?;
+        Ok(result.manifest)
+    }
+}
+
+enum Text {
+    Plain(bytes::Bytes),
+    Rendered(Arc<str>),
+}
+
+impl Text {
+    fn parse(&self) -> Result<ObjectSet, Failure> {
+        let parsed = match self {
+            Self::Plain(bytes) => ObjectSet::parse_bytes(bytes, &Limits::default()),
+            Self::Rendered(text) => ObjectSet::parse(text, &Limits::default()),
+        };
+        parsed.map_err(|error| Failure::new(Reason::ManifestInvalid, error.to_string()))
+    }
+}
+
+/// Whether the target's list of kinds can change what the chart renders; `tpl` makes values count as templates.
+fn asks_for_kinds(chart: &Chart, values: &Map<String, Value>) -> bool {
+    chart.reads_api_versions() || Value::Object(values.clone()).to_string().contains("APIVersions")
+}
+
+/// Digest of the kinds that a target serves.
+pub(crate) fn kinds_digest(kinds: &Kinds) -> String {
+    digest(&[kinds.api_versions().join("\n").as_bytes()])
+}
+
+fn rendered_digest(prepared: &Prepared) -> String {
+    let hashes: Vec<String> = prepared
+        .objects
+        .iter()
+        .map(|object| format!("{} {}", object.identity(), object.intent_hash()))
+        .collect();
+    digest(&[hashes.join("\n").as_bytes()])
+}
+
+fn digest(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part);
+    }
+    format!("sha256:{}", hex::encode(hash.finalize()))
+}
+
+fn failure(error: &RenderError) -> Failure {
+    Failure::new(error.reason(), error.to_string())
+}

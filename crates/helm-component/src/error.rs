@@ -1,0 +1,28 @@
+//! What can go wrong before anything is reconciled.
+
+use std::path::PathBuf;
+
+use kyma_artifacts::ArtifactError;
+use thiserror::Error;
+
+use crate::render::HelmProgramError;
+
+/// The operator cannot start with these settings.
+#[derive(Debug, Error)]
+pub enum SetupError {
+    /// The file with certificates cannot be read.
+    #[error("--oci-ca-file {}: {source}", .file.display())]
+    CaFile {
+        /// The file.
+        file: PathBuf,
+        /// What the file system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The artifact cache or its HTTP client cannot be set up.
+    #[error(transparent)]
+    Artifacts(ArtifactError),
+    /// The named `helm` is not there.
+    #[error(transparent)]
+    Helm(HelmProgramError),
+}

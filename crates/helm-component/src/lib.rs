@@ -1,0 +1,26 @@
+//! The base reconciler: a HelmComponent on the hub becomes a chart's or manifest's objects on its target.
+//!
+//! A pass ([`reconcile`]) asks a pure state machine ([`plan`]) what to do, does it, and asks again:
+//! *fetch* ([`source`]) → *render* ([`render`], [`values`]) → *apply* in stages → *prune* → *health* → *report*.
+//! What watches on targets show is kept reduced in [`sight`]; nothing is polled.
+
+mod args;
+mod content;
+mod controller;
+mod error;
+mod memory;
+mod objects;
+mod observe;
+pub mod plan;
+mod rbac;
+mod reconcile;
+pub mod release;
+pub mod render;
+mod report;
+mod sight;
+pub mod source;
+pub mod values;
+
+pub use args::ContentArgs;
+pub use controller::{HelmComponentProgram, HelmComponents};
+pub use error::SetupError;

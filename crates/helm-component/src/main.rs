@@ -1,0 +1,7 @@
+//! helm-component: the base reconciler as a program of its own.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kyma_sdk::run_program(helm_component::HelmComponentProgram)
+}

@@ -1,0 +1,133 @@
+//! What is kept in memory of each component between reconciles. All of it can be rebuilt.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kyma_api::{CreatedResource, Digests, HelmComponent, InventoryEntry};
+use kyma_object_set::{Entry, Identity, Inventory};
+
+use crate::content::Loaded;
+use crate::sight::Dependent;
+
+/// What was reported of a component: newer than what the hub's watch shows right after a report.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Recorded {
+    /// What was applied.
+    pub inventory: Inventory,
+    /// What it was made from.
+    pub digests: Digests,
+    /// The default custom resource, once it was made.
+    pub resource: Option<CreatedResource>,
+    /// Key paths that overrides replaced.
+    pub overridden: Vec<String>,
+    /// Whether something of the content is still to be applied once its kind comes.
+    pub pending: bool,
+}
+
+/// One component's memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Session {
+    /// What was reported last.
+    pub recorded: Recorded,
+    /// The content while it is needed: dropped when everything is applied and works.
+    pub loaded: Option<Loaded>,
+    /// Whether something waits for a kind, so that each pass asks anew what the target serves.
+    pub(crate) kinds_awaited: bool,
+    /// Whether the release's namespace was seen or made.
+    pub namespace_ready: bool,
+}
+
+/// The memory of all components.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    sessions: Mutex<HashMap<Dependent, (String, Session)>>,
+}
+
+impl Memory {
+    /// The memory of a component; one of another uid, or none, starts from what its status says.
+    pub(crate) fn recall(&self, dependent: &Dependent, component: &HelmComponent) -> Session {
+        let uid = component.metadata.uid.clone().unwrap_or_default();
+        match self.sessions().get(dependent) {
+            Some((held, session)) if *held == uid => session.clone(),
+            _ => {
+                let recorded = Recorded::of(component);
+                Session { kinds_awaited: recorded.pending, recorded, ..Session::default() }
+            }
+        }
+    }
+
+    /// Keeps the memory of a component.
+    pub(crate) fn keep(&self, dependent: Dependent, component: &HelmComponent, session: Session) {
+        let uid = component.metadata.uid.clone().unwrap_or_default();
+        self.sessions().insert(dependent, (uid, session));
+    }
+
+    /// Forgets a component and tells who it was.
+    pub(crate) fn forget(&self, namespace: &str, name: &str) -> Option<Dependent> {
+        let mut sessions = self.sessions();
+        let found = sessions.keys().find(|one| one.namespace == namespace && one.name == name).cloned()?;
+        sessions.remove(&found);
+        Some(found)
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<Dependent, (String, Session)>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recorded {
+    /// Reads what a component's status says.
+    pub(crate) fn of(component: &HelmComponent) -> Self {
+        let Some(status) = &component.status else { return Self::default() };
+        let dependencies = status.conditions.iter().flatten();
+        let mut dependencies =
+            dependencies.filter(|one| one.type_ == kyma_api::condition::types::DEPENDENCIES_READY);
+        Self {
+            inventory: status.inventory.iter().flatten().map(of_entry).collect(),
+            digests: status.digests.clone().unwrap_or_default(),
+            resource: status.resource.clone(),
+            overridden: status.overridden.clone().unwrap_or_default(),
+            pending: dependencies.any(|condition| condition.status != "True"),
+        }
+    }
+
+    /// The inventory as the status holds it.
+    pub(crate) fn entries(&self) -> Vec<InventoryEntry> {
+        self.inventory.iter().map(|(identity, entry)| to_entry(identity, entry)).collect()
+    }
+}
+
+fn of_entry(entry: &InventoryEntry) -> (Identity, Entry) {
+    let identity = Identity::new(&entry.group, &entry.kind, entry.namespace.as_deref(), &entry.name);
+    let InventoryEntry { version, uid, hash, fingerprint, created, .. } = entry.clone();
+    (identity, Entry { version, uid, hash, fingerprint, created })
+}
+
+fn to_entry(identity: &Identity, entry: &Entry) -> InventoryEntry {
+    let Identity { group, kind, namespace, name } = identity.clone();
+    let Entry { version, uid, hash, fingerprint, created } = entry.clone();
+    InventoryEntry { group, version, kind, namespace, name, uid, hash, fingerprint, created }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inventory_survives_the_status() {
+        let identity = Identity::new("apps", "Deployment", Some("n"), "d");
+        let entry = Entry {
+            version: "v1".to_owned(),
+            uid: "u".to_owned(),
+            hash: "h".to_owned(),
+            fingerprint: "f".to_owned(),
+            created: true,
+        };
+        let recorded = Recorded {
+            inventory: [(identity.clone(), entry.clone())].into_iter().collect(),
+            ..Recorded::default()
+        };
+        let back: Inventory = recorded.entries().iter().map(of_entry).collect();
+        assert_eq!(back.get(&identity), Some(&entry));
+    }
+}

@@ -1,0 +1,101 @@
+//! From parsed documents to the objects that are sent: hooks left out, namespaces filled in, marks of ours set.
+
+use std::collections::BTreeSet;
+
+use kyma_api::{annotations, labels};
+use kyma_object_set::{Kinds, Object, ObjectSet};
+
+/// Helm's annotation that makes an object a hook instead of a part of the release.
+const HOOK: &str = "helm.sh/hook";
+/// What people on a target read before they edit.
+const DISCLAIMER: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny modifications are discarded and the \
+                          resource is reverted to the original state.";
+/// Workloads that carry the module's version.
+const WORKLOADS: &[&str] = &["Deployment", "StatefulSet", "DaemonSet"];
+
+/// What every object of a component carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// Hash of the component, value of the owner label.
+    pub owner: String,
+    /// `namespace/name` of the component where a Kyma owns it; such objects carry KLM's marks too.
+    pub kyma: Option<String>,
+    /// Version of the module.
+    pub version: Option<String>,
+}
+
+/// The objects of a component, and what was left out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Prepared {
+    /// The objects as they are sent.
+    pub objects: Vec<Object>,
+    /// Events for which the chart has hooks, which are not run yet: `pre-install`, `test`.
+    pub hooks: Vec<String>,
+    /// What was put right while reading, for people.
+    pub warnings: Vec<String>,
+}
+
+/// Prepares a parsed set for a target that serves `kinds`.
+pub(crate) fn prepare(set: ObjectSet, kinds: &Kinds, namespace: &str, marks: &Marks) -> Prepared {
+    let warnings = set.warnings().iter().map(ToString::to_string).collect();
+    let (hooks, mut objects): (Vec<Object>, Vec<Object>) =
+        set.into_objects().into_iter().partition(|object| object.annotation(HOOK).is_some());
+    for object in &mut objects {
+        let scoped = kinds.scoped(&object.identity(), namespace);
+        object.set_namespace(scoped.namespace.as_deref());
+        mark(object, marks);
+    }
+    // Objects that differ only in naming their namespace or not are one.
+    let objects = ObjectSet::new(objects).into_objects();
+    let hooks = hooks.iter().filter_map(|hook| hook.annotation(HOOK)).flat_map(|events| events.split(','));
+    let hooks: BTreeSet<String> = hooks.map(|event| event.trim().to_owned()).collect();
+    let hooks = hooks.into_iter().collect();
+    Prepared { objects, hooks, warnings }
+}
+
+fn mark(object: &mut Object, marks: &Marks) {
+    object.set_label(labels::OWNER, &marks.owner);
+    let Some(owned_by) = &marks.kyma else { return };
+    object.set_label(labels::MANAGED_BY, labels::MANAGED_BY_KYMA);
+    object.set_annotation(annotations::OWNED_BY, owned_by);
+    object.set_annotation(annotations::DISCLAIMER, DISCLAIMER);
+    if let Some(version) = marks.version.as_ref().filter(|_| WORKLOADS.contains(&object.kind())) {
+        object.set_annotation(annotations::MODULE_VERSION, version);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks(kyma: Option<&str>) -> Marks {
+        Marks { owner: "abc".to_owned(), kyma: kyma.map(str::to_owned), version: Some("1.2.3".to_owned()) }
+    }
+
+    fn prepared(text: &str, marks: &Marks) -> Prepared {
+        let set = ObjectSet::parse(text, &kyma_object_set::Limits::default()).unwrap();
+        prepare(set, &Kinds::default(), "here", marks)
+    }
+
+    const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, namespace: there}\n";
+
+    #[test]
+    fn every_object_carries_the_owner_and_a_kymas_objects_klms_marks_too() {
+        let alone = prepared(DEPLOYMENT, &marks(None)).objects;
+        assert_eq!(alone[0].label(labels::OWNER), Some("abc"));
+        assert_eq!(alone[0].label(labels::MANAGED_BY), None);
+        assert_eq!(alone[0].annotation(annotations::MODULE_VERSION), None);
+        let managed = prepared(DEPLOYMENT, &marks(Some("kcp-system/c"))).objects;
+        assert_eq!(managed[0].label(labels::MANAGED_BY), Some("kyma"));
+        assert_eq!(managed[0].annotation(annotations::OWNED_BY), Some("kcp-system/c"));
+        assert_eq!(managed[0].annotation(annotations::MODULE_VERSION), Some("1.2.3"));
+    }
+
+    #[test]
+    fn hooks_are_left_out_and_named() {
+        let hook = "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: j\n  annotations: {helm.sh/hook: pre-install}\n";
+        let prepared = prepared(&format!("{DEPLOYMENT}---\n{hook}"), &marks(None));
+        assert_eq!(prepared.objects.len(), 1);
+        assert_eq!(prepared.hooks, ["pre-install"]);
+    }
+}

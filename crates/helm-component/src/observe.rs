@@ -1,0 +1,222 @@
+//! From what is at hand to what [`plan`] decides on.
+
+use std::collections::BTreeSet;
+
+use kyma_api::{HelmComponent, HelmComponentSpec, Reason, ResourcePolicy, labels};
+use kyma_object_set::drift::{self, Drift};
+use kyma_object_set::{Gvk, Identity, Kinds};
+use kyma_sdk::{Context, Failure};
+
+use crate::content::{self, Inputs};
+use crate::objects::Marks;
+use crate::plan::{Content, DefaultResource, DriftMode, Observed, Piece};
+use crate::reconcile::Pass;
+use crate::release;
+use crate::sight::{Snapshot, health_counts};
+
+/// Everything that decides the objects, but the content and the target's kinds.
+pub(crate) fn inputs(
+    context: &Context<HelmComponent>,
+    owner: &str,
+    kube_version: &str,
+) -> Result<Inputs, Failure> {
+    let component = &*context.resource;
+    let metadata = &component.metadata;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let is_kymas = metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::KYMA_NAME));
+    let marks = Marks {
+        owner: owner.to_owned(),
+        kyma: is_kymas.then(|| format!("{namespace}/{name}")),
+        version: component.spec.module.as_ref().map(|module| module.version.clone()),
+    };
+    let release = release::of(name, &component.spec, &context.settings.target_namespace);
+    Inputs::of(&component.spec, release, marks, kube_version)
+}
+
+/// Assembles what is known at this point of a pass.
+pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
+    let recorded = &pass.session.recorded;
+    let snapshot = pass.shared.sights.snapshot(&pass.context.target, &pass.dependent, &recorded.inventory);
+    let spec = &pass.context.resource.spec;
+    let refusal = refusal(spec).or_else(|| pass.inputs.as_ref().err().cloned());
+    let content = content(pass);
+    let watched = pass.done.watching && snapshot.complete;
+    let default = made_identity(pass);
+    Observed {
+        order: pass.order,
+        refusal,
+        content,
+        watching: pass.done.watching,
+        watched,
+        namespace_ready: pass.session.namespace_ready,
+        pieces: pieces(pass, &snapshot, content, watched),
+        applied: pass.done.applied,
+        inventory: recorded.inventory.clone(),
+        owned: owned(pass, &snapshot, default.as_ref()),
+        kept: pass.done.kept.clone(),
+        pruned: pass.done.pruned.clone(),
+        drift: drift_mode(spec),
+        default_resource: default_resource(pass),
+        removal: pass.done.removal.clone(),
+    }
+}
+
+/// A field that is accepted and not acted on yet stops the component, so that nobody relies on it.
+fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
+    let used = [
+        ("valuesFrom", spec.values_from.as_ref().is_some_and(|list| !list.is_empty())),
+        ("patches", spec.patches.as_ref().is_some_and(|list| !list.is_empty())),
+        ("source.verify", spec.source.verify.is_some()),
+        (
+            "rollback",
+            spec.rollback.as_ref().is_some_and(|rollback| rollback.mode != kyma_api::RollbackMode::Never),
+        ),
+        ("serviceAccountName", spec.service_account_name.is_some()),
+        ("health.expressions", spec.health.as_ref().is_some_and(|health| health.expressions.is_some())),
+        ("health.ignore", spec.health.as_ref().is_some_and(|health| health.ignore.is_some())),
+        ("drift.ignore", spec.drift.as_ref().is_some_and(|drift| drift.ignore.is_some())),
+        ("crds: Create", spec.crds == kyma_api::CrdPolicy::Create),
+    ];
+    let fields: Vec<String> =
+        used.iter().filter(|(_, used)| *used).map(|(field, _)| format!("spec.{field}")).collect();
+    (!fields.is_empty()).then(|| Failure::new(Reason::NotYetSupported, fields.join(", ")))
+}
+
+fn content(pass: &Pass<'_>) -> Content {
+    let Ok(inputs) = &pass.inputs else { return Content::Stale };
+    let kinds_fit =
+        |kinds: Option<&String>| kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds));
+    if let Some(loaded) = &pass.session.loaded
+        && loaded.inputs == inputs.digest
+        && kinds_fit(loaded.kinds.as_ref())
+    {
+        return Content::Loaded;
+    }
+    let recorded = &pass.session.recorded;
+    let unchanged = recorded.digests.inputs.as_ref() == Some(&inputs.digest);
+    let complete = unchanged && kinds_fit(recorded.digests.kinds.as_ref()) && !recorded.pending;
+    if complete { Content::Recorded } else { Content::Stale }
+}
+
+fn pieces(pass: &Pass<'_>, snapshot: &Snapshot, content: Content, watched: bool) -> Vec<Piece> {
+    let recorded = &pass.session.recorded;
+    let build = |identity: Identity, served: bool, changed: bool| {
+        let seen = snapshot.objects.get(&identity);
+        let entry = recorded.inventory.get(&identity);
+        let drift = entry.filter(|_| watched && is_watched(&identity, &pass.kinds));
+        Piece {
+            changed,
+            served,
+            drift: drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed))),
+            health: seen.and_then(|seen| seen.health.as_ref()).map(|health| health.status),
+            counts: counts(pass, &identity),
+            waiting: pass.done.waiting.get(&identity).cloned(),
+            fault: pass.done.faults.get(&identity).cloned(),
+            identity,
+        }
+    };
+    if let (Some(loaded), Content::Loaded) = (&pass.session.loaded, content) {
+        let digests = &recorded.digests;
+        let changed = digests.inputs.as_ref() != Some(&loaded.inputs) || digests.kinds != loaded.kinds;
+        let objects = loaded.prepared.objects.iter();
+        return objects
+            .map(|object| build(object.identity(), pass.served.get(&object.gvk()).is_some(), changed))
+            .collect();
+    }
+    let served = |identity: &Identity| {
+        pass.served.preferred(&identity.group_kind()).is_some() || pass.kinds.is_unknown(&identity.group)
+    };
+    let applied = recorded.inventory.iter();
+    applied.map(|(identity, _)| build(identity.clone(), served(identity), false)).collect()
+}
+
+/// Namespaces carry no owner label, since they are not ours; kinds that cannot be watched tell nothing.
+fn is_watched(identity: &Identity, kinds: &Kinds) -> bool {
+    !identity.is_namespace()
+        && kinds.preferred(&identity.group_kind()).is_some_and(|mapping| mapping.can("watch"))
+}
+
+/// With a manager named only it counts, otherwise everything whose health is known from watches.
+fn counts(pass: &Pass<'_>, identity: &Identity) -> bool {
+    match &pass.context.resource.spec.manager {
+        Some(manager) => {
+            identity.is(&manager.group, &manager.kind)
+                && identity.name == manager.name
+                && (manager.namespace.is_none() || manager.namespace == identity.namespace)
+        }
+        None => health_counts(&identity.group_kind()),
+    }
+}
+
+/// Objects with our label, but for the default custom resource, which is the user's.
+fn owned(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identity>) -> BTreeSet<Identity> {
+    let owner = &*pass.dependent.owner;
+    let ours = snapshot.objects.iter().filter(|(identity, seen)| {
+        seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting && Some(*identity) != default
+    });
+    ours.filter(|(_, seen)| !seen.observed.fingerprint.is_empty())
+        .map(|(identity, _)| identity.clone())
+        .collect()
+}
+
+fn made_identity(pass: &Pass<'_>) -> Option<Identity> {
+    let made = pass.session.recorded.resource.as_ref()?;
+    let group = made.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    Some(Identity::new(group, &made.kind, made.namespace.as_deref(), &made.name))
+}
+
+fn default_resource(pass: &Pass<'_>) -> DefaultResource {
+    let spec = &pass.context.resource.spec;
+    let Some(resource) =
+        spec.resource.as_ref().filter(|_| spec.resource_policy == ResourcePolicy::CreateAndDelete)
+    else {
+        return DefaultResource::None;
+    };
+    if let Some(failure) = &pass.done.default_resource {
+        return DefaultResource::Failed(failure.clone());
+    }
+    if pass.session.recorded.resource.is_some() {
+        return DefaultResource::Made;
+    }
+    let text = |key: &str| resource.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+    let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
+    let served = pass.served.get(&Gvk::new(group, version, text("kind"))).is_some();
+    if served { DefaultResource::Due } else { DefaultResource::Unserved }
+}
+
+fn drift_mode(spec: &HelmComponentSpec) -> DriftMode {
+    match spec.drift.as_ref().map(|drift| drift.mode).unwrap_or_default() {
+        kyma_api::DriftMode::Correct => DriftMode::Correct,
+        kyma_api::DriftMode::Warn => DriftMode::Warn,
+        kyma_api::DriftMode::Off => DriftMode::Off,
+    }
+}
+
+/// Whether the component waits for kinds that are not served yet, or its chart asks which there are.
+pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
+    let asks = |kinds: Option<&String>| kinds.is_some();
+    let session = &pass.session;
+    let missing = session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
+    let mut missing = missing.filter(|object| pass.kinds.get(&object.gvk()).is_none());
+    asks(session.recorded.digests.kinds.as_ref())
+        || asks(session.loaded.as_ref().and_then(|loaded| loaded.kinds.as_ref()))
+        || session.recorded.pending
+        || missing.next().is_some()
+        || default_resource(pass) == DefaultResource::Unserved
+}
+
+/// Whether something of the content has a kind that its own CRD defines and the target does not show yet.
+pub(crate) fn kinds_lag(pass: &Pass<'_>) -> bool {
+    let objects = pass.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
+    let mut gvks = objects.map(kyma_object_set::Object::gvk);
+    gvks.any(|gvk| pass.served.get(&gvk).is_some() && pass.kinds.get(&gvk).is_none())
+}
+
+/// What drifted and is not put right, for people.
+pub(crate) fn drifted(seen: &Observed) -> Vec<String> {
+    let pieces = seen.pieces.iter();
+    let drifted =
+        pieces.filter(|piece| matches!(piece.drift, Some(Drift::Changed | Drift::Gone | Drift::Recreated)));
+    drifted.map(|piece| piece.identity.to_string()).collect()
+}

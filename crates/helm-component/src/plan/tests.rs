@@ -1,0 +1,233 @@
+use kyma_api::Reason;
+use kyma_object_set::Entry;
+
+use super::*;
+
+fn id(group: &str, kind: &str, name: &str) -> Identity {
+    Identity::new(group, kind, Some("here"), name)
+}
+
+fn config(name: &str) -> Identity {
+    id("", "ConfigMap", name)
+}
+
+fn deployment() -> Identity {
+    id("apps", "Deployment", "d")
+}
+
+fn crd() -> Identity {
+    Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "widgets.example.org")
+}
+
+fn piece(identity: Identity) -> Piece {
+    Piece {
+        identity,
+        changed: false,
+        served: true,
+        drift: None,
+        health: Some(HealthStatus::Current),
+        counts: true,
+        waiting: None,
+        fault: None,
+    }
+}
+
+fn applied(identity: &Identity) -> (Identity, Entry) {
+    (identity.clone(), Entry { uid: identity.name.clone(), ..Entry::default() })
+}
+
+/// A first installation of these objects, content at hand.
+fn fresh(pieces: Vec<Piece>) -> Observed {
+    Observed {
+        order: Order::Install,
+        refusal: None,
+        content: Content::Loaded,
+        watching: true,
+        watched: false,
+        namespace_ready: true,
+        pieces,
+        applied: false,
+        inventory: Inventory::new(),
+        owned: BTreeSet::new(),
+        kept: BTreeSet::new(),
+        pruned: None,
+        drift: DriftMode::Correct,
+        default_resource: DefaultResource::None,
+        removal: None,
+    }
+}
+
+/// The same objects, applied and watched.
+fn running(pieces: Vec<Piece>) -> Observed {
+    let inventory = pieces.iter().map(|piece| applied(&piece.identity)).collect();
+    let owned = pieces.iter().map(|piece| piece.identity.clone()).collect();
+    let pieces = pieces.into_iter().map(|piece| Piece { drift: Some(Drift::Unchanged), ..piece }).collect();
+    Observed { watched: true, inventory, owned, content: Content::Recorded, ..fresh(pieces) }
+}
+
+fn fault() -> Failure {
+    Failure::new(Reason::ApplyRefused, "no")
+}
+
+/// Everything that was due is sent.
+fn apply(seen: &mut Observed) {
+    seen.applied = true;
+    for piece in &seen.pieces {
+        if piece.served && piece.fault.is_none() {
+            let (identity, entry) = applied(&piece.identity);
+            seen.inventory.insert(identity, entry);
+        }
+    }
+}
+
+#[test]
+fn a_first_installation_does_not_wait_for_watches_before_it_applies() {
+    let mut seen = Observed { watching: false, ..fresh(vec![piece(deployment()), piece(config("a"))]) };
+    assert_eq!(next(&seen), Step::Watch);
+    seen.watching = true;
+    assert_eq!(next(&seen), Step::Apply);
+    apply(&mut seen);
+    assert_eq!(next(&seen), waiting_for_watches(), "health is known from watches only");
+    seen.watched = true;
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn the_namespace_is_made_before_anything_is_sent() {
+    let seen = Observed { namespace_ready: false, ..fresh(vec![piece(config("a"))]) };
+    assert_eq!(next(&seen), Step::Namespace);
+}
+
+#[test]
+fn stale_content_is_loaded_before_anything_else() {
+    let seen = Observed { content: Content::Stale, ..fresh(vec![]) };
+    assert_eq!(next(&seen), Step::Load);
+}
+
+#[test]
+fn what_is_as_recorded_is_neither_loaded_nor_written() {
+    assert_eq!(next(&running(vec![piece(config("a")), piece(deployment())])), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn after_a_restart_the_watches_speak_first() {
+    let mut seen = Observed { watching: false, watched: false, ..running(vec![piece(config("a"))]) };
+    assert_eq!(next(&seen), Step::Watch);
+    seen.watching = true;
+    assert_eq!(next(&seen), waiting_for_watches());
+}
+
+#[test]
+fn drift_loads_the_content_and_applies() {
+    let mut seen = running(vec![piece(config("a")), piece(config("b"))]);
+    seen.pieces[1].drift = Some(Drift::Changed);
+    assert_eq!(next(&seen), Step::Load);
+    seen.content = Content::Loaded;
+    assert_eq!(next(&seen), Step::Apply);
+    seen.drift = DriftMode::Warn;
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn an_object_on_its_way_out_is_applied_again_once_it_is_gone() {
+    let mut seen = running(vec![piece(config("a"))]);
+    seen.pieces[0].drift = Some(Drift::Deleting);
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    seen.pieces[0].drift = Some(Drift::Gone);
+    assert_eq!(next(&seen), Step::Load);
+}
+
+#[test]
+fn a_refused_object_is_reported_and_not_sent_again_in_the_same_pass() {
+    let mut seen = fresh(vec![piece(config("a")), piece(config("b"))]);
+    seen.pieces[0].fault = Some(fault());
+    apply(&mut seen);
+    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+}
+
+#[test]
+fn a_missing_kind_blocks_only_its_own_objects() {
+    let virtual_service = id("networking.istio.io", "VirtualService", "v");
+    let mut seen = running(vec![piece(deployment()), piece(virtual_service.clone())]);
+    seen.inventory.remove(&virtual_service);
+    seen.pieces[1].served = false;
+    assert_eq!(
+        next(&seen),
+        Step::Rest(Rest::MissingKinds(vec!["VirtualService.networking.istio.io".to_owned()]))
+    );
+    seen.pieces[1].served = true;
+    assert_eq!(next(&seen), Step::Load, "its arrival is acted on");
+}
+
+#[test]
+fn a_kind_whose_crd_is_in_the_set_is_awaited_not_missing() {
+    let widget = id("example.org", "Widget", "w");
+    let mut seen = running(vec![piece(crd()), piece(widget.clone())]);
+    seen.inventory.remove(&widget);
+    seen.pieces[1].served = false;
+    assert_eq!(
+        next(&seen),
+        Step::Rest(Rest::Progressing(vec![format!("{widget} (its kind is not served yet)")]))
+    );
+}
+
+#[test]
+fn what_is_no_longer_wanted_goes_after_everything_wanted_is_there() {
+    let mut seen = running(vec![piece(config("a")), piece(config("b")), piece(config("c"))]);
+    seen.content = Content::Loaded;
+    seen.pieces.pop();
+    seen.pieces[0].changed = true;
+    assert_eq!(next(&seen), Step::Apply);
+    apply(&mut seen);
+    assert_eq!(next(&seen), Step::Prune(vec![config("c")]));
+    seen.pruned = Some(Ok(()));
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn leftovers_of_an_unfinished_operation_are_found_by_their_label() {
+    let mut seen = running(vec![piece(config("a"))]);
+    seen.content = Content::Loaded;
+    seen.owned.insert(config("stray"));
+    assert_eq!(next(&seen), Step::Prune(vec![config("stray")]));
+}
+
+#[test]
+fn the_default_resource_is_made_once_and_waits_for_its_kind() {
+    let mut seen = running(vec![piece(config("a"))]);
+    seen.default_resource = DefaultResource::Unserved;
+    assert!(matches!(next(&seen), Step::Rest(Rest::Progressing(_))));
+    seen.default_resource = DefaultResource::Due;
+    assert_eq!(next(&seen), Step::DefaultResource);
+    seen.default_resource = DefaultResource::Made;
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn only_what_counts_decides_health() {
+    let mut seen = running(vec![piece(deployment()), piece(id("apps", "StatefulSet", "s"))]);
+    seen.pieces[0].health = None;
+    assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![deployment().to_string()])));
+    seen.pieces[0].counts = false;
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn a_removal_ends_when_nothing_of_ours_is_left() {
+    let mut seen = Observed { order: Order::Remove, ..running(vec![piece(deployment())]) };
+    assert_eq!(next(&seen), Step::Remove);
+    seen.removal = Some(Ok(vec!["Deployment.apps here/d".to_owned()]));
+    assert_eq!(next(&seen), Step::Rest(Rest::Removing(vec!["Deployment.apps here/d".to_owned()])));
+    seen.removal = Some(Err(fault()));
+    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+    seen.removal = Some(Ok(vec![]));
+    assert_eq!(next(&seen), Step::Rest(Rest::Removed));
+}
+
+#[test]
+fn a_refused_spec_stops_an_installation_but_not_a_removal() {
+    let mut seen = Observed { refusal: Some(fault()), ..running(vec![piece(deployment())]) };
+    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+    seen.order = Order::Remove;
+    assert_eq!(next(&seen), Step::Remove);
+}

@@ -1,0 +1,24 @@
+//! What helm-component may do, and why.
+
+use kyma_sdk::Rule;
+
+/// On the hub, in the hub namespace, beyond what the driver needs.
+pub(crate) const HUB_RULES: &[Rule] =
+    &[Rule::new(&[""], &["secrets"], &["get"], "pull secrets that spec.source.pullSecretRef names")];
+
+/// On targets. Modules bring objects of any kind, their own roles among them, so nothing narrower holds;
+/// `spec.serviceAccountName` narrows it for one module.
+pub(crate) const TARGET_RULES: &[Rule] = &[
+    Rule::new(
+        &["*"],
+        &["*"],
+        &["get", "list", "watch", "create", "patch", "delete"],
+        "apply, watch, prune and remove objects of modules, whatever their kind",
+    ),
+    Rule::new(
+        &["rbac.authorization.k8s.io"],
+        &["roles", "clusterroles"],
+        &["escalate", "bind"],
+        "the apiserver demands these of whoever writes roles and bindings that modules bring",
+    ),
+];

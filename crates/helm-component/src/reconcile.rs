@@ -1,0 +1,187 @@
+//! One pass over one component: asks [`plan::next`] what to do, does it, and asks again until there is nothing
+//! more to do.
+
+mod load;
+mod target;
+
+pub(crate) use target::own_uids;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::core::PartialObjectMeta;
+use kyma_api::{HelmComponent, Reason};
+use kyma_object_set::{Cluster, Identity, Kinds, Ownership};
+use kyma_sdk::{Context, Failure};
+
+use crate::content::{Inputs, Sources};
+use crate::memory::{Memory, Session};
+use crate::observe;
+use crate::plan::{self, Order, Rest, Step};
+use crate::report::Finding;
+use crate::sight::{Dependent, Sights};
+
+/// Steps of one pass at most; each is taken once or twice, so more is a fault of ours.
+const STEPS: usize = 24;
+
+/// What all passes share.
+pub(crate) struct Shared {
+    /// Where content comes from.
+    pub sources: Sources,
+    /// What the targets' watches have shown.
+    pub sights: Sights,
+    /// What is kept between passes.
+    pub memory: Memory,
+}
+
+/// How one pass ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    /// Why it ended.
+    pub rest: Rest,
+    /// What was found on the way.
+    pub finding: Finding,
+}
+
+/// One pass.
+pub(crate) struct Pass<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) context: &'a Context<HelmComponent>,
+    pub(crate) dependent: Dependent,
+    pub(crate) cluster: Cluster,
+    pub(crate) ownership: Ownership,
+    /// What the target says it serves.
+    pub(crate) kinds: Arc<Kinds>,
+    /// The same and the kinds of the content's own CRDs, which it serves a moment after they are applied.
+    pub(crate) served: Arc<Kinds>,
+    pub(crate) inputs: Result<Inputs, Failure>,
+    pub(crate) order: Order,
+    pub(crate) session: Session,
+    pub(crate) done: Done,
+}
+
+/// What this pass did already.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) watching: bool,
+    pub(crate) applied: bool,
+    /// How many objects there were before this pass applied.
+    pub(crate) before: Option<usize>,
+    pub(crate) faults: BTreeMap<Identity, Failure>,
+    pub(crate) waiting: BTreeMap<Identity, String>,
+    pub(crate) kept: BTreeSet<Identity>,
+    pub(crate) pruned: Option<Result<(), Failure>>,
+    pub(crate) default_resource: Option<Failure>,
+    pub(crate) removal: Option<Result<Vec<String>, Failure>>,
+    pub(crate) load: Option<Failure>,
+}
+
+impl<'a> Pass<'a> {
+    /// Prepares a pass: one look at what the target serves, from the cache in most cases.
+    pub(crate) async fn begin(
+        shared: &'a Shared,
+        context: &'a Context<HelmComponent>,
+        order: Order,
+    ) -> Result<Self, Failure> {
+        let component = &*context.resource;
+        let dependent = dependent(context);
+        let session = shared.memory.recall(&dependent, component);
+        let discovery = shared.sights.discovery(&context.target);
+        let cluster = Cluster { client: context.target.client(), discovery };
+        let asks = session.recorded.digests.kinds.is_some() && shared.sights.kinds_in_motion(&context.target);
+        if asks || session.kinds_awaited {
+            cluster.discovery.invalidate().await;
+        }
+        let kinds =
+            cluster.discovery.kinds(&cluster.client).await.map_err(|error| target::failure(&error))?;
+        let inputs = observe::inputs(context, &dependent.owner, kinds.kube_version());
+        let version = component.spec.module.as_ref().map(|module| module.version.clone()).unwrap_or_default();
+        let owner = dependent.owner.to_string();
+        let ownership = Ownership { manager: context.manager().to_owned(), owner, version };
+        let done = Done::default();
+        let served = Arc::clone(&kinds);
+        let mut pass = Self {
+            shared,
+            context,
+            dependent,
+            cluster,
+            ownership,
+            kinds,
+            served,
+            inputs,
+            order,
+            session,
+            done,
+        };
+        pass.rescope();
+        Ok(pass)
+    }
+
+    /// Makes what was loaded fit the kinds that are served now.
+    pub(crate) fn rescope(&mut self) {
+        self.served = Arc::clone(&self.kinds);
+        let (Some(loaded), Ok(inputs)) = (&mut self.session.loaded, &self.inputs) else { return };
+        let objects = &loaded.prepared.objects;
+        if objects.iter().any(|object| object.identity().is_crd()) {
+            let crds = objects.iter().filter(|object| object.identity().is_crd());
+            self.served = Arc::new(self.kinds.with_crds(crds));
+        }
+        loaded.rescope(&self.served, &inputs.release.namespace);
+    }
+
+    /// Runs to the end and keeps what was learnt.
+    pub(crate) async fn run(mut self) -> Result<Ended, Failure> {
+        for _ in 0..STEPS {
+            let seen = observe::observe(&self);
+            match plan::next(&seen) {
+                Step::Load => self.load().await,
+                Step::Watch => self.watch()?,
+                Step::Namespace => self.namespace().await,
+                Step::Apply => self.apply(&seen).await,
+                Step::Prune(surplus) => self.prune(surplus).await,
+                Step::DefaultResource => self.default_resource().await,
+                Step::Remove => self.remove().await,
+                Step::Rest(Rest::Looking) => {
+                    let rest = self.answers().await.map_or_else(Rest::Failed, |()| Rest::Looking);
+                    return Ok(self.end(rest, &seen));
+                }
+                Step::Rest(rest) => return Ok(self.end(rest, &seen)),
+            }
+            if let Some(failure) = self.done.load.take() {
+                let seen = observe::observe(&self);
+                return Ok(self.end(Rest::Failed(failure), &seen));
+            }
+        }
+        Err(Failure::new(Reason::Internal, "the pass did not come to an end"))
+    }
+
+    /// Streams that cannot connect say nothing: asks the target itself whether there is something to wait for.
+    async fn answers(&self) -> Result<(), Failure> {
+        let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(self.context.target.client());
+        let asked = namespaces.get("kube-system").await;
+        asked.map(drop).map_err(|error| kyma_targets::classify(&error).into())
+    }
+
+    fn end(mut self, rest: Rest, seen: &plan::Observed) -> Ended {
+        let finding = Finding::of(&mut self, seen, &rest);
+        if rest == Rest::Ready && !self.session.kinds_awaited {
+            // The caches of artifacts and renders have it again when somebody changes an object.
+            self.session.loaded = None;
+        }
+        let Self { shared, context, dependent, session, .. } = self;
+        shared.memory.keep(dependent, &context.resource, session);
+        Ended { rest, finding }
+    }
+}
+
+/// Who a component is to the watches.
+pub(crate) fn dependent(context: &Context<HelmComponent>) -> Dependent {
+    let metadata = &context.resource.metadata;
+    Dependent {
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        owner: context.owner().into(),
+    }
+}

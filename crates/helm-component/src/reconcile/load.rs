@@ -1,0 +1,87 @@
+//! Steps that bring content and watches.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kyma_api::Reason;
+use kyma_artifacts::Credentials;
+use kyma_object_set::GroupKind;
+use kyma_sdk::Failure;
+
+use super::Pass;
+use crate::observe;
+use crate::source;
+
+/// Key of a pull secret (`kubernetes.io/dockerconfigjson`).
+const PULL_SECRET_KEY: &str = ".dockerconfigjson";
+
+impl Pass<'_> {
+    /// Fetches and renders; a failure ends the pass.
+    pub(super) async fn load(&mut self) {
+        match self.loaded().await {
+            Ok(loaded) => {
+                self.session.loaded = Some(loaded);
+                // The content may bring kinds that are not watched yet.
+                self.done.watching = false;
+                self.rescope();
+            }
+            Err(failure) => self.done.load = Some(failure),
+        }
+    }
+
+    async fn loaded(&self) -> Result<crate::content::Loaded, Failure> {
+        let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
+        let credentials = self.credentials().await?;
+        self.shared.sources.load(&self.context.resource, inputs, &self.kinds, &credentials).await
+    }
+
+    async fn credentials(&self) -> Result<Credentials, Failure> {
+        let Some(reference) = &self.context.resource.spec.source.pull_secret_ref else {
+            return Ok(Credentials::anonymous());
+        };
+        let missing = |what: &str| {
+            Failure::new(Reason::SourceUnauthorized, format!("pull secret {}: {what}", reference.name))
+        };
+        let secrets: Api<Secret> = Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
+        let secret = secrets
+            .get_opt(&reference.name)
+            .await
+            .map_err(|error| Failure::hub("read pull secret", &error))?
+            .ok_or_else(|| missing("does not exist"))?;
+        let data = secret.data.unwrap_or_default();
+        let config = data.get(PULL_SECRET_KEY).ok_or_else(|| missing("has no key .dockerconfigjson"))?;
+        Credentials::from_docker_config(&config.0).map_err(|error| source::failure(&error))
+    }
+
+    /// Opens the watches of all kinds concerned; they speak for themselves when they have something to say.
+    pub(super) fn watch(&mut self) -> Result<(), Failure> {
+        let kinds = self.kinds_concerned();
+        let kinds_may_come = observe::kinds_may_come(self);
+        let manager = self.context.resource.spec.manager.as_ref();
+        let manager = manager.map(|manager| GroupKind::new(&manager.group, &manager.kind));
+        self.shared
+            .sights
+            .want(
+                &self.context.target,
+                &self.dependent,
+                &kinds,
+                manager.as_ref(),
+                &self.kinds,
+                kinds_may_come,
+            )
+            .map_err(|limit| Failure::new(Reason::TargetThrottled, limit.to_string()))?;
+        self.done.watching = true;
+        Ok(())
+    }
+
+    fn kinds_concerned(&self) -> BTreeSet<GroupKind> {
+        let recorded = self.session.recorded.inventory.iter().map(|(identity, _)| identity.group_kind());
+        let wanted = self.session.loaded.iter().flat_map(|loaded| loaded.prepared.objects.iter());
+        let made = self.session.recorded.resource.iter().map(|made| {
+            let group = made.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+            GroupKind::new(group, &made.kind)
+        });
+        recorded.chain(wanted.map(|object| object.gvk().group_kind())).chain(made).collect()
+    }
+}

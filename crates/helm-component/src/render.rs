@@ -1,0 +1,179 @@
+//! Charts in, Kubernetes objects out, without a cluster and without trust in the chart.
+//!
+//! [`Renderer`] is the seam: today the `helm` program in a sandbox ([`HelmProgram`]), later an engine of our
+//! own. Nothing outside this module knows that a subprocess is involved.
+
+mod cache;
+mod chart;
+mod helm;
+mod message;
+mod process;
+
+pub use cache::CachingRenderer;
+pub use chart::{Chart, ChartFault};
+pub use helm::{HelmProgram, HelmProgramError};
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use kyma_api::{ErrorClass, Reason};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+/// One chart to render, with everything that decides the result.
+#[derive(Clone)]
+pub struct RenderRequest {
+    /// The chart, within bounds and free of references to the outside.
+    pub chart: Arc<Chart>,
+    /// `.Release.Name`: a DNS label of at most 53 characters (Helm's rule).
+    pub release: String,
+    /// `.Release.Namespace`.
+    pub namespace: String,
+    /// The merged values. Never part of a message or of `Debug`.
+    pub values: Map<String, Value>,
+    /// `.Capabilities.KubeVersion`, for example `v1.34.1`.
+    pub kube_version: String,
+    /// `.Capabilities.APIVersions`: `group/version` and `group/version/Kind`, sorted.
+    pub api_versions: Arc<BTreeSet<String>>,
+    /// Whether what lies in the chart's `crds/` is part of the result.
+    pub crds: bool,
+}
+
+impl std::fmt::Debug for RenderRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RenderRequest")
+            .field("chart", &self.chart)
+            .field("release", &self.release)
+            .field("namespace", &self.namespace)
+            .field("kube_version", &self.kube_version)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RenderRequest {
+    /// Hex SHA-256 over all inputs: equal requests have equal digests, and the chart counts by its bytes.
+    pub fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        for part in [self.chart.digest(), &self.release, &self.namespace, &self.kube_version] {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part);
+        }
+        // `serde_json::Map` is sorted by key, so equal values serialise alike.
+        hash.update(serde_json::to_vec(&self.values).unwrap_or_default());
+        hash.update([u8::from(self.crds)]);
+        for version in self.api_versions.iter() {
+            hash.update(version);
+            hash.update([0]);
+        }
+        hex::encode(hash.finalize())
+    }
+}
+
+/// What a render looked at besides its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// The engine cannot say: the result is only valid for the very target that the request describes.
+    Unknown,
+}
+
+/// A rendered chart.
+#[derive(Clone)]
+pub struct Rendered {
+    /// YAML documents, hooks among them, in Helm's order: `crds/` first.
+    pub manifest: Arc<str>,
+    /// What the engine read besides the request.
+    pub reads: Reads,
+}
+
+impl std::fmt::Debug for Rendered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rendered").field("bytes", &self.manifest.len()).field("reads", &self.reads).finish()
+    }
+}
+
+/// Bounds of one render.
+#[derive(Debug, Clone, Copy)]
+pub struct RenderLimits {
+    /// Wall time, 10 s by default.
+    pub deadline: Duration,
+    /// Bytes of rendered text, 10 MiB by default.
+    pub output: usize,
+    /// Bytes of address space, 4 GiB by default (the engine reserves far more than it uses).
+    pub memory: u64,
+    /// Values on their way in, 4 MiB by default.
+    pub values: usize,
+}
+
+impl Default for RenderLimits {
+    fn default() -> Self {
+        Self { deadline: Duration::from_secs(10), output: 10 << 20, memory: 4 << 30, values: 4 << 20 }
+    }
+}
+
+/// Turns a chart and its values into objects.
+pub trait Renderer: Send + Sync {
+    /// Renders once. Equal requests may give different text where a chart uses random values.
+    fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<Rendered, RenderError>>;
+}
+
+/// Why a render gave nothing. No variant holds a value, only places and key paths.
+#[derive(Debug, Clone, Error)]
+pub enum RenderError {
+    /// A template failed, or asked for a value it needs.
+    #[error("the chart does not render: {summary}")]
+    Template {
+        /// File, line and the engine's own words, without values.
+        summary: String,
+    },
+    /// The values do not fit the chart's `values.schema.json`.
+    #[error("the values do not fit the chart's schema: {}", violations.join("; "))]
+    Schema {
+        /// `key path: what is wrong`, never the value.
+        violations: Vec<String>,
+    },
+    /// The chart itself is unusable or refused.
+    #[error(transparent)]
+    Chart(#[from] ChartFault),
+    /// [`RenderLimits::deadline`] passed.
+    #[error("the render took longer than {} s and was stopped", .after.as_secs_f32())]
+    Timeout {
+        /// The deadline.
+        after: Duration,
+    },
+    /// Values or rendered text exceed [`RenderLimits`].
+    #[error("{what} is larger than {limit} bytes")]
+    TooLarge {
+        /// What is.
+        what: &'static str,
+        /// The bound.
+        limit: usize,
+    },
+    /// The engine could not be run.
+    #[error("helm could not be run: {detail}")]
+    Engine {
+        /// The operating system's error.
+        detail: String,
+    },
+}
+
+impl RenderError {
+    /// How to go on after this error.
+    pub fn class(&self) -> ErrorClass {
+        self.reason().class().unwrap_or(ErrorClass::Invalid)
+    }
+
+    /// The stable reason for condition, event and metric.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Schema { .. } => Reason::ValuesInvalid,
+            Self::Template { .. } => Reason::RenderFailed,
+            Self::Chart(_) => Reason::SourceInvalid,
+            Self::Timeout { .. } => Reason::RenderTimeout,
+            Self::TooLarge { .. } => Reason::RenderTooLarge,
+            Self::Engine { .. } => Reason::RendererUnavailable,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The `helm` program as engine.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use thiserror::Error;
+use tokio::sync::Semaphore;
+
+use super::chart::TemplateText;
+use super::{Reads, RenderError, RenderLimits, RenderRequest, Rendered, Renderer, message, process};
+
+/// Why there is no usable `helm` program.
+#[derive(Debug, Error)]
+pub enum HelmProgramError {
+    /// Neither named nor found.
+    #[error("no `helm` program (4.x): name it with --helm or put it on PATH")]
+    Missing,
+    /// Named, but not there.
+    #[error("--helm names {0}, which is not a file")]
+    NotAFile(PathBuf),
+}
+
+/// Runs `helm template` in a sandbox: empty environment, private home and working directory, bounds on time,
+/// memory, processor time and output, values by pipe, no kubeconfig, no plugins, no network reads.
+///
+/// `.Release.IsInstall` is always true and `.Release.Revision` 1 (as in Argo CD), so that a release renders
+/// alike every time; `lookup` finds nothing.
+pub struct HelmProgram {
+    program: PathBuf,
+    limits: RenderLimits,
+    slots: Arc<Semaphore>,
+}
+
+impl HelmProgram {
+    /// Uses `named`, or the `helm` on `PATH`; renders at most as many charts at a time as there are cores.
+    pub fn find(named: Option<&Path>, limits: RenderLimits) -> Result<Self, HelmProgramError> {
+        let program = match named {
+            Some(path) if path.is_file() => path.to_path_buf(),
+            Some(path) => return Err(HelmProgramError::NotAFile(path.to_path_buf())),
+            None => std::env::var_os("PATH")
+                .and_then(|path| {
+                    std::env::split_paths(&path).map(|dir| dir.join("helm")).find(|file| file.is_file())
+                })
+                .ok_or(HelmProgramError::Missing)?,
+        };
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        Ok(Self { program, limits, slots: Arc::new(Semaphore::new(cores)) })
+    }
+
+    async fn template(&self, request: &RenderRequest) -> Result<Rendered, RenderError> {
+        let values = serde_json::to_vec(&request.values)
+            .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
+        if values.len() > self.limits.values {
+            return Err(RenderError::TooLarge { what: "the text of all values", limit: self.limits.values });
+        }
+        let _slot =
+            self.slots.acquire().await.map_err(|error| RenderError::Engine { detail: error.to_string() })?;
+        let home = tempfile::Builder::new()
+            .prefix("helm-render-")
+            .tempdir()
+            .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
+        let archive = home.path().join("chart.tgz");
+        tokio::fs::write(&archive, request.chart.archive())
+            .await
+            .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
+        let args = arguments(request, &archive);
+        let output = process::run(&self.program, &args, home.path(), values, &self.limits).await?;
+        if output.success {
+            let manifest = String::from_utf8(output.stdout).map_err(|_| RenderError::Template {
+                summary: "the rendered text is not UTF-8".to_owned(),
+            })?;
+            return Ok(Rendered { manifest: manifest.into(), reads: Reads::Unknown });
+        }
+        // Reading the archive again is processor work: away from the tasks that wait for the network.
+        let chart = Arc::clone(&request.chart);
+        let text = tokio::task::spawn_blocking(move || TemplateText::of(&chart))
+            .await
+            .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
+        Err(message::reduce(&String::from_utf8_lossy(&output.stderr), &text))
+    }
+}
+
+impl Renderer for HelmProgram {
+    fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<Rendered, RenderError>> {
+        self.template(request).boxed()
+    }
+}
+
+fn arguments(request: &RenderRequest, archive: &Path) -> Vec<String> {
+    let mut args = vec![
+        "template".to_owned(),
+        format!("--namespace={}", request.namespace),
+        format!("--kube-version={}", request.kube_version),
+        "--values=-".to_owned(),
+    ];
+    if request.crds {
+        args.push("--include-crds".to_owned());
+    }
+    args.extend(request.api_versions.iter().map(|version| format!("--api-versions={version}")));
+    args.push("--".to_owned());
+    args.push(request.release.clone());
+    args.push(archive.to_string_lossy().into_owned());
+    args
+}
+
+#[cfg(test)]
+mod tests;

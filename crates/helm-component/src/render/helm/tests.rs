@@ -1,0 +1,118 @@
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use testbed::Program;
+
+use super::*;
+use crate::render::{CachingRenderer, Chart};
+
+fn helm() -> HelmProgram {
+    let program = Program::Helm.path().expect("the helm program, from `cargo xtask setup`");
+    HelmProgram::find(Some(&program), RenderLimits::default()).unwrap()
+}
+
+fn chart(files: &[(&str, &str)]) -> Arc<Chart> {
+    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    for (path, text) in [("Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.0.0\n")].iter().chain(files) {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, format!("demo/{path}"), text.as_bytes()).unwrap();
+    }
+    let archive = tar.into_inner().unwrap().finish().unwrap();
+    Arc::new(Chart::open(archive.into()).unwrap())
+}
+
+fn request(chart: &Arc<Chart>, values: Value) -> RenderRequest {
+    let Value::Object(values) = values else { panic!("values are a map") };
+    RenderRequest {
+        chart: Arc::clone(chart),
+        release: "demo".to_owned(),
+        namespace: "here".to_owned(),
+        values,
+        kube_version: "v1.34.7".to_owned(),
+        api_versions: Arc::new(BTreeSet::from(["example.org/v1/Thing".to_owned()])),
+        crds: true,
+    }
+}
+
+const TEMPLATE: &str = r#"apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ .Release.Name }}", namespace: "{{ .Release.Namespace }}"}
+data:
+  kube: "{{ .Capabilities.KubeVersion.Version }}"
+  thing: "{{ .Capabilities.APIVersions.Has "example.org/v1/Thing" }}"
+  value: "{{ .Values.value }}"
+"#;
+
+#[tokio::test]
+async fn a_chart_renders_with_the_targets_version_kinds_and_the_given_values() {
+    let chart = chart(&[("templates/a.yaml", TEMPLATE), ("crds/c.yaml", "kind: CustomResourceDefinition\n")]);
+    let rendered = helm().render(&request(&chart, json!({"value": "x"}))).await.unwrap();
+    for expected in [
+        "name: \"demo\"",
+        "namespace: \"here\"",
+        "v1.34.7",
+        "thing: \"true\"",
+        "value: \"x\"",
+        "kind: CustomResourceDefinition",
+    ] {
+        assert!(rendered.manifest.contains(expected), "{expected} in {}", rendered.manifest);
+    }
+}
+
+#[tokio::test]
+async fn a_release_name_is_never_taken_for_a_flag() {
+    let chart = chart(&[("templates/a.yaml", TEMPLATE)]);
+    let mut hostile = request(&chart, json!({}));
+    hostile.release = "--post-renderer=/bin/sh".to_owned();
+    assert!(helm().render(&hostile).await.is_err());
+}
+
+#[tokio::test]
+async fn files_outside_the_chart_and_the_environment_cannot_be_read() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  file: {{ .Files.Get \"../../../etc/hostname\" | quote }}\n  env: {{ env \"HOME\" | quote }}\n";
+    let chart = chart(&[("templates/a.yaml", text)]);
+    // Helm has no `env` function; a chart that asks for it does not render.
+    let refused = helm().render(&request(&chart, json!({}))).await.unwrap_err();
+    assert!(refused.to_string().contains("\"env\" not defined"), "{refused}");
+    let chart = self::chart(&[("templates/a.yaml", &text.replace("{{ env \"HOME\" | quote }}", "x"))]);
+    let rendered = helm().render(&request(&chart, json!({}))).await.unwrap();
+    assert!(rendered.manifest.contains("file: \"\""), "{}", rendered.manifest);
+}
+
+#[tokio::test]
+async fn failures_name_the_place_and_never_a_value() {
+    let chart = chart(&[("templates/a.yaml", "{{ mustRegexMatch .Values.pw \"a\" }}")]);
+    let refused = helm().render(&request(&chart, json!({"pw": "se(cret"}))).await.unwrap_err();
+    let shown = refused.to_string();
+    assert!(shown.contains("demo/templates/a.yaml:1") && shown.contains("mustRegexMatch"), "{shown}");
+    assert!(!shown.contains("cret"), "{shown}");
+}
+
+#[tokio::test]
+async fn values_against_the_schema_are_refused_by_key_path() {
+    let chart = chart(&[("values.schema.json", r#"{"properties":{"pw":{"type":"integer"}}}"#)]);
+    let refused = helm().render(&request(&chart, json!({"pw": "secret"}))).await.unwrap_err();
+    let RenderError::Schema { violations } = refused else { panic!("{refused}") };
+    assert_eq!(violations, ["/pw: got string, want integer"]);
+}
+
+#[tokio::test]
+async fn values_over_the_limit_are_refused_before_helm_runs() {
+    let chart = chart(&[]);
+    let refused = helm().render(&request(&chart, json!({"a": "x".repeat(5 << 20)}))).await.unwrap_err();
+    assert!(matches!(refused, RenderError::TooLarge { .. }));
+}
+
+#[tokio::test]
+async fn unchanged_input_is_rendered_once() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {r: \"{{ randAlphaNum 20 }}\", v: \"{{ .Values.v }}\"}\n";
+    let chart = chart(&[("templates/a.yaml", text)]);
+    let renderer = CachingRenderer::new(helm());
+    let first = renderer.render(&request(&chart, json!({"v": 1}))).await.unwrap();
+    let again = renderer.render(&request(&chart, json!({"v": 1}))).await.unwrap();
+    let other = renderer.render(&request(&chart, json!({"v": 2}))).await.unwrap();
+    assert_eq!(first.manifest, again.manifest);
+    assert_ne!(first.manifest, other.manifest);
+}

@@ -1,0 +1,122 @@
+//! Helm's error text, reduced to what holds no value: places, functions, key paths, and words that stand in
+//! the chart itself.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::RenderError;
+use super::chart::TemplateText;
+
+/// Violations named at most.
+const VIOLATIONS: usize = 10;
+/// Characters of a summary.
+const SUMMARY: usize = 600;
+
+/// Turns standard error of a failed `helm template` into an error that may be shown.
+pub(super) fn reduce(stderr: &str, chart: &TemplateText) -> RenderError {
+    if stderr.contains("meet the specifications of the schema") {
+        return RenderError::Schema { violations: violations(stderr) };
+    }
+    let mut summary = words(stderr, chart).unwrap_or_else(|| {
+        "helm gave no reason that can be shown without values; run `helm template` with the same values"
+            .to_owned()
+    });
+    if let Some((end, _)) = summary.char_indices().nth(SUMMARY) {
+        summary.truncate(end);
+    }
+    RenderError::Template { summary }
+}
+
+fn pattern(text: &str) -> Regex {
+    // The patterns are constants of this file, exercised by its tests.
+    Regex::new(text).unwrap_or_else(|_| unreachable!("a constant pattern"))
+}
+
+static REFUSED: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"(?s)execution error at \(([^)\s]+)\): (.*?)(?:\n\nUse --debug.*)?$"));
+static PARSE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^Error: parse error at \(([^)\s]+)\): (.*)"));
+static YAML: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"YAML parse error on ([^\s:]+): .*?(?:yaml|json): (.*)"));
+static PLACE: LazyLock<Regex> = LazyLock::new(|| pattern(r"([\w./@-]+/templates/[\w./@-]+:\d+(?::\d+)?)"));
+static EXPRESSION: LazyLock<Regex> = LazyLock::new(|| pattern(r"at <([^\n]*?)>:"));
+static REASON: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(concat!(
+        r"nil pointer evaluating [\w {}.\[\]*]+|can't evaluate field \w+ in type [\w {}.\[\]*]+",
+        r"|wrong type for value; expected [\w {}.\[\]*]+; got [\w {}.\[\]*]+|expected [\w.]+; found",
+        r"|wrong number of args for \w+: want [\w ]+ got \d+|map has no entry for key",
+        r"|error calling \w+|function .\w+. not defined|incompatible types for comparison|range can't iterate over",
+    ))
+});
+static KUBE_VERSION: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(r"chart requires kubeVersion: [^\n]+ which is incompatible with Kubernetes v[\w.+-]+")
+});
+static MISSING: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"found in Chart.yaml, but missing in charts/ directory: [\w, .-]+"));
+static VIOLATION: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\s*- at '([^']*)': (.*)$"));
+static TYPES: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(r"^got \w+, want [\w ]+(?: or \w+)*$|^(?:missing|additional) propert(?:y|ies) ")
+});
+
+fn words(stderr: &str, chart: &TemplateText) -> Option<String> {
+    if let Some(found) = PARSE.captures(stderr) {
+        return Some(format!("{}: {}", &found[1], found[2].trim()));
+    }
+    if let Some(found) = REFUSED.captures(stderr) {
+        let (place, said) = (&found[1], found[2].trim());
+        return Some(if chart.holds(said) {
+            format!("{place}: {said}")
+        } else {
+            format!(
+                "{place}: the chart refuses these values (`fail` or `required`; its words may hold values)"
+            )
+        });
+    }
+    if let Some(found) = YAML.captures(stderr) {
+        return Some(format!("{}: it gives broken YAML: {}", &found[1], unquoted(&found[2])));
+    }
+    for fixed in [&*KUBE_VERSION, &*MISSING] {
+        if let Some(found) = fixed.find(stderr) {
+            return Some(found.as_str().to_owned());
+        }
+    }
+    let place = PLACE.find_iter(stderr).last()?.as_str();
+    let expression = EXPRESSION.captures_iter(stderr).last().map(|found| found[1].to_owned());
+    let reason = REASON.find_iter(stderr).last().map(|found| found.as_str().to_owned());
+    let at = expression.filter(|text| chart.holds(text)).map(|text| format!(" at <{text}>"));
+    Some(format!(
+        "{place}{}: {}",
+        at.unwrap_or_default(),
+        reason.unwrap_or_else(|| "the template fails".to_owned())
+    ))
+}
+
+/// Cuts before the first quote, behind which the parser shows the text it met.
+fn unquoted(text: &str) -> &str {
+    text.split(['"', '\'', '`']).next().unwrap_or_default().trim()
+}
+
+fn violations(stderr: &str) -> Vec<String> {
+    let mut found: Vec<String> = stderr
+        .lines()
+        .filter_map(|line| VIOLATION.captures(line))
+        .filter(|violation| &violation[2] != "validation failed")
+        .map(|violation| {
+            let path = if violation[1].is_empty() { "/" } else { &violation[1] };
+            let what =
+                if TYPES.is_match(&violation[2]) { &violation[2] } else { "not allowed by the schema" };
+            format!("{path}: {what}")
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    let more = found.len().saturating_sub(VIOLATIONS);
+    found.truncate(VIOLATIONS);
+    if more > 0 {
+        found.push(format!("and {more} more"));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

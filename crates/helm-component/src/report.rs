@@ -1,0 +1,273 @@
+//! From how a pass ended to what is reported.
+
+use kyma_api::condition::{Status, types};
+use kyma_api::{FreeForm, Reason, State};
+use kyma_object_set::health::HealthStatus;
+use kyma_sdk::{Failure, Progress, Removal};
+use serde_json::json;
+
+use crate::observe;
+use crate::plan::{Content, DefaultResource, DriftMode, Observed, Piece, Rest};
+use crate::reconcile::{Ended, Pass};
+
+/// Objects that are named in one message.
+const NAMED: usize = 10;
+/// Time that the first look at the target may take until it is asked whether it answers.
+const LOOK: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// One condition of a component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Aspect {
+    type_: &'static str,
+    status: Status,
+    reason: Reason,
+    message: String,
+}
+
+/// What a pass found out, ready to be reported.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Finding {
+    aspects: Vec<Aspect>,
+    fields: FreeForm,
+    version: Option<String>,
+    /// Whether the target's kinds changed a moment ago, so that another look is due soon.
+    in_motion: bool,
+    /// Whether unchanged content was reported Ready before.
+    was_ready: bool,
+    /// Whether kinds of the content's own CRDs are not shown by the target yet, so that they are not watched.
+    lag: bool,
+}
+
+impl Finding {
+    /// Sums a pass up and notes whether something is still to come.
+    pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, rest: &Rest) -> Self {
+        let missing = missing(pass, seen);
+        pass.session.recorded.pending = !missing.is_empty() || !pass.done.waiting.is_empty();
+        let lag = observe::kinds_lag(pass);
+        let unserved = seen.default_resource == DefaultResource::Unserved;
+        pass.session.kinds_awaited = lag || unserved || pass.session.recorded.pending;
+        if let Ok(inputs) = &pass.inputs {
+            pass.session.recorded.overridden = inputs.overridden().to_vec();
+        }
+        let complete =
+            seen.content != Content::Stale && seen.pieces.iter().all(|piece| piece.fault.is_none());
+        let module = pass.context.resource.spec.module.as_ref();
+        Self {
+            aspects: vec![
+                rendered(pass, seen, rest),
+                applied(seen, rest),
+                dependencies(&missing),
+                healthy(seen),
+            ],
+            fields: fields(pass),
+            version: module.filter(|_| complete).map(|module| module.version.clone()),
+            in_motion: lag
+                || pass.session.kinds_awaited && pass.shared.sights.kinds_in_motion(&pass.context.target),
+            lag,
+            was_ready: seen.content == Content::Recorded && was_ready(pass),
+        }
+    }
+}
+
+fn was_ready(pass: &Pass<'_>) -> bool {
+    let status = pass.context.resource.status.as_ref();
+    status.is_some_and(|status| {
+        status.state == Some(State::Ready)
+            && kyma_api::condition::is_true(status.conditions.as_deref().unwrap_or_default(), types::READY)
+    })
+}
+
+impl Ended {
+    /// The report of an installation.
+    pub(crate) fn progress(self) -> Progress {
+        let soon = std::time::Duration::from_millis(200);
+        let mut progress = match self.rest {
+            Rest::Ready if self.finding.lag => Progress::ready("").again_after(soon),
+            Rest::Ready => Progress::ready(""),
+            // After a restart what was reported stands until something else is seen.
+            Rest::Looking if self.finding.was_ready => {
+                return Progress { version: None, ..Progress::ready("") }.again_after(LOOK);
+            }
+            Rest::Looking => Progress::working("waiting for the first look at the target").again_after(LOOK),
+            Rest::Progressing(names) if self.finding.in_motion => {
+                Progress::working(format!("waiting for {}", list(&names))).again_after(soon)
+            }
+            Rest::Progressing(names) => Progress::working(format!("waiting for {}", list(&names))),
+            Rest::Unhealthy(names) => {
+                let failure = Failure::new(Reason::Unhealthy, list(&names));
+                Progress { state: State::Error, ..Progress::stopped(failure) }
+            }
+            Rest::MissingKinds(kinds) => {
+                let failure = Failure::new(Reason::DependencyMissing, missing_message(&kinds));
+                let failure = if self.finding.in_motion { failure.retry_after(soon) } else { failure };
+                Progress::stopped(failure)
+            }
+            Rest::Failed(failure) => Progress::stopped(failure),
+            Rest::Removing(names) => {
+                Progress::working(format!("waiting until these are gone: {}", list(&names)))
+            }
+            Rest::Removed => Progress::working("everything is removed"),
+        };
+        progress.version = self.finding.version;
+        progress.status = self.finding.fields;
+        for Aspect { type_, status, reason, message } in self.finding.aspects {
+            progress = progress.step(type_, status, reason, message);
+        }
+        progress
+    }
+
+    /// The report of a removal.
+    pub(crate) fn removal(self) -> Result<Removal, Failure> {
+        match self.rest {
+            Rest::Removed => Ok(Removal::Done),
+            Rest::Failed(failure) => Err(failure),
+            Rest::Removing(ref names) => {
+                let fields = self.finding.fields.clone();
+                let waiting = Removal::waiting(format!("waiting until these are gone: {}", list(names)));
+                Ok(match waiting {
+                    Removal::Waiting(progress) => Removal::Waiting(Progress { status: fields, ..progress }),
+                    Removal::Done => Removal::Done,
+                })
+            }
+            _ => Ok(Removal::Waiting(self.progress())),
+        }
+    }
+}
+
+fn aspect(type_: &'static str, status: Status, reason: Reason, message: impl Into<String>) -> Aspect {
+    Aspect { type_, status, reason, message: message.into() }
+}
+
+fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect {
+    if let (Content::Stale, Rest::Failed(failure)) = (seen.content, rest) {
+        return aspect(types::RENDERED, Status::False, failure.reason, &failure.message);
+    }
+    let Some(loaded) = &pass.session.loaded else {
+        let said = pass.context.resource.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut said =
+            said.filter(|condition| condition.type_ == types::RENDERED && condition.status == "True");
+        let message = said.next().map(|condition| condition.message.clone()).unwrap_or_default();
+        return aspect(types::RENDERED, Status::True, Reason::Succeeded, message);
+    };
+    let mut notes = vec![];
+    if !loaded.prepared.hooks.is_empty() {
+        notes.push(format!("hooks are not run yet, the chart has some for {}", list(&loaded.prepared.hooks)));
+    }
+    if loaded.uses_lookup {
+        notes.push("the chart calls `lookup`, which finds nothing here".to_owned());
+    }
+    if !loaded.prepared.warnings.is_empty() {
+        notes.push(list(&loaded.prepared.warnings));
+    }
+    aspect(types::RENDERED, Status::True, Reason::Succeeded, notes.join("; "))
+}
+
+fn applied(seen: &Observed, rest: &Rest) -> Aspect {
+    let faults: Vec<&Failure> = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref()).collect();
+    if let Some(first) = faults.first() {
+        let messages: Vec<String> = faults.iter().map(|fault| fault.message.clone()).collect();
+        return aspect(types::APPLIED, Status::False, first.reason, list(&messages));
+    }
+    if seen.content == Content::Stale {
+        let (reason, message) = match rest {
+            Rest::Failed(failure) => (failure.reason, failure.message.clone()),
+            _ => (Reason::Progressing, String::new()),
+        };
+        return aspect(types::APPLIED, Status::False, reason, message);
+    }
+    let waiting: Vec<String> = seen
+        .pieces
+        .iter()
+        .filter(|piece| !seen.inventory.contains(&piece.identity))
+        .map(|piece| piece.identity.to_string())
+        .collect();
+    if !waiting.is_empty() {
+        return aspect(
+            types::APPLIED,
+            Status::False,
+            Reason::Progressing,
+            format!("waiting: {}", list(&waiting)),
+        );
+    }
+    if let Rest::Failed(failure) = rest {
+        return aspect(types::APPLIED, Status::False, failure.reason, &failure.message);
+    }
+    let drifted = observe::drifted(seen);
+    let message = match seen.drift {
+        DriftMode::Warn if !drifted.is_empty() => {
+            format!("changed by others and left so: {}", list(&drifted))
+        }
+        _ => String::new(),
+    };
+    aspect(types::APPLIED, Status::True, Reason::Succeeded, message)
+}
+
+fn missing(pass: &Pass<'_>, seen: &Observed) -> Vec<String> {
+    let unserved =
+        seen.pieces.iter().filter(|piece| !piece.served && !seen.inventory.contains(&piece.identity));
+    let mut missing: Vec<String> = unserved.map(|piece| piece.identity.group_kind().to_string()).collect();
+    for dependency in pass.context.resource.spec.depends_on.iter().flatten() {
+        let Some(api) = &dependency.api else { continue };
+        let kind = kyma_object_set::GroupKind::new(&api.group, &api.kind);
+        let versions = pass.kinds.versions(&kind);
+        let fits = |version: &String| versions.iter().any(|mapping| mapping.resource.version == *version);
+        if versions.is_empty() || api.version.as_ref().is_some_and(|version| !fits(version)) {
+            missing.push(kind.to_string());
+        }
+    }
+    missing.sort();
+    missing.dedup();
+    missing
+}
+
+fn missing_message(kinds: &[String]) -> String {
+    format!("the target does not serve {}", list(kinds))
+}
+
+fn dependencies(missing: &[String]) -> Aspect {
+    if missing.is_empty() {
+        return aspect(types::DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
+    }
+    aspect(types::DEPENDENCIES_READY, Status::False, Reason::DependencyMissing, missing_message(missing))
+}
+
+fn healthy(seen: &Observed) -> Aspect {
+    let counting: Vec<&Piece> = seen.pieces.iter().filter(|piece| piece.counts).collect();
+    let named = |wanted: &dyn Fn(&Piece) -> bool| -> Vec<String> {
+        counting.iter().filter(|piece| wanted(piece)).map(|piece| piece.identity.to_string()).collect()
+    };
+    let failed = named(&|piece| piece.health == Some(HealthStatus::Failed));
+    if !failed.is_empty() {
+        return aspect(types::HEALTHY, Status::False, Reason::Unhealthy, list(&failed));
+    }
+    let waiting = named(&|piece| piece.health != Some(HealthStatus::Current));
+    if !seen.watched || seen.content == Content::Stale {
+        return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, "");
+    }
+    if waiting.is_empty() {
+        return aspect(types::HEALTHY, Status::True, Reason::Succeeded, "");
+    }
+    aspect(types::HEALTHY, Status::False, Reason::Progressing, list(&waiting))
+}
+
+fn fields(pass: &Pass<'_>) -> FreeForm {
+    let recorded = &pass.session.recorded;
+    let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
+    let fields = json!({
+        "inventory": recorded.entries(),
+        "digests": recorded.digests,
+        "resource": recorded.resource,
+        "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
+    });
+    match fields {
+        serde_json::Value::Object(fields) => fields,
+        _ => FreeForm::new(),
+    }
+}
+
+/// The first few of a list, in order, and how many more there are.
+fn list(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let first = names[..names.len() - more].join(", ");
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}

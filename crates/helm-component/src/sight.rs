@@ -1,0 +1,169 @@
+//! What the watches on targets have shown: the latest of each object of ours, reduced on arrival.
+//!
+//! One stream for each kind and target serves all components there. A component is woken when something about
+//! one of its own objects changed that matters to it: identity, the fields we own, health.
+
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kyma_object_set::health::{self, Health};
+use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
+use kyma_sdk::{Content, Interest, Metrics, Sighting, WatchLimit, Watches};
+use kyma_targets::{SecretKey, Target};
+
+use store::Store;
+
+/// Who is woken: a component, by place, name and the hash that its objects carry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Dependent {
+    /// Namespace on the hub.
+    pub namespace: String,
+    /// Name on the hub.
+    pub name: String,
+    /// Value of the owner label.
+    pub owner: Arc<str>,
+}
+
+/// One object as last seen.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Seen {
+    /// What drift and deletion need.
+    pub observed: Observed,
+    /// How it does; `None` for kinds of which only metadata is watched.
+    pub health: Option<Health>,
+}
+
+/// What is known of a component's objects.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Snapshot {
+    /// Every object with the component's owner label, and those asked for whoever owns them.
+    pub objects: BTreeMap<Identity, Seen>,
+    /// Whether every stream that the component wants is complete and alive.
+    pub complete: bool,
+}
+
+/// The watches of all components on all targets. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Sights {
+    watches: Watches<Dependent>,
+    store: Arc<Store>,
+}
+
+impl Sights {
+    /// Nothing is watched yet. `wake` is called from within streams and must return at once.
+    pub(crate) fn new(
+        operator: &'static str,
+        metrics: Metrics,
+        wake: impl Fn(&Dependent) + Send + Sync + 'static,
+    ) -> Self {
+        let store = Arc::new(Store::new(operator));
+        let listening = Arc::clone(&store);
+        let listener = move |target: Option<&SecretKey>,
+                             interest: &Interest,
+                             sighting: &Sighting,
+                             dependents: &[Dependent]| {
+            let changed = listening.take(target, interest, sighting);
+            dependents.iter().filter(|dependent| changed.concerns(dependent)).for_each(&wake);
+        };
+        Self { watches: Watches::new(operator, metrics, listener), store }
+    }
+
+    /// Watches exactly these kinds for `dependent`, and the target's CRDs where kinds may come that it waits for.
+    pub(crate) fn want(
+        &self,
+        target: &Target,
+        dependent: &Dependent,
+        kinds: &BTreeSet<GroupKind>,
+        manager: Option<&GroupKind>,
+        served: &Kinds,
+        kinds_may_come: bool,
+    ) -> Result<(), WatchLimit> {
+        let interests = interests(kinds, manager, served, kinds_may_come);
+        self.store.want(target.key(), dependent, &interests);
+        self.watches.want(target, dependent, interests)
+    }
+
+    /// What is known of the objects of `dependent`, and of those in `also`.
+    pub(crate) fn snapshot(&self, target: &Target, dependent: &Dependent, also: &Inventory) -> Snapshot {
+        let wanted = self.store.wanted(target.key(), dependent);
+        let complete = !wanted.is_empty()
+            && self.store.all_listed(target.key(), &wanted)
+            && self.watches.is_healthy(target, wanted);
+        Snapshot { objects: self.store.objects(target.key(), &dependent.owner, also), complete }
+    }
+
+    /// Notes what an apply of our own gave, which the stream will show a moment later.
+    pub(crate) fn note(&self, target: &Target, identity: &Identity, observed: Observed) {
+        self.store.note(target.key(), identity, observed);
+    }
+
+    /// What the target serves, shared by all components there.
+    pub(crate) fn discovery(&self, target: &Target) -> Arc<Discovery> {
+        self.store.discovery(target.key())
+    }
+
+    /// Whether CRDs or aggregated APIs of the target changed a moment ago, so that what it serves lags behind.
+    pub(crate) fn kinds_in_motion(&self, target: &Target) -> bool {
+        self.store.kinds_in_motion(target.key())
+    }
+
+    /// The Secret of a target changed: its streams end, and what they showed is no longer known.
+    pub(crate) fn access_changed(&self, secret: &str) {
+        self.watches.access_changed(secret);
+        self.store.access_changed(secret);
+    }
+
+    /// `dependent` is gone.
+    pub(crate) fn forget(&self, dependent: &Dependent) {
+        self.watches.leave_all(dependent);
+        self.store.forget(dependent);
+    }
+}
+
+impl std::fmt::Debug for Sights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sights").finish_non_exhaustive()
+    }
+}
+
+/// The streams for these kinds: scoped by owner label, whole where health needs it.
+fn interests(
+    kinds: &BTreeSet<GroupKind>,
+    manager: Option<&GroupKind>,
+    served: &Kinds,
+    kinds_may_come: bool,
+) -> Vec<Interest> {
+    let owned = kinds.iter().filter_map(|kind| served.preferred(kind)).filter(|mapping| mapping.can("watch"));
+    let mut wanted: Vec<Interest> = owned.map(|mapping| of_kind(mapping, manager)).collect();
+    if kinds_may_come {
+        let arrivals =
+            [("apiextensions.k8s.io", "CustomResourceDefinition"), ("apiregistration.k8s.io", "APIService")];
+        let arrivals =
+            arrivals.iter().filter_map(|(group, kind)| served.preferred(&GroupKind::new(*group, *kind)));
+        wanted.extend(arrivals.map(|mapping| Interest::in_kind(&mapping.resource)));
+    }
+    wanted
+}
+
+/// Whether the health of objects of a kind counts: of workloads, and of what `helm --wait` waits for too.
+pub(crate) fn health_counts(kind: &GroupKind) -> bool {
+    let (group, name) = (kind.group.as_str(), kind.kind.as_str());
+    health::watched_whole(kind)
+        || matches!(
+            (group, name),
+            ("", "PersistentVolumeClaim" | "Pod" | "Service")
+                | ("apps", "ReplicaSet")
+                | ("apiregistration.k8s.io", "APIService")
+        )
+}
+
+fn of_kind(mapping: &Mapping, manager: Option<&GroupKind>) -> Interest {
+    let mut interest = Interest::in_kind(&mapping.resource).owned();
+    let kind = mapping.gvk().group_kind();
+    if health_counts(&kind) || manager == Some(&kind) {
+        interest.content = Content::Whole;
+    }
+    interest
+}

@@ -1,0 +1,218 @@
+//! The memory behind the watches.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kube::core::DynamicObject;
+use kyma_api::labels;
+use kyma_object_set::health::{self, Health};
+use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Observed};
+use kyma_sdk::{Content, Interest, Sighting};
+use kyma_targets::SecretKey;
+
+use super::{Dependent, Seen};
+
+/// How long after a change of CRDs what the target says it serves may lag behind.
+const MOTION: Duration = Duration::from_secs(3);
+
+/// Whose objects a sighting changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changed {
+    everybody: bool,
+    owners: HashSet<String>,
+    dependents: HashSet<Dependent>,
+}
+
+impl Changed {
+    pub(super) fn concerns(&self, dependent: &Dependent) -> bool {
+        self.everybody || self.owners.contains(&*dependent.owner) || self.dependents.contains(dependent)
+    }
+}
+
+/// All that was seen, by target. Bounded by what components own: streams are scoped by our label, and objects
+/// are reduced before they come in here.
+pub(super) struct Store {
+    manager: &'static str,
+    places: Mutex<HashMap<Option<SecretKey>, Place>>,
+}
+
+#[derive(Default)]
+struct Place {
+    discovery: Arc<Discovery>,
+    kinds_changed: Option<Instant>,
+    listed: HashSet<Interest>,
+    objects: HashMap<GroupKind, BTreeMap<Identity, Seen>>,
+    wishes: HashMap<Dependent, Vec<Interest>>,
+}
+
+impl Store {
+    pub(super) fn new(manager: &'static str) -> Self {
+        Self { manager, places: Mutex::default() }
+    }
+
+    pub(super) fn want(&self, target: Option<&SecretKey>, dependent: &Dependent, interests: &[Interest]) {
+        let mut places = self.places();
+        let place = places.entry(target.cloned()).or_default();
+        place.wishes.insert(dependent.clone(), interests.to_vec());
+        place.drop_unwanted();
+    }
+
+    pub(super) fn wanted(&self, target: Option<&SecretKey>, dependent: &Dependent) -> Vec<Interest> {
+        let places = self.places();
+        places
+            .get(&target.cloned())
+            .and_then(|place| place.wishes.get(dependent))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    pub(super) fn all_listed(&self, target: Option<&SecretKey>, interests: &[Interest]) -> bool {
+        let places = self.places();
+        places
+            .get(&target.cloned())
+            .is_some_and(|place| interests.iter().all(|interest| place.listed.contains(interest)))
+    }
+
+    pub(super) fn objects(
+        &self,
+        target: Option<&SecretKey>,
+        owner: &str,
+        also: &Inventory,
+    ) -> BTreeMap<Identity, Seen> {
+        let places = self.places();
+        let Some(place) = places.get(&target.cloned()) else { return BTreeMap::new() };
+        place
+            .objects
+            .values()
+            .flatten()
+            .filter(|(identity, seen)| {
+                seen.observed.owner.as_deref() == Some(owner) || also.contains(identity)
+            })
+            .map(|(identity, seen)| (identity.clone(), seen.clone()))
+            .collect()
+    }
+
+    pub(super) fn note(&self, target: Option<&SecretKey>, identity: &Identity, observed: Observed) {
+        let mut places = self.places();
+        let place = places.entry(target.cloned()).or_default();
+        if identity.is_crd() {
+            place.kinds_changed = Some(Instant::now());
+        }
+        let objects = place.objects.entry(identity.group_kind()).or_default();
+        let health = objects.get(identity).and_then(|seen| seen.health.clone());
+        objects.insert(identity.clone(), Seen { observed, health });
+    }
+
+    pub(super) fn discovery(&self, target: Option<&SecretKey>) -> Arc<Discovery> {
+        Arc::clone(&self.places().entry(target.cloned()).or_default().discovery)
+    }
+
+    pub(super) fn kinds_in_motion(&self, target: Option<&SecretKey>) -> bool {
+        let places = self.places();
+        let changed = places.get(&target.cloned()).and_then(|place| place.kinds_changed);
+        changed.is_some_and(|changed| changed.elapsed() < MOTION)
+    }
+
+    pub(super) fn forget(&self, dependent: &Dependent) {
+        let mut places = self.places();
+        for place in places.values_mut() {
+            if place.wishes.remove(dependent).is_some() {
+                place.drop_unwanted();
+            }
+        }
+        places.retain(|_, place| !place.wishes.is_empty());
+    }
+
+    pub(super) fn access_changed(&self, secret: &str) {
+        self.places().retain(|target, _| target.as_ref().is_none_or(|target| target.name != secret));
+    }
+
+    pub(super) fn take(
+        &self,
+        target: Option<&SecretKey>,
+        interest: &Interest,
+        sighting: &Sighting,
+    ) -> Changed {
+        let mut places = self.places();
+        let place = places.entry(target.cloned()).or_default();
+        let first_list = matches!(sighting, Sighting::Listed(_)) && !place.listed.contains(interest);
+        let of_kinds = matches!(interest.group.as_str(), "apiextensions.k8s.io" | "apiregistration.k8s.io");
+        if of_kinds && !first_list {
+            place.kinds_changed = Some(Instant::now());
+        }
+        if matches!(sighting, Sighting::Listed(_)) {
+            place.listed.insert(interest.clone());
+        }
+        // The unscoped stream of CRDs only tells that kinds come and go.
+        if interest.labels.is_none() {
+            return if first_list {
+                place.completed()
+            } else {
+                Changed { everybody: true, ..Changed::default() }
+            };
+        }
+        let kind = GroupKind::new(&interest.group, &interest.kind);
+        let reduce = |object: &DynamicObject| self.reduce(&kind, interest.content, object);
+        let objects = place.objects.entry(kind.clone()).or_default();
+        match sighting {
+            Sighting::Listed(list) => {
+                *objects = list.iter().map(reduce).collect();
+                if first_list { place.completed() } else { Changed { everybody: true, ..Changed::default() } }
+            }
+            Sighting::Applied(object) => {
+                let (identity, seen) = reduce(object);
+                let before = objects.insert(identity, seen.clone());
+                if before.as_ref() == Some(&seen) { Changed::default() } else { changed(before, Some(seen)) }
+            }
+            Sighting::Deleted(object) => {
+                let (identity, seen) = reduce(object);
+                let held = objects.get(&identity).is_none_or(|held| held.observed.uid == seen.observed.uid);
+                // Of another uid: an older object, which our own apply has replaced meanwhile.
+                if held { changed(objects.remove(&identity), Some(seen)) } else { Changed::default() }
+            }
+        }
+    }
+
+    fn reduce(&self, kind: &GroupKind, content: Content, object: &DynamicObject) -> (Identity, Seen) {
+        let metadata = &object.metadata;
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let identity = Identity::new(&kind.group, &kind.kind, metadata.namespace.as_deref(), name);
+        let observed = Observed::from_metadata(metadata, self.manager, labels::OWNER);
+        let health = (content == Content::Whole).then(|| assess(object)).flatten();
+        (identity, Seen { observed, health })
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<Option<SecretKey>, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Those whose every stream has given its list by now.
+    fn completed(&self) -> Changed {
+        let complete = |wished: &&Vec<Interest>| wished.iter().all(|interest| self.listed.contains(interest));
+        let dependents = self.wishes.iter().filter(|(_, wished)| complete(wished));
+        let dependents = dependents.map(|(dependent, _)| dependent.clone()).collect();
+        Changed { dependents, ..Changed::default() }
+    }
+
+    /// Forgets streams that nobody wants any more, with what they showed.
+    fn drop_unwanted(&mut self) {
+        let wanted: HashSet<&Interest> = self.wishes.values().flatten().collect();
+        self.listed.retain(|interest| wanted.contains(interest));
+        let kinds: HashSet<GroupKind> =
+            wanted.iter().map(|interest| GroupKind::new(&interest.group, &interest.kind)).collect();
+        self.objects.retain(|kind, _| kinds.contains(kind));
+    }
+}
+
+fn assess(object: &DynamicObject) -> Option<Health> {
+    let whole = serde_json::to_value(object).ok()?;
+    Some(health::assess(&whole, jiff::Timestamp::now()))
+}
+
+fn changed(before: Option<Seen>, after: Option<Seen>) -> Changed {
+    let owners = before.into_iter().chain(after).filter_map(|seen| seen.observed.owner).collect();
+    Changed { owners, ..Changed::default() }
+}

@@ -1,0 +1,224 @@
+//! Where content comes from, and fetching it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kyma_api::{HelmComponentSpec, Reason, Source};
+use kyma_artifacts::{
+    ArtifactError, Artifacts, ChartSource, Credentials, Digest, ManifestsSource, OciReference, RegistryBase,
+};
+use kyma_sdk::Failure;
+use url::Url;
+
+use crate::render::Chart;
+
+/// A source whose every part was read and found usable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// An OCM component version.
+    Ocm {
+        /// Where component versions lie.
+        base: RegistryBase,
+        /// Name of the component.
+        component: String,
+        /// Its version.
+        version: String,
+        /// Digest that the component version must have.
+        digest: Option<Digest>,
+    },
+    /// A Helm chart.
+    Chart(ChartSource),
+    /// Plain manifests.
+    Manifests(ManifestsSource),
+}
+
+/// What was fetched.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// A chart, to be rendered.
+    Chart {
+        /// Digest of what the source names.
+        digest: Digest,
+        /// The chart.
+        chart: Arc<Chart>,
+    },
+    /// Objects as they are.
+    Manifests {
+        /// Digest of what the source names.
+        digest: Digest,
+        /// YAML documents.
+        yaml: Bytes,
+    },
+}
+
+impl Content {
+    /// Digest of what the source names.
+    pub fn digest(&self) -> Digest {
+        match self {
+            Self::Chart { digest, .. } | Self::Manifests { digest, .. } => *digest,
+        }
+    }
+}
+
+/// Reads a component's source. `default_base` is where OCM components lie whose source names no repository.
+pub fn place(spec: &HelmComponentSpec, default_base: Option<&RegistryBase>) -> Result<Place, Failure> {
+    match &spec.source {
+        Source { ocm: Some(ocm), chart: None, manifests: None, .. } => {
+            let base = match &ocm.repository {
+                Some(repository) => repository.parse().map_err(|error| failure(&error))?,
+                None => default_base.cloned().ok_or_else(|| {
+                    Failure::new(
+                        Reason::SourceInvalid,
+                        "spec.source.ocm names no repository and the operator has no default (--oci-registry)",
+                    )
+                })?,
+            };
+            Ok(Place::Ocm {
+                base,
+                component: ocm.component.clone(),
+                version: ocm.version.clone(),
+                digest: digest(ocm.digest.as_deref())?,
+            })
+        }
+        Source { ocm: None, chart: Some(chart), manifests: None, .. } => chart_place(chart).map(Place::Chart),
+        Source { ocm: None, chart: None, manifests: Some(manifests), .. } => {
+            let digest = digest(manifests.digest.as_deref())?;
+            if manifests.url.starts_with("oci://") {
+                let reference = reference(&manifests.url, manifests.version.as_deref(), digest)?;
+                return Ok(Place::Manifests(ManifestsSource::Oci(reference)));
+            }
+            Ok(Place::Manifests(ManifestsSource::Http { url: address(&manifests.url)?, digest }))
+        }
+        _ => Err(Failure::new(
+            Reason::SourceInvalid,
+            "spec.source needs exactly one of `ocm`, `chart` and `manifests`",
+        )),
+    }
+}
+
+fn chart_place(chart: &kyma_api::ChartSource) -> Result<ChartSource, Failure> {
+    let digest = digest(chart.digest.as_deref())?;
+    if chart.url.starts_with("oci://") {
+        // A tag cannot hold `+`; Helm writes `_` instead.
+        let tag = chart.version.as_deref().map(|version| version.replace('+', "_"));
+        return reference(&chart.url, tag.as_deref(), digest).map(ChartSource::Oci);
+    }
+    let url = address(&chart.url)?;
+    match (&chart.name, &chart.version) {
+        (Some(name), Some(version)) => {
+            Ok(ChartSource::Repository { url, name: name.clone(), version: version.clone(), digest })
+        }
+        _ => Err(Failure::new(
+            Reason::SourceInvalid,
+            "spec.source.chart of an HTTP repository needs `name` and `version`",
+        )),
+    }
+}
+
+fn reference(url: &str, tag: Option<&str>, digest: Option<Digest>) -> Result<OciReference, Failure> {
+    let tag = tag.map(|tag| format!(":{tag}")).unwrap_or_default();
+    let digest = digest.map(|digest| format!("@{digest}")).unwrap_or_default();
+    format!("{}{tag}{digest}", url.trim_end_matches('/')).parse().map_err(|error| failure(&error))
+}
+
+fn address(url: &str) -> Result<Url, Failure> {
+    Url::parse(url).map_err(|error| Failure::new(Reason::SourceInvalid, format!("spec.source: {error}")))
+}
+
+fn digest(text: Option<&str>) -> Result<Option<Digest>, Failure> {
+    text.map(str::parse).transpose().map_err(|error| failure(&error))
+}
+
+/// Fetches what lies at `place`, from the cache where these credentials may read it.
+pub async fn fetch(
+    artifacts: &Artifacts,
+    place: &Place,
+    credentials: &Credentials,
+) -> Result<Content, Failure> {
+    match place {
+        Place::Ocm { base, component, version, digest } => {
+            let content = artifacts
+                .component(base, component, version, credentials)
+                .await
+                .map_err(|error| failure(&error))?;
+            if let Some(expected) = digest.filter(|digest| *digest != content.digest) {
+                return Err(Failure::new(
+                    Reason::DigestMismatch,
+                    format!("{component}:{version} has digest {}, {expected} was asked for", content.digest),
+                ));
+            }
+            Ok(Content::Manifests { digest: content.digest, yaml: content.manifest })
+        }
+        Place::Chart(source) => {
+            let archive = artifacts.chart(source, credentials).await.map_err(|error| failure(&error))?;
+            let (digest, bytes) = (archive.digest, archive.content().clone());
+            // Unpacking is processor work: away from the tasks that wait for the network.
+            let chart = tokio::task::spawn_blocking(move || Chart::open(bytes))
+                .await
+                .map_err(|error| Failure::new(Reason::Internal, error.to_string()))?
+                .map_err(|fault| Failure::new(Reason::SourceInvalid, fault.to_string()))?;
+            Ok(Content::Chart { digest, chart: Arc::new(chart) })
+        }
+        Place::Manifests(source) => {
+            let manifests =
+                artifacts.manifests(source, credentials).await.map_err(|error| failure(&error))?;
+            Ok(Content::Manifests { digest: manifests.digest, yaml: manifests.yaml })
+        }
+    }
+}
+
+/// An artifact's error, in the words of conditions.
+pub fn failure(error: &ArtifactError) -> Failure {
+    let failure = Failure::new(error.reason(), error.to_string());
+    match error.retry_after() {
+        Some(delay) => failure.retry_after(delay),
+        None => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn placed(source: &Value) -> Result<Place, Failure> {
+        let spec: HelmComponentSpec = serde_json::from_value(json!({"source": source})).unwrap();
+        place(&spec, Some(&"registry.example.org/modules".parse().unwrap()))
+    }
+
+    #[test]
+    fn an_ocm_component_without_repository_comes_from_the_operators_default() {
+        let Ok(Place::Ocm { base, component, .. }) =
+            placed(&json!({"ocm": {"component": "example.org/module/keda", "version": "1.0.0"}}))
+        else {
+            panic!("an OCM place")
+        };
+        assert_eq!(base.to_string(), "registry.example.org/modules");
+        assert_eq!(component, "example.org/module/keda");
+    }
+
+    #[test]
+    fn a_chart_in_a_registry_is_named_by_tag_with_plus_as_underscore() {
+        let Ok(Place::Chart(ChartSource::Oci(reference))) = placed(
+            &json!({"chart": {"url": "oci://registry.example.org/charts/demo", "version": "1.0.0+b1"}}),
+        ) else {
+            panic!("an OCI chart")
+        };
+        assert_eq!(reference.tag(), Some("1.0.0_b1"));
+    }
+
+    #[test]
+    fn a_chart_in_a_repository_needs_name_and_version() {
+        let without = placed(&json!({"chart": {"url": "https://charts.example.org", "version": "1.0.0"}}));
+        assert_eq!(without.unwrap_err().reason, Reason::SourceInvalid);
+        let with =
+            placed(&json!({"chart": {"url": "https://charts.example.org", "name": "a", "version": "1.0.0"}}));
+        assert!(matches!(with, Ok(Place::Chart(ChartSource::Repository { .. }))));
+    }
+
+    #[test]
+    fn exactly_one_source_is_needed() {
+        assert_eq!(placed(&json!({})).unwrap_err().reason, Reason::SourceInvalid);
+    }
+}

@@ -1,0 +1,110 @@
+//! Which values a chart gets, and whose they are: module < user < central overrides.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+/// The merged values, and what central overrides took from the user.
+#[derive(Clone, Default, PartialEq)]
+pub struct Merged {
+    /// What the chart is rendered with.
+    pub values: Map<String, Value>,
+    /// Key paths (`a.b.c`) at which an override replaced a different value of the user, sorted.
+    pub replaced: Vec<String>,
+}
+
+impl std::fmt::Debug for Merged {
+    // Values are never printed.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Merged").field("replaced", &self.replaced).finish_non_exhaustive()
+    }
+}
+
+/// Merges as Helm merges several `-f` files: maps key by key, lists and scalars whole; `null` stays, since it
+/// tells Helm to drop the chart's default.
+pub fn merge(
+    module: Option<&Map<String, Value>>,
+    user: Option<&Map<String, Value>>,
+    overrides: Option<&Map<String, Value>>,
+) -> Merged {
+    let mut values = module.cloned().unwrap_or_default();
+    lay_over(&mut values, user);
+    let mut replaced = BTreeSet::new();
+    if let (Some(user), Some(overrides)) = (user, overrides) {
+        find_replaced(user, overrides, "", &mut replaced);
+    }
+    lay_over(&mut values, overrides);
+    Merged { values, replaced: replaced.into_iter().collect() }
+}
+
+fn lay_over(base: &mut Map<String, Value>, top: Option<&Map<String, Value>>) {
+    for (key, value) in top.into_iter().flatten() {
+        match (base.get_mut(key), value) {
+            (Some(Value::Object(below)), Value::Object(above)) => lay_over(below, Some(above)),
+            (_, value) => {
+                base.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+fn find_replaced(
+    user: &Map<String, Value>,
+    overrides: &Map<String, Value>,
+    path: &str,
+    found: &mut BTreeSet<String>,
+) {
+    for (key, above) in overrides {
+        let Some(below) = user.get(key) else { continue };
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        match (below, above) {
+            (Value::Object(below), Value::Object(above)) => find_replaced(below, above, &path, found),
+            (below, above) if below != above => {
+                found.insert(path);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn map(value: Value) -> Map<String, Value> {
+        match value {
+            Value::Object(map) => map,
+            other => panic!("{other} is no map"),
+        }
+    }
+
+    #[test]
+    fn later_layers_win_key_by_key() {
+        let merged = merge(
+            Some(&map(json!({"a": {"x": 1, "y": 1}, "list": [1, 2]}))),
+            Some(&map(json!({"a": {"x": 2}, "list": [3]}))),
+            Some(&map(json!({"a": {"z": 3}}))),
+        );
+        assert_eq!(Value::Object(merged.values), json!({"a": {"x": 2, "y": 1, "z": 3}, "list": [3]}));
+        assert!(merged.replaced.is_empty());
+    }
+
+    #[test]
+    fn an_override_names_the_key_paths_it_takes_from_the_user() {
+        let merged = merge(
+            None,
+            Some(&map(json!({"a": {"x": 2, "same": 1}, "b": {"c": 1}, "own": true}))),
+            Some(&map(json!({"a": {"x": 9, "same": 1}, "b": null}))),
+        );
+        assert_eq!(merged.replaced, ["a.x", "b"]);
+        assert_eq!(Value::Object(merged.values), json!({"a": {"x": 9, "same": 1}, "b": null, "own": true}));
+    }
+
+    #[test]
+    fn null_stays_so_that_helm_drops_the_charts_default() {
+        let merged = merge(Some(&map(json!({"a": {"b": 1}}))), Some(&map(json!({"a": {"b": null}}))), None);
+        assert_eq!(Value::Object(merged.values), json!({"a": {"b": null}}));
+    }
+}

@@ -1,0 +1,127 @@
+//! Charts from a registry.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::world::{World, condition_of, world};
+
+/// Packs a chart, pushes it, and gives the source that names it.
+pub(crate) async fn push(world: &World, name: &str, version: &str, files: &[(&str, &str)]) -> Result<Value> {
+    let (url, _) = publish(world, name, version, files).await?;
+    Ok(json!({"chart": {"url": url, "version": version}}))
+}
+
+/// Packs a chart, pushes it with helm, and gives its address and the digest that helm says it has.
+async fn publish(
+    world: &World,
+    name: &str,
+    version: &str,
+    files: &[(&str, &str)],
+) -> Result<(String, String)> {
+    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    let metadata = format!("apiVersion: v2\nname: {name}\nversion: {version}\n");
+    for (path, text) in [("Chart.yaml", metadata.as_str())].iter().chain(files) {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, format!("{name}/{path}"), text.as_bytes())?;
+    }
+    let archive = tempfile::Builder::new().suffix(".tgz").tempfile()?;
+    std::fs::write(archive.path(), tar.into_inner()?.finish()?)?;
+    let helm = testbed::Program::Helm.path()?;
+    let pushed = tokio::process::Command::new(helm)
+        .args(["push", "--plain-http"])
+        .arg(archive.path())
+        .arg(format!("oci://{}/charts", world.registry.address()))
+        .output()
+        .await?;
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&pushed.stdout), String::from_utf8_lossy(&pushed.stderr));
+    anyhow::ensure!(pushed.status.success(), "{said}");
+    let digest = said.lines().find_map(|line| line.strip_prefix("Digest: ")).unwrap_or_default();
+    Ok((format!("oci://{}/charts/{name}", world.registry.address()), digest.trim().to_owned()))
+}
+
+const CONFIG: &str = r#"apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ .Release.Name }}"}
+data:
+  level: "{{ .Values.level }}"
+  namespace: "{{ .Release.Namespace }}"
+  own: "{{ .Values.own }}"
+"#;
+const HOOK: &str = r#"apiVersion: batch/v1
+kind: Job
+metadata:
+  name: hooked
+  annotations: {helm.sh/hook: "pre-install,post-upgrade"}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: example.org/a:1}]}}}
+"#;
+
+#[tokio::test]
+async fn a_chart_gets_the_merged_values_and_its_hooks_are_named_and_not_run() -> Result<()> {
+    let world = world().await?;
+    let files = [
+        ("templates/config.yaml", CONFIG),
+        ("templates/hook.yaml", HOOK),
+        ("values.yaml", "level: default\nown: chart\n"),
+    ];
+    let source = push(world, "values", "1.0.0", &files).await?;
+    let spec = json!({
+        "source": source, "release": {"name": "rel", "namespace": "values"},
+        "values": {"level": "module"}, "userValues": {"level": "user"}, "overrides": {"level": "central"},
+    });
+    world.apply("values", spec).await?;
+    let ready = world.ready("values", "True", "Ready").await?;
+    let config = world.on_target("v1", "ConfigMap", "values", "rel").await?.expect("the ConfigMap");
+    assert_eq!(config.data["data"], json!({"level": "central", "namespace": "values", "own": "chart"}));
+    assert!(world.on_target("batch/v1", "Job", "values", "hooked").await?.is_none());
+    let (_, _, message) = condition_of(&ready, "Rendered").expect("Rendered");
+    assert!(message.contains("post-upgrade, pre-install"), "{message}");
+    assert_eq!(ready.status.and_then(|status| status.overridden), Some(vec!["level".to_owned()]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_missing_kind_blocks_only_its_objects_and_its_arrival_is_noticed() -> Result<()> {
+    let world = world().await?;
+    let files = [
+        ("templates/config.yaml", CONFIG),
+        (
+            "templates/route.yaml",
+            "apiVersion: routing.example.org/v1\nkind: Route\nmetadata: {name: r}\nspec: {to: x}\n",
+        ),
+    ];
+    let source = push(world, "soft", "1.0.0", &files).await?;
+    world.apply("soft", json!({"source": source, "release": {"namespace": "soft"}})).await?;
+    let component = world.ready("soft", "False", "DependencyMissing").await?;
+    let (_, _, message) = condition_of(&component, "DependenciesReady").expect("DependenciesReady");
+    assert!(message.contains("Route.routing.example.org"), "{message}");
+    assert!(world.on_target("v1", "ConfigMap", "soft", "soft").await?.is_some());
+    let crd = r"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: routes.routing.example.org}
+spec:
+  group: routing.example.org
+  names: {kind: Route, plural: routes}
+  scope: Namespaced
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+";
+    crate::world::apply_yaml(&world.target.client()?, crd).await?;
+    world.ready("soft", "True", "Ready").await?;
+    assert!(world.on_target("routing.example.org/v1", "Route", "soft", "r").await?.is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_same_chart_is_found_by_digest() -> Result<()> {
+    let world = world().await?;
+    let (url, digest) = publish(world, "pinned", "1.0.0", &[("templates/config.yaml", CONFIG)]).await?;
+    let pinned = json!({"chart": {"url": url, "digest": digest}});
+    world.apply("pinned", json!({"source": pinned, "release": {"namespace": "pinned"}})).await?;
+    let ready = world.ready("pinned", "True", "Ready").await?;
+    assert!(ready.status.and_then(|status| status.digests).and_then(|digests| digests.source).is_some());
+    Ok(())
+}

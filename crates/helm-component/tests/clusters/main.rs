@@ -1,0 +1,8 @@
+//! helm-component as a process of its own, under its generated roles, on real control planes.
+
+mod chart;
+mod daily;
+mod drift;
+mod module;
+mod removal;
+mod world;

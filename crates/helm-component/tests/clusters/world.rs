@@ -1,0 +1,252 @@
+//! A hub, a target and a registry, and helm-component between them.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::{Scope, pinned_kind};
+use kube::runtime::conditions::is_crd_established;
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, condition};
+use kyma_artifacts::{Artifacts, ComponentVersion, Config, Credentials};
+use serde_json::{Value, json};
+use testbed::{Bed, Cluster, Process, Program, Registry, until};
+use tokio::sync::OnceCell;
+
+pub(crate) const HUB_NAMESPACE: &str = "kcp-system";
+/// How long anything may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+const BINARY: &str = env!("CARGO_BIN_EXE_helm-component");
+const ACCESS: &str = "access";
+
+static WORLD: OnceCell<World> = OnceCell::const_new();
+
+/// Everything that the tests of this binary share; it ends with the process.
+pub(crate) struct World {
+    pub(crate) hub: Cluster,
+    pub(crate) target: Cluster,
+    pub(crate) registry: Registry,
+    pub(crate) operator: Process,
+    _bed: Bed,
+}
+
+/// The world, started by the first test.
+pub(crate) async fn world() -> Result<&'static World> {
+    WORLD.get_or_try_init(World::start).await
+}
+
+impl World {
+    async fn start() -> Result<Self> {
+        let bed = Bed::start().await?;
+        let (hub, target) = tokio::try_join!(async { bed.cluster("hub").await }, async {
+            bed.cluster("target").with_workloads().with_audit().await
+        },)?;
+        let registry = bed.registry().await?;
+        prepare_hub(&hub).await?;
+        prepare_target(&hub, &target).await?;
+        let operator = start_operator(&bed, &hub, &registry).await?;
+        Ok(Self { hub, target, registry, operator, _bed: bed })
+    }
+
+    /// Applies a HelmComponent with this spec, for the target, and gives its name.
+    pub(crate) async fn apply(&self, name: &str, spec: Value) -> Result<()> {
+        let mut spec = spec;
+        spec["target"] = json!({"kubeconfigSecretRef": {"name": ACCESS, "key": "config"}});
+        let object = json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1",
+            "kind": "HelmComponent",
+            "metadata": {"name": name, "namespace": HUB_NAMESPACE},
+            "spec": spec,
+        });
+        let params = PatchParams::apply("test").force();
+        self.components()?.patch(name, &params, &Patch::Apply(object)).await?;
+        Ok(())
+    }
+
+    pub(crate) fn components(&self) -> Result<Api<HelmComponent>> {
+        Ok(Api::namespaced(self.hub.client()?, HUB_NAMESPACE))
+    }
+
+    /// Waits until the condition Ready of the current generation says this status and reason.
+    pub(crate) async fn ready(&self, name: &str, status: &str, reason: &str) -> Result<HelmComponent> {
+        let components = self.components()?;
+        let waited = until(&format!("{name} is Ready={status} {reason}"), PATIENCE, || async {
+            let component = components.get(name).await?;
+            let ready = ready_of(&component);
+            Ok(ready.is_some_and(|(is, why, _)| is == status && why == reason).then_some(component))
+        })
+        .await;
+        match waited {
+            Ok(component) => Ok(component),
+            Err(error) => {
+                let seen = components.get(name).await?;
+                Err(error.context(format!(
+                    "conditions: {:#?}\n{}",
+                    seen.status.and_then(|status| status.conditions),
+                    self.operator.log_end(30)
+                )))
+            }
+        }
+    }
+
+    /// Sets the deletion policy and deletes the component.
+    pub(crate) async fn delete(&self, name: &str, policy: &str) -> Result<()> {
+        let components = self.components()?;
+        let patch = json!({"spec": {"deletionPolicy": policy}});
+        components.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        components.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Waits until the component is gone from the hub.
+    pub(crate) async fn gone(&self, name: &str) -> Result<()> {
+        let components = self.components()?;
+        let waited = until(&format!("{name} is gone"), PATIENCE, || async {
+            Ok(components.get_opt(name).await?.is_none().then_some(()))
+        })
+        .await;
+        waited.with_context(|| self.operator.log_end(30))
+    }
+
+    /// Makes manifests an OCM component version in the registry and gives the source that names it.
+    pub(crate) async fn push(&self, component: &str, version: &str, manifest: &str) -> Result<Value> {
+        let component = format!("example.org/module/{component}");
+        let content = ComponentVersion {
+            name: component.clone(),
+            version: version.to_owned(),
+            manifest: manifest.to_owned().into(),
+            default_cr: None,
+            module_template: None,
+            images: vec![],
+            labels: BTreeMap::default(),
+            source: None,
+        };
+        let base = self.registry.address().parse()?;
+        self.artifacts()?.push_component(&base, &content, &Credentials::anonymous(), &()).await?;
+        Ok(json!({"ocm": {"component": component, "version": version}}))
+    }
+
+    /// An artifact client that speaks plain HTTP with the registry.
+    pub(crate) fn artifacts(&self) -> Result<Artifacts> {
+        let mut config = Config::new(tempfile::tempdir()?.keep());
+        config.insecure_hosts = vec![self.registry.address().to_owned()];
+        Ok(Artifacts::open(&config)?)
+    }
+
+    /// An object on the target.
+    pub(crate) async fn on_target(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<DynamicObject>> {
+        let (api, _) = api(&self.target.client()?, api_version, kind, Some(namespace)).await?;
+        Ok(api.get_opt(name).await?)
+    }
+}
+
+/// Status, reason and message of the condition Ready, where it is about the current generation.
+pub(crate) fn ready_of(component: &HelmComponent) -> Option<(String, String, String)> {
+    condition_of(component, condition::types::READY)
+}
+
+pub(crate) fn condition_of(component: &HelmComponent, type_: &str) -> Option<(String, String, String)> {
+    let status = component.status.as_ref()?;
+    let found = condition::get(status.conditions.as_deref()?, type_)?;
+    let current = found.observed_generation == component.metadata.generation;
+    current.then(|| (found.status.clone(), found.reason.clone(), found.message.clone()))
+}
+
+/// Access to a kind as the cluster serves it now.
+pub(crate) async fn api(
+    client: &Client,
+    api_version: &str,
+    kind: &str,
+    namespace: Option<&str>,
+) -> Result<(Api<DynamicObject>, Scope)> {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    let (resource, capabilities) = pinned_kind(client, &GroupVersionKind::gvk(group, version, kind)).await?;
+    let api = match (&capabilities.scope, namespace) {
+        (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), namespace, &resource),
+        _ => Api::all_with(client.clone(), &resource),
+    };
+    Ok((api, capabilities.scope))
+}
+
+/// Applies every document, as an administrator.
+pub(crate) async fn apply_yaml(client: &Client, yaml: &str) -> Result<()> {
+    let documents: Vec<DynamicObject> = serde_saphyr::from_multiple(yaml)?;
+    for object in documents {
+        let types = object.types.clone().context("a kind")?;
+        let (api, _) = api(client, &types.api_version, &types.kind, object.namespace().as_deref()).await?;
+        let params = PatchParams::apply("test").force();
+        api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await?;
+    }
+    Ok(())
+}
+
+async fn prepare_hub(hub: &Cluster) -> Result<()> {
+    let client = hub.client()?;
+    let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {HUB_NAMESPACE}}}\n");
+    apply_yaml(&client, &namespace).await?;
+    let crd = serde_json::to_string(&kyma_api::crds::helm_component())?;
+    apply_yaml(&client, &crd).await?;
+    let established = await_condition(
+        Api::all(client.clone()),
+        "helmcomponents.component.kyma-project.io",
+        is_crd_established(),
+    );
+    tokio::time::timeout(PATIENCE, established).await??;
+    apply_yaml(&client, &printed(&["rbac", "--namespace", HUB_NAMESPACE]).await?).await
+}
+
+/// The target's role for one account, and the Secret with its kubeconfig on the hub.
+async fn prepare_target(hub: &Cluster, target: &Cluster) -> Result<()> {
+    let client = target.client()?;
+    apply_yaml(&client, &printed(&["rbac", "--for", "target"]).await?).await?;
+    let kubeconfig = target.kubeconfig_for_service_account("kube-system", "modules").await?;
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "modules"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "helm-component-target"},
+        "subjects": [{"kind": "ServiceAccount", "name": "modules", "namespace": "kube-system"}],
+    });
+    apply_yaml(&client, &binding.to_string()).await?;
+    let secret: Secret = serde_json::from_value(json!({
+        "metadata": {"name": ACCESS, "labels": {"operator.kyma-project.io/kyma-name": "test"}},
+        "stringData": {"config": kubeconfig},
+    }))?;
+    Api::namespaced(hub.client()?, HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
+    Ok(())
+}
+
+async fn start_operator(bed: &Bed, hub: &Cluster, registry: &Registry) -> Result<Process> {
+    let kubeconfig = bed.directory().join("helm-component.kubeconfig");
+    std::fs::write(&kubeconfig, hub.kubeconfig_for_service_account(HUB_NAMESPACE, "helm-component").await?)?;
+    let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let arguments = [
+        "run".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--admin-address={admin}"),
+        "--log-format=text".to_owned(),
+        "--allow-loopback-targets".to_owned(),
+        format!("--oci-registry={}", registry.address()),
+        format!("--oci-insecure-hosts={}", registry.address()),
+        format!("--artifact-cache-dir={}", bed.directory().join("artifacts").display()),
+        format!("--helm={}", Program::Helm.path()?.display()),
+    ];
+    let log = bed.logs().join("helm-component.log");
+    Process::start("helm-component", BINARY, arguments, [], log)
+}
+
+async fn printed(arguments: &[&str]) -> Result<String> {
+    let output = tokio::process::Command::new(BINARY).args(arguments).output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
