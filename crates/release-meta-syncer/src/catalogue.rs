@@ -1,0 +1,265 @@
+//! The hub's catalogue, reduced on arrival to what copies and visibility need. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt as _};
+use kyma_api::{ModuleReleaseMeta, ModuleReleaseMetaSpec, ModuleTemplate, ModuleTemplateSpec, labels, names};
+use serde_json::json;
+
+use crate::copy::{Copy, Key, Kind};
+
+#[cfg(test)]
+mod tests;
+
+/// One version of one module.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Template {
+    name: String,
+    module: Option<String>,
+    version: Option<String>,
+    beta: bool,
+    internal: bool,
+    mandatory: bool,
+    copy: Arc<Copy>,
+}
+
+/// How a module is offered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Release {
+    name: String,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    spec: ModuleReleaseMetaSpec,
+}
+
+impl Template {
+    /// Reduces a `ModuleTemplate`: only KLM's fields are copied, so a component's CRD stays at the hub.
+    pub(crate) fn of(template: ModuleTemplate) -> Self {
+        let ModuleTemplate { metadata, spec } = template;
+        let labels = metadata.labels.unwrap_or_default();
+        let is = |label: &str| labels.get(label).is_some_and(|value| value == "true");
+        let mut reduced = Self {
+            name: metadata.name.unwrap_or_default(),
+            module: spec.module_name.clone().filter(|name| !name.is_empty()),
+            version: spec.version.clone().filter(|version| !version.is_empty()),
+            beta: is(labels::BETA),
+            internal: is(labels::INTERNAL),
+            mandatory: spec.mandatory == Some(true) || is(labels::MANDATORY_MODULE),
+            copy: Arc::new(Copy::new(&BTreeMap::new(), &BTreeMap::new(), json!(null))),
+        };
+        reduced.module = reduced.module.or_else(|| labels.get(labels::MODULE_NAME).cloned());
+        let spec = ModuleTemplateSpec {
+            component: None,
+            chart: None,
+            depends_on: None,
+            managed_resources: None,
+            ..spec
+        };
+        let annotations = metadata.annotations.unwrap_or_default();
+        reduced.copy = Arc::new(Copy::new(&labels, &annotations, json!(spec)));
+        reduced
+    }
+
+    /// Whether a template that is named for this version may be it: its spec does not say otherwise.
+    fn may_be(&self, module: &str, version: &str) -> bool {
+        let same = |held: &Option<String>, wanted: &str| held.as_ref().is_none_or(|held| held == wanted);
+        same(&self.module, module) && same(&self.version, version)
+    }
+}
+
+/// The versions that a viewer sees, by the ways in which a release refers to them.
+struct Visible<'a> {
+    by_name: BTreeMap<&'a str, &'a Template>,
+    by_version: BTreeSet<(&'a str, &'a str)>,
+}
+
+impl<'a> Visible<'a> {
+    fn of(templates: &[&'a Arc<Template>]) -> Self {
+        let mut visible = Self { by_name: BTreeMap::new(), by_version: BTreeSet::new() };
+        for &template in templates {
+            visible.by_name.insert(template.name.as_str(), template.as_ref());
+            if let (Some(module), Some(version)) = (&template.module, &template.version) {
+                visible.by_version.insert((module, version));
+            }
+        }
+        visible
+    }
+
+    fn has(&self, module: &str, version: &str) -> bool {
+        let named = || self.by_name.get(names::template_name(module, version).as_str());
+        self.by_version.contains(&(module, version))
+            || named().is_some_and(|template| template.may_be(module, version))
+    }
+}
+
+impl Release {
+    /// Reduces a `ModuleReleaseMeta`.
+    pub(crate) fn of(release: ModuleReleaseMeta) -> Self {
+        let ModuleReleaseMeta { metadata, spec } = release;
+        Self {
+            name: metadata.name.unwrap_or_default(),
+            labels: metadata.labels.unwrap_or_default(),
+            annotations: metadata.annotations.unwrap_or_default(),
+            spec,
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Who looks at the catalogue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Viewer<'a> {
+    /// Labels of the Kyma on the hub.
+    pub(crate) labels: &'a BTreeMap<String, String>,
+    /// Modules that need a `kymaSelector` that matches.
+    pub(crate) restricted: &'a BTreeSet<String>,
+}
+
+impl Viewer<'_> {
+    fn sees(&self, template: &Template) -> bool {
+        let has = |label: &str| self.labels.get(label).is_some_and(|value| value == "true");
+        !template.mandatory
+            && (!template.beta || has(labels::BETA))
+            && (!template.internal || has(labels::INTERNAL))
+    }
+
+    /// As KLM: a selector on a module that is not listed as restricted admits nobody, and so does an empty one.
+    fn is_admitted(&self, release: &Release) -> bool {
+        let listed = self.restricted.contains(&release.spec.module_name);
+        match &release.spec.kyma_selector {
+            None => !listed,
+            Some(selector) => listed && !is_empty(selector) && self.matches(selector),
+        }
+    }
+
+    fn matches(&self, selector: &LabelSelector) -> bool {
+        Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(self.labels))
+    }
+}
+
+fn is_empty(selector: &LabelSelector) -> bool {
+    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// All of the hub's catalogue.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Catalogue {
+    templates: BTreeMap<String, Arc<Template>>,
+    releases: BTreeMap<String, Arc<Release>>,
+    listed: BTreeSet<Kind>,
+}
+
+impl Catalogue {
+    /// Whether both kinds have been listed once; before that nothing may be concluded from what is missing.
+    pub(crate) fn is_complete(&self) -> bool {
+        Kind::BOTH.iter().all(|kind| self.listed.contains(kind))
+    }
+
+    /// Whether so much is missing that nothing of this kind may be removed on its word: a release shows what
+    /// templates there are, so without any template both kinds are in doubt.
+    pub(crate) fn is_doubtful(&self, kind: Kind) -> bool {
+        self.templates.is_empty() || (kind == Kind::Release && self.releases.is_empty())
+    }
+
+    /// Whether the hub has this object, for whomever.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        match key.kind {
+            Kind::Template => self.templates.contains_key(&key.name),
+            Kind::Release => self.releases.contains_key(&key.name),
+        }
+    }
+
+    /// Takes in a new or changed template. False if that is no news.
+    pub(crate) fn apply_template(&mut self, template: Template) -> bool {
+        let before = self.templates.get(&template.name).map(AsRef::as_ref);
+        let is_news = before != Some(&template);
+        if is_news {
+            self.templates.insert(template.name.clone(), Arc::new(template));
+        }
+        is_news
+    }
+
+    /// Takes in a new or changed release. False if that is no news.
+    pub(crate) fn apply_release(&mut self, release: Release) -> bool {
+        let before = self.releases.get(release.name()).map(AsRef::as_ref);
+        let is_news = before != Some(&release);
+        if is_news {
+            self.releases.insert(release.name().to_owned(), Arc::new(release));
+        }
+        is_news
+    }
+
+    /// Takes an object out. False if it was not there.
+    pub(crate) fn delete(&mut self, key: &Key) -> bool {
+        match key.kind {
+            Kind::Template => self.templates.remove(&key.name).is_some(),
+            Kind::Release => self.releases.remove(&key.name).is_some(),
+        }
+    }
+
+    /// A list of this kind is complete: what is not in it is gone. False if that is no news.
+    pub(crate) fn listed(&mut self, kind: Kind, names: &BTreeSet<String>) -> bool {
+        let before = self.templates.len() + self.releases.len();
+        match kind {
+            Kind::Template => self.templates.retain(|name, _| names.contains(name)),
+            Kind::Release => self.releases.retain(|name, _| names.contains(name)),
+        }
+        self.listed.insert(kind) || self.templates.len() + self.releases.len() != before
+    }
+
+    /// The copies that a Kyma's target is to hold.
+    pub(crate) fn visible_to(&self, viewer: &Viewer<'_>) -> BTreeMap<Key, Arc<Copy>> {
+        let templates = self.visible_templates(viewer);
+        let visible = Visible::of(&templates);
+        let releases = self.releases.values().filter(|release| viewer.is_admitted(release));
+        let releases = releases.filter_map(|release| {
+            let copy = release_copy(release, &visible)?;
+            Some((Key { kind: Kind::Release, name: release.name().to_owned() }, Arc::new(copy)))
+        });
+        let mut copies: BTreeMap<Key, Arc<Copy>> = releases.collect();
+        copies.extend(templates.iter().map(|template| {
+            let key = Key { kind: Kind::Template, name: template.name.clone() };
+            (key, Arc::clone(&template.copy))
+        }));
+        copies
+    }
+
+    fn visible_templates(&self, viewer: &Viewer<'_>) -> Vec<&Arc<Template>> {
+        let hidden =
+            |release: &&Arc<Release>| release.spec.mandatory.is_some() || !viewer.is_admitted(release);
+        let hidden = self.releases.values().filter(hidden);
+        let hidden: BTreeSet<&str> = hidden.map(|release| release.spec.module_name.as_str()).collect();
+        let is_shown = |template: &&Arc<Template>| {
+            viewer.sees(template) && !template.module.as_deref().is_some_and(|module| hidden.contains(module))
+        };
+        self.templates.values().filter(is_shown).collect()
+    }
+}
+
+/// The release without what its viewer cannot have; none if nothing is left to choose.
+fn release_copy(release: &Release, visible: &Visible<'_>) -> Option<Copy> {
+    let module = release.spec.module_name.as_str();
+    if release.spec.mandatory.is_some() {
+        return None;
+    }
+    let has = |version: &str| visible.has(module, version);
+    let mut spec = ModuleReleaseMetaSpec { rollout: None, ..release.spec.clone() };
+    if let Some(channels) = &mut spec.channels {
+        channels.retain(|channel| has(&channel.version));
+    }
+    if let Some(versions) = &mut spec.versions {
+        versions.retain(|version| has(&version.version));
+    }
+    spec.channels = spec.channels.filter(|channels| !channels.is_empty());
+    spec.versions = spec.versions.filter(|versions| !versions.is_empty());
+    if spec.channels.is_none() && spec.versions.is_none() {
+        return None;
+    }
+    Some(Copy::new(&release.labels, &release.annotations, json!(spec)))
+}

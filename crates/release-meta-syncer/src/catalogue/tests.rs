@@ -1,0 +1,193 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn template(name: &str, version: &str, more: &Value) -> Template {
+    let mut object = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
+        "metadata": {"name": format!("{name}-{version}"), "labels": {}},
+        "spec": {"moduleName": name, "version": version, "descriptor": {}},
+    });
+    json_patch::merge(&mut object, more);
+    Template::of(serde_json::from_value(object).unwrap())
+}
+
+fn release(name: &str, spec: &Value) -> Release {
+    let mut object = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+        "metadata": {"name": name},
+        "spec": {"moduleName": name, "ocmComponentName": "kyma-project.io/module/x"},
+    });
+    json_patch::merge(&mut object["spec"], spec);
+    Release::of(serde_json::from_value(object).unwrap())
+}
+
+fn channels(pairs: &[(&str, &str)]) -> Value {
+    let list = pairs.iter().map(|(channel, version)| json!({"channel": channel, "version": version}));
+    json!({"channels": list.collect::<Vec<_>>()})
+}
+
+fn labelled(label: &str) -> Value {
+    json!({"metadata": {"labels": {label: "true"}}})
+}
+
+fn catalogue(templates: Vec<Template>, releases: Vec<Release>) -> Catalogue {
+    let mut catalogue = Catalogue::default();
+    for template in templates {
+        catalogue.apply_template(template);
+    }
+    for release in releases {
+        catalogue.apply_release(release);
+    }
+    catalogue
+}
+
+fn seen_by(catalogue: &Catalogue, kyma: &[(&str, &str)], restricted: &[&str]) -> Vec<String> {
+    let labels = kyma.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let restricted = restricted.iter().map(|name| (*name).into()).collect();
+    let viewer = Viewer { labels: &labels, restricted: &restricted };
+    catalogue.visible_to(&viewer).keys().map(|key| key.name.clone()).collect()
+}
+
+fn spec_of(catalogue: &Catalogue, name: &str) -> Value {
+    let (labels, restricted) = (BTreeMap::new(), BTreeSet::new());
+    let copies = catalogue.visible_to(&Viewer { labels: &labels, restricted: &restricted });
+    let (key, copy) = copies.iter().find(|(key, _)| key.name == name).unwrap();
+    copy.body(key, "kyma-system", "owner", None)["spec"].clone()
+}
+
+#[test]
+fn everything_public_is_copied() {
+    let catalogue = catalogue(
+        vec![template("keda", "1.0.0", &json!({})), template("keda", "1.1.0", &json!({}))],
+        vec![release("keda", &channels(&[("regular", "1.0.0"), ("fast", "1.1.0")]))],
+    );
+    assert_eq!(seen_by(&catalogue, &[], &[]), ["keda-1.0.0", "keda-1.1.0", "keda"]);
+}
+
+#[test]
+fn beta_and_internal_versions_need_the_same_label_and_take_their_channels_along() {
+    for label in [labels::BETA, labels::INTERNAL] {
+        let catalogue = catalogue(
+            vec![template("keda", "1.0.0", &json!({})), template("keda", "2.0.0", &labelled(label))],
+            vec![release("keda", &channels(&[("regular", "1.0.0"), ("fast", "2.0.0")]))],
+        );
+        assert_eq!(seen_by(&catalogue, &[], &[]), ["keda-1.0.0", "keda"]);
+        let channels = spec_of(&catalogue, "keda")["channels"].clone();
+        assert_eq!(channels, json!([{"channel": "regular", "version": "1.0.0"}]));
+        assert_eq!(seen_by(&catalogue, &[(label, "true")], &[]), ["keda-1.0.0", "keda-2.0.0", "keda"]);
+        assert_eq!(seen_by(&catalogue, &[(label, "false")], &[]), ["keda-1.0.0", "keda"]);
+    }
+}
+
+#[test]
+fn a_module_without_a_visible_version_is_not_shown_at_all() {
+    let hidden = catalogue(
+        vec![template("keda", "2.0.0", &labelled(labels::BETA))],
+        vec![release("keda", &channels(&[("fast", "2.0.0")]))],
+    );
+    assert!(seen_by(&hidden, &[], &[]).is_empty());
+    let missing = catalogue(vec![], vec![release("keda", &channels(&[("fast", "2.0.0")]))]);
+    assert!(seen_by(&missing, &[], &[]).is_empty());
+}
+
+#[test]
+fn e19_mandatory_modules_are_not_in_the_targets_catalogue() {
+    let catalogue = catalogue(
+        vec![
+            template("warden", "1.0.0", &json!({})),
+            template("old", "1.0.0", &json!({"spec": {"mandatory": true}})),
+        ],
+        vec![release("warden", &json!({"mandatory": {"version": "1.0.0"}}))],
+    );
+    assert!(seen_by(&catalogue, &[], &[]).is_empty());
+}
+
+#[test]
+fn e44_restricted_modules_show_themselves_to_those_whom_the_selector_admits() {
+    let with = |selector: Value| {
+        let mut spec = channels(&[("regular", "1.0.0")]);
+        spec["kymaSelector"] = selector;
+        catalogue(vec![template("keda", "1.0.0", &json!({}))], vec![release("keda", &spec)])
+    };
+    let gold = json!({"matchLabels": {"tier": "gold"}});
+    let rows = [
+        ("nil", Value::Null, &["keda"][..], false),
+        ("empty", json!({}), &["keda"], false),
+        ("matching", gold.clone(), &["keda"], true),
+        ("other", json!({"matchLabels": {"tier": "silver"}}), &["keda"], false),
+        (
+            "expression",
+            json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold"]}]}),
+            &["keda"],
+            true,
+        ),
+        ("selector on a module that is not listed", gold, &[], false),
+        ("neither", Value::Null, &[], true),
+    ];
+    for (name, selector, restricted, visible) in rows {
+        let seen = seen_by(&with(selector), &[("tier", "gold")], restricted);
+        assert_eq!(!seen.is_empty(), visible, "{name}: {seen:?}");
+    }
+}
+
+#[test]
+fn versions_that_may_be_pinned_are_kept_as_far_as_visible() {
+    let versions =
+        json!({"versions": [{"version": "1.0.0"}, {"version": "2.0.0"}], "rollout": {"maxUnavailable": 1}});
+    let catalogue = catalogue(
+        vec![template("keda", "1.0.0", &json!({})), template("keda", "2.0.0", &labelled(labels::BETA))],
+        vec![release("keda", &versions)],
+    );
+    let spec = spec_of(&catalogue, "keda");
+    assert_eq!(spec["versions"], json!([{"version": "1.0.0"}]));
+    assert!(spec.get("channels").is_none() && spec.get("rollout").is_none());
+}
+
+#[test]
+fn what_only_the_hub_needs_of_a_template_stays_there() {
+    let more = json!({"spec": {
+        "component": {"apiVersion": "x.io/v1", "kind": "X", "crd": {"kind": "CustomResourceDefinition"}},
+        "chart": {"url": "oci://registry/chart"},
+        "managedResources": [{"group": "x.io", "kind": "X"}],
+        "data": {"apiVersion": "x.io/v1", "kind": "X"},
+    }});
+    let catalogue = catalogue(vec![template("keda", "1.0.0", &more)], vec![]);
+    let spec = spec_of(&catalogue, "keda-1.0.0");
+    let fields: Vec<_> = spec.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(
+        BTreeSet::from_iter(fields),
+        ["data", "descriptor", "moduleName", "version"].map(String::from).into()
+    );
+}
+
+#[test]
+fn an_older_name_of_a_template_counts_by_its_spec() {
+    let old = json!({"metadata": {"name": "keda-regular"}});
+    let catalogue = catalogue(
+        vec![template("keda", "1.0.0", &old)],
+        vec![release("keda", &channels(&[("regular", "1.0.0")]))],
+    );
+    assert_eq!(seen_by(&catalogue, &[], &[]), ["keda-regular", "keda"]);
+}
+
+#[test]
+fn nothing_is_complete_before_both_kinds_were_listed() {
+    let mut catalogue = catalogue(vec![template("keda", "1.0.0", &json!({}))], vec![]);
+    assert!(catalogue.listed(Kind::Template, &["keda-1.0.0".to_owned()].into()));
+    assert!(!catalogue.is_complete());
+    assert!(catalogue.listed(Kind::Release, &BTreeSet::new()));
+    assert!(catalogue.is_complete() && !catalogue.is_doubtful(Kind::Template));
+    assert!(catalogue.is_doubtful(Kind::Release), "there is no release at all");
+    assert!(!catalogue.listed(Kind::Template, &["keda-1.0.0".to_owned()].into()), "no news");
+    assert!(catalogue.listed(Kind::Template, &BTreeSet::new()));
+    assert!(Kind::BOTH.iter().all(|kind| catalogue.is_doubtful(*kind)));
+}
+
+#[test]
+fn the_same_object_again_is_no_news() {
+    let mut catalogue = Catalogue::default();
+    assert!(catalogue.apply_template(template("keda", "1.0.0", &json!({}))));
+    assert!(!catalogue.apply_template(template("keda", "1.0.0", &json!({}))));
+    assert!(catalogue.apply_template(template("keda", "1.0.0", &labelled(labels::BETA))));
+}

@@ -1,0 +1,156 @@
+//! The end of a Kyma: its copies go from the target, then our finalizer from the Kyma.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
+use kube::{Api, ResourceExt};
+use kyma_api::{Kyma, Reason, annotations, finalizers, labels, names};
+use kyma_object_set::CREATED_BY;
+use kyma_sdk::{Failure, Wait};
+use kyma_targets::Target;
+
+use crate::copy::{Key, Kind};
+use crate::plan::Whose;
+use crate::report::{self, Outcome};
+use crate::state::{KymaKey, State};
+use crate::{error, ground, hub, observe, session, write};
+
+/// One step towards the end; called again until the finalizer is off.
+pub(crate) async fn step(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
+    let key = KymaKey::of(kyma);
+    if !kyma.finalizers().iter().any(|held| held == finalizers::CATALOG) {
+        state.forget(&key);
+        return Ok(Wait::Event);
+    }
+    // Then nobody wished it away.
+    if hub::is_going(state, &["kymas.operator.kyma-project.io"]).await? {
+        tracing::info!(kyma = %key, "its namespace or CRD is going, which is no order: the target keeps its catalogue");
+        return end(state, kyma).await;
+    }
+    if state.runtime.settings.is_local(&key.name) {
+        return end(state, kyma).await;
+    }
+    match session::to_clean(state, kyma).await {
+        Ok(target) => {
+            state.is_accessible(&key);
+            clean(state, kyma, &target).await
+        }
+        Err(failure) if failure.reason == Reason::AwaitingAccess => {
+            without_access(state, kyma, failure).await
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn end(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
+    write::release(state, kyma).await?;
+    state.forget(&KymaKey::of(kyma));
+    Ok(Wait::Event)
+}
+
+/// The cluster counts as gone once a live look has found no access for long enough, or somebody says so.
+async fn without_access(state: &State, kyma: &Kyma, awaiting: Failure) -> Result<Wait, Failure> {
+    let key = KymaKey::of(kyma);
+    if !is_access_gone(state, kyma, &key).await? {
+        return Err(awaiting);
+    }
+    let told = kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true");
+    let missing = state.missing_since(&key).elapsed();
+    if told || missing >= state.cluster_gone_after {
+        tracing::info!(kyma = %key, "its access is gone for good: what is on the cluster is left alone");
+        return end(state, kyma).await;
+    }
+    write::report(state, kyma, &Outcome::Failed(&awaiting)).await?;
+    let rest = state.cluster_gone_after.saturating_sub(missing);
+    Ok(Wait::Timer(rest.max(Duration::from_secs(1))))
+}
+
+async fn is_access_gone(state: &State, kyma: &Kyma, key: &KymaKey) -> Result<bool, Failure> {
+    if let Some(named) = &kyma.spec.kubeconfig_secret_ref {
+        return state.runtime.access.is_gone(&named.name).await;
+    }
+    let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
+    let labelled = ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, key.name)).limit(1);
+    let listed = secrets.list_metadata(&labelled).await;
+    Ok(listed.map_err(|error| Failure::hub("list access Secrets", &error))?.items.is_empty())
+}
+
+async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<Wait, Failure> {
+    let key = KymaKey::of(kyma);
+    let owner = names::owner_hash(&key.namespace, &key.name);
+    let mut left = vec![];
+    for kind in Kind::BOTH {
+        let Some(crd) = catalogue_crd(target, kind).await? else { continue };
+        left.extend(remove_copies(state, target, kind, &owner).await?);
+        if left.is_empty() {
+            remove_crd(target, kind, &crd, &owner).await?;
+        }
+    }
+    if left.is_empty() {
+        return end(state, kyma).await;
+    }
+    // Somebody's finalizer holds them; the watch tells when they are gone.
+    session::watch(state, &key, target)?;
+    let message = report::still_going(&left);
+    write::report(state, kyma, &Outcome::Removing(&message)).await?;
+    Ok(Wait::Timer(Duration::from_mins(5)))
+}
+
+async fn catalogue_crd(target: &Target, kind: Kind) -> Result<Option<CustomResourceDefinition>, Failure> {
+    let crds: Api<CustomResourceDefinition> = Api::all(target.client());
+    let name = crd_name(kind);
+    let live =
+        crds.get_opt(&name).await.map_err(|error| Failure::target(&format!("read CRD {name}"), &error))?;
+    Ok(live.filter(|crd| crd.metadata.deletion_timestamp.is_none()))
+}
+
+fn crd_name(kind: Kind) -> String {
+    let [template, release] = ground::catalogue_crds();
+    match kind {
+        Kind::Template => template.name_any(),
+        Kind::Release => release.name_any(),
+    }
+}
+
+/// Deletes our copies of a kind; returns those that are still there.
+async fn remove_copies(state: &State, target: &Target, kind: Kind, owner: &str) -> Result<Vec<Key>, Failure> {
+    let namespace = &state.runtime.settings.target_namespace;
+    for object in observe::list(target, namespace, kind).await? {
+        let held = observe::reduce(&object, owner, None);
+        if held.whose == Whose::Ours {
+            write::delete(target, namespace, &Key { kind, name: object.name_any() }, &held.uid).await?;
+        }
+    }
+    let left = observe::list(target, namespace, kind).await?;
+    let ours = left
+        .iter()
+        .filter(|object| matches!(observe::reduce(object, owner, None).whose, Whose::Ours | Whose::Going));
+    Ok(ours.map(|object| Key { kind, name: object.name_any() }).collect())
+}
+
+/// Deletes the CRD if we made it and nobody has an object of its kind.
+async fn remove_crd(
+    target: &Target,
+    kind: Kind,
+    crd: &CustomResourceDefinition,
+    owner: &str,
+) -> Result<(), Failure> {
+    if crd.annotations().get(CREATED_BY).map(String::as_str) != Some(owner) {
+        return Ok(());
+    }
+    let everywhere: Api<DynamicObject> = Api::all_with(target.client(), &kind.resource());
+    let listed = everywhere.list(&ListParams::default().limit(1)).await;
+    let listed =
+        listed.map_err(|error| Failure::target(&format!("list the target's {}s", kind.word()), &error))?;
+    if !listed.items.is_empty() {
+        tracing::info!("{}", report::crd_stays(kind));
+        return Ok(());
+    }
+    let crds: Api<CustomResourceDefinition> = Api::all(target.client());
+    let name = crd.name_any();
+    let deleted = crds.delete(&name, &write::of_uid(&crd.uid().unwrap_or_default())).await;
+    error::gone_is_fine(deleted.map(drop))
+        .map_err(|error| Failure::target(&format!("delete CRD {name}"), &error))
+}

@@ -1,0 +1,239 @@
+//! Wiring: from watches on the hub and on targets to reconciles of Kymas.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+
+use futures::StreamExt as _;
+use kube::core::{DeserializeGuard, NamespaceResourceScope};
+use kube::{Api, Resource, ResourceExt};
+use kube_runtime::{WatchStreamExt as _, watcher};
+use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, labels, names};
+use kyma_sdk::{AccessChange, Change, Failure, Interest, Reconciler, Runtime, Sighting, Wait, Watches};
+use kyma_targets::SecretKey;
+use serde::de::DeserializeOwned;
+
+use crate::catalogue::{Catalogue, Release, Template, Viewer};
+use crate::copy::{Key, Kind};
+use crate::memory::Known;
+use crate::plan::plan;
+use crate::program::Flags;
+use crate::rbac::CATALOGUE_CRDS;
+use crate::report::Outcome;
+use crate::session::Session;
+use crate::state::{KymaKey, State};
+use crate::write::Place;
+use crate::{FIELD_MANAGER, cleanup, ground, hub, observe, session, write};
+
+/// Reconciles until the process shuts down.
+pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
+    let place: Arc<OnceLock<Arc<State>>> = Arc::default();
+    let seen = Arc::clone(&place);
+    let reconciler = Reconciler::<Kyma>::new(&runtime).on_change(move |change| {
+        if let (Change::Gone(kyma), Some(state)) = (change, seen.get()) {
+            let namespace = kyma.namespace.clone().unwrap_or_default();
+            state.forget(&KymaKey { namespace, name: kyma.name.clone() });
+        }
+    });
+    let sighted = Arc::clone(&place);
+    let watches = Watches::new(
+        FIELD_MANAGER,
+        runtime.process.metrics.clone(),
+        move |_: Option<&SecretKey>, interest: &Interest, sighting: &Sighting, kymas: &[KymaKey]| {
+            if let Some(state) = sighted.get() {
+                saw(state, interest, sighting, kymas);
+            }
+        },
+    );
+    let state = State::new(runtime.clone(), flags, reconciler.store(), reconciler.trigger(), watches);
+    let state = place.get_or_init(|| Arc::new(state));
+    listen_to_access(state);
+    let shutdown = runtime.process.shutdown.clone();
+    let follow = async {
+        tokio::join!(
+            follow(state, Kind::Template, |catalogue, it: ModuleTemplate| catalogue
+                .apply_template(Template::of(it))),
+            follow(state, Kind::Release, |catalogue, it: ModuleReleaseMeta| catalogue
+                .apply_release(Release::of(it))),
+        )
+    };
+    let follow = async {
+        tokio::select! {
+            _ = follow => {}
+            () = shutdown.cancelled() => {}
+        }
+    };
+    let shared = Arc::clone(state);
+    let reconcile = reconciler.run(move |kyma| {
+        let state = Arc::clone(&shared);
+        async move { reconcile(&state, &kyma).await }
+    });
+    tokio::join!(follow, reconcile);
+}
+
+fn saw(state: &State, interest: &Interest, sighting: &Sighting, kymas: &[KymaKey]) {
+    for kyma in kymas {
+        // Without a session this is the watch of a cleanup, which looks for itself.
+        if state.session(kyma).is_none_or(|session| session::saw(&session, interest, sighting)) {
+            state.wake(kyma);
+        }
+    }
+}
+
+fn listen_to_access(state: &Arc<State>) {
+    let listener = Arc::clone(state);
+    state.runtime.access.on_change(move |change| {
+        let state = &listener;
+        let mut concerned: BTreeSet<KymaKey> =
+            change.secret().map(|name| state.of_secret(name)).into_iter().flatten().collect();
+        if let Some(kyma) = change.kyma() {
+            let namespace = state.runtime.settings.hub_namespace.clone();
+            concerned.insert(KymaKey { namespace, name: kyma.to_owned() });
+        }
+        if let (AccessChange::Applied(_) | AccessChange::Gone(_), Some(name)) = (change, change.secret()) {
+            state.watches.access_changed(name);
+        }
+        if matches!(change, AccessChange::AnyRecovered) {
+            concerned.extend(state.all());
+        }
+        // After an outage too: what answers now has to prove that it is the same cluster.
+        for kyma in &concerned {
+            state.end_session(kyma);
+            state.wake(kyma);
+        }
+    });
+}
+
+/// Keeps one kind of the catalogue in step with the hub.
+async fn follow<K>(state: &State, kind: Kind, apply: impl Fn(&mut Catalogue, K) -> bool)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let runtime = &state.runtime;
+    let word = kind.word();
+    runtime.process.health.expect(&word);
+    let api: Api<DeserializeGuard<K>> = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
+    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
+    let mut names = BTreeSet::new();
+    while let Some(event) = events.next().await {
+        let news = match event {
+            Ok(watcher::Event::Init) => {
+                names.clear();
+                false
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                names.insert(object.name_any());
+                take_in(state, object, &apply)
+            }
+            Ok(watcher::Event::Apply(object)) => take_in(state, object, &apply),
+            Ok(watcher::Event::Delete(object)) => {
+                state.catalogue_mut().delete(&Key { kind, name: object.name_any() })
+            }
+            Ok(watcher::Event::InitDone) => {
+                runtime.process.health.ready(&word);
+                state.catalogue_mut().listed(kind, &names)
+            }
+            Err(error) => {
+                tracing::warn!(%error, kind = word, "watch on the hub broke off; it is opened again");
+                false
+            }
+        };
+        if news && state.catalogue().is_complete() {
+            state.wake_all();
+        }
+    }
+}
+
+/// An object that cannot be read leaves what was known of it as it is.
+fn take_in<K: Resource<DynamicType = ()>>(
+    state: &State,
+    object: DeserializeGuard<K>,
+    apply: &impl Fn(&mut Catalogue, K) -> bool,
+) -> bool {
+    match object.0 {
+        Ok(object) => apply(&mut state.catalogue_mut(), object),
+        Err(invalid) => {
+            let name = invalid.metadata.name.unwrap_or_default();
+            tracing::error!(kind = %K::kind(&()), name, "object cannot be read and is left as it is: {}", invalid.error);
+            false
+        }
+    }
+}
+
+async fn reconcile(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
+    let key = KymaKey::of(kyma);
+    let outcome = if kyma.metadata.deletion_timestamp.is_some() {
+        cleanup::step(state, kyma).await
+    } else {
+        sync(state, kyma, &key).await
+    };
+    if let Err(failure) = &outcome {
+        // A target that hesitates is still the same; anything else is proven anew.
+        if failure.reason != Reason::ApplyConflict {
+            state.end_session(&key);
+        }
+        write::report(state, kyma, &Outcome::Failed(failure)).await?;
+    }
+    outcome
+}
+
+async fn sync(state: &State, kyma: &Kyma, key: &KymaKey) -> Result<Wait, Failure> {
+    let skipped = kyma.labels().get(labels::SKIP_RECONCILIATION).is_some_and(|value| value == "true");
+    // The hub's own Kyma has the catalogue itself beside it.
+    if skipped || state.runtime.settings.is_local(&key.name) || !state.catalogue().is_complete() {
+        return Ok(Wait::Event);
+    }
+    let session = session::of(state, kyma).await?;
+    let before = session.memory().begin();
+    let before = before.filter(|_| session.is_fresh(state));
+    let mut known = None;
+    let outcome = bring_in_step(state, kyma, &session, before, &mut known).await;
+    let again = session.memory().end(known.filter(|_| outcome.is_ok()));
+    if again {
+        state.wake(key);
+    }
+    outcome.map(|()| Wait::Event)
+}
+
+async fn bring_in_step(
+    state: &State,
+    kyma: &Kyma,
+    session: &Session,
+    before: Option<Known>,
+    after: &mut Option<Known>,
+) -> Result<(), Failure> {
+    let key = KymaKey::of(kyma);
+    let owner = names::owner_hash(&key.namespace, &key.name);
+    let namespace = state.runtime.settings.target_namespace.as_str();
+    let viewer = Viewer { labels: kyma.labels(), restricted: &state.restricted };
+    let wanted = state.catalogue().visible_to(&viewer);
+    let target = &session.target;
+    let mut known = if let Some(known) = before {
+        known
+    } else {
+        write::hold(state, kyma).await?;
+        ground::namespace(target, namespace).await?;
+        let crds = ground::crds(target, &owner).await?;
+        session::watch(state, &key, target)?;
+        let copies = observe::held(target, namespace, &owner, &wanted).await?;
+        session.is_verified();
+        Known { copies, crds }
+    };
+    let mut plan = plan(&wanted, &known.copies, &*state.catalogue());
+    if !plan.remove.is_empty() && hub::is_going(state, &CATALOGUE_CRDS).await? {
+        plan.freeze();
+    }
+    if !plan.is_empty() {
+        let place = Place { state, target, namespace, owner: &owner };
+        write::carry_out(&place, &plan, &mut known.copies).await?;
+    }
+    *after = Some(known);
+    let outcome = Outcome::InStep { wanted: wanted.len(), taken: &plan.taken, frozen: plan.frozen };
+    write::report(state, kyma, &outcome).await
+}

@@ -1,0 +1,204 @@
+//! What a copy of a catalogue object on a target looks like. Pure.
+
+use std::collections::BTreeMap;
+
+use kube::Resource;
+use kube::api::{ApiResource, DynamicObject};
+use kyma_api::{ModuleReleaseMeta, ModuleTemplate, annotations, labels};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+/// The two kinds of the catalogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Template,
+    Release,
+}
+
+impl Kind {
+    pub(crate) const BOTH: [Self; 2] = [Self::Template, Self::Release];
+
+    pub(crate) fn resource(self) -> ApiResource {
+        match self {
+            Self::Template => ApiResource::erase::<ModuleTemplate>(&()),
+            Self::Release => ApiResource::erase::<ModuleReleaseMeta>(&()),
+        }
+    }
+
+    /// The word for messages.
+    pub(crate) fn word(self) -> String {
+        match self {
+            Self::Template => ModuleTemplate::kind(&()).into_owned(),
+            Self::Release => ModuleReleaseMeta::kind(&()).into_owned(),
+        }
+    }
+}
+
+/// Kind and name of a catalogue object; the same on hub and target.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.kind.word(), self.name)
+    }
+}
+
+/// The content of a copy, apart from where it goes and whose it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Copy {
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    spec: Value,
+    /// Hash of all of the above, 16 hex digits; the copy carries it, so that a field that is no longer wanted is
+    /// noticed after a restart too.
+    pub(crate) hash: String,
+}
+
+impl Copy {
+    /// A copy with these labels, annotations and spec. What tools and we ourselves keep for the hub stays there.
+    pub(crate) fn new(
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+        spec: Value,
+    ) -> Self {
+        let labels = shared(labels);
+        let annotations = shared(annotations);
+        let text = json!([labels, annotations, spec]).to_string();
+        let hash = hex::encode(&Sha256::digest(text.as_bytes())[..8]);
+        Self { labels, annotations, spec, hash }
+    }
+
+    /// The body of the apply. `uid`: of the object that is expected there.
+    pub(crate) fn body(&self, key: &Key, namespace: &str, owner: &str, uid: Option<&str>) -> Value {
+        let resource = key.kind.resource();
+        let mut labels = self.labels.clone();
+        labels.insert(labels::MANAGED_BY.to_owned(), labels::MANAGED_BY_KYMA.to_owned());
+        labels.insert(labels::OWNER.to_owned(), owner.to_owned());
+        let mut annotations = self.annotations.clone();
+        annotations.insert(annotations::APPLIED.to_owned(), self.hash.clone());
+        let mut metadata = Map::from_iter([
+            ("name".to_owned(), json!(key.name)),
+            ("namespace".to_owned(), json!(namespace)),
+            ("labels".to_owned(), json!(labels)),
+            ("annotations".to_owned(), json!(annotations)),
+        ]);
+        if let Some(uid) = uid {
+            metadata.insert("uid".to_owned(), json!(uid));
+        }
+        json!({
+            "apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": self.spec,
+        })
+    }
+
+    /// Whether applying this over `live` would change nothing.
+    pub(crate) fn is_in(&self, live: &DynamicObject, owner: &str) -> bool {
+        let none = BTreeMap::new();
+        let (held, noted) = (
+            live.metadata.labels.as_ref().unwrap_or(&none),
+            live.metadata.annotations.as_ref().unwrap_or(&none),
+        );
+        noted.get(annotations::APPLIED) == Some(&self.hash)
+            && held.get(labels::OWNER).map(String::as_str) == Some(owner)
+            && held.get(labels::MANAGED_BY).map(String::as_str) == Some(labels::MANAGED_BY_KYMA)
+            && self.labels.iter().all(|(name, value)| held.get(name) == Some(value))
+            && self.annotations.iter().all(|(name, value)| noted.get(name) == Some(value))
+            && live.data.get("spec").is_some_and(|spec| includes(spec, &self.spec))
+    }
+}
+
+/// Labels or annotations that are of use on a target.
+fn shared(all: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let hub_only = |name: &str| {
+        name.starts_with("kubectl.kubernetes.io/")
+            || name.starts_with("component.kyma-project.io/")
+            || name == labels::MANAGED_BY
+    };
+    all.iter()
+        .filter(|(name, _)| !hub_only(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// Whether every value of `wanted` is in `live`. Entries that others added to a list are theirs.
+fn includes(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, value)| match live.get(name) {
+                Some(held) => includes(held, value),
+                None => value.is_null(),
+            })
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            wanted.iter().all(|value| live.iter().any(|held| includes(held, value)))
+        }
+        _ => live == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy() -> Copy {
+        let labels = BTreeMap::from([
+            ("operator.kyma-project.io/module-name".into(), "keda".into()),
+            ("component.kyma-project.io/shard".into(), "7".into()),
+        ]);
+        let annotations =
+            BTreeMap::from([("kubectl.kubernetes.io/last-applied-configuration".into(), "{}".into())]);
+        Copy::new(&labels, &annotations, json!({"a": 1, "list": [{"name": "x"}]}))
+    }
+
+    fn key() -> Key {
+        Key { kind: Kind::Template, name: "keda-1.0.0".into() }
+    }
+
+    fn live() -> Value {
+        copy().body(&key(), "kyma-system", "owner", Some("uid"))
+    }
+
+    fn is_in(live: &Value) -> bool {
+        copy().is_in(&serde_json::from_value(live.clone()).unwrap(), "owner")
+    }
+
+    #[test]
+    fn the_copy_carries_the_owner_and_leaves_hub_metadata_at_the_hub() {
+        let body = live();
+        let labels = body["metadata"]["labels"].as_object().unwrap();
+        let names: Vec<_> = labels.keys().map(String::as_str).collect();
+        assert_eq!(names, [labels::OWNER, labels::MANAGED_BY, labels::MODULE_NAME]);
+        let annotations = body["metadata"]["annotations"].as_object().unwrap();
+        assert_eq!(annotations.keys().collect::<Vec<_>>(), [annotations::APPLIED]);
+        assert_eq!(body["metadata"]["uid"], "uid");
+    }
+
+    #[test]
+    fn what_was_applied_is_in_step_whatever_others_add() {
+        let mut live = live();
+        assert!(is_in(&live));
+        live["spec"]["extra"] = json!(true);
+        live["spec"]["list"] = json!([{"name": "theirs"}, {"name": "x", "more": 1}]);
+        live["metadata"]["labels"]["theirs"] = json!("x");
+        assert!(is_in(&live));
+    }
+
+    #[test]
+    fn every_change_of_ours_is_noticed() {
+        for (pointer, value) in [
+            ("/spec/a", json!(2)),
+            ("/spec/list", json!([])),
+            ("/metadata/labels/operator.kyma-project.io~1module-name", json!("other")),
+            ("/metadata/labels/component.kyma-project.io~1owner", json!("other")),
+            ("/metadata/labels/operator.kyma-project.io~1managed-by", json!("other")),
+            ("/metadata/annotations/component.kyma-project.io~1applied", json!("other")),
+        ] {
+            let mut live = live();
+            *live.pointer_mut(pointer).unwrap() = value;
+            assert!(!is_in(&live), "{pointer}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Live looks at the hub before something is deleted on a target: what a watch told, or did not tell, is no order.
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::DynamicObject;
+use kyma_sdk::Failure;
+
+use crate::copy::Key;
+use crate::state::State;
+
+/// Whether the hub's namespace or one of these CRDs is gone or going: what vanishes with them was not wished away.
+pub(crate) async fn is_going(state: &State, crds: &[&str]) -> Result<bool, Failure> {
+    let hub = &state.runtime.hub;
+    let name = &state.runtime.settings.hub_namespace;
+    let namespace = Api::<Namespace>::all(hub.clone()).get_opt(name).await;
+    let namespace = namespace.map_err(|error| Failure::hub(&format!("read namespace {name}"), &error))?;
+    if namespace.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
+        return Ok(true);
+    }
+    for name in crds {
+        let crd = Api::<CustomResourceDefinition>::all(hub.clone()).get_opt(name).await;
+        let crd = crd.map_err(|error| Failure::hub(&format!("read CRD {name}"), &error))?;
+        if crd.is_none_or(|crd| crd.metadata.deletion_timestamp.is_some()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether the hub has this object.
+pub(crate) async fn has(state: &State, key: &Key) -> Result<bool, Failure> {
+    let namespace = &state.runtime.settings.hub_namespace;
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(state.runtime.hub.clone(), namespace, &key.kind.resource());
+    let found = api.get_opt(&key.name).await;
+    Ok(found.map_err(|error| Failure::hub(&format!("read {key}"), &error))?.is_some())
+}

@@ -1,0 +1,33 @@
+//! release-meta-syncer: shows the users of a target which modules they may choose.
+//!
+//! Per Kyma: *observe* the catalogue on its target, *plan* what that Kyma may see, write what differs, *report*
+//! with the condition `ModuleCatalog`. Only copies of its own are changed or deleted there.
+
+#![warn(missing_docs)]
+
+// What is decided: pure.
+mod catalogue;
+mod copy;
+mod plan;
+mod report;
+
+// What is read and written.
+mod cleanup;
+mod ground;
+mod hub;
+mod memory;
+mod observe;
+mod session;
+mod write;
+
+// How it hangs together.
+mod controller;
+mod error;
+mod program;
+mod rbac;
+mod state;
+
+pub use program::{Flags, ReleaseMetaSyncer};
+
+/// Field manager of everything that is written, on the hub and on targets.
+pub const FIELD_MANAGER: &str = "release-meta-syncer";

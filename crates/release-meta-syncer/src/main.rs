@@ -1,0 +1,7 @@
+//! The binary: `run`, `crd`, `rbac`, `reasons`, `version`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kyma_sdk::run_program(release_meta_syncer::ReleaseMetaSyncer)
+}

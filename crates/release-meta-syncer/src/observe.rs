@@ -1,0 +1,131 @@
+//! What a target holds of the catalogue. IO in; no decision here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::Api;
+use kube::ResourceExt;
+use kube::api::{DynamicObject, ListParams};
+use kyma_api::{Reason, labels};
+use kyma_object_set::drift::fingerprint;
+use kyma_sdk::Failure;
+use kyma_targets::Target;
+
+use crate::FIELD_MANAGER;
+use crate::copy::{Copy, Key, Kind};
+use crate::plan::{Held, Whose};
+
+/// Objects in one answer.
+const PAGE: u32 = 100;
+/// Objects of one kind that are looked at; a catalogue has some hundreds.
+const MOST: usize = 5_000;
+/// KLM's field manager for the same objects.
+const KLM_MANAGER: &str = "catalog-sync";
+
+/// Everything of both kinds in the namespace, users' own included.
+pub(crate) async fn held(
+    target: &Target,
+    namespace: &str,
+    owner: &str,
+    wanted: &BTreeMap<Key, Arc<Copy>>,
+) -> Result<BTreeMap<Key, Held>, Failure> {
+    let mut held = BTreeMap::new();
+    for kind in Kind::BOTH {
+        for object in list(target, namespace, kind).await? {
+            let key = Key { kind, name: object.name_any() };
+            let copy = wanted.get(&key);
+            held.insert(key, reduce(&object, owner, copy.map(AsRef::as_ref)));
+        }
+    }
+    Ok(held)
+}
+
+/// All objects of a kind, page by page.
+pub(crate) async fn list(
+    target: &Target,
+    namespace: &str,
+    kind: Kind,
+) -> Result<Vec<DynamicObject>, Failure> {
+    let api: Api<DynamicObject> = Api::namespaced_with(target.client(), namespace, &kind.resource());
+    let mut params = ListParams::default().limit(PAGE);
+    let mut objects = vec![];
+    loop {
+        let page = api.list(&params).await;
+        let page =
+            page.map_err(|error| Failure::target(&format!("list the target's {}s", kind.word()), &error))?;
+        objects.extend(page.items);
+        if objects.len() > MOST {
+            let message = format!("the target has more than {MOST} objects of kind {}", kind.word());
+            return Err(Failure::new(Reason::TargetAnswerInvalid, message));
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(objects),
+        }
+    }
+}
+
+/// What decisions need of one object.
+pub(crate) fn reduce(object: &DynamicObject, owner: &str, copy: Option<&Copy>) -> Held {
+    Held {
+        uid: object.uid().unwrap_or_default(),
+        fingerprint: fingerprint(&object.metadata, FIELD_MANAGER),
+        whose: whose(object, owner),
+        content: copy.filter(|copy| copy.is_in(object, owner)).map(|copy| copy.hash.clone()),
+    }
+}
+
+/// A label alone proves nothing, since anybody can copy it; the managedFields entry is ours alone. A label that
+/// somebody took off does not make a copy of ours theirs.
+fn whose(object: &DynamicObject, owner: &str) -> Whose {
+    let label = |name: &str| object.labels().get(name).map(String::as_str);
+    let made_by =
+        |manager: &str| object.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(manager));
+    let ours = !fingerprint(&object.metadata, FIELD_MANAGER).is_empty();
+    match label(labels::OWNER) {
+        None if ours => Whose::Ours,
+        Some(held) if ours && held == owner && object.metadata.deletion_timestamp.is_some() => Whose::Going,
+        Some(held) if ours && held == owner => Whose::Ours,
+        Some(_) if ours => Whose::Former,
+        _ if made_by(KLM_MANAGER) && label(labels::MANAGED_BY) == Some(labels::MANAGED_BY_KYMA) => {
+            Whose::Former
+        }
+        _ => Whose::Foreign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(labels: &Value, manager: &str) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
+            "metadata": {"name": "a", "uid": "u", "labels": labels, "managedFields": [{
+                "manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {}},
+            }]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn whose_an_object_is_depends_on_its_maker_and_not_on_labels_alone() {
+        let ours = json!({labels::OWNER: "us", labels::MANAGED_BY: "kyma"});
+        let other = json!({labels::OWNER: "other", labels::MANAGED_BY: "kyma"});
+        let klm = json!({labels::MANAGED_BY: "kyma"});
+        let rows = [
+            (&ours, FIELD_MANAGER, Whose::Ours),
+            (&json!({}), FIELD_MANAGER, Whose::Ours),
+            (&other, FIELD_MANAGER, Whose::Former),
+            (&klm, KLM_MANAGER, Whose::Former),
+            (&json!({}), KLM_MANAGER, Whose::Foreign),
+            (&ours, "kubectl", Whose::Foreign),
+            (&json!({}), "kubectl", Whose::Foreign),
+        ];
+        for (labels, manager, expected) in rows {
+            assert_eq!(whose(&object(labels, manager), "us"), expected, "{labels} by {manager}");
+        }
+    }
+}

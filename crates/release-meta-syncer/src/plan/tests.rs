@@ -1,0 +1,97 @@
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::*;
+use crate::copy::Kind;
+
+struct Hub(BTreeSet<Key>);
+
+impl Source for Hub {
+    fn is_doubtful(&self, _: Kind) -> bool {
+        self.0.is_empty()
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.0.contains(key)
+    }
+}
+
+fn key(name: &str) -> Key {
+    Key { kind: Kind::Template, name: name.into() }
+}
+
+fn hub(names: &[&str]) -> Hub {
+    Hub(names.iter().map(|name| key(name)).collect())
+}
+
+fn copy() -> Arc<Copy> {
+    Arc::new(Copy::new(&BTreeMap::new(), &BTreeMap::new(), json!({})))
+}
+
+fn wanted(names: &[&str]) -> BTreeMap<Key, Arc<Copy>> {
+    names.iter().map(|name| (key(name), copy())).collect()
+}
+
+fn held(whose: Whose) -> Held {
+    Held { uid: "uid".into(), fingerprint: "f".into(), whose, content: Some(copy().hash.clone()) }
+}
+
+fn on_target(name: &str, whose: Whose) -> BTreeMap<Key, Held> {
+    BTreeMap::from([(key(name), held(whose))])
+}
+
+#[test]
+fn what_is_missing_is_made_and_what_is_in_step_is_left() {
+    let plan = plan(&wanted(&["a", "b"]), &on_target("a", Whose::Ours), &hub(&["a", "b"]));
+    assert_eq!(plan, Plan { apply: vec![(key("b"), copy(), None)], ..Plan::default() });
+}
+
+#[test]
+fn what_differs_is_applied_over_the_object_that_is_there() {
+    let stale = BTreeMap::from([(key("a"), Held { content: Some("old".into()), ..held(Whose::Ours) })]);
+    let unknown = BTreeMap::from([(key("a"), Held { content: None, ..held(Whose::Ours) })]);
+    for held in [stale, unknown, on_target("a", Whose::Former)] {
+        let plan = plan(&wanted(&["a"]), &held, &hub(&["a"]));
+        assert_eq!(plan.apply, [(key("a"), copy(), Some("uid".into()))]);
+    }
+}
+
+#[test]
+fn a_users_object_of_a_wanted_name_is_told_and_left_alone() {
+    let plan = plan(&wanted(&["a"]), &on_target("a", Whose::Foreign), &hub(&["a"]));
+    assert_eq!(plan, Plan { taken: vec![key("a")], ..Plan::default() });
+}
+
+#[test]
+fn a_copy_that_is_going_is_waited_for() {
+    let plan = plan(&wanted(&["a"]), &on_target("a", Whose::Going), &hub(&["a"]));
+    assert!(plan.is_empty());
+}
+
+#[test]
+fn only_our_own_copies_are_removed() {
+    let removed = |whose| plan(&wanted(&[]), &on_target("a", whose), &hub(&["a"])).remove.len();
+    let counts = [Whose::Ours, Whose::Going, Whose::Former, Whose::Foreign].map(removed);
+    assert_eq!(counts, [1, 0, 0, 0]);
+}
+
+#[test]
+fn a_copy_that_the_index_does_not_know_needs_a_live_look_first() {
+    let unconfirmed = |hub: Hub| plan(&wanted(&[]), &on_target("a", Whose::Ours), &hub).remove[0].unconfirmed;
+    assert!(!unconfirmed(hub(&["a"])), "on the hub, but not for this Kyma");
+    assert!(unconfirmed(hub(&["b"])), "not on the hub as far as the watch told");
+}
+
+#[test]
+fn a_doubtful_catalogue_removes_nothing() {
+    let plan = plan(&wanted(&[]), &on_target("a", Whose::Ours), &hub(&[]));
+    assert_eq!(plan, Plan { frozen: 1, ..Plan::default() });
+}
+
+#[test]
+fn frozen_removals_are_counted() {
+    let mut plan = plan(&wanted(&["b"]), &on_target("a", Whose::Ours), &hub(&["b"]));
+    plan.freeze();
+    assert_eq!((plan.frozen, plan.remove.len(), plan.apply.len()), (1, 0, 1));
+}

@@ -1,0 +1,65 @@
+//! Everything that release-meta-syncer may do, and which step needs it.
+
+use kyma_sdk::Rule;
+use kyma_sdk::rbac::Table;
+
+use crate::FIELD_MANAGER;
+
+const KYMA_GROUP: &[&str] = &["operator.kyma-project.io"];
+const CRD_GROUP: &[&str] = &["apiextensions.k8s.io"];
+const CRDS: &[&str] = &["customresourcedefinitions"];
+/// The CRDs of the catalogue, by name.
+pub(crate) const CATALOGUE_CRDS: [&str; 2] =
+    ["moduletemplates.operator.kyma-project.io", "modulereleasemetas.operator.kyma-project.io"];
+
+const CATALOGUE: &[&str] = &["moduletemplates", "modulereleasemetas"];
+
+pub(crate) fn table() -> Table {
+    Table {
+        operator: FIELD_MANAGER,
+        hub_cluster: hub_cluster(),
+        hub_namespace: hub_namespace(),
+        target: target(),
+        aggregated: vec![],
+    }
+}
+
+fn hub_cluster() -> Vec<Rule> {
+    let start = "start: wait for the hub's CRDs; deletion: is the CRD going";
+    let identity = "identity: uid of kube-system; deletion: is the namespace going";
+    vec![
+        Rule::new(CRD_GROUP, CRDS, &["get", "list", "watch"], start),
+        Rule::new(&[""], &["namespaces"], &["get"], identity),
+    ]
+}
+
+fn hub_namespace() -> Vec<Rule> {
+    let kymas = "what to serve; own finalizer";
+    let status = "report: condition ModuleCatalog; first contact: record the target";
+    let catalogue = "the catalogue; a live look before a copy is removed";
+    let secrets = "access to targets; lists are of metadata only";
+    vec![
+        Rule::new(KYMA_GROUP, &["kymas"], &["get", "list", "watch", "patch"], kymas),
+        Rule::new(KYMA_GROUP, &["kymas/status"], &["patch"], status),
+        Rule::new(KYMA_GROUP, CATALOGUE, &["get", "list", "watch"], catalogue),
+        Rule::new(&[""], &["secrets"], &["get", "list", "watch"], secrets),
+        Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "report: events"),
+    ]
+}
+
+fn target() -> Vec<Rule> {
+    let namespace = "identity: uid of kube-system; the catalogue's namespace";
+    let stamp = "identity: read and renew the stamp";
+    let copies = "the copies: write, watch, remove";
+    let ends = "install and update the CRDs, and remove them at the end";
+    let stamp_verbs = &["get", "patch"];
+    vec![
+        Rule::new(&[""], &["namespaces"], &["get", "create"], namespace),
+        Rule::new(&[""], &["configmaps"], &["create"], "identity: the first stamp"),
+        Rule::new(&[""], &["configmaps"], stamp_verbs, stamp).named(&[kyma_targets::STAMP_NAME]),
+        Rule::new(CRD_GROUP, CRDS, &["create", "list", "watch"], "install the CRDs and see them change"),
+        Rule::new(CRD_GROUP, CRDS, &["get", "patch", "delete"], ends).named(&CATALOGUE_CRDS),
+        Rule::new(KYMA_GROUP, CATALOGUE, &["get", "list", "watch", "create", "patch", "delete"], copies),
+        Rule::paths(&["/readyz"], &["get"], "probe of a target that did not answer"),
+    ]
+}

@@ -1,0 +1,138 @@
+//! The condition `ModuleCatalog`. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kyma_api::condition::{self, Status, Wanted, types};
+use kyma_api::{Kyma, Reason};
+use kyma_sdk::Failure;
+
+use crate::copy::{Key, Kind};
+
+/// Names that a message gives; the first ones say enough.
+const NAMED: usize = 5;
+
+/// What became of a reconcile.
+#[derive(Debug)]
+pub(crate) enum Outcome<'a> {
+    /// The target holds what it should.
+    InStep {
+        /// The copies wanted.
+        wanted: usize,
+        /// Those whose names are taken by others.
+        taken: &'a [Key],
+        /// Copies that stay because too much of the catalogue is missing.
+        frozen: usize,
+    },
+    /// The copies are being removed.
+    Removing(&'a str),
+    /// It could not go on.
+    Failed(&'a Failure),
+}
+
+/// Our condition on a Kyma.
+pub(crate) fn own(kyma: &Kyma) -> Option<&Condition> {
+    let conditions = kyma.status.as_ref()?.conditions.as_ref()?;
+    condition::get(conditions, types::MODULE_CATALOG)
+}
+
+/// The condition that follows; none if it is the one that stands.
+pub(crate) fn next(
+    before: Option<Condition>,
+    outcome: &Outcome<'_>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Option<Condition> {
+    let (status, reason, message) = words(outcome);
+    let wanted = Wanted {
+        type_: types::MODULE_CATALOG,
+        status,
+        reason,
+        message: &message,
+        observed_generation: generation,
+    };
+    let mut conditions: Vec<Condition> = before.into_iter().collect();
+    // Objects hold whole seconds.
+    let now = now.round(jiff::Unit::Second).unwrap_or(now);
+    let changed = condition::set(&mut conditions, &wanted, &Time(now));
+    conditions.pop().filter(|_| changed)
+}
+
+fn words(outcome: &Outcome<'_>) -> (Status, Reason, String) {
+    match outcome {
+        Outcome::InStep { frozen, .. } if *frozen > 0 => (
+            Status::False,
+            Reason::PruneGuard,
+            format!(
+                "so much of the hub's catalogue is missing that {frozen} copies on the target are left as they are"
+            ),
+        ),
+        // No number: a message that counts would write every Kyma of the fleet for each module published.
+        Outcome::InStep { taken: [], .. } => {
+            (Status::True, Reason::CatalogSynced, "the catalogue is in step".to_owned())
+        }
+        Outcome::InStep { wanted, taken, .. } => {
+            let message = format!(
+                "{} of {wanted} objects are in step; left alone because somebody else made them: {}",
+                wanted - taken.len(),
+                list(taken)
+            );
+            (Status::True, Reason::CatalogSynced, message)
+        }
+        Outcome::Removing(message) => (Status::False, Reason::Deleting, (*message).to_owned()),
+        Outcome::Failed(failure) => (Status::False, failure.reason, failure.message.clone()),
+    }
+}
+
+fn list(keys: &[Key]) -> String {
+    let named: Vec<String> = keys.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = keys.len().saturating_sub(NAMED);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    named.join(", ") + &rest
+}
+
+/// The words for copies that are still going.
+pub(crate) fn still_going(going: &[Key]) -> String {
+    format!("waiting until {} are gone from the target", list(going))
+}
+
+/// The words for a CRD that stays because users have objects of its kind.
+pub(crate) fn crd_stays(kind: Kind) -> String {
+    format!("the target keeps the CRD of {}, because users have objects of that kind", kind.word())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn in_step(taken: &[Key]) -> Outcome<'_> {
+        Outcome::InStep { wanted: 7, taken, frozen: 0 }
+    }
+
+    #[test]
+    fn the_same_outcome_again_is_not_written_again() {
+        let first = next(None, &in_step(&[]), Some(1), at(1)).unwrap();
+        assert_eq!((first.status.as_str(), first.reason.as_str()), ("True", "CatalogSynced"));
+        assert_eq!(next(Some(first), &in_step(&[]), Some(1), at(2)), None);
+    }
+
+    #[test]
+    fn what_was_left_alone_is_named_up_to_a_bound() {
+        let taken: Vec<Key> = (0..7).map(|n| Key { kind: Kind::Release, name: format!("m{n}") }).collect();
+        let message = next(None, &in_step(&taken), None, at(1)).unwrap().message;
+        assert!(message.starts_with("0 of 7 objects"), "{message}");
+        assert!(message.ends_with("ModuleReleaseMeta m4 and 2 more"), "{message}");
+    }
+
+    #[test]
+    fn an_empty_hub_is_told_as_a_guard_and_a_failure_by_its_own_words() {
+        let frozen = Outcome::InStep { wanted: 0, taken: &[], frozen: 3 };
+        assert_eq!(next(None, &frozen, None, at(1)).unwrap().reason, "PruneGuard");
+        let failure = Failure::new(Reason::TargetTimeout, "silent");
+        let failed = next(None, &Outcome::Failed(&failure), None, at(1)).unwrap();
+        assert_eq!((failed.reason.as_str(), failed.message.as_str()), ("TargetTimeout", "silent"));
+    }
+}

@@ -1,0 +1,194 @@
+//! A session with one target: whose it is has been proven, the catalogue's CRDs are there, it is being watched.
+//!
+//! Kept until the access Secret changes or a call fails, so that a reconcile with nothing to do makes no call.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
+use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
+use kyma_object_set::drift::fingerprint;
+use kyma_sdk::{Content, Failure, Interest, Sighting};
+use kyma_targets::{Claim, Found, KymaId, Recorded, Target, Verdict, compare};
+use serde_json::json;
+
+use crate::copy::{Key, Kind};
+use crate::memory::{Mark, Memory, Thing};
+use crate::state::{KymaKey, State, lock};
+use crate::{FIELD_MANAGER, error, ground};
+
+/// Share of the resync after which a target is read again although its watches saw nothing.
+const VERIFY_AT: f64 = 0.8;
+
+/// An open session.
+pub(crate) struct Session {
+    pub(crate) access: SecretKeyRef,
+    pub(crate) target: Target,
+    memory: Mutex<Memory>,
+    verified: Mutex<Option<Instant>>,
+}
+
+impl Session {
+    pub(crate) fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+        lock(&self.memory)
+    }
+
+    /// The target has just been read whole.
+    pub(crate) fn is_verified(&self) {
+        *lock(&self.verified) = Some(Instant::now());
+    }
+
+    /// Whether what is known may be relied on.
+    pub(crate) fn is_fresh(&self, state: &State) -> bool {
+        let longest = state.runtime.settings.resync.mul_f64(VERIFY_AT);
+        let age = lock(&self.verified).map_or(Duration::MAX, |verified| verified.elapsed());
+        age < longest && state.watches.is_healthy(&self.target, interests(state))
+    }
+}
+
+/// The session of a Kyma with its target; opened if there is none.
+pub(crate) async fn of(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failure> {
+    let key = KymaKey::of(kyma);
+    let access = access_of(state, kyma)?;
+    state.is_accessible(&key);
+    if let Some(session) = state.session(&key).filter(|session| session.access == access) {
+        return Ok(session);
+    }
+    let target = state.runtime.access.target(&access).await?;
+    let found = target.identify().await?;
+    prove(state, kyma, &target, &found).await?;
+    let session = Arc::new(Session { access, target, memory: Mutex::default(), verified: Mutex::default() });
+    state.begin_session(&key, &session);
+    Ok(session)
+}
+
+/// The target of a Kyma that is being deleted; nothing is written to it on the way.
+pub(crate) async fn to_clean(state: &State, kyma: &Kyma) -> Result<Target, Failure> {
+    let access = access_of(state, kyma)?;
+    let target = state.runtime.access.target(&access).await?;
+    let found = target.identify().await?;
+    match compare(&claim(state, kyma), &recorded(kyma), &found) {
+        Verdict::Match { .. } => Ok(target),
+        Verdict::FirstContact { .. } => Err(Failure::new(
+            Reason::TargetChanged,
+            "the hub has no record of this target, so nothing is deleted there",
+        )),
+        refusal => Err(error::refused(&refusal)),
+    }
+}
+
+/// The Secret that leads to a Kyma's target: the one it names, else the one that names it.
+fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
+    let key = KymaKey::of(kyma);
+    if let Some(named) = &kyma.spec.kubeconfig_secret_ref {
+        state.depends_on_secret(&key, Some(named.name.clone()));
+        return Ok(named.clone());
+    }
+    let labelled = state.runtime.access.labelled(&key.name);
+    state.depends_on_secret(&key, labelled.first().cloned());
+    match labelled.as_slice() {
+        [name] => Ok(SecretKeyRef { name: name.clone(), key: "config".to_owned() }),
+        [] => Err(error::awaiting_access(&key.name)),
+        several => Err(error::ambiguous_access(&key.name, several)),
+    }
+}
+
+fn recorded(kyma: &Kyma) -> Recorded {
+    let target = kyma.status.as_ref().and_then(|status| status.target.as_ref());
+    target.map(Recorded::from).unwrap_or_default()
+}
+
+fn claim(state: &State, kyma: &Kyma) -> Claim {
+    let key = KymaKey::of(kyma);
+    Claim {
+        hub_uid: state.runtime.hub_uid.to_string(),
+        kyma: Some(KymaId { namespace: key.namespace, name: key.name, uid: kyma.uid().unwrap_or_default() }),
+        operator: state.runtime.operator.name.to_owned(),
+        version: state.runtime.operator.version.to_owned(),
+    }
+}
+
+/// Is it the cluster that it was, and nobody else's? A first contact is recorded on the hub before anything is
+/// written on the target.
+async fn prove(state: &State, kyma: &Kyma, target: &Target, found: &Found) -> Result<(), Failure> {
+    let write = match compare(&claim(state, kyma), &recorded(kyma), found) {
+        Verdict::Match { write } => write,
+        Verdict::FirstContact { record, write } => {
+            remember(state, kyma, &record).await?;
+            write
+        }
+        refusal => return Err(error::refused(&refusal)),
+    };
+    if let Some(stamp) = write {
+        ground::namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
+        target.put_stamp(&stamp, found).await?;
+    }
+    Ok(())
+}
+
+async fn remember(state: &State, kyma: &Kyma, record: &Recorded) -> Result<(), Failure> {
+    let key = KymaKey::of(kyma);
+    let identity = TargetIdentity {
+        cluster_uid: record.target_uid.clone().unwrap_or_default(),
+        epoch: i64::try_from(record.epoch).ok(),
+    };
+    let body = json!({
+        "apiVersion": Kyma::api_version(&()), "kind": Kyma::kind(&()),
+        "metadata": { "uid": kyma.uid() }, "status": { "target": identity },
+    });
+    let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let written = api.patch_status(&key.name, &params, &Patch::Merge(&body)).await;
+    written.map(drop).map_err(|error| Failure::hub(&format!("record the target of Kyma {key}"), &error))
+}
+
+/// What is watched on a target: metadata of the catalogue's kinds and of their CRDs.
+fn interests(state: &State) -> [Interest; 3] {
+    let namespace = state.runtime.settings.target_namespace.clone();
+    let copies = Kind::BOTH.map(|kind| Interest {
+        namespace: Some(namespace.clone()),
+        content: Content::Metadata,
+        ..Interest::in_kind(&kind.resource())
+    });
+    let [templates, releases] = copies;
+    let crds = Interest {
+        labels: Some(format!("{}={}", labels::MANAGED_BY, labels::MANAGED_BY_KYMA)),
+        content: Content::Metadata,
+        ..Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&()))
+    };
+    [templates, releases, crds]
+}
+
+/// Opens what is not being watched yet.
+pub(crate) fn watch(state: &State, key: &KymaKey, target: &Target) -> Result<(), Failure> {
+    let wanted = state.watches.want(target, key, interests(state));
+    wanted.map_err(|limit| Failure::new(Reason::Internal, limit.to_string()))
+}
+
+/// A watch saw something. True if the target has to be read again.
+pub(crate) fn saw(session: &Session, interest: &Interest, sighting: &Sighting) -> bool {
+    let kind = Kind::BOTH.into_iter().find(|kind| kind.resource().plural == interest.plural);
+    let thing = |object: &DynamicObject| {
+        let name = object.name_any();
+        kind.map_or_else(|| Thing::Crd(name.clone()), |kind| Thing::Copy(Key { kind, name: name.clone() }))
+    };
+    let mut memory = session.memory();
+    match sighting {
+        // Other operators' CRDs carry the same label.
+        Sighting::Applied(object) => memory.saw(thing(object), Some(mark(object))),
+        Sighting::Deleted(object) => memory.saw(thing(object), None),
+        Sighting::Listed(objects) => {
+            let seen = objects.iter().map(|object| (thing(object), mark(object))).collect();
+            memory.listed(seen, |thing| match thing {
+                Thing::Copy(key) => Some(key.kind) == kind,
+                Thing::Crd(_) => kind.is_none(),
+            })
+        }
+    }
+}
+
+pub(crate) fn mark(object: &DynamicObject) -> Mark {
+    Mark { uid: object.uid().unwrap_or_default(), fingerprint: fingerprint(&object.metadata, FIELD_MANAGER) }
+}

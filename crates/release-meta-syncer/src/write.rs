@@ -1,0 +1,189 @@
+//! Carries out a plan on a target, and writes to the Kyma on the hub what is ours of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::{Api, Resource, ResourceExt};
+use kyma_api::{Kyma, Reason, finalizers};
+use kyma_sdk::{Failure, hub_apply};
+use kyma_targets::Target;
+use serde_json::json;
+
+use crate::copy::{Copy, Key};
+use crate::plan::{Held, Plan, Removal};
+use crate::report::{self, Outcome};
+use crate::state::{KymaKey, State};
+use crate::{FIELD_MANAGER, error, hub, observe};
+
+/// Writes to one target at the same time.
+const PARALLEL: usize = 4;
+
+/// Where a plan is carried out.
+pub(crate) struct Place<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) target: &'a Target,
+    pub(crate) namespace: &'a str,
+    pub(crate) owner: &'a str,
+}
+
+/// Applies and deletes; `held` follows every step that succeeded. The first failure is returned after all others
+/// have been tried.
+pub(crate) async fn carry_out(
+    place: &Place<'_>,
+    plan: &Plan,
+    held: &mut BTreeMap<Key, Held>,
+) -> Result<(), Failure> {
+    // Collected first: the compiler cannot prove the lazy form to be `Send`.
+    let calls: Vec<_> =
+        plan.apply.iter().map(|(key, copy, uid)| apply(place, key, copy, uid.as_deref())).collect();
+    let applied: Vec<_> = stream::iter(calls).buffer_unordered(PARALLEL).collect().await;
+    let mut outcome = Ok(());
+    for result in applied {
+        match result {
+            Ok((key, now)) => drop(held.insert(key, now)),
+            Err(failure) => outcome = outcome.and(Err(failure)),
+        }
+    }
+    // What is new has to be there before what is old goes.
+    outcome?;
+    for removal in &plan.remove {
+        if remove(place, removal).await? {
+            held.remove(&removal.key);
+        }
+    }
+    Ok(())
+}
+
+async fn apply(
+    place: &Place<'_>,
+    key: &Key,
+    copy: &Arc<Copy>,
+    uid: Option<&str>,
+) -> Result<(Key, Held), Failure> {
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(place.target.client(), place.namespace, &key.kind.resource());
+    let params = PatchParams::apply(FIELD_MANAGER);
+    // Over an object that was not there when we looked nothing is forced: somebody else may just have made it.
+    let params = if uid.is_some() { params.force() } else { params };
+    let body = copy.body(key, place.namespace, place.owner, uid);
+    let applied = api.patch(&key.name, &params, &Patch::Apply(&body)).await;
+    let applied = applied.map_err(|error| Failure::target(&format!("apply {key}"), &error))?;
+    let mut held = observe::reduce(&applied, place.owner, None);
+    held.content = Some(copy.hash.clone());
+    Ok((key.clone(), held))
+}
+
+/// Deletes a copy. False if the hub has the object after all.
+async fn remove(place: &Place<'_>, removal: &Removal) -> Result<bool, Failure> {
+    let key = &removal.key;
+    if removal.unconfirmed && hub::has(place.state, key).await? {
+        tracing::warn!(object = %key, "the hub has it although its watch did not tell; the copy stays");
+        return Ok(false);
+    }
+    delete(place.target, place.namespace, key, &removal.uid).await?;
+    tracing::info!(object = %key, uid = removal.uid, "copy removed from the target");
+    Ok(true)
+}
+
+/// Deletes the object of this uid and no other.
+pub(crate) async fn delete(target: &Target, namespace: &str, key: &Key, uid: &str) -> Result<(), Failure> {
+    let api: Api<DynamicObject> = Api::namespaced_with(target.client(), namespace, &key.kind.resource());
+    let deleted = api.delete(&key.name, &of_uid(uid)).await.map(drop);
+    error::gone_is_fine(deleted).map_err(|error| Failure::target(&format!("delete {key}"), &error))
+}
+
+/// Parameters of a delete that means this very object.
+pub(crate) fn of_uid(uid: &str) -> DeleteParams {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    DeleteParams::background().preconditions(preconditions)
+}
+
+fn kymas(state: &State, key: &KymaKey) -> Api<Kyma> {
+    Api::namespaced(state.runtime.hub.clone(), &key.namespace)
+}
+
+/// Puts our finalizer on the Kyma, before the first write to its target.
+pub(crate) async fn hold(state: &State, kyma: &Kyma) -> Result<(), Failure> {
+    if kyma.finalizers().iter().any(|held| held == finalizers::CATALOG) {
+        return Ok(());
+    }
+    let key = KymaKey::of(kyma);
+    let body = json!({
+        "apiVersion": Kyma::api_version(&()), "kind": Kyma::kind(&()),
+        "metadata": { "name": key.name, "uid": kyma.uid(), "finalizers": [finalizers::CATALOG] },
+    });
+    let written =
+        kymas(state, &key).patch_metadata(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
+    written.map(drop).map_err(|error| Failure::hub(&format!("put our finalizer on Kyma {key}"), &error))
+}
+
+/// Takes our finalizer off, provided that it stands where it stood on the same object.
+pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
+    let key = KymaKey::of(kyma);
+    let Some(index) = kyma.finalizers().iter().position(|held| held == finalizers::CATALOG) else {
+        return Ok(());
+    };
+    let place = format!("/metadata/finalizers/{index}");
+    let patch = json!([
+        { "op": "test", "path": "/metadata/uid", "value": kyma.uid() },
+        { "op": "test", "path": place, "value": finalizers::CATALOG },
+        { "op": "remove", "path": place },
+    ]);
+    let patch: json_patch::Patch = serde_json::from_value(patch)
+        .map_err(|error| Failure::new(Reason::Internal, format!("patch of finalizers: {error}")))?;
+    let patched =
+        kymas(state, &key).patch(&key.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
+    match error::gone_is_fine(patched.map(drop)) {
+        // The list moved meanwhile: the next look has the new positions.
+        Err(kube::Error::Api(status)) if status.code == 422 => {
+            Err(Failure::new(Reason::ApplyConflict, format!("finalizers of Kyma {key} changed meanwhile")))
+        }
+        other => other.map_err(|error| Failure::hub(&format!("take our finalizer off Kyma {key}"), &error)),
+    }
+}
+
+/// Writes our condition if it changed.
+pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) -> Result<(), Failure> {
+    let before = state.latest_condition(kyma);
+    let told = before.as_ref().map(|condition| condition.reason.clone());
+    let Some(condition) = report::next(before, outcome, kyma.metadata.generation, Timestamp::now()) else {
+        return Ok(());
+    };
+    let key = KymaKey::of(kyma);
+    let body = json!({
+        "apiVersion": Kyma::api_version(&()), "kind": Kyma::kind(&()),
+        "metadata": { "name": key.name, "uid": kyma.uid() },
+        "status": { "conditions": [condition] },
+    });
+    let written =
+        kymas(state, &key).patch_status(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
+    match written {
+        Ok(written) => {
+            tell(state, kyma, told.as_deref(), &condition).await;
+            state.wrote(&written, condition);
+            Ok(())
+        }
+        Err(error) => {
+            let gone = error::gone_is_fine(Err(error));
+            gone.map_err(|error| Failure::hub(&format!("report on Kyma {key}"), &error))
+        }
+    }
+}
+
+/// An event for each new reason; the condition has the details.
+async fn tell(state: &State, kyma: &Kyma, told: Option<&str>, condition: &Condition) {
+    let Some(reason) = Reason::from_word(&condition.reason).filter(|_| told != Some(&condition.reason))
+    else {
+        return;
+    };
+    let events = &state.runtime.events;
+    if condition.status == "True" || reason == Reason::Deleting {
+        events.normal(kyma, reason, "SyncCatalogue", &condition.message).await;
+    } else {
+        events.warning(kyma, reason, "SyncCatalogue", &condition.message).await;
+    }
+}
