@@ -1,0 +1,46 @@
+//! The command line: one module per command.
+
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use jiff::SignedDuration;
+
+use crate::{error::Error, module, run, status};
+
+/// Modules for Kubernetes clusters: make them, run their operators, see where they run.
+#[derive(Parser)]
+#[command(name = "kymactl", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make modules.
+    #[command(subcommand)]
+    Module(module::Module),
+    /// Show the fleet: cluster, module, version, state.
+    Status(Box<status::Status>),
+    /// Run all reconcilers in this process.
+    Run(Box<run::Run>),
+}
+
+impl Cli {
+    pub(crate) async fn run(self) -> Result<(), Error> {
+        match self.command {
+            Command::Module(module) => module.run().await,
+            Command::Status(status) => status.run().await,
+            Command::Run(run) => run.run().await,
+        }
+    }
+}
+
+/// A duration above zero, as 30s or 10m.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    text.parse::<SignedDuration>()
+        .ok()
+        .and_then(|parsed| Duration::try_from(parsed).ok())
+        .filter(|parsed| !parsed.is_zero())
+        .ok_or_else(|| format!("{text:?} is not a duration above zero, such as 30s or 10m"))
+}

@@ -1,0 +1,120 @@
+//! Why a command failed, and the exit code that says so.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use kyma_artifacts::ArtifactError;
+
+/// A failed command.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// What was given, in flags or files, cannot be used.
+    #[error("{what}: {problem}")]
+    Input {
+        /// Flag, field or file.
+        what: String,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+    /// The kubeconfig.
+    #[error("kubeconfig: {0}")]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+    /// Neither kubeconfig nor ServiceAccount.
+    #[error("no access to a cluster: {0}")]
+    NoAccess(#[from] kube::config::InferConfigError),
+    /// The cluster's API.
+    #[error("the cluster: {0}")]
+    Cluster(#[from] kube::Error),
+    /// Not everything became Ready.
+    #[error("not Ready within {waited}: {open}")]
+    NotReady {
+        /// How long was waited.
+        waited: String,
+        /// What is missing.
+        open: String,
+    },
+    /// Flags of the operators.
+    #[error(transparent)]
+    Settings(#[from] kyma_sdk::SettingsError),
+    /// What the operators of this process share.
+    #[error(transparent)]
+    Start(#[from] kyma_sdk::StartError),
+    /// An operator broke off.
+    #[error("{name}: {problem}")]
+    Operator {
+        /// Which.
+        name: &'static str,
+        /// Why.
+        problem: String,
+    },
+    /// A signal came first.
+    #[error("stopped before everything was Ready")]
+    Stopped,
+    /// A registry or another source.
+    #[error(transparent)]
+    Artifact(#[from] ArtifactError),
+    /// Standard output is closed or full.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+impl Error {
+    pub(crate) fn input(what: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Input { what: what.into(), problem: problem.into() }
+    }
+
+    /// Time is up; `open` says what is missing.
+    pub(crate) fn not_ready(waited: Duration, open: &[String]) -> Self {
+        let open = if open.is_empty() { "there is no Kyma".to_owned() } else { open.join("; ") };
+        Self::NotReady { waited: format!("{}s", waited.as_secs()), open }
+    }
+
+    /// 3 for what is not Ready in time; 2 for what the caller has to correct, as for a wrong flag; 1 for everything else.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::NotReady { .. } => ExitCode::from(3),
+            Self::Read { .. }
+            | Self::Input { .. }
+            | Self::Kubeconfig(_)
+            | Self::NoAccess(_)
+            | Self::Settings(_) => ExitCode::from(2),
+            Self::Artifact(_)
+            | Self::Output(_)
+            | Self::Cluster(_)
+            | Self::Start(_)
+            | Self::Operator { .. }
+            | Self::Stopped => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl From<kyma_sdk::TelemetryError> for Error {
+    fn from(error: kyma_sdk::TelemetryError) -> Self {
+        Self::Start(error.into())
+    }
+}
+
+impl From<kyma_sdk::AdminError> for Error {
+    fn from(error: kyma_sdk::AdminError) -> Self {
+        Self::Start(error.into())
+    }
+}
+
+impl From<kyma_sdk::HubError> for Error {
+    fn from(error: kyma_sdk::HubError) -> Self {
+        Self::Start(error.into())
+    }
+}
+
+impl From<kyma_sdk::MetricsError> for Error {
+    fn from(error: kyma_sdk::MetricsError) -> Self {
+        Self::Start(error.into())
+    }
+}

@@ -1,0 +1,40 @@
+//! The way to the hub.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use crate::error::Error;
+
+/// Which hub is meant.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HubFlags {
+    /// Kubeconfig of the hub. Default: `$KUBECONFIG`, then the user's, then the pod's ServiceAccount.
+    #[arg(long)]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Namespace on the hub in which Kymas live.
+    #[arg(long, env, default_value = "kcp-system")]
+    pub(crate) hub_namespace: String,
+}
+
+impl HubFlags {
+    /// Where the hub is and how to log in there.
+    pub(crate) async fn config(&self) -> Result<Config, Error> {
+        Ok(match &self.kubeconfig {
+            Some(path) => {
+                let kubeconfig = Kubeconfig::read_from(path)?;
+                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
+            }
+            None => Config::infer().await?,
+        })
+    }
+
+    /// A client for it.
+    pub(crate) async fn client(&self) -> Result<Client, Error> {
+        Ok(Client::try_from(self.config().await?)?)
+    }
+}

@@ -1,0 +1,25 @@
+//! `kymactl`: for people who make modules, run a fleet, or want modules on one cluster now.
+
+mod cli;
+mod error;
+mod hub;
+mod module;
+mod output;
+mod run;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match cli.run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(&error.to_string());
+            error.exit_code()
+        }
+    }
+}

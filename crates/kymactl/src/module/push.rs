@@ -1,0 +1,235 @@
+//! `kymactl module push`.
+
+mod plan;
+mod progress;
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
+use kyma_api::ModuleTemplate;
+use kyma_artifacts::{Artifacts, ChartArchive, Config, Credentials, PushedArtifact, RegistryBase};
+use serde_json::{Value, json};
+
+use super::{
+    config::{self, Chart, Crd, ModuleConfig},
+    images::images,
+    sources::{self, Place},
+    template::{self, Parts},
+};
+use crate::{error::Error, output};
+
+use plan::{Content, Plan};
+
+/// Flags of `kymactl module push`.
+#[derive(Args)]
+pub(crate) struct Push {
+    /// The module's config file. Without it, flags have to say what the module is.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Name of the module's component, such as kyma-project.io/module/keda, or of the module alone.
+    #[arg(long)]
+    name: Option<String>,
+    /// Version to publish, semantic.
+    #[arg(long)]
+    version: Option<String>,
+    /// Manifest that installs the module.
+    #[arg(long, value_name = "FILE|URL")]
+    manifest: Option<String>,
+    /// Default CR.
+    #[arg(long, value_name = "FILE|URL")]
+    default_cr: Option<String>,
+    /// Helm chart that installs the module: a directory or a packed archive.
+    #[arg(long, value_name = "DIR|FILE", conflicts_with = "manifest")]
+    chart: Option<String>,
+    /// Workload whose readiness is the module's state: [GROUP/VERSION/]KIND/[NAMESPACE/]NAME, group and version
+    /// being apps/v1 unless given.
+    #[arg(long)]
+    manager: Option<String>,
+    /// Registry to publish to, with an optional path.
+    #[arg(long, value_name = "HOST[/PATH]")]
+    registry: RegistryBase,
+    /// Speak plain HTTP to the registry.
+    #[arg(long)]
+    insecure: bool,
+    /// Docker config with the registry's credentials. Default: the user's own, if there is one.
+    #[arg(long, value_name = "FILE")]
+    docker_config: Option<PathBuf>,
+    /// PEM file of certificates to trust besides the system's.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Namespace to put into the ModuleTemplate. Default: the config file's, else none.
+    #[arg(long)]
+    namespace: Option<String>,
+    /// Commit of the module's repository that it is made from, to be recorded.
+    #[arg(long, value_name = "SHA")]
+    commit: Option<String>,
+    /// What is printed: the ModuleTemplate, or everything that was published.
+    #[arg(long, value_enum, default_value_t = Printed::Yaml)]
+    output: Printed,
+}
+
+/// What `push` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Printed {
+    /// The ModuleTemplate as YAML.
+    Yaml,
+    /// Component, references, digests and ModuleTemplate as JSON.
+    Json,
+}
+
+impl Push {
+    pub(crate) async fn run(self) -> Result<(), Error> {
+        let cache = tempfile::tempdir()?;
+        let artifacts = Artifacts::open(&self.settings(cache.path())?)?;
+        let plan = Plan::resolve(self.file()?, &self)?;
+        let credentials = self.credentials()?;
+        let published = Publisher { push: &self, artifacts: &artifacts, credentials: &credentials }
+            .publish(&plan)
+            .await?;
+        self.print(&published)
+    }
+
+    /// The config file with the flags over it, and where its relative paths start.
+    fn file(&self) -> Result<(ModuleConfig, PathBuf), Error> {
+        let Some(path) = &self.config else {
+            return Ok((ModuleConfig::default(), PathBuf::new()));
+        };
+        let parsed = config::parse(path, &sources::read(path)?)?;
+        if !parsed.unused.is_empty() {
+            output::remark(&format!("{}: without effect here: {}", path.display(), parsed.unused.join(", ")));
+        }
+        Ok((parsed.config, path.parent().unwrap_or(Path::new("")).to_owned()))
+    }
+
+    fn settings(&self, cache: &Path) -> Result<Config, Error> {
+        let mut settings = Config::new(cache);
+        concat!("kymactl/", env!("CARGO_PKG_VERSION")).clone_into(&mut settings.user_agent);
+        settings.ca_pem = self.ca.as_deref().map(sources::read).transpose()?;
+        if self.insecure {
+            settings.insecure_hosts.push(self.registry.host().to_owned());
+        }
+        Ok(settings)
+    }
+
+    fn credentials(&self) -> Result<Credentials, Error> {
+        let default = || {
+            let directory = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
+            let home = || std::env::home_dir().map(|home| home.join(".docker"));
+            directory
+                .or_else(home)
+                .map(|directory| directory.join("config.json"))
+                .filter(|file| file.is_file())
+        };
+        match self.docker_config.clone().or_else(default) {
+            Some(file) => Ok(Credentials::from_docker_config(&sources::read(&file)?)?),
+            None => Ok(Credentials::anonymous()),
+        }
+    }
+
+    fn print(&self, published: &Published) -> Result<(), Error> {
+        for artifact in &published.artifacts {
+            output::remark(&format!("published {}@{}", artifact.reference, artifact.digest));
+        }
+        let text = match self.output {
+            Printed::Yaml => template::yaml(&published.template)?,
+            Printed::Json => {
+                let artifacts: Vec<Value> = published
+                    .artifacts
+                    .iter()
+                    .map(|one| json!({"reference": one.reference.to_string(), "digest": one.digest}))
+                    .collect();
+                json!({
+                    "component": published.component, "published": artifacts, "moduleTemplate": published.template,
+                })
+                .to_string()
+            }
+        };
+        Ok(output::result(&text)?)
+    }
+}
+
+/// What was made.
+struct Published {
+    component: String,
+    template: ModuleTemplate,
+    artifacts: Vec<PushedArtifact>,
+}
+
+/// Sends a plan's content to the registry.
+struct Publisher<'a> {
+    push: &'a Push,
+    artifacts: &'a Artifacts,
+    credentials: &'a Credentials,
+}
+
+impl Publisher<'_> {
+    async fn publish(&self, plan: &Plan) -> Result<Published, Error> {
+        let default_cr = match &plan.default_cr {
+            Some(place) => Some(place.read(self.artifacts).await?),
+            None => None,
+        };
+        let parts = Parts {
+            module: &plan.module,
+            version: &plan.version,
+            config: &plan.config,
+            default_cr: default_cr.as_ref().map(|yaml| plan::default_cr(yaml)).transpose()?,
+            objects: &[],
+            manifest_link: None,
+            chart: None,
+            component: plan.component()?,
+        };
+        let (template, artifacts) = match &plan.content {
+            Content::Manifest(place) => self.manifest(plan, place, default_cr, parts).await?,
+            Content::Chart(path) => {
+                let (chart, pushed) = self.chart(path).await?;
+                (template::template(Parts { chart: Some(chart), ..parts }), vec![pushed])
+            }
+            Content::PublishedChart(chart) => {
+                (template::template(Parts { chart: Some(chart.clone()), ..parts }), Vec::new())
+            }
+            Content::OwnReconciler => (template::template(parts), Vec::new()),
+        };
+        Ok(Published { component: plan.name.clone(), template, artifacts })
+    }
+
+    /// Pushes the component version, with the ModuleTemplate in it as modulectl does.
+    async fn manifest(
+        &self,
+        plan: &Plan,
+        place: &Place,
+        default_cr: Option<Bytes>,
+        parts: Parts<'_>,
+    ) -> Result<(ModuleTemplate, Vec<PushedArtifact>), Error> {
+        let manifest = place.read(self.artifacts).await?;
+        let objects = plan::objects(&manifest)?;
+        let manifest_link = place.address().map(ToString::to_string);
+        let template = template::template(Parts { objects: &objects, manifest_link, ..parts });
+        let mut component = plan.component_version(manifest, default_cr, images(&objects));
+        component.module_template = Some(template::yaml(&template)?.into());
+        component.source = plan.config.repository.clone().zip(self.push.commit.clone());
+        let progress = progress::Bars::new();
+        let pushed = self
+            .artifacts
+            .push_component(&self.push.registry, &component, self.credentials, &progress)
+            .await?;
+        progress.finish();
+        Ok((template, vec![pushed]))
+    }
+
+    /// Pushes a chart beside the components: `<registry>/charts/<chart>:<version>`.
+    async fn chart(&self, path: &Path) -> Result<(kyma_api::ChartSource, PushedArtifact), Error> {
+        let archive = if path.is_dir() { ChartArchive::package(path)? } else { ChartArchive::load(path)? };
+        let parent: RegistryBase = format!("{}/charts", self.push.registry).parse()?;
+        let progress = progress::Bars::new();
+        let pushed = self.artifacts.push_chart(&parent, &archive, self.credentials, &progress).await?;
+        progress.finish();
+        let chart = kyma_api::ChartSource {
+            url: format!("oci://{}", pushed.reference.repository()),
+            name: None,
+            version: Some(archive.metadata.version.clone()),
+            digest: Some(pushed.digest.to_string()),
+        };
+        Ok((chart, pushed))
+    }
+}

@@ -1,0 +1,273 @@
+//! What is to be published, decided from file and flags before anything is sent.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use kyma_api::{ChartSource, FreeForm, Manager, TemplateComponent, labels, patterns};
+use kyma_artifacts::{ComponentVersion, Image};
+use serde_json::{Value, json};
+
+use super::{Chart, Crd, ModuleConfig, Place, Push, sources};
+use crate::error::Error;
+
+/// Where the components of modules are named whose author gives the module's name alone.
+const COMPONENT_PREFIX: &str = "kyma-project.io/module/";
+
+/// A resolved push.
+pub(super) struct Plan {
+    /// Name of the OCM component.
+    pub(super) name: String,
+    /// Name of the module.
+    pub(super) module: String,
+    pub(super) version: String,
+    pub(super) content: Content,
+    pub(super) default_cr: Option<Place>,
+    /// The file with the flags over it.
+    pub(super) config: ModuleConfig,
+    directory: PathBuf,
+}
+
+/// What installs the module.
+pub(super) enum Content {
+    /// Plain manifests.
+    Manifest(Place),
+    /// A chart to be pushed.
+    Chart(PathBuf),
+    /// A chart that lies somewhere already.
+    PublishedChart(ChartSource),
+    /// Nothing but a reconciler of its own.
+    OwnReconciler,
+}
+
+impl Plan {
+    /// Lays the flags over the file and judges the result.
+    pub(super) fn resolve(
+        (mut config, directory): (ModuleConfig, PathBuf),
+        push: &Push,
+    ) -> Result<Self, Error> {
+        let name = component_name(push.name.as_ref().or(config.name.as_ref()))?;
+        let module = module_name(&name)?.to_owned();
+        let version = version(push.version.as_ref().or(config.version.as_ref()))?.to_owned();
+        if let Some(manager) = &push.manager {
+            config.manager = Some(parse_manager(manager)?);
+        }
+        if push.namespace.is_some() {
+            config.namespace.clone_from(&push.namespace);
+        }
+        let place = |flag: Option<&String>, field: Option<&String>| match (flag, field) {
+            (Some(flag), _) => Some(Place::parse(flag, Path::new(""))),
+            (None, Some(field)) => Some(Place::parse(field, &directory)),
+            (None, None) => None,
+        };
+        let default_cr = place(push.default_cr.as_ref(), config.default_cr.as_ref());
+        let manifest = place(push.manifest.as_ref(), config.manifest.as_ref());
+        let content = content(push, &config, manifest, &directory)?;
+        Ok(Self { name, module, version, content, default_cr, config, directory })
+    }
+
+    /// The module's own reconciler for the ModuleTemplate, its CRD read from its file.
+    pub(super) fn component(&self) -> Result<Option<TemplateComponent>, Error> {
+        let Some(component) = &self.config.component else {
+            return Ok(None);
+        };
+        let crd = match &component.crd {
+            None => None,
+            Some(Crd::Inline(crd)) => Some(crd.clone()),
+            Some(Crd::File(file)) => {
+                let path = self.directory.join(file);
+                Some(single("component.crd", &sources::read(&path)?)?)
+            }
+        };
+        Ok(Some(TemplateComponent {
+            api_version: component.api_version.clone(),
+            kind: component.kind.clone(),
+            spec: component.spec.clone(),
+            crd,
+        }))
+    }
+
+    /// The component version, labelled as modulectl labels it.
+    pub(super) fn component_version(
+        &self,
+        manifest: Bytes,
+        default_cr: Option<Bytes>,
+        images: Vec<Image>,
+    ) -> ComponentVersion {
+        let config = &self.config;
+        let flag = |value: Option<bool>| Value::from(value.unwrap_or(false).to_string());
+        let mut labels = std::collections::BTreeMap::from([
+            (labels::BETA.to_owned(), flag(config.beta)),
+            (labels::INTERNAL.to_owned(), flag(config.internal)),
+            ("operator.kyma-project.io/requiresDowntime".to_owned(), flag(config.requires_downtime)),
+        ]);
+        if let Some(team) = &config.team {
+            let responsible = json!([{"teamname": team, "type": "githubTeam"}]);
+            labels.insert("cloud.gardener.cnudie/responsibles".to_owned(), responsible);
+        }
+        ComponentVersion {
+            name: self.name.clone(),
+            version: self.version.clone(),
+            manifest,
+            default_cr,
+            images,
+            labels,
+            ..ComponentVersion::default()
+        }
+    }
+}
+
+fn content(
+    push: &Push,
+    config: &ModuleConfig,
+    manifest: Option<Place>,
+    directory: &Path,
+) -> Result<Content, Error> {
+    if let Some(chart) = &push.chart {
+        return Ok(Content::Chart(PathBuf::from(chart)));
+    }
+    let from_file = if push.manifest.is_some() { None } else { config.chart.as_ref() };
+    match (from_file, manifest) {
+        (Some(_), Some(_)) => Err(Error::input("module-config.yaml", "names both a manifest and a chart")),
+        (Some(Chart::File(path)), None) => Ok(Content::Chart(directory.join(path))),
+        (Some(Chart::Published(chart)), None) => Ok(Content::PublishedChart(chart.clone())),
+        (None, Some(manifest)) => Ok(Content::Manifest(manifest)),
+        (None, None) if config.component.is_some() => Ok(Content::OwnReconciler),
+        (None, None) => Err(Error::input("--manifest", "a module needs a manifest, a chart or a component")),
+    }
+}
+
+fn component_name(given: Option<&String>) -> Result<String, Error> {
+    let given = given.ok_or_else(|| Error::input("--name", "the module has no name"))?;
+    Ok(if given.contains('/') { given.clone() } else { format!("{COMPONENT_PREFIX}{given}") })
+}
+
+/// The last part of the component's name, as modulectl maps it.
+fn module_name(component: &str) -> Result<&str, Error> {
+    let module = component.rsplit('/').next().unwrap_or(component);
+    if patterns::is_module_name(module) {
+        return Ok(module);
+    }
+    Err(Error::input(
+        "--name",
+        format!("{module:?} is no module name: words of three or more small letters, joined by -"),
+    ))
+}
+
+fn version(given: Option<&String>) -> Result<&str, Error> {
+    let given = given.ok_or_else(|| Error::input("--version", "the module has no version"))?;
+    if patterns::is_version(given) {
+        return Ok(given);
+    }
+    Err(Error::input(
+        "--version",
+        format!(
+            "{given:?} is no version for a module: semantic, as 1.2.3 or 1.2.3-rc1, at most 32 characters"
+        ),
+    ))
+}
+
+fn parse_manager(text: &str) -> Result<Manager, Error> {
+    let parts: Vec<&str> = text.split('/').collect();
+    let (group, version, rest) = match parts[..] {
+        [group, version, _, _] | [group, version, _, _, _] => (group, version, &parts[2..]),
+        _ => ("apps", "v1", &parts[..]),
+    };
+    let (kind, namespace, name) = match *rest {
+        [kind, name] => (kind, None, name),
+        [kind, namespace, name] => (kind, Some(namespace.to_owned()), name),
+        _ => {
+            return Err(Error::input("--manager", "expected [GROUP/VERSION/]KIND/[NAMESPACE/]NAME"));
+        }
+    };
+    Ok(Manager {
+        group: group.into(),
+        version: version.into(),
+        kind: kind.into(),
+        name: name.into(),
+        namespace,
+    })
+}
+
+/// The objects of a manifest.
+pub(super) fn objects(yaml: &[u8]) -> Result<Vec<Value>, Error> {
+    let invalid = |problem: String| Error::input("manifest", problem);
+    let documents: Vec<Value> = serde_saphyr::from_slice_multiple_with_options(yaml, large())
+        .map_err(|error| invalid(format!("not YAML: {error}")))?;
+    let objects: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
+    let is_object = |object: &Value| object["apiVersion"].is_string() && object["kind"].is_string();
+    match objects.iter().position(|object| !is_object(object)) {
+        Some(number) => Err(invalid(format!("document {} has no apiVersion and kind", number + 1))),
+        None if objects.is_empty() => Err(invalid("there is no object in it".to_owned())),
+        None => Ok(objects),
+    }
+}
+
+/// The default CR: one object with a name.
+pub(super) fn default_cr(yaml: &[u8]) -> Result<FreeForm, Error> {
+    single("default CR", yaml)
+}
+
+fn single(what: &str, yaml: &[u8]) -> Result<FreeForm, Error> {
+    let mut objects = objects(yaml).map_err(|error| Error::input(what, error.to_string()))?;
+    match (objects.pop(), objects.is_empty()) {
+        (Some(Value::Object(object)), true) if object["metadata"]["name"].is_string() => Ok(object),
+        (_, false) => Err(Error::input(what, "more than one object")),
+        _ => Err(Error::input(what, "not an object with a name")),
+    }
+}
+
+/// A manifest with all CRDs of a large module has many nodes; its author is the caller.
+fn large() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 20_000_000,
+            max_nodes: 10_000_000,
+            max_total_scalar_bytes: 256 << 20,
+            max_documents: 100_000,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_map_to_modules_as_modulectl_maps_them() {
+        let name = |text: &str| component_name(Some(&text.to_owned()));
+        assert_eq!(name("keda").unwrap(), "kyma-project.io/module/keda");
+        assert_eq!(module_name(&name("example.io/x/our-module").unwrap()).unwrap(), "our-module");
+        assert!(component_name(None).is_err());
+        assert!(module_name("kyma-project.io/module/my-keda").is_err());
+    }
+
+    #[test]
+    fn a_version_has_to_be_there_and_semantic() {
+        for wrong in ["main", "1.0", "v1.0.0", "1.0.0+x", ""] {
+            assert!(version(Some(&wrong.to_owned())).is_err(), "{wrong}");
+        }
+        assert!(version(None).is_err());
+        assert_eq!(version(Some(&"1.2.3-rc1".to_owned())).unwrap(), "1.2.3-rc1");
+    }
+
+    #[test]
+    fn a_manager_is_read_with_and_without_group_and_namespace() {
+        let manager = parse_manager("Deployment/kyma-system/keda").unwrap();
+        assert_eq!((manager.group.as_str(), manager.namespace.as_deref()), ("apps", Some("kyma-system")));
+        let manager = parse_manager("batch/v1/Job/ns/x").unwrap();
+        assert_eq!(
+            (manager.group.as_str(), manager.kind.as_str(), manager.name.as_str()),
+            ("batch", "Job", "x")
+        );
+        assert_eq!(parse_manager("apps/v1/Deployment/x").unwrap().namespace, None);
+        assert!(parse_manager("keda").is_err());
+    }
+
+    #[test]
+    fn a_manifest_is_a_stream_of_objects() {
+        assert_eq!(objects(b"---\n---\napiVersion: v1\nkind: A\n---\n# nothing\n").unwrap().len(), 1);
+        assert!(objects(b"").is_err());
+        assert!(objects(b"kind: A\n").unwrap_err().to_string().contains("document 1"));
+        assert!(objects(b"a: [").is_err());
+    }
+}

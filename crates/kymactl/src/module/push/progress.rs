@@ -1,0 +1,52 @@
+//! Progress bars of a push; nothing where standard error is no terminal.
+
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use kyma_artifacts::Progress;
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// One line per blob.
+pub(super) struct Bars {
+    lines: MultiProgress,
+    current: std::sync::Mutex<Option<ProgressBar>>,
+}
+
+impl Bars {
+    pub(super) fn new() -> Self {
+        Self { lines: MultiProgress::new(), current: std::sync::Mutex::new(None) }
+    }
+
+    /// Leaves what was drawn.
+    pub(super) fn finish(&self) {
+        if let Some(bar) = self.take() {
+            bar.finish();
+        }
+    }
+
+    fn take(&self) -> Option<ProgressBar> {
+        self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+}
+
+impl Progress for Bars {
+    fn sending(&self, name: &str, bytes: u64) {
+        let bar = self.lines.add(ProgressBar::new(bytes));
+        // The template is constant; if it ever were wrong, indicatif's own style remains.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg:<16} {bar:24} {bytes}/{total_bytes}")
+        {
+            bar.set_style(style);
+        }
+        bar.set_message(name.to_owned());
+        bar.enable_steady_tick(TICK);
+        *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(bar);
+    }
+
+    fn sent(&self, name: &str, bytes: u64, existed: bool) {
+        let Some(bar) = self.take() else { return };
+        bar.set_position(bytes);
+        let note = if existed { " (there already)" } else { "" };
+        bar.finish_with_message(format!("{name}{note}"));
+    }
+}

@@ -1,0 +1,34 @@
+//! What people and pipes get to see: results on standard output, everything else on standard error.
+
+use std::io::{self, Write as _};
+
+use clap::ValueEnum;
+
+/// How a result is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Writes a result.
+pub(crate) fn result(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    out.flush()
+}
+
+/// Says something beside the result. Nobody to hear it is no failure.
+pub(crate) fn remark(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Says why the command failed.
+pub(crate) fn complain(text: &str) {
+    remark(&format!("error: {text}"));
+}

@@ -1,0 +1,95 @@
+//! `kymactl run --once`: a cluster gets its modules, and nothing of us stays but the record of them.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Config, ResourceExt as _,
+    api::{Patch, PatchParams},
+    runtime::{WatchStreamExt as _, watcher},
+};
+use kyma_api::Kyma;
+use kyma_sdk::{Process, Settings};
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    Flags, Operators,
+    crds::{self, MANAGER},
+    wish::Wish,
+};
+use crate::{
+    error::Error,
+    output,
+    status::{Row, rows, table, unsettled},
+};
+
+/// Installs the wish and waits until it is Ready.
+pub(super) async fn run(
+    wish: Wish,
+    flags: Flags,
+    timeout: Duration,
+    settings: Settings,
+    config: Config,
+    process: Process,
+) -> Result<(), Error> {
+    let client = Client::try_from(config.clone())?;
+    crds::install(&client).await?;
+    for namespace in [&settings.hub_namespace, &settings.target_namespace] {
+        ensure_namespace(&client, namespace).await?;
+    }
+    wish.apply(&client).await?;
+    let mut operators = Operators::installers(flags, &settings, &config, &process);
+    let waited = tokio::select! {
+        ready = await_ready(&client, &wish, timeout) => ready,
+        ended = operators.ended() => ended.and(Err(Error::Stopped)),
+    };
+    operators.stop().await;
+    waited
+}
+
+async fn ensure_namespace(client: &Client, name: &str) -> Result<(), Error> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    if api.get_opt(name).await?.is_none() {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        api.patch(name, &PatchParams::apply(MANAGER), &Patch::Apply(&namespace)).await?;
+    }
+    Ok(())
+}
+
+/// Follows the Kyma, telling what changes, until all its modules are Ready in the versions wished.
+async fn await_ready(client: &Client, wish: &Wish, timeout: Duration) -> Result<(), Error> {
+    let deadline = Instant::now() + timeout;
+    let api: Api<Kyma> = Api::namespaced(client.clone(), &wish.kyma.namespace().unwrap_or_default());
+    let config = watcher::Config::default().fields(&format!("metadata.name={}", wish.kyma.name_any()));
+    let mut events = watcher(api, config).default_backoff().applied_objects().boxed();
+    let versions = wish.versions();
+    let mut shown: Vec<Row> = Vec::new();
+    let mut open = Vec::new();
+    while Instant::now() < deadline {
+        // An error of the watch is followed by another try of its own; time bounds them all.
+        let Ok(Ok(Some(kyma))) = timeout_at(deadline, events.try_next()).await else { continue };
+        let now = rows(std::iter::once(&kyma));
+        for row in now.iter().filter(|row| !shown.contains(row)) {
+            output::remark(&row.line());
+        }
+        open = missing(&kyma, &now, &versions);
+        if open.is_empty() {
+            return Ok(output::result(&table::render(&now, false))?);
+        }
+        shown = now;
+    }
+    Err(Error::not_ready(timeout, &open))
+}
+
+/// What keeps the Kyma from being as wished.
+fn missing(kyma: &Kyma, rows: &[Row], versions: &BTreeMap<String, String>) -> Vec<String> {
+    let mut open = unsettled(std::iter::once(kyma));
+    for row in rows {
+        if let Some(wanted) = versions.get(&row.module).filter(|wanted| **wanted != row.version) {
+            open.push(format!("{}: waits for version {wanted}", row.line()));
+        }
+    }
+    open
+}

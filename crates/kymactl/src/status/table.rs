@@ -1,0 +1,65 @@
+//! Rows as a table.
+
+use super::Row;
+
+const GAP: &str = "  ";
+
+/// A table with a line of headings; the message comes last and is not padded.
+pub(crate) fn render(rows: &[Row], namespaces: bool) -> String {
+    let mut lines =
+        vec![["NAMESPACE", "CLUSTER", "MODULE", "VERSION", "CHANNEL", "STATE", "MESSAGE"].map(str::to_owned)];
+    lines.extend(rows.iter().map(cells));
+    let skipped = usize::from(!namespaces);
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    let mut table = String::new();
+    for line in &lines {
+        let padded = line.iter().zip(&widths).skip(skipped).map(|(cell, width)| format!("{cell:width$}"));
+        table.push_str(padded.collect::<Vec<_>>().join(GAP).trim_end());
+        table.push('\n');
+    }
+    table
+}
+
+fn cells(row: &Row) -> [String; 7] {
+    let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    // What a target says may hold anything; a table has one line per row.
+    let message: String = row.message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    [
+        or_dash(&row.namespace),
+        or_dash(&row.cluster),
+        or_dash(&row.module),
+        or_dash(&row.version),
+        or_dash(&row.channel),
+        if row.state.is_empty() { "Unknown".to_owned() } else { row.state.to_owned() },
+        message,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cluster: &str, module: &str, message: &str) -> Row {
+        Row {
+            namespace: "kcp-system".to_owned(),
+            cluster: cluster.to_owned(),
+            module: module.to_owned(),
+            version: "1.0.0".to_owned(),
+            channel: String::new(),
+            state: "Ready",
+            message: message.to_owned(),
+        }
+    }
+
+    #[test]
+    fn columns_line_up_and_nothing_breaks_a_line() {
+        let table = render(&[row("a", "keda", ""), row("longer", "", "one\ntwo")], false);
+        let expected = "\
+CLUSTER  MODULE  VERSION  CHANNEL  STATE  MESSAGE
+a        keda    1.0.0    -        Ready
+longer   -       1.0.0    -        Ready  one two
+";
+        assert_eq!(table, expected);
+    }
+}

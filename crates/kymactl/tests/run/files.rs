@@ -1,0 +1,107 @@
+//! What a person has on disk: a kubeconfig, a catalogue and a Kyma.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+use testbed::{Cluster, Program, Registry};
+use tokio::process::Command;
+
+use crate::{BED, PATIENCE};
+
+/// A directory with everything for one cluster, and the registry that modules are pushed to.
+pub(crate) struct Files {
+    directory: tempfile::TempDir,
+    registry: &'static Registry,
+}
+
+impl Files {
+    /// A Kyma `one` that wants these modules from channel regular; an empty catalogue.
+    pub(crate) async fn new(cluster: &Cluster, modules: &[&str]) -> Self {
+        let files = Self { directory: tempfile::tempdir().unwrap(), registry: BED.registry().await.unwrap() };
+        fs::create_dir(files.path("catalogue")).unwrap();
+        fs::write(files.path("kubeconfig"), cluster.kubeconfig()).unwrap();
+        let modules: Vec<Value> = modules.iter().map(|module| json!({"name": module})).collect();
+        let kyma = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "one", "namespace": "kcp-system"},
+            "spec": {"channel": "regular", "modules": modules},
+        });
+        fs::write(files.path("kyma.yaml"), kyma.to_string()).unwrap();
+        files
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Publishes a version of our own module and gives it to the channel.
+    pub(crate) async fn lantern(&self, version: &str) {
+        let config = own_modules().join("lantern").join(version).join("module-config.yaml");
+        self.publish("lantern", version, &["--config", config.to_str().unwrap()]).await;
+    }
+
+    /// Publishes a module version, puts its ModuleTemplate into the catalogue and gives it to the channel.
+    pub(crate) async fn publish(&self, module: &str, version: &str, flags: &[&str]) {
+        let mut push = self.command(&["module", "push", "--insecure", "--namespace", "kcp-system"]);
+        let pushed = push.args(["--registry", self.registry.address()]).args(flags).output().await.unwrap();
+        assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
+        fs::write(self.path(&format!("catalogue/{module}-{version}.yaml")), pushed.stdout).unwrap();
+        self.assign(module, version);
+    }
+
+    /// Gives a version to the channel.
+    pub(crate) fn assign(&self, module: &str, version: &str) {
+        let release = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+            "metadata": {"name": module, "namespace": "kcp-system"},
+            "spec": {
+                "moduleName": module, "ocmComponentName": format!("kyma-project.io/module/{module}"),
+                "channels": [{"channel": "regular", "version": version}],
+            },
+        });
+        fs::write(self.path(&format!("catalogue/{module}.yaml")), release.to_string()).unwrap();
+    }
+
+    /// `kymactl run --once` to its good end; what it printed.
+    pub(crate) async fn once(&self) -> String {
+        let mut command = self.kymactl(&["run", "--once", "--timeout", "5m"]);
+        command.arg("--kyma").arg(self.path("kyma.yaml")).arg("--catalogue").arg(self.path("catalogue"));
+        let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// A command on the cluster.
+    pub(crate) fn kymactl(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(arguments);
+        command.arg("--kubeconfig").arg(self.path("kubeconfig"));
+        if arguments[0] == "run" {
+            let registry = self.registry.address();
+            command.args([
+                "--log-format",
+                "text",
+                "--oci-registry",
+                registry,
+                "--oci-insecure-hosts",
+                registry,
+            ]);
+            command.arg("--helm").arg(Program::Helm.path().unwrap());
+            command.arg("--artifact-cache-dir").arg(self.path("cache"));
+        }
+        command
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymactl"));
+        command.args(arguments).env("HOME", self.directory.path()).kill_on_drop(true);
+        command
+    }
+}
+
+/// Modules of the demo.
+pub(crate) fn own_modules() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/modules")
+}

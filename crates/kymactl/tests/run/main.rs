@@ -1,0 +1,167 @@
+//! `kymactl run` on real clusters.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::{fs, path::Path, process::Stdio, time::Duration};
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Namespace, Secret, ServiceAccount},
+    rbac::v1::ClusterRoleBinding,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ListParams, PostParams},
+};
+use kyma_api::{HelmComponent, Kyma};
+use serde_json::json;
+use testbed::{Cluster, SharedBed};
+use tokio::process::{Child, Command};
+
+mod files;
+mod modules;
+
+use files::Files;
+
+static BED: SharedBed = SharedBed::new();
+
+const MANAGER: &str = "lantern-operator";
+const PATIENCE: Duration = Duration::from_mins(6);
+
+#[tokio::test]
+async fn once_installs_and_upgrades_modules_on_a_bare_cluster_and_leaves_no_operator() {
+    let cluster = BED.bed().await.unwrap().cluster("bare").with_workloads().await.unwrap();
+    let files = Files::new(&cluster, &["lantern"]).await;
+    let client = cluster.client().unwrap();
+    files.lantern("1.0.0").await;
+    assert!(files.once().await.contains("1.0.0"));
+    assert_eq!(available(&client).await, Some(1));
+    files.lantern("1.1.0").await;
+    assert!(files.once().await.contains("1.1.0"));
+    assert_nothing_of_ours(&client).await;
+    let before = revisions(&client).await;
+    assert!(files.once().await.contains("Ready"));
+    assert_eq!(revisions(&client).await, before);
+}
+
+#[tokio::test]
+async fn once_gives_up_at_the_timeout_and_says_what_is_missing() {
+    let cluster = BED.bed().await.unwrap().cluster("lonely").await.unwrap();
+    let files = Files::new(&cluster, &["lantern"]).await;
+    // The catalogue promises a version that has no ModuleTemplate.
+    files.assign("lantern", "9.9.9");
+    let mut command = files.kymactl(&["run", "--once", "--timeout", "10s"]);
+    command.arg("--kyma").arg(files.path("kyma.yaml")).arg("--catalogue").arg(files.path("catalogue"));
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    assert!(told.contains("one lantern"), "{told}");
+}
+
+#[tokio::test]
+async fn run_is_all_reconcilers_in_one_process() {
+    let bed = BED.bed().await.unwrap();
+    let hub = bed.cluster("hub").await.unwrap();
+    let target = bed.cluster("target").with_workloads().await.unwrap();
+    let files = Files::new(&hub, &["lantern"]).await;
+    files.lantern("1.0.0").await;
+    let mut operators =
+        files.kymactl(&["run", "--install-crds", "--allow-loopback-targets", "--admin-address", ""]);
+    let mut operators = operators.stdin(Stdio::null()).spawn().unwrap();
+    let client = hub.client().unwrap();
+    access_secret(&client, &target).await;
+    for file in ["catalogue/lantern-1.0.0.yaml", "catalogue/lantern.yaml", "kyma.yaml"] {
+        apply(&client, &mut operators, &files.path(file)).await;
+    }
+    let waited = files.kymactl(&["status", "--wait", "--timeout", "5m"]).output().await.unwrap();
+    assert!(waited.status.success(), "{}", String::from_utf8_lossy(&waited.stderr));
+    assert_eq!(available(&target.client().unwrap()).await, Some(1));
+    stop(operators).await;
+}
+
+/// What a run that finds everything done must not write.
+async fn revisions(client: &Client) -> Vec<String> {
+    let kymas: Api<Kyma> = Api::namespaced(client.clone(), "kcp-system");
+    let components: Api<HelmComponent> = Api::namespaced(client.clone(), "kcp-system");
+    let settings: Api<ConfigMap> = Api::namespaced(client.clone(), "kyma-system");
+    let mut revisions = vec![
+        kymas.get("one").await.unwrap().resource_version(),
+        settings.get("lantern-settings").await.unwrap().resource_version(),
+    ];
+    revisions.extend(
+        components
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .iter()
+            .map(kube::ResourceExt::resource_version),
+    );
+    revisions.into_iter().map(Option::unwrap).collect()
+}
+
+async fn available(client: &Client) -> Option<i32> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "kyma-system");
+    deployments.get(MANAGER).await.unwrap().status.unwrap().available_replicas
+}
+
+/// No operator of ours runs or may run, and nothing may act in its name.
+async fn assert_nothing_of_ours(client: &Client) {
+    let all = ListParams::default();
+    let ours =
+        |name: &str| ["kyma-operator", "helm-component", "release-meta-syncer", "kymactl"].contains(&name);
+    let accounts = Api::<ServiceAccount>::all(client.clone()).list(&all).await.unwrap();
+    assert!(!accounts.iter().any(|account| ours(&account.name_any())));
+    let in_hub_namespace = accounts.iter().filter(|one| one.namespace().as_deref() == Some("kcp-system"));
+    assert!(in_hub_namespace.into_iter().all(|account| account.name_any() == "default"));
+    let deployments = Api::<Deployment>::all(client.clone()).list(&all).await.unwrap();
+    let names: Vec<String> = deployments.iter().map(kube::ResourceExt::name_any).collect();
+    assert_eq!(names, [MANAGER]);
+    let bindings = Api::<ClusterRoleBinding>::all(client.clone()).list(&all).await.unwrap();
+    assert!(!bindings.iter().any(|binding| ours(&binding.name_any())));
+}
+
+/// The target's kubeconfig, as Kymas find it.
+async fn access_secret(hub: &Client, target: &Cluster) {
+    let namespace = Namespace { metadata: named("kcp-system"), ..Namespace::default() };
+    Api::all(hub.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+    let secret: Secret = serde_json::from_value(json!({
+        "metadata": {"name": "access", "labels": {"operator.kyma-project.io/kyma-name": "one"}},
+        "stringData": {"config": target.kubeconfig()},
+    }))
+    .unwrap();
+    Api::namespaced(hub.clone(), "kcp-system").create(&PostParams::default(), &secret).await.unwrap();
+}
+
+fn named(name: &str) -> kube::api::ObjectMeta {
+    kube::api::ObjectMeta { name: Some(name.to_owned()), ..kube::api::ObjectMeta::default() }
+}
+
+/// Creates an object of ours once its CRD, which the operators bring, is served.
+async fn apply(client: &Client, operators: &mut Child, file: &Path) {
+    let object: kube::api::DynamicObject = serde_saphyr::from_slice(&fs::read(file).unwrap()).unwrap();
+    let kind = object.types.clone().unwrap();
+    let resource = kube::api::ApiResource::from_gvk(&(&kind).try_into().unwrap());
+    let api: Api<kube::api::DynamicObject> = Api::namespaced_with(client.clone(), "kcp-system", &resource);
+    testbed::until(&format!("{} is served", kind.kind), PATIENCE, || {
+        let ended = operators.try_wait().unwrap();
+        let (api, object) = (&api, &object);
+        async move {
+            assert!(ended.is_none(), "kymactl run ended: {ended:?}");
+            match api.create(&PostParams::default(), object).await {
+                Ok(_) => Ok(Some(())),
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+                Err(error) => Err(error.into()),
+            }
+        }
+    })
+    .await
+    .unwrap();
+}
+
+/// SIGTERM, and a clean end.
+async fn stop(mut operators: Child) {
+    let id = operators.id().unwrap().to_string();
+    assert!(Command::new("kill").arg(id).status().await.unwrap().success());
+    let ended = tokio::time::timeout(PATIENCE, operators.wait()).await.unwrap().unwrap();
+    assert_eq!(ended.code(), Some(0));
+}
