@@ -1,0 +1,390 @@
+//! What every test here needs: hub, target, roles, and the component running under them.
+
+use std::{fmt::Debug, time::Duration};
+
+use anyhow::{Context, Result};
+use greeting_component::{Greeting, Hello};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{ConfigMap, Namespace, Secret},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, CustomResourceExt, Resource, ResourceExt,
+    api::{ApiResource, DeleteParams, Patch, PatchParams, PostParams},
+    core::{DynamicObject, GroupVersionKind},
+};
+use kyma_sdk::{
+    Args, ComponentProgram, LogFormat, Mode, NoFlags, Process, Settings,
+    api::{
+        State,
+        component::{DeletionOrder, DeletionReason},
+        finalizers,
+    },
+    component_table,
+    rbac::Side,
+    testing::Place,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use testbed::{Access, AuditEvent, AuditMark, Cluster, SharedBed, until};
+use tokio::task::JoinHandle;
+
+/// Longest wait for anything here.
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// uid of the Kyma that managed components belong to.
+pub(crate) const KYMA_UID: &str = "22222222-this-kyma";
+
+const SECRET: &str = "access";
+const TARGET_NAMESPACE: &str = "kyma-system";
+
+static BED: SharedBed = SharedBed::new();
+
+/// One test's hub namespace, and the component that reconciles it.
+pub(crate) struct Stage {
+    pub(crate) hub: Cluster,
+    pub(crate) target: Cluster,
+    namespace: String,
+    mode: Mode,
+    running: Option<(Process, JoinHandle<Result<()>>)>,
+}
+
+/// Roles and users for a component that the test runs itself.
+pub(crate) struct Room {
+    pub(crate) trial: Place,
+    pub(crate) namespace: String,
+    pub(crate) hub_kubeconfig: String,
+}
+
+impl Stage {
+    /// With an access Secret for the target.
+    pub(crate) async fn new(name: &str) -> Result<Self> {
+        let stage = Self::without_access(name).await?;
+        stage.grant_access().await?;
+        Ok(stage)
+    }
+
+    /// For somebody else to run the component in.
+    pub(crate) async fn place(name: &str) -> Result<Room> {
+        let stage = Self::prepared(name).await?;
+        let user = stage.hub.service_account("default", &stage.namespace).await?;
+        let trial = Place {
+            hub: user.config()?,
+            hub_admin: stage.hub.client()?,
+            settings: stage.settings()?,
+            kubeconfig: stage.target.service_account("default", &stage.namespace).await?.kubeconfig(),
+            target_admin: stage.target.client()?,
+            patience: SOON,
+        };
+        Ok(Room { trial, namespace: stage.namespace.clone(), hub_kubeconfig: user.kubeconfig() })
+    }
+
+    /// Without one.
+    pub(crate) async fn without_access(name: &str) -> Result<Self> {
+        let mut stage = Self::prepared(name).await?;
+        stage.start_operator().await?;
+        Ok(stage)
+    }
+
+    /// Where the hub is every Kyma's target.
+    pub(crate) async fn single_cluster(name: &str) -> Result<Self> {
+        let mut stage = Self::prepared(name).await?;
+        stage.mode = Mode::SingleCluster;
+        let roles = component_table::<Hello>().render(&stage.namespace, Side::SingleCluster);
+        apply_documents(&stage.hub, &roles, &stage.namespace).await?;
+        stage.start_operator().await?;
+        Ok(stage)
+    }
+
+    async fn prepared(name: &str) -> Result<Self> {
+        let hub = BED.cluster("hub", |cluster| cluster.with_controllers().with_audit()).await?;
+        let target = BED.cluster("target", |cluster| cluster.with_workloads().with_audit()).await?;
+        let namespace = hub.namespace(name).await?;
+        install_crd(&hub).await?;
+        let stage = Self { hub, target, namespace, mode: Mode::Fleet, running: None };
+        stage.grant_roles().await?;
+        Ok(stage)
+    }
+
+    pub(crate) async fn start_operator(&mut self) -> Result<()> {
+        let process = Process::new()?;
+        let config = self.hub.service_account("default", &self.namespace).await?.config()?;
+        let program = ComponentProgram(Hello);
+        let served = kyma_sdk::serve(program, NoFlags {}, self.settings()?, config, process.clone());
+        self.running = Some((process, tokio::spawn(async { Ok(served.await?) })));
+        Ok(())
+    }
+
+    pub(crate) async fn stop_operator(&mut self) -> Result<()> {
+        let (process, task) = self.running.take().context("the component runs")?;
+        process.shutdown.cancel();
+        task.await?
+    }
+
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.stop_operator().await
+    }
+
+    pub(crate) async fn grant_access(&self) -> Result<()> {
+        self.put_access(&self.user().await?.kubeconfig()).await
+    }
+
+    /// The component's user on the target.
+    pub(crate) async fn user(&self) -> Result<Access> {
+        self.target.service_account("default", &self.namespace).await
+    }
+
+    pub(crate) async fn put_access(&self, kubeconfig: &str) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.hub.client()?, &self.namespace);
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET},
+            "stringData": {"config": kubeconfig}});
+        secrets.patch(SECRET, &PatchParams::apply("test").force(), &Patch::Apply(&secret)).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn create(&self, name: &str, spec: Value) -> Result<Greeting> {
+        self.create_with(name, json!({}), spec).await
+    }
+
+    /// As kyma-operator creates it.
+    pub(crate) async fn create_managed(&self, name: &str, spec: Value) -> Result<Greeting> {
+        let owner = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "name": "owner",
+            "uid": KYMA_UID, "blockOwnerDeletion": false});
+        let metadata = json!({"ownerReferences": [owner], "finalizers": [finalizers::COMPONENT]});
+        self.create_with(name, metadata, spec).await
+    }
+
+    /// Without a reference to an access Secret.
+    pub(crate) async fn create_local(&self, name: &str) -> Result<Greeting> {
+        let greeting = json!({"apiVersion": "demo.kyma-project.io/v1alpha1", "kind": "Greeting",
+            "metadata": {"name": name}, "spec": {"text": "Hello"}});
+        Ok(self.greetings()?.create(&PostParams::default(), &serde_json::from_value(greeting)?).await?)
+    }
+
+    async fn create_with(&self, name: &str, mut metadata: Value, mut spec: Value) -> Result<Greeting> {
+        metadata["name"] = name.into();
+        spec["target"] = json!({"kubeconfigSecretRef": {"name": SECRET, "key": "config"}});
+        let greeting = json!({"apiVersion": "demo.kyma-project.io/v1alpha1", "kind": "Greeting",
+            "metadata": metadata, "spec": spec});
+        Ok(self.greetings()?.create(&PostParams::default(), &serde_json::from_value(greeting)?).await?)
+    }
+
+    pub(crate) async fn change(&self, name: &str, spec: Value) -> Result<()> {
+        self.merge(name, json!({"spec": spec})).await
+    }
+
+    pub(crate) async fn annotate(&self, name: &str, key: &str, value: &str) -> Result<()> {
+        self.merge(name, json!({"metadata": {"annotations": {key: value}}})).await
+    }
+
+    pub(crate) async fn order(&self, name: &str, kyma_uid: &str) -> Result<()> {
+        let order = DeletionOrder {
+            reason: DeletionReason::Disabled,
+            kyma_uid: kyma_uid.to_owned(),
+            kyma_generation: 1,
+        };
+        self.merge(name, json!({"metadata": {"annotations": order.to_annotations()}})).await
+    }
+
+    async fn merge(&self, name: &str, patch: Value) -> Result<()> {
+        self.greetings()?.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn delete(&self, name: &str) -> Result<()> {
+        self.greetings()?.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// The roles in the namespace go with it, in no order, so the component first gets the same ones for all
+    /// namespaces; otherwise it could not answer any more, and the namespace would stay.
+    pub(crate) async fn delete_hub_namespace(&self) -> Result<()> {
+        let rules = component_table::<Hello>().render(&self.namespace, Side::Hub);
+        let lasting: Vec<String> = rules
+            .split("---\n")
+            .filter(|document| {
+                document.contains("\nkind: Role\n") || document.contains("\nkind: RoleBinding\n")
+            })
+            .map(|document| {
+                let cluster_wide = document.replace("kind: Role", "kind: ClusterRole");
+                let cluster_wide =
+                    cluster_wide.replace("name: greeting-component", "name: greeting-component-lasting");
+                cluster_wide.replacen(&format!("  namespace: {}\n", self.namespace), "", 1)
+            })
+            .collect();
+        apply_documents(&self.hub, &lasting.join("---\n"), &self.namespace).await?;
+        let namespaces: Api<Namespace> = Api::all(self.hub.client()?);
+        namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn until_gone(&self, name: &str) -> Result<()> {
+        let greetings = self.greetings()?;
+        until(&format!("{name} is gone"), SOON, || async {
+            Ok(greetings.get_opt(name).await?.is_none().then_some(()))
+        })
+        .await
+    }
+
+    pub(crate) async fn until_state(&self, name: &str, state: State) -> Result<Greeting> {
+        self.until_greeting_is(name, &format!("state {state}"), |it| {
+            it.status.as_ref().is_some_and(|status| status.state == Some(state))
+        })
+        .await
+    }
+
+    /// Until the condition Ready gives this reason, or says this in its message.
+    pub(crate) async fn until_ready_says(&self, name: &str, words: &str) -> Result<Greeting> {
+        self.until_greeting_is(name, words, |it| {
+            let conditions = it.status.iter().flat_map(|status| &status.conditions);
+            conditions
+                .into_iter()
+                .any(|one| one.type_ == "Ready" && (one.reason == words || one.message.contains(words)))
+        })
+        .await
+    }
+
+    /// Nothing has come from the component for a second, in which it would have answered every event.
+    pub(crate) async fn until_settled(&self, name: &str) -> Result<Greeting> {
+        let of_component = |user: &str| user.contains(&self.namespace);
+        let marks = || Ok::<_, anyhow::Error>((self.hub.audit()?.mark()?, self.target.audit()?.mark()?));
+        let mut last = marks()?;
+        let mut since = tokio::time::Instant::now();
+        loop {
+            let on_hub = self.hub.audit()?.count(last.0, of_component)?;
+            let on_target = self.target.audit()?.count(last.1, of_component)?;
+            if !(on_hub.is_empty() && on_target.is_empty()) {
+                (last, since) = (marks()?, tokio::time::Instant::now());
+            } else if since.elapsed() > Duration::from_secs(1) {
+                return Ok(self.greetings()?.get(name).await?);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn until_greeting_is(
+        &self,
+        name: &str,
+        what: &str,
+        is: impl Fn(&Greeting) -> bool,
+    ) -> Result<Greeting> {
+        let greetings = self.greetings()?;
+        let found = until(&format!("{name}: {what}"), SOON, || async {
+            Ok(greetings.get_opt(name).await?.filter(&is))
+        })
+        .await;
+        match found {
+            Ok(found) => Ok(found),
+            Err(error) => {
+                let held = greetings.get_opt(name).await?.and_then(|greeting| greeting.status);
+                Err(error.context(format!("{held:#?}")))
+            }
+        }
+    }
+
+    pub(crate) async fn until_greeting(&self, name: &str, text: Option<&str>) -> Result<()> {
+        until(&format!("{name} says {text:?}"), SOON, || async {
+            Ok((self.greeting_on_target(name).await?.as_deref() == text).then_some(()))
+        })
+        .await
+    }
+
+    pub(crate) async fn greeting_on_target(&self, name: &str) -> Result<Option<String>> {
+        let map = self.on_target::<ConfigMap>()?.get_opt(name).await?;
+        Ok(map.and_then(|map| map.data).and_then(|mut data| data.remove("greeting")))
+    }
+
+    pub(crate) fn on_target<K>(&self) -> Result<Api<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        Ok(Api::namespaced(self.target.client()?, TARGET_NAMESPACE))
+    }
+
+    pub(crate) fn writes_on_target(&self, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+        let user = format!("system:serviceaccount:default:{}", self.namespace);
+        let events = self.target.audit()?.since(mark)?;
+        Ok(events.into_iter().filter(|event| event.user == user && event.is_write()).collect())
+    }
+
+    pub(crate) fn reads_on_target(&self, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+        let user = format!("system:serviceaccount:default:{}", self.namespace);
+        let events = self.target.audit()?.since(mark)?;
+        Ok(events.into_iter().filter(|event| event.user == user && !event.is_write()).collect())
+    }
+
+    pub(crate) fn writes_on_hub(&self, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+        let user = format!("system:serviceaccount:default:{}", self.namespace);
+        let events = self.hub.audit()?.since(mark)?;
+        Ok(events.into_iter().filter(|event| event.user == user && event.is_write()).collect())
+    }
+
+    fn greetings(&self) -> Result<Api<Greeting>> {
+        Ok(Api::namespaced(self.hub.client()?, &self.namespace))
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        Ok(Settings::resolve(Args {
+            hub_namespace: self.namespace.clone(),
+            target_namespace: TARGET_NAMESPACE.to_owned(),
+            selector: String::new(),
+            kubeconfig: None,
+            concurrency: 8,
+            resync: "24h".to_owned(),
+            reconcile_deadline: "1m".to_owned(),
+            log_format: LogFormat::Text,
+            log_level: "info".to_owned(),
+            admin_address: String::new(),
+            mode: self.mode,
+            local_kyma: None,
+            allow_loopback_targets: true,
+            allow_link_local_targets: false,
+            allow_target_proxy: false,
+        })?)
+    }
+
+    /// The rendered roles, and the target's bound to the access Secret's user.
+    async fn grant_roles(&self) -> Result<()> {
+        let table = component_table::<Hello>();
+        apply_documents(&self.hub, &table.render(&self.namespace, Side::Hub), &self.namespace).await?;
+        apply_documents(&self.target, &table.render(&self.namespace, Side::Target), &self.namespace).await?;
+        let binding = format!(
+            "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  name: access\n\
+             roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n  name: greeting-component-target\n\
+             subjects:\n  - kind: ServiceAccount\n    name: {0}\n    namespace: default\n",
+            self.namespace
+        );
+        apply_documents(&self.target, &binding, &self.namespace).await
+    }
+}
+
+async fn install_crd(hub: &Cluster) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(hub.client()?);
+    let crd = Greeting::crd();
+    let params = PatchParams::apply("test").force();
+    crds.patch(&crd.name_any(), &params, &Patch::Apply(&crd)).await?;
+    Ok(())
+}
+
+/// Applies rendered YAML. Bindings are to the test's `ServiceAccount`, and those of cluster roles get its name
+/// added, since each test has its own.
+async fn apply_documents(cluster: &Cluster, yaml: &str, test: &str) -> Result<()> {
+    for document in yaml.split("---\n").filter(|document| !document.trim().is_empty()) {
+        let mut object: DynamicObject = serde_saphyr::from_str(document)?;
+        let types = object.types.clone().context("a document without kind")?;
+        if types.kind == "ClusterRoleBinding" {
+            object.metadata.name = Some(format!("{}-{test}", object.name_any()));
+        }
+        if types.kind.ends_with("Binding") {
+            let account = json!({"kind": "ServiceAccount", "name": test, "namespace": "default"});
+            object.data["subjects"] = json!([account]);
+        }
+        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+        let api: Api<DynamicObject> = match object.namespace() {
+            Some(namespace) => Api::namespaced_with(cluster.client()?, &namespace, &resource),
+            None => Api::all_with(cluster.client()?, &resource),
+        };
+        api.patch(&object.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&object)).await?;
+    }
+    Ok(())
+}

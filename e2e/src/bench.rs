@@ -1,0 +1,94 @@
+//! Measurements on real control planes. Each prints a table, and writes it as JSON where asked to.
+
+mod idle;
+mod install;
+mod quantile;
+mod react;
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+pub use idle::idle;
+pub use install::install;
+pub use react::react;
+
+/// What one bench found.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    bench: &'static str,
+    setup: Value,
+    rows: Vec<Row>,
+}
+
+/// One figure, beside a peer's and a goal where there are such.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    peer: Option<f64>,
+    ratio: Option<f64>,
+    goal: Option<f64>,
+    ok: Option<bool>,
+}
+
+impl Row {
+    /// A figure that shall be at most `goal`.
+    fn at_most(name: impl Into<String>, value: f64, unit: &'static str, goal: f64) -> Self {
+        Self { goal: Some(goal), ok: Some(value <= goal), ..Self::plain(name, value, unit) }
+    }
+
+    /// A figure beside the peer's, which it shall undercut.
+    fn beside(name: impl Into<String>, value: f64, unit: &'static str, peer: f64) -> Self {
+        let ratio = (value > 0.0).then_some(peer / value);
+        Self { peer: Some(peer), ratio, ok: Some(value < peer), ..Self::plain(name, value, unit) }
+    }
+
+    /// A figure by itself.
+    fn plain(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
+        Self { name: name.into(), value, unit, peer: None, ratio: None, goal: None, ok: None }
+    }
+}
+
+impl Outcome {
+    fn new(bench: &'static str, setup: &Value, rows: Vec<Row>) -> Self {
+        let machine = json!({"cores": std::thread::available_parallelism().map_or(0, usize::from)});
+        let setup = json!({"machine": machine, "bench": setup});
+        Self { bench, setup, rows }
+    }
+
+    /// The table for people.
+    pub fn table(&self) -> String {
+        let mut text = format!("{}  {}\n\n", self.bench, self.setup);
+        text.push_str(&format!(
+            "{:<44} {:>12} {:<10} {:>12} {:>7} {:>10}\n",
+            "", "value", "unit", "peer", "ratio", "goal"
+        ));
+        for row in &self.rows {
+            let number = |value: Option<f64>| value.map(|value| format!("{value:.2}")).unwrap_or_default();
+            let mark = row.ok.map_or("", |ok| if ok { "  ok" } else { "  MISSED" });
+            text.push_str(&format!(
+                "{:<44} {:>12.2} {:<10} {:>12} {:>7} {:>10}{mark}\n",
+                row.name,
+                row.value,
+                row.unit,
+                number(row.peer),
+                number(row.ratio),
+                number(row.goal)
+            ));
+        }
+        text
+    }
+
+    /// Writes it as JSON.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_vec_pretty(self)?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+}

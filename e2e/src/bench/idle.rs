@@ -1,0 +1,69 @@
+//! What the operators ask of the API servers while nothing happens: nothing but Lease renewals and watches.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::json;
+use testbed::{AuditEvent, Cluster};
+
+use super::{Outcome, Row};
+use crate::fleet::Fleet;
+use crate::landscape::{ACCESS_USER, HUB_NAMESPACE, Landscape, Options};
+
+/// Watches the audit logs of hub and targets for `seconds` after all is Ready.
+///
+/// # Errors
+/// The landscape does not come up or does not become Ready.
+pub async fn idle(seconds: u64) -> Result<Outcome> {
+    let landscape =
+        Landscape::start(Options { targets: 2, directory: None, audit: true, ..Options::default() }).await?;
+    Fleet::new(&landscape)?.install().await?;
+    settle(&landscape).await?;
+    let clusters: Vec<&Cluster> = std::iter::once(landscape.hub()).chain(landscape.targets()).collect();
+    let marks = clusters.iter().map(|cluster| cluster.audit()?.mark()).collect::<Result<Vec<_>>>()?;
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let mut rows = Vec::new();
+    let mut requests = BTreeMap::new();
+    for (cluster, mark) in clusters.iter().zip(marks) {
+        let events: Vec<AuditEvent> = cluster.audit()?.since(mark)?.into_iter().filter(counts).collect();
+        let (writes, reads): (Vec<&AuditEvent>, Vec<_>) = events.iter().partition(|event| event.is_write());
+        rows.push(Row::at_most(format!("{}: writes", cluster.name()), count(&writes), "requests", 0.0));
+        rows.push(Row::at_most(format!("{}: reads", cluster.name()), count(&reads), "requests", 0.0));
+        for event in &events {
+            let line = format!("{} {} {} {}", cluster.name(), event.user_agent, event.verb, event.uri);
+            *requests.entry(line).or_insert(0_u32) += 1;
+        }
+    }
+    landscape.stop().await?;
+    let setup = json!({"seconds": seconds, "kymas": 2, "modules": 3, "requests": requests});
+    Ok(Outcome::new("idle", &setup, rows))
+}
+
+/// Waits until a whole second passes without a request of ours: the last writes of the installation have landed.
+async fn settle(landscape: &Landscape) -> Result<()> {
+    let clusters: Vec<&Cluster> = std::iter::once(landscape.hub()).chain(landscape.targets()).collect();
+    testbed::until("the operators come to rest", Duration::from_mins(1), || async {
+        let marks = clusters.iter().map(|cluster| cluster.audit()?.mark()).collect::<Result<Vec<_>>>()?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for (cluster, mark) in clusters.iter().zip(marks) {
+            if cluster.audit()?.since(mark)?.iter().any(counts) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// Requests of our operators that are neither Lease renewals nor watches.
+fn counts(event: &AuditEvent) -> bool {
+    let hub_account = format!("system:serviceaccount:{HUB_NAMESPACE}:");
+    let ours = event.user.starts_with(&hub_account) || event.user == ACCESS_USER;
+    ours && event.verb != "watch" && !event.is_lease()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of requests")]
+fn count(events: &[&AuditEvent]) -> f64 {
+    events.len() as f64
+}

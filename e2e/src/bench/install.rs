@@ -1,0 +1,150 @@
+//! One chart at a time, by helm and by a HelmComponent in turn, each uninstalled before the next.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::conditions::is_deleted;
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, State};
+use serde_json::{Value, json};
+
+use super::{Outcome, Row};
+use crate::helm::Helm;
+use crate::inputs::charts::{self, Chart};
+use crate::landscape::{HUB_NAMESPACE, Landscape, Options};
+use crate::{inputs, wait};
+
+/// Namespace that each chart is installed into.
+const NAMESPACE: &str = "bench";
+/// Name of the access Secret.
+const ACCESS: &str = "bench";
+
+/// What both sides work on.
+struct Bench {
+    landscape: Landscape,
+    hub: Client,
+    target: Client,
+    helm: Helm,
+}
+
+/// Installs every chart of the test inputs that `helm install --wait` can, `rounds` times by each side.
+///
+/// # Errors
+/// The landscape does not come up, or our side does not install what helm can.
+pub async fn install(rounds: u32) -> Result<Outcome> {
+    let inputs = inputs::directory()?.context("without test inputs there is nothing to measure")?;
+    let bench = Bench::start().await?;
+    let mut rows = Vec::new();
+    let mut skipped = serde_json::Map::new();
+    let (mut ours, mut peers) = (0.0, 0.0);
+    for chart in charts::all(&inputs)? {
+        match bench.measure(&chart, rounds).await? {
+            Ok((our, peer)) => {
+                ours += our;
+                peers += peer;
+                rows.push(Row::beside(chart.name, our, "s", peer));
+            }
+            Err(reason) => {
+                skipped.insert(chart.name, Value::String(reason));
+            }
+        }
+    }
+    let charts = rows.len();
+    rows.push(Row::beside("in total", ours, "s", peers));
+    bench.landscape.stop().await?;
+    let setup =
+        json!({"rounds": rounds, "charts": charts, "helm": "install --wait --no-hooks", "skipped": skipped});
+    Ok(Outcome::new("install", &setup, rows))
+}
+
+impl Bench {
+    async fn start() -> Result<Self> {
+        let landscape =
+            Landscape::start(Options { targets: 1, directory: None, audit: false, ..Options::default() })
+                .await?;
+        let (hub, target) = (landscape.hub().client()?, landscape.targets()[0].client()?);
+        let helm = Helm::new(&landscape.targets()[0], &landscape.directory().join("helm"))?;
+        let secret = landscape.access_secret(ACCESS, &landscape.targets()[0]).await?;
+        Api::namespaced(hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
+        Ok(Self { landscape, hub, target, helm })
+    }
+
+    /// Mean seconds of ours and of helm's, or why helm cannot.
+    async fn measure(&self, chart: &Chart, rounds: u32) -> Result<Result<(f64, f64), String>> {
+        let repository = self.helm.push(chart, self.landscape.registry().address()).await?;
+        let (mut ours, mut peers) = (0.0, 0.0);
+        for _ in 0..rounds {
+            let peer = self.helm.install(chart, NAMESPACE).await;
+            self.helm.uninstall(NAMESPACE).await?;
+            self.clean().await?;
+            match peer {
+                Ok(peer) => peers += peer.as_secs_f64(),
+                Err(reason) => return Ok(Err(reason.to_string())),
+            }
+            ours += self.install(chart, &repository).await?.as_secs_f64();
+            self.uninstall().await?;
+            self.clean().await?;
+        }
+        Ok(Ok((ours / f64::from(rounds), peers / f64::from(rounds))))
+    }
+
+    /// From the component's creation until it is Ready.
+    async fn install(&self, chart: &Chart, repository: &str) -> Result<Duration> {
+        let (name, version) = chart.identity()?;
+        let component: HelmComponent = serde_json::from_value(json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1",
+            "kind": "HelmComponent",
+            "metadata": {"name": "bench"},
+            "spec": {
+                "target": {"kubeconfigSecretRef": {"name": format!("kubeconfig-{ACCESS}"), "key": "config"}},
+                "source": {"chart": {"url": format!("{repository}/{name}"), "version": version}},
+                "release": {"name": "bench", "namespace": NAMESPACE, "createNamespace": true},
+                "values": chart.values,
+                "deletionPolicy": "Delete",
+            },
+        }))?;
+        let start = Instant::now();
+        self.components().create(&PostParams::default(), &component).await?;
+        let what = format!("{} is Ready", chart.name);
+        wait::until(&what, self.components(), "bench", |component: Option<&HelmComponent>| {
+            let status = component.and_then(|component| component.status.as_ref());
+            status.is_some_and(|status| status.state == Some(State::Ready))
+        })
+        .await?;
+        Ok(start.elapsed())
+    }
+
+    async fn uninstall(&self) -> Result<()> {
+        let found = self.components().get("bench").await?;
+        self.components().delete("bench", &DeleteParams::default()).await?;
+        let uid = found.uid().context("a stored object has a uid")?;
+        wait::until("the component is gone", self.components(), "bench", is_deleted(&uid)).await?;
+        Ok(())
+    }
+
+    /// What neither side removes: the namespace, and CRDs from a chart's `crds` directory.
+    async fn clean(&self) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.target.clone());
+        if let Some(found) = namespaces.get_opt(NAMESPACE).await? {
+            namespaces.delete(NAMESPACE, &DeleteParams::default()).await?;
+            let uid = found.uid().context("a stored object has a uid")?;
+            wait::until("the namespace is gone", namespaces, NAMESPACE, is_deleted(&uid)).await?;
+        }
+        let crds: Api<
+            k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+        > = Api::all(self.target.clone());
+        for crd in crds.list(&kube::api::ListParams::default()).await? {
+            let name = crd.name_any();
+            crds.delete(&name, &DeleteParams::default()).await?;
+            let uid = crd.uid().context("a stored object has a uid")?;
+            wait::until("the CRD is gone", crds.clone(), &name, is_deleted(&uid)).await?;
+        }
+        Ok(())
+    }
+
+    fn components(&self) -> Api<HelmComponent> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+}

@@ -1,0 +1,147 @@
+//! From a write to the first write that it causes, seen from outside: by watching what it changes.
+
+use std::fmt::Debug;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures::{Stream, TryStreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use kyma_api::{HelmComponent, Kyma, State};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::quantile::quantile;
+use super::{Outcome, Row};
+use crate::catalogue;
+use crate::fleet::{Fleet, KYMAS, LANTERN};
+use crate::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE};
+
+/// What 99 of 100 reactions shall stay below, in milliseconds.
+const GOAL: f64 = 300.0;
+/// One reaction that takes longer counts as lost.
+const LOST: Duration = Duration::from_secs(30);
+
+/// Measures `tries` reactions of each sort, one after the other.
+///
+/// # Errors
+/// The landscape does not come up, or a reaction is lost.
+pub async fn react(tries: u32) -> Result<Outcome> {
+    let landscape =
+        Landscape::start(Options { targets: 2, directory: None, audit: false, ..Options::default() }).await?;
+    Fleet::new(&landscape)?.install().await?;
+    let hub = landscape.hub().client()?;
+    let target = landscape.targets()[0].client()?;
+    let mut rows = Vec::new();
+    rows.extend(summary("edit of the target's Kyma", &kyma_edits(&hub, &target, tries).await?));
+    rows.extend(summary("drift on the target", &drift(&target, tries).await?));
+    rows.extend(summary("ModuleReleaseMeta on the hub", &assignments(&hub, tries).await?));
+    landscape.stop().await?;
+    Ok(Outcome::new("react", &json!({"tries": tries, "kymas": 2, "modules": 3, "resync": "24h"}), rows))
+}
+
+/// A user changes a value in the target's Kyma; the module's component on the hub gets it.
+async fn kyma_edits(hub: &Client, target: &Client, tries: u32) -> Result<Vec<f64>> {
+    let kymas: Api<Kyma> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
+    let components: Api<HelmComponent> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+    let mut seen = pin!(changes(components));
+    let mut times = Vec::new();
+    for number in 0..tries {
+        let greeting = format!("number {number}");
+        let modules = json!([
+            {"name": LANTERN},
+            {"name": "harbour", "values": {"replicas": 3, "greeting": greeting}},
+            {"name": "greeting"},
+        ]);
+        let edit = Patch::Merge(json!({"spec": {"modules": modules}}));
+        kymas.patch("default", &PatchParams::default(), &edit).await?;
+        let wanted = |component: &HelmComponent| {
+            let values = serde_json::to_value(&component.spec.user_values).unwrap_or_default();
+            component.name_any().starts_with(KYMAS[0]) && values["greeting"] == json!(greeting)
+        };
+        times.push(first(&mut seen, wanted).await?);
+    }
+    Ok(times)
+}
+
+/// Somebody edits an object of a module; it is put right.
+async fn drift(target: &Client, tries: u32) -> Result<Vec<f64>> {
+    let settings: Api<ConfigMap> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
+    let brightness = |found: &ConfigMap| found.data.as_ref().and_then(|data| data.get("brightness").cloned());
+    let mut seen = pin!(changes(settings.clone()));
+    let mut times = Vec::new();
+    for number in 0..tries {
+        let wrong = format!("wrong {number}");
+        let edit = Patch::Merge(json!({"data": {"brightness": wrong}}));
+        settings.patch("lantern-settings", &PatchParams::default(), &edit).await?;
+        let start = Instant::now();
+        first(&mut seen, |found| brightness(found).as_deref() == Some(&wrong)).await?;
+        first(&mut seen, |found| brightness(found).as_deref() == Some("80")).await?;
+        times.push(milliseconds(start));
+    }
+    Ok(times)
+}
+
+/// A release manager moves a channel back and forth; the downgrade is refused and taken back in the Kyma's status.
+async fn assignments(hub: &Client, tries: u32) -> Result<Vec<f64>> {
+    catalogue::assign(hub.clone(), LANTERN, "1.1.0").await?;
+    let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+    let state = |kyma: &Kyma| {
+        let status = kyma.status.clone().unwrap_or_default();
+        let lantern = status.modules.into_iter().flatten().find(|module| module.name == LANTERN);
+        lantern.map(|module| (module.version.unwrap_or_default(), module.state))
+    };
+    let mut seen = pin!(changes(kymas));
+    let ready = ("1.1.0".to_owned(), State::Ready);
+    first(&mut seen, |kyma| kyma.name_any() == KYMAS[0] && state(kyma).as_ref() == Some(&ready)).await?;
+    let mut times = Vec::new();
+    for number in 0..tries {
+        let (version, wanted) =
+            if number % 2 == 0 { ("1.0.0", State::Warning) } else { ("1.1.0", State::Ready) };
+        catalogue::assign(hub.clone(), LANTERN, version).await?;
+        let reached = |kyma: &Kyma| {
+            kyma.name_any() == KYMAS[0] && state(kyma).is_some_and(|(_, state)| state == wanted)
+        };
+        times.push(first(&mut seen, reached).await?);
+    }
+    Ok(times)
+}
+
+fn changes<K>(api: Api<K>) -> impl Stream<Item = Result<K, watcher::Error>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    watcher(api, watcher::Config::default()).default_backoff().applied_objects()
+}
+
+/// Time in milliseconds until the first change that is as wanted.
+async fn first<K>(
+    seen: &mut (impl Stream<Item = Result<K, watcher::Error>> + Unpin),
+    wanted: impl Fn(&K) -> bool,
+) -> Result<f64> {
+    let start = Instant::now();
+    let waiting = async {
+        while let Some(object) = seen.try_next().await? {
+            if wanted(&object) {
+                return Ok(milliseconds(start));
+            }
+        }
+        bail!("the watch ended");
+    };
+    tokio::time::timeout(LOST, waiting).await.context("a reaction was lost")?
+}
+
+fn milliseconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1000.0
+}
+
+fn summary(name: &str, times: &[f64]) -> [Row; 3] {
+    [
+        Row::plain(format!("{name}: p50"), quantile(times, 0.5), "ms"),
+        Row::at_most(format!("{name}: p99"), quantile(times, 0.99), "ms", GOAL),
+        Row::plain(format!("{name}: max"), quantile(times, 1.0), "ms"),
+    ]
+}

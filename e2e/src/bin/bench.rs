@@ -1,0 +1,56 @@
+//! `cargo xtask bench`: measurements on real control planes. Exits 0 whether or not a goal is met.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use e2e::bench;
+
+/// Measures on real control planes, beside a peer where there is one.
+#[derive(Parser)]
+#[command(name = "cargo xtask bench")]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+    /// Write the outcome to this file, as JSON
+    #[arg(long, value_name = "FILE", global = true)]
+    report: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Third-party charts, one at a time, beside `helm install --wait`
+    Install {
+        /// How often each side installs each chart
+        #[arg(long, default_value_t = 1)]
+        rounds: u32,
+    },
+    /// Requests of the operators while nothing happens
+    Idle {
+        /// How long to watch
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// From a write to the first write that it causes
+    React {
+        /// How many writes of each sort
+        #[arg(long, default_value_t = 1000)]
+        tries: u32,
+    },
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.bench {
+        Bench::Install { rounds } => Box::pin(bench::install(rounds)).await?,
+        Bench::Idle { seconds } => Box::pin(bench::idle(seconds)).await?,
+        Bench::React { tries } => Box::pin(bench::react(tries)).await?,
+    };
+    print(&outcome.table());
+    arguments.report.map_or(Ok(()), |path| outcome.write(&path))
+}
+
+#[expect(clippy::print_stdout, reason = "the answer to the person who typed the command")]
+fn print(table: &str) {
+    println!("{table}");
+}

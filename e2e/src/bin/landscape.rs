@@ -1,0 +1,152 @@
+//! `cargo xtask up` and `cargo xtask down`: the landscape under a supervisor of its own.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Parser, Subcommand};
+use e2e::landscape::{Landscape, Options, write_state};
+use indicatif::ProgressBar;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use testbed::until;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Hub, targets, registry and operators on this machine.
+#[derive(Parser)]
+#[command(name = "cargo xtask", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Chore,
+    /// Where state, kubeconfigs and logs are
+    #[arg(long, value_name = "DIR", default_value = ".state", global = true)]
+    state_dir: PathBuf,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Start it and return
+    Up {
+        /// Number of targets
+        #[arg(long, default_value_t = 2)]
+        targets: usize,
+    },
+    /// Stop it
+    Down,
+    /// Start it and stay until told to stop
+    #[command(hide = true)]
+    Supervise {
+        #[arg(long)]
+        targets: usize,
+    },
+}
+
+/// Longest time in which everything starts or stops.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let Arguments { command, state_dir } = Arguments::parse();
+    fs::create_dir_all(&state_dir).with_context(|| format!("cannot make {}", state_dir.display()))?;
+    let directory = fs::canonicalize(&state_dir)?;
+    match command {
+        Chore::Up { targets } => up(&directory, targets).await,
+        Chore::Down => down(&directory).await,
+        Chore::Supervise { targets } => supervise(&directory, targets).await,
+    }
+}
+
+async fn up(directory: &Path, targets: usize) -> Result<()> {
+    if let Some(pid) = running(directory) {
+        bail!("it runs already in {} (process {pid}); stop it with `cargo xtask down`", directory.display());
+    }
+    let _ = fs::remove_file(directory.join("env"));
+    let bar = ProgressBar::new_spinner().with_message("starting hub, targets, registry and operators");
+    bar.enable_steady_tick(Duration::from_millis(100));
+    let mut supervisor = start_supervisor(directory, targets)?;
+    fs::write(pid_file(directory), supervisor.id().to_string())?;
+    let started = until("the landscape is up", PATIENCE, || {
+        let ended = supervisor.try_wait();
+        async {
+            ensure!(ended?.is_none(), "it ended early; see {}", log(directory).display());
+            Ok(directory.join("env").is_file().then_some(()))
+        }
+    })
+    .await;
+    bar.finish_and_clear();
+    if started.is_err() {
+        down(directory).await?;
+    }
+    started?;
+    say(&format!(
+        "up; for a shell: `set -a; . {dir}/env; set +a`\nlogs are in {dir}/logs; `cargo xtask down` stops it",
+        dir = directory.display()
+    ));
+    Ok(())
+}
+
+fn start_supervisor(directory: &Path, targets: usize) -> Result<Child> {
+    let log = fs::File::create(log(directory))?;
+    Command::new(std::env::current_exe()?)
+        .args(["supervise", "--targets", &targets.to_string(), "--state-dir"])
+        .arg(directory)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        // Ctrl-C in the terminal that started it is not meant for it.
+        .process_group(0)
+        .spawn()
+        .context("cannot start the supervisor")
+}
+
+async fn down(directory: &Path) -> Result<()> {
+    let Some(pid) = running(directory) else {
+        say("nothing runs there");
+        return Ok(());
+    };
+    kill(pid, Signal::SIGTERM).context("cannot stop the supervisor")?;
+    until("the landscape is down", PATIENCE, || async { Ok(running(directory).is_none().then_some(())) })
+        .await?;
+    let _ = fs::remove_file(pid_file(directory));
+    Ok(())
+}
+
+async fn supervise(directory: &Path, targets: usize) -> Result<()> {
+    let mut stop = signal(SignalKind::terminate())?;
+    let options =
+        Options { targets, directory: Some(directory.to_owned()), audit: false, ..Options::default() };
+    let starting = async {
+        let landscape = Landscape::start(options).await?;
+        write_state(&landscape)?;
+        anyhow::Ok(landscape)
+    };
+    let landscape = tokio::select! {
+        landscape = Box::pin(starting) => landscape?,
+        _ = stop.recv() => return Ok(()),
+    };
+    stop.recv().await;
+    landscape.stop().await
+}
+
+/// The supervisor of this directory, if it is alive and one of ours.
+fn running(directory: &Path) -> Option<Pid> {
+    let pid: i32 = fs::read_to_string(pid_file(directory)).ok()?.trim().parse().ok()?;
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    String::from_utf8_lossy(&line).contains("supervise").then(|| Pid::from_raw(pid))
+}
+
+fn pid_file(directory: &Path) -> PathBuf {
+    directory.join("supervisor.pid")
+}
+
+fn log(directory: &Path) -> PathBuf {
+    directory.join("supervisor.log")
+}
+
+#[expect(clippy::print_stdout, reason = "the answer to the person who typed the command")]
+fn say(line: &str) {
+    println!("{line}");
+}

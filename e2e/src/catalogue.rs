@@ -1,0 +1,98 @@
+//! Publishing: content into the registry, ModuleTemplates and ModuleReleaseMetas onto the hub.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{ModuleReleaseMeta, ModuleTemplate};
+use serde_json::json;
+
+use crate::landscape::{HUB_NAMESPACE, Landscape};
+
+/// Who writes the catalogue here.
+const WRITER: &str = "demo";
+
+/// Our own modules, below `e2e/modules`.
+pub fn module_directory(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("modules").join(path)
+}
+
+/// Pushes a module's content and publishes the ModuleTemplate that comes back.
+///
+/// # Errors
+/// `kymactl` or the hub refuses it.
+pub async fn push(landscape: &Landscape, directory: &Path) -> Result<()> {
+    let output = landscape
+        .kymactl()
+        .args(["module", "push", "--config"])
+        .arg(directory.join("module-config.yaml"))
+        .args(["--registry", landscape.registry().address(), "--insecure"])
+        .output()
+        .await
+        .context("cannot start kymactl")?;
+    ensure!(output.status.success(), "kymactl module push: {}", String::from_utf8_lossy(&output.stderr));
+    let template: ModuleTemplate = serde_saphyr::from_str(&String::from_utf8(output.stdout)?)?;
+    publish(landscape.hub().client()?, template).await
+}
+
+/// Publishes a module whose component is of a kind of its own.
+///
+/// # Errors
+/// The component's binary prints no CRD, or the hub refuses the template.
+pub async fn publish_greeting(landscape: &Landscape) -> Result<()> {
+    let output =
+        tokio::process::Command::new(landscape.bin("greeting-component")).arg("crd").output().await?;
+    ensure!(output.status.success(), "greeting-component crd: {}", String::from_utf8_lossy(&output.stderr));
+    let crd: serde_json::Value = serde_saphyr::from_str(&String::from_utf8(output.stdout)?)?;
+    let group = crd["spec"]["group"].as_str().context("the CRD has a group")?;
+    let version = crd["spec"]["versions"][0]["name"].as_str().context("the CRD has a version")?;
+    let template = serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2",
+        "kind": "ModuleTemplate",
+        "metadata": {"name": "greeting-1.0.0"},
+        "spec": {
+            "moduleName": "greeting",
+            "version": "1.0.0",
+            "descriptor": {},
+            "component": {
+                "apiVersion": format!("{group}/{version}"),
+                "kind": crd["spec"]["names"]["kind"],
+                "spec": {"text": "Good morning"},
+                "crd": crd,
+            },
+        },
+    }))?;
+    publish(landscape.hub().client()?, template).await
+}
+
+/// Assigns a version of a module to the channel `regular`.
+///
+/// # Errors
+/// The hub refuses it.
+pub async fn assign(hub: Client, module: &str, version: &str) -> Result<()> {
+    let meta = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2",
+        "kind": "ModuleReleaseMeta",
+        "metadata": {"name": module},
+        "spec": {
+            "moduleName": module,
+            "ocmComponentName": format!("kyma-project.io/module/{module}"),
+            "channels": [{"channel": "regular", "version": version}],
+        },
+    });
+    let metas: Api<ModuleReleaseMeta> = Api::namespaced(hub, HUB_NAMESPACE);
+    metas.patch(module, &PatchParams::apply(WRITER).force(), &Patch::Apply(&meta)).await?;
+    Ok(())
+}
+
+/// Publishes a ModuleTemplate.
+///
+/// # Errors
+/// The hub refuses it.
+pub async fn publish(hub: Client, template: ModuleTemplate) -> Result<()> {
+    let templates: Api<ModuleTemplate> = Api::namespaced(hub, HUB_NAMESPACE);
+    let name = template.name_any();
+    templates.patch(&name, &PatchParams::apply(WRITER).force(), &Patch::Apply(&template)).await?;
+    Ok(())
+}

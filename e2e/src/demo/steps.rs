@@ -1,0 +1,233 @@
+//! The steps of the story. Each does what a person would do, and waits for what the operators make of it.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::runtime::conditions::is_deleted;
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{Kyma, State};
+use serde_json::json;
+
+use super::TARGET_NAMESPACE;
+use crate::fleet::{Fleet, KYMAS, LANTERN};
+use crate::landscape::Landscape;
+use crate::{catalogue, wait};
+
+/// The Deployment of its operator.
+const OPERATOR: &str = "lantern-operator";
+/// The object on the target that somebody edits.
+const SETTINGS: &str = "lantern-settings";
+
+/// What all steps need.
+pub struct Story<'a> {
+    fleet: Fleet<'a>,
+    say: &'a (dyn Fn(&str) + Sync),
+    hub: Client,
+    targets: Vec<Client>,
+}
+
+impl<'a> Story<'a> {
+    /// What people shall read goes to `say`.
+    ///
+    /// # Errors
+    /// A cluster has no way in.
+    pub fn new(landscape: &'a Landscape, say: &'a (dyn Fn(&str) + Sync)) -> Result<Self> {
+        let targets = landscape.targets().iter().map(testbed::Cluster::client).collect::<Result<_>>()?;
+        Ok(Self { fleet: Fleet::new(landscape)?, say, hub: landscape.hub().client()?, targets })
+    }
+
+    /// Content and catalogue.
+    ///
+    /// # Errors
+    /// It is not so within the deadline.
+    pub async fn publish(&self) -> Result<()> {
+        self.fleet.publish().await
+    }
+
+    /// Kymas, until all is Ready.
+    ///
+    /// # Errors
+    /// It is not so within the deadline.
+    pub async fn install(&self) -> Result<()> {
+        self.fleet.apply().await?;
+        for name in KYMAS {
+            self.fleet.until_state(name, State::Ready).await?;
+        }
+        for target in &self.targets {
+            self.until_image(target, "1.0.0").await?;
+        }
+        Ok(())
+    }
+
+    /// A channel moves on, and so do the targets.
+    ///
+    /// # Errors
+    /// It is not so within the deadline.
+    pub async fn upgrade(&self) -> Result<()> {
+        catalogue::assign(self.hub.clone(), LANTERN, "1.1.0").await?;
+        for target in &self.targets {
+            self.until_image(target, "1.1.0").await?;
+        }
+        for name in KYMAS {
+            wait::until(
+                &format!("{name} runs {LANTERN} 1.1.0"),
+                self.fleet.kymas(),
+                name,
+                |kyma: Option<&Kyma>| {
+                    kyma.is_some_and(|kyma| module(kyma, LANTERN) == Some(("1.1.0", State::Ready)))
+                },
+            )
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// A channel moves back, the targets do not.
+    ///
+    /// # Errors
+    /// It is not so within the deadline.
+    pub async fn refuse_downgrade(&self) -> Result<()> {
+        catalogue::assign(self.hub.clone(), LANTERN, "1.0.0").await?;
+        let kyma = self.fleet.until_state(KYMAS[0], State::Warning).await?;
+        let status = kyma.status.unwrap_or_default();
+        let refused = status.modules.iter().flatten().find(|module| module.name == LANTERN);
+        let refused = refused.context("the refused module is still in the status")?;
+        ensure!(refused.version.as_deref() == Some("1.1.0"), "the installed version must stay");
+        (self.say)(&format!("    {}: {}", KYMAS[0], refused.message.as_deref().unwrap_or_default()));
+        self.until_image(&self.targets[0], "1.1.0").await?;
+        catalogue::assign(self.hub.clone(), LANTERN, "1.1.0").await?;
+        for name in KYMAS {
+            self.fleet.until_state(name, State::Ready).await?;
+        }
+        Ok(())
+    }
+
+    /// An edit on a target is put right.
+    ///
+    /// # Errors
+    /// It is not so within the deadline.
+    pub async fn correct_drift(&self) -> Result<()> {
+        let settings: Api<ConfigMap> = Api::namespaced(self.targets[0].clone(), TARGET_NAMESPACE);
+        let edit = Patch::Merge(json!({"data": {"brightness": "5"}}));
+        settings.patch(SETTINGS, &PatchParams::default(), &edit).await?;
+        wait::until("the edited object is put right", settings, SETTINGS, |found: Option<&ConfigMap>| {
+            let data = found.and_then(|found| found.data.as_ref());
+            data.and_then(|data| data.get("brightness")).is_some_and(|brightness| brightness == "80")
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// A module goes only when nobody uses it any more.
+    ///
+    /// # Errors
+    /// It is not so within the deadline.
+    pub async fn disable_in_use(&self) -> Result<()> {
+        let target = self.targets[0].clone();
+        let lanterns = lanterns(target.clone(), "default");
+        lanterns.create(&PostParams::default(), &lantern("mine")).await?;
+        self.select(&target, &["harbour", "greeting"]).await?;
+        let blocked =
+            wait::until("the removal is blocked", self.fleet.kymas(), KYMAS[0], |kyma: Option<&Kyma>| {
+                kyma.is_some_and(|kyma| {
+                    message(kyma, LANTERN).is_some_and(|message| message.contains("mine"))
+                })
+            })
+            .await?;
+        let why = blocked.as_ref().and_then(|kyma| message(kyma, LANTERN)).unwrap_or_default();
+        (self.say)(&format!("    {}: {why}", KYMAS[0]));
+        lanterns.delete("mine", &DeleteParams::default()).await?;
+        wait::until(
+            "the module is gone from the status",
+            self.fleet.kymas(),
+            KYMAS[0],
+            |kyma: Option<&Kyma>| kyma.is_some_and(|kyma| module(kyma, LANTERN).is_none()),
+        )
+        .await?;
+        ensure!(
+            operators(target.clone()).get_opt(OPERATOR).await?.is_none(),
+            "the module's operator must be gone"
+        );
+        let crds: Api<CustomResourceDefinition> = Api::all(target);
+        ensure!(crds.get_opt("lanterns.demo.example.com").await?.is_none(), "the module's CRD must be gone");
+        Ok(())
+    }
+
+    /// A Kyma goes with everything that came with it.
+    ///
+    /// # Errors
+    /// It is not so within the deadline.
+    pub async fn delete_kyma(&self) -> Result<()> {
+        let found = self.fleet.kymas().get(KYMAS[1]).await?;
+        self.fleet.kymas().delete(KYMAS[1], &DeleteParams::default()).await?;
+        let uid = found.uid().context("a stored Kyma has a uid")?;
+        wait::until("the Kyma is gone", self.fleet.kymas(), KYMAS[1], is_deleted(&uid)).await?;
+        let target = self.targets[1].clone();
+        ensure!(
+            operators(target.clone()).get_opt(OPERATOR).await?.is_none(),
+            "the module's operator must be gone"
+        );
+        let kymas: Api<Kyma> = Api::namespaced(target, TARGET_NAMESPACE);
+        let left = kymas.get_opt("default").await;
+        ensure!(!matches!(left, Ok(Some(_))), "the target's Kyma must be gone");
+        Ok(())
+    }
+
+    async fn until_image(&self, target: &Client, version: &str) -> Result<()> {
+        let tag = format!(":{version}");
+        wait::until(
+            &format!("the operator runs {version}"),
+            operators(target.clone()),
+            OPERATOR,
+            |found: Option<&Deployment>| {
+                let spec =
+                    found.and_then(|found| found.spec.as_ref()).and_then(|spec| spec.template.spec.as_ref());
+                let images = spec
+                    .into_iter()
+                    .flat_map(|spec| &spec.containers)
+                    .filter_map(|container| container.image.as_ref());
+                images.into_iter().any(|image| image.ends_with(&tag))
+            },
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// What a user of the target does: choose modules in its Kyma.
+    async fn select(&self, target: &Client, modules: &[&str]) -> Result<()> {
+        let kymas: Api<Kyma> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
+        let modules: Vec<_> = modules.iter().map(|name| json!({"name": name})).collect();
+        kymas
+            .patch("default", &PatchParams::default(), &Patch::Merge(json!({"spec": {"modules": modules}})))
+            .await?;
+        Ok(())
+    }
+}
+
+fn module<'a>(kyma: &'a Kyma, name: &str) -> Option<(&'a str, State)> {
+    let mut modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+    let found = modules.find(|module| module.name == name)?;
+    Some((found.version.as_deref().unwrap_or_default(), found.state))
+}
+
+fn message<'a>(kyma: &'a Kyma, name: &str) -> Option<&'a str> {
+    let mut modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+    modules.find(|module| module.name == name)?.message.as_deref()
+}
+
+fn operators(target: Client) -> Api<Deployment> {
+    Api::namespaced(target, TARGET_NAMESPACE)
+}
+
+fn lanterns(target: Client, namespace: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("demo.example.com", "v1", "Lantern"));
+    Api::namespaced_with(target, namespace, &resource)
+}
+
+fn lantern(name: &str) -> DynamicObject {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("demo.example.com", "v1", "Lantern"));
+    DynamicObject::new(name, &resource).data(json!({"spec": {"colour": "green"}}))
+}

@@ -1,0 +1,118 @@
+//! A small fleet of our own modules, for demo and benches: two Kymas, three modules each.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use kyma_api::{Kyma, State};
+use serde_json::json;
+
+use crate::landscape::{HUB_NAMESPACE, Landscape};
+use crate::{catalogue, wait};
+
+/// The Kymas, one for each target.
+pub const KYMAS: [&str; 2] = ["harbour-town", "lake-village"];
+/// The module that is upgraded, edited and disabled.
+pub const LANTERN: &str = "lantern";
+
+/// The fleet on its landscape.
+pub struct Fleet<'a> {
+    landscape: &'a Landscape,
+    hub: Client,
+}
+
+impl<'a> Fleet<'a> {
+    /// On this landscape.
+    ///
+    /// # Errors
+    /// The hub has no way in.
+    pub fn new(landscape: &'a Landscape) -> Result<Self> {
+        Ok(Self { landscape, hub: landscape.hub().client()? })
+    }
+
+    /// Publishes and installs, until all Kymas are Ready.
+    ///
+    /// # Errors
+    /// A cluster or the registry refuses it, or it does not come about in time.
+    pub async fn install(&self) -> Result<()> {
+        self.publish().await?;
+        self.apply().await?;
+        for name in KYMAS {
+            self.until_state(name, State::Ready).await?;
+        }
+        Ok(())
+    }
+
+    /// Pushes two modules, publishes a third with a kind of its own, assigns versions to the channel `regular`.
+    ///
+    /// # Errors
+    /// A cluster or the registry refuses it, or it does not come about in time.
+    pub async fn publish(&self) -> Result<()> {
+        for directory in ["lantern/1.0.0", "lantern/1.1.0", "harbour"] {
+            catalogue::push(self.landscape, &catalogue::module_directory(directory)).await?;
+        }
+        catalogue::publish_greeting(self.landscape).await?;
+        for (module, version) in [(LANTERN, "1.0.0"), ("harbour", "2.0.0"), ("greeting", "1.0.0")] {
+            catalogue::assign(self.hub.clone(), module, version).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates access Secrets and Kymas.
+    ///
+    /// # Errors
+    /// A cluster or the registry refuses it, or it does not come about in time.
+    pub async fn apply(&self) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        for (name, target) in KYMAS.iter().zip(self.landscape.targets()) {
+            let secret = self.landscape.access_secret(name, target).await?;
+            secrets.create(&PostParams::default(), &secret).await?;
+            self.create(name).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates a Kyma whose access Secret is there.
+    ///
+    /// # Errors
+    /// The hub refuses it.
+    pub async fn create(&self, name: &str) -> Result<()> {
+        self.kymas().create(&PostParams::default(), &kyma(name)?).await?;
+        Ok(())
+    }
+
+    /// The Kymas on the hub.
+    pub fn kymas(&self) -> Api<Kyma> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+
+    /// Waits until the Kyma has this state, and modules.
+    ///
+    /// # Errors
+    /// It does not within the deadline.
+    pub async fn until_state(&self, name: &str, state: State) -> Result<Kyma> {
+        let what = format!("{name} is {state}");
+        let reached = wait::until(&what, self.kymas(), name, |kyma: Option<&Kyma>| {
+            kyma.and_then(|kyma| kyma.status.as_ref()).is_some_and(|status| {
+                status.state == Some(state) && !status.modules.as_deref().unwrap_or_default().is_empty()
+            })
+        });
+        reached.await?.context("a Kyma with a state exists")
+    }
+}
+
+fn kyma(name: &str) -> Result<Kyma> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2",
+        "kind": "Kyma",
+        "metadata": {"name": name},
+        "spec": {
+            "channel": "regular",
+            "modules": [
+                {"name": LANTERN},
+                {"name": "harbour", "values": {"replicas": 3, "greeting": format!("Welcome to {name}")}},
+                {"name": "greeting"},
+            ],
+        },
+    }))?)
+}

@@ -1,0 +1,114 @@
+//! The `helm` program: peer of benches, judge of tests.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use testbed::{Cluster, Program};
+use tokio::process::Command;
+
+use crate::inputs::charts::Chart;
+
+/// Longest that helm may wait for a chart.
+const PATIENCE: &str = "60s";
+
+/// `helm` against one target.
+pub struct Helm {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    home: PathBuf,
+}
+
+impl Helm {
+    /// Keeps its files below `home`.
+    pub fn new(target: &Cluster, home: &Path) -> Result<Self> {
+        std::fs::create_dir_all(home)?;
+        let kubeconfig = home.join("target.kubeconfig");
+        std::fs::write(&kubeconfig, target.kubeconfig())?;
+        Ok(Self { program: Program::Helm.path()?, kubeconfig, home: home.to_owned() })
+    }
+
+    /// `helm install --wait --no-hooks`, and how long it took.
+    pub async fn install(&self, chart: &Chart, namespace: &str) -> Result<Duration> {
+        let values = self.values(chart)?;
+        let start = Instant::now();
+        self.run([
+            "install".as_ref(),
+            "bench".as_ref(),
+            chart.path.as_os_str(),
+            "--namespace".as_ref(),
+            namespace.as_ref(),
+            "--create-namespace".as_ref(),
+            "--wait".as_ref(),
+            "--no-hooks".as_ref(),
+            "--timeout".as_ref(),
+            PATIENCE.as_ref(),
+            "--values".as_ref(),
+            values.as_os_str(),
+        ])
+        .await?;
+        Ok(start.elapsed())
+    }
+
+    /// `helm uninstall --wait --no-hooks`.
+    pub async fn uninstall(&self, namespace: &str) -> Result<()> {
+        let words =
+            ["uninstall", "bench", "--namespace", namespace, "--wait", "--no-hooks", "--ignore-not-found"];
+        self.run(words.map(AsRef::as_ref)).await
+    }
+
+    /// Packs the chart and pushes it, so that a component can pull it; returns its `oci://` address.
+    pub async fn push(&self, chart: &Chart, registry: &str) -> Result<String> {
+        let packed = self.home.join("packed").join(&chart.name);
+        std::fs::create_dir_all(&packed)?;
+        self.run(["package".as_ref(), chart.path.as_os_str(), "--destination".as_ref(), packed.as_os_str()])
+            .await?;
+        let archive = std::fs::read_dir(&packed)?.next().context("helm packed nothing")??.path();
+        let repository = format!("oci://{registry}/charts");
+        self.run(["push".as_ref(), archive.as_os_str(), repository.as_ref(), "--plain-http".as_ref()])
+            .await?;
+        Ok(repository)
+    }
+
+    /// `helm template` with the CRDs and without hooks, for a cluster of this version that serves these APIs.
+    pub async fn template(
+        &self,
+        chart: &Chart,
+        release: &str,
+        namespace: &str,
+        kube_version: &str,
+        api_versions: &[String],
+    ) -> Result<String> {
+        let values = self.values(chart)?;
+        let mut words = vec!["template".into(), release.into(), chart.path.clone().into_os_string()];
+        words.extend(["--namespace", namespace, "--kube-version", kube_version].map(OsString::from));
+        words.extend(["--include-crds", "--no-hooks", "--values"].map(OsString::from));
+        words.push(values.into_os_string());
+        words.extend(api_versions.iter().map(|version| format!("--api-versions={version}").into()));
+        self.output(&words).await
+    }
+
+    fn values(&self, chart: &Chart) -> Result<PathBuf> {
+        let path = self.home.join(format!("{}.values.json", chart.name));
+        std::fs::write(&path, serde_json::to_vec(&chart.values)?)?;
+        Ok(path)
+    }
+
+    async fn run<const N: usize>(&self, words: [&OsStr; N]) -> Result<()> {
+        self.output(&words).await.map(drop)
+    }
+
+    async fn output(&self, words: &[impl AsRef<OsStr>]) -> Result<String> {
+        let output = Command::new(&self.program)
+            .args(words)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", &self.home)
+            .output()
+            .await
+            .context("cannot start helm")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}", said.lines().last().unwrap_or("helm failed and said nothing"));
+        Ok(String::from_utf8(output.stdout)?)
+    }
+}

@@ -1,0 +1,86 @@
+//! Third-party charts to measure with. They are read from outside the repository.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// A chart, and the values it is installed with.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// Name and version: the name of its directory.
+    pub name: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// The namespace that it asks to be installed into.
+    pub namespace: Option<&'static str>,
+    /// Values over its own.
+    pub values: Value,
+}
+
+impl Chart {
+    /// Name and version as the chart itself says.
+    ///
+    /// # Errors
+    /// Its Chart.yaml says neither.
+    pub fn identity(&self) -> Result<(String, String)> {
+        let text = std::fs::read_to_string(self.path.join("Chart.yaml"))?;
+        let yaml: Value = serde_saphyr::from_str(&text)?;
+        let field = |key: &str| yaml[key].as_str().map(str::to_owned).with_context(|| format!("no {key}"));
+        Ok((field("name")?, field("version")?))
+    }
+}
+
+/// All charts of the test inputs, by name.
+///
+/// # Errors
+/// A chart, or a values file that it needs, cannot be read.
+pub fn all(inputs: &Path) -> Result<Vec<Chart>> {
+    let directory = inputs.join("charts");
+    let entries =
+        std::fs::read_dir(&directory).with_context(|| format!("no charts in {}", directory.display()))?;
+    let mut charts = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.join("Chart.yaml").is_file() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let namespace = (stem(&name) == "istiod").then_some("istio-system");
+            charts.push(Chart { values: values(&name, &path)?, namespace, name, path });
+        }
+    }
+    charts.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(charts)
+}
+
+/// A directory's name without the version.
+fn stem(name: &str) -> &str {
+    name.rsplit_once('-').map_or(name, |(stem, _)| stem)
+}
+
+/// What a chart cannot be rendered without.
+fn values(name: &str, path: &Path) -> Result<Value> {
+    let file = |name: &str| -> Result<Value> {
+        let text = std::fs::read_to_string(path.join("ci").join(name))?;
+        Ok(serde_saphyr::from_str(&text)?)
+    };
+    Ok(match stem(name) {
+        "aws-load-balancer-controller" => serde_json::json!({"clusterName": "c"}),
+        "linkerd-control-plane" => serde_json::json!({
+            "identityTrustAnchorsPEM": "x", "identity": {"issuer": {"tls": {"crtPEM": "x", "keyPEM": "x"}}},
+        }),
+        "opentelemetry-collector" => serde_json::json!({
+            "mode": "deployment", "image": {"repository": "registry.example.com/collector"},
+        }),
+        "temporal" => first_file(path, &file)?,
+        _ => serde_json::json!({}),
+    })
+}
+
+/// The first values file that the chart's own project tests it with.
+fn first_file(path: &Path, read: &dyn Fn(&str) -> Result<Value>) -> Result<Value> {
+    let mut names: Vec<String> = std::fs::read_dir(path.join("ci"))?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<_>>()?;
+    names.sort();
+    read(names.first().context("the chart has values files")?)
+}

@@ -1,0 +1,216 @@
+//! Hub, targets, registry and operators on this machine, wired as a platform team would wire them: each operator is
+//! a process of its own with exactly the role that its table renders, through a ServiceAccount token.
+
+mod install;
+mod operator;
+mod state;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::future::{try_join, try_join_all};
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::json;
+use testbed::{Access, Bed, Cluster, Process, Registry, until};
+
+pub use state::{env_file, write_state};
+
+/// Namespace of everything on the hub.
+pub const HUB_NAMESPACE: &str = "kcp-system";
+/// Namespace of the user's Kyma and of the modules on a target.
+pub const TARGET_NAMESPACE: &str = "kyma-system";
+/// Where the ServiceAccount lives through which the hub reaches a target.
+const ACCESS_NAMESPACE: &str = "hub-access";
+/// That ServiceAccount.
+const ACCESS_ACCOUNT: &str = "hub";
+
+/// The user that the operators are on targets.
+pub const ACCESS_USER: &str = "system:serviceaccount:hub-access:hub";
+
+/// Time that an operator has to end by itself.
+const CLEAN_STOP: Duration = Duration::from_secs(10);
+
+/// How large the landscape is.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Number of targets.
+    pub targets: usize,
+    /// Where processes keep state and logs; a temporary directory if absent.
+    pub directory: Option<PathBuf>,
+    /// Every apiserver writes an audit log.
+    pub audit: bool,
+    /// Further hosts (`HOST:PORT`) that module content may be pulled from without TLS.
+    pub plain_http: Vec<String>,
+}
+
+/// A running landscape; it ends when this is dropped.
+pub struct Landscape {
+    operators: Vec<Process>,
+    registry: Registry,
+    targets: Vec<Cluster>,
+    hub: Cluster,
+    bed: Bed,
+    plain_http: Vec<String>,
+}
+
+impl Landscape {
+    /// Starts everything and waits until all operators are ready.
+    ///
+    /// # Errors
+    /// A program is missing or does not come up; the message says which, with the end of its log.
+    pub async fn start(options: Options) -> Result<Self> {
+        let bed = match &options.directory {
+            Some(directory) => Bed::start_in(directory).await?,
+            None => Bed::start().await?,
+        };
+        let audited = |builder: testbed::ClusterBuilder| {
+            if options.audit { builder.with_audit() } else { builder }
+        };
+        let hub = async { audited(bed.cluster("hub").with_controllers()).await };
+        let targets = (1..=options.targets).map(|number| {
+            let builder = audited(bed.cluster(&format!("target-{number}")).with_workloads());
+            async { builder.await }
+        });
+        let (hub, targets) = try_join(hub, try_join_all(targets)).await?;
+        let registry = bed.registry().await?;
+        install::hub(&hub).await?;
+        try_join_all(targets.iter().map(install::target)).await?;
+        let operators = operator::start_all(&bed, &hub, &registry, &options.plain_http).await?;
+        Ok(Self { operators, registry, targets, hub, bed, plain_http: options.plain_http })
+    }
+
+    /// The cluster in which operators and custom resources live.
+    pub fn hub(&self) -> &Cluster {
+        &self.hub
+    }
+
+    /// The clusters that get modules: `target-1`, `target-2`, ….
+    pub fn targets(&self) -> &[Cluster] {
+        &self.targets
+    }
+
+    /// Starts one more cluster that can get modules, with nothing on it yet.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub async fn fresh_target(&self, name: &str) -> Result<Cluster> {
+        let target = self.bed.cluster(name).with_workloads().await?;
+        install::target(&target).await?;
+        Ok(target)
+    }
+
+    /// Starts one more cluster that can get modules without workloads: nothing schedules or runs Pods there.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub async fn bare_target(&self, name: &str) -> Result<Cluster> {
+        let target = self.bed.cluster(name).await?;
+        install::target(&target).await?;
+        Ok(target)
+    }
+
+    /// The registry that module content is pulled from.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The operators' processes, to freeze or kill.
+    pub fn operators(&self) -> &[Process] {
+        &self.operators
+    }
+
+    /// One operator's process.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn operator(&self, name: &str) -> Result<&Process> {
+        let mut all = self.operators.iter();
+        all.find(|operator| operator.name() == name).with_context(|| format!("no operator {name}"))
+    }
+
+    /// Kills an operator as it stands and starts it again, until it is ready.
+    ///
+    /// # Errors
+    /// There is none of that name, or it does not come up.
+    pub async fn kill_and_restart(&mut self, name: &str) -> Result<()> {
+        let position = self.operators.iter().position(|operator| operator.name() == name);
+        let position = position.with_context(|| format!("no operator {name}"))?;
+        self.operators[position].kill();
+        let started =
+            operator::start_one(name, &self.bed, &self.hub, &self.registry, &self.plain_http).await?;
+        self.operators[position] = started;
+        Ok(())
+    }
+
+    /// A binary of the workspace.
+    pub fn bin(&self, name: &str) -> PathBuf {
+        operator::bin(name)
+    }
+
+    /// `kymactl`, as administrator of the hub.
+    pub fn kymactl(&self) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new(self.bin("kymactl"));
+        command.env("KUBECONFIG", self.bed.directory().join("hub.kubeconfig"));
+        command
+    }
+
+    /// The Secret that gives a Kyma its target: a kubeconfig of a ServiceAccount with the union of all operators'
+    /// target roles.
+    ///
+    /// # Errors
+    /// The target does not answer.
+    pub async fn access_secret(&self, kyma: &str, target: &Cluster) -> Result<Secret> {
+        let kubeconfig = self.access(target).await?.kubeconfig();
+        let secret = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": format!("kubeconfig-{kyma}"),
+                "namespace": HUB_NAMESPACE,
+                "labels": {kyma_api::labels::KYMA_NAME: kyma},
+            },
+            "stringData": {"config": kubeconfig},
+        });
+        serde_json::from_value(secret).context("the Secret is well-formed")
+    }
+
+    /// The way into a target of a ServiceAccount with the union of all operators' target roles.
+    ///
+    /// # Errors
+    /// The target does not answer.
+    pub async fn access(&self, target: &Cluster) -> Result<Access> {
+        target.service_account(ACCESS_NAMESPACE, ACCESS_ACCOUNT).await
+    }
+
+    /// For a person who wants to look around.
+    pub fn how_to_go_on(&self) -> String {
+        let directory = self.bed.directory().display();
+        let mut lines = vec!["What to type next:".to_owned()];
+        lines.push(format!("  kubectl --kubeconfig {directory}/hub.kubeconfig get kymas,helmcomponents -A"));
+        lines.push(format!("  kubectl --kubeconfig {directory}/target-1.kubeconfig get all -n kyma-system"));
+        lines.push(format!("  ls {directory}/logs"));
+        lines.push("Ctrl-C ends it all.".to_owned());
+        lines.join("\n")
+    }
+
+    /// Where state, kubeconfigs and logs are.
+    pub fn directory(&self) -> &std::path::Path {
+        self.bed.directory()
+    }
+
+    /// Stops everything, operators first.
+    ///
+    /// # Errors
+    /// A process cannot be told to end.
+    pub async fn stop(self) -> Result<()> {
+        for operator in self.operators.iter().filter(|operator| operator.exited().is_none()) {
+            operator.terminate()?;
+        }
+        for operator in &self.operators {
+            let what = format!("{} ends after SIGTERM", operator.name());
+            until(&what, CLEAN_STOP, || async { Ok(operator.exited()) }).await?;
+        }
+        tokio::task::spawn_blocking(move || drop(self)).await.context("stopping broke off")
+    }
+}

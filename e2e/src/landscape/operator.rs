@@ -1,0 +1,130 @@
+//! The operators as processes.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
+use testbed::{Bed, Cluster, Process, Program, Registry, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::HUB_NAMESPACE;
+
+/// One operator and the flags that only it has.
+pub(super) struct Operator {
+    pub(super) name: &'static str,
+    /// Its CRD is installed before it starts; else it comes with a module, and it is ready only then.
+    crd_first: bool,
+    flags: fn(&Setting<'_>) -> Vec<String>,
+}
+
+/// What flags are made of.
+pub(super) struct Setting<'a> {
+    registry: &'a str,
+    plain_http: String,
+    directory: &'a Path,
+    helm: &'a Path,
+}
+
+/// Every operator of the landscape; the last one is what another team would write.
+pub(super) const OPERATORS: [Operator; 4] = [
+    Operator {
+        name: "kyma-operator",
+        crd_first: true,
+        flags: |_| vec!["--component-groups=demo.kyma-project.io".into()],
+    },
+    Operator { name: "helm-component", crd_first: true, flags: helm_component },
+    Operator { name: "release-meta-syncer", crd_first: true, flags: |_| Vec::new() },
+    Operator { name: "greeting-component", crd_first: false, flags: |_| Vec::new() },
+];
+
+fn helm_component(setting: &Setting<'_>) -> Vec<String> {
+    vec![
+        format!("--oci-registry={}", setting.registry),
+        format!("--oci-insecure-hosts={}", setting.plain_http),
+        format!("--artifact-cache-dir={}", setting.directory.join("cache").display()),
+        format!("--helm={}", setting.helm.display()),
+    ]
+}
+
+/// Starts all operators and waits until they are ready.
+pub(super) async fn start_all(
+    bed: &Bed,
+    hub: &Cluster,
+    registry: &Registry,
+    plain_http: &[String],
+) -> Result<Vec<Process>> {
+    let helm = Program::Helm.path()?;
+    let setting = Setting::new(bed, registry, plain_http, &helm);
+    try_join_all(OPERATORS.iter().map(|operator| start(operator, bed, hub, &setting))).await
+}
+
+/// Starts one of them again.
+pub(super) async fn start_one(
+    name: &str,
+    bed: &Bed,
+    hub: &Cluster,
+    registry: &Registry,
+    plain_http: &[String],
+) -> Result<Process> {
+    let operator = OPERATORS.iter().find(|operator| operator.name == name);
+    let operator = operator.with_context(|| format!("no operator {name}"))?;
+    let helm = Program::Helm.path()?;
+    start(operator, bed, hub, &Setting::new(bed, registry, plain_http, &helm)).await
+}
+
+impl<'a> Setting<'a> {
+    fn new(bed: &'a Bed, registry: &'a Registry, plain_http: &[String], helm: &'a Path) -> Self {
+        let hosts = std::iter::once(registry.address()).chain(plain_http.iter().map(String::as_str));
+        let plain_http = hosts.collect::<Vec<_>>().join(",");
+        Self { registry: registry.address(), plain_http, directory: bed.directory(), helm }
+    }
+}
+
+async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<'_>) -> Result<Process> {
+    let name = operator.name;
+    let kubeconfig = bed.directory().join(format!("{name}.kubeconfig"));
+    std::fs::write(&kubeconfig, hub.kubeconfig_for_service_account(HUB_NAMESPACE, name).await?)?;
+    let admin = free_address()?;
+    let mut arguments = vec![
+        "run".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--admin-address={admin}"),
+        "--log-format=text".to_owned(),
+        "--allow-loopback-targets".to_owned(),
+    ];
+    arguments.extend((operator.flags)(setting));
+    let log = bed.logs().join(format!("{name}.log"));
+    let process = Process::start(name, bin(name), arguments, [], log)?;
+    until(&format!("{name} is ready"), Duration::from_mins(1), || async {
+        process.check()?;
+        let ready = !operator.crd_first || ready(&admin).await.unwrap_or(false);
+        Ok(ready.then_some(()))
+    })
+    .await?;
+    Ok(process)
+}
+
+/// A binary of the workspace: beside this one, or one directory up for tests.
+pub(super) fn bin(name: &str) -> PathBuf {
+    let running = std::env::current_exe().unwrap_or_default();
+    let mut places = running.ancestors().skip(1).take(2).map(|place| place.join(name));
+    places.find(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name))
+}
+
+/// Nobody listens there now; taken at once by the operator that gets it.
+fn free_address() -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
+    Ok(listener.local_addr()?.to_string())
+}
+
+async fn ready(address: &str) -> Result<bool> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer.starts_with("HTTP/1.1 200"))
+}

@@ -1,0 +1,11 @@
+//! The operators as they are deployed, at work on real control planes.
+
+pub mod bench;
+pub mod catalogue;
+pub mod demo;
+pub mod fleet;
+pub mod helm;
+pub mod inputs;
+pub mod landscape;
+pub mod snapshot;
+pub mod wait;

@@ -1,0 +1,222 @@
+//! Every object of a cluster, to be compared with how it was before.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::discovery::{ApiCapabilities, Discovery, verbs};
+use kube::{Api, Client};
+use serde_json::Value;
+use testbed::until;
+
+/// Kinds that come and go by themselves.
+const RESTLESS: [(&str, &str); 4] =
+    [("", "Event"), ("events.k8s.io", "Event"), ("coordination.k8s.io", "Lease"), ("", "ComponentStatus")];
+/// Fields of `metadata` that count writes instead of saying what was written.
+const COUNTERS: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
+/// Time that the apiserver gets to serve a new kind.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Lists at a time.
+const PARALLEL: usize = 4;
+
+/// What names one object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace of a namespaced object.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+}
+
+impl Key {
+    /// Of an object as the apiserver gives it.
+    pub fn of(group: &str, kind: &str, metadata: &Value) -> Self {
+        let text = |field: &str| metadata[field].as_str().map(str::to_owned);
+        Self {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            namespace: text("namespace").filter(|namespace| !namespace.is_empty()),
+            name: text("name").unwrap_or_default(),
+        }
+    }
+
+    /// Whether it is of this group and kind.
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        self.group == group && self.kind == kind
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dot = if self.group.is_empty() { "" } else { "." };
+        write!(formatter, "{}{dot}{} ", self.kind, self.group)?;
+        if let Some(namespace) = &self.namespace {
+            write!(formatter, "{namespace}/")?;
+        }
+        formatter.write_str(&self.name)
+    }
+}
+
+/// The objects of a cluster, without status and counters.
+pub type Snapshot = BTreeMap<Key, Value>;
+
+/// All objects of all kinds that the cluster serves.
+///
+/// # Errors
+/// The cluster does not answer.
+pub async fn take(client: &Client) -> Result<Snapshot> {
+    list(client, &ListParams::default()).await
+}
+
+/// Those with a label.
+///
+/// # Errors
+/// The cluster does not answer.
+pub async fn labelled(client: &Client, label: &str, value: &str) -> Result<Snapshot> {
+    list(client, &ListParams::default().labels(&format!("{label}={value}"))).await
+}
+
+/// One thing that is not as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// It is new.
+    Added(Key),
+    /// It is gone.
+    Removed(Key),
+    /// It is another one, or has another content; the paths say where.
+    Changed(Key, Vec<String>),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Added(key) => write!(formatter, "+ {key}"),
+            Self::Removed(key) => write!(formatter, "- {key}"),
+            Self::Changed(key, paths) => write!(formatter, "~ {key}: {}", paths.join(", ")),
+        }
+    }
+}
+
+/// What differs, in order.
+pub fn differences(before: &Snapshot, after: &Snapshot) -> Vec<Difference> {
+    let gone = before.keys().filter(|key| !after.contains_key(key)).cloned().map(Difference::Removed);
+    let others = after.iter().filter_map(|(key, object)| {
+        let Some(known) = before.get(key) else { return Some(Difference::Added(key.clone())) };
+        let paths = paths(known, object);
+        (!paths.is_empty()).then(|| Difference::Changed(key.clone(), paths))
+    });
+    gone.chain(others).collect()
+}
+
+/// JSON pointers of the smallest parts that differ.
+pub fn paths(one: &Value, other: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    collect("", one, other, &mut found);
+    found
+}
+
+fn collect(path: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            for key in one.keys().chain(other.keys().filter(|key| !one.contains_key(*key))) {
+                let path = format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
+                let at = |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or(Value::Null);
+                collect(&path, &at(one), &at(other), found);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (index, (one, other)) in one.iter().zip(other).enumerate() {
+                collect(&format!("{path}/{index}"), one, other, found);
+            }
+        }
+        _ if one == other => {}
+        _ => found.push(path.to_owned()),
+    }
+}
+
+/// Every kind in the version that the server prefers.
+async fn kinds(client: &Client) -> Result<Vec<(ApiResource, ApiCapabilities)>> {
+    let discovery = Discovery::new(client.clone()).run_aggregated().await?;
+    let all = discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources);
+    Ok(all
+        .filter(|(resource, capabilities)| {
+            let restless = RESTLESS.contains(&(resource.group.as_str(), resource.kind.as_str()));
+            capabilities.supports_operation(verbs::LIST) && !restless
+        })
+        .collect())
+}
+
+async fn list(client: &Client, wanted: &ListParams) -> Result<Snapshot> {
+    let kinds = kinds(client).await?;
+    let lists =
+        futures::stream::iter(kinds.into_iter().map(|(resource, _)| list_kind(client, resource, wanted)))
+            .buffer_unordered(PARALLEL)
+            .try_collect::<Vec<_>>()
+            .await?;
+    Ok(lists.into_iter().flatten().collect())
+}
+
+async fn list_kind(client: &Client, resource: ApiResource, wanted: &ListParams) -> Result<Vec<(Key, Value)>> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let what = format!("{} can be listed", resource.plural);
+    let list = until(&what, DEADLINE, || async {
+        match api.list(wanted).await {
+            Ok(list) => Ok(Some(list.items)),
+            // Its CRD went, or its aggregated API did, between discovery and now.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 503) => Ok(Some(Vec::new())),
+            // Its CRD has just come.
+            Err(kube::Error::Api(status)) if status.code == 429 => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot list {}", resource.plural)),
+        }
+    });
+    let list = list.await?;
+    list.into_iter().map(|object| Ok(without_noise(&resource, serde_json::to_value(object)?))).collect()
+}
+
+fn without_noise(resource: &ApiResource, mut object: Value) -> (Key, Value) {
+    let key = Key::of(&resource.group, &resource.kind, &object["metadata"]);
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.retain(|field, _| !COUNTERS.contains(&field.as_str()));
+    }
+    (key, object)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_smallest_parts_that_differ_are_named() {
+        let one = json!({"a": {"b/c": 1, "d": [1, 2]}, "e": 1});
+        let other = json!({"a": {"b/c": 2, "d": [1, 3]}, "f": 1});
+        assert_eq!(paths(&one, &other), ["/a/b~1c", "/a/d/1", "/e", "/f"]);
+        assert_eq!(paths(&json!({"a": [1]}), &json!({"a": [1, 2]})), ["/a"]);
+        assert!(paths(&one, &one).is_empty());
+    }
+
+    #[test]
+    fn added_removed_and_changed_objects_are_told_apart() {
+        let key = |name: &str| Key::of("", "ConfigMap", &json!({"name": name, "namespace": "n"}));
+        let snapshot = |entries: &[(&str, i32)]| {
+            entries.iter().map(|(name, value)| (key(name), json!({"v": value}))).collect()
+        };
+        let found = differences(
+            &snapshot(&[("a", 1), ("b", 1), ("c", 1)]),
+            &snapshot(&[("b", 2), ("c", 1), ("d", 1)]),
+        );
+        let text: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(text, ["- ConfigMap n/a", "~ ConfigMap n/b: /v", "+ ConfigMap n/d"]);
+    }
+}

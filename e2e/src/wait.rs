@@ -1,0 +1,24 @@
+//! Waiting for what a watch shows, with a deadline.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kube::runtime::wait::{Condition, await_condition};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+
+/// Time that one change may take to reach its target.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+/// Waits until the object, absent or present, is as `wanted` says.
+///
+/// # Errors
+/// It is not so within a minute, or the apiserver does not answer.
+pub async fn until<K>(what: &str, api: Api<K>, name: &str, wanted: impl Condition<K>) -> Result<Option<K>>
+where
+    K: Clone + Debug + Send + DeserializeOwned + Resource + 'static,
+{
+    let waiting = tokio::time::timeout(DEADLINE, await_condition(api, name, wanted));
+    Ok(waiting.await.with_context(|| format!("{what}: not within {DEADLINE:?}"))??)
+}

@@ -1,0 +1,180 @@
+//! Whether an object on a target is what helm printed for it.
+//!
+//! The apiserver is the judge: helm's own text is applied in a dry run, under the field manager that the component
+//! uses. What comes back differs from the live object exactly where we sent something else, left something out, or
+//! own something that helm does not print. Defaults and normal forms are the apiserver's in both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use e2e::snapshot::{self, Key};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::discovery::{Discovery, Scope};
+use kube::{Api, Client, Resource, ResourceExt};
+use kyma_api::labels;
+use serde_json::Value;
+
+use crate::oracle::Printed;
+
+/// Who applies in the dry run: the component's own field manager, so that what only it owns counts too.
+const MANAGER: &str = "helm-component";
+
+/// What names of our labels and annotations begin with.
+const OURS: &str = "component.kyma-project.io/";
+
+/// What a comparison found.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Objects that are equal.
+    pub(crate) equal: usize,
+    /// Paths that were left out, since two runs of helm differ there.
+    pub(crate) varying: usize,
+    /// Kinds that the target does not serve.
+    pub(crate) missing: BTreeSet<String>,
+    /// Objects that the target refuses, helm's own text too, and why.
+    pub(crate) refused: BTreeMap<String, String>,
+    /// Objects that could be there and are not.
+    pub(crate) absent: Vec<String>,
+    /// What is not as it should be.
+    pub(crate) wrong: Vec<String>,
+}
+
+/// Compares a release with all objects that carry `owner`.
+pub(crate) async fn release(
+    target: &Client,
+    printed: &[Printed],
+    namespace: &str,
+    owner: &str,
+) -> Result<Findings> {
+    let discovery = Discovery::new(target.clone()).run_aggregated().await?;
+    let mut findings = Findings::default();
+    let mut expected = BTreeSet::new();
+    for object in printed {
+        let gvk = kind_of(object);
+        let Some((resource, capabilities)) = discovery.resolve_gvk(&gvk) else {
+            let dot = if gvk.group.is_empty() { "" } else { "." };
+            findings.missing.insert(format!("{}{dot}{}", gvk.kind, gvk.group));
+            continue;
+        };
+        let scope = (capabilities.scope == Scope::Namespaced)
+            .then(|| object.namespace.clone().unwrap_or_else(|| namespace.to_owned()));
+        let key = Key {
+            group: gvk.group.clone(),
+            kind: gvk.kind.clone(),
+            namespace: scope.clone(),
+            name: object.name.clone(),
+        };
+        one(target, &resource, scope.as_deref(), object, &key, &mut findings).await?;
+        expected.insert(key);
+    }
+    let labelled = snapshot::labelled(target, labels::OWNER, owner).await?;
+    for (key, object) in &labelled {
+        // Controllers copy labels of a Service or claim to what they make for it.
+        let derived = object["metadata"]["ownerReferences"].is_array() || key.is("", "Endpoints");
+        if !derived && !expected.contains(key) {
+            findings.wrong.push(format!("{key} is not in helm's output"));
+        }
+    }
+    Ok(findings)
+}
+
+fn kind_of(object: &Printed) -> GroupVersionKind {
+    let (group, version) = object.api_version.rsplit_once('/').unwrap_or(("", &object.api_version));
+    GroupVersionKind::gvk(group, version, &object.kind)
+}
+
+async fn one(
+    target: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    object: &Printed,
+    key: &Key,
+    findings: &mut Findings,
+) -> Result<()> {
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(target.clone(), namespace, resource),
+        None => Api::all_with(target.clone(), resource),
+    };
+    let live = api.get_opt(&object.name).await?;
+    let ours = live.as_ref().is_some_and(|live| live.labels().contains_key(labels::OWNER));
+    let would_be = match dry_run(target, resource, namespace, object).await {
+        Ok(would_be) => would_be,
+        Err(reason) if live.is_none() => {
+            findings.refused.insert(key.to_string(), reason);
+            return Ok(());
+        }
+        Err(reason) => {
+            findings.wrong.push(format!("{key}: the target refuses helm's text: {reason}"));
+            return Ok(());
+        }
+    };
+    let Some(live) = live else {
+        findings.absent.push(format!("{key} is not on the target"));
+        return Ok(());
+    };
+    // A namespace is ensured, not owned.
+    if !ours && !key.is("", "Namespace") {
+        findings.wrong.push(format!("{key} does not carry our label"));
+    }
+    let (varying, different): (Vec<String>, Vec<String>) =
+        snapshot::paths(&comparable(live)?, &comparable(would_be)?)
+            .into_iter()
+            .partition(|path| varies(path, &object.varying) || of_the_clock(key, path));
+    findings.varying += varying.len();
+    if different.is_empty() {
+        findings.equal += 1;
+    } else {
+        findings.wrong.push(format!("{key} differs at {}", different.join(", ")));
+    }
+    Ok(())
+}
+
+/// What helm fills from the clock; two runs within a minute agree on it.
+fn of_the_clock(key: &Key, path: &str) -> bool {
+    key.is("batch", "CronJob") && key.name == "linkerd-heartbeat" && path == "/spec/schedule"
+}
+
+/// Below or above a path at which two runs of helm differ; a Secret's text is stored encoded.
+fn varies(path: &str, varying: &BTreeSet<String>) -> bool {
+    varying.iter().any(|other| {
+        let other = other.replacen("/stringData", "/data", 1);
+        path == other || path.starts_with(&format!("{other}/")) || other.starts_with(&format!("{path}/"))
+    })
+}
+
+/// The object without what only counts writes, status, and our own marks.
+fn comparable(object: DynamicObject) -> Result<Value> {
+    let mut value = serde_json::to_value(object)?;
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("status");
+    }
+    let metadata = value["metadata"].as_object_mut().context("an object has metadata")?;
+    for field in ["creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"] {
+        metadata.remove(field);
+    }
+    for field in ["labels", "annotations"] {
+        let Some(found) = metadata.get_mut(field).and_then(Value::as_object_mut) else { continue };
+        found.retain(|name, _| !name.starts_with(OURS));
+        if found.is_empty() {
+            metadata.remove(field);
+        }
+    }
+    Ok(value)
+}
+
+/// What the target would hold, had helm's text been applied; or why it refuses it.
+async fn dry_run(
+    target: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    object: &Printed,
+) -> Result<DynamicObject, String> {
+    let path = DynamicObject::url_path(resource, namespace);
+    let query = format!("fieldManager={MANAGER}&force=true&dryRun=All");
+    let request = http::Request::patch(format!("{path}/{}?{query}", object.name))
+        .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
+        .body(object.yaml.clone().into_bytes())
+        .map_err(|error| error.to_string())?;
+    target.request(request).await.map_err(|error| error.to_string())
+}

@@ -1,0 +1,340 @@
+//! One chart on one target: installed, compared, removed.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use e2e::helm::Helm;
+use e2e::inputs::charts::Chart;
+use e2e::landscape::{HUB_NAMESPACE, Landscape};
+use e2e::snapshot::{self, Difference, Key, Snapshot};
+use e2e::wait;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::conditions::is_deleted;
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, State, names};
+use serde_json::{Value, json};
+use testbed::{Cluster, until};
+
+use crate::compare::{self, Findings};
+use crate::oracle::{self, Capabilities, Printed};
+
+/// Time that a chart gets to be installed, or removed.
+const DEADLINE: Duration = Duration::from_mins(3);
+/// Who applies in these tests.
+const WRITER: &str = "tests";
+
+pub(crate) struct Story<'a> {
+    chart: &'a Chart,
+    /// Name of component and release.
+    word: String,
+    /// Namespace of the release.
+    namespace: String,
+    hub: Client,
+    target: Client,
+    helm: Helm,
+    printed: tokio::sync::Mutex<Option<(Capabilities, Vec<Printed>)>>,
+    before: Snapshot,
+    source: (String, String, String),
+    access: String,
+}
+
+/// How a chart got on.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    findings: Findings,
+    /// Workloads that do not become ready, as the component says.
+    unhealthy: Option<String>,
+    /// What stays after the removal.
+    kept: Vec<String>,
+}
+
+impl Outcome {
+    pub(crate) fn keeping(self, kept: Vec<String>) -> Self {
+        Self { kept, ..self }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Findings { equal, varying, missing, refused, absent, .. } = &self.findings;
+        write!(formatter, "{equal} objects equal helm's")?;
+        if *varying > 0 {
+            write!(formatter, ", but for {varying} paths that vary between runs of helm")?;
+        }
+        for kind in missing {
+            write!(formatter, "; not installed: {kind}, which the target does not serve")?;
+        }
+        for (object, reason) in refused {
+            write!(formatter, "; cannot be installed: {object}: {reason}")?;
+        }
+        if !absent.is_empty() {
+            write!(formatter, "; {} objects wait for that", absent.len())?;
+        }
+        if let Some(unhealthy) = &self.unhealthy {
+            write!(formatter, "; never ready here: {unhealthy}")?;
+        }
+        if !self.kept.is_empty() {
+            write!(formatter, "; stays after removal: {}", self.kept.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Story<'a> {
+    pub(crate) async fn new(landscape: &Landscape, target: &Cluster, chart: &'a Chart) -> Result<Self> {
+        let word = word(&chart.name);
+        let namespace = chart.namespace.unwrap_or(&word).to_owned();
+        let hub = landscape.hub().client()?;
+        let helm = Helm::new(target, &landscape.directory().join("helm").join(&word))?;
+        let repository = helm.push(chart, landscape.registry().address()).await?;
+        let (name, version) = chart.identity()?;
+        let access = landscape.access_secret(target.name(), target).await?;
+        let secrets: Api<Secret> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+        let secret = access.name_any();
+        secrets.patch(&secret, &PatchParams::apply(WRITER).force(), &Patch::Apply(&typed(&access)?)).await?;
+        let target = target.client()?;
+        let before = snapshot::take(&target).await?;
+        let source = (repository, name, version);
+        let printed = tokio::sync::Mutex::default();
+        Ok(Self { chart, word, namespace, hub, target, helm, printed, before, source, access: secret })
+    }
+
+    /// Installs the chart and waits until everything that can be there is, as helm would have it.
+    pub(crate) async fn install(&self) -> Result<Outcome> {
+        let component = self.component()?;
+        self.components().create(&kube::api::PostParams::default(), &component).await?;
+        let last = Mutex::new("the component says nothing".to_owned());
+        let what = format!("{} is as helm would have it", self.chart.name);
+        let outcome = until(&what, DEADLINE, || async {
+            let judged = self.judge(&self.components().get(&self.word).await?).await?;
+            Ok(judged.map_err(|reason| *last.lock().unwrap() = reason).ok())
+        });
+        outcome.await.with_context(|| last.lock().unwrap().clone())
+    }
+
+    /// Whether the component is where it can get, or what is still to come.
+    async fn judge(&self, component: &HelmComponent) -> Result<Result<Outcome, String>> {
+        let status = component.status.clone().unwrap_or_default();
+        let ready = condition(component, "Ready");
+        let said = ready.map_or_else(String::new, |ready| format!("{}: {}", ready.reason, ready.message));
+        if status.observed_generation != component.metadata.generation {
+            return Ok(Err(said));
+        }
+        let Some(state) = status.state.filter(|state| *state != State::Deleting) else {
+            return Ok(Err(said));
+        };
+        let is = |aspect: &str, wanted: &str| {
+            condition(component, aspect).is_some_and(|condition| condition.status == wanted)
+        };
+        let waits_for_health = is("Applied", "True") && is("Healthy", "False");
+        if state == State::Processing && !waits_for_health {
+            return Ok(Err(said));
+        }
+        let capabilities = Capabilities::of(&self.target).await?;
+        let printed = self.printed(capabilities).await?;
+        let owner = names::owner_hash(HUB_NAMESPACE, &self.word);
+        let findings = compare::release(&self.target, &printed, &self.namespace, &owner).await?;
+        // Later stages wait for what the target refuses.
+        let excused = if findings.refused.is_empty() { &[][..] } else { &findings.absent[..] };
+        let wrong: Vec<&String> = findings.wrong.iter().chain(&findings.absent[excused.len()..]).collect();
+        if !wrong.is_empty() {
+            let wrong: Vec<&str> = wrong.into_iter().map(String::as_str).collect();
+            return Ok(Err(format!("{said}\n    {}", wrong.join("\n    "))));
+        }
+        self.explained(component, findings, &said).await
+    }
+
+    /// Helm's output for a target of this kind, from the last look where that was the same.
+    async fn printed(&self, capabilities: Capabilities) -> Result<Vec<Printed>> {
+        let mut known = self.printed.lock().await;
+        if let Some((_, printed)) = known.as_ref().filter(|(of, _)| *of == capabilities) {
+            return Ok(printed.clone());
+        }
+        let printed =
+            oracle::objects(&self.helm, self.chart, &self.word, &self.namespace, &capabilities).await?;
+        *known = Some((capabilities, printed.clone()));
+        Ok(printed)
+    }
+
+    /// What is not Ready is so for a reason that holds on the target, and the component names it.
+    async fn explained(
+        &self,
+        component: &HelmComponent,
+        findings: Findings,
+        said: &str,
+    ) -> Result<Result<Outcome, String>> {
+        let message = |aspect: &str| {
+            let found = condition(component, aspect).filter(|condition| condition.status == "False");
+            found.map(|condition| condition.message.clone())
+        };
+        let dependencies = message("DependenciesReady").unwrap_or_default();
+        if let Some(kind) = findings.missing.iter().find(|kind| !dependencies.contains(kind.as_str())) {
+            return Ok(Err(format!("DependenciesReady does not name {kind}: {dependencies}")));
+        }
+        if findings.missing.is_empty() && !dependencies.is_empty() {
+            return Ok(Err(format!("everything is served, but DependenciesReady says: {dependencies}")));
+        }
+        let applied = message("Applied").unwrap_or_default();
+        if let Some(object) = findings.refused.keys().find(|object| !applied.contains(object.as_str())) {
+            return Ok(Err(format!("Applied does not name {object}: {applied}")));
+        }
+        let state = component.status.as_ref().and_then(|status| status.state);
+        let unhealthy = message("Healthy");
+        let complete = findings.missing.is_empty() && findings.refused.is_empty() && unhealthy.is_none();
+        if complete != (state == Some(State::Ready)) {
+            return Ok(Err(format!("{state:?}: {said}")));
+        }
+        if let Some(named) = &unhealthy
+            && let Some(fine) = self.fine(named).await?
+        {
+            return Ok(Err(format!("Healthy is False for {fine}, which is ready")));
+        }
+        Ok(Ok(Outcome { findings, unhealthy, kept: Vec::new() }))
+    }
+
+    /// One of the named objects that has what it needs after all, or cannot be told.
+    async fn fine(&self, named: &str) -> Result<Option<String>> {
+        for name in named.split(", ") {
+            let Some((kind, path)) = name.split_once(' ') else { return Ok(Some(name.to_owned())) };
+            if kind != "APIService.apiregistration.k8s.io" {
+                return Ok(Some(name.to_owned()));
+            }
+            let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
+            let resource = kube::api::ApiResource::from_gvk(&kind);
+            let found = Api::<DynamicObject>::all_with(self.target.clone(), &resource).get(path).await?;
+            let conditions = found.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            if conditions.iter().any(|one| one["type"] == "Available" && one["status"] == "True") {
+                return Ok(Some(name.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes the component. Returns what stays, once the target is otherwise as before, and cleans that up.
+    pub(crate) async fn remove(&self) -> Result<Vec<String>> {
+        let found = self.components().get(&self.word).await?;
+        self.components().delete(&self.word, &DeleteParams::default()).await?;
+        let uid = found.uid().context("a stored component has a uid")?;
+        wait::until("the component is gone", self.components(), &self.word, is_deleted(&uid)).await?;
+        let last = Mutex::new(Vec::new());
+        let what = format!("the target is as before {}", self.chart.name);
+        let kept = until(&what, DEADLINE, || async {
+            let after = snapshot::take(&self.target).await?;
+            let found = snapshot::differences(&self.before, &after);
+            last.lock().unwrap().clone_from(&found);
+            Ok(found.iter().all(|difference| stays(difference, &after)).then_some(found))
+        })
+        .await;
+        let kept = kept.with_context(|| list(&last.lock().unwrap()).join(", "))?;
+        self.clean().await?;
+        let own = |difference: &&Difference| !in_every_namespace(difference);
+        Ok(kept.iter().filter(own).map(ToString::to_string).collect())
+    }
+
+    /// What nobody but an administrator removes: namespaces, and claims of StatefulSets with their volumes.
+    async fn clean(&self) -> Result<()> {
+        until("what stayed is gone too", DEADLINE, || async {
+            let after = snapshot::take(&self.target).await?;
+            let left = snapshot::differences(&self.before, &after);
+            for difference in &left {
+                if let Difference::Added(key) = difference {
+                    self.delete(key).await?;
+                }
+            }
+            Ok(left.is_empty().then_some(()))
+        })
+        .await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<()> {
+        let version = if key.group == "apiextensions.k8s.io" { "v1" } else { "" };
+        let kinds =
+            [("", "Namespace", "v1"), ("", "PersistentVolumeClaim", "v1"), ("", "PersistentVolume", "v1")];
+        let known = kinds.iter().find(|kind| key.is(kind.0, kind.1)).map_or(version, |kind| kind.2);
+        if known.is_empty() {
+            return Ok(());
+        }
+        let resource = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk(&key.group, known, &key.kind));
+        let api: Api<DynamicObject> = match &key.namespace {
+            Some(namespace) => Api::namespaced_with(self.target.clone(), namespace, &resource),
+            None => Api::all_with(self.target.clone(), &resource),
+        };
+        match api.delete(&key.name, &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn component(&self) -> Result<HelmComponent> {
+        let (repository, name, version) = &self.source;
+        Ok(serde_json::from_value(json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1",
+            "kind": "HelmComponent",
+            "metadata": {"name": self.word, "namespace": HUB_NAMESPACE},
+            "spec": {
+                "target": {"kubeconfigSecretRef": {"name": self.access, "key": "config"}},
+                "source": {"chart": {"url": format!("{repository}/{name}"), "version": version}},
+                "release": {"name": self.word, "namespace": self.namespace, "createNamespace": true},
+                "values": self.chart.values,
+                "deletionPolicy": "Delete",
+            },
+        }))?)
+    }
+
+    fn components(&self) -> Api<HelmComponent> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+}
+
+/// Whether a difference is one that a removal leaves: namespaces with what is in every namespace, claims that
+/// StatefulSets leave, with their volumes, and what the chart says to keep.
+fn stays(difference: &Difference, after: &Snapshot) -> bool {
+    let Difference::Added(key) = difference else { return false };
+    let kept = matches!(key.kind.as_str(), "Namespace" | "PersistentVolumeClaim" | "PersistentVolume");
+    key.group.is_empty() && kept || in_every_namespace(difference) || kept_by_policy(key, after)
+}
+
+/// By Helm's annotation; a CRD's registration stays with it.
+fn kept_by_policy(key: &Key, after: &Snapshot) -> bool {
+    let keeps = |object: &Value| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep";
+    let Some(object) = after.get(key) else { return false };
+    let group = &object["spec"]["group"];
+    let crd = |(other, found): (&Key, &Value)| {
+        other.kind == "CustomResourceDefinition" && found["spec"]["group"] == *group && keeps(found)
+    };
+    keeps(object) || key.kind == "APIService" && after.iter().any(crd)
+}
+
+fn in_every_namespace(difference: &Difference) -> bool {
+    let Difference::Added(key) = difference else { return false };
+    let account = key.is("", "ServiceAccount") && key.name == "default";
+    account || key.is("", "ConfigMap") && key.name == "kube-root-ca.crt"
+}
+
+fn list(differences: &[Difference]) -> Vec<String> {
+    differences.iter().map(ToString::to_string).collect()
+}
+
+fn condition<'a>(component: &'a HelmComponent, aspect: &str) -> Option<&'a Condition> {
+    let mut conditions = component.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.find(|condition| condition.type_ == aspect)
+}
+
+fn typed(secret: &Secret) -> Result<serde_json::Value> {
+    let mut value = serde_json::to_value(secret)?;
+    value["apiVersion"] = "v1".into();
+    value["kind"] = "Secret".into();
+    Ok(value)
+}
+
+/// A chart's directory as a name in the cluster.
+pub(crate) fn word(directory: &str) -> String {
+    let stem = directory.rsplit_once('-').map_or(directory, |(stem, _)| stem);
+    stem.to_lowercase()
+}

@@ -1,0 +1,90 @@
+//! Modules whose component is of a kind of its own.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::PostParams;
+use kyma_api::{ModuleTemplate, Reason};
+use serde_json::{Value, json};
+use testbed::Cluster;
+
+use crate::catalogue::{chosen, is_refused, runs};
+use crate::world::row;
+
+#[test]
+fn a_component_kind_without_crd_is_waited_for() -> Result<()> {
+    row("kind-missing", async |row| {
+        let _turn = row.world.lake.turn.lock().await;
+        publish(row.world, "greeting", "1.0.0", "demo.kyma-project.io/v1alpha1", "Greeting").await?;
+        row.world
+            .offer("greeting", json!({"channels": [{"channel": "regular", "version": "1.0.0"}]}))
+            .await?;
+        chosen(row.world, &json!([{"name": "greeting"}])).await?;
+        is_refused(row.world, "greeting", Reason::ComponentCrdMissing, "Greeting").await?;
+        let printed = tokio::process::Command::new(row.world.landscape.bin("greeting-component"));
+        let output = { printed }.arg("crd").output().await?;
+        let crd: CustomResourceDefinition = serde_saphyr::from_str(std::str::from_utf8(&output.stdout)?)?;
+        let crds: Api<CustomResourceDefinition> = Api::all(row.world.hub.clone());
+        crds.create(&PostParams::default(), &crd).await?;
+        // Its server is a Pod, and no node of this target runs Pods.
+        crate::catalogue::is_in(row.world, "greeting", "Processing").await?;
+        chosen(row.world, &json!([])).await
+    })
+}
+
+#[test]
+fn a_component_kind_of_a_foreign_group_is_refused() -> Result<()> {
+    row("kind-foreign", async |row| {
+        let _turn = row.world.lake.turn.lock().await;
+        publish(row.world, "pirate", "1.0.0", "pirates.example.com/v1", "Pirate").await?;
+        row.world.offer("pirate", json!({"channels": [{"channel": "regular", "version": "1.0.0"}]})).await?;
+        chosen(row.world, &json!([{"name": "pirate"}])).await?;
+        is_refused(row.world, "pirate", Reason::ComponentGroupNotAllowed, "pirates.example.com").await?;
+        row.world.push("pirate", "1.1.0").await?;
+        row.world.offer("pirate", json!({"channels": [{"channel": "regular", "version": "1.1.0"}]})).await?;
+        runs(row.world, "pirate", "1.1.0").await?;
+        chosen(row.world, &json!([])).await
+    })
+}
+
+async fn publish(
+    world: &crate::world::World,
+    module: &str,
+    version: &str,
+    api_version: &str,
+    kind: &str,
+) -> Result<()> {
+    let template: ModuleTemplate = serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2",
+        "kind": "ModuleTemplate",
+        "metadata": {"name": format!("{module}-{version}")},
+        "spec": {
+            "moduleName": module,
+            "version": version,
+            "descriptor": {},
+            "component": {"apiVersion": api_version, "kind": kind, "spec": {}},
+        },
+    }))?;
+    e2e::catalogue::publish(world.hub.clone(), template).await
+}
+
+/// The kind that the cranes of a module need.
+pub(crate) async fn crane(target: &Cluster) -> Result<()> {
+    let crd: Value = json!({
+        "metadata": {"name": "cranes.cranes.example.com"},
+        "spec": {
+            "group": "cranes.example.com",
+            "names": {"kind": "Crane", "plural": "cranes"},
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}},
+            }],
+        },
+    });
+    let crds: Api<CustomResourceDefinition> = Api::all(target.client()?);
+    let created = crds.create(&PostParams::default(), &serde_json::from_value(crd)?).await;
+    let created = created.context("the CRD of cranes")?;
+    ensure!(created.spec.names.kind == "Crane", "it is the CRD of cranes");
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! A Kyma whose access is missing, late or wrong: the Kyma itself says so, and goes on by itself.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::landscape::HUB_NAMESPACE;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::conditions::is_deleted;
+use kube::runtime::wait::await_condition;
+use kube::{Api, ResourceExt};
+use kyma_api::{Kyma, Reason};
+use serde_json::{Value, json};
+use testbed::{Cluster, Scripted, Validity};
+
+use crate::net::Door;
+use crate::row::{Row, is, says, until};
+use crate::world::{PERSON, kyma, row, row_alone};
+
+/// The first thing that a Kyma puts on its target.
+const STAMP: &str = "kyma-target-stamp";
+
+#[test]
+fn a_kyma_waits_for_its_secret_and_starts_within_a_second() -> Result<()> {
+    row_alone("kyma-late-secret", async |row| {
+        let moor = row.world.moor.lock().await;
+        create(row).await?;
+        is_stuck(row, Reason::AwaitingAccess, "Secret").await?;
+        let secret = row.world.landscape.access_secret(&row.name, &moor).await?;
+        let start = Instant::now();
+        secrets(row).create(&PostParams::default(), &secret).await?;
+        let kymas: Api<ConfigMap> = Api::namespaced(moor.client()?, "kyma-system");
+        until("something of ours is on the target", kymas, STAMP, |_| true).await?;
+        let took = start.elapsed();
+        ensure!(took < Duration::from_secs(1), "the first write came after {took:?}");
+        is_ready(row).await?;
+        end(row, &moor).await
+    })
+}
+
+#[test]
+fn a_kyma_with_the_wrong_access_recovers_with_the_right_one() -> Result<()> {
+    row("kyma-wrong-access", async |row| {
+        let moor = row.world.moor.lock().await;
+        let right = row.world.landscape.access(&moor).await?;
+        create(row).await?;
+        grant(row, "CANARY: [no kubeconfig").await?;
+        is_stuck(row, Reason::AccessInvalid, "kubeconfig").await?;
+        let expired = moor.certificate_user("hub", Some("system:masters"), Validity::Expired)?;
+        grant(row, &expired.kubeconfig()).await?;
+        is_stuck(row, Reason::TargetUnauthorized, "credentials").await?;
+        let other: Value = serde_saphyr::from_str(&Scripted::start().await?.access().kubeconfig())?;
+        let mut untrusted: Value = serde_saphyr::from_str(&right.kubeconfig())?;
+        let authority = &mut untrusted["clusters"][0]["cluster"]["certificate-authority-data"];
+        *authority = other["clusters"][0]["cluster"]["certificate-authority-data"].clone();
+        grant(row, &untrusted.to_string()).await?;
+        is_stuck(row, Reason::TargetUntrusted, "certificate").await?;
+        grant(row, &right.kubeconfig()).await?;
+        is_ready(row).await?;
+        end(row, &moor).await
+    })
+}
+
+#[test]
+fn a_kyma_never_takes_the_hub_for_its_target() -> Result<()> {
+    row("kyma-to-the-hub", async |row| {
+        let moor = row.world.moor.lock().await;
+        let hub = row.world.landscape.hub();
+        let way = hub.service_account("way-back", "kyma").await?;
+        crate::target::allow_all(hub, "way-back", "kyma").await?;
+        create(row).await?;
+        grant(row, &way.kubeconfig()).await?;
+        is_stuck(row, Reason::TargetIsHub, "hub").await?;
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(hub.client()?);
+        ensure!(namespaces.get_opt("kyma-system").await?.is_none(), "nothing may be written to the hub");
+        grant(row, &row.world.landscape.access(&moor).await?.kubeconfig()).await?;
+        is_ready(row).await?;
+        end(row, &moor).await
+    })
+}
+
+#[test]
+fn a_kyma_whose_target_goes_away_keeps_all_and_recovers() -> Result<()> {
+    row("kyma-refusing-target", async |row| {
+        let moor = row.world.moor.lock().await;
+        let door = Door::before(moor.url().trim_start_matches("https://"), None).await?;
+        door.open().await?;
+        let mut access: Value =
+            serde_saphyr::from_str(&row.world.landscape.access(&moor).await?.kubeconfig())?;
+        access["clusters"][0]["cluster"]["server"] = format!("https://{}", door.address()).into();
+        create(row).await?;
+        grant(row, &access.to_string()).await?;
+        is_ready(row).await?;
+        let maps: Api<ConfigMap> = Api::namespaced(moor.client()?, "kyma-system");
+        let before = maps.get("anchor-content").await?.metadata.resource_version;
+        door.shut();
+        is_stuck(row, Reason::TargetUnreachable, "").await?;
+        door.open().await?;
+        is_ready(row).await?;
+        let after = maps.get("anchor-content").await?.metadata.resource_version;
+        ensure!(before == after, "an outage must change nothing on the target");
+        end(row, &moor).await
+    })
+}
+
+fn secrets(row: &Row) -> Api<Secret> {
+    Api::namespaced(row.world.hub.clone(), HUB_NAMESPACE)
+}
+
+async fn create(row: &Row) -> Result<()> {
+    row.world.kymas().create(&PostParams::default(), &kyma(&row.name, &["anchor"])?).await?;
+    Ok(())
+}
+
+async fn grant(row: &Row, kubeconfig: &str) -> Result<()> {
+    let name = format!("kubeconfig-{}", row.name);
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": {kyma_api::labels::KYMA_NAME: row.name}},
+        "stringData": {"config": kubeconfig},
+    });
+    secrets(row).patch(&name, &PatchParams::apply(PERSON).force(), &Patch::Apply(&secret)).await?;
+    Ok(())
+}
+
+async fn is_stuck(row: &Row, reason: Reason, words: &str) -> Result<()> {
+    let what = format!("Kyma {} is not Ready for {reason}", row.name);
+    until(&what, row.world.kymas(), &row.name, |kyma| {
+        is(kyma, "Ready", "False", reason)
+            && is(kyma, "TargetReachable", "False", reason)
+            && says(kyma, "Ready", words)
+    })
+    .await?;
+    Ok(())
+}
+
+async fn is_ready(row: &Row) -> Result<()> {
+    until(&format!("Kyma {} is Ready", row.name), row.world.kymas(), &row.name, |kyma| {
+        is(kyma, "Ready", "True", Reason::Ready)
+            && is(kyma, "TargetReachable", "True", Reason::Ready)
+            && kyma["status"]["modules"][0]["state"] == "Ready"
+    })
+    .await?;
+    Ok(())
+}
+
+/// The Kyma goes, and its cluster is free for the next one.
+async fn end(row: &Row, moor: &Cluster) -> Result<()> {
+    let kymas = row.world.kymas();
+    let uid = kymas.get(&row.name).await?.uid().context("a stored Kyma has a uid")?;
+    kymas.delete(&row.name, &DeleteParams::default()).await?;
+    let gone = await_condition(kymas, &row.name, is_deleted(&uid));
+    tokio::time::timeout(Duration::from_secs(90), gone).await.context("the Kyma stays")??;
+    let left: Api<Kyma> = Api::namespaced(moor.client()?, "kyma-system");
+    ensure!(!matches!(left.get_opt("default").await, Ok(Some(_))), "the target's Kyma must be gone");
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Things between an operator and what it reaches: a server of plain files, and a door that can be shut.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+/// An HTTP server of manifests.
+pub(crate) struct Shelf {
+    address: SocketAddr,
+    files: Arc<Mutex<BTreeMap<String, String>>>,
+}
+
+impl Shelf {
+    pub(crate) async fn open() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let shelf = Self { address: listener.local_addr()?, files: Arc::default() };
+        let files = Arc::clone(&shelf.files);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&files)));
+            }
+        });
+        Ok(shelf)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Puts a file there, or another in its place; gives its URL.
+    pub(crate) fn put(&self, name: &str, content: impl Into<String>) -> String {
+        let path = format!("/{name}");
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone(), content.into());
+        format!("http://{}{path}", self.address)
+    }
+}
+
+async fn serve(mut stream: TcpStream, files: Arc<Mutex<BTreeMap<String, String>>>) -> Result<()> {
+    let mut request = Vec::new();
+    let mut piece = [0; 4096];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+        match stream.read(&mut piece).await? {
+            0 => return Ok(()),
+            length => request.extend_from_slice(&piece[..length]),
+        }
+    }
+    let request = String::from_utf8_lossy(&request).into_owned();
+    let path = request.split(' ').nth(1).unwrap_or_default();
+    let found = files.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+    let status = if found.is_some() { "200 OK" } else { "404 Not Found" };
+    let body = found.unwrap_or_default();
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await?;
+    if !request.starts_with("HEAD ") {
+        stream.write_all(body.as_bytes()).await?;
+    }
+    Ok(())
+}
+
+/// A TCP door at an address that stays: open it passes bytes on, shut it refuses connections.
+pub(crate) struct Door {
+    address: SocketAddr,
+    upstream: String,
+    open: Mutex<Option<AbortHandle>>,
+}
+
+impl Door {
+    /// An address nobody listens at yet.
+    pub(crate) async fn reserve() -> Result<SocketAddr> {
+        Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?)
+    }
+
+    /// A shut door at a reserved address, or at a new one.
+    pub(crate) async fn before(upstream: &str, address: Option<SocketAddr>) -> Result<Self> {
+        let address = match address {
+            Some(address) => address,
+            None => Self::reserve().await?,
+        };
+        Ok(Self { address, upstream: upstream.to_owned(), open: Mutex::default() })
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub(crate) async fn open(&self) -> Result<()> {
+        let listener = TcpListener::bind(self.address).await?;
+        let upstream = self.upstream.clone();
+        let task = tokio::spawn(async move {
+            // Dropped with the task, so that a shut door also cuts what is under way.
+            let mut passing = tokio::task::JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let upstream = upstream.clone();
+                passing.spawn(async move {
+                    let mut to = TcpStream::connect(upstream).await?;
+                    copy_bidirectional(&mut stream, &mut to).await
+                });
+            }
+        });
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
+        Ok(())
+    }
+
+    /// Refuses connections and cuts those that are open.
+    pub(crate) fn shut(&self) {
+        if let Some(task) = self.open.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+    }
+}

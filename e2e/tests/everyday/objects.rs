@@ -1,0 +1,44 @@
+//! Objects that the target does not take.
+
+use anyhow::Result;
+use kyma_api::Reason;
+use serde_json::json;
+
+use crate::world::{config_map, row};
+
+#[test]
+fn an_object_that_the_target_refuses_does_not_hold_up_the_others() -> Result<()> {
+    row("refused-object", async |row| {
+        row.install().await?;
+        let manifest = |port: &str| {
+            let service = json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {"name": "berth"},
+                "spec": {"ports": [{"name": port, "port": 80}]},
+            });
+            format!("{service}\n---\n{}", config_map("content", &row.name, "2"))
+        };
+        let refused = row.world.shelf.put("refused-object-2.yaml", manifest("CANARY_PORT"));
+        row.wish(json!({"manifests": {"url": refused}})).await?;
+        row.is_stuck("Applied", Reason::ApplyRefused, "berth").await?;
+        row.holds("2").await?;
+        let taken = row.world.shelf.put("refused-object-3.yaml", manifest("http"));
+        row.wish(json!({"manifests": {"url": taken}})).await?;
+        row.is_ready().await
+    })
+}
+
+#[test]
+fn a_kind_that_the_target_lacks_holds_up_only_its_own_objects() -> Result<()> {
+    row("missing-kind", async |row| {
+        row.grant(&row.access.kubeconfig()).await?;
+        let crane = json!({
+            "apiVersion": "cranes.example.com/v1", "kind": "Crane", "metadata": {"name": "big"}, "spec": {},
+        });
+        let manifest = format!("{crane}\n---\n{}", config_map("content", &row.name, "1"));
+        row.wish(json!({"manifests": {"url": row.world.shelf.put("missing-kind.yaml", manifest)}})).await?;
+        row.is_stuck("DependenciesReady", Reason::DependencyMissing, "Crane").await?;
+        row.holds("1").await?;
+        crate::kinds::crane(&row.world.quay).await?;
+        row.is_ready().await
+    })
+}

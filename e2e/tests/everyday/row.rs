@@ -1,0 +1,191 @@
+//! One row: a component on the shared target, what goes wrong with it, and what it says about that.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use e2e::landscape::HUB_NAMESPACE;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Resource, ResourceExt};
+use kyma_api::Reason;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use testbed::Access;
+
+use crate::world::{PERSON, PULLER, World, config_map};
+
+/// Time that everything may take, backing off included.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// A component of its own, without a Kyma.
+pub(crate) struct Row {
+    pub(crate) world: &'static World,
+    pub(crate) name: String,
+    /// The way to the target that works.
+    pub(crate) access: Access,
+}
+
+impl Row {
+    pub(crate) async fn new(world: &'static World, name: &str) -> Result<Self> {
+        let access = world.landscape.access(&world.quay).await?;
+        Ok(Self { world, name: name.to_owned(), access })
+    }
+
+    /// A word in the user's values that nobody may repeat.
+    pub(crate) fn canary(&self) -> String {
+        format!("canary-value-{}", self.name)
+    }
+
+    /// Gives or changes the access Secret.
+    pub(crate) async fn grant(&self, kubeconfig: &str) -> Result<()> {
+        self.secret(&format!("kubeconfig-{}", self.name), json!({"config": kubeconfig})).await
+    }
+
+    /// Takes the access Secret away.
+    pub(crate) async fn withdraw(&self) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.world.hub.clone(), HUB_NAMESPACE);
+        secrets.delete(&format!("kubeconfig-{}", self.name), &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn secret(&self, name: &str, data: Value) -> Result<()> {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data,
+        });
+        let secrets: Api<Secret> = Api::namespaced(self.world.hub.clone(), HUB_NAMESPACE);
+        secrets.patch(name, &PatchParams::apply(PERSON).force(), &Patch::Apply(&secret)).await?;
+        Ok(())
+    }
+
+    /// Wishes content on the target; the canary is among the user's values.
+    pub(crate) async fn wish(&self, source: Value) -> Result<()> {
+        self.wish_with(source, json!({"token": self.canary()})).await
+    }
+
+    pub(crate) async fn wish_with(&self, source: Value, values: Value) -> Result<()> {
+        let component = json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1",
+            "kind": "HelmComponent",
+            "metadata": {"name": self.name},
+            "spec": {
+                "target": {"kubeconfigSecretRef": {"name": format!("kubeconfig-{}", self.name), "key": "config"}},
+                "source": source,
+                "release": {"name": "row", "namespace": self.name},
+                "userValues": values,
+            },
+        });
+        let patch = PatchParams::apply(PERSON).force();
+        self.world.components().patch(&self.name, &patch, &Patch::Apply(&component)).await?;
+        Ok(())
+    }
+
+    /// A source of one ConfigMap `content` that says its version.
+    pub(crate) fn content(&self, version: &str) -> Value {
+        let manifest = config_map("content", &self.name, version).to_string();
+        json!({"manifests": {"url": self.world.shelf.put(&format!("{}-{version}.yaml", self.name), manifest)}})
+    }
+
+    /// A component that works, before something goes wrong.
+    pub(crate) async fn install(&self) -> Result<()> {
+        self.grant(&self.access.kubeconfig()).await?;
+        self.wish(self.content("1")).await?;
+        self.is_ready().await?;
+        self.holds("1").await
+    }
+
+    /// Waits until the condition is False for this reason and `Ready` with it, and says so in words that contain
+    /// `words`.
+    pub(crate) async fn is_stuck(&self, type_: &str, reason: Reason, words: &str) -> Result<()> {
+        let what = format!("{} has {type_}=False for {reason}", self.name);
+        let api = self.world.components();
+        until(&what, api, &self.name, |component| {
+            is(component, type_, "False", reason)
+                && is(component, "Ready", "False", reason)
+                && says(component, type_, words)
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Waits until the component is Ready in its present form.
+    pub(crate) async fn is_ready(&self) -> Result<()> {
+        let what = format!("{} is Ready", self.name);
+        until(&what, self.world.components(), &self.name, |component| {
+            is(component, "Ready", "True", Reason::Ready)
+                && component["status"]["state"] == "Ready"
+                && component["status"]["observedGeneration"] == component["metadata"]["generation"]
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// The target's ConfigMaps of this row.
+    pub(crate) fn objects(&self) -> Result<Api<ConfigMap>> {
+        Ok(Api::namespaced(self.world.quay.client()?, &self.name))
+    }
+
+    /// Waits until the target has the content in this version.
+    pub(crate) async fn holds(&self, version: &str) -> Result<()> {
+        let what = format!("the target holds content {version} of {}", self.name);
+        until(&what, self.objects()?, "content", |found| found["data"]["version"] == version).await?;
+        Ok(())
+    }
+
+    /// Name, uid and resourceVersion of everything of this row on the target.
+    pub(crate) async fn traces(&self) -> Result<Vec<(String, String, String)>> {
+        let found = self.objects()?.list(&kube::api::ListParams::default()).await?;
+        let trace = |object: &ConfigMap| {
+            let version = object.resource_version().unwrap_or_default();
+            (object.name_any(), object.uid().unwrap_or_default(), version)
+        };
+        Ok(found.iter().map(trace).collect())
+    }
+
+    /// Bystanders are untouched, and nothing that was secret was told.
+    pub(crate) async fn close(&self) -> Result<()> {
+        self.world.bystanders_are_untouched().await?;
+        let kubeconfig: Value = serde_saphyr::from_str(&self.access.kubeconfig())?;
+        let token = kubeconfig["users"][0]["user"]["token"].as_str().context("the access has a token")?;
+        let secrets = [self.canary(), token.to_owned(), PULLER.1.to_owned(), "CANARY".to_owned()];
+        self.world.nobody_told(&secrets).await
+    }
+}
+
+/// Whether a condition has this status and reason.
+pub(crate) fn is(object: &Value, type_: &str, status: &str, reason: Reason) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|held| held["type"] == type_ && held["status"] == status && held["reason"] == reason.as_str())
+}
+
+/// Whether the condition's message contains these words.
+pub(crate) fn says(object: &Value, type_: &str, words: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    let mut messages = conditions.into_iter().flatten().filter(|held| held["type"] == type_);
+    messages.any(|held| held["message"].as_str().is_some_and(|message| message.contains(words)))
+}
+
+/// Waits until the object is as wanted; the error shows what it was instead.
+pub(crate) async fn until<K>(
+    what: &str,
+    api: Api<K>,
+    name: &str,
+    wanted: impl Fn(&Value) -> bool,
+) -> Result<Value>
+where
+    K: Clone + Debug + Send + Serialize + DeserializeOwned + Resource + 'static,
+{
+    let reached = await_condition(api.clone(), name, |object: Option<&K>| {
+        object.and_then(|object| serde_json::to_value(object).ok()).is_some_and(|object| wanted(&object))
+    });
+    let Ok(found) = tokio::time::timeout(DEADLINE, reached).await else {
+        let found = api.get_opt(name).await?.map(serde_json::to_value).transpose()?;
+        anyhow::bail!("{what}: not within {DEADLINE:?}; it has {}", found.unwrap_or_default()["status"])
+    };
+    serde_json::to_value(found?.context("it exists")?).context("objects are JSON")
+}

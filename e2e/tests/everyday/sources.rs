@@ -1,0 +1,157 @@
+//! Where content comes from: registries that are down or locked, artifacts that are missing or not what they claim.
+
+use anyhow::Result;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kyma_api::Reason;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::net::Door;
+use crate::row::Row;
+use crate::world::{PULLER, config_map, row};
+
+#[test]
+fn a_registry_that_is_down_is_waited_for() -> Result<()> {
+    row("registry-down", async |row| {
+        row.world.push("buoy", "1.0.0").await?;
+        row.grant(&row.access.kubeconfig()).await?;
+        row.wish(ocm(&row.world.door, "buoy", "1.0.0")).await?;
+        row.is_stuck("Rendered", Reason::SourceUnreachable, &row.world.door.address()).await?;
+        row.world.door.open().await?;
+        row.is_ready().await
+    })
+}
+
+#[test]
+fn a_registry_that_wants_a_password_gets_the_right_one_in_the_end() -> Result<()> {
+    row("registry-locked", async |row| {
+        row.world.push("barge", "1.0.0").await?;
+        row.grant(&row.access.kubeconfig()).await?;
+        let mut source = ocm(&row.world.locked, "barge", "1.0.0");
+        row.wish(source.clone()).await?;
+        row.is_stuck("Rendered", Reason::SourceUnauthorized, &row.world.locked.address()).await?;
+        source["pullSecretRef"] = json!({"name": "puller"});
+        row.wish(source).await?;
+        row.is_stuck("Rendered", Reason::SourceUnauthorized, "puller").await?;
+        pull_secret(row, "canary-wrong-password").await?;
+        row.is_stuck("Rendered", Reason::SourceUnauthorized, &row.world.locked.address()).await?;
+        pull_secret(row, PULLER.1).await?;
+        row.is_ready().await
+    })
+}
+
+#[test]
+fn a_version_that_is_not_published_yet_is_waited_for() -> Result<()> {
+    row("not-published", async |row| {
+        row.grant(&row.access.kubeconfig()).await?;
+        let source = json!({"ocm": {"component": "kyma-project.io/module/cutter", "version": "1.0.0"}});
+        row.wish(source).await?;
+        row.is_stuck("Rendered", Reason::SourceNotFound, "cutter").await?;
+        row.world.push("cutter", "1.0.0").await?;
+        row.is_ready().await
+    })
+}
+
+#[test]
+fn content_with_another_digest_is_not_used() -> Result<()> {
+    row("wrong-digest", async |row| {
+        row.install().await?;
+        let right = config_map("content", &row.name, "2").to_string();
+        let tampered = config_map("content", &row.name, "3").to_string();
+        let url = row.world.shelf.put("wrong-digest.yaml", tampered);
+        row.wish(json!({"manifests": {"url": url, "digest": sha256(&right)}})).await?;
+        row.is_stuck("Rendered", Reason::DigestMismatch, "digest").await?;
+        row.holds("1").await?;
+        row.world.shelf.put("wrong-digest.yaml", right);
+        row.is_ready().await?;
+        row.holds("2").await
+    })
+}
+
+#[test]
+fn a_broken_manifest_leaves_what_is_installed() -> Result<()> {
+    row("broken-yaml", async |row| {
+        row.install().await?;
+        let broken = "apiVersion: v1\nkind: ConfigMap\n  metadata: {name: [CANARY\n";
+        row.wish(json!({"manifests": {"url": row.world.shelf.put("broken.yaml", broken)}})).await?;
+        row.is_stuck("Rendered", Reason::ManifestInvalid, "line").await?;
+        row.holds("1").await?;
+        row.wish(row.content("2")).await?;
+        row.holds("2").await?;
+        row.is_ready().await
+    })
+}
+
+#[test]
+fn a_chart_that_does_not_render_says_why() -> Result<()> {
+    row("unrendered", async |row| {
+        row.grant(&row.access.kubeconfig()).await?;
+        let chart = chart(row).await?;
+        row.wish_with(chart.clone(), json!({"token": row.canary()})).await?;
+        row.is_stuck("Rendered", Reason::RenderFailed, "name the pier").await?;
+        row.wish_with(chart, json!({"token": row.canary(), "pier": "north"})).await?;
+        row.is_ready().await
+    })
+}
+
+#[test]
+fn values_against_the_schema_name_the_key_and_not_the_value() -> Result<()> {
+    row("wrong-values", async |row| {
+        row.grant(&row.access.kubeconfig()).await?;
+        let chart = chart(row).await?;
+        let values = |berths: Value| json!({"token": row.canary(), "pier": "north", "berths": berths});
+        row.wish_with(chart.clone(), values(json!(row.canary()))).await?;
+        row.is_stuck("Rendered", Reason::ValuesInvalid, "berths").await?;
+        row.wish_with(chart, values(json!(2))).await?;
+        row.is_ready().await
+    })
+}
+
+fn ocm(door: &Door, module: &str, version: &str) -> Value {
+    json!({"ocm": {
+        "component": format!("kyma-project.io/module/{module}"),
+        "version": version,
+        "repository": door.address(),
+    }})
+}
+
+async fn pull_secret(row: &Row, password: &str) -> Result<()> {
+    let auth = STANDARD.encode(format!("{}:{password}", PULLER.0));
+    let config = json!({"auths": {row.world.locked.address(): {"auth": auth}}});
+    row.secret("puller", json!({".dockerconfigjson": config.to_string()})).await
+}
+
+/// A chart in the registry that wants to know its pier, and takes a number of berths.
+async fn chart(row: &Row) -> Result<Value> {
+    let directory = row.world.landscape.directory().join("modules").join(&row.name);
+    let templates = directory.join("chart/templates");
+    std::fs::create_dir_all(&templates)?;
+    let name = format!("pier-{}", row.name);
+    let config = json!({
+        "name": format!("kyma-project.io/module/{name}"),
+        "version": "1.0.0",
+        "chart": "chart",
+        "repository": "https://example.com/pier",
+        "documentation": "https://example.com/pier/docs",
+    });
+    std::fs::write(directory.join("module-config.yaml"), config.to_string())?;
+    std::fs::write(
+        directory.join("chart/Chart.yaml"),
+        json!({"apiVersion": "v2", "name": name, "version": "1.0.0"}).to_string(),
+    )?;
+    let schema = json!({"type": "object", "properties": {"berths": {"type": "integer"}}});
+    std::fs::write(directory.join("chart/values.schema.json"), schema.to_string())?;
+    std::fs::write(
+        templates.join("content.yaml"),
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: content}\n\
+         data: {pier: {{ required \"name the pier in values\" .Values.pier }}}\n",
+    )?;
+    e2e::catalogue::push(&row.world.landscape, &directory).await?;
+    let url = format!("oci://{}/charts/{name}", row.world.landscape.registry().address());
+    Ok(json!({"chart": {"url": url, "version": "1.0.0"}}))
+}
+
+fn sha256(text: &str) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(text)))
+}

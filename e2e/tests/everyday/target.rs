@@ -1,0 +1,87 @@
+//! The target: silent, refusing, failing.
+
+use anyhow::{Result, ensure};
+use kube::Api;
+use kube::api::PostParams;
+use kyma_api::Reason;
+use serde_json::{Value, json};
+use testbed::{Answer, Cluster, Matching, Scripted};
+
+use crate::net::Door;
+use crate::row::Row;
+use crate::world::row;
+
+#[test]
+fn a_target_that_refuses_connections_is_reported() -> Result<()> {
+    row("refusing-target", async |row| {
+        let address = row.world.quay.url().trim_start_matches("https://");
+        let door = Door::before(address, None).await?;
+        door.open().await?;
+        let mut access: Value = serde_saphyr::from_str(&row.access.kubeconfig())?;
+        access["clusters"][0]["cluster"]["server"] = format!("https://{}", door.address()).into();
+        behind(row, &access.to_string()).await?;
+        door.shut();
+        during_the_fault(row, Reason::TargetUnreachable, "").await?;
+        door.open().await?;
+        after_the_fault(row).await
+    })
+}
+
+#[test]
+fn a_target_that_is_silent_is_reported() -> Result<()> {
+    row("silent-target", async |row| {
+        let scripted = Scripted::in_front_of(&row.world.quay).await?;
+        behind(row, &scripted.access_of(&row.access).kubeconfig()).await?;
+        scripted.always(Matching::any(), Answer::silence());
+        during_the_fault(row, Reason::TargetUnreachable, "no answer").await?;
+        scripted.clear();
+        after_the_fault(row).await
+    })
+}
+
+#[test]
+fn a_target_that_answers_with_server_errors_is_reported() -> Result<()> {
+    row("failing-target", async |row| {
+        let scripted = Scripted::in_front_of(&row.world.quay).await?;
+        behind(row, &scripted.access_of(&row.access).kubeconfig()).await?;
+        let answer = Answer::failure(500, "InternalError", "CANARY: text of a hostile target");
+        scripted.always(Matching::any(), answer);
+        during_the_fault(row, Reason::TargetServerError, "").await?;
+        scripted.clear();
+        after_the_fault(row).await
+    })
+}
+
+/// Content is installed through a way that can fail.
+async fn behind(row: &Row, kubeconfig: &str) -> Result<()> {
+    row.grant(kubeconfig).await?;
+    row.wish(row.content("1")).await?;
+    row.is_ready().await
+}
+
+/// New content comes while the target does not answer; other components on the same cluster do not notice.
+async fn during_the_fault(row: &Row, reason: Reason, words: &str) -> Result<()> {
+    let before = row.traces().await?;
+    row.wish(row.content("2")).await?;
+    row.is_stuck("TargetReachable", reason, words).await?;
+    ensure!(row.traces().await? == before, "the target must stay as it was");
+    let other = Row::new(row.world, &format!("{}-other", row.name)).await?;
+    other.install().await
+}
+
+async fn after_the_fault(row: &Row) -> Result<()> {
+    row.holds("2").await?;
+    row.is_ready().await
+}
+
+/// Gives an account all rights on a cluster.
+pub(crate) async fn allow_all(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
+    let binding = serde_json::from_value(json!({
+        "metadata": {"name": format!("{namespace}-{name}")},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    }))?;
+    let bindings: Api<k8s_openapi::api::rbac::v1::ClusterRoleBinding> = Api::all(cluster.client()?);
+    bindings.create(&PostParams::default(), &binding).await?;
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! The landscape that all rows share, and the bystanders that no row may disturb.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use anyhow::{Context, Result, ensure};
+use e2e::catalogue;
+use e2e::landscape::{HUB_NAMESPACE, Landscape, Options};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, names};
+use serde_json::{Value, json};
+use testbed::{Cluster, Gate};
+use tokio::runtime::Runtime;
+use tokio::sync::{Mutex, OnceCell, RwLock};
+
+use crate::net::{Door, Shelf};
+use crate::row::{Row, until};
+
+/// Everything belongs to one runtime, which outlives each test.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+static WORLD: OnceCell<World> = OnceCell::const_new();
+
+/// Who writes on hub and targets here.
+pub(crate) const PERSON: &str = "person";
+/// User and password of the registry's second door.
+pub(crate) const PULLER: (&str, &str) = ("puller", "canary-registry-password");
+
+/// Hub, operators, three targets.
+pub(crate) struct World {
+    pub(crate) landscape: Landscape,
+    pub(crate) hub: Client,
+    /// Target of the Kyma that no row concerns.
+    harbour: Cluster,
+    /// Target of components that belong to no Kyma.
+    pub(crate) quay: Cluster,
+    /// A Kyma whose modules are chosen by one row after the other.
+    pub(crate) lake: Town,
+    /// A cluster for one Kyma after the other.
+    pub(crate) moor: Mutex<Cluster>,
+    pub(crate) shelf: Shelf,
+    /// In front of the registry.
+    pub(crate) door: Door,
+    /// In front of the registry's second door, which asks for a password.
+    pub(crate) locked: Door,
+    /// Rows hold it shared; a row that measures time holds it alone.
+    pub(crate) quiet: RwLock<()>,
+    bystanders: BTreeMap<String, String>,
+    _gate: Gate,
+}
+
+/// A Kyma and its cluster.
+pub(crate) struct Town {
+    pub(crate) kyma: &'static str,
+    pub(crate) target: Cluster,
+    pub(crate) turn: Mutex<()>,
+}
+
+/// Tells one row: on its own it must leave the bystanders alone and no secret in any log.
+pub(crate) fn row(name: &'static str, story: impl AsyncFnOnce(&Row) -> Result<()>) -> Result<()> {
+    RUNTIME.block_on(async {
+        let world = WORLD.get_or_try_init(World::start).await?;
+        let _shared = world.quiet.read().await;
+        tell(world, name, story).await
+    })
+}
+
+/// As [`row`], while no other row is told.
+pub(crate) fn row_alone(name: &'static str, story: impl AsyncFnOnce(&Row) -> Result<()>) -> Result<()> {
+    RUNTIME.block_on(async {
+        let world = WORLD.get_or_try_init(World::start).await?;
+        let _alone = world.quiet.write().await;
+        tell(world, name, story).await
+    })
+}
+
+async fn tell(world: &'static World, name: &str, story: impl AsyncFnOnce(&Row) -> Result<()>) -> Result<()> {
+    let row = Row::new(world, name).await?;
+    story(&row).await.with_context(|| format!("row {name}"))?;
+    row.close().await.with_context(|| format!("after row {name}"))
+}
+
+impl World {
+    async fn start() -> Result<Self> {
+        let shelf = Shelf::open().await?;
+        let (door, locked) = (Door::reserve().await?, Door::reserve().await?);
+        let plain_http = vec![shelf.address(), door.to_string(), locked.to_string()];
+        let landscape = Landscape::start(Options { plain_http, ..Options::default() }).await?;
+        let names = ["harbour", "quay", "lake", "moor"];
+        let targets = futures::future::try_join_all(names.map(|name| landscape.bare_target(name))).await?;
+        let [harbour, quay, lake, moor] = <[Cluster; 4]>::try_from(targets).ok().context("four targets")?;
+        let gate = landscape.registry().behind_password(PULLER.0, PULLER.1).await?;
+        let mut world = Self {
+            hub: landscape.hub().client()?,
+            harbour,
+            quay,
+            lake: Town { kyma: "lake", target: lake, turn: Mutex::default() },
+            moor: Mutex::new(moor),
+            shelf,
+            door: Door::before(landscape.registry().address(), Some(door)).await?,
+            locked: Door::before(gate.address(), Some(locked)).await?,
+            quiet: RwLock::default(),
+            bystanders: BTreeMap::new(),
+            _gate: gate,
+            landscape,
+        };
+        world.locked.open().await?;
+        let system = serde_json::from_value(json!({"metadata": {"name": "kyma-system"}}))?;
+        Api::<Namespace>::all(world.quay.client()?).create(&PostParams::default(), &system).await?;
+        world.push("anchor", "1.0.0").await?;
+        catalogue::assign(world.hub.clone(), "anchor", "1.0.0").await?;
+        world.settle("harbour", &world.harbour).await?;
+        world.settle("lake", &world.lake.target).await?;
+        world.bystanders = world.census().await?;
+        ensure!(world.bystanders.len() == 4, "bystanders: {:?}", world.bystanders);
+        Ok(world)
+    }
+
+    /// A Kyma with module `anchor`, Ready.
+    async fn settle(&self, name: &str, target: &Cluster) -> Result<()> {
+        let secret = self.landscape.access_secret(name, target).await?;
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
+        self.kymas().create(&PostParams::default(), &kyma(name, &["anchor"])?).await?;
+        until(&format!("{name} is Ready"), self.kymas(), name, |kyma| {
+            kyma["status"]["state"] == "Ready"
+                && kyma["status"]["modules"][0]["state"] == "Ready"
+                && condition_is(kyma, "ModuleCatalog", "True")
+        })
+        .await?;
+        Ok(())
+    }
+
+    pub(crate) fn kymas(&self) -> Api<Kyma> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+
+    pub(crate) fn components(&self) -> Api<HelmComponent> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+
+    /// Pushes a module of one ConfigMap to the registry and publishes its ModuleTemplate.
+    pub(crate) async fn push(&self, module: &str, version: &str) -> Result<()> {
+        catalogue::push(&self.landscape, &self.module(module, version)?).await
+    }
+
+    fn module(&self, module: &str, version: &str) -> Result<PathBuf> {
+        let directory = self.landscape.directory().join(format!("modules/{module}-{version}"));
+        std::fs::create_dir_all(&directory)?;
+        let config = json!({
+            "name": format!("kyma-project.io/module/{module}"),
+            "version": version,
+            "manifest": "manifest.yaml",
+            "repository": "https://example.com/module",
+            "documentation": "https://example.com/module/docs",
+            "icons": [{"name": "module-icon", "link": "https://example.com/icon.svg"}],
+        });
+        std::fs::write(directory.join("module-config.yaml"), config.to_string())?;
+        let manifest = config_map(&format!("{module}-content"), "kyma-system", version);
+        std::fs::write(directory.join("manifest.yaml"), manifest.to_string())?;
+        Ok(directory)
+    }
+
+    /// A ModuleReleaseMeta whose `spec` has this besides the names.
+    pub(crate) async fn offer(&self, module: &str, versions: Value) -> Result<()> {
+        let mut meta = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2",
+            "kind": "ModuleReleaseMeta",
+            "metadata": {"name": module},
+            "spec": {
+                "moduleName": module,
+                "ocmComponentName": format!("kyma-project.io/module/{module}"),
+            },
+        });
+        for (field, value) in versions.as_object().into_iter().flatten() {
+            meta["spec"][field] = value.clone();
+        }
+        let metas: Api<ModuleReleaseMeta> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        metas.patch(module, &PatchParams::apply(PERSON).force(), &Patch::Apply(&meta)).await?;
+        Ok(())
+    }
+
+    /// What the bystanders are: another Kyma, its content, and the modules of both Kymas, with their resourceVersions.
+    pub(crate) async fn census(&self) -> Result<BTreeMap<String, String>> {
+        let mut seen = BTreeMap::new();
+        let harbour = self.kymas().get("harbour").await?;
+        seen.insert("Kyma harbour".to_owned(), harbour.resource_version().unwrap_or_default());
+        let content: Api<ConfigMap> = Api::namespaced(self.harbour.client()?, "kyma-system");
+        let content = content.get("anchor-content").await?;
+        seen.insert("content of harbour".to_owned(), content.resource_version().unwrap_or_default());
+        for kyma in ["harbour", "lake"] {
+            let name = names::component_name(kyma, "anchor");
+            let component = self.components().get(&name).await?;
+            seen.insert(format!("HelmComponent {name}"), component.resource_version().unwrap_or_default());
+        }
+        Ok(seen)
+    }
+
+    /// Fails if a bystander was written to.
+    pub(crate) async fn bystanders_are_untouched(&self) -> Result<()> {
+        let now = self.census().await?;
+        ensure!(now == self.bystanders, "bystanders were disturbed: {now:?} after {:?}", self.bystanders);
+        Ok(())
+    }
+
+    /// Fails if a word that must stay secret is in a log of an operator, or in an object of the hub's namespace
+    /// other than where people put it.
+    pub(crate) async fn nobody_told(&self, secrets: &[String]) -> Result<()> {
+        for operator in self.landscape.operators() {
+            let log = std::fs::read_to_string(operator.log())?;
+            for secret in secrets {
+                let told = log.lines().find(|line| line.contains(secret.as_str()));
+                ensure!(told.is_none(), "{} logs a secret: {}", operator.name(), told.unwrap_or_default());
+            }
+        }
+        let events = self.list("events.k8s.io/v1", "Event").await?;
+        let kymas = self.list("operator.kyma-project.io/v1beta2", "Kyma").await?;
+        let components = self.list("component.kyma-project.io/v1alpha1", "HelmComponent").await?;
+        let statuses =
+            kymas.into_iter().chain(components).map(|object| object.data["status"]["conditions"].clone());
+        let texts = events.into_iter().map(|event| event.data).chain(statuses);
+        for text in texts.map(|text| text.to_string()) {
+            for secret in secrets {
+                ensure!(!text.contains(secret.as_str()), "an object tells a secret: {text}");
+            }
+        }
+        Ok(())
+    }
+
+    async fn list(&self, api_version: &str, kind: &str) -> Result<Vec<DynamicObject>> {
+        let (group, version) = api_version.split_once('/').context("a group")?;
+        let kind = kube::core::GroupVersionKind::gvk(group, version, kind);
+        let resource = kube::core::ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource);
+        Ok(api.list(&ListParams::default()).await?.items)
+    }
+}
+
+/// Whether a condition of the object has this status.
+pub(crate) fn condition_is(object: &Value, type_: &str, status: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|held| held["type"] == type_ && held["status"] == status)
+}
+
+/// A Kyma that follows channel `regular`.
+pub(crate) fn kyma(name: &str, modules: &[&str]) -> Result<Kyma> {
+    let modules: Vec<Value> = modules.iter().map(|module| json!({"name": module})).collect();
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2",
+        "kind": "Kyma",
+        "metadata": {"name": name},
+        "spec": {"channel": "regular", "modules": modules},
+    }))?)
+}
+
+/// A manifest of one ConfigMap that says its version.
+pub(crate) fn config_map(name: &str, namespace: &str, version: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": {"version": version},
+    })
+}

@@ -1,0 +1,175 @@
+//! The main job with the operators as they are deployed: from a Kyma on the hub to modules on two targets, through
+//! upgrade, drift, removal, restarts and a death in the middle.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::demo::Story;
+use e2e::fleet::{Fleet, KYMAS};
+use e2e::landscape::{ACCESS_USER, HUB_NAMESPACE, Landscape, Options};
+use e2e::snapshot::{self, Difference, Key, Snapshot};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
+use kube::runtime::conditions::is_deleted;
+use kube::runtime::wait::await_condition;
+use kyma_api::{HelmComponent, Kyma, State};
+use testbed::{AuditEvent, AuditMark, Cluster};
+
+const DEADLINE: Duration = Duration::from_secs(90);
+const OPERATORS: [&str; 4] = ["kyma-operator", "helm-component", "release-meta-syncer", "greeting-component"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_main_job_from_install_to_removal() {
+    story().await.unwrap();
+}
+
+async fn story() -> Result<()> {
+    let options = Options { targets: 2, audit: true, ..Options::default() };
+    let mut landscape = Landscape::start(options).await?;
+    {
+        let quiet = |_: &str| {};
+        let story = Story::new(&landscape, &quiet)?;
+        story.publish().await.context("publish")?;
+        story.install().await.context("install")?;
+        story.upgrade().await.context("upgrade")?;
+        story.refuse_downgrade().await.context("downgrade")?;
+        story.correct_drift().await.context("drift")?;
+    }
+    restarts_write_nothing(&mut landscape).await.context("restart")?;
+    let first = installed(&landscape).await?;
+    {
+        let quiet = |_: &str| {};
+        let story = Story::new(&landscape, &quiet)?;
+        story.disable_in_use().await.context("disable")?;
+        story.delete_kyma().await.context("delete")?;
+    }
+    a_killed_installation_ends_in_the_same_state(&mut landscape, &first).await.context("kill")?;
+    landscape.stop().await
+}
+
+/// Each operator dies and comes back, and has nothing to write anywhere.
+async fn restarts_write_nothing(landscape: &mut Landscape) -> Result<()> {
+    at_rest(landscape).await?;
+    let marks = marks(landscape)?;
+    for operator in OPERATORS {
+        landscape.kill_and_restart(operator).await?;
+    }
+    at_rest(landscape).await?;
+    for (cluster, mark) in clusters(landscape).into_iter().zip(marks) {
+        let events = cluster.audit()?.since(mark)?;
+        let written: Vec<String> =
+            events.iter().filter(|event| is_ours(event) && event.is_write()).map(line).collect();
+        ensure!(written.is_empty(), "restarts wrote to {}: {written:#?}", cluster.name());
+    }
+    for name in KYMAS {
+        Fleet::new(landscape)?.until_state(name, State::Ready).await?;
+    }
+    Ok(())
+}
+
+/// Without release-meta-syncer, and with the other operators killed while they install, the target gets what it had.
+async fn a_killed_installation_ends_in_the_same_state(
+    landscape: &mut Landscape,
+    first: &Snapshot,
+) -> Result<()> {
+    let syncer = landscape.operator("release-meta-syncer")?;
+    syncer.terminate()?;
+    testbed::until("release-meta-syncer ends", DEADLINE, || async { Ok(syncer.exited()) }).await?;
+    Fleet::new(landscape)?.create(KYMAS[1]).await?;
+    let target = landscape.targets()[1].client()?;
+    for operator in ["kyma-operator", "helm-component", "greeting-component"] {
+        let maps: Api<ConfigMap> = Api::namespaced(target.clone(), "kyma-system");
+        let some =
+            || async { Ok((!maps.list(&ListParams::default()).await?.items.is_empty()).then_some(())) };
+        testbed::until("the installation has begun", DEADLINE, some).await?;
+        landscape.kill_and_restart(operator).await?;
+    }
+    Fleet::new(landscape)?.until_state(KYMAS[1], State::Ready).await?;
+    let differs = |difference: &Difference| match difference {
+        Difference::Added(key) | Difference::Removed(key) => !comes_and_goes(key),
+        Difference::Changed(..) => false,
+    };
+    let found: Vec<String> = snapshot::differences(first, &installed(landscape).await?)
+        .into_iter()
+        .filter(differs)
+        .map(|difference| difference.to_string())
+        .collect();
+    ensure!(found.is_empty(), "the second installation differs from the first: {found:#?}");
+    gone_without_syncer(landscape).await
+}
+
+/// A Kyma that release-meta-syncer never touched goes without it.
+async fn gone_without_syncer(landscape: &Landscape) -> Result<()> {
+    let kymas = Fleet::new(landscape)?.kymas();
+    let uid = kymas.get(KYMAS[1]).await?.metadata.uid.context("a stored Kyma has a uid")?;
+    kymas.delete(KYMAS[1], &DeleteParams::default()).await?;
+    tokio::time::timeout(DEADLINE, await_condition(kymas, KYMAS[1], is_deleted(&uid))).await??;
+    let components: Api<HelmComponent> = Api::namespaced(landscape.hub().client()?, HUB_NAMESPACE);
+    let of_kyma = format!("{}={}", kyma_api::labels::KYMA_NAME, KYMAS[1]);
+    let wanted = ListParams::default().labels(&of_kyma);
+    let left = components.list(&wanted);
+    ensure!(left.await?.items.is_empty(), "components outlived their Kyma");
+    let shown: Api<Kyma> = Api::namespaced(landscape.targets()[1].client()?, "kyma-system");
+    ensure!(!matches!(shown.get_opt("default").await, Ok(Some(_))), "the target's Kyma must be gone");
+    Ok(())
+}
+
+async fn installed(landscape: &Landscape) -> Result<Snapshot> {
+    snapshot::take(&landscape.targets()[1].client()?).await
+}
+
+/// Objects whose names are made up anew each time, and the catalogue, which nobody brings without its syncer.
+fn comes_and_goes(key: &Key) -> bool {
+    let catalogue = ["moduletemplates", "modulereleasemetas"];
+    let kinds = [
+        ("", "Pod"),
+        ("apps", "ReplicaSet"),
+        ("apps", "ControllerRevision"),
+        ("discovery.k8s.io", "EndpointSlice"),
+        ("networking.k8s.io", "IPAddress"),
+        ("operator.kyma-project.io", "ModuleTemplate"),
+        ("operator.kyma-project.io", "ModuleReleaseMeta"),
+    ];
+    kinds.iter().any(|(group, kind)| key.is(group, kind))
+        || (key.is("apiextensions.k8s.io", "CustomResourceDefinition")
+            && catalogue.iter().any(|name| key.name.starts_with(name)))
+}
+
+fn clusters(landscape: &Landscape) -> Vec<&Cluster> {
+    std::iter::once(landscape.hub()).chain(landscape.targets()).collect()
+}
+
+fn marks(landscape: &Landscape) -> Result<Vec<AuditMark>> {
+    clusters(landscape).into_iter().map(|cluster| cluster.audit()?.mark()).collect()
+}
+
+/// Waits until no operator asks for anything for two seconds.
+async fn at_rest(landscape: &Landscape) -> Result<()> {
+    let clusters = clusters(landscape);
+    testbed::until("the operators come to rest", DEADLINE, || async {
+        let marks = marks(landscape)?;
+        let busy = || async {
+            for (cluster, mark) in clusters.iter().zip(&marks) {
+                if cluster.audit()?.since(*mark)?.iter().any(is_ours) {
+                    return Ok(Some(()));
+                }
+            }
+            Ok(None)
+        };
+        let busy = testbed::until("a request", Duration::from_secs(2), busy).await;
+        Ok(busy.is_err().then_some(()))
+    })
+    .await
+}
+
+/// What the operators ask, but Lease renewals and watches.
+fn is_ours(event: &AuditEvent) -> bool {
+    let hub = format!("system:serviceaccount:{HUB_NAMESPACE}:");
+    let ours = event.user.starts_with(&hub) || event.user == ACCESS_USER;
+    ours && event.verb != "watch" && !event.is_lease()
+}
+
+fn line(event: &AuditEvent) -> String {
+    format!("{} {} {}", event.user_agent, event.verb, event.uri)
+}

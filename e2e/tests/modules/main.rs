@@ -1,0 +1,61 @@
+//! Third-party modules: published, enabled, upgraded and disabled, on a target that then is as it was before.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test ends where it fails, and lists what it leaves out"
+)]
+
+mod layout;
+mod ocm;
+mod story;
+
+use e2e::inputs;
+use e2e::landscape::{Landscape, Options};
+use tokio::sync::Mutex;
+
+/// One landscape at a time: small machines bear no more.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+async fn landscape() -> Landscape {
+    Landscape::start(Options { targets: 1, ..Options::default() }).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn modules_come_are_upgraded_and_go_without_a_trace() {
+    let _turn = TURN.lock().await;
+    let Some(inputs) = inputs::directory().unwrap() else {
+        println!("left out: third-party modules, since NO_INPUTS=1");
+        return;
+    };
+    let modules = inputs::modules::all(&inputs).unwrap();
+    assert!(!modules.is_empty(), "no modules in {}", inputs.display());
+    let landscape = landscape().await;
+    let story = story::Story::new(&landscape, &modules).unwrap();
+    story.publish().await.unwrap();
+    let before = story.begin().await.unwrap();
+    story.enable().await.unwrap();
+    story.upgrade().await.unwrap();
+    let kept = story.disable(&before).await.unwrap();
+    println!("{} modules; the target keeps {} objects:", modules.len(), kept.len());
+    for difference in kept {
+        println!("  {difference}");
+    }
+    landscape.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn component_versions_of_modulectl_are_installed_as_they_are() {
+    let _turn = TURN.lock().await;
+    let Some(inputs) = inputs::directory().unwrap() else {
+        println!("left out: component versions made by modulectl, since NO_INPUTS=1");
+        return;
+    };
+    let published = layout::all(&inputs).unwrap();
+    assert!(!published.is_empty(), "no component versions in {}", inputs.display());
+    let landscape = landscape().await;
+    for kept in ocm::install_all(&landscape, &published).await.unwrap() {
+        println!("kept: {kept}");
+    }
+    landscape.stop().await.unwrap();
+}

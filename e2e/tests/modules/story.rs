@@ -1,0 +1,224 @@
+//! All modules on one Kyma.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::inputs::modules::{Module, Release};
+use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
+use e2e::snapshot::{self, Difference, Key, Snapshot};
+use e2e::wait;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, State};
+use serde_json::{Value, json};
+use testbed::until;
+
+/// Name of the Kyma on the hub.
+const KYMA: &str = "everything";
+/// The channel to begin with, and the one that has the newest versions.
+const CHANNELS: [&str; 2] = ["regular", "fast"];
+/// Who writes the catalogue.
+const WRITER: &str = "tests";
+/// Time that a target gets to be as before.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+pub(crate) struct Story<'a> {
+    landscape: &'a Landscape,
+    modules: &'a [Module],
+    hub: Client,
+    target: Client,
+}
+
+impl<'a> Story<'a> {
+    pub(crate) fn new(landscape: &'a Landscape, modules: &'a [Module]) -> Result<Self> {
+        let (hub, target) = (landscape.hub().client()?, landscape.targets()[0].client()?);
+        Ok(Self { landscape, modules, hub, target })
+    }
+
+    /// Pushes every release, and offers the earlier one in one channel and the newest in the other.
+    pub(crate) async fn publish(&self) -> Result<()> {
+        for module in self.modules {
+            for release in module.previous.iter().chain([&module.current]) {
+                let template = self.push(module, release).await?;
+                let name = template.name_any();
+                let templates: Api<ModuleTemplate> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+                let apply = PatchParams::apply(WRITER).force();
+                templates.patch(&name, &apply, &Patch::Apply(&template)).await?;
+            }
+            self.offer(module).await?;
+        }
+        Ok(())
+    }
+
+    async fn push(&self, module: &Module, release: &Release) -> Result<ModuleTemplate> {
+        let mut command = self.landscape.kymactl();
+        command.args(["module", "push", "--insecure", "--registry", self.landscape.registry().address()]);
+        // Its file may leave the version out, or be another one's; the flags win.
+        if let Some(config) = release.config() {
+            command.arg("--config").arg(config);
+        }
+        command.args(["--name", &module.component(), "--version", &release.version]);
+        command.arg("--manifest").arg(release.directory.join("raw-manifest.yaml"));
+        command.arg("--default-cr").arg(release.directory.join("default-cr.yaml"));
+        let output = command.output().await.context("cannot start kymactl")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kymactl module push of {}: {said}", module.name);
+        Ok(serde_saphyr::from_str(&String::from_utf8(output.stdout)?)?)
+    }
+
+    async fn offer(&self, module: &Module) -> Result<()> {
+        let versions = [&module.first().version, &module.current.version];
+        let channels = CHANNELS.iter().zip(versions);
+        let channels: Vec<Value> =
+            channels.map(|(channel, version)| json!({"channel": channel, "version": version})).collect();
+        let meta = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2",
+            "kind": "ModuleReleaseMeta",
+            "metadata": {"name": module.name},
+            "spec": {
+                "moduleName": module.name,
+                "ocmComponentName": module.component(),
+                "channels": channels,
+            },
+        });
+        let metas: Api<ModuleReleaseMeta> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        metas.patch(&module.name, &PatchParams::apply(WRITER).force(), &Patch::Apply(&meta)).await?;
+        Ok(())
+    }
+
+    /// A Kyma without modules, and what its target looks like then.
+    pub(crate) async fn begin(&self) -> Result<Snapshot> {
+        let secret = self.landscape.access_secret(KYMA, &self.landscape.targets()[0]).await?;
+        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        secrets.create(&PostParams::default(), &secret).await?;
+        let kyma: Kyma = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2",
+            "kind": "Kyma",
+            "metadata": {"name": KYMA},
+            "spec": {"channel": CHANNELS[0]},
+        }))?;
+        self.kymas().create(&PostParams::default(), &kyma).await?;
+        self.until_ready(&[]).await?;
+        snapshot::take(&self.target).await
+    }
+
+    /// The user of the target chooses all modules.
+    pub(crate) async fn enable(&self) -> Result<()> {
+        let modules: Vec<Value> = self.modules.iter().map(|module| json!({"name": module.name})).collect();
+        self.choose(&json!({"spec": {"modules": modules}})).await?;
+        let wanted: Vec<_> = self
+            .modules
+            .iter()
+            .map(|module| (module.name.as_str(), module.first().version.as_str()))
+            .collect();
+        self.until_ready(&wanted).await
+    }
+
+    /// The user of the target goes to the other channel.
+    pub(crate) async fn upgrade(&self) -> Result<()> {
+        self.choose(&json!({"spec": {"channel": CHANNELS[1]}})).await?;
+        let wanted: Vec<_> = self
+            .modules
+            .iter()
+            .map(|module| (module.name.as_str(), module.current.version.as_str()))
+            .collect();
+        self.until_ready(&wanted).await
+    }
+
+    /// The user of the target wants none and is back in the first channel. Returns what stays of the modules.
+    pub(crate) async fn disable(&self, before: &Snapshot) -> Result<Vec<Difference>> {
+        self.choose(&json!({"spec": {"channel": CHANNELS[0], "modules": []}})).await?;
+        self.until_ready(&[]).await?;
+        until_as_before(&self.target, before).await
+    }
+
+    async fn choose(&self, edit: &Value) -> Result<()> {
+        let kymas: Api<Kyma> = Api::namespaced(self.target.clone(), TARGET_NAMESPACE);
+        kymas.patch("default", &PatchParams::default(), &Patch::Merge(edit)).await?;
+        Ok(())
+    }
+
+    /// The Kyma is Ready with exactly these modules in these versions.
+    async fn until_ready(&self, wanted: &[(&str, &str)]) -> Result<()> {
+        let last = Mutex::new(String::new());
+        let reached = wait::until("the Kyma has what it wants", self.kymas(), KYMA, |kyma: Option<&Kyma>| {
+            let status = kyma.and_then(|kyma| kyma.status.clone()).unwrap_or_default();
+            let modules = status.modules.unwrap_or_default();
+            let mut said = format!("{:?}", status.state);
+            for module in &modules {
+                let (version, message) = (
+                    module.version.as_deref().unwrap_or_default(),
+                    module.message.as_deref().unwrap_or_default(),
+                );
+                said.push_str(&format!("\n  {} {version}: {:?} {message}", module.name, module.state));
+            }
+            *last.lock().unwrap() = said;
+            let found: BTreeSet<(&str, &str)> = modules
+                .iter()
+                .filter(|module| module.state == State::Ready)
+                .map(|module| (module.name.as_str(), module.version.as_deref().unwrap_or_default()))
+                .collect();
+            status.state == Some(State::Ready)
+                && modules.len() == wanted.len()
+                && found == wanted.iter().copied().collect()
+        });
+        reached.await.with_context(|| last.lock().unwrap().clone())?;
+        Ok(())
+    }
+
+    fn kymas(&self) -> Api<Kyma> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+}
+
+/// Waits until the target is as before but for what a removal keeps, and returns that.
+pub(crate) async fn until_as_before(target: &Client, before: &Snapshot) -> Result<Vec<Difference>> {
+    let last = Mutex::new(Vec::new());
+    let kept = until("the target is as before", DEADLINE, || async {
+        let after = snapshot::take(target).await?;
+        let found = snapshot::differences(before, &after);
+        last.lock().unwrap().clone_from(&found);
+        Ok(found.iter().all(|difference| may_stay(difference, &after)).then_some(found))
+    })
+    .await;
+    kept.with_context(|| {
+        let found = last.lock().unwrap();
+        found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// Namespaces with what Kubernetes puts into every one, claims with their volumes, CRDs that have objects, and what
+/// the module itself says to keep.
+fn may_stay(difference: &Difference, after: &Snapshot) -> bool {
+    let Difference::Added(key) = difference else { return false };
+    match (key.group.as_str(), key.kind.as_str()) {
+        ("", "Namespace" | "PersistentVolumeClaim" | "PersistentVolume") => true,
+        ("", "ServiceAccount") => key.name == "default",
+        ("", "ConfigMap") => key.name == "kube-root-ca.crt",
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => keeps(key, after) || in_use(key, after),
+        // The apiserver's own record of a group and version that a CRD still serves.
+        ("apiregistration.k8s.io", "APIService") => after.keys().any(|other| {
+            let group = after.get(other).map(|crd| &crd["spec"]["group"]);
+            other.kind == "CustomResourceDefinition"
+                && keeps(other, after)
+                && group.and_then(Value::as_str).is_some_and(|group| key.name.ends_with(&format!(".{group}")))
+        }),
+        _ => false,
+    }
+}
+
+fn keeps(key: &Key, after: &Snapshot) -> bool {
+    after
+        .get(key)
+        .is_some_and(|object| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep")
+}
+
+fn in_use(crd: &Key, after: &Snapshot) -> bool {
+    let Some(spec) = after.get(crd).map(|object| &object["spec"]) else { return false };
+    let kind =
+        (spec["group"].as_str().unwrap_or_default(), spec["names"]["kind"].as_str().unwrap_or_default());
+    after.keys().any(|key| key.is(kind.0, kind.1))
+}
