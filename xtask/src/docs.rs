@@ -1,0 +1,108 @@
+//! The commands that the documentation shows, run as a reader would run them.
+//!
+//! A code block counts when the line above it is `<!-- run -->`. All blocks of a file run in one
+//! shell, in order, with a landscape of their own and `DIR/env` read in.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::workspace;
+
+const MARK: &str = "<!-- run -->";
+
+/// Directories and files in which commands are looked for.
+const PLACES: [&str; 5] = ["README.md", "CONTRIBUTING.md", "docs/user", "docs/operator", "docs/contributor"];
+
+/// A marked code block.
+#[derive(Debug, PartialEq)]
+struct Block {
+    /// Line of its first command, counted from one.
+    line: usize,
+    text: String,
+}
+
+/// Runs every marked code block; fails with file and line of the first one that does.
+pub(crate) fn run() -> Result<()> {
+    let files = files_with_blocks()?;
+    ensure!(!files.is_empty(), "no document has a block marked {MARK}");
+    for (path, blocks) in files {
+        let state = workspace::root().join("target").join("docs-state");
+        xtask(&["up", "--state-dir", &state.display().to_string()])?;
+        let result = run_file(&path, &blocks, &state);
+        let stopped = xtask(&["down", "--state-dir", &state.display().to_string()]);
+        result.and(stopped)?;
+    }
+    Ok(())
+}
+
+fn files_with_blocks() -> Result<Vec<(PathBuf, Vec<Block>)>> {
+    let mut found = Vec::new();
+    for place in PLACES {
+        let place = workspace::root().join(place);
+        let mut paths = vec![place.clone()];
+        if place.is_dir() {
+            paths = fs::read_dir(&place)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+            paths.sort();
+        }
+        for path in paths.into_iter().filter(|path| path.is_file()) {
+            let blocks = blocks(&fs::read_to_string(&path)?);
+            if !blocks.is_empty() {
+                found.push((path, blocks));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn blocks(text: &str) -> Vec<Block> {
+    let lines: Vec<&str> = text.lines().collect();
+    let marks = lines.iter().enumerate().filter(|(_, line)| line.trim() == MARK);
+    marks
+        .filter(|(mark, _)| lines.get(mark + 1).is_some_and(|fence| fence.starts_with("```")))
+        .map(|(mark, _)| {
+            let body = lines.iter().skip(mark + 2).take_while(|line| !line.starts_with("```"));
+            Block { line: mark + 3, text: body.map(|line| format!("{line}\n")).collect() }
+        })
+        .collect()
+}
+
+/// One shell for the file; it says which block it is in, so that a failure can be placed.
+fn run_file(path: &Path, blocks: &[Block], state: &Path) -> Result<()> {
+    let at = state.join("block");
+    let mut script = format!("set -euo pipefail\nset -a; . {}/env; set +a\n", state.display());
+    for block in blocks {
+        script.push_str(&format!("echo {} > {}\n{}", block.line, at.display(), block.text));
+    }
+    let mut shell = Command::new("bash")
+        .current_dir(workspace::root())
+        .stdin(Stdio::piped())
+        .spawn()
+        .context("cannot start bash")?;
+    shell.stdin.take().context("bash has no input")?.write_all(script.as_bytes())?;
+    if !shell.wait()?.success() {
+        let line = fs::read_to_string(&at).unwrap_or_default();
+        bail!("{}:{}: this block failed", path.display(), line.trim());
+    }
+    Ok(())
+}
+
+fn xtask(arguments: &[&str]) -> Result<()> {
+    let status = Command::new(std::env::current_exe()?).args(arguments).status()?;
+    ensure!(status.success(), "cargo xtask {} failed", arguments.join(" "));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_marked_blocks_count() {
+        let text = "a\n```sh\nno\n```\n<!-- run -->\n```sh\nyes\nalso\n```\n";
+        assert_eq!(blocks(text), [Block { line: 7, text: "yes\nalso\n".into() }]);
+    }
+}

@@ -1,0 +1,39 @@
+//! Chores that are programs of the workspace: built, then handed the terminal.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::setup::progress::Progress;
+use crate::{setup, workspace};
+
+/// What a landscape is made of.
+const PACKAGES: [&str; 7] = [
+    "e2e",
+    "greeting-component",
+    "helm-component",
+    "kyma-operator",
+    "kymactl",
+    "release-meta-syncer",
+    "testbed-exec",
+];
+
+/// Sets up what is missing, builds the landscape's binaries, and becomes `program`; returns only on failure.
+pub(crate) fn run(program: &str, command: Option<&str>, arguments: &[String]) -> Result<()> {
+    setup::run(false)?;
+    let progress = Progress::begin("build the operators");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(workspace::root()).args(["build", "--quiet", "--bins"]);
+    cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    let built = cargo.status().context("cannot start cargo")?;
+    progress.end(if built.success() { "done" } else { "failed" });
+    ensure!(built.success(), "the operators do not build");
+    let path = workspace::bin(program);
+    let error = Command::new(&path)
+        .args(command)
+        .args(arguments)
+        .env("TESTBED_EXEC", workspace::bin("testbed-exec"))
+        .exec();
+    Err(error).with_context(|| format!("cannot start {}", path.display()))
+}

@@ -1,0 +1,103 @@
+//! `cargo xtask`: the chores of this workspace.
+
+mod codegen;
+mod docs;
+mod landscape;
+#[path = "../../crates/testbed/src/pins.rs"]
+mod pins;
+mod setup;
+mod test;
+mod tidy;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use setup::progress::say;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The chores of this workspace", max_term_width = 100)]
+struct CommandLine {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+/// Passed on to a program of the workspace.
+#[derive(Args)]
+struct Arguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Show the main job on a hub and two clusters (`demo --help`)
+    #[command(disable_help_flag = true)]
+    Demo(Arguments),
+    /// Run every test: format, lints, generated files, unit tests, control planes, commands in the docs
+    Test(test::Request),
+    /// Start hub, targets, registry and operators in the background (`up --help`)
+    #[command(disable_help_flag = true)]
+    Up(Arguments),
+    /// Stop what `up` started (`down --help`)
+    #[command(disable_help_flag = true)]
+    Down(Arguments),
+    /// Measure (`bench --help`)
+    #[command(disable_help_flag = true)]
+    Bench(Arguments),
+    /// Get the programs that the test bed runs
+    Setup,
+    /// Write the generated files (CRDs, roles) from the operators' code
+    Codegen {
+        /// Only compare; fail when a file differs
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check the house rules that rustfmt and clippy do not know
+    Tidy,
+    /// Run the commands that the documentation shows
+    Docs,
+}
+
+fn main() -> ExitCode {
+    match run(CommandLine::parse().chore) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(chore: Chore) -> Result<()> {
+    match chore {
+        Chore::Demo(line) => landscape::run("demo", None, &line.arguments),
+        Chore::Test(request) => test::run(request),
+        Chore::Up(line) => landscape::run("landscape", Some("up"), &line.arguments),
+        Chore::Down(line) => landscape::run("landscape", Some("down"), &line.arguments),
+        Chore::Bench(line) => landscape::run("bench", None, &line.arguments),
+        Chore::Setup => setup::run(true),
+        Chore::Codegen { check } => codegen::run(check),
+        Chore::Tidy => tidy::run(),
+        Chore::Docs => docs::run(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_a_handed_on_chore_is_handed_on_as_typed() {
+        for typed in [vec!["--keep", "--report", "file"], vec!["--help"], vec!["install", "--help"]] {
+            let line = ["xtask", "bench"].iter().chain(&typed);
+            let Chore::Bench(passed) = CommandLine::try_parse_from(line).unwrap().chore else {
+                panic!("not bench")
+            };
+            assert_eq!(passed.arguments, typed);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! `cargo xtask test`: everything that has to hold, in the order in which a mistake costs least.
+
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use crate::setup::progress::say;
+use crate::{codegen, docs, setup, tidy, workspace};
+
+/// What a person asks of the test command.
+#[derive(Args)]
+pub(crate) struct Request {
+    /// Also what takes very long: ignored tests, TEST_FULL=1 for tests that have a longer form, the dependency
+    /// policy (needs cargo-deny), and 20 minutes of watching idle operators
+    #[arg(long)]
+    full: bool,
+    /// Leave out the tests that read third-party modules and charts
+    #[arg(long)]
+    no_inputs: bool,
+}
+
+/// Tests that ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+/// A step that ran.
+struct Done {
+    name: &'static str,
+    time: Duration,
+    ok: bool,
+}
+
+struct Run {
+    request: Request,
+    done: Vec<Done>,
+    count: Count,
+}
+
+/// Runs all steps, stops at the first that fails; ends with a table and the number of tests.
+pub(crate) fn run(request: Request) -> Result<()> {
+    let mut run = Run { request, done: Vec::new(), count: Count::default() };
+    let outcome = run.steps();
+    run.print_table();
+    let Count { passed, failed, ignored } = run.count;
+    say(&format!("{passed} passed, {failed} failed, {ignored} ignored"));
+    outcome
+}
+
+impl Run {
+    fn steps(&mut self) -> Result<()> {
+        self.step("inputs", |run| inputs(run.request.no_inputs))?;
+        self.step("setup", |_| setup::run(false))?;
+        self.step("format", |run| run.cargo(&["fmt", "--all", "--check"]))?;
+        self.step("lint", |run| {
+            run.cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
+        })?;
+        self.step("build", |run| run.cargo(&["build", "--workspace", "--bins", "--quiet"]))?;
+        self.step("generated files", |_| codegen::run(true))?;
+        self.step("house rules", |_| tidy::run())?;
+        self.step("unit tests", |run| run.tests(&["--lib", "--bins"]))?;
+        self.step("examples in the code's docs", |run| run.tests(&["--doc"]))?;
+        self.step("tests on control planes", |run| run.tests(&["--test", "*"]))?;
+        self.step("commands in the docs", |_| docs::run())?;
+        if self.request.full {
+            self.step("dependency policy", |run| {
+                run.cargo(&["deny", "check", "bans", "licenses", "sources"])
+            })?;
+            self.step("20 minutes of rest", Self::rest)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, name: &'static str, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        say(&format!("=== {name}"));
+        let start = Instant::now();
+        let outcome = work(self);
+        self.done.push(Done { name, time: start.elapsed(), ok: outcome.is_ok() });
+        outcome.with_context(|| format!("step failed: {name}"))
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Result<()> {
+        let status = self.command(arguments).status().context("cannot start cargo")?;
+        ensure!(status.success(), "`cargo {}` failed", arguments.join(" "));
+        Ok(())
+    }
+
+    fn tests(&mut self, which: &[&str]) -> Result<()> {
+        let mut arguments = vec!["test", "--workspace", "--no-fail-fast"];
+        arguments.extend(which);
+        if self.request.full && !which.contains(&"--doc") {
+            arguments.extend(["--", "--include-ignored"]);
+        }
+        let mut child =
+            self.command(&arguments).stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+        for line in child.stdout.take().into_iter().flat_map(|lines| BufReader::new(lines).lines()) {
+            let line = line?;
+            writeln!(std::io::stdout(), "{line}")?;
+            self.count.add(&line);
+        }
+        let status = child.wait()?;
+        ensure!(status.success(), "`cargo {}` failed", arguments.join(" "));
+        Ok(())
+    }
+
+    /// Operators at rest ask for nothing; unlike the bench itself, this fails where they do.
+    fn rest(&mut self) -> Result<()> {
+        let report = workspace::bin("bench").with_extension("idle.json");
+        let path = report.display().to_string();
+        self.cargo(&[
+            "run",
+            "-p",
+            "e2e",
+            "--bin",
+            "bench",
+            "--",
+            "idle",
+            "--seconds",
+            "1200",
+            "--report",
+            &path,
+        ])?;
+        let outcome: serde_json::Value = serde_json::from_slice(&std::fs::read(&report)?)?;
+        let rows = outcome["rows"].as_array().context("the report has rows")?;
+        ensure!(rows.iter().all(|row| row["ok"] != false), "operators at rest ask for something: {path}");
+        Ok(())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(workspace::root()).args(arguments);
+        cargo.env("TESTBED_EXEC", workspace::bin("testbed-exec"));
+        if self.request.full {
+            cargo.env("TEST_FULL", "1");
+        }
+        if self.request.no_inputs {
+            cargo.env("NO_INPUTS", "1");
+        }
+        cargo
+    }
+
+    fn print_table(&self) {
+        say("\n  seconds  step");
+        for Done { name, time, ok } in &self.done {
+            let mark = if *ok { "" } else { "  FAILED" };
+            say(&format!("{:>9.1}  {name}{mark}", time.as_secs_f64()));
+        }
+        let total: Duration = self.done.iter().map(|step| step.time).sum();
+        say(&format!("{:>9.1}  in all\n", total.as_secs_f64()));
+    }
+}
+
+impl Count {
+    /// Takes in a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; …`.
+    fn add(&mut self, line: &str) {
+        let Some((_, numbers)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
+        else {
+            return;
+        };
+        for part in numbers.split("; ") {
+            let Some((number, what)) = part.split_once(' ') else {
+                continue;
+            };
+            let number = number.parse().unwrap_or(0);
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The third-party modules and charts that tests read are there, or are to be left out.
+fn inputs(left_out: bool) -> Result<()> {
+    let beside = workspace::root().join("../shared/inputs");
+    let inputs = env::var_os("TEST_INPUTS").map_or(beside, PathBuf::from);
+    if left_out || inputs.is_dir() {
+        return Ok(());
+    }
+    bail!("{} is missing: set TEST_INPUTS, or give --no-inputs to leave those tests out", inputs.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_test_binaries_are_added_up() {
+        let mut count = Count::default();
+        for line in [
+            "running 3 tests",
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            "test result: FAILED. 14 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 35.29s",
+        ] {
+            count.add(line);
+        }
+        assert_eq!(count, Count { passed: 17, failed: 2, ignored: 1 });
+    }
+}

@@ -1,0 +1,37 @@
+//! Rules of the house that no compiler checks.
+
+mod dependencies;
+mod purity;
+mod runbook;
+mod text;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// Runs every check and reports all findings at once.
+pub(crate) fn run() -> Result<()> {
+    let root = crate::workspace::root();
+    let files = tracked_files(root)?;
+    let mut findings = Vec::new();
+    findings.extend(dependencies::check(root)?);
+    findings.extend(purity::check(root, &files)?);
+    findings.extend(text::check(root, &files)?);
+    findings.extend(runbook::check(root)?);
+    if findings.is_empty() {
+        return Ok(());
+    }
+    bail!("{} finding(s):\n  {}", findings.len(), findings.join("\n  "));
+}
+
+/// Files that Git tracks or would track, relative to the root.
+fn tracked_files(root: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("git")
+        .current_dir(root)
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .context("cannot run git")?;
+    let names = String::from_utf8(output.stdout)?;
+    Ok(names.lines().map(PathBuf::from).filter(|path| root.join(path).is_file()).collect())
+}

@@ -1,0 +1,123 @@
+//! Dependencies between our crates point one way.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+/// What each crate may depend on among our own, development excepted. `*` is any operator.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("kyma-api", &[]),
+    ("kyma-targets", &["kyma-api"]),
+    ("kyma-object-set", &["kyma-api"]),
+    ("kyma-artifacts", &["kyma-api"]),
+    ("kyma-sdk", &["kyma-api", "kyma-targets"]),
+    ("kyma-operator", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set"]),
+    ("release-meta-syncer", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set"]),
+    ("helm-component", &["kyma-api", "kyma-targets", "kyma-sdk", "kyma-object-set", "kyma-artifacts"]),
+    (
+        "kymactl",
+        &[
+            "kyma-api",
+            "kyma-targets",
+            "kyma-sdk",
+            "kyma-artifacts",
+            "kyma-operator",
+            "helm-component",
+            "release-meta-syncer",
+        ],
+    ),
+    ("testbed", &[]),
+    ("testbed-exec", &[]),
+    ("e2e", &["kyma-api", "testbed"]),
+    ("greeting-component", &["kyma-sdk"]),
+    ("xtask", &[]),
+];
+
+/// Crates that only tests may use.
+const DEVELOPMENT_ONLY: &[&str] = &["testbed", "e2e", "xtask"];
+
+/// What `api` must not draw in: it is types, without IO.
+const NOT_IN_API: &[&str] = &["tokio", "hyper", "rustls", "tower", "reqwest", "anyhow"];
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+    path: Option<String>,
+}
+
+pub(super) fn check(root: &Path) -> Result<Vec<String>> {
+    let output = Command::new(env!("CARGO"))
+        .current_dir(root)
+        .args(["metadata", "--format-version=1", "--no-deps", "--locked"])
+        .output()
+        .context("cannot run cargo metadata")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
+    Ok(metadata.packages.iter().flat_map(findings).collect())
+}
+
+fn findings(package: &Package) -> Vec<String> {
+    let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package.name) else {
+        return vec![format!("{}: a crate that the dependency table of tidy does not know", package.name)];
+    };
+    let normal = |dependency: &&Dependency| dependency.kind.is_none();
+    let ours = package.dependencies.iter().filter(normal).filter(|dependency| dependency.path.is_some());
+    let mut findings: Vec<String> = ours
+        .filter(|dependency| !allowed.contains(&dependency.name.as_str()))
+        .map(|dependency| format!("{} must not depend on {}", package.name, dependency.name))
+        .collect();
+    findings.extend(
+        (package.dependencies.iter().filter(normal))
+            .filter(|dependency| package.name == "kyma-api" && NOT_IN_API.contains(&dependency.name.as_str()))
+            .map(|dependency| format!("{} must not depend on {}", package.name, dependency.name)),
+    );
+    findings.extend(
+        (package.dependencies.iter())
+            .filter(|dependency| {
+                dependency.kind.is_some() && !DEVELOPMENT_ONLY.contains(&dependency.name.as_str())
+            })
+            .filter(|dependency| dependency.path.is_some() && !allowed.contains(&dependency.name.as_str()))
+            .map(|dependency| format!("tests of {} must not depend on {}", package.name, dependency.name)),
+    );
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, dependency: &str, kind: Option<&str>) -> Package {
+        let dependency = Dependency {
+            name: dependency.into(),
+            kind: kind.map(Into::into),
+            path: Some("/somewhere".into()),
+        };
+        Package { name: name.into(), dependencies: vec![dependency] }
+    }
+
+    #[test]
+    fn an_operator_does_not_know_another() {
+        let found = findings(&package("kyma-operator", "helm-component", None));
+        assert_eq!(found, ["kyma-operator must not depend on helm-component"]);
+    }
+
+    #[test]
+    fn tests_may_use_the_test_bed() {
+        assert!(findings(&package("kyma-sdk", "testbed", Some("dev"))).is_empty());
+        assert!(!findings(&package("kyma-sdk", "testbed", None)).is_empty());
+    }
+}

@@ -1,0 +1,82 @@
+//! Rooms that decide import no client, clock or environment.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+/// Rooms, by path without extension, in which everything is decided from arguments.
+const PURE: &[&str] = &[
+    "crates/api/src",
+    "crates/kyma-operator/src/plan",
+    "crates/kyma-operator/src/resolve",
+    "crates/kyma-operator/src/catalogue",
+    "crates/helm-component/src/plan",
+    "crates/helm-component/src/values",
+    "crates/release-meta-syncer/src/plan",
+    "crates/object-set/src/order",
+    "crates/object-set/src/health",
+    "crates/object-set/src/drift",
+];
+
+/// Words that only code with effects needs.
+const FORBIDDEN: &[&str] = &[
+    "kube::Client",
+    "kube::Api",
+    "kube::client",
+    "kube_runtime",
+    "kube::runtime",
+    "tokio::",
+    "std::env",
+    "std::fs",
+    "std::net",
+    "Timestamp::now",
+    "SystemTime::now",
+    "Instant::now",
+    "Zoned::now",
+];
+
+pub(super) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for path in files.iter().filter(|path| is_pure(path)) {
+        let text = fs::read_to_string(root.join(path))?;
+        findings.extend(violations(&text).map(|word| format!("{}: a pure room uses {word}", path.display())));
+    }
+    Ok(findings)
+}
+
+fn is_pure(path: &Path) -> bool {
+    let is_rust = path.extension().is_some_and(|extension| extension == "rs");
+    let in_binary = path.components().any(|part| part.as_os_str() == "bin");
+    let stem = path.with_extension("");
+    is_rust && !in_binary && PURE.iter().any(|room| stem.starts_with(room))
+}
+
+fn violations(text: &str) -> impl Iterator<Item = &'static str> {
+    let code: Vec<&str> = text
+        .split("#[cfg(test)]")
+        .next()
+        .unwrap_or_default()
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect();
+    FORBIDDEN.iter().copied().filter(move |word| code.iter().any(|line| line.contains(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_in_a_decision_is_found_but_not_in_its_test() {
+        assert_eq!(violations("fn f() { Timestamp::now() }").count(), 1);
+        assert_eq!(violations("fn f() {}\n#[cfg(test)]\nmod t { fn g() { Timestamp::now() } }").count(), 0);
+        assert_eq!(violations("/// Unlike `Timestamp::now`, pure.\nfn f() {}").count(), 0);
+    }
+
+    #[test]
+    fn files_below_a_pure_room_are_pure() {
+        assert!(is_pure(Path::new("crates/helm-component/src/plan/next.rs")));
+        assert!(!is_pure(Path::new("crates/helm-component/src/apply.rs")));
+    }
+}
