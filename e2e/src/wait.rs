@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_mins(2);
 /// Waits until the object, absent or present, is as `wanted` says.
 ///
 /// # Errors
-/// It is not so within a minute, or the apiserver does not answer.
+/// It is not so within two minutes, or the apiserver does not answer.
 pub async fn until<K>(what: &str, api: Api<K>, name: &str, wanted: impl Condition<K>) -> Result<Option<K>>
 where
     K: Clone + Debug + Send + DeserializeOwned + Resource + 'static,

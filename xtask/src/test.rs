@@ -43,15 +43,27 @@ struct Run {
     request: Request,
     done: Vec<Done>,
     count: Count,
+    panics: Panics,
+}
+
+/// Why tests failed, to be told once more at the end: what they logged in between may be long.
+#[derive(Debug, Default)]
+struct Panics {
+    lines: Vec<String>,
+    /// Lines of the panic being read that are still to be kept.
+    wanted: usize,
 }
 
 /// Runs all steps, stops at the first that fails; ends with a table and the number of tests.
 pub(crate) fn run(request: Request) -> Result<()> {
-    let mut run = Run { request, done: Vec::new(), count: Count::default() };
+    let mut run = Run { request, done: Vec::new(), count: Count::default(), panics: Panics::default() };
     let outcome = run.steps();
     run.print_table();
     let Count { passed, failed, ignored } = run.count;
     say(&format!("{passed} passed, {failed} failed, {ignored} ignored"));
+    for line in &run.panics.lines {
+        say(line);
+    }
     outcome
 }
 
@@ -105,6 +117,7 @@ impl Run {
             let line = line?;
             writeln!(std::io::stdout(), "{line}")?;
             self.count.add(&line);
+            self.panics.read(&line);
         }
         let status = child.wait()?;
         ensure!(status.success(), "`cargo {}` failed", arguments.join(" "));
@@ -180,6 +193,23 @@ impl Count {
     }
 }
 
+impl Panics {
+    /// Lines of one panic's message that are kept.
+    const DEPTH: usize = 12;
+
+    fn read(&mut self, line: &str) {
+        if line.starts_with("---- ") {
+            self.lines.push(line.to_owned());
+        } else if line.starts_with("thread '") && line.contains("panicked at") {
+            self.wanted = Self::DEPTH;
+        }
+        if self.wanted > 0 {
+            self.wanted -= 1;
+            self.lines.push(line.to_owned());
+        }
+    }
+}
+
 /// The third-party modules and charts that tests read are there, or are to be left out.
 fn inputs(left_out: bool) -> Result<()> {
     let beside = workspace::root().join("../shared/inputs");
@@ -193,6 +223,18 @@ fn inputs(left_out: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_is_told_again_without_the_log_around_it() {
+        let mut panics = Panics::default();
+        let message = (0..20).map(|number| format!("message {number}"));
+        let log = (0..20).map(|number| format!("log {number}"));
+        let lines = ["---- charts stdout ----".to_owned()].into_iter().chain(log);
+        let panic = ["thread 'charts' (7) panicked at main.rs:1:1:".to_owned()].into_iter().chain(message);
+        lines.chain(panic).for_each(|line| panics.read(&line));
+        assert_eq!(panics.lines.len(), 1 + Panics::DEPTH);
+        assert_eq!(panics.lines[2], "message 0");
+    }
 
     #[test]
     fn results_of_test_binaries_are_added_up() {

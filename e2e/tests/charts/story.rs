@@ -135,6 +135,13 @@ impl<'a> Story<'a> {
         if state == State::Processing && !waits_for_health {
             return Ok(Err(said));
         }
+        // Before the comparison, which costs a dry run for each object.
+        let unhealthy = condition(component, "Healthy").filter(|healthy| healthy.status == "False");
+        if let Some(unhealthy) = unhealthy
+            && let Some(fine) = self.fine(&unhealthy.message).await?
+        {
+            return Ok(Err(format!("Healthy is False for {fine}, which is ready or gets ready")));
+        }
         let capabilities = Capabilities::of(&self.target).await?;
         let printed = self.printed(capabilities).await?;
         let owner = names::owner_hash(HUB_NAMESPACE, &self.word);
@@ -146,7 +153,7 @@ impl<'a> Story<'a> {
             let wrong: Vec<&str> = wrong.into_iter().map(String::as_str).collect();
             return Ok(Err(format!("{said}\n    {}", wrong.join("\n    "))));
         }
-        self.explained(component, findings, &said).await
+        Ok(explained(component, findings, &said))
     }
 
     /// Helm's output for a target of this kind, from the last look where that was the same.
@@ -159,42 +166,6 @@ impl<'a> Story<'a> {
             oracle::objects(&self.helm, self.chart, &self.word, &self.namespace, &capabilities).await?;
         *known = Some((capabilities, printed.clone()));
         Ok(printed)
-    }
-
-    /// What is not Ready is so for a reason that holds on the target, and the component names it.
-    async fn explained(
-        &self,
-        component: &HelmComponent,
-        findings: Findings,
-        said: &str,
-    ) -> Result<Result<Outcome, String>> {
-        let message = |aspect: &str| {
-            let found = condition(component, aspect).filter(|condition| condition.status == "False");
-            found.map(|condition| condition.message.clone())
-        };
-        let dependencies = message("DependenciesReady").unwrap_or_default();
-        if let Some(kind) = findings.missing.iter().find(|kind| !dependencies.contains(kind.as_str())) {
-            return Ok(Err(format!("DependenciesReady does not name {kind}: {dependencies}")));
-        }
-        if findings.missing.is_empty() && !dependencies.is_empty() {
-            return Ok(Err(format!("everything is served, but DependenciesReady says: {dependencies}")));
-        }
-        let applied = message("Applied").unwrap_or_default();
-        if let Some(object) = findings.refused.keys().find(|object| !applied.contains(object.as_str())) {
-            return Ok(Err(format!("Applied does not name {object}: {applied}")));
-        }
-        let state = component.status.as_ref().and_then(|status| status.state);
-        let unhealthy = message("Healthy");
-        let complete = findings.missing.is_empty() && findings.refused.is_empty() && unhealthy.is_none();
-        if complete != (state == Some(State::Ready)) {
-            return Ok(Err(format!("{state:?}: {said}")));
-        }
-        if let Some(named) = &unhealthy
-            && let Some(fine) = self.fine(named).await?
-        {
-            return Ok(Err(format!("Healthy is False for {fine}, which is ready")));
-        }
-        Ok(Ok(Outcome { findings, unhealthy, kept: Vec::new() }))
     }
 
     /// One of the named objects that has what it needs after all, or cannot be told.
@@ -290,6 +261,32 @@ impl<'a> Story<'a> {
     fn components(&self) -> Api<HelmComponent> {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
     }
+}
+
+/// What is not Ready is so for a reason that holds on the target, and the component names it.
+fn explained(component: &HelmComponent, findings: Findings, said: &str) -> Result<Outcome, String> {
+    let message = |aspect: &str| {
+        let found = condition(component, aspect).filter(|condition| condition.status == "False");
+        found.map(|condition| condition.message.clone())
+    };
+    let dependencies = message("DependenciesReady").unwrap_or_default();
+    if let Some(kind) = findings.missing.iter().find(|kind| !dependencies.contains(kind.as_str())) {
+        return Err(format!("DependenciesReady does not name {kind}: {dependencies}"));
+    }
+    if findings.missing.is_empty() && !dependencies.is_empty() {
+        return Err(format!("everything is served, but DependenciesReady says: {dependencies}"));
+    }
+    let applied = message("Applied").unwrap_or_default();
+    if let Some(object) = findings.refused.keys().find(|object| !applied.contains(object.as_str())) {
+        return Err(format!("Applied does not name {object}: {applied}"));
+    }
+    let state = component.status.as_ref().and_then(|status| status.state);
+    let unhealthy = message("Healthy");
+    let complete = findings.missing.is_empty() && findings.refused.is_empty() && unhealthy.is_none();
+    if complete != (state == Some(State::Ready)) {
+        return Err(format!("{state:?}: {said}"));
+    }
+    Ok(Outcome { findings, unhealthy, kept: Vec::new() })
 }
 
 /// Whether a difference is one that a removal leaves: namespaces with what is in every namespace, claims that
