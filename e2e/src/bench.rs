@@ -41,6 +41,11 @@ impl Row {
         Self { goal: Some(goal), ok: Some(value <= goal), ..Self::plain(name, value, unit) }
     }
 
+    /// A figure that shall be at least `goal`.
+    fn at_least(name: impl Into<String>, value: f64, unit: &'static str, goal: f64) -> Self {
+        Self { goal: Some(goal), ok: Some(value >= goal), ..Self::plain(name, value, unit) }
+    }
+
     /// A figure beside the peer's, which it shall undercut.
     fn beside(name: impl Into<String>, value: f64, unit: &'static str, peer: f64) -> Self {
         let ratio = (value > 0.0).then_some(peer / value);

@@ -84,7 +84,8 @@ async fn tell(request: &Request, screen: &Arc<Screen>, report: &mut Report) -> R
     let story = Story::new(&landscape, &say)?;
     step(screen, report, "push two modules and publish a third with its own kind", story.publish().boxed())
         .await?;
-    step(screen, report, "apply two Kymas, every module becomes Ready", story.install().boxed()).await?;
+    let before =
+        step(screen, report, "apply two Kymas, every module becomes Ready", story.install().boxed()).await?;
     step(screen, report, "assign a new version to a channel, clusters upgrade", story.upgrade().boxed())
         .await?;
     step(screen, report, "try a downgrade, it is refused", story.refuse_downgrade().boxed()).await?;
@@ -97,8 +98,13 @@ async fn tell(request: &Request, screen: &Arc<Screen>, report: &mut Report) -> R
         story.disable_in_use().boxed(),
     )
     .await?;
-    step(screen, report, "delete a Kyma, its cluster is left as it was found", story.delete_kyma().boxed())
-        .await?;
+    step(
+        screen,
+        report,
+        "delete a Kyma, its cluster is left as it was found",
+        story.delete_kyma(&before).boxed(),
+    )
+    .await?;
     table.stop();
     Ok(landscape)
 }

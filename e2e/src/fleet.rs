@@ -1,5 +1,7 @@
 //! A small fleet of our own modules, for demo and benches: two Kymas, three modules each.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
@@ -12,6 +14,8 @@ use crate::{catalogue, wait};
 
 /// The Kymas, one for each target.
 pub const KYMAS: [&str; 2] = ["harbour-town", "lake-village"];
+/// Modules, with the version that the channel has first.
+const MODULES: [(&str, &str); 3] = [("greeting", "1.0.0"), ("harbour", "2.0.0"), (LANTERN, "1.0.0")];
 /// The module that is upgraded, edited and disabled.
 pub const LANTERN: &str = "lantern";
 
@@ -38,7 +42,7 @@ impl<'a> Fleet<'a> {
         self.publish().await?;
         self.apply().await?;
         for name in KYMAS {
-            self.until_state(name, State::Ready).await?;
+            self.until_installed(name).await?;
         }
         Ok(())
     }
@@ -52,7 +56,7 @@ impl<'a> Fleet<'a> {
             catalogue::push(self.landscape, &catalogue::module_directory(directory)).await?;
         }
         catalogue::publish_greeting(self.landscape).await?;
-        for (module, version) in [(LANTERN, "1.0.0"), ("harbour", "2.0.0"), ("greeting", "1.0.0")] {
+        for (module, version) in MODULES {
             catalogue::assign(self.hub.clone(), module, version).await?;
         }
         Ok(())
@@ -84,6 +88,26 @@ impl<'a> Fleet<'a> {
     /// The Kymas on the hub.
     pub fn kymas(&self) -> Api<Kyma> {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+
+    /// Waits until the Kyma is Ready with each module in the version that the channel has first.
+    ///
+    /// # Errors
+    /// It is not within the deadline.
+    pub async fn until_installed(&self, name: &str) -> Result<()> {
+        let wanted = BTreeSet::from(MODULES.map(|(module, version)| (module, version, State::Ready)));
+        let what = format!("{name} is Ready with all modules");
+        wait::until(&what, self.kymas(), name, |kyma: Option<&Kyma>| {
+            kyma.and_then(|kyma| kyma.status.as_ref()).is_some_and(|status| {
+                let modules = status.modules.iter().flatten();
+                let found = modules.map(|module| {
+                    (module.name.as_str(), module.version.as_deref().unwrap_or_default(), module.state)
+                });
+                status.state == Some(State::Ready) && found.collect::<BTreeSet<_>>() == wanted
+            })
+        })
+        .await?;
+        Ok(())
     }
 
     /// Waits until the Kyma has this state, and modules.

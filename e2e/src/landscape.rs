@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 use testbed::{Access, Bed, Cluster, Process, Registry, until};
 
-pub use state::{env_file, write_state};
+pub use state::env_file;
 
 /// Namespace of everything on the hub.
 pub const HUB_NAMESPACE: &str = "kcp-system";
@@ -42,6 +42,8 @@ pub struct Options {
     pub audit: bool,
     /// Further hosts (`HOST:PORT`) that module content may be pulled from without TLS.
     pub plain_http: Vec<String>,
+    /// Further flags of every operator.
+    pub flags: Vec<String>,
 }
 
 /// A running landscape; it ends when this is dropped.
@@ -51,7 +53,7 @@ pub struct Landscape {
     targets: Vec<Cluster>,
     hub: Cluster,
     bed: Bed,
-    plain_http: Vec<String>,
+    given: operator::Given,
 }
 
 impl Landscape {
@@ -76,8 +78,22 @@ impl Landscape {
         let registry = bed.registry().await?;
         install::hub(&hub).await?;
         try_join_all(targets.iter().map(install::target)).await?;
-        let operators = operator::start_all(&bed, &hub, &registry, &options.plain_http).await?;
-        Ok(Self { operators, registry, targets, hub, bed, plain_http: options.plain_http })
+        let given = operator::Given { plain_http: options.plain_http, flags: options.flags };
+        let operators = operator::start_all(&bed, &hub, &registry, &given).await?;
+        let landscape = Self { operators, registry, targets, hub, bed, given };
+        state::write(&landscape)?;
+        Ok(landscape)
+    }
+
+    /// Fails, with the end of its log, if a process has ended by itself.
+    ///
+    /// # Errors
+    /// One has.
+    pub fn check(&self) -> Result<()> {
+        self.bed.check()?;
+        std::iter::once(&self.hub).chain(&self.targets).try_for_each(Cluster::check)?;
+        self.registry.process().check()?;
+        self.operators.iter().try_for_each(Process::check)
     }
 
     /// The cluster in which operators and custom resources live.
@@ -137,8 +153,7 @@ impl Landscape {
         let position = self.operators.iter().position(|operator| operator.name() == name);
         let position = position.with_context(|| format!("no operator {name}"))?;
         self.operators[position].kill();
-        let started =
-            operator::start_one(name, &self.bed, &self.hub, &self.registry, &self.plain_http).await?;
+        let started = operator::start_one(name, &self.bed, &self.hub, &self.registry, &self.given).await?;
         self.operators[position] = started;
         Ok(())
     }

@@ -7,5 +7,6 @@ pub mod fleet;
 pub mod helm;
 pub mod inputs;
 pub mod landscape;
+pub mod remains;
 pub mod snapshot;
 pub mod wait;

@@ -29,14 +29,26 @@ struct Block {
 pub(crate) fn run() -> Result<()> {
     let files = files_with_blocks()?;
     ensure!(!files.is_empty(), "no document has a block marked {MARK}");
+    ensure_kubectl()?;
     for (path, blocks) in files {
         let state = workspace::root().join("target").join("docs-state");
-        xtask(&["up", "--state-dir", &state.display().to_string()])?;
+        let place = state.display().to_string();
+        // Whatever happens to this process, nothing is left running.
+        xtask(&["up", "--state-dir", &place, "--with-process", &std::process::id().to_string()])?;
         let result = run_file(&path, &blocks, &state);
-        let stopped = xtask(&["down", "--state-dir", &state.display().to_string()]);
+        let stopped = xtask(&["down", "--state-dir", &place]);
         result.and(stopped)?;
     }
     Ok(())
+}
+
+/// Readers have it, so the documentation uses it; says what to install if not.
+pub(crate) fn ensure_kubectl() -> Result<()> {
+    let asked = Command::new("kubectl").args(["version", "--client"]).stdout(Stdio::null()).status();
+    match asked {
+        Ok(status) if status.success() => Ok(()),
+        _ => bail!("kubectl is missing: install it from https://kubernetes.io/docs/tasks/tools"),
+    }
 }
 
 fn files_with_blocks() -> Result<Vec<(PathBuf, Vec<Block>)>> {
@@ -73,7 +85,7 @@ fn blocks(text: &str) -> Vec<Block> {
 /// One shell for the file; it says which block it is in, so that a failure can be placed.
 fn run_file(path: &Path, blocks: &[Block], state: &Path) -> Result<()> {
     let at = state.join("block");
-    let mut script = format!("set -euo pipefail\nset -a; . {}/env; set +a\n", state.display());
+    let mut script = format!("set -euo pipefail\nset -a; . '{}/env'; set +a\n", state.display());
     for block in blocks {
         script.push_str(&format!("echo {} > {}\n{}", block.line, at.display(), block.text));
     }

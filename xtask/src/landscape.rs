@@ -29,6 +29,18 @@ pub(crate) fn run(program: &str, command: Option<&str>, arguments: &[String]) ->
     let built = cargo.status().context("cannot start cargo")?;
     progress.end(if built.success() { "done" } else { "failed" });
     ensure!(built.success(), "the operators do not build");
+    become_program(program, command, arguments)
+}
+
+/// Stops a landscape with the program that started it: a tree that does not build must not keep it alive.
+pub(crate) fn down(arguments: &[String]) -> Result<()> {
+    if workspace::bin("landscape").is_file() {
+        return become_program("landscape", Some("down"), arguments);
+    }
+    run("landscape", Some("down"), arguments)
+}
+
+fn become_program(program: &str, command: Option<&str>, arguments: &[String]) -> Result<()> {
     let path = workspace::bin(program);
     let error = Command::new(&path)
         .args(command)

@@ -77,7 +77,7 @@ fn run(chore: Chore) -> Result<()> {
         Chore::Demo(line) => landscape::run("demo", None, &line.arguments),
         Chore::Test(request) => test::run(request),
         Chore::Up(line) => landscape::run("landscape", Some("up"), &line.arguments),
-        Chore::Down(line) => landscape::run("landscape", Some("down"), &line.arguments),
+        Chore::Down(line) => landscape::down(&line.arguments),
         Chore::Bench(line) => landscape::run("bench", None, &line.arguments),
         Chore::Setup => setup::run(true),
         Chore::Codegen { check } => codegen::run(check),

@@ -34,6 +34,7 @@ pub(crate) fn run(talk: bool) -> Result<()> {
     Ok(())
 }
 
+/// What `$KUBEBUILDER_ASSETS` holds is taken as it is: who sets it wants another version.
 fn is_there(tool: &Tool, bin: &Path) -> bool {
     let assets = env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty());
     assets.is_some_and(|assets| Path::new(&assets).join(&tool.name).is_file())

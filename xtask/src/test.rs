@@ -70,7 +70,7 @@ pub(crate) fn run(request: Request) -> Result<()> {
 impl Run {
     fn steps(&mut self) -> Result<()> {
         self.step("inputs", |run| inputs(run.request.no_inputs))?;
-        self.step("setup", |_| setup::run(false))?;
+        self.step("setup", |_| docs::ensure_kubectl().and_then(|()| setup::run(false)))?;
         self.step("format", |run| run.cargo(&["fmt", "--all", "--check"]))?;
         self.step("lint", |run| {
             run.cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])

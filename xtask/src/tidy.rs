@@ -8,7 +8,7 @@ mod text;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// Runs every check and reports all findings at once.
 pub(crate) fn run() -> Result<()> {
@@ -32,6 +32,9 @@ fn tracked_files(root: &Path) -> Result<Vec<PathBuf>> {
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .output()
         .context("cannot run git")?;
+    ensure!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
     let names = String::from_utf8(output.stdout)?;
-    Ok(names.lines().map(PathBuf::from).filter(|path| root.join(path).is_file()).collect())
+    let files: Vec<_> = names.lines().map(PathBuf::from).filter(|path| root.join(path).is_file()).collect();
+    ensure!(!files.is_empty(), "git knows no files here, so there is nothing to check");
+    Ok(files)
 }

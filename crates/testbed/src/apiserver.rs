@@ -100,6 +100,11 @@ impl ApiServer {
         self.process().as_ref().ok_or_else(|| anyhow!("the apiserver is stopped"))?.thaw()
     }
 
+    /// Fails if it has ended by itself; one that was stopped is as it should be.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.process().as_ref().map_or(Ok(()), Process::check)
+    }
+
     fn process(&self) -> std::sync::MutexGuard<'_, Option<Process>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -52,9 +52,10 @@ impl AuditEvent {
         matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 
-    /// Whether it is about a Lease.
-    pub fn is_lease(&self) -> bool {
-        self.group == "coordination.k8s.io" && self.resource == "leases"
+    /// Whether it renews a Lease.
+    pub fn is_lease_renewal(&self) -> bool {
+        let renews = matches!(self.verb.as_str(), "update" | "patch");
+        renews && self.group == "coordination.k8s.io" && self.resource == "leases"
     }
 }
 

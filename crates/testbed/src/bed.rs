@@ -34,7 +34,7 @@ pub struct Bed {
 
 /// Fields are dropped from first to last: etcd before the directory that it writes to.
 pub(crate) struct Inner {
-    pub(crate) _etcd: Process,
+    etcd: Process,
     pub(crate) etcd_url: String,
     pub(crate) authority: Authority,
     pub(crate) starts: Semaphore,
@@ -66,7 +66,7 @@ impl Bed {
         let (etcd, etcd_url) = start_etcd(&directory).await?;
         let authority = Authority::new("testbed")?;
         let starts = Semaphore::new(APISERVERS_AT_A_TIME);
-        let inner = Inner { _etcd: etcd, etcd_url, authority, starts, names: Mutex::default(), directory };
+        let inner = Inner { etcd, etcd_url, authority, starts, names: Mutex::default(), directory };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -82,6 +82,14 @@ impl Bed {
     /// The program is missing or does not come up.
     pub async fn registry(&self) -> Result<Registry> {
         Registry::start(self.clone()).await
+    }
+
+    /// Fails, with the end of its log, if etcd has ended.
+    ///
+    /// # Errors
+    /// It has.
+    pub fn check(&self) -> Result<()> {
+        self.inner.etcd.check()
     }
 
     /// Where the bed keeps its files.

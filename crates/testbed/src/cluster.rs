@@ -31,7 +31,7 @@ pub struct Cluster {
 /// Fields are dropped from first to last: clients of the apiserver before it, and it before its etcd.
 struct Inner {
     _infrastructure: Option<Infrastructure>,
-    _workloads: Workloads,
+    workloads: Workloads,
     apiserver: ApiServer,
     own_authority: Option<Authority>,
     audited: bool,
@@ -65,7 +65,7 @@ impl Cluster {
             (builder.nodes > 0).then(|| Infrastructure::start(apiserver.admin.clone())).transpose()?;
         let inner = Inner {
             _infrastructure: infrastructure,
-            _workloads: workloads,
+            workloads,
             apiserver,
             own_authority,
             audited: builder.audit,
@@ -213,6 +213,15 @@ impl Cluster {
     /// It is stopped.
     pub fn thaw(&self) -> Result<()> {
         self.inner.apiserver.thaw()
+    }
+
+    /// Fails, with the end of its log, if a process of the cluster has ended by itself.
+    ///
+    /// # Errors
+    /// One has.
+    pub fn check(&self) -> Result<()> {
+        self.inner.apiserver.check()?;
+        self.inner.workloads.check()
     }
 
     /// The end of each log of the bed, with the names of the files.

@@ -21,6 +21,7 @@
 //! - [`Audit`]: what a cluster was asked, counted by user, verb and resource.
 //! - [`Registry`]: an OCI registry, plain HTTP on loopback, optionally behind a password.
 //! - [`Scripted`]: a server with the faults that a real one cannot produce on demand, alone or in front of one.
+//! - [`inputs`]: where third-party test data lies.
 //! - [`until`]: waiting for a condition with a deadline.
 //!
 //! The programs come from `cargo xtask setup` ([`Program::path`]).
@@ -34,6 +35,7 @@ mod builder;
 mod certificates;
 mod cluster;
 mod infrastructure;
+mod inputs;
 mod pins;
 mod process;
 mod registry;
@@ -49,6 +51,7 @@ pub use binaries::Program;
 pub use builder::ClusterBuilder;
 pub use certificates::{Certificate, Validity};
 pub use cluster::Cluster;
+pub use inputs::inputs;
 pub use process::Process;
 pub use registry::{Gate, Registry};
 pub use scripted::{Answer, Matching, Scripted, Seen};

@@ -36,6 +36,11 @@ pub(crate) struct Workloads {
 }
 
 impl Workloads {
+    /// Fails if one of them has ended.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.processes.iter().try_for_each(Process::check)
+    }
+
     pub(crate) async fn start(builder: &ClusterBuilder, apiserver: &ApiServer) -> Result<Self> {
         let mut workloads = Self::default();
         if !builder.controllers {

@@ -1,4 +1,5 @@
-//! What the operators ask of the API servers while nothing happens: nothing but Lease renewals and watches.
+//! What the operators ask of the API servers while nothing happens: nothing but Lease renewals, and watches that are
+//! opened anew when the server ends them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +11,9 @@ use testbed::{AuditEvent, Cluster};
 use super::{Outcome, Row};
 use crate::fleet::Fleet;
 use crate::landscape::{ACCESS_USER, HUB_NAMESPACE, Landscape, Options};
+
+/// A watch lives at least so long; the apiserver's `--min-request-timeout` is half an hour, our own streams ask for less.
+const WATCH_LASTS: Duration = Duration::from_mins(5);
 
 /// Watches the audit logs of hub and targets for `seconds` after all is Ready.
 ///
@@ -26,7 +30,9 @@ pub async fn idle(seconds: u64) -> Result<Outcome> {
     let mut rows = Vec::new();
     let mut requests = BTreeMap::new();
     for (cluster, mark) in clusters.iter().zip(marks) {
-        let events: Vec<AuditEvent> = cluster.audit()?.since(mark)?.into_iter().filter(counts).collect();
+        let all = cluster.audit()?.since(mark)?;
+        rows.push(watches(cluster.name(), &all, seconds));
+        let events: Vec<AuditEvent> = all.into_iter().filter(counts).collect();
         let (writes, reads): (Vec<&AuditEvent>, Vec<_>) = events.iter().partition(|event| event.is_write());
         rows.push(Row::at_most(format!("{}: writes", cluster.name()), count(&writes), "requests", 0.0));
         rows.push(Row::at_most(format!("{}: reads", cluster.name()), count(&reads), "requests", 0.0));
@@ -38,6 +44,19 @@ pub async fn idle(seconds: u64) -> Result<Outcome> {
     landscape.stop().await?;
     let setup = json!({"seconds": seconds, "kymas": 2, "modules": 3, "requests": requests});
     Ok(Outcome::new("idle", &setup, rows))
+}
+
+/// Watches opened anew: apiservers end each after five to ten minutes, so twice within that is once too often.
+#[expect(clippy::cast_precision_loss, reason = "a count of watches, and seconds")]
+fn watches(cluster: &str, events: &[AuditEvent], seconds: u64) -> Row {
+    let mut opened: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    for event in events.iter().filter(|event| is_ours(event) && event.verb == "watch") {
+        let path = event.uri.split('?').next().unwrap_or_default();
+        *opened.entry((&event.user_agent, path)).or_default() += 1;
+    }
+    let most = opened.values().max().copied().unwrap_or_default();
+    let expected = (seconds as f64 / WATCH_LASTS.as_secs_f64()).ceil();
+    Row::at_most(format!("{cluster}: one watch opened anew, at most"), f64::from(most), "times", expected)
 }
 
 /// Waits until a whole second passes without a request of ours: the last writes of the installation have landed.
@@ -58,9 +77,12 @@ async fn settle(landscape: &Landscape) -> Result<()> {
 
 /// Requests of our operators that are neither Lease renewals nor watches.
 fn counts(event: &AuditEvent) -> bool {
+    is_ours(event) && event.verb != "watch" && !event.is_lease_renewal()
+}
+
+fn is_ours(event: &AuditEvent) -> bool {
     let hub_account = format!("system:serviceaccount:{HUB_NAMESPACE}:");
-    let ours = event.user.starts_with(&hub_account) || event.user == ACCESS_USER;
-    ours && event.verb != "watch" && !event.is_lease()
+    event.user.starts_with(&hub_account) || event.user == ACCESS_USER
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count of requests")]

@@ -1,4 +1,4 @@
-//! From a write to the first write that it causes, seen from outside: by watching what it changes.
+//! From the sending of a write to the first write that it causes, seen from outside: by watching what it changes.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -22,6 +22,8 @@ use crate::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE};
 
 /// What 99 of 100 reactions shall stay below, in milliseconds.
 const GOAL: f64 = 300.0;
+/// So rare that no reaction is a resync's.
+const RESYNC: &str = "24h";
 /// One reaction that takes longer counts as lost.
 const LOST: Duration = Duration::from_secs(30);
 
@@ -30,8 +32,8 @@ const LOST: Duration = Duration::from_secs(30);
 /// # Errors
 /// The landscape does not come up, or a reaction is lost.
 pub async fn react(tries: u32) -> Result<Outcome> {
-    let landscape =
-        Landscape::start(Options { targets: 2, directory: None, audit: false, ..Options::default() }).await?;
+    let flags = vec![format!("--resync={RESYNC}")];
+    let landscape = Landscape::start(Options { targets: 2, flags, ..Options::default() }).await?;
     Fleet::new(&landscape)?.install().await?;
     let hub = landscape.hub().client()?;
     let target = landscape.targets()[0].client()?;
@@ -40,7 +42,7 @@ pub async fn react(tries: u32) -> Result<Outcome> {
     rows.extend(summary("drift on the target", &drift(&target, tries).await?));
     rows.extend(summary("ModuleReleaseMeta on the hub", &assignments(&hub, tries).await?));
     landscape.stop().await?;
-    Ok(Outcome::new("react", &json!({"tries": tries, "kymas": 2, "modules": 3, "resync": "24h"}), rows))
+    Ok(Outcome::new("react", &json!({"tries": tries, "kymas": 2, "modules": 3, "resync": RESYNC}), rows))
 }
 
 /// A user changes a value in the target's Kyma; the module's component on the hub gets it.
@@ -57,12 +59,14 @@ async fn kyma_edits(hub: &Client, target: &Client, tries: u32) -> Result<Vec<f64
             {"name": "greeting"},
         ]);
         let edit = Patch::Merge(json!({"spec": {"modules": modules}}));
+        let start = Instant::now();
         kymas.patch("default", &PatchParams::default(), &edit).await?;
         let wanted = |component: &HelmComponent| {
             let values = serde_json::to_value(&component.spec.user_values).unwrap_or_default();
             component.name_any().starts_with(KYMAS[0]) && values["greeting"] == json!(greeting)
         };
-        times.push(first(&mut seen, wanted).await?);
+        first(&mut seen, wanted).await?;
+        times.push(milliseconds(start));
     }
     Ok(times)
 }
@@ -76,8 +80,8 @@ async fn drift(target: &Client, tries: u32) -> Result<Vec<f64>> {
     for number in 0..tries {
         let wrong = format!("wrong {number}");
         let edit = Patch::Merge(json!({"data": {"brightness": wrong}}));
-        settings.patch("lantern-settings", &PatchParams::default(), &edit).await?;
         let start = Instant::now();
+        settings.patch("lantern-settings", &PatchParams::default(), &edit).await?;
         first(&mut seen, |found| brightness(found).as_deref() == Some(&wrong)).await?;
         first(&mut seen, |found| brightness(found).as_deref() == Some("80")).await?;
         times.push(milliseconds(start));
@@ -101,11 +105,13 @@ async fn assignments(hub: &Client, tries: u32) -> Result<Vec<f64>> {
     for number in 0..tries {
         let (version, wanted) =
             if number % 2 == 0 { ("1.0.0", State::Warning) } else { ("1.1.0", State::Ready) };
+        let start = Instant::now();
         catalogue::assign(hub.clone(), LANTERN, version).await?;
         let reached = |kyma: &Kyma| {
             kyma.name_any() == KYMAS[0] && state(kyma).is_some_and(|(_, state)| state == wanted)
         };
-        times.push(first(&mut seen, reached).await?);
+        first(&mut seen, reached).await?;
+        times.push(milliseconds(start));
     }
     Ok(times)
 }
@@ -117,16 +123,15 @@ where
     watcher(api, watcher::Config::default()).default_backoff().applied_objects()
 }
 
-/// Time in milliseconds until the first change that is as wanted.
+/// Waits for the first change that is as wanted.
 async fn first<K>(
     seen: &mut (impl Stream<Item = Result<K, watcher::Error>> + Unpin),
     wanted: impl Fn(&K) -> bool,
-) -> Result<f64> {
-    let start = Instant::now();
+) -> Result<()> {
     let waiting = async {
         while let Some(object) = seen.try_next().await? {
             if wanted(&object) {
-                return Ok(milliseconds(start));
+                return Ok(());
             }
         }
         bail!("the watch ended");

@@ -1,6 +1,7 @@
 //! `cargo xtask up` and `cargo xtask down`: the landscape under a supervisor of its own.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,12 +9,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
-use e2e::landscape::{Landscape, Options, write_state};
+use e2e::landscape::{Landscape, Options};
+use futures::FutureExt;
 use indicatif::ProgressBar;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
 use testbed::until;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 /// Hub, targets, registry and operators on this machine.
 #[derive(Parser)]
@@ -33,6 +38,9 @@ enum Chore {
         /// Number of targets
         #[arg(long, default_value_t = 2)]
         targets: usize,
+        /// End it when this process ends
+        #[arg(long, value_name = "PID")]
+        with_process: Option<i32>,
     },
     /// Stop it
     Down,
@@ -41,6 +49,8 @@ enum Chore {
     Supervise {
         #[arg(long)]
         targets: usize,
+        #[arg(long)]
+        with_process: Option<i32>,
     },
 }
 
@@ -53,20 +63,21 @@ async fn main() -> Result<()> {
     fs::create_dir_all(&state_dir).with_context(|| format!("cannot make {}", state_dir.display()))?;
     let directory = fs::canonicalize(&state_dir)?;
     match command {
-        Chore::Up { targets } => up(&directory, targets).await,
+        Chore::Up { targets, with_process } => up(&directory, targets, with_process).await,
         Chore::Down => down(&directory).await,
-        Chore::Supervise { targets } => supervise(&directory, targets).await,
+        Chore::Supervise { targets, with_process } => supervise(&directory, targets, with_process).await,
     }
 }
 
-async fn up(directory: &Path, targets: usize) -> Result<()> {
+async fn up(directory: &Path, targets: usize, with_process: Option<i32>) -> Result<()> {
+    let stop = format!("cargo xtask down --state-dir '{}'", directory.display());
     if let Some(pid) = running(directory) {
-        bail!("it runs already in {} (process {pid}); stop it with `cargo xtask down`", directory.display());
+        bail!("it runs already in {} (process {pid}); stop it with `{stop}`", directory.display());
     }
     let _ = fs::remove_file(directory.join("env"));
     let bar = ProgressBar::new_spinner().with_message("starting hub, targets, registry and operators");
     bar.enable_steady_tick(Duration::from_millis(100));
-    let mut supervisor = start_supervisor(directory, targets)?;
+    let mut supervisor = start_supervisor(directory, targets, with_process)?;
     fs::write(pid_file(directory), supervisor.id().to_string())?;
     let started = until("the landscape is up", PATIENCE, || {
         let ended = supervisor.try_wait();
@@ -82,16 +93,18 @@ async fn up(directory: &Path, targets: usize) -> Result<()> {
     }
     started?;
     say(&format!(
-        "up; for a shell: `set -a; . {dir}/env; set +a`\nlogs are in {dir}/logs; `cargo xtask down` stops it",
+        "up; for a shell: `set -a; . '{dir}/env'; set +a`\nlogs are in {dir}/logs; `{stop}` stops it",
         dir = directory.display()
     ));
     Ok(())
 }
 
-fn start_supervisor(directory: &Path, targets: usize) -> Result<Child> {
+fn start_supervisor(directory: &Path, targets: usize, with_process: Option<i32>) -> Result<Child> {
     let log = fs::File::create(log(directory))?;
     Command::new(std::env::current_exe()?)
-        .args(["supervise", "--targets", &targets.to_string(), "--state-dir"])
+        .args(["supervise", "--targets", &targets.to_string()])
+        .args(with_process.map(|pid| format!("--with-process={pid}")))
+        .arg("--state-dir")
         .arg(directory)
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
@@ -114,21 +127,49 @@ async fn down(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn supervise(directory: &Path, targets: usize) -> Result<()> {
+/// Ends when told to, when `with_process` has gone, or when a part of the landscape has died.
+async fn supervise(directory: &Path, targets: usize, with_process: Option<i32>) -> Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
+    let mut deaths = signal(SignalKind::child())?;
+    let mut gone = Box::pin(end_of(with_process)?);
     let options =
         Options { targets, directory: Some(directory.to_owned()), audit: false, ..Options::default() };
-    let starting = async {
-        let landscape = Landscape::start(options).await?;
-        write_state(&landscape)?;
-        anyhow::Ok(landscape)
-    };
     let landscape = tokio::select! {
-        landscape = Box::pin(starting) => landscape?,
+        landscape = Box::pin(Landscape::start(options)) => landscape?,
         _ = stop.recv() => return Ok(()),
+        ended = &mut gone => return ended,
     };
-    stop.recv().await;
-    landscape.stop().await
+    let outcome = loop {
+        tokio::select! {
+            _ = stop.recv() => break Ok(()),
+            ended = &mut gone => break ended,
+            _ = deaths.recv() => if let Err(error) = landscape.check() {
+                break Err(error);
+            },
+        }
+    };
+    landscape.stop().await?;
+    outcome
+}
+
+/// Comes back when the process has ended; never without one.
+fn end_of(process: Option<i32>) -> Result<impl Future<Output = Result<()>>> {
+    let handle = process.map(handle_of).transpose()?;
+    let (tell, told) = oneshot::channel();
+    if let Some(handle) = handle {
+        std::thread::spawn(move || {
+            let mut end = [PollFd::new(&handle, PollFlags::IN)];
+            // Nobody listens once the landscape has ended for another reason.
+            let _ = tell.send(poll(&mut end, None));
+        });
+        return Ok(async { told.await?.map(drop).context("cannot see the process's end") }.left_future());
+    }
+    Ok(std::future::pending().right_future())
+}
+
+fn handle_of(process: i32) -> Result<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(process).context("no process has this number")?;
+    pidfd_open(pid, PidfdFlags::empty()).context("the process has ended already")
 }
 
 /// The supervisor of this directory, if it is alive and one of ours.

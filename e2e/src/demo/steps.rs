@@ -14,6 +14,8 @@ use serde_json::json;
 use super::TARGET_NAMESPACE;
 use crate::fleet::{Fleet, KYMAS, LANTERN};
 use crate::landscape::Landscape;
+use crate::remains::until_as_before;
+use crate::snapshot::{self, Key, Snapshot};
 use crate::{catalogue, wait};
 
 /// The Deployment of its operator.
@@ -47,19 +49,21 @@ impl<'a> Story<'a> {
         self.fleet.publish().await
     }
 
-    /// Kymas, until all is Ready.
+    /// Kymas, until all is Ready. Returns how the second target was before.
     ///
     /// # Errors
     /// It is not so within the deadline.
-    pub async fn install(&self) -> Result<()> {
+    pub async fn install(&self) -> Result<Snapshot> {
+        let before = snapshot::take(&self.targets[1]).await?;
         self.fleet.apply().await?;
-        for name in KYMAS {
-            self.fleet.until_state(name, State::Ready).await?;
-        }
-        for target in &self.targets {
+        for (name, target) in KYMAS.iter().zip(&self.targets) {
+            self.fleet.until_installed(name).await?;
             self.until_image(target, "1.0.0").await?;
+            let pier = deployments(target.clone()).get("harbour-pier").await?;
+            let replicas = pier.status.and_then(|status| status.ready_replicas);
+            ensure!(replicas == Some(3), "harbour must run with the replicas that its user asked for");
         }
-        Ok(())
+        Ok(before)
     }
 
     /// A channel moves on, and so do the targets.
@@ -91,13 +95,19 @@ impl<'a> Story<'a> {
     /// It is not so within the deadline.
     pub async fn refuse_downgrade(&self) -> Result<()> {
         catalogue::assign(self.hub.clone(), LANTERN, "1.0.0").await?;
-        let kyma = self.fleet.until_state(KYMAS[0], State::Warning).await?;
-        let status = kyma.status.unwrap_or_default();
-        let refused = status.modules.iter().flatten().find(|module| module.name == LANTERN);
-        let refused = refused.context("the refused module is still in the status")?;
-        ensure!(refused.version.as_deref() == Some("1.1.0"), "the installed version must stay");
-        (self.say)(&format!("    {}: {}", KYMAS[0], refused.message.as_deref().unwrap_or_default()));
-        self.until_image(&self.targets[0], "1.1.0").await?;
+        for (name, target) in KYMAS.iter().zip(&self.targets) {
+            let what = format!("{name} refuses the downgrade");
+            let refused = wait::until(&what, self.fleet.kymas(), name, |kyma: Option<&Kyma>| {
+                kyma.is_some_and(|kyma| {
+                    module(kyma, LANTERN) == Some(("1.1.0", State::Warning))
+                        && ready_reason(kyma) == Some("DowngradeRefused")
+                })
+            });
+            let refused = refused.await?;
+            let why = refused.as_ref().and_then(|kyma| message(kyma, LANTERN)).unwrap_or_default();
+            (self.say)(&format!("    {name}: {why}"));
+            self.until_image(target, "1.1.0").await?;
+        }
         catalogue::assign(self.hub.clone(), LANTERN, "1.1.0").await?;
         for name in KYMAS {
             self.fleet.until_state(name, State::Ready).await?;
@@ -139,6 +149,10 @@ impl<'a> Story<'a> {
             .await?;
         let why = blocked.as_ref().and_then(|kyma| message(kyma, LANTERN)).unwrap_or_default();
         (self.say)(&format!("    {}: {why}", KYMAS[0]));
+        ensure!(
+            deployments(target.clone()).get_opt(OPERATOR).await?.is_some(),
+            "the module's operator must run while somebody uses it"
+        );
         lanterns.delete("mine", &DeleteParams::default()).await?;
         wait::until(
             "the module is gone from the status",
@@ -148,7 +162,7 @@ impl<'a> Story<'a> {
         )
         .await?;
         ensure!(
-            operators(target.clone()).get_opt(OPERATOR).await?.is_none(),
+            deployments(target.clone()).get_opt(OPERATOR).await?.is_none(),
             "the module's operator must be gone"
         );
         let crds: Api<CustomResourceDefinition> = Api::all(target);
@@ -156,23 +170,18 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// A Kyma goes with everything that came with it.
+    /// A Kyma goes with everything that came with it; the second target is as it was `before`.
     ///
     /// # Errors
     /// It is not so within the deadline.
-    pub async fn delete_kyma(&self) -> Result<()> {
+    pub async fn delete_kyma(&self, before: &Snapshot) -> Result<()> {
         let found = self.fleet.kymas().get(KYMAS[1]).await?;
         self.fleet.kymas().delete(KYMAS[1], &DeleteParams::default()).await?;
         let uid = found.uid().context("a stored Kyma has a uid")?;
         wait::until("the Kyma is gone", self.fleet.kymas(), KYMAS[1], is_deleted(&uid)).await?;
-        let target = self.targets[1].clone();
-        ensure!(
-            operators(target.clone()).get_opt(OPERATOR).await?.is_none(),
-            "the module's operator must be gone"
-        );
-        let kymas: Api<Kyma> = Api::namespaced(target, TARGET_NAMESPACE);
-        let left = kymas.get_opt("default").await;
-        ensure!(!matches!(left, Ok(Some(_))), "the target's Kyma must be gone");
+        for kept in until_as_before(&self.targets[1], before, is_our_definition).await? {
+            (self.say)(&format!("    stays: {kept}"));
+        }
         Ok(())
     }
 
@@ -180,7 +189,7 @@ impl<'a> Story<'a> {
         let tag = format!(":{version}");
         wait::until(
             &format!("the operator runs {version}"),
-            operators(target.clone()),
+            deployments(target.clone()),
             OPERATOR,
             |found: Option<&Deployment>| {
                 let spec =
@@ -218,7 +227,18 @@ fn message<'a>(kyma: &'a Kyma, name: &str) -> Option<&'a str> {
     modules.find(|module| module.name == name)?.message.as_deref()
 }
 
-fn operators(target: Client) -> Api<Deployment> {
+fn ready_reason(kyma: &Kyma) -> Option<&str> {
+    let mut conditions = kyma.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.find(|condition| condition.type_ == "Ready").map(|condition| condition.reason.as_str())
+}
+
+/// CRDs of a target's own Kyma and catalogue, which no operator ever deletes, with the apiserver's record of them.
+fn is_our_definition(key: &Key) -> bool {
+    matches!(key.kind.as_str(), "CustomResourceDefinition" | "APIService")
+        && key.name.ends_with(".operator.kyma-project.io")
+}
+
+fn deployments(target: Client) -> Api<Deployment> {
     Api::namespaced(target, TARGET_NAMESPACE)
 }
 

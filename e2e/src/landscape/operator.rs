@@ -10,7 +10,7 @@ use testbed::{Bed, Cluster, Process, Program, Registry, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::HUB_NAMESPACE;
+use super::{HUB_NAMESPACE, state};
 
 /// One operator and the flags that only it has.
 pub(super) struct Operator {
@@ -20,12 +20,21 @@ pub(super) struct Operator {
     flags: fn(&Setting<'_>) -> Vec<String>,
 }
 
+/// What whoever starts the landscape wants of the operators.
+pub(super) struct Given {
+    /// Further hosts (`HOST:PORT`) that module content may be pulled from without TLS.
+    pub(super) plain_http: Vec<String>,
+    /// Further flags of each.
+    pub(super) flags: Vec<String>,
+}
+
 /// What flags are made of.
 pub(super) struct Setting<'a> {
     registry: &'a str,
     plain_http: String,
     directory: &'a Path,
     helm: &'a Path,
+    further: &'a [String],
 }
 
 /// Every operator of the landscape; the last one is what another team would write.
@@ -54,10 +63,10 @@ pub(super) async fn start_all(
     bed: &Bed,
     hub: &Cluster,
     registry: &Registry,
-    plain_http: &[String],
+    given: &Given,
 ) -> Result<Vec<Process>> {
     let helm = Program::Helm.path()?;
-    let setting = Setting::new(bed, registry, plain_http, &helm);
+    let setting = Setting::new(bed, registry, given, &helm);
     try_join_all(OPERATORS.iter().map(|operator| start(operator, bed, hub, &setting))).await
 }
 
@@ -67,26 +76,32 @@ pub(super) async fn start_one(
     bed: &Bed,
     hub: &Cluster,
     registry: &Registry,
-    plain_http: &[String],
+    given: &Given,
 ) -> Result<Process> {
     let operator = OPERATORS.iter().find(|operator| operator.name == name);
     let operator = operator.with_context(|| format!("no operator {name}"))?;
     let helm = Program::Helm.path()?;
-    start(operator, bed, hub, &Setting::new(bed, registry, plain_http, &helm)).await
+    start(operator, bed, hub, &Setting::new(bed, registry, given, &helm)).await
 }
 
 impl<'a> Setting<'a> {
-    fn new(bed: &'a Bed, registry: &'a Registry, plain_http: &[String], helm: &'a Path) -> Self {
-        let hosts = std::iter::once(registry.address()).chain(plain_http.iter().map(String::as_str));
+    fn new(bed: &'a Bed, registry: &'a Registry, given: &'a Given, helm: &'a Path) -> Self {
+        let hosts = std::iter::once(registry.address()).chain(given.plain_http.iter().map(String::as_str));
         let plain_http = hosts.collect::<Vec<_>>().join(",");
-        Self { registry: registry.address(), plain_http, directory: bed.directory(), helm }
+        Self {
+            registry: registry.address(),
+            plain_http,
+            directory: bed.directory(),
+            helm,
+            further: &given.flags,
+        }
     }
 }
 
 async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<'_>) -> Result<Process> {
     let name = operator.name;
     let kubeconfig = bed.directory().join(format!("{name}.kubeconfig"));
-    std::fs::write(&kubeconfig, hub.kubeconfig_for_service_account(HUB_NAMESPACE, name).await?)?;
+    state::private(&kubeconfig, &hub.kubeconfig_for_service_account(HUB_NAMESPACE, name).await?)?;
     let admin = free_address()?;
     let mut arguments = vec![
         "run".to_owned(),
@@ -96,8 +111,13 @@ async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<
         "--allow-loopback-targets".to_owned(),
     ];
     arguments.extend((operator.flags)(setting));
+    arguments.extend_from_slice(setting.further);
     let log = bed.logs().join(format!("{name}.log"));
-    let process = Process::start(name, bin(name), arguments, [], log)?;
+    // What an operator that is killed leaves there goes with the bed.
+    let scratch = bed.directory().join("tmp");
+    std::fs::create_dir_all(&scratch)?;
+    let environment = [("TMPDIR".to_owned(), scratch.display().to_string())];
+    let process = Process::start(name, bin(name), arguments, environment, log)?;
     until(&format!("{name} is ready"), Duration::from_mins(1), || async {
         process.check()?;
         let ready = !operator.crd_first || ready(&admin).await.unwrap_or(false);

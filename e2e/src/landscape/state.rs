@@ -1,35 +1,56 @@
 //! What `up` leaves for people and scripts: kubeconfigs and a shell file that says where they are.
 
-use std::fs;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::Landscape;
 
-/// Writes `hub.kubeconfig`, `target-N.kubeconfig` and `env` into the landscape's directory.
-///
-/// # Errors
-/// A file cannot be written.
-pub fn write_state(landscape: &Landscape) -> Result<()> {
+/// Writes `hub.kubeconfig`, `target-N.kubeconfig` and, last, `env` into the landscape's directory.
+pub(super) fn write(landscape: &Landscape) -> Result<()> {
     let directory = landscape.directory();
     for cluster in std::iter::once(landscape.hub()).chain(landscape.targets()) {
-        fs::write(directory.join(format!("{}.kubeconfig", cluster.name())), cluster.kubeconfig())?;
+        private(&directory.join(format!("{}.kubeconfig", cluster.name())), &cluster.kubeconfig())?;
     }
-    fs::write(directory.join("env"), env_file(landscape))?;
-    Ok(())
+    private(&directory.join("env"), &env_file(landscape))
 }
 
-/// A shell file: `HUB_KUBECONFIG`, `TARGET_1_KUBECONFIG` …, `REGISTRY`, `LOGS`.
+/// Writes a file that only its owner may read: kubeconfigs are keys.
+pub(super) fn private(path: &Path, content: &str) -> Result<()> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let written = opened.and_then(|mut file| file.write_all(content.as_bytes()));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A shell file: `HUB_KUBECONFIG`, `TARGET_1_KUBECONFIG` …, `REGISTRY`, `LOGS`, `KYMACTL`.
 pub fn env_file(landscape: &Landscape) -> String {
-    let directory = landscape.directory().display();
+    let file = |name: &str| quoted(&landscape.directory().join(name).display().to_string());
     let mut lines = vec![
-        format!("HUB_KUBECONFIG={directory}/hub.kubeconfig"),
+        format!("HUB_KUBECONFIG={}", file("hub.kubeconfig")),
         format!("REGISTRY={}", landscape.registry().address()),
-        format!("LOGS={directory}/logs"),
-        format!("KYMACTL={}", landscape.bin("kymactl").display()),
+        format!("LOGS={}", file("logs")),
+        format!("KYMACTL={}", quoted(&landscape.bin("kymactl").display().to_string())),
     ];
     for number in 1..=landscape.targets().len() {
-        lines.push(format!("TARGET_{number}_KUBECONFIG={directory}/target-{number}.kubeconfig"));
+        lines.push(format!("TARGET_{number}_KUBECONFIG={}", file(&format!("target-{number}.kubeconfig"))));
     }
     lines.join("\n") + "\n"
+}
+
+/// As a shell takes it for one word, whatever is in it.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_stays_one_word_in_a_shell() {
+        assert_eq!(quoted("/a b/it's"), r"'/a b/it'\''s'");
+    }
 }

@@ -31,10 +31,7 @@ const OPEN: [(&str, &str); 1] = [(
 /// On a few targets that are cleaned between charts; with `TEST_FULL=1` on a fresh one for each.
 #[tokio::test(flavor = "multi_thread")]
 async fn charts_become_what_helm_template_prints() {
-    let Some(inputs) = inputs::directory().unwrap() else {
-        println!("left out: third-party charts, since NO_INPUTS=1");
-        return;
-    };
+    let Some(inputs) = testbed::inputs("third-party charts").unwrap() else { return };
     let mut charts = inputs::charts::all(&inputs).unwrap();
     if let Ok(only) = std::env::var("TEST_CHARTS") {
         charts.retain(|chart| only.split(',').any(|part| chart.name.starts_with(part)));

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use e2e::helm::Helm;
 use e2e::inputs::charts::Chart;
 use e2e::landscape::{HUB_NAMESPACE, Landscape};
+use e2e::remains::{is_in_every_namespace, until_as_before};
 use e2e::snapshot::{self, Difference, Key, Snapshot};
 use e2e::wait;
 use k8s_openapi::api::core::v1::Secret;
@@ -17,7 +18,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::conditions::is_deleted;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, State, names};
-use serde_json::{Value, json};
+use serde_json::json;
 use testbed::{Cluster, until};
 
 use crate::compare::{self, Findings};
@@ -192,18 +193,12 @@ impl<'a> Story<'a> {
         self.components().delete(&self.word, &DeleteParams::default()).await?;
         let uid = found.uid().context("a stored component has a uid")?;
         wait::until("the component is gone", self.components(), &self.word, is_deleted(&uid)).await?;
-        let last = Mutex::new(Vec::new());
-        let what = format!("the target is as before {}", self.chart.name);
-        let kept = until(&what, DEADLINE, || async {
-            let after = snapshot::take(&self.target).await?;
-            let found = snapshot::differences(&self.before, &after);
-            last.lock().unwrap().clone_from(&found);
-            Ok(found.iter().all(|difference| stays(difference, &after)).then_some(found))
-        })
-        .await;
-        let kept = kept.with_context(|| list(&last.lock().unwrap()).join(", "))?;
+        let kept = until_as_before(&self.target, &self.before, |_| false).await?;
         self.clean().await?;
-        let own = |difference: &&Difference| !in_every_namespace(difference);
+        let own = |difference: &&Difference| match difference {
+            Difference::Added(key) => !is_in_every_namespace(key),
+            Difference::Removed(_) | Difference::Changed(..) => true,
+        };
         Ok(kept.iter().filter(own).map(ToString::to_string).collect())
     }
 
@@ -287,35 +282,6 @@ fn explained(component: &HelmComponent, findings: Findings, said: &str) -> Resul
         return Err(format!("{state:?}: {said}"));
     }
     Ok(Outcome { findings, unhealthy, kept: Vec::new() })
-}
-
-/// Whether a difference is one that a removal leaves: namespaces with what is in every namespace, claims that
-/// StatefulSets leave, with their volumes, and what the chart says to keep.
-fn stays(difference: &Difference, after: &Snapshot) -> bool {
-    let Difference::Added(key) = difference else { return false };
-    let kept = matches!(key.kind.as_str(), "Namespace" | "PersistentVolumeClaim" | "PersistentVolume");
-    key.group.is_empty() && kept || in_every_namespace(difference) || kept_by_policy(key, after)
-}
-
-/// By Helm's annotation; a CRD's registration stays with it.
-fn kept_by_policy(key: &Key, after: &Snapshot) -> bool {
-    let keeps = |object: &Value| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep";
-    let Some(object) = after.get(key) else { return false };
-    let group = &object["spec"]["group"];
-    let crd = |(other, found): (&Key, &Value)| {
-        other.kind == "CustomResourceDefinition" && found["spec"]["group"] == *group && keeps(found)
-    };
-    keeps(object) || key.kind == "APIService" && after.iter().any(crd)
-}
-
-fn in_every_namespace(difference: &Difference) -> bool {
-    let Difference::Added(key) = difference else { return false };
-    let account = key.is("", "ServiceAccount") && key.name == "default";
-    account || key.is("", "ConfigMap") && key.name == "kube-root-ca.crt"
-}
-
-fn list(differences: &[Difference]) -> Vec<String> {
-    differences.iter().map(ToString::to_string).collect()
 }
 
 fn condition<'a>(component: &'a HelmComponent, aspect: &str) -> Option<&'a Condition> {

@@ -153,6 +153,6 @@ async fn end(row: &Row, moor: &Cluster) -> Result<()> {
     let gone = await_condition(kymas, &row.name, is_deleted(&uid));
     tokio::time::timeout(Duration::from_secs(90), gone).await.context("the Kyma stays")??;
     let left: Api<Kyma> = Api::namespaced(moor.client()?, "kyma-system");
-    ensure!(!matches!(left.get_opt("default").await, Ok(Some(_))), "the target's Kyma must be gone");
+    ensure!(left.get_opt("default").await?.is_none(), "the target's Kyma must be gone");
     Ok(())
 }

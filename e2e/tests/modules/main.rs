@@ -24,10 +24,7 @@ async fn landscape() -> Landscape {
 #[tokio::test(flavor = "multi_thread")]
 async fn modules_come_are_upgraded_and_go_without_a_trace() {
     let _turn = TURN.lock().await;
-    let Some(inputs) = inputs::directory().unwrap() else {
-        println!("left out: third-party modules, since NO_INPUTS=1");
-        return;
-    };
+    let Some(inputs) = testbed::inputs("third-party modules").unwrap() else { return };
     let modules = inputs::modules::all(&inputs).unwrap();
     assert!(!modules.is_empty(), "no modules in {}", inputs.display());
     let landscape = landscape().await;
@@ -47,10 +44,7 @@ async fn modules_come_are_upgraded_and_go_without_a_trace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn component_versions_of_modulectl_are_installed_as_they_are() {
     let _turn = TURN.lock().await;
-    let Some(inputs) = inputs::directory().unwrap() else {
-        println!("left out: component versions made by modulectl, since NO_INPUTS=1");
-        return;
-    };
+    let Some(inputs) = testbed::inputs("component versions made by modulectl").unwrap() else { return };
     let published = layout::all(&inputs).unwrap();
     assert!(!published.is_empty(), "no component versions in {}", inputs.display());
     let landscape = landscape().await;

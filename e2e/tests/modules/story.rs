@@ -2,19 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::inputs::modules::{Module, Release};
 use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
-use e2e::snapshot::{self, Difference, Key, Snapshot};
+use e2e::remains::until_as_before;
+use e2e::snapshot::{self, Difference, Snapshot};
 use e2e::wait;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, State};
 use serde_json::{Value, json};
-use testbed::until;
 
 /// Name of the Kyma on the hub.
 const KYMA: &str = "everything";
@@ -22,8 +21,6 @@ const KYMA: &str = "everything";
 const CHANNELS: [&str; 2] = ["regular", "fast"];
 /// Who writes the catalogue.
 const WRITER: &str = "tests";
-/// Time that a target gets to be as before.
-const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Story<'a> {
     landscape: &'a Landscape,
@@ -132,7 +129,7 @@ impl<'a> Story<'a> {
     pub(crate) async fn disable(&self, before: &Snapshot) -> Result<Vec<Difference>> {
         self.choose(&json!({"spec": {"channel": CHANNELS[0], "modules": []}})).await?;
         self.until_ready(&[]).await?;
-        until_as_before(&self.target, before).await
+        until_as_before(&self.target, before, |_| false).await
     }
 
     async fn choose(&self, edit: &Value) -> Result<()> {
@@ -172,53 +169,4 @@ impl<'a> Story<'a> {
     fn kymas(&self) -> Api<Kyma> {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
     }
-}
-
-/// Waits until the target is as before but for what a removal keeps, and returns that.
-pub(crate) async fn until_as_before(target: &Client, before: &Snapshot) -> Result<Vec<Difference>> {
-    let last = Mutex::new(Vec::new());
-    let kept = until("the target is as before", DEADLINE, || async {
-        let after = snapshot::take(target).await?;
-        let found = snapshot::differences(before, &after);
-        last.lock().unwrap().clone_from(&found);
-        Ok(found.iter().all(|difference| may_stay(difference, &after)).then_some(found))
-    })
-    .await;
-    kept.with_context(|| {
-        let found = last.lock().unwrap();
-        found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-    })
-}
-
-/// Namespaces with what Kubernetes puts into every one, claims with their volumes, CRDs that have objects, and what
-/// the module itself says to keep.
-fn may_stay(difference: &Difference, after: &Snapshot) -> bool {
-    let Difference::Added(key) = difference else { return false };
-    match (key.group.as_str(), key.kind.as_str()) {
-        ("", "Namespace" | "PersistentVolumeClaim" | "PersistentVolume") => true,
-        ("", "ServiceAccount") => key.name == "default",
-        ("", "ConfigMap") => key.name == "kube-root-ca.crt",
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => keeps(key, after) || in_use(key, after),
-        // The apiserver's own record of a group and version that a CRD still serves.
-        ("apiregistration.k8s.io", "APIService") => after.keys().any(|other| {
-            let group = after.get(other).map(|crd| &crd["spec"]["group"]);
-            other.kind == "CustomResourceDefinition"
-                && keeps(other, after)
-                && group.and_then(Value::as_str).is_some_and(|group| key.name.ends_with(&format!(".{group}")))
-        }),
-        _ => false,
-    }
-}
-
-fn keeps(key: &Key, after: &Snapshot) -> bool {
-    after
-        .get(key)
-        .is_some_and(|object| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep")
-}
-
-fn in_use(crd: &Key, after: &Snapshot) -> bool {
-    let Some(spec) = after.get(crd).map(|object| &object["spec"]) else { return false };
-    let kind =
-        (spec["group"].as_str().unwrap_or_default(), spec["names"]["kind"].as_str().unwrap_or_default());
-    after.keys().any(|key| key.is(kind.0, kind.1))
 }

@@ -18,7 +18,7 @@ pub(crate) struct Downloads {
 }
 
 impl Downloads {
-    /// Puts the program at `program`; works in `scratch`. `Ok(false)`: the host cannot be reached.
+    /// Puts the program at `program`; works in `scratch`. `Ok(false)`: the host cannot be reached, or breaks off.
     pub(crate) fn fetch(&mut self, download: &Download, scratch: &Path, program: &Path) -> Result<bool> {
         let host = host(&download.url).to_owned();
         if self.unreachable.contains(&host) {
@@ -30,7 +30,10 @@ impl Downloads {
             return Ok(false);
         }
         let file = scratch.join("file");
-        ensure!(curl(&download.url, &file, 600)?, "{} broke off", download.url);
+        if !curl(&download.url, &file, 600)? {
+            self.unreachable.insert(host);
+            return Ok(false);
+        }
         let name = download.url.rsplit('/').next().unwrap_or_default();
         let wanted = checksum(&fs::read_to_string(&sums)?, name)
             .with_context(|| format!("{} has no SHA-256 of {name}", download.checksum_url))?;

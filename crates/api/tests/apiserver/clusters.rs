@@ -37,7 +37,7 @@ pub(crate) fn our_crds() -> Vec<Value> {
 }
 
 pub(crate) fn klm_crds(what: &str) -> Result<Option<Vec<Value>>> {
-    let Some(directory) = inputs::directory(what)? else {
+    let Some(directory) = testbed::inputs(what)? else {
         return Ok(None);
     };
     let mut crds = vec![];

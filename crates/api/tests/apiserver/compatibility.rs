@@ -14,7 +14,7 @@ use crate::{
 #[tokio::test]
 async fn users_files_mean_the_same_as_on_klms_crds() -> Result<()> {
     let what = "users' files on our CRDs and on KLM's";
-    let (Some(inputs), Some(klm)) = (inputs::directory(what)?, clusters::klm(what).await?) else {
+    let (Some(inputs), Some(klm)) = (testbed::inputs(what)?, clusters::klm(what).await?) else {
         return Ok(());
     };
     let ours = clusters::ours().await?;
@@ -28,7 +28,7 @@ async fn users_files_mean_the_same_as_on_klms_crds() -> Result<()> {
 #[tokio::test]
 async fn recorded_objects_mean_the_same_as_on_klms_crds() -> Result<()> {
     let what = "recorded objects on our CRDs and on KLM's";
-    let (Some(inputs), Some(klm)) = (inputs::directory(what)?, clusters::klm(what).await?) else {
+    let (Some(inputs), Some(klm)) = (testbed::inputs(what)?, clusters::klm(what).await?) else {
         return Ok(());
     };
     let ours = clusters::ours().await?;

@@ -1,11 +1,11 @@
 //! Objects by other authors, read from outside the repository.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 /// A document of a file.
@@ -13,19 +13,6 @@ pub(crate) struct Document {
     /// File and position, for messages.
     pub(crate) origin: String,
     pub(crate) object: Value,
-}
-
-/// The directory, or `None` where `NO_INPUTS=1` allows to go without; then says what is left out.
-pub(crate) fn directory(what: &str) -> Result<Option<PathBuf>> {
-    let path = env::var_os("TEST_INPUTS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/inputs"), PathBuf::from);
-    if path.is_dir() {
-        return Ok(Some(path));
-    }
-    let allowed = env::var_os("NO_INPUTS").is_some_and(|value| value == "1");
-    ensure!(allowed, "{} is missing; set TEST_INPUTS, or NO_INPUTS=1 to leave out: {what}", path.display());
-    eprintln!("left out, since {} is missing: {what}", path.display());
-    Ok(None)
 }
 
 /// All documents of a YAML file, lists taken apart.

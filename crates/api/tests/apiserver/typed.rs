@@ -27,7 +27,7 @@ pub(crate) fn round_trip(object: &Value) -> Result<Value> {
 
 #[test]
 fn what_klm_left_behind_survives_our_types() -> Result<()> {
-    let Some(inputs) = inputs::directory("recorded objects through our types")? else {
+    let Some(inputs) = testbed::inputs("recorded objects through our types")? else {
         return Ok(());
     };
     let documents = inputs::recorded(&inputs)?;
@@ -48,7 +48,7 @@ fn what_klm_left_behind_survives_our_types() -> Result<()> {
 
 #[test]
 fn what_users_wrote_loads_whole_statuses_too() -> Result<()> {
-    let Some(inputs) = inputs::directory("users' files through our types")? else {
+    let Some(inputs) = testbed::inputs("users' files through our types")? else {
         return Ok(());
     };
     let mut loaded = 0;

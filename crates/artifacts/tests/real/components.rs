@@ -7,7 +7,7 @@ use kyma_artifacts::{ComponentVersion, Credentials, Digest, ModuleContent, OciRe
 use reqwest::{Client, header::CONTENT_TYPE};
 use serde_json::Value;
 
-use crate::{Setup, inputs};
+use crate::Setup;
 
 /// Version, and where the modules that they were made from lie.
 const LAYOUTS: [(&str, &str, &str); 4] = [
@@ -19,16 +19,17 @@ const LAYOUTS: [(&str, &str, &str); 4] = [
 
 #[tokio::test]
 async fn component_versions_of_the_real_tools_are_read_byte_for_byte() {
+    let Some(inputs) = testbed::inputs("component versions of modulectl").unwrap() else { return };
     let setup = Setup::new().await;
     for (name, version, source) in LAYOUTS {
         let component = format!("kyma-project.io/module/{name}");
-        push_layout(&setup, &inputs().join(format!("ocm/{name}-{version}")), &component, version).await;
+        push_layout(&setup, &inputs.join(format!("ocm/{name}-{version}")), &component, version).await;
         let found = setup
             .artifacts
             .component(&setup.base(), &component, version, &Credentials::anonymous())
             .await
             .unwrap();
-        let source = inputs().join("modules").join(source);
+        let source = inputs.join("modules").join(source);
         assert!(found.manifest == fs::read(source.join("raw-manifest.yaml")).unwrap(), "{name} {version}");
         let default_cr = fs::read(source.join("default-cr.yaml")).unwrap();
         assert!(found.default_cr.is_some_and(|found| found == default_cr), "{name} {version}");
@@ -38,8 +39,9 @@ async fn component_versions_of_the_real_tools_are_read_byte_for_byte() {
 
 #[tokio::test]
 async fn what_is_pushed_is_read_back_and_pushing_again_changes_nothing() {
+    let Some(inputs) = testbed::inputs("a push of a real module").unwrap() else { return };
     let setup = Setup::new().await;
-    let component = keda();
+    let component = keda(&inputs);
     let push = async || setup.artifacts.push_component(&base(&setup), &component, &ANONYMOUS, &()).await;
     let first = push().await.unwrap();
     let again = push().await.unwrap();
@@ -61,11 +63,12 @@ async fn what_is_pushed_is_read_back_and_pushing_again_changes_nothing() {
 
 #[tokio::test]
 async fn our_component_versions_have_the_shape_of_modulectls() {
+    let Some(inputs) = testbed::inputs("our component versions beside modulectl's").unwrap() else { return };
     let setup = Setup::new().await;
-    let component = keda();
+    let component = keda(&inputs);
     let pushed =
         setup.artifacts.push_component(&setup.base(), &component, &ANONYMOUS, &()).await.unwrap().reference;
-    let theirs = inputs().join("ocm/keda-1.12.1");
+    let theirs = inputs.join("ocm/keda-1.12.1");
     push_layout(&setup, &theirs, "theirs.io/keda", "1.12.1").await;
     let theirs: OciReference =
         format!("{}/component-descriptors/theirs.io/keda:1.12.1", setup.registry.address()).parse().unwrap();
@@ -96,8 +99,8 @@ fn base(setup: &Setup) -> kyma_artifacts::RegistryBase {
     format!("{}/sub/path", setup.registry.address()).parse().unwrap()
 }
 
-fn keda() -> ComponentVersion {
-    let module = inputs().join("modules/keda-manager");
+fn keda(inputs: &Path) -> ComponentVersion {
+    let module = inputs.join("modules/keda-manager");
     let image = kyma_artifacts::Image {
         name: "keda-manager".to_owned(),
         version: "1.12.1".to_owned(),

@@ -5,8 +5,6 @@
 mod charts;
 mod components;
 
-use std::path::PathBuf;
-
 use kyma_artifacts::{Artifacts, Config, RegistryBase};
 use testbed::{Registry, SharedBed};
 
@@ -42,12 +40,4 @@ fn client(registry: &Registry, directory: &tempfile::TempDir) -> Artifacts {
     let mut config = Config::new(directory.path().join("cache"));
     config.insecure_hosts = vec![registry.address().to_owned()];
     Artifacts::open(&config).unwrap()
-}
-
-/// Third-party test data: `$TEST_INPUTS`, else beside the checkout.
-pub(crate) fn inputs() -> PathBuf {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/inputs");
-    let inputs = std::env::var_os("TEST_INPUTS").map_or_else(beside, PathBuf::from);
-    assert!(inputs.is_dir(), "no test inputs at {}; set TEST_INPUTS", inputs.display());
-    inputs
 }

@@ -34,9 +34,10 @@ const MODULES: [(&str, &str, &str); 14] = [
 
 #[tokio::test]
 async fn every_real_module_is_published_and_read_back() {
+    let Some(inputs) = testbed::inputs("pushes of real modules").unwrap() else { return };
     let registry = BED.registry().await.unwrap().address();
     for (directory, name, version) in MODULES {
-        let directory = inputs().join("modules").join(directory);
+        let directory = inputs.join("modules").join(directory);
         let manifest = directory.join("raw-manifest.yaml");
         let default_cr = directory.join("default-cr.yaml");
         let config = directory.join("module-config.yaml");
@@ -59,6 +60,7 @@ async fn every_real_module_is_published_and_read_back() {
 
 #[tokio::test]
 async fn module_templates_equal_modulectls() {
+    let Some(inputs) = testbed::inputs("ModuleTemplates beside modulectl's").unwrap() else { return };
     let registry = BED.registry().await.unwrap().address();
     let cases = [
         ("keda-1.12.1", "keda-manager"),
@@ -67,13 +69,13 @@ async fn module_templates_equal_modulectls() {
         ("template-operator-1.0.4", "template-operator/previous"),
     ];
     for (made, directory) in cases {
-        let config = inputs().join(format!("ocm/{made}.module-config.yaml"));
-        let directory = inputs().join("modules").join(directory);
+        let config = inputs.join(format!("ocm/{made}.module-config.yaml"));
+        let directory = inputs.join("modules").join(directory);
         let (manifest, default_cr) = (directory.join("raw-manifest.yaml"), directory.join("default-cr.yaml"));
         let mut flags = vec!["--config", text(&config), "--registry", registry, "--insecure"];
         flags.extend(["--manifest", text(&manifest), "--default-cr", text(&default_cr)]);
         let ours = yaml(&push(&flags));
-        let theirs = fs::read(inputs().join(format!("ocm/{made}.moduletemplate.yaml"))).unwrap();
+        let theirs = fs::read(inputs.join(format!("ocm/{made}.moduletemplate.yaml"))).unwrap();
         let mut theirs: Value = serde_saphyr::from_slice(&theirs).unwrap();
         // modulectl writes an empty namespace, which says nothing.
         assert_eq!(theirs["metadata"].as_object_mut().unwrap().remove("namespace"), Some(Value::from("")));
@@ -111,7 +113,8 @@ async fn a_chart_is_published_and_named_by_digest() {
 
 #[test]
 fn what_is_missing_or_wrong_is_said_before_anything_is_sent() {
-    let modules = inputs().join("modules");
+    let Some(inputs) = testbed::inputs("real module-config files with mistakes").unwrap() else { return };
+    let modules = inputs.join("modules");
     let (empty, main) = (
         modules.join("docker-registry/module-config.yaml"),
         modules.join("registry-proxy/module-config.yaml"),
@@ -176,12 +179,4 @@ fn client(registry: &str) -> (Artifacts, tempfile::TempDir) {
 /// Modules of the demo.
 fn own_module(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../e2e/modules").join(path)
-}
-
-/// Third-party test data: `$TEST_INPUTS`, else beside the checkout.
-fn inputs() -> PathBuf {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/inputs");
-    let inputs = std::env::var_os("TEST_INPUTS").map_or_else(beside, PathBuf::from);
-    assert!(inputs.is_dir(), "no test inputs at {}; set TEST_INPUTS", inputs.display());
-    inputs
 }

@@ -1,7 +1,5 @@
 //! Real modules of other authors, all at once.
 
-use std::path::PathBuf;
-
 use crate::{
     BED,
     files::{Files, own_modules},
@@ -22,11 +20,12 @@ const MODULES: [(&str, &str, &str); 9] = [
 
 #[tokio::test]
 async fn once_installs_every_real_module_and_a_chart_together() {
+    let Some(inputs) = testbed::inputs("real modules at once").unwrap() else { return };
     let cluster = BED.bed().await.unwrap().cluster("full").with_workloads().await.unwrap();
     let names: Vec<&str> = MODULES.iter().map(|(_, name, _)| *name).chain(["harbour"]).collect();
     let files = Files::new(&cluster, &names).await;
     for (directory, name, version) in MODULES {
-        let directory = inputs().join("modules").join(directory);
+        let directory = inputs.join("modules").join(directory);
         let (manifest, default_cr) = (directory.join("raw-manifest.yaml"), directory.join("default-cr.yaml"));
         let mut flags = vec!["--name", name, "--version", version];
         flags.extend([
@@ -44,12 +43,4 @@ async fn once_installs_every_real_module_and_a_chart_together() {
         let row = table.lines().find(|line| line.split_whitespace().nth(1) == Some(name));
         assert!(row.is_some_and(|row| row.contains("Ready")), "{name}:\n{table}");
     }
-}
-
-/// Third-party test data: `$TEST_INPUTS`, else beside the checkout.
-fn inputs() -> PathBuf {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/inputs");
-    let inputs = std::env::var_os("TEST_INPUTS").map_or_else(beside, PathBuf::from);
-    assert!(inputs.is_dir(), "no test inputs at {}; set TEST_INPUTS", inputs.display());
-    inputs
 }

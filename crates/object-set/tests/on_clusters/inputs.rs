@@ -1,7 +1,6 @@
 //! Modules by other authors: applied twice the second time writes nothing, taken away nothing is left.
 
-use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::fs;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
@@ -12,30 +11,16 @@ use serde_json::json;
 
 use super::story::Story;
 
-/// Where the modules are; `None` where `NO_INPUTS=1` allows to go without.
-#[allow(clippy::print_stderr)]
-fn modules() -> Result<Option<PathBuf>> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/inputs");
-    let path = env::var_os("TEST_INPUTS").map_or_else(beside, PathBuf::from).join("modules");
-    if path.is_dir() {
-        return Ok(Some(path));
-    }
-    let allowed = env::var_os("NO_INPUTS").is_some_and(|value| value == "1");
-    ensure!(allowed, "{} is missing; set TEST_INPUTS, or NO_INPUTS=1", path.display());
-    eprintln!("left out, since {} is missing: the sets of real modules", path.display());
-    Ok(None)
-}
-
 #[tokio::test]
 async fn real_modules_settle_upgrade_and_go() -> Result<()> {
-    let Some(modules) = modules()? else { return Ok(()) };
+    let Some(inputs) = testbed::inputs("the sets of real modules")? else { return Ok(()) };
     let story = Story::begin("modules").await?;
     let namespaces: Api<Namespace> = Api::all(story.cluster.client.clone());
     // Modules may count on it.
     let system = serde_json::from_value(json!({"metadata": {"name": "kyma-system"}}))?;
     namespaces.create(&PostParams::default(), &system).await?;
     let mut seen = 0;
-    for module in fs::read_dir(modules)? {
+    for module in fs::read_dir(inputs.join("modules"))? {
         let module = module?.path();
         let manifest = module.join("raw-manifest.yaml");
         if !manifest.is_file() {

@@ -32,6 +32,8 @@ use tokio::task::JoinHandle;
 
 /// Longest wait for anything here.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// Silence that counts as rest.
+const REST: Duration = Duration::from_secs(1);
 /// uid of the Kyma that managed components belong to.
 pub(crate) const KYMA_UID: &str = "22222222-this-kyma";
 
@@ -247,19 +249,21 @@ impl Stage {
     /// Nothing has come from the component for a second, in which it would have answered every event.
     pub(crate) async fn until_settled(&self, name: &str) -> Result<Greeting> {
         let of_component = |user: &str| user.contains(&self.namespace);
-        let marks = || Ok::<_, anyhow::Error>((self.hub.audit()?.mark()?, self.target.audit()?.mark()?));
-        let mut last = marks()?;
-        let mut since = tokio::time::Instant::now();
-        loop {
-            let on_hub = self.hub.audit()?.count(last.0, of_component)?;
-            let on_target = self.target.audit()?.count(last.1, of_component)?;
-            if !(on_hub.is_empty() && on_target.is_empty()) {
-                (last, since) = (marks()?, tokio::time::Instant::now());
-            } else if since.elapsed() > Duration::from_secs(1) {
-                return Ok(self.greetings()?.get(name).await?);
+        until(&format!("{name} has settled"), SOON, || async {
+            let marks = (self.hub.audit()?.mark()?, self.target.audit()?.mark()?);
+            let busy = until("a request", SOON, || async {
+                let on_hub = self.hub.audit()?.count(marks.0, of_component)?;
+                let on_target = self.target.audit()?.count(marks.1, of_component)?;
+                Ok((!(on_hub.is_empty() && on_target.is_empty())).then_some(()))
+            });
+            // An audit log that cannot be read is no rest.
+            match tokio::time::timeout(REST, busy).await {
+                Ok(request) => request.map(|()| None),
+                Err(_) => Ok(Some(())),
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        })
+        .await?;
+        Ok(self.greetings()?.get(name).await?)
     }
 
     async fn until_greeting_is(

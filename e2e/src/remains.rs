@@ -1,0 +1,121 @@
+//! What a removal leaves on a target, and that there is nothing else.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kube::Client;
+use serde_json::Value;
+use testbed::until;
+
+use crate::snapshot::{self, Difference, Key, Snapshot};
+
+/// Time that a target gets to be as before: its controllers collect what lost its owner.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+/// Waits until the target is as before but for what a removal leaves, or `also` allows; returns that.
+///
+/// # Errors
+/// Something else differs; the message lists it.
+pub async fn until_as_before(
+    target: &Client,
+    before: &Snapshot,
+    also: impl Fn(&Key) -> bool,
+) -> Result<Vec<Difference>> {
+    let last = Mutex::new(Vec::new());
+    let kept = until("the target is as before", DEADLINE, || async {
+        let after = snapshot::take(target).await?;
+        let (kept, wrong): (Vec<_>, Vec<_>) =
+            snapshot::differences(before, &after).into_iter().partition(|difference| match difference {
+                Difference::Added(key) => may_stay(key, &after) || also(key),
+                Difference::Removed(_) | Difference::Changed(..) => false,
+            });
+        let as_before = wrong.is_empty();
+        if let Ok(mut last) = last.lock() {
+            *last = wrong;
+        }
+        Ok(as_before.then_some(kept))
+    })
+    .await;
+    kept.with_context(|| {
+        let wrong = last.lock().map(|last| last.clone()).unwrap_or_default();
+        wrong.iter().map(|difference| format!("\n  {difference}")).collect::<String>()
+    })
+}
+
+/// Whether Kubernetes itself puts this object into every namespace.
+pub fn is_in_every_namespace(key: &Key) -> bool {
+    key.is("", "ServiceAccount") && key.name == "default"
+        || key.is("", "ConfigMap") && key.name == "kube-root-ca.crt"
+}
+
+/// Namespaces with what Kubernetes puts into every one, claims with their volumes, CRDs that have objects, and what
+/// its own annotation says to keep.
+fn may_stay(key: &Key, after: &Snapshot) -> bool {
+    match (key.group.as_str(), key.kind.as_str()) {
+        ("", "Namespace" | "PersistentVolumeClaim" | "PersistentVolume") => true,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => keeps(key, after) || is_in_use(key, after),
+        // The apiserver's own record of a group and version that a CRD still serves.
+        ("apiregistration.k8s.io", "APIService") => {
+            after.iter().any(|(other, object)| {
+                other.kind == "CustomResourceDefinition"
+                    && serves(object, key)
+                    && (keeps(other, after) || is_in_use(other, after))
+            }) || keeps(key, after)
+        }
+        _ => is_in_every_namespace(key) || keeps(key, after),
+    }
+}
+
+fn keeps(key: &Key, after: &Snapshot) -> bool {
+    after
+        .get(key)
+        .is_some_and(|object| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep")
+}
+
+/// Whether this APIService is named after the CRD's group.
+fn serves(crd: &Value, service: &Key) -> bool {
+    crd["spec"]["group"].as_str().is_some_and(|group| service.name.ends_with(&format!(".{group}")))
+}
+
+fn is_in_use(crd: &Key, after: &Snapshot) -> bool {
+    let Some(spec) = after.get(crd).map(|object| &object["spec"]) else { return false };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, kind) = (text(&spec["group"]), text(&spec["names"]["kind"]));
+    after.keys().any(|key| key.is(&group, &kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn key(group: &str, kind: &str, name: &str) -> Key {
+        Key::of(group, kind, &json!({"name": name}))
+    }
+
+    #[test]
+    fn a_crd_and_its_record_stay_while_it_has_objects_or_is_to_be_kept() {
+        let crd = key("apiextensions.k8s.io", "CustomResourceDefinition", "lanterns.example.com");
+        let record = key("apiregistration.k8s.io", "APIService", "v1.example.com");
+        let spec = json!({"group": "example.com", "names": {"kind": "Lantern"}});
+        let mut after = Snapshot::from([(crd.clone(), json!({"spec": spec})), (record.clone(), json!({}))]);
+        assert!(!may_stay(&crd, &after) && !may_stay(&record, &after));
+        after.insert(key("example.com", "Lantern", "mine"), json!({}));
+        assert!(may_stay(&crd, &after) && may_stay(&record, &after));
+        after.remove(&key("example.com", "Lantern", "mine"));
+        let annotations = json!({"annotations": {"helm.sh/resource-policy": "keep"}});
+        after.insert(crd.clone(), json!({"metadata": annotations, "spec": spec}));
+        assert!(may_stay(&crd, &after) && may_stay(&record, &after));
+        assert!(!may_stay(&key("apiregistration.k8s.io", "APIService", "v1.other.com"), &after));
+    }
+
+    #[test]
+    fn configuration_and_workloads_do_not_stay() {
+        let nothing = Snapshot::new();
+        assert!(may_stay(&key("", "ConfigMap", "kube-root-ca.crt"), &nothing));
+        assert!(!may_stay(&key("", "ConfigMap", "settings"), &nothing));
+        assert!(!may_stay(&key("apps", "Deployment", "operator"), &nothing));
+    }
+}
