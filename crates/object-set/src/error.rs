@@ -58,12 +58,38 @@ pub struct CallError {
 impl CallError {
     /// Classifies what a call returned.
     pub fn new(action: Action, object: Option<&Identity>, error: kube::Error) -> Self {
-        Self { action, object: object.cloned(), failure: Failure::of(&error), cause: Arc::new(error) }
+        let failure = match missing_namespace(&error, object) {
+            Some(namespace) => Failure::NamespaceMissing(namespace),
+            None => Failure::of(&error),
+        };
+        Self { action, object: object.cloned(), failure, cause: Arc::new(error) }
     }
 
-    /// The error as it came, to be looked at but not printed: it may hold text of the target.
-    pub fn cause(&self) -> &kube::Error {
+    /// The namespace that has to come before the call can succeed.
+    pub fn missing_namespace(&self) -> Option<&str> {
+        match &self.failure {
+            Failure::NamespaceMissing(namespace) => Some(namespace),
+            _ => None,
+        }
+    }
+
+    /// The error as it came, where it tells of the target as a whole and not of the object. Whoever made the
+    /// client knows better than [`CallError::reason`] what it means; it may hold text of the target, so it is
+    /// not to be printed.
+    pub fn of_target(&self) -> Option<&kube::Error> {
+        self.failure.is_of_target().then_some(&*self.cause)
+    }
+
+    pub(crate) fn cause(&self) -> &kube::Error {
         &self.cause
+    }
+
+    /// What was tried, on what.
+    pub fn attempt(&self) -> String {
+        match &self.object {
+            Some(object) => format!("{} {object}", self.action),
+            None => self.action.to_string(),
+        }
     }
 
     /// Whether an apply failed since the target does not serve the kind (and not since its Namespace is absent).
@@ -96,18 +122,14 @@ impl fmt::Debug for CallError {
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.action)?;
-        if let Some(object) = &self.object {
-            write!(f, " {object}")?;
-        }
-        write!(f, ": {}", self.failure)
+        write!(f, "{}: {}", self.attempt(), self.failure)
     }
 }
 
 /// The kinds of failures that call for different reactions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No answer: connection, TLS, deadline, breaker. [`CallError::cause`] says which.
+    /// No answer: connection, TLS, deadline, breaker. [`CallError::of_target`] says which.
     NoAnswer,
     /// The answer is not what an API server sends.
     Unreadable,
@@ -125,6 +147,8 @@ pub enum Failure {
     WebhookFailed(String),
     /// 404: the object, or its kind, is not there.
     NotFound,
+    /// 404 since the object's namespace is not there; its name.
+    NamespaceMissing(String),
     /// 404 for a kind of a CRD that was established a moment ago: the API server is about to serve it.
     NotServedYet,
     /// 409: changed or created meanwhile, or a precondition does not hold.
@@ -155,7 +179,7 @@ impl Failure {
         }
     }
 
-    /// The stable word for it.
+    /// The stable word for it; a coarse one where [`Failure::is_of_target`].
     pub fn reason(&self) -> Reason {
         match self {
             Self::NoAnswer => Reason::TargetUnreachable,
@@ -166,7 +190,7 @@ impl Failure {
             Self::NamespaceTerminating => Reason::NamespaceTerminating,
             Self::Denied(_) => Reason::WebhookDenied,
             Self::WebhookFailed(_) => Reason::WebhookFailed,
-            Self::NotFound => Reason::DependencyMissing,
+            Self::NotFound | Self::NamespaceMissing(_) => Reason::DependencyMissing,
             Self::NotServedYet => Reason::Progressing,
             Self::Conflict | Self::Expired => Reason::ApplyConflict,
             Self::Immutable(_) => Reason::ImmutableField,
@@ -179,7 +203,10 @@ impl Failure {
 
     /// Whether the target as a whole is in trouble, so that further calls are in vain.
     pub fn is_of_target(&self) -> bool {
-        matches!(self, Self::NoAnswer | Self::Unauthorized | Self::Throttled(_) | Self::Server(_))
+        matches!(
+            self,
+            Self::NoAnswer | Self::Unreadable | Self::Unauthorized | Self::Throttled(_) | Self::Server(_)
+        )
     }
 
     fn of_status(status: &Status) -> Self {
@@ -234,6 +261,7 @@ impl fmt::Display for Failure {
             Self::Denied(by) => write!(f, "denied by {by}"),
             Self::WebhookFailed(name) => write!(f, "webhook {name} did not answer"),
             Self::NotFound => f.write_str("not found"),
+            Self::NamespaceMissing(name) => write!(f, "namespace {name} does not exist"),
             Self::NotServedYet => f.write_str("its kind is not served yet"),
             Self::Conflict => f.write_str("changed by somebody else meanwhile"),
             Self::Expired => f.write_str("the list expired"),
@@ -253,6 +281,14 @@ const MAX_PATH: usize = 200;
 
 fn cause(status: &Status, reason: &str) -> bool {
     status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
+}
+
+/// The namespace of an object, where the answer says that it is the namespace that is not found.
+fn missing_namespace(error: &kube::Error, object: Option<&Identity>) -> Option<String> {
+    let kube::Error::Api(status) = error else { return None };
+    let details = status.details.as_ref().filter(|details| details.kind == "namespaces")?;
+    let namespace = object?.namespace.as_ref()?;
+    (status.code == 404 && details.name == *namespace).then(|| namespace.clone())
 }
 
 fn retry_after(status: &Status) -> Option<Duration> {

@@ -142,3 +142,26 @@ fn retry_after_is_kept() {
     assert_eq!(failure, Failure::Throttled(Some(Duration::from_secs(7))));
     assert!(failure.is_of_target());
 }
+
+#[test]
+fn a_missing_namespace_is_told_from_a_missing_object() {
+    let answer = |kind: &str, name: &str| {
+        let mut status = status(404, r#"namespaces "there" not found"#, &[]);
+        if let Some(details) = status.details.as_mut() {
+            (details.kind, details.name) = (kind.into(), name.into());
+        }
+        kube::Error::Api(status.boxed())
+    };
+    let role = Identity::new("rbac.authorization.k8s.io", "Role", Some("there"), "r");
+    let namespace = Identity::new("", "Namespace", None, "there");
+    let error = CallError::new(Action::Apply, Some(&role), answer("namespaces", "there"));
+    assert_eq!(error.missing_namespace(), Some("there"));
+    assert!(
+        error.to_string().ends_with("Role.rbac.authorization.k8s.io there/r: namespace there does not exist")
+    );
+    assert_eq!(error.reason(), Reason::DependencyMissing);
+    let gone = CallError::new(Action::Get, Some(&namespace), answer("namespaces", "there"));
+    assert_eq!(gone.failure, Failure::NotFound, "the namespace itself is what was asked for");
+    let gone = CallError::new(Action::Get, Some(&role), answer("roles", "r"));
+    assert_eq!(gone.failure, Failure::NotFound);
+}
