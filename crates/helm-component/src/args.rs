@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kyma_artifacts::{Artifacts, Config, RegistryBase};
+use kyma_object_set::drift::FlapLimit;
 
 use crate::error::SetupError;
 use crate::render::{CachingRenderer, HelmProgram, RenderLimits};
 
-/// Where content comes from and what renders it.
+/// Where content comes from, what renders it, and how long it is fought for.
 #[derive(Debug, Clone, Args)]
 pub struct ContentArgs {
     /// The `helm` program (4.x) that renders charts. Default: `helm` on PATH; without one charts fail, manifests work
@@ -32,6 +33,10 @@ pub struct ContentArgs {
     /// Bytes in MiB that the artifact cache may hold
     #[arg(long, env = "ARTIFACT_CACHE_MIB", value_name = "MIB", default_value_t = 1024)]
     pub artifact_cache_mib: u64,
+    /// How often one object is put right within 10 minutes before it is left to the other writer for a while
+    #[arg(long, env = "DRIFT_REPAIRS", value_name = "COUNT", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub drift_repairs: u32,
 }
 
 impl ContentArgs {
@@ -54,6 +59,12 @@ impl ContentArgs {
             })
             .transpose()?;
         Artifacts::open(&config).map_err(SetupError::Artifacts)
+    }
+
+    /// When putting drift right counts as a fight with another writer.
+    pub(crate) fn flap_limit(&self) -> FlapLimit {
+        let corrections = usize::try_from(self.drift_repairs).unwrap_or(usize::MAX);
+        FlapLimit { corrections, ..FlapLimit::default() }
     }
 
     /// Finds the render engine; `None` where there is no `helm` and none was named.

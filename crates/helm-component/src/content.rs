@@ -1,6 +1,7 @@
 //! From a component's spec to the objects it stands for: fetched, rendered, prepared.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason};
 use kyma_artifacts::{Artifacts, Credentials, RegistryBase};
@@ -166,6 +167,7 @@ impl Sources {
             kube_version: kinds.kube_version().to_owned(),
             api_versions: Arc::new(api_versions.into_iter().collect()),
             crds: spec.crds != CrdPolicy::Skip,
+            deadline: render_deadline(spec),
         };
         let result = renderer.render(&request).await.map_err(|error| failure(&error))?;
         Ok(result.manifest)
@@ -190,6 +192,11 @@ impl Text {
 /// Whether the target's list of kinds can change what the chart renders; `tpl` makes values count as templates.
 fn asks_for_kinds(chart: &Chart, values: &Map<String, Value>) -> bool {
     chart.reads_api_versions() || Value::Object(values.clone()).to_string().contains("APIVersions")
+}
+
+fn render_deadline(spec: &HelmComponentSpec) -> Option<Duration> {
+    let seconds = spec.timeouts.as_ref()?.render_seconds?;
+    u64::try_from(seconds).ok().map(Duration::from_secs)
 }
 
 /// Digest of the kinds that a target serves.

@@ -7,16 +7,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kyma_api::HelmComponent;
 use kyma_sdk::rbac::Table;
 use kyma_sdk::{
-    Blocking, Component, ComponentProgram, Context, Failure, Operator, Program, Progress, Removal, Rule,
-    RunError, Runtime, Waker, drive,
+    Component, ComponentProgram, Context, Failure, Operator, Program, Progress, Removal, Rule, RunError,
+    Runtime, Waker, drive,
 };
 
 use crate::args::ContentArgs;
 use crate::content::Sources;
-use crate::memory::{Memory, Recorded};
+use crate::memory::Memory;
 use crate::plan::Order;
 use crate::rbac;
-use crate::reconcile::{Pass, Shared, dependent, own_uids};
+use crate::reconcile::{Pass, Shared, dependent};
 use crate::render::Renderer;
 use crate::sight::{Dependent, Sights};
 
@@ -51,7 +51,10 @@ impl HelmComponents {
                 ended.access_changed(secret);
             }
         });
-        Ok(Self { shared: Shared { sources, sights, memory: Memory::default() }, wakers })
+        Ok(Self {
+            shared: Shared { sources, sights, memory: Memory::default(), flap_limit: flags.flap_limit() },
+            wakers,
+        })
     }
 
     async fn pass(
@@ -79,12 +82,6 @@ impl Component for HelmComponents {
 
     async fn remove(&self, context: &Context<HelmComponent>) -> Result<Removal, Failure> {
         self.pass(context, Order::Remove).await?.removal()
-    }
-
-    fn blocking(&self, resource: &HelmComponent) -> Blocking {
-        // Kinds of the module's own CRDs are looked up on the target by `remove`.
-        let kinds = resource.spec.managed_resources.clone().unwrap_or_default();
-        Blocking { kinds, own: own_uids(&Recorded::of(resource)) }
     }
 
     fn forget(&self, namespace: &str, name: &str) {

@@ -11,6 +11,7 @@ mod error;
 mod memory;
 mod objects;
 mod observe;
+pub mod patience;
 pub mod plan;
 mod rbac;
 mod reconcile;

@@ -1,9 +1,10 @@
 //! What is kept in memory of each component between reconciles. All of it can be rebuilt.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kyma_api::{CreatedResource, Digests, HelmComponent, InventoryEntry};
+use kyma_api::{CreatedResource, Digests, HelmComponent, InventoryEntry, condition};
+use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Entry, Identity, Inventory};
 
 use crate::content::Loaded;
@@ -35,6 +36,10 @@ pub(crate) struct Session {
     pub(crate) kinds_awaited: bool,
     /// Whether the release's namespace was seen or made.
     pub namespace_ready: bool,
+    /// Since when the objects are awaited to work, in Unix seconds; `None` while they do.
+    pub unready_since: Option<i64>,
+    /// How often drift of each object was put right lately.
+    pub flaps: BTreeMap<Identity, Flaps>,
 }
 
 /// The memory of all components.
@@ -51,7 +56,8 @@ impl Memory {
             Some((held, session)) if *held == uid => session.clone(),
             _ => {
                 let recorded = Recorded::of(component);
-                Session { kinds_awaited: recorded.pending, recorded, ..Session::default() }
+                let unready_since = unready_since(component);
+                Session { kinds_awaited: recorded.pending, recorded, unready_since, ..Session::default() }
             }
         }
     }
@@ -80,8 +86,7 @@ impl Recorded {
     pub(crate) fn of(component: &HelmComponent) -> Self {
         let Some(status) = &component.status else { return Self::default() };
         let dependencies = status.conditions.iter().flatten();
-        let mut dependencies =
-            dependencies.filter(|one| one.type_ == kyma_api::condition::types::DEPENDENCIES_READY);
+        let mut dependencies = dependencies.filter(|one| one.type_ == condition::types::DEPENDENCIES_READY);
         Self {
             inventory: status.inventory.iter().flatten().map(of_entry).collect(),
             digests: status.digests.clone().unwrap_or_default(),
@@ -95,6 +100,13 @@ impl Recorded {
     pub(crate) fn entries(&self) -> Vec<InventoryEntry> {
         self.inventory.iter().map(|(identity, entry)| to_entry(identity, entry)).collect()
     }
+}
+
+/// Since when the component says that its objects do not work.
+fn unready_since(component: &HelmComponent) -> Option<i64> {
+    let conditions = component.status.as_ref()?.conditions.as_deref()?;
+    let healthy = condition::get(conditions, condition::types::HEALTHY)?;
+    (healthy.status == "False").then(|| healthy.last_transition_time.0.as_second())
 }
 
 fn of_entry(entry: &InventoryEntry) -> (Identity, Entry) {

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use kyma_api::{HelmComponent, HelmComponentSpec, Reason, ResourcePolicy, labels};
-use kyma_object_set::drift::{self, Drift};
+use kyma_object_set::drift;
 use kyma_object_set::{Gvk, Identity, Kinds};
 use kyma_sdk::{Context, Failure};
 
 use crate::content::{self, Inputs};
 use crate::objects::Marks;
-use crate::plan::{Content, DefaultResource, DriftMode, Observed, Piece};
+use crate::patience::Patience;
+use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
 use crate::reconcile::Pass;
 use crate::release;
 use crate::sight::{Snapshot, health_counts};
@@ -58,6 +59,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         pruned: pass.done.pruned.clone(),
         drift: drift_mode(spec),
         default_resource: default_resource(pass),
+        patience: patience(pass),
         removal: pass.done.removal.clone(),
     }
 }
@@ -77,10 +79,25 @@ fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
         ("health.ignore", spec.health.as_ref().is_some_and(|health| health.ignore.is_some())),
         ("drift.ignore", spec.drift.as_ref().is_some_and(|drift| drift.ignore.is_some())),
         ("crds: Create", spec.crds == kyma_api::CrdPolicy::Create),
+        ("dependsOn[].module", spec.depends_on.iter().flatten().any(|one| one.module.is_some())),
     ];
     let fields: Vec<String> =
         used.iter().filter(|(_, used)| *used).map(|(field, _)| format!("spec.{field}")).collect();
     (!fields.is_empty()).then(|| Failure::new(Reason::NotYetSupported, fields.join(", ")))
+}
+
+/// How long the step at hand has taken, and may: objects from applied to ready, a removal from its order on.
+fn patience(pass: &Pass<'_>) -> Patience {
+    let component = &pass.context.resource;
+    let timeouts = component.spec.timeouts.as_ref();
+    let (since, limit) = match pass.order {
+        Order::Install => (pass.session.unready_since, timeouts.and_then(|timeouts| timeouts.health_seconds)),
+        Order::Remove => {
+            let ordered = component.metadata.deletion_timestamp.as_ref().map(|time| time.0.as_second());
+            (ordered, timeouts.and_then(|timeouts| timeouts.delete_seconds))
+        }
+    };
+    Patience::since(since, jiff::Timestamp::now().as_second(), limit)
 }
 
 fn content(pass: &Pass<'_>) -> Content {
@@ -101,6 +118,7 @@ fn content(pass: &Pass<'_>) -> Content {
 
 fn pieces(pass: &Pass<'_>, snapshot: &Snapshot, content: Content, watched: bool) -> Vec<Piece> {
     let recorded = &pass.session.recorded;
+    let now = jiff::Timestamp::now().as_second();
     let build = |identity: Identity, served: bool, changed: bool| {
         let seen = snapshot.objects.get(&identity);
         let entry = recorded.inventory.get(&identity);
@@ -111,6 +129,11 @@ fn pieces(pass: &Pass<'_>, snapshot: &Snapshot, content: Content, watched: bool)
             drift: drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed))),
             health: seen.and_then(|seen| seen.health.as_ref()).map(|health| health.status),
             counts: counts(pass, &identity),
+            fought: pass
+                .session
+                .flaps
+                .get(&identity)
+                .is_some_and(|flaps| flaps.fighting(now, pass.shared.flap_limit)),
             waiting: pass.done.waiting.get(&identity).cloned(),
             fault: pass.done.faults.get(&identity).cloned(),
             identity,
@@ -215,8 +238,32 @@ pub(crate) fn kinds_lag(pass: &Pass<'_>) -> bool {
 
 /// What drifted and is not put right, for people.
 pub(crate) fn drifted(seen: &Observed) -> Vec<String> {
-    let pieces = seen.pieces.iter();
-    let drifted =
-        pieces.filter(|piece| matches!(piece.drift, Some(Drift::Changed | Drift::Gone | Drift::Recreated)));
+    let drifted = seen.pieces.iter().filter(|piece| piece.has_drifted());
     drifted.map(|piece| piece.identity.to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(field: serde_json::Value) -> Option<String> {
+        let mut spec = json!({"source": {}});
+        spec.as_object_mut().unwrap().extend(field.as_object().unwrap().clone());
+        refusal(&serde_json::from_value(spec).unwrap()).map(|failure| failure.message)
+    }
+
+    #[test]
+    fn fields_that_are_not_acted_on_are_refused_by_name() {
+        let both = json!({"dependsOn": [{"module": "istio"}], "serviceAccountName": "a"});
+        assert_eq!(refused(both).as_deref(), Some("spec.serviceAccountName, spec.dependsOn[].module"));
+    }
+
+    #[test]
+    fn fields_that_are_acted_on_are_not_refused() {
+        let kind = json!({"dependsOn": [{"api": {"group": "g", "kind": "K"}}]});
+        let timeouts = json!({"timeouts": {"renderSeconds": 1, "healthSeconds": 1, "deleteSeconds": 1}});
+        assert_eq!((refused(kind), refused(timeouts), refused(json!({}))), (None, None, None));
+    }
 }

@@ -5,10 +5,13 @@
 
 use std::collections::BTreeSet;
 
+use kyma_api::Reason;
 use kyma_object_set::drift::Drift;
 use kyma_object_set::health::HealthStatus;
 use kyma_object_set::{Identity, Inventory};
 use kyma_sdk::Failure;
+
+use crate::patience::Patience;
 
 /// What the component's owner wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,10 +48,19 @@ pub struct Piece {
     pub health: Option<HealthStatus>,
     /// Whether its health counts.
     pub counts: bool,
+    /// Whether it was put right so often that it is left as it is for a while.
+    pub fought: bool,
     /// What it waits for, where the apply of this pass could not send it yet.
     pub waiting: Option<String>,
     /// What the apply of this pass gave, where it failed.
     pub fault: Option<Failure>,
+}
+
+impl Piece {
+    /// Whether somebody changed or deleted it, so that it would have to be applied again.
+    pub fn has_drifted(&self) -> bool {
+        matches!(self.drift, Some(Drift::Gone | Drift::Recreated | Drift::Changed))
+    }
 }
 
 /// Who may put right what others changed.
@@ -109,6 +121,8 @@ pub struct Observed {
     pub drift: DriftMode,
     /// The default custom resource.
     pub default_resource: DefaultResource,
+    /// How long the objects may take to work, or to go.
+    pub patience: Patience,
     /// How far the removal is, once it was tried in this pass: what is left.
     pub removal: Option<Result<Vec<String>, Failure>>,
 }
@@ -145,6 +159,10 @@ pub enum Rest {
     Progressing(Vec<String>),
     /// These do not work.
     Unhealthy(Vec<String>),
+    /// These do not work in time.
+    Overdue(Vec<String>),
+    /// Somebody changes these again and again; they are left as they are for a while.
+    Fought(Vec<String>),
     /// Kinds that parts of the content need are missing; the rest is applied.
     MissingKinds(Vec<String>),
     /// Something failed.
@@ -235,15 +253,18 @@ fn settle(seen: &Observed) -> Step {
     if !seen.watched {
         return waiting_for_watches();
     }
-    let named = |wanted: fn(&Piece) -> bool| -> Vec<String> {
-        let pieces = seen.pieces.iter().filter(|piece| piece.counts && wanted(piece));
-        pieces.map(|piece| piece.identity.to_string()).collect()
-    };
-    let failed = named(|piece| matches!(piece.health, Some(HealthStatus::Failed)));
+    let failed = seen.failing();
     if !failed.is_empty() {
         return Step::Rest(Rest::Unhealthy(failed));
     }
-    let mut waiting = named(|piece| !matches!(piece.health, Some(HealthStatus::Current)));
+    let fought = seen.fought();
+    if !fought.is_empty() {
+        return Step::Rest(Rest::Fought(fought));
+    }
+    let mut waiting = seen.unready();
+    if !waiting.is_empty() && seen.patience.is_over() {
+        return Step::Rest(Rest::Overdue(waiting));
+    }
     for piece in seen.pieces.iter().filter(|piece| !seen.inventory.contains(&piece.identity)) {
         let why = piece.waiting.as_deref().unwrap_or("its kind is not served yet");
         waiting.push(format!("{} ({why})", piece.identity));
@@ -261,22 +282,72 @@ fn remove(seen: &Observed) -> Step {
     }
     match &seen.removal {
         None => Step::Remove,
-        Some(Err(fault)) => Step::Rest(Rest::Failed(fault.clone())),
+        Some(Err(fault)) => {
+            let blocked = fault.reason == Reason::DeletionBlocked;
+            let repair = blocked.then(|| repair(seen)).flatten();
+            repair.unwrap_or_else(|| Step::Rest(Rest::Failed(fault.clone())))
+        }
         Some(Ok(left)) if left.is_empty() => Step::Rest(Rest::Removed),
         Some(Ok(left)) => Step::Rest(Rest::Removing(left.clone())),
+    }
+}
+
+/// While users' objects hold up a removal, what is there keeps working; nothing new is brought.
+fn repair(seen: &Observed) -> Option<Step> {
+    let due = seen.pieces.iter().any(|piece| piece.served && seen.needs_apply(piece));
+    if !due || seen.applied || seen.refusal.is_some() {
+        return None;
+    }
+    match seen.content {
+        Content::Recorded => Some(Step::Load),
+        Content::Loaded if seen.namespace_ready => Some(Step::Apply),
+        Content::Loaded => Some(Step::Namespace),
+        Content::Stale => None,
     }
 }
 
 impl Observed {
     /// Whether an object has to be sent.
     pub fn needs_apply(&self, piece: &Piece) -> bool {
-        if piece.changed || !self.inventory.contains(&piece.identity) {
-            return true;
+        let new = piece.changed || !self.inventory.contains(&piece.identity);
+        match self.order {
+            Order::Install => new || self.needs_repair(piece),
+            Order::Remove => !new && self.needs_repair(piece),
         }
-        match piece.drift {
-            Some(Drift::Gone | Drift::Recreated | Drift::Changed) => self.drift == DriftMode::Correct,
-            Some(Drift::Deleting | Drift::Unchanged) | None => false,
-        }
+    }
+
+    fn needs_repair(&self, piece: &Piece) -> bool {
+        self.drift == DriftMode::Correct && piece.has_drifted() && !piece.fought
+    }
+
+    /// Objects that somebody else changed and that are left so for a while.
+    pub fn fought(&self) -> Vec<String> {
+        let left = |piece: &&Piece| self.drift == DriftMode::Correct && piece.fought && piece.has_drifted();
+        self.pieces.iter().filter(left).map(|piece| piece.identity.to_string()).collect()
+    }
+
+    /// Objects that count and say that they failed.
+    pub fn failing(&self) -> Vec<String> {
+        self.named(|piece| piece.health == Some(HealthStatus::Failed))
+    }
+
+    /// Objects that count and do not work yet, or not any more.
+    pub fn unready(&self) -> Vec<String> {
+        self.named(|piece| piece.health != Some(HealthStatus::Current))
+    }
+
+    /// Objects that count and were not applied yet: nothing can be said of their health.
+    pub fn unapplied(&self) -> Vec<String> {
+        let counting = self.pieces.iter().filter(|piece| piece.counts);
+        let absent = counting.filter(|piece| !self.inventory.contains(&piece.identity));
+        absent.map(|piece| piece.identity.to_string()).collect()
+    }
+
+    /// Of the objects that count and are on the target, those of this health.
+    fn named(&self, wanted: fn(&Piece) -> bool) -> Vec<String> {
+        let there =
+            self.pieces.iter().filter(|piece| piece.counts && self.inventory.contains(&piece.identity));
+        there.filter(|piece| wanted(piece)).map(|piece| piece.identity.to_string()).collect()
     }
 
     /// What was applied, or carries our label, and is wanted no longer.
@@ -300,4 +371,4 @@ impl Observed {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

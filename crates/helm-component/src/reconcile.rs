@@ -1,19 +1,22 @@
 //! One pass over one component: asks [`plan::next`] what to do, does it, and asks again until there is nothing
 //! more to do.
 
+mod apply;
+mod default_resource;
 mod load;
-mod target;
-
-pub(crate) use target::own_uids;
+mod prune;
+mod removal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::core::PartialObjectMeta;
 use kyma_api::{HelmComponent, Reason};
-use kyma_object_set::{Cluster, Identity, Kinds, Ownership};
+use kyma_object_set::drift::FlapLimit;
+use kyma_object_set::{CallError, Cluster, Identity, Kinds, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
 use crate::content::{Inputs, Sources};
@@ -26,6 +29,9 @@ use crate::sight::{Dependent, Sights};
 /// Steps of one pass at most; each is taken once or twice, so more is a fault of ours.
 const STEPS: usize = 24;
 
+/// How long a kind may take from established to served, and when what is about to work is tried again.
+const LAG: Duration = Duration::from_millis(200);
+
 /// What all passes share.
 pub(crate) struct Shared {
     /// Where content comes from.
@@ -34,6 +40,8 @@ pub(crate) struct Shared {
     pub sights: Sights,
     /// What is kept between passes.
     pub memory: Memory,
+    /// When putting drift right counts as a fight.
+    pub flap_limit: FlapLimit,
 }
 
 /// How one pass ended.
@@ -94,8 +102,7 @@ impl<'a> Pass<'a> {
         if asks || session.kinds_awaited {
             cluster.discovery.invalidate().await;
         }
-        let kinds =
-            cluster.discovery.kinds(&cluster.client).await.map_err(|error| target::failure(&error))?;
+        let kinds = cluster.discovery.kinds(&cluster.client).await.map_err(|error| failure(&error))?;
         let inputs = observe::inputs(context, &dependent.owner, kinds.kube_version());
         let version = component.spec.module.as_ref().map(|module| module.version.clone()).unwrap_or_default();
         let owner = dependent.owner.to_string();
@@ -151,7 +158,12 @@ impl<'a> Pass<'a> {
             }
             if let Some(failure) = self.done.load.take() {
                 let seen = observe::observe(&self);
-                return Ok(self.end(Rest::Failed(failure), &seen));
+                let Some(Err(blocked)) = self.done.removal.clone() else {
+                    return Ok(self.end(Rest::Failed(failure), &seen));
+                };
+                // What holds up the removal is what people have to see.
+                tracing::warn!(component = %self.dependent.name, %failure, "drift is not put right");
+                return Ok(self.end(Rest::Failed(blocked), &seen));
             }
         }
         Err(Failure::new(Reason::Internal, "the pass did not come to an end"))
@@ -165,6 +177,10 @@ impl<'a> Pass<'a> {
     }
 
     fn end(mut self, rest: Rest, seen: &plan::Observed) -> Ended {
+        let waits = self.order == Order::Install && !seen.unready().is_empty();
+        let since = self.session.unready_since;
+        self.session.unready_since =
+            waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
         let finding = Finding::of(&mut self, seen, &rest);
         if rest == Rest::Ready && !self.session.kinds_awaited {
             // The caches of artifacts and renders have it again when somebody changes an object.
@@ -183,5 +199,63 @@ pub(crate) fn dependent(context: &Context<HelmComponent>) -> Dependent {
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: metadata.name.clone().unwrap_or_default(),
         owner: context.owner().into(),
+    }
+}
+
+/// Objects that no module may touch (design rule 9): Kubernetes' own, the operators' CRDs, the user's Kyma.
+fn protection() -> Protection {
+    let crds = kyma_api::crds::all().into_iter().filter_map(|crd| crd.metadata.name);
+    let crds =
+        crds.map(|name| Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, &name));
+    let kyma = Identity::new("operator.kyma-project.io", "Kyma", Some("kyma-system"), "default");
+    let stamp = Identity::new("", "ConfigMap", Some(kyma_targets::STAMP_NAMESPACE), kyma_targets::STAMP_NAME);
+    crds.chain([kyma, stamp]).fold(Protection::of_kubernetes(), Protection::with)
+}
+
+/// A failed call, in the words of conditions.
+fn failure(error: &CallError) -> Failure {
+    match error.of_target() {
+        Some(cause) => Failure::target(&error.attempt(), cause),
+        None => Failure::new(error.reason(), error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use kyma_object_set::Action;
+    use kyma_targets::TargetError;
+
+    use super::*;
+
+    fn failed(error: kube::Error) -> Failure {
+        let object = Identity::new("", "ConfigMap", Some("here"), "c");
+        failure(&CallError::new(Action::Apply, Some(&object), error))
+    }
+
+    fn answer(code: u16, message: &str) -> kube::Error {
+        kube::Error::Api(Status { code, ..Status::failure(message, "") }.boxed())
+    }
+
+    #[test]
+    fn a_call_without_an_answer_is_named_as_the_targets_client_names_it() {
+        let silent = || kube::Error::Service(Box::new(TargetError::Deadline(Duration::from_secs(15))));
+        assert_eq!(failed(silent()).reason, Reason::TargetTimeout);
+        assert!(failed(silent()).message.starts_with("applying ConfigMap here/c: "), "{}", failed(silent()));
+        let held = TargetError::Suspended {
+            retry_in: Duration::from_secs(9),
+            cause: Box::new(TargetError::Deadline(Duration::from_secs(15))),
+        };
+        let held = failed(kube::Error::Service(Box::new(held)));
+        assert_eq!((held.reason, held.retry_after), (Reason::TargetTimeout, Some(Duration::from_secs(9))));
+        assert_eq!(failed(answer(503, "")).reason, Reason::TargetServerError);
+        assert_eq!(failed(answer(429, "")).reason, Reason::TargetThrottled);
+    }
+
+    #[test]
+    fn what_an_answer_says_of_the_object_is_kept() {
+        let webhook = failed(answer(500, r#"failed calling webhook "v.example.io": no endpoints"#));
+        assert_eq!(webhook.reason, Reason::WebhookFailed);
+        assert_eq!(failed(answer(403, "exceeded quota: q")).reason, Reason::QuotaExceeded);
     }
 }

@@ -40,6 +40,8 @@ pub struct RenderRequest {
     pub api_versions: Arc<BTreeSet<String>>,
     /// Whether what lies in the chart's `crds/` is part of the result.
     pub crds: bool,
+    /// Wall time instead of [`RenderLimits::deadline`]; does not change the result.
+    pub deadline: Option<Duration>,
 }
 
 impl std::fmt::Debug for RenderRequest {

@@ -1,13 +1,13 @@
 //! From how a pass ended to what is reported.
 
 use kyma_api::condition::{Status, types};
-use kyma_api::{FreeForm, Reason, State};
-use kyma_object_set::health::HealthStatus;
+use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal};
 use serde_json::json;
 
 use crate::observe;
-use crate::plan::{Content, DefaultResource, DriftMode, Observed, Piece, Rest};
+use crate::patience::Patience;
+use crate::plan::{Content, DefaultResource, DriftMode, Observed, Rest};
 use crate::reconcile::{Ended, Pass};
 
 /// Objects that are named in one message.
@@ -34,6 +34,10 @@ pub(crate) struct Finding {
     in_motion: bool,
     /// Whether unchanged content was reported Ready before.
     was_ready: bool,
+    /// How long the objects may take to work, or to go.
+    patience: Patience,
+    /// When objects that somebody fights for are tried again.
+    truce: Option<std::time::Duration>,
     /// Whether kinds of the content's own CRDs are not shown by the target yet, so that they are not watched.
     lag: bool,
 }
@@ -64,9 +68,19 @@ impl Finding {
             in_motion: lag
                 || pass.session.kinds_awaited && pass.shared.sights.kinds_in_motion(&pass.context.target),
             lag,
+            patience: seen.patience,
+            truce: truce(pass),
             was_ready: seen.content == Content::Recorded && was_ready(pass),
         }
     }
+}
+
+/// Time until the first of the objects that somebody fights for may be put right again.
+fn truce(pass: &Pass<'_>) -> Option<std::time::Duration> {
+    let now = jiff::Timestamp::now().as_second();
+    let limit = pass.shared.flap_limit;
+    let again = pass.session.flaps.values().filter_map(|flaps| flaps.allowed_again(now, limit)).min()?;
+    u64::try_from(again - now).ok().map(std::time::Duration::from_secs)
 }
 
 fn was_ready(pass: &Pass<'_>) -> bool {
@@ -92,10 +106,22 @@ impl Ended {
             Rest::Progressing(names) if self.finding.in_motion => {
                 Progress::working(format!("waiting for {}", list(&names))).again_after(soon)
             }
-            Rest::Progressing(names) => Progress::working(format!("waiting for {}", list(&names))),
+            Rest::Progressing(names) => {
+                let working = Progress::working(format!("waiting for {}", list(&names)));
+                self.finding.in_time(working)
+            }
             Rest::Unhealthy(names) => {
                 let failure = Failure::new(Reason::Unhealthy, list(&names));
                 Progress { state: State::Error, ..Progress::stopped(failure) }
+            }
+            Rest::Overdue(names) => {
+                let failure = Failure::new(Reason::HealthTimeout, self.finding.late("ready", &names));
+                Progress { state: State::Error, ..Progress::stopped(failure) }
+            }
+            Rest::Fought(names) => {
+                let failure = Failure::new(Reason::DriftFlapping, fought_message(&names));
+                let again = self.finding.truce;
+                Progress::stopped(again.map_or(failure.clone(), |again| failure.retry_after(again)))
             }
             Rest::MissingKinds(kinds) => {
                 let failure = Failure::new(Reason::DependencyMissing, missing_message(&kinds));
@@ -120,18 +146,48 @@ impl Ended {
     pub(crate) fn removal(self) -> Result<Removal, Failure> {
         match self.rest {
             Rest::Removed => Ok(Removal::Done),
+            // What is left, or was put right meanwhile, is reported with it.
+            Rest::Failed(failure) if failure.class == ErrorClass::Blocked => {
+                let status = self.finding.fields;
+                Ok(Removal::Waiting(Progress { status, ..Progress::stopped(failure) }))
+            }
             Rest::Failed(failure) => Err(failure),
+            Rest::Removing(ref names) if self.finding.patience.is_over() => {
+                let failure = Failure::new(Reason::DeletionTimeout, self.finding.late("gone", names));
+                let status = self.finding.fields;
+                Ok(Removal::Waiting(Progress { status, ..Progress::stopped(failure) }))
+            }
             Rest::Removing(ref names) => {
-                let fields = self.finding.fields.clone();
                 let waiting = Removal::waiting(format!("waiting until these are gone: {}", list(names)));
                 Ok(match waiting {
-                    Removal::Waiting(progress) => Removal::Waiting(Progress { status: fields, ..progress }),
+                    Removal::Waiting(progress) => {
+                        let progress = self.finding.in_time(progress);
+                        Removal::Waiting(Progress { status: self.finding.fields, ..progress })
+                    }
                     Removal::Done => Removal::Done,
                 })
             }
             _ => Ok(Removal::Waiting(self.progress())),
         }
     }
+}
+
+impl Finding {
+    /// Comes back at the moment from which it takes too long.
+    fn in_time(&self, progress: Progress) -> Progress {
+        match self.patience.left() {
+            Some(left) => progress.again_after(left),
+            None => progress,
+        }
+    }
+
+    fn late(&self, what: &str, names: &[String]) -> String {
+        format!("not {what} within {} s: {}", self.patience.limit.unwrap_or_default(), list(names))
+    }
+}
+
+fn fought_message(names: &[String]) -> String {
+    format!("changed by somebody else again and again, and left so for a while: {}", list(names))
 }
 
 fn aspect(type_: &'static str, status: Status, reason: Reason, message: impl Into<String>) -> Aspect {
@@ -192,6 +248,10 @@ fn applied(seen: &Observed, rest: &Rest) -> Aspect {
     if let Rest::Failed(failure) = rest {
         return aspect(types::APPLIED, Status::False, failure.reason, &failure.message);
     }
+    let fought = seen.fought();
+    if !fought.is_empty() {
+        return aspect(types::APPLIED, Status::False, Reason::DriftFlapping, fought_message(&fought));
+    }
     let drifted = observe::drifted(seen);
     let message = match seen.drift {
         DriftMode::Warn if !drifted.is_empty() => {
@@ -231,23 +291,27 @@ fn dependencies(missing: &[String]) -> Aspect {
     aspect(types::DEPENDENCIES_READY, Status::False, Reason::DependencyMissing, missing_message(missing))
 }
 
+/// Health is of what is on the target: what could not be applied is told by the condition Applied.
 fn healthy(seen: &Observed) -> Aspect {
-    let counting: Vec<&Piece> = seen.pieces.iter().filter(|piece| piece.counts).collect();
-    let named = |wanted: &dyn Fn(&Piece) -> bool| -> Vec<String> {
-        counting.iter().filter(|piece| wanted(piece)).map(|piece| piece.identity.to_string()).collect()
-    };
-    let failed = named(&|piece| piece.health == Some(HealthStatus::Failed));
+    let failed = seen.failing();
     if !failed.is_empty() {
         return aspect(types::HEALTHY, Status::False, Reason::Unhealthy, list(&failed));
     }
-    let waiting = named(&|piece| piece.health != Some(HealthStatus::Current));
     if !seen.watched || seen.content == Content::Stale {
         return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, "");
     }
-    if waiting.is_empty() {
-        return aspect(types::HEALTHY, Status::True, Reason::Succeeded, "");
+    let waiting = seen.unready();
+    if !waiting.is_empty() {
+        let late = seen.patience.is_over();
+        let reason = if late { Reason::HealthTimeout } else { Reason::Progressing };
+        return aspect(types::HEALTHY, Status::False, reason, list(&waiting));
     }
-    aspect(types::HEALTHY, Status::False, Reason::Progressing, list(&waiting))
+    let absent = seen.unapplied();
+    if !absent.is_empty() {
+        let message = format!("not applied yet: {}", list(&absent));
+        return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
+    }
+    aspect(types::HEALTHY, Status::True, Reason::Succeeded, "")
 }
 
 fn fields(pass: &Pass<'_>) -> FreeForm {
@@ -271,3 +335,6 @@ fn list(names: &[String]) -> String {
     let first = names[..names.len() - more].join(", ");
     if more == 0 { first } else { format!("{first} and {more} more") }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,12 +22,6 @@ use story::{Outcome, Story};
 /// Targets at a time, as many as small machines bear.
 const TARGETS: usize = 2;
 
-/// Charts with an open defect of ours: still run, told, and not counted.
-const OPEN: [(&str, &str); 1] = [(
-    "linkerd-viz-2026.8.3",
-    "its namespace `linkerd` is missing; the refusal is right, but Healthy names a Service that is ready",
-)];
-
 /// On a few targets that are cleaned between charts; with `TEST_FULL=1` on a fresh one for each.
 #[tokio::test(flavor = "multi_thread")]
 async fn charts_become_what_helm_template_prints() {
@@ -55,11 +49,7 @@ async fn charts_become_what_helm_template_prints() {
             Err(_) => println!("{chart}: FAILED, see above"),
         }
     }
-    let open = |name: &str| OPEN.iter().find(|(chart, _)| *chart == name);
-    for (chart, why) in rows.iter().filter(|row| row.1.is_err()).filter_map(|row| open(&row.0)) {
-        println!("{chart}: an open defect, not counted: {why}");
-    }
-    let failed = rows.iter().filter(|row| row.1.is_err() && open(&row.0).is_none());
+    let failed = rows.iter().filter(|row| row.1.is_err());
     let failed: Vec<&str> = failed.map(|row| row.0.as_str()).collect();
     assert!(failed.is_empty(), "{} of {total} charts failed: {}", failed.len(), failed.join(", "));
     landscape.stop().await.unwrap();

@@ -33,7 +33,7 @@ fn a_target_that_is_silent_is_reported() -> Result<()> {
         let scripted = Scripted::in_front_of(&row.world.quay).await?;
         behind(row, &scripted.access_of(&row.access).kubeconfig()).await?;
         scripted.always(Matching::any(), Answer::silence());
-        during_the_fault(row, Reason::TargetUnreachable, "no answer").await?;
+        during_the_fault(row, Reason::TargetTimeout, "no complete answer").await?;
         scripted.clear();
         after_the_fault(row).await
     })

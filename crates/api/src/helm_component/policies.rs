@@ -184,19 +184,19 @@ pub enum Adopt {
     Always,
 }
 
-/// How long each step may take, in seconds. Absent: the operator's default.
+/// How long each step may take, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// One rendering.
+    /// One rendering. Absent: 10. Never longer than the operator lets one pass take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 600))]
     pub render_seconds: Option<i32>,
-    /// From applied to healthy, before it counts as failed.
+    /// From applied to healthy, before it counts as failed. Absent: it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub health_seconds: Option<i32>,
-    /// From ordered to removed, before it is reported as stuck.
+    /// From ordered to removed, before it is reported as stuck. Absent: it never is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub delete_seconds: Option<i32>,

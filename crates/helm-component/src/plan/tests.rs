@@ -1,17 +1,16 @@
-use kyma_api::Reason;
 use kyma_object_set::Entry;
 
 use super::*;
 
-fn id(group: &str, kind: &str, name: &str) -> Identity {
+pub(crate) fn id(group: &str, kind: &str, name: &str) -> Identity {
     Identity::new(group, kind, Some("here"), name)
 }
 
-fn config(name: &str) -> Identity {
+pub(crate) fn config(name: &str) -> Identity {
     id("", "ConfigMap", name)
 }
 
-fn deployment() -> Identity {
+pub(crate) fn deployment() -> Identity {
     id("apps", "Deployment", "d")
 }
 
@@ -19,7 +18,7 @@ fn crd() -> Identity {
     Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "widgets.example.org")
 }
 
-fn piece(identity: Identity) -> Piece {
+pub(crate) fn piece(identity: Identity) -> Piece {
     Piece {
         identity,
         changed: false,
@@ -27,6 +26,7 @@ fn piece(identity: Identity) -> Piece {
         drift: None,
         health: Some(HealthStatus::Current),
         counts: true,
+        fought: false,
         waiting: None,
         fault: None,
     }
@@ -53,19 +53,20 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         pruned: None,
         drift: DriftMode::Correct,
         default_resource: DefaultResource::None,
+        patience: Patience::default(),
         removal: None,
     }
 }
 
 /// The same objects, applied and watched.
-fn running(pieces: Vec<Piece>) -> Observed {
+pub(crate) fn running(pieces: Vec<Piece>) -> Observed {
     let inventory = pieces.iter().map(|piece| applied(&piece.identity)).collect();
     let owned = pieces.iter().map(|piece| piece.identity.clone()).collect();
     let pieces = pieces.into_iter().map(|piece| Piece { drift: Some(Drift::Unchanged), ..piece }).collect();
     Observed { watched: true, inventory, owned, content: Content::Recorded, ..fresh(pieces) }
 }
 
-fn fault() -> Failure {
+pub(crate) fn fault() -> Failure {
     Failure::new(Reason::ApplyRefused, "no")
 }
 
@@ -210,6 +211,78 @@ fn only_what_counts_decides_health() {
     assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![deployment().to_string()])));
     seen.pieces[0].counts = false;
     assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn an_object_that_could_not_be_sent_is_awaited_once_and_not_called_unhealthy() {
+    let service = id("", "Service", "s");
+    let mut seen = running(vec![piece(deployment()), piece(service.clone())]);
+    seen.inventory.remove(&service);
+    seen.pieces[1] = Piece { health: None, waiting: Some("its turn".to_owned()), ..piece(service.clone()) };
+    seen.applied = true;
+    assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![format!("{service} (its turn)")])));
+    assert_eq!(seen.unready(), Vec::<String>::new());
+    assert_eq!(seen.unapplied(), [service.to_string()]);
+}
+
+#[test]
+fn objects_that_are_not_ready_in_time_are_late_until_they_are_ready() {
+    let mut seen = running(vec![piece(deployment())]);
+    seen.pieces[0].health = Some(HealthStatus::InProgress);
+    seen.patience = Patience { waited: 29, limit: Some(30) };
+    assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![deployment().to_string()])));
+    seen.patience.waited = 30;
+    assert_eq!(next(&seen), Step::Rest(Rest::Overdue(vec![deployment().to_string()])));
+    seen.pieces[0].health = Some(HealthStatus::Current);
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn an_object_that_somebody_fights_for_is_left_alone_and_named_while_others_are_put_right() {
+    let mut seen = running(vec![piece(config("a")), piece(config("b"))]);
+    seen.pieces[0] = Piece { drift: Some(Drift::Changed), fought: true, ..seen.pieces[0].clone() };
+    assert_eq!(next(&seen), Step::Rest(Rest::Fought(vec![config("a").to_string()])));
+    seen.pieces[1].drift = Some(Drift::Changed);
+    assert_eq!(next(&seen), Step::Load, "the other one");
+    seen.pieces[1].drift = Some(Drift::Unchanged);
+    seen.pieces[0].drift = Some(Drift::Unchanged);
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready), "the other writer gave way");
+    seen.pieces[0] = Piece { changed: true, ..seen.pieces[0].clone() };
+    seen.content = Content::Loaded;
+    assert_eq!(next(&seen), Step::Apply, "new content is sent all the same");
+}
+
+#[test]
+fn while_users_objects_hold_up_a_removal_what_is_there_is_kept_working() {
+    let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
+    let rest = Step::Rest(Rest::Failed(blocked.clone()));
+    let mut seen =
+        Observed { order: Order::Remove, ..running(vec![piece(deployment()), piece(config("a"))]) };
+    seen.removal = Some(Err(blocked));
+    assert_eq!(next(&seen), rest);
+    seen.pieces[0].drift = Some(Drift::Gone);
+    assert_eq!(next(&seen), Step::Load);
+    seen.content = Content::Loaded;
+    assert_eq!(next(&seen), Step::Apply);
+    seen.applied = true;
+    assert_eq!(next(&seen), rest, "not tried twice in a pass");
+}
+
+#[test]
+fn a_removal_brings_nothing_new_and_repairs_only_while_it_is_blocked() {
+    let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
+    let mut seen = Observed { order: Order::Remove, ..running(vec![piece(config("a")), piece(config("b"))]) };
+    seen.content = Content::Loaded;
+    seen.removal = Some(Err(blocked.clone()));
+    seen.inventory.remove(&config("b"));
+    assert_eq!(next(&seen), Step::Rest(Rest::Failed(blocked.clone())), "what is gone by order stays away");
+    seen.pieces[0].drift = Some(Drift::Gone);
+    let stale = Observed { content: Content::Stale, ..seen.clone() };
+    assert_eq!(next(&stale), Step::Rest(Rest::Failed(blocked)), "another version is not installed any more");
+    seen.removal = Some(Err(fault()));
+    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+    seen.removal = Some(Ok(vec!["x".to_owned()]));
+    assert_eq!(next(&seen), Step::Rest(Rest::Removing(vec!["x".to_owned()])));
 }
 
 #[test]

@@ -66,7 +66,9 @@ impl HelmProgram {
             .await
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
         let args = arguments(request, &archive);
-        let output = process::run(&self.program, &args, home.path(), values, &self.limits).await?;
+        let deadline = request.deadline.unwrap_or(self.limits.deadline);
+        let limits = RenderLimits { deadline, ..self.limits };
+        let output = process::run(&self.program, &args, home.path(), values, &limits).await?;
         if output.success {
             let manifest = String::from_utf8(output.stdout).map_err(|_| RenderError::Template {
                 summary: "the rendered text is not UTF-8".to_owned(),

@@ -33,6 +33,7 @@ fn request(chart: &Arc<Chart>, values: Value) -> RenderRequest {
         kube_version: "v1.34.7".to_owned(),
         api_versions: Arc::new(BTreeSet::from(["example.org/v1/Thing".to_owned()])),
         crds: true,
+        deadline: None,
     }
 }
 

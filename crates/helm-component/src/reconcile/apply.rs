@@ -1,0 +1,258 @@
+//! Steps that put objects onto the target.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ListParams, PartialObjectMeta, PostParams};
+use kube::{Api, ResourceExt};
+use kyma_api::{Adopt, Digests, HelmComponent, names};
+use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
+use kyma_object_set::{Entry, GroupKind, Identity, Inventory, ObjectSet, Observed};
+use kyma_sdk::{Failure, Interest};
+
+use super::{LAG, Pass, failure, protection};
+use crate::content::Loaded;
+use crate::plan;
+
+/// Requests to one target at the same time.
+const PARALLEL: usize = 8;
+
+impl Pass<'_> {
+    /// Makes the release's namespace where it is missing. It is the user's from then on.
+    pub(super) async fn namespace(&mut self) {
+        match self.ensure_namespace().await {
+            Ok(()) => self.session.namespace_ready = true,
+            Err(failure) => self.done.load = Some(failure),
+        }
+    }
+
+    async fn ensure_namespace(&self) -> Result<(), Failure> {
+        let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
+        let name = &inputs.release.namespace;
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
+        let action = format!("namespace {name}");
+        let found =
+            namespaces.get_metadata_opt(name).await.map_err(|error| Failure::target(&action, &error))?;
+        if found.is_some() || !inputs.release.create_namespace {
+            return Ok(());
+        }
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some(name.clone());
+        let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
+        match namespaces.create(&params, &namespace).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            Err(error) => Err(Failure::target(&action, &error)),
+        }
+    }
+
+    /// Sends what is due, stage by stage.
+    pub(super) async fn apply(&mut self, seen: &plan::Observed) {
+        let Some(loaded) = self.session.loaded.clone() else { return };
+        self.done.applied = true;
+        self.done.before = Some(self.session.recorded.inventory.len());
+        let due: BTreeSet<&Identity> =
+            seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| &piece.identity).collect();
+        let objects = &loaded.prepared.objects;
+        let set =
+            ObjectSet::new(objects.iter().filter(|one| due.contains(&one.identity())).cloned().collect());
+        let repaired: BTreeSet<Identity> = seen
+            .pieces
+            .iter()
+            .filter(|piece| !piece.changed && piece.has_drifted() && due.contains(&piece.identity))
+            .map(|piece| piece.identity.clone())
+            .collect();
+        let observed = self.observed(seen);
+        let result = match self.send(&set, &self.session.recorded.inventory, &observed, &|_| true).await {
+            Ok(applied) => self.send_over_the_dead(&set, &observed, applied).await,
+            failed => failed,
+        };
+        match result {
+            Ok(applied) => {
+                self.count_repairs(&repaired, &applied);
+                self.take_applied(&loaded, applied).await;
+            }
+            Err(failure) => self.done.load = Some(failure),
+        }
+    }
+
+    async fn send(
+        &self,
+        set: &ObjectSet,
+        inventory: &Inventory,
+        observed: &BTreeMap<Identity, Observed>,
+        owner_is_live: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<Applied, Failure> {
+        let namespace =
+            self.inputs.as_ref().map(|inputs| inputs.release.namespace.clone()).unwrap_or_default();
+        let protection = protection();
+        let options = ApplyOptions {
+            ownership: &self.ownership,
+            adopt: adopt(self.context.resource.spec.adopt),
+            owner_is_live,
+            strict: false,
+            namespace: &namespace,
+            parallel: PARALLEL,
+            protection: &protection,
+            take_over: &[],
+        };
+        // Boxed, or the compiler cannot prove that the whole pass may move between threads.
+        let applied = apply::apply(&self.cluster, set, inventory, observed, &options).boxed().await;
+        applied.map_err(|error| failure(&error))
+    }
+
+    /// Tries objects of other owners again whose component the hub no longer has.
+    async fn send_over_the_dead(
+        &self,
+        set: &ObjectSet,
+        observed: &BTreeMap<Identity, Observed>,
+        applied: Applied,
+    ) -> Result<Applied, Failure> {
+        let adopts = self.context.resource.spec.adopt == Adopt::Unowned;
+        let foreign = applied.errors().any(|(_, refusal)| matches!(refusal, Refusal::OwnedByOther { .. }));
+        if !(adopts && foreign) {
+            return Ok(applied);
+        }
+        let components: Api<PartialObjectMeta<HelmComponent>> =
+            Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
+        let listed = components.list(&ListParams::default()).await;
+        let listed = listed.map_err(|error| Failure::hub("list components", &error))?;
+        let live: BTreeSet<String> = listed
+            .items
+            .iter()
+            .map(|one| names::owner_hash(&one.namespace().unwrap_or_default(), &one.name_any()))
+            .collect();
+        self.send(set, &applied.inventory, observed, &|owner| live.contains(owner)).await
+    }
+
+    /// What the watches show, as the apply sees it.
+    fn observed(&self, seen: &plan::Observed) -> BTreeMap<Identity, Observed> {
+        let snapshot = self.shared.sights.snapshot(
+            &self.context.target,
+            &self.dependent,
+            &self.session.recorded.inventory,
+        );
+        if !seen.watched {
+            return BTreeMap::new();
+        }
+        snapshot.objects.into_iter().map(|(identity, sight)| (identity, sight.observed)).collect()
+    }
+
+    /// Notes what was put right, so that a fight with another writer is noticed.
+    fn count_repairs(&mut self, repaired: &BTreeSet<Identity>, applied: &Applied) {
+        let now = jiff::Timestamp::now().as_second();
+        let limit = self.shared.flap_limit;
+        let flaps = &mut self.session.flaps;
+        for identity in applied.changed().filter(|identity| repaired.contains(*identity)) {
+            flaps.entry(identity.clone()).or_default().corrected(now, limit);
+        }
+        flaps.retain(|identity, _| applied.inventory.contains(identity));
+    }
+
+    async fn take_applied(&mut self, loaded: &Loaded, applied: Applied) {
+        let mut missing = vec![];
+        let mut absent = BTreeSet::new();
+        for (identity, outcome) in &applied.outcomes {
+            match outcome {
+                Outcome::Refused(refusal) => {
+                    absent.extend(namespace_of(refusal).map(str::to_owned));
+                    self.done.faults.insert(identity.clone(), self.refused(refusal));
+                }
+                Outcome::Waiting(what) => {
+                    self.done.waiting.insert(identity.clone(), (*what).to_owned());
+                }
+                Outcome::Applied { .. } => {
+                    if let Some(entry) = applied.inventory.get(identity) {
+                        self.shared.sights.note(&self.context.target, identity, self.sight_of(entry));
+                    }
+                }
+                Outcome::Missing(gvk) => {
+                    missing.push(identity.clone());
+                    tracing::info!(%identity, %gvk, "the target does not serve the kind; the object waits for it");
+                }
+                Outcome::Unchanged | Outcome::Skipped => {}
+            }
+        }
+        self.await_namespaces(&absent);
+        self.session.recorded.inventory = applied.inventory;
+        // With its kind an object went too.
+        for identity in missing {
+            self.session.recorded.inventory.remove(&identity);
+        }
+        if self.done.faults.is_empty() {
+            if self.session.recorded.digests.inputs.as_ref() != Some(&loaded.inputs) {
+                self.session.unready_since = Some(jiff::Timestamp::now().as_second());
+            }
+            self.session.recorded.digests = Digests {
+                inputs: Some(loaded.inputs.clone()),
+                kinds: loaded.kinds.clone(),
+                source: Some(loaded.source.clone()),
+                values: self.inputs.as_ref().ok().map(|inputs| inputs.values_digest.clone()),
+                rendered: Some(loaded.rendered.clone()),
+            };
+        }
+        // CRDs of the set may have brought kinds.
+        if let Ok(kinds) = self.cluster.discovery.kinds(&self.cluster.client).await
+            && !Arc::ptr_eq(&kinds, &self.kinds)
+        {
+            self.kinds = kinds;
+            self.done.watching = false;
+            self.rescope();
+        }
+    }
+
+    /// A refusal in the words of conditions; the release's own namespace is made anew at the next try.
+    fn refused(&self, refusal: &Refusal) -> Failure {
+        let Refusal::Call(error) = refusal else {
+            return Failure::new(refusal.reason(), refusal.to_string());
+        };
+        let makes = |namespace: &str| {
+            self.inputs
+                .as_ref()
+                .is_ok_and(|inputs| inputs.release.create_namespace && inputs.release.namespace == namespace)
+        };
+        match error.missing_namespace() {
+            Some(namespace) if makes(namespace) => failure(error).retry_after(LAG),
+            _ => failure(error),
+        }
+    }
+
+    /// Namespaces that objects need and that are not there: their arrival wakes the component.
+    fn await_namespaces(&mut self, absent: &BTreeSet<String>) {
+        if self.inputs.as_ref().is_ok_and(|inputs| absent.contains(&inputs.release.namespace)) {
+            self.session.namespace_ready = false;
+        }
+        let mut names = absent.iter();
+        let Some(name) = names.next() else { return };
+        let Some(mapping) = self.kinds.preferred(&GroupKind::new("", "Namespace")) else { return };
+        let only = names.next().is_none().then(|| format!("metadata.name={name}"));
+        self.context.watch(Interest { fields: only, ..Interest::in_kind(&mapping.resource) });
+    }
+
+    /// What the stream will show of an object that was just applied.
+    fn sight_of(&self, entry: &Entry) -> Observed {
+        Observed {
+            uid: entry.uid.clone(),
+            fingerprint: entry.fingerprint.clone(),
+            deleting: false,
+            owner: Some(self.ownership.owner.clone()),
+        }
+    }
+}
+
+fn namespace_of(refusal: &Refusal) -> Option<&str> {
+    match refusal {
+        Refusal::Call(error) => error.missing_namespace(),
+        _ => None,
+    }
+}
+
+fn adopt(policy: Adopt) -> apply::Adopt {
+    match policy {
+        Adopt::Never => apply::Adopt::Never,
+        Adopt::Unowned => apply::Adopt::Unowned,
+        Adopt::Always => apply::Adopt::Always,
+    }
+}

@@ -1,0 +1,97 @@
+//! The module's default custom resource: made once, and the user's from then on.
+
+use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
+use kyma_api::{CreatedResource, FreeForm, Reason, labels};
+use kyma_object_set::{CallError, Gvk, Identity, Mapping, Object};
+use kyma_sdk::Failure;
+
+use super::{LAG, Pass, failure};
+
+impl Pass<'_> {
+    /// Makes the default custom resource, once.
+    pub(super) async fn default_resource(&mut self) {
+        match self.make_default_resource().await {
+            Ok(made) => {
+                self.session.recorded.resource = Some(made);
+                self.done.watching = false;
+            }
+            Err(failure) => self.done.default_resource = Some(failure),
+        }
+    }
+
+    async fn make_default_resource(&self) -> Result<CreatedResource, Failure> {
+        let (mapping, identity, body) = self.default_object()?;
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
+        let object: DynamicObject = serde_json::from_value(body.into())
+            .map_err(|error| Failure::new(Reason::ManifestInvalid, format!("spec.resource: {error}")))?;
+        let uid = match api.create(&params, &object).await {
+            Ok(made) => made.metadata.uid,
+            // The user was first: it is theirs.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => None,
+            Err(error) => {
+                let error = CallError::new(kyma_object_set::Action::Create, Some(&identity), error);
+                let failure = failure(&error);
+                // The kind of a CRD that was just established is served a moment later.
+                let soon = error.failure == kyma_object_set::Failure::NotFound;
+                return Err(if soon { failure.retry_after(LAG) } else { failure });
+            }
+        };
+        Ok(CreatedResource {
+            api_version: mapping.resource.api_version.clone(),
+            kind: identity.kind,
+            namespace: identity.namespace,
+            name: identity.name,
+            uid,
+        })
+    }
+
+    /// The default custom resource as it is sent, and how it is reached.
+    fn default_object(&self) -> Result<(Mapping, Identity, FreeForm), Failure> {
+        let invalid = |what: &str| Failure::new(Reason::ManifestInvalid, format!("spec.resource {what}"));
+        let resource = self.context.resource.spec.resource.clone().unwrap_or_default();
+        let object = Object::from_value(resource.into()).map_err(|error| invalid(&error.to_string()))?;
+        let mapping = self
+            .served
+            .get(&object.gvk())
+            .cloned()
+            .ok_or_else(|| invalid("has a kind that is not served"))?;
+        let namespace =
+            self.inputs.as_ref().map(|inputs| inputs.release.namespace.clone()).unwrap_or_default();
+        let identity = self.served.scoped(&object.identity(), &namespace);
+        let mut object = object;
+        object.set_namespace(identity.namespace.as_deref());
+        object.set_label(labels::OWNER, &self.ownership.owner);
+        Ok((mapping, identity, object.body().clone()))
+    }
+
+    /// Deletes the default custom resource if we made it and it is still that very one; names it while it is there.
+    pub(super) async fn remove_default_resource(&self) -> Result<Option<String>, Failure> {
+        let Some(made) = &self.session.recorded.resource else { return Ok(None) };
+        let Some(uid) = made.uid.clone() else { return Ok(None) };
+        let (group, version) = made.api_version.rsplit_once('/').unwrap_or(("", &made.api_version));
+        let Some(mapping) = self.kinds.any(&Gvk::new(group, version, &made.kind)) else { return Ok(None) };
+        let api = mapping.api(&self.cluster.client, made.namespace.as_deref());
+        let action = format!("default custom resource {} {}", made.kind, made.name);
+        let live =
+            api.get_metadata_opt(&made.name).await.map_err(|error| Failure::target(&action, &error))?;
+        let Some(live) = live.filter(|live| live.metadata.uid.as_ref() == Some(&uid)) else {
+            return Ok(None);
+        };
+        if live.metadata.deletion_timestamp.is_none() {
+            let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+            let params = DeleteParams { preconditions, ..DeleteParams::background() };
+            match api.delete(&made.name, &params).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
+                Err(error) => return Err(Failure::target(&action, &error)),
+            }
+            let gone =
+                api.get_metadata_opt(&made.name).await.map_err(|error| Failure::target(&action, &error))?;
+            if gone.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(format!("{} {}", made.kind, made.name)))
+    }
+}

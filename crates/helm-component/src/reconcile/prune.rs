@@ -1,0 +1,87 @@
+//! The step that deletes what is no longer wanted.
+
+use std::collections::BTreeSet;
+
+use futures::FutureExt;
+use kyma_api::HelmComponent;
+use kyma_object_set::prune::{self, PruneBlocked, PrunePlan, PruneRequest};
+use kyma_object_set::remove::{self, Removal};
+use kyma_object_set::{Entry, Identity, Inventory, Object};
+use kyma_sdk::Failure;
+
+use super::{Pass, failure, protection};
+
+/// On a component: the generation for which a person confirmed that a much smaller set is meant.
+const ALLOW_SHRINK: &str = "component.kyma-project.io/allow-shrink";
+
+impl Pass<'_> {
+    /// Deletes what is no longer wanted.
+    pub(super) async fn prune(&mut self, surplus: Vec<Identity>) {
+        self.adopt_strays(&surplus);
+        let inventory = self.session.recorded.inventory.clone();
+        self.done.pruned = Some(match self.prune_plan(&inventory) {
+            Ok(plan) => {
+                let pruned = remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &protection())
+                    .boxed()
+                    .await;
+                pruned
+                    .map_err(|error| failure(&error))
+                    .and_then(|removal| self.take_removal(&inventory, &removal))
+            }
+            Err(blocked) => Err(Failure::new(
+                blocked.reason(),
+                format!("{blocked}; confirm with the annotation {ALLOW_SHRINK}=<metadata.generation>"),
+            )),
+        });
+    }
+
+    fn prune_plan(&self, inventory: &Inventory) -> Result<PrunePlan, PruneBlocked> {
+        let wanted = self.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
+        let desired: BTreeSet<Identity> = wanted.map(Object::identity).collect();
+        prune::plan(&PruneRequest {
+            inventory,
+            desired: &desired,
+            previous: self.done.before.unwrap_or(inventory.len()),
+            complete: true,
+            allow_shrink: allows_shrink(&self.context.resource),
+            claimed: &|_| false,
+            protection: &protection(),
+        })
+    }
+
+    /// Objects with our label that the inventory lacks, left by a pass that was killed, join it with their uid.
+    fn adopt_strays(&mut self, surplus: &[Identity]) {
+        let snapshot = self.shared.sights.snapshot(
+            &self.context.target,
+            &self.dependent,
+            &self.session.recorded.inventory,
+        );
+        for identity in surplus {
+            let Some(sight) = snapshot.objects.get(identity) else { continue };
+            if self.session.recorded.inventory.contains(identity) {
+                continue;
+            }
+            let version = self.kinds.preferred(&identity.group_kind());
+            let entry = Entry {
+                version: version.map(|mapping| mapping.resource.version.clone()).unwrap_or_default(),
+                uid: sight.observed.uid.clone(),
+                fingerprint: sight.observed.fingerprint.clone(),
+                ..Entry::default()
+            };
+            self.session.recorded.inventory.insert(identity.clone(), entry);
+        }
+    }
+
+    pub(super) fn take_removal(&mut self, before: &Inventory, removal: &Removal) -> Result<(), Failure> {
+        self.session.recorded.inventory = removal.remaining(before);
+        self.done.kept.extend(removal.kept.keys().cloned());
+        removal.failed.first().map_or(Ok(()), |error| Err(failure(error)))
+    }
+}
+
+/// Whether a person confirmed that this very generation is meant to hold much less.
+fn allows_shrink(component: &HelmComponent) -> bool {
+    let confirmed = component.metadata.annotations.as_ref().and_then(|all| all.get(ALLOW_SHRINK));
+    let generation = component.metadata.generation.unwrap_or_default().to_string();
+    confirmed.is_some_and(|confirmed| *confirmed == generation)
+}

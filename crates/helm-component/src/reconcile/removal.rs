@@ -1,0 +1,76 @@
+//! The step that takes everything away.
+
+use std::collections::BTreeSet;
+
+use futures::FutureExt;
+use kyma_api::Reason;
+use kyma_object_set::{Identity, remove};
+use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
+
+use super::{Pass, failure, protection};
+use crate::memory::Recorded;
+
+impl Pass<'_> {
+    /// One step of the removal: the default custom resource first, then everything else in order.
+    pub(super) async fn remove(&mut self) {
+        self.done.removal = Some(self.removal_step().await);
+    }
+
+    async fn removal_step(&mut self) -> Result<Vec<String>, Failure> {
+        self.refuse_while_blocked().await?;
+        if let Some(waiting) = self.remove_default_resource().await? {
+            return Ok(vec![waiting]);
+        }
+        let inventory = self.session.recorded.inventory.clone();
+        let removal = remove::uninstall(&self.cluster, &inventory, &self.ownership, &protection())
+            .boxed()
+            .await
+            .map_err(|error| failure(&error))?;
+        self.take_removal(&inventory, &removal)?;
+        self.watch_namespaces(&removal.waiting);
+        Ok(removal.waiting.iter().chain(&removal.later).map(ToString::to_string).collect())
+    }
+
+    /// Namespaces carry no owner label, so no other watch shows that they are gone.
+    fn watch_namespaces(&self, waiting: &[Identity]) {
+        let mut kinds = waiting.iter().map(Identity::group_kind);
+        let namespace = kinds.find(|kind| kind.group.is_empty() && kind.kind == "Namespace");
+        if let Some(mapping) = namespace.and_then(|kind| self.kinds.preferred(&kind)) {
+            self.context.watch(Interest::in_kind(&mapping.resource));
+        }
+    }
+
+    /// Objects of the kinds that the module's CRDs define, or that the spec names, belong to users. What cannot be listed counts as there.
+    async fn refuse_while_blocked(&self) -> Result<(), Failure> {
+        let recorded = &self.session.recorded;
+        let crds: BTreeSet<&str> = recorded
+            .inventory
+            .iter()
+            .filter(|(identity, _)| identity.is_crd())
+            .map(|(identity, _)| identity.name.as_str())
+            .collect();
+        let defined = self.kinds.all().filter(|mapping| {
+            crds.contains(format!("{}.{}", mapping.resource.plural, mapping.resource.group).as_str())
+        });
+        let kinds = defined.map(|mapping| kyma_api::GroupKind {
+            group: mapping.resource.group.clone(),
+            version: None,
+            kind: mapping.resource.kind.clone(),
+        });
+        let named = self.context.resource.spec.managed_resources.iter().flatten().cloned();
+        let blocking = Blocking { kinds: kinds.chain(named).collect(), own: own_uids(recorded) };
+        let blockers = find_blockers(&self.cluster.client, &blocking).await?;
+        // Also while nothing blocks: what comes between this look and the deletion of the CRDs is seen.
+        blockers.resources.iter().for_each(|resource| self.context.watch(Interest::in_kind(resource)));
+        match blockers.count {
+            0 => Ok(()),
+            _ => Err(Failure::new(Reason::DeletionBlocked, blockers.describe())),
+        }
+    }
+}
+
+/// Uids of what is ours: the inventory and the default custom resource.
+fn own_uids(recorded: &Recorded) -> Vec<String> {
+    let made = recorded.resource.iter().filter_map(|made| made.uid.clone());
+    recorded.inventory.iter().map(|(_, entry)| entry.uid.clone()).chain(made).collect()
+}

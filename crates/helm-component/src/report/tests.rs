@@ -1,0 +1,29 @@
+use super::*;
+use crate::plan::Piece;
+use crate::plan::tests::{deployment, fault, id, piece, running};
+
+#[test]
+fn healthy_says_nothing_of_objects_that_were_not_applied() {
+    let service = id("", "Service", "metrics-api");
+    let role = id("rbac.authorization.k8s.io", "Role", "refused");
+    let mut seen = running(vec![piece(role.clone()), piece(service.clone())]);
+    seen.inventory.remove(&role);
+    seen.inventory.remove(&service);
+    seen.pieces[0] = Piece { counts: false, fault: Some(fault()), ..piece(role.clone()) };
+    seen.pieces[1] = Piece { health: None, ..piece(service.clone()) };
+    let healthy = healthy(&seen);
+    assert_eq!((healthy.status, healthy.reason), (Status::Unknown, Reason::Progressing));
+    assert_eq!(healthy.message, format!("not applied yet: {service}"));
+    let applied = applied(&seen, &Rest::Failed(fault()));
+    assert_eq!((applied.status, applied.reason), (Status::False, fault().reason));
+}
+
+#[test]
+fn what_is_applied_and_does_not_work_is_named_before_what_is_not_there_yet() {
+    let service = id("", "Service", "later");
+    let mut seen = running(vec![piece(deployment()), piece(service.clone())]);
+    seen.inventory.remove(&service);
+    seen.pieces[0].health = None;
+    let healthy = healthy(&seen);
+    assert_eq!((healthy.status, healthy.message), (Status::False, deployment().to_string()));
+}
