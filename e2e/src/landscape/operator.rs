@@ -55,6 +55,8 @@ fn helm_component(setting: &Setting<'_>) -> Vec<String> {
         format!("--oci-insecure-hosts={}", setting.plain_http),
         format!("--artifact-cache-dir={}", setting.directory.join("cache").display()),
         format!("--helm={}", setting.helm.display()),
+        // The bench of reactions edits one object a thousand times.
+        "--drift-repairs=100000".to_owned(),
     ]
 }
 
