@@ -108,6 +108,6 @@ async fn a_namespace_that_is_not_there_is_no_missing_kind() -> Result<()> {
     let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: not-there}\n";
     let applied = story.try_apply(text, &NothingObserved).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "a") else { panic!("{applied:?}") };
-    assert_eq!(error.failure, Failure::NotFound);
+    assert_eq!(error.failure, Failure::NamespaceMissing("not-there".into()));
     Ok(())
 }
