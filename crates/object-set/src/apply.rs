@@ -16,6 +16,7 @@ use crate::parse::ObjectSet;
 use crate::protect::Protection;
 
 mod crd;
+mod keep;
 mod namespace;
 mod one;
 mod outcome;
@@ -47,6 +48,9 @@ pub struct ApplyOptions<'a> {
     pub owner_is_live: &'a (dyn Fn(&str) -> bool + Sync),
     /// Whether unknown and duplicate fields are errors (`fieldValidation=Strict`) or ignored.
     pub strict: bool,
+    /// Whether the set is the one that was applied, so that where it says something else now, that is by chance:
+    /// the values on the target stay where nobody has changed them.
+    pub repair: bool,
     /// Namespace of objects that name none and need one.
     pub namespace: &'a str,
     /// Requests at the same time; 8 is a good number.

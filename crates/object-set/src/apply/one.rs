@@ -38,11 +38,19 @@ impl Run<'_> {
     pub(super) async fn plain(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
         let mut object = wanted.object.clone();
         object.set_label(OWNER_LABEL, &self.options.ownership.owner);
-        let hash = object.intent_hash();
+        let mut hash = object.intent_hash();
         check_size(&object, &wanted.identity)?;
         let guard = self.guard(&wanted.identity)?;
         let place = self.look(&wanted.identity, mapping).await?;
         let recorded = self.recorded.get(&wanted.identity);
+        if let (Place::Changed(_), Some(recorded)) = (&place, recorded)
+            && self.options.repair
+            && !recorded.hash.is_empty()
+            && recorded.hash != hash
+        {
+            object = self.keep_values(object, &wanted.identity, mapping).await?;
+            hash.clone_from(&recorded.hash);
+        }
         let (uid, created) = match place {
             Place::Deleting => return Ok((Outcome::Waiting("the old object is being deleted"), None)),
             Place::Ours(_) if recorded.is_some_and(|entry| entry.hash == hash) => {
@@ -62,6 +70,22 @@ impl Run<'_> {
         let metadata = self.send(&object, &wanted.identity, mapping, uid.as_deref()).await?;
         let entry = self.entry(mapping, &metadata, hash, created);
         Ok((Outcome::Applied { created: !was_there }, Some(entry)))
+    }
+
+    /// The object with the values on the target that nobody has changed since they were applied.
+    async fn keep_values(
+        &self,
+        object: Object,
+        identity: &Identity,
+        mapping: &Mapping,
+    ) -> Result<Object, CallError> {
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let found = api.get_opt(&identity.name).await;
+        let found = found.map_err(|error| CallError::new(Action::Get, Some(identity), error))?;
+        let live = found.and_then(|found| serde_json::to_value(found).ok()).unwrap_or_default();
+        let kept = super::keep::values(object.body(), &live, &self.options.ownership.manager);
+        // It is the same object with other values, so it is one still.
+        Ok(Object::from_value(Value::Object(kept)).unwrap_or(object))
     }
 
     /// What guards an object; an error where it is out of reach altogether.

@@ -114,3 +114,27 @@ async fn an_observed_unchanged_set_is_not_asked_about() -> Result<()> {
     assert_eq!(applied.changed().count(), 0);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_repair_keeps_what_the_set_has_by_chance() -> Result<()> {
+    let mut story = Story::begin("chance").await?;
+    let set = |password: &str, level: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata: {{password: {password}, level: {level}}}\n"
+        )
+    };
+    story.apply(&set("first", "low")).await?;
+    story.repair = true;
+    story.edit("a", json!({"data": {"level": "edited"}})).await?;
+    story.apply(&set("second", "low")).await?;
+    let data = story.config_maps().get("a").await?.data.unwrap();
+    assert_eq!((data["password"].as_str(), data["level"].as_str()), ("first", "low"));
+    let id = story.config_map("a");
+    assert_eq!(drift_of(&story, &id).await?, Drift::Unchanged);
+    let again = story.apply(&set("first", "low")).await?;
+    assert!(matches!(outcome(&again, "a"), Outcome::Unchanged), "the recorded wish is still the first one");
+    story.repair = false;
+    story.apply(&set("third", "low")).await?;
+    assert_eq!(story.config_maps().get("a").await?.data.unwrap()["password"], "third", "a new version");
+    Ok(())
+}

@@ -27,6 +27,7 @@ pub(crate) struct Story {
     pub(crate) ownership: Ownership,
     pub(crate) inventory: Inventory,
     pub(crate) adopt: Adopt,
+    pub(crate) repair: bool,
     pub(crate) live_owners: BTreeSet<String>,
     /// How many objects the set before had.
     pub(crate) previous: usize,
@@ -47,6 +48,7 @@ impl Story {
             namespace,
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
+            repair: false,
             live_owners: BTreeSet::new(),
             previous: 0,
         })
@@ -62,6 +64,7 @@ impl Story {
             ownership: Ownership { manager: MANAGER.into(), owner, version: version.into() },
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
+            repair: false,
             live_owners: [self.ownership.owner.clone()].into(),
             previous: 0,
         }
@@ -75,6 +78,7 @@ impl Story {
             adopt: self.adopt,
             owner_is_live: &|owner| live.contains(owner),
             strict: true,
+            repair: self.repair,
             namespace: &self.namespace,
             parallel: 8,
             protection: &Protection::of_kubernetes(),

@@ -1,0 +1,110 @@
+//! What a repair keeps: values that a set has by chance (generated passwords, certificates) stay as they were applied.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value};
+
+use crate::drift::applied_entry;
+
+/// The wished object with the values of `live` in all fields that still belong to `manager`: nobody has changed
+/// those since they were applied. Fields that others took come from the wish.
+pub(super) fn values(wish: &Map<String, Value>, live: &Value, manager: &str) -> Map<String, Value> {
+    let metadata = live.get("metadata").cloned().unwrap_or_default();
+    // What cannot be read has no fields of ours.
+    let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap_or_default();
+    let mut kept = Value::Object(wish.clone());
+    if let Some(fields) = applied_entry(&metadata, manager).and_then(|entry| entry.fields_v1.as_ref()) {
+        keep(&mut kept, live, &fields.0);
+    }
+    match kept {
+        Value::Object(kept) => kept,
+        _ => wish.clone(),
+    }
+}
+
+/// Walks the fields of a managedFields entry: `f:name` is a field, `k:{...}` an item of a list by its keys.
+fn keep(wish: &mut Value, live: &Value, fields: &Value) {
+    for (key, inner) in fields.as_object().into_iter().flatten() {
+        let place = match key.split_once(':') {
+            Some(("f", name)) => wish.get_mut(name).zip(live.get(name)),
+            Some(("k", keys)) => item_mut(wish, keys).zip(item(live, keys)),
+            // `.` is the field itself, `v:` an item of a set: its value is its name.
+            _ => None,
+        };
+        let Some((wish, live)) = place else { continue };
+        if inner.as_object().is_none_or(Map::is_empty) {
+            wish.clone_from(live);
+        } else {
+            keep(wish, live, inner);
+        }
+    }
+}
+
+fn item<'a>(list: &'a Value, keys: &str) -> Option<&'a Value> {
+    let keys: Map<String, Value> = serde_json::from_str(keys).ok()?;
+    list.as_array()?.iter().find(|item| has(item, &keys))
+}
+
+fn item_mut<'a>(list: &'a mut Value, keys: &str) -> Option<&'a mut Value> {
+    let keys: Map<String, Value> = serde_json::from_str(keys).ok()?;
+    list.as_array_mut()?.iter_mut().find(|item| has(item, &keys))
+}
+
+fn has(item: &Value, keys: &Map<String, Value>) -> bool {
+    keys.iter().all(|(key, value)| item.get(key) == Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn live(fields: &Value, body: &Value) -> Value {
+        let mut live = body.clone();
+        live["metadata"] = json!({"name": "a", "managedFields": [
+            {"manager": "us", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields},
+            {"manager": "them", "operation": "Update", "fieldsV1": {"f:data": {"f:level": {}}}},
+        ]});
+        live
+    }
+
+    fn kept(wish: &Value, live: &Value) -> Value {
+        Value::Object(values(wish.as_object().unwrap(), live, "us"))
+    }
+
+    #[test]
+    fn what_is_still_ours_stays_and_what_others_took_comes_from_the_wish() {
+        let live = live(
+            &json!({"f:data": {".": {}, "f:password": {}, "f:gone": {}}}),
+            &json!({"data": {"password": "old", "level": "edited", "theirs": "x"}}),
+        );
+        let wish = json!({"data": {"password": "new", "level": "low", "added": "y"}});
+        assert_eq!(kept(&wish, &live), json!({"data": {"password": "old", "level": "low", "added": "y"}}));
+    }
+
+    #[test]
+    fn items_of_lists_are_found_by_their_keys() {
+        let key = r#"k:{"name":"main"}"#;
+        let fields = json!({"f:spec": {"f:containers": {key: {".": {}, "f:name": {}, "f:image": {}}}}});
+        let live = live(
+            &fields,
+            &json!({"spec": {"containers": [{"name": "sidecar"}, {"name": "main", "image": "old", "tty": true}]}}),
+        );
+        let wish = json!({"spec": {"containers": [{"name": "main", "image": "new", "tty": false}]}});
+        assert_eq!(
+            kept(&wish, &live),
+            json!({"spec": {"containers": [{"name": "main", "image": "old", "tty": false}]}})
+        );
+    }
+
+    #[test]
+    fn without_fields_of_ours_or_with_unreadable_ones_the_wish_stands() {
+        let wish = json!({"data": {"password": "new"}});
+        let nobodys = json!({"metadata": {"name": "a"}, "data": {"password": "old"}});
+        let odd =
+            live(&json!({"f:data": {"k:no json": {}, "f:password": "x"}, "odd": 1}), &json!({"data": 7}));
+        for live in [nobodys, odd, json!(null)] {
+            assert_eq!(kept(&wish, &live), wish);
+        }
+    }
+}
