@@ -143,7 +143,7 @@ reasons! {
     DiscoveryFailed: Transient => "Part of the target's API can't be listed; look at the APIServices that the message names.";
     DependencyMissing: Blocked => "Kinds, namespaces or modules that parts of this one need are missing; the rest is installed, the parts follow when they come.";
     PruneGuard: Blocked => "The new version would remove suspiciously much, so nothing is removed; check the module, then confirm.";
-    DriftFlapping: Blocked => "Somebody keeps changing an object back; find the other writer, or let it have the field by drift.ignore.";
+    DriftFlapping: Blocked => "Somebody keeps changing an object back; find the other writer, or set drift.mode to Warn.";
     DefaultResourceFailed: Transient => "The module's default CR can't be created yet; the message has the target's own answer.";
     DeletionBlocked: Blocked => "Objects of the module's kinds still exist; delete the ones that the message names to let the removal go on.";
     DeletionTimeout: Blocked => "The removal takes longer than it may; look at the finalizers of the objects that the message names.";
