@@ -112,17 +112,18 @@ impl Loaded {
 }
 
 impl Sources {
-    /// Fetches, renders and prepares.
+    /// Fetches, renders and prepares; with `installed` only if the source still holds that.
     pub(crate) async fn load(
         &self,
         component: &HelmComponent,
         inputs: &Inputs,
         kinds: &Kinds,
+        installed: Option<kyma_artifacts::Digest>,
         credentials: &Credentials,
     ) -> Result<Loaded, Failure> {
         let spec = &component.spec;
         let place = source::place(spec, self.default_base.as_ref())?;
-        let content = source::fetch(&self.artifacts, &place, credentials).await?;
+        let content = source::fetch(&self.artifacts, &place, installed, credentials).await?;
         let source = content.digest().to_string();
         let (text, chart): (Text, Option<Arc<Chart>>) = match content {
             Content::Manifests { yaml, .. } => (Text::Plain(yaml), None),

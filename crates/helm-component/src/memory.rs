@@ -96,6 +96,11 @@ impl Recorded {
         }
     }
 
+    /// Whether this content is what was applied.
+    pub(crate) fn is(&self, loaded: &Loaded) -> bool {
+        self.digests.inputs.as_ref() == Some(&loaded.inputs) && self.digests.kinds == loaded.kinds
+    }
+
     /// The inventory as the status holds it.
     pub(crate) fn entries(&self) -> Vec<InventoryEntry> {
         self.inventory.iter().map(|(identity, entry)| to_entry(identity, entry)).collect()

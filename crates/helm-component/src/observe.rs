@@ -140,8 +140,7 @@ fn pieces(pass: &Pass<'_>, snapshot: &Snapshot, content: Content, watched: bool)
         }
     };
     if let (Some(loaded), Content::Loaded) = (&pass.session.loaded, content) {
-        let digests = &recorded.digests;
-        let changed = digests.inputs.as_ref() != Some(&loaded.inputs) || digests.kinds != loaded.kinds;
+        let changed = !recorded.is(loaded);
         let objects = loaded.prepared.objects.iter();
         return objects
             .map(|object| build(object.identity(), pass.served.get(&object.gvk()).is_some(), changed))

@@ -129,12 +129,43 @@ fn digest(text: Option<&str>) -> Result<Option<Digest>, Failure> {
     text.map(str::parse).transpose().map_err(|error| failure(&error))
 }
 
-/// Fetches what lies at `place`, from the cache where these credentials may read it.
+impl Place {
+    /// The same place, asked for this content alone where the source can be asked so.
+    fn pinned(&self, content: Digest) -> Self {
+        match self.clone() {
+            Self::Manifests(ManifestsSource::Oci(reference)) if reference.digest().is_none() => {
+                Self::Manifests(ManifestsSource::Oci(reference.pinned(content)))
+            }
+            Self::Manifests(ManifestsSource::Http { url, digest: None }) => {
+                Self::Manifests(ManifestsSource::Http { url, digest: Some(content) })
+            }
+            Self::Chart(ChartSource::Repository { url, name, version, digest: None }) => {
+                Self::Chart(ChartSource::Repository { url, name, version, digest: Some(content) })
+            }
+            other => other,
+        }
+    }
+}
+
+/// Fetches what lies at `place`, from the cache where these credentials may read it. With `installed`, other
+/// content than that is refused: what lies under an unchanged name may not change what is installed.
 pub async fn fetch(
     artifacts: &Artifacts,
     place: &Place,
+    installed: Option<Digest>,
     credentials: &Credentials,
 ) -> Result<Content, Failure> {
+    let Some(installed) = installed else { return pull(artifacts, place, credentials).await };
+    let content = pull(artifacts, &place.pinned(installed), credentials).await?;
+    if content.digest() == installed {
+        return Ok(content);
+    }
+    let found = content.digest();
+    let message = format!("the source now holds {found}, and {installed} is installed from it");
+    Err(Failure::new(Reason::DigestMismatch, message))
+}
+
+async fn pull(artifacts: &Artifacts, place: &Place, credentials: &Credentials) -> Result<Content, Failure> {
     match place {
         Place::Ocm { base, component, version, digest } => {
             let content = artifacts
@@ -215,6 +246,26 @@ mod tests {
         let with =
             placed(&json!({"chart": {"url": "https://charts.example.org", "name": "a", "version": "1.0.0"}}));
         assert!(matches!(with, Ok(Place::Chart(ChartSource::Repository { .. }))));
+    }
+
+    #[test]
+    fn what_is_installed_is_asked_for_by_its_digest_unless_the_spec_says_otherwise() {
+        let installed = Digest::of(b"installed");
+        let other = Digest::of(b"other").to_string();
+        let digest = |source: Value| match placed(&source).unwrap().pinned(installed) {
+            Place::Manifests(ManifestsSource::Http { digest, .. })
+            | Place::Chart(ChartSource::Repository { digest, .. }) => digest,
+            Place::Manifests(ManifestsSource::Oci(reference)) => reference.digest(),
+            other => panic!("{other:?}"),
+        };
+        let http = json!({"manifests": {"url": "https://example.org/a.yaml"}});
+        let oci = json!({"manifests": {"url": "oci://registry.example.org/a", "version": "1"}});
+        let chart = json!({"chart": {"url": "https://charts.example.org", "name": "a", "version": "1.0.0"}});
+        for source in [http, oci, chart] {
+            assert_eq!(digest(source.clone()), Some(installed), "{source}");
+        }
+        let pinned = json!({"manifests": {"url": "https://example.org/a.yaml", "digest": other}});
+        assert_eq!(digest(pinned).map(|digest| digest.to_string()), Some(other));
     }
 
     #[test]

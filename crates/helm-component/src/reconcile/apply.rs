@@ -93,6 +93,7 @@ impl Pass<'_> {
             adopt: adopt(self.context.resource.spec.adopt),
             owner_is_live,
             strict: false,
+            repair: self.session.loaded.as_ref().is_some_and(|loaded| self.session.recorded.is(loaded)),
             namespace: &namespace,
             parallel: PARALLEL,
             protection: &protection,

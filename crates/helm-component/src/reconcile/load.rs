@@ -33,7 +33,11 @@ impl Pass<'_> {
     async fn loaded(&self) -> Result<crate::content::Loaded, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let credentials = self.credentials().await?;
-        self.shared.sources.load(&self.context.resource, inputs, &self.kinds, &credentials).await
+        let recorded = &self.session.recorded.digests;
+        let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);
+        let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
+        let sources = &self.shared.sources;
+        sources.load(&self.context.resource, inputs, &self.kinds, installed, &credentials).await
     }
 
     async fn credentials(&self) -> Result<Credentials, Failure> {

@@ -18,16 +18,8 @@ async fn publish(
     version: &str,
     files: &[(&str, &str)],
 ) -> Result<(String, String)> {
-    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
-    let metadata = format!("apiVersion: v2\nname: {name}\nversion: {version}\n");
-    for (path, text) in [("Chart.yaml", metadata.as_str())].iter().chain(files) {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(text.len() as u64);
-        header.set_mode(0o644);
-        tar.append_data(&mut header, format!("{name}/{path}"), text.as_bytes())?;
-    }
     let archive = tempfile::Builder::new().suffix(".tgz").tempfile()?;
-    std::fs::write(archive.path(), tar.into_inner()?.finish()?)?;
+    std::fs::write(archive.path(), packed(name, version, files)?)?;
     let helm = testbed::Program::Helm.path()?;
     let pushed = tokio::process::Command::new(helm)
         .args(["push", "--plain-http"])
@@ -40,6 +32,19 @@ async fn publish(
     anyhow::ensure!(pushed.status.success(), "{said}");
     let digest = said.lines().find_map(|line| line.strip_prefix("Digest: ")).unwrap_or_default();
     Ok((format!("oci://{}/charts/{name}", world.registry.address()), digest.trim().to_owned()))
+}
+
+/// A chart as `helm package` makes it.
+pub(crate) fn packed(name: &str, version: &str, files: &[(&str, &str)]) -> Result<Vec<u8>> {
+    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    let metadata = format!("apiVersion: v2\nname: {name}\nversion: {version}\n");
+    for (path, text) in [("Chart.yaml", metadata.as_str())].iter().chain(files) {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, format!("{name}/{path}"), text.as_bytes())?;
+    }
+    Ok(tar.into_inner()?.finish()?)
 }
 
 const CONFIG: &str = r#"apiVersion: v1

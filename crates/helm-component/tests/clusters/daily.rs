@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::chart::push;
-use crate::world::{ready_of, world};
+use crate::world::{condition_of, ready_of, world};
 
 #[tokio::test]
 async fn content_that_is_not_there_is_named_and_picked_up_when_the_spec_is_corrected() -> Result<()> {
@@ -51,6 +51,58 @@ spec: {ports: [{port: 70000}]}
     let source = world.push("refused", "1.0.1", &manifest.replace("70000", "80")).await?;
     world.apply("refused", json!({"source": source})).await?;
     world.ready("refused", "True", "Ready").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_missing_namespace_is_named_and_its_arrival_is_noticed() -> Result<()> {
+    let world = world().await?;
+    let manifest = r"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settler, namespace: settlement}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: settler}
+spec: {ports: [{port: 80}]}
+";
+    let source = world.push("settler", "1.0.0", manifest).await?;
+    world.apply("settler", json!({"source": source, "release": {"namespace": "settler"}})).await?;
+    let component = world.ready("settler", "False", "DependencyMissing").await?;
+    let (status, _, message) = condition_of(&component, "Applied").expect("Applied");
+    assert_eq!(status, "False");
+    assert!(message.contains("settlement/settler: namespace settlement does not exist"), "{message}");
+    let (status, _, message) = condition_of(&component, "Healthy").expect("Healthy");
+    assert_eq!((status.as_str(), message.as_str()), ("Unknown", "not applied yet: Service settler/settler"));
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: settlement}\n";
+    crate::world::apply_yaml(&world.target.client()?, namespace).await?;
+    world.ready("settler", "True", "Ready").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn objects_that_are_not_ready_in_time_are_named_and_recover() -> Result<()> {
+    let world = world().await?;
+    let manifest = r"
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: late}
+spec: {accessModes: [ReadWriteOnce], storageClassName: nobody-provides, resources: {requests: {storage: 1Gi}}}
+";
+    let source = world.push("late", "1.0.0", manifest).await?;
+    let release = json!({"namespace": "late"});
+    let spec = json!({"source": source, "release": release, "timeouts": {"healthSeconds": 2}});
+    world.apply("late", spec).await?;
+    let component = world.ready("late", "False", "HealthTimeout").await?;
+    let (_, _, message) = ready_of(&component).expect("Ready");
+    assert_eq!(message, "not ready within 2 s: PersistentVolumeClaim late/late");
+    let (_, reason, _) = condition_of(&component, "Healthy").expect("Healthy");
+    assert_eq!(reason, "HealthTimeout");
+    let source =
+        world.push("late", "1.0.1", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: early}\n").await?;
+    world.apply("late", json!({"source": source, "release": release})).await?;
+    world.ready("late", "True", "Ready").await?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! What others change is put right; what nobody changes is left alone.
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
@@ -56,5 +56,58 @@ async fn drift_is_only_reported_where_the_spec_says_so() -> Result<()> {
     .await?;
     let config = configs.get("bowl").await?;
     assert_eq!(config.data.and_then(|data| data.get("level").cloned()).as_deref(), Some("edited"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_namespace_of_ours_that_somebody_deletes_comes_back_with_all_that_was_in_it() -> Result<()> {
+    let world = world().await?;
+    let source = world.push("tent", "1.0.0", &manifest("tent", "low")).await?;
+    world.apply("tent", json!({"source": source, "release": {"namespace": "tent-system"}})).await?;
+    world.ready("tent", "True", "Ready").await?;
+    let namespaces: Api<Namespace> = Api::all(world.target.client()?);
+    let before = namespaces.get("tent-system").await?.metadata.uid;
+    namespaces.delete("tent-system", &DeleteParams::default()).await?;
+    let configs: Api<ConfigMap> = Api::namespaced(world.target.client()?, "tent-system");
+    until("the namespace is another one, and full", PATIENCE, || async {
+        let namespace = namespaces.get_opt("tent-system").await?.and_then(|found| found.metadata.uid);
+        let full = configs.get_opt("tent").await?.is_some();
+        Ok((namespace.is_some() && namespace != before && full).then_some(()))
+    })
+    .await?;
+    world.ready("tent", "True", "Ready").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_writer_who_never_gives_way_is_reported_and_left_alone_for_a_while() -> Result<()> {
+    let world = world().await?;
+    let source = world.push("rope", "1.0.0", &manifest("rope", "low")).await?;
+    world.apply("rope", json!({"source": source, "release": {"namespace": "rope-system"}})).await?;
+    world.ready("rope", "True", "Ready").await?;
+    let configs: Api<ConfigMap> = Api::namespaced(world.target.client()?, "rope-system");
+    let components = world.components()?;
+    let edits = std::sync::atomic::AtomicU32::new(0);
+    let component = until("the fight is reported", PATIENCE, || async {
+        let config = configs.get("rope").await?;
+        if config.data.and_then(|data| data.get("level").cloned()).as_deref() == Some("low") {
+            let edit = json!({"data": {"level": "theirs"}});
+            configs.patch("rope", &PatchParams::default(), &Patch::Merge(edit)).await?;
+            edits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        let component = components.get("rope").await?;
+        let ready = crate::world::ready_of(&component);
+        Ok(ready.is_some_and(|(_, reason, _)| reason == "DriftFlapping").then_some(component))
+    })
+    .await?;
+    assert_eq!(edits.into_inner(), 11, "ten are put right");
+    let (_, reason, message) = crate::world::condition_of(&component, "Applied").expect("Applied");
+    assert_eq!(reason, "DriftFlapping");
+    assert!(message.ends_with("ConfigMap rope-system/rope"), "{message}");
+    let left = configs.get("rope").await?.data.and_then(|data| data.get("level").cloned());
+    assert_eq!(left.as_deref(), Some("theirs"));
+    let source = world.push("rope", "1.0.1", &manifest("rope", "high")).await?;
+    world.apply("rope", json!({"source": source, "release": {"namespace": "rope-system"}})).await?;
+    world.ready("rope", "True", "Ready").await?;
     Ok(())
 }

@@ -5,4 +5,7 @@ mod daily;
 mod drift;
 mod module;
 mod removal;
+mod restart;
+mod shelf;
+mod source;
 mod world;

@@ -1,11 +1,15 @@
 //! The end of a component.
 
 use anyhow::Result;
-use kube::api::DeleteParams;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
+use testbed::until;
 
 use crate::module::manifest;
-use crate::world::{apply_yaml, ready_of, world};
+use crate::world::{PATIENCE, apply_yaml, ready_of, world};
 
 #[tokio::test]
 async fn orphan_leaves_everything_and_the_next_component_takes_it_over() -> Result<()> {
@@ -41,7 +45,19 @@ async fn e10_removal_waits_for_the_users_objects_and_then_takes_everything() -> 
     let component = world.ready("book", "False", "DeletionBlocked").await?;
     let (_, _, message) = ready_of(&component).expect("Ready");
     assert!(message.contains("Book default/users"), "{message}");
-    assert!(world.on_target("apps/v1", "Deployment", "book-system", "book").await?.is_some());
+    let deployments: Api<Deployment> = Api::namespaced(target.clone(), "book-system");
+    let before = deployments.get("book").await?.metadata.uid;
+    deployments.delete("book", &DeleteParams::default()).await?;
+    let made_again = until("what is there keeps working", PATIENCE, || async {
+        let found = deployments.get_opt("book").await?.and_then(|found| found.metadata.uid);
+        Ok(found.filter(|uid| Some(uid) != before.as_ref()))
+    })
+    .await?;
+    until("the new object is in the inventory, so that it is removed too", PATIENCE, || async {
+        let status = world.components()?.get("book").await?.status.unwrap_or_default();
+        Ok(status.inventory.iter().flatten().any(|entry| entry.uid == made_again).then_some(()))
+    })
+    .await?;
     let (books, _) = crate::world::api(&target, "test.example.org/v1", "Book", Some("default")).await?;
     books.delete("users", &DeleteParams::default()).await?;
     world.gone("book").await?;
@@ -50,5 +66,27 @@ async fn e10_removal_waits_for_the_users_objects_and_then_takes_everything() -> 
     let crd =
         world.on_target("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "books.test.example.org");
     assert!(crd.await?.is_none_or(|crd| crd.metadata.deletion_timestamp.is_some()), "the CRD goes last");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_removal_that_takes_too_long_names_what_it_waits_for() -> Result<()> {
+    let world = world().await?;
+    let manifest =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: glue, finalizers: [test.example.org/never]}\n";
+    let source = world.push("glue", "1.0.0", manifest).await?;
+    let spec = json!({
+        "source": source, "release": {"namespace": "glue"}, "timeouts": {"deleteSeconds": 1},
+    });
+    world.apply("glue", spec).await?;
+    world.ready("glue", "True", "Ready").await?;
+    world.delete("glue", "Delete").await?;
+    let component = world.ready("glue", "False", "DeletionTimeout").await?;
+    let (_, _, message) = ready_of(&component).expect("Ready");
+    assert_eq!(message, "not gone within 1 s: ConfigMap glue/glue");
+    let configs: Api<ConfigMap> = Api::namespaced(world.target.client()?, "glue");
+    let done = json!({"metadata": {"finalizers": null}});
+    configs.patch("glue", &PatchParams::default(), &Patch::Merge(done)).await?;
+    world.gone("glue").await?;
     Ok(())
 }

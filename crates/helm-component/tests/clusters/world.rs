@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use testbed::{Bed, Cluster, Process, Program, Registry, until};
 use tokio::sync::OnceCell;
 
+use crate::shelf::Shelf;
+
 pub(crate) const HUB_NAMESPACE: &str = "kcp-system";
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -31,8 +33,9 @@ pub(crate) struct World {
     pub(crate) hub: Cluster,
     pub(crate) target: Cluster,
     pub(crate) registry: Registry,
+    pub(crate) shelf: Shelf,
     pub(crate) operator: Process,
-    _bed: Bed,
+    bed: Bed,
 }
 
 /// The world, started by the first test.
@@ -41,16 +44,25 @@ pub(crate) async fn world() -> Result<&'static World> {
 }
 
 impl World {
-    async fn start() -> Result<Self> {
+    /// One that no other test uses.
+    pub(crate) async fn start() -> Result<Self> {
         let bed = Bed::start().await?;
-        let (hub, target) = tokio::try_join!(async { bed.cluster("hub").await }, async {
+        let (hub, target) = tokio::try_join!(async { bed.cluster("hub").with_audit().await }, async {
             bed.cluster("target").with_workloads().with_audit().await
         },)?;
         let registry = bed.registry().await?;
         prepare_hub(&hub).await?;
         prepare_target(&hub, &target).await?;
-        let operator = start_operator(&bed, &hub, &registry).await?;
-        Ok(Self { hub, target, registry, operator, _bed: bed })
+        let shelf = Shelf::open()?;
+        let operator = start_operator(&bed, &hub, &registry, &shelf).await?;
+        Ok(Self { hub, target, registry, shelf, operator, bed })
+    }
+
+    /// Kills the operator and starts another one in its place.
+    pub(crate) async fn restart_operator(&mut self) -> Result<()> {
+        self.operator.kill();
+        self.operator = start_operator(&self.bed, &self.hub, &self.registry, &self.shelf).await?;
+        Ok(())
     }
 
     /// Applies a HelmComponent with this spec, for the target, and gives its name.
@@ -226,7 +238,7 @@ async fn prepare_target(hub: &Cluster, target: &Cluster) -> Result<()> {
     Ok(())
 }
 
-async fn start_operator(bed: &Bed, hub: &Cluster, registry: &Registry) -> Result<Process> {
+async fn start_operator(bed: &Bed, hub: &Cluster, registry: &Registry, shelf: &Shelf) -> Result<Process> {
     let kubeconfig = bed.directory().join("helm-component.kubeconfig");
     std::fs::write(&kubeconfig, hub.kubeconfig_for_service_account(HUB_NAMESPACE, "helm-component").await?)?;
     let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -237,7 +249,7 @@ async fn start_operator(bed: &Bed, hub: &Cluster, registry: &Registry) -> Result
         "--log-format=text".to_owned(),
         "--allow-loopback-targets".to_owned(),
         format!("--oci-registry={}", registry.address()),
-        format!("--oci-insecure-hosts={}", registry.address()),
+        format!("--oci-insecure-hosts={},{}", registry.address(), shelf.address()),
         format!("--artifact-cache-dir={}", bed.directory().join("artifacts").display()),
         format!("--helm={}", Program::Helm.path()?.display()),
     ];

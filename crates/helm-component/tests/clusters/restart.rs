@@ -1,0 +1,114 @@
+//! A new process finds everything as it should be, and leaves it so.
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use testbed::{AuditEvent, AuditMark, Cluster, until};
+
+use crate::chart::push;
+use crate::module::manifest;
+use crate::source::{config, repaired};
+use crate::world::{PATIENCE, World};
+
+/// After so long without a request the operator has come to rest; longer than its first look at a target may take.
+const REST: SignedDuration = SignedDuration::from_secs(12);
+
+#[tokio::test]
+async fn a_restarted_operator_writes_nothing() -> Result<()> {
+    let mut world = World::start().await?;
+    let source = world.push("desk", "1.0.0", &manifest("desk", "low")).await?;
+    let resource = json!({
+        "apiVersion": "test.example.org/v1", "kind": "Desk", "metadata": {"name": "default"},
+    });
+    let spec = json!({
+        "source": source, "module": {"name": "desk", "version": "1.0.0"}, "resource": resource,
+        "release": {"namespace": "desk-system"},
+    });
+    world.apply("desk", spec).await?;
+    let template = r#"
+apiVersion: v1
+kind: Secret
+metadata: {name: random}
+stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlphaNum 16 }}"}
+"#;
+    let source = push(&world, "random", "1.0.0", &[("templates/secret.yaml", template)]).await?;
+    world.apply("random", json!({"source": source, "release": {"namespace": "random"}})).await?;
+    let url = world.shelf.put("plain.yaml", config("plain", "low"));
+    world
+        .apply("plain", json!({"source": {"manifests": {"url": url}}, "release": {"namespace": "plain"}}))
+        .await?;
+    for component in ["desk", "random", "plain"] {
+        world.ready(component, "True", "Ready").await?;
+    }
+    at_rest(&world, &[AuditMark::default(), AuditMark::default()]).await?;
+
+    let marks = [world.hub.audit()?.mark()?, world.target.audit()?.mark()?];
+    world.restart_operator().await?;
+    let watches = |kind: &'static str| {
+        move |event: &AuditEvent| event.verb == "watch" && event.resource == kind && event.code == 200
+    };
+    until("the new process watches the target", PATIENCE, || async {
+        let seen = of_the_operator(&world.target, marks[1])?;
+        let all = ["deployments", "configmaps", "secrets"].map(watches);
+        Ok(all.iter().all(|watched| seen.iter().any(watched)).then_some(()))
+    })
+    .await?;
+    at_rest(&world, &marks).await?;
+    for (cluster, mark) in [&world.hub, &world.target].into_iter().zip(marks) {
+        let events = of_the_operator(cluster, mark)?;
+        let writes: Vec<String> = events
+            .iter()
+            .filter(|event| event.is_write())
+            .map(|event| format!("{} {}", event.verb, event.uri))
+            .collect();
+        assert_eq!(writes, Vec::<String>::new(), "{}", cluster.name());
+    }
+    repaired_without_its_render(&world).await?;
+    world.shelf.put("plain.yaml", config("plain", "another"));
+    assert_eq!(
+        repaired(&world, "plain", "plain").await?,
+        "low",
+        "what is installed, not what lies there now"
+    );
+    Ok(())
+}
+
+/// The chart is rendered anew, since nothing of it is in memory; the password that it had stays.
+async fn repaired_without_its_render(world: &World) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(world.target.client()?, "random");
+    let value = |secret: &Secret, key: &str| secret.data.as_ref().and_then(|data| data.get(key).cloned());
+    let before = secrets.get("random").await?;
+    let edit = json!({"stringData": {"kinds": "edited"}});
+    secrets.patch("random", &PatchParams::default(), &Patch::Merge(edit)).await?;
+    let after = until("the edit is put right", PATIENCE, || async {
+        let found = secrets.get("random").await?;
+        Ok((value(&found, "kinds") == value(&before, "kinds")).then_some(found))
+    })
+    .await?;
+    assert!(value(&before, "password").is_some());
+    assert_eq!(value(&after, "password"), value(&before, "password"));
+    Ok(())
+}
+
+/// Waits until the operator has asked nothing of hub and target for a while, watches and Leases apart.
+async fn at_rest(world: &World, marks: &[AuditMark; 2]) -> Result<()> {
+    until("the operator has come to rest", PATIENCE * 2, || async {
+        let hub = of_the_operator(&world.hub, marks[0])?;
+        let target = of_the_operator(&world.target, marks[1])?;
+        let asked = hub.iter().chain(&target).filter(|event| event.verb != "watch" && !event.is_lease());
+        let last = asked.map(|event| event.recorded).max();
+        Ok(last.is_some_and(|last| Timestamp::now().duration_since(last) > REST).then_some(()))
+    })
+    .await
+}
+
+/// What the operator asked, by the accounts that only it uses.
+fn of_the_operator(cluster: &Cluster, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+    let accounts =
+        ["system:serviceaccount:kcp-system:helm-component", "system:serviceaccount:kube-system:modules"];
+    let events = cluster.audit()?.since(mark)?;
+    Ok(events.into_iter().filter(|event| accounts.contains(&event.user.as_str())).collect())
+}

@@ -1,0 +1,48 @@
+//! A web server of files that a test puts there.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use tokio::net::TcpListener;
+
+type Files = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
+
+/// Files by path. It serves on a thread of its own, since each test has its own runtime.
+pub(crate) struct Shelf {
+    address: String,
+    files: Files,
+}
+
+impl Shelf {
+    pub(crate) fn open() -> Result<Self> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let shelf = Self { address: listener.local_addr()?.to_string(), files: Files::default() };
+        let routes = Router::new().fallback(give).with_state(Arc::clone(&shelf.files));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::spawn(move || {
+            runtime.block_on(async { axum::serve(TcpListener::from_std(listener)?, routes).await })
+        });
+        Ok(shelf)
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Puts a file there, or another in its place; gives its URL.
+    pub(crate) fn put(&self, path: &str, content: impl Into<Vec<u8>>) -> String {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.insert(format!("/{path}"), content.into());
+        format!("http://{}/{path}", self.address)
+    }
+}
+
+async fn give(State(files): State<Files>, uri: Uri) -> Result<Vec<u8>, StatusCode> {
+    let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+    files.get(uri.path()).cloned().ok_or(StatusCode::NOT_FOUND)
+}
