@@ -98,7 +98,8 @@ async fn at_rest(world: &World, marks: &[AuditMark; 2]) -> Result<()> {
     until("the operator has come to rest", PATIENCE * 2, || async {
         let hub = of_the_operator(&world.hub, marks[0])?;
         let target = of_the_operator(&world.target, marks[1])?;
-        let asked = hub.iter().chain(&target).filter(|event| event.verb != "watch" && !event.is_lease());
+        let asked =
+            hub.iter().chain(&target).filter(|event| event.verb != "watch" && !event.is_lease_renewal());
         let last = asked.map(|event| event.recorded).max();
         Ok(last.is_some_and(|last| Timestamp::now().duration_since(last) > REST).then_some(()))
     })
