@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    fn refused(field: serde_json::Value) -> Option<String> {
+    fn refused(field: &serde_json::Value) -> Option<String> {
         let mut spec = json!({"source": {}});
         spec.as_object_mut().unwrap().extend(field.as_object().unwrap().clone());
         refusal(&serde_json::from_value(spec).unwrap()).map(|failure| failure.message)
@@ -256,13 +256,13 @@ mod tests {
     #[test]
     fn fields_that_are_not_acted_on_are_refused_by_name() {
         let both = json!({"dependsOn": [{"module": "istio"}], "serviceAccountName": "a"});
-        assert_eq!(refused(both).as_deref(), Some("spec.serviceAccountName, spec.dependsOn[].module"));
+        assert_eq!(refused(&both).as_deref(), Some("spec.serviceAccountName, spec.dependsOn[].module"));
     }
 
     #[test]
     fn fields_that_are_acted_on_are_not_refused() {
         let kind = json!({"dependsOn": [{"api": {"group": "g", "kind": "K"}}]});
         let timeouts = json!({"timeouts": {"renderSeconds": 1, "healthSeconds": 1, "deleteSeconds": 1}});
-        assert_eq!((refused(kind), refused(timeouts), refused(json!({}))), (None, None, None));
+        assert_eq!((refused(&kind), refused(&timeouts), refused(&json!({}))), (None, None, None));
     }
 }

@@ -34,6 +34,7 @@ pub enum Content {
 }
 
 /// One wanted object and what is known of it.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Piece {
     /// Which object.

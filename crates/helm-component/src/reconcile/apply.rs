@@ -14,7 +14,7 @@ use kyma_sdk::{Failure, Interest};
 
 use super::{LAG, Pass, failure, protection};
 use crate::content::Loaded;
-use crate::plan;
+use crate::plan::{self, Order};
 
 /// Requests to one target at the same time.
 const PARALLEL: usize = 8;
@@ -159,6 +159,10 @@ impl Pass<'_> {
             match outcome {
                 Outcome::Refused(refusal) => {
                     absent.extend(namespace_of(refusal).map(str::to_owned));
+                    if self.order == Order::Remove {
+                        // Conditions tell what holds up the removal.
+                        tracing::warn!(%identity, %refusal, "drift is not put right");
+                    }
                     self.done.faults.insert(identity.clone(), self.refused(refusal));
                 }
                 Outcome::Waiting(what) => {
