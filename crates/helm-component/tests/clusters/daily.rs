@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use serde_json::json;
+use testbed::until;
 
 use crate::chart::push;
-use crate::world::{condition_of, ready_of, world};
+use crate::world::{PATIENCE, condition_of, ready_of, world};
 
 #[tokio::test]
 async fn content_that_is_not_there_is_named_and_picked_up_when_the_spec_is_corrected() -> Result<()> {
@@ -73,8 +74,14 @@ spec: {ports: [{port: 80}]}
     let (status, _, message) = condition_of(&component, "Applied").expect("Applied");
     assert_eq!(status, "False");
     assert!(message.contains("settlement/settler: namespace settlement does not exist"), "{message}");
-    let (status, _, message) = condition_of(&component, "Healthy").expect("Healthy");
-    assert_eq!((status.as_str(), message.as_str()), ("Unknown", "not applied yet: Service settler/settler"));
+    let components = world.components()?;
+    until("Healthy tells what it cannot speak of", PATIENCE, || async {
+        let (status, _, message) =
+            condition_of(&components.get("settler").await?, "Healthy").expect("Healthy");
+        assert_eq!(status, "Unknown");
+        Ok((message == "not applied yet: Service settler/settler").then_some(()))
+    })
+    .await?;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: settlement}\n";
     crate::world::apply_yaml(&world.target.client()?, namespace).await?;
     world.ready("settler", "True", "Ready").await?;
