@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kyma_api::visibility::{Hidden, Viewer};
 use kyma_api::{Reason, State};
 
 use crate::catalogue::{Catalogue, Interest, Release, Template};
 use crate::selection::Wish;
 
 mod version;
-mod visibility;
 
 pub(crate) use version::compare;
 
@@ -187,18 +187,16 @@ fn choose(inputs: &Inputs<'_>, wish: &Wish, interest: &mut Interest) -> Result<I
         return Err(Because::error(Reason::ChannelAndVersion, message));
     }
     let release = inputs.catalogue.release(&wish.name).ok_or_else(|| missing_release(&wish.name))?;
-    if release.mandatory.is_some() {
-        let message = format!("module {} is mandatory: it is installed without being listed", wish.name);
-        return Err(Because::warning(Reason::Mandatory, message));
-    }
+    let viewer = Viewer { labels: inputs.labels, restricted: &inputs.policy.restricted };
+    let seen = viewer.module(&release.module, release.mandatory.is_some(), release.selector.as_ref());
+    seen.map_err(|hidden| denied(&wish.name, hidden))?;
     let version = match &wish.version {
         Some(pin) => pinned(inputs, release, pin)?,
         None => from_channel(release, channel_of(inputs, wish))?,
     };
     interest.versions.insert(version.clone());
-    visibility::release(inputs, release)?;
     let template = template(inputs, &wish.name, &version)?;
-    visibility::template(inputs, &template)?;
+    viewer.version(template.audience).map_err(|hidden| denied(&wish.name, hidden))?;
     let channel = wish.version.is_none().then(|| channel_of(inputs, wish).to_owned());
     Ok(Install { template, release: Arc::clone(release), version, channel, mandatory: false })
 }
@@ -246,9 +244,9 @@ fn keep_version(inputs: &Inputs<'_>, installed: &Installed, install: &Install, b
 fn refuse_or_keep(inputs: &Inputs<'_>, installed: Option<&Installed>, because: Because) -> Decision {
     let lost = because.reason == Reason::NotVisible;
     match installed {
-        // Its component, if there is one, is the mandatory module's.
-        Some(_) if because.reason == Reason::Mandatory => Decision::Refuse(because),
         None => Decision::Refuse(because),
+        // The component is not this entry's: every Kyma has one.
+        Some(held) if because.reason == Reason::Mandatory && held.mandatory => Decision::Refuse(because),
         Some(_) if lost && inputs.policy.uninstall_on_visibility_loss => Decision::Remove(Some(because)),
         Some(_) if lost => Decision::Keep(Because {
             reason: Reason::NotVisible,
@@ -343,6 +341,15 @@ fn template(inputs: &Inputs<'_>, module: &str, version: &str) -> Result<Arc<Temp
         let message = format!("no ModuleTemplate found for module {module} in version {version}");
         Because { reason: Reason::ModuleTemplateMissing, state, message }
     })
+}
+
+fn denied(module: &str, hidden: Hidden) -> Because {
+    if hidden == Hidden::Mandatory {
+        let message = format!("module {module} is mandatory: it is installed without being listed");
+        return Because::warning(Reason::Mandatory, message);
+    }
+    let message = format!("module {module} is {hidden} and not allowed for this Kyma");
+    Because::error(Reason::NotVisible, message)
 }
 
 fn missing_release(module: &str) -> Because {

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::{Selector, SelectorExt as _};
+use kyma_api::visibility::{Audience, Viewer};
 use kyma_api::{ModuleReleaseMeta, ModuleReleaseMetaSpec, ModuleTemplate, ModuleTemplateSpec, labels, names};
 use serde_json::json;
 
@@ -19,9 +18,7 @@ pub(crate) struct Template {
     name: String,
     module: Option<String>,
     version: Option<String>,
-    beta: bool,
-    internal: bool,
-    mandatory: bool,
+    audience: Audience,
     copy: Arc<Copy>,
 }
 
@@ -37,16 +34,14 @@ pub(crate) struct Release {
 impl Template {
     /// Reduces a `ModuleTemplate`: only KLM's fields are copied, so a component's CRD stays at the hub.
     pub(crate) fn of(template: ModuleTemplate) -> Self {
+        let audience = Audience::of(&template);
         let ModuleTemplate { metadata, spec } = template;
         let labels = metadata.labels.unwrap_or_default();
-        let is = |label: &str| labels.get(label).is_some_and(|value| value == "true");
         let mut reduced = Self {
             name: metadata.name.unwrap_or_default(),
             module: spec.module_name.clone().filter(|name| !name.is_empty()),
             version: spec.version.clone().filter(|version| !version.is_empty()),
-            beta: is(labels::BETA),
-            internal: is(labels::INTERNAL),
-            mandatory: spec.mandatory == Some(true) || is(labels::MANDATORY_MODULE),
+            audience,
             copy: Arc::new(Copy::new(&BTreeMap::new(), &BTreeMap::new(), json!(null))),
         };
         reduced.module = reduced.module.or_else(|| labels.get(labels::MODULE_NAME).cloned());
@@ -109,42 +104,11 @@ impl Release {
     fn name(&self) -> &str {
         &self.name
     }
-}
 
-/// Who looks at the catalogue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Viewer<'a> {
-    /// Labels of the Kyma on the hub.
-    pub(crate) labels: &'a BTreeMap<String, String>,
-    /// Modules that need a `kymaSelector` that matches.
-    pub(crate) restricted: &'a BTreeSet<String>,
-}
-
-impl Viewer<'_> {
-    fn sees(&self, template: &Template) -> bool {
-        let has = |label: &str| self.labels.get(label).is_some_and(|value| value == "true");
-        !template.mandatory
-            && (!template.beta || has(labels::BETA))
-            && (!template.internal || has(labels::INTERNAL))
+    fn is_hidden_from(&self, viewer: &Viewer<'_>) -> bool {
+        let ModuleReleaseMetaSpec { module_name, mandatory, kyma_selector, .. } = &self.spec;
+        viewer.module(module_name, mandatory.is_some(), kyma_selector.as_ref()).is_err()
     }
-
-    /// As KLM: a selector on a module that is not listed as restricted admits nobody, and so does an empty one.
-    fn is_admitted(&self, release: &Release) -> bool {
-        let listed = self.restricted.contains(&release.spec.module_name);
-        match &release.spec.kyma_selector {
-            None => !listed,
-            Some(selector) => listed && !is_empty(selector) && self.matches(selector),
-        }
-    }
-
-    fn matches(&self, selector: &LabelSelector) -> bool {
-        Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(self.labels))
-    }
-}
-
-fn is_empty(selector: &LabelSelector) -> bool {
-    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
-        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
 /// All of the hub's catalogue.
@@ -217,7 +181,7 @@ impl Catalogue {
     pub(crate) fn visible_to(&self, viewer: &Viewer<'_>) -> BTreeMap<Key, Arc<Copy>> {
         let templates = self.visible_templates(viewer);
         let visible = Visible::of(&templates);
-        let releases = self.releases.values().filter(|release| viewer.is_admitted(release));
+        let releases = self.releases.values().filter(|release| !release.is_hidden_from(viewer));
         let releases = releases.filter_map(|release| {
             let copy = release_copy(release, &visible)?;
             Some((Key { kind: Kind::Release, name: release.name().to_owned() }, Arc::new(copy)))
@@ -231,12 +195,11 @@ impl Catalogue {
     }
 
     fn visible_templates(&self, viewer: &Viewer<'_>) -> Vec<&Arc<Template>> {
-        let hidden =
-            |release: &&Arc<Release>| release.spec.mandatory.is_some() || !viewer.is_admitted(release);
-        let hidden = self.releases.values().filter(hidden);
+        let hidden = self.releases.values().filter(|release| release.is_hidden_from(viewer));
         let hidden: BTreeSet<&str> = hidden.map(|release| release.spec.module_name.as_str()).collect();
         let is_shown = |template: &&Arc<Template>| {
-            viewer.sees(template) && !template.module.as_deref().is_some_and(|module| hidden.contains(module))
+            viewer.version(template.audience).is_ok()
+                && !template.module.as_deref().is_some_and(|module| hidden.contains(module))
         };
         self.templates.values().filter(is_shown).collect()
     }
@@ -245,9 +208,6 @@ impl Catalogue {
 /// The release without what its viewer cannot have; none if nothing is left to choose.
 fn release_copy(release: &Release, visible: &Visible<'_>) -> Option<Copy> {
     let module = release.spec.module_name.as_str();
-    if release.spec.mandatory.is_some() {
-        return None;
-    }
     let has = |version: &str| visible.has(module, version);
     let mut spec = ModuleReleaseMetaSpec { rollout: None, ..release.spec.clone() };
     if let Some(channels) = &mut spec.channels {

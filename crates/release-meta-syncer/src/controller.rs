@@ -9,12 +9,13 @@ use futures::StreamExt as _;
 use kube::core::{DeserializeGuard, NamespaceResourceScope};
 use kube::{Api, Resource, ResourceExt};
 use kube_runtime::{WatchStreamExt as _, watcher};
+use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, labels, names};
 use kyma_sdk::{AccessChange, Change, Failure, Interest, Reconciler, Runtime, Sighting, Wait, Watches};
 use kyma_targets::SecretKey;
 use serde::de::DeserializeOwned;
 
-use crate::catalogue::{Catalogue, Release, Template, Viewer};
+use crate::catalogue::{Catalogue, Release, Template};
 use crate::copy::{Key, Kind};
 use crate::memory::Known;
 use crate::plan::plan;

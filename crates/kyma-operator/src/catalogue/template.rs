@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use kyma_api::{ModuleTemplate, ModuleTemplateSpec, annotations, labels, names};
+use kyma_api::visibility::Audience;
+use kyma_api::{ModuleTemplate, ModuleTemplateSpec, annotations, names};
 
 /// One version of one module.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,10 +18,8 @@ pub(crate) struct Template {
     pub(crate) module: Option<String>,
     /// `spec.version`; older objects have none.
     pub(crate) version: Option<String>,
-    /// Only for Kymas labelled beta.
-    pub(crate) beta: bool,
-    /// Only for Kymas labelled internal.
-    pub(crate) internal: bool,
+    /// Who may choose it.
+    pub(crate) audience: Audience,
     /// The default CR has no namespace.
     pub(crate) cluster_scoped: bool,
     /// The content.
@@ -29,17 +28,14 @@ pub(crate) struct Template {
 
 impl From<ModuleTemplate> for Template {
     fn from(object: ModuleTemplate) -> Self {
+        let audience = Audience::of(&object);
         let meta = object.metadata;
-        let labelled = |name: &str| {
-            meta.labels.as_ref().and_then(|set| set.get(name)).is_some_and(|value| value == "true")
-        };
         let annotated = |name: &str| {
             meta.annotations.as_ref().and_then(|set| set.get(name)).is_some_and(|value| value == "true")
         };
         let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         Self {
-            beta: labelled(labels::BETA),
-            internal: labelled(labels::INTERNAL),
+            audience,
             cluster_scoped: annotated(annotations::IS_CLUSTER_SCOPED),
             name: meta.name.unwrap_or_default(),
             namespace: meta.namespace.unwrap_or_default(),

@@ -36,8 +36,7 @@ fn template(name: &str, module: Option<&str>, version: Option<&str>) -> Template
         generation: Some(1),
         module: module.map(str::to_owned),
         version: version.map(str::to_owned),
-        beta: false,
-        internal: false,
+        audience: kyma_api::visibility::Audience::default(),
         cluster_scoped: false,
         spec: Arc::new(ModuleTemplateSpec::default()),
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kyma_api::visibility::Audience;
 use kyma_api::{COMPONENT_GROUP, ModuleTemplateSpec, TemplateComponent};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -57,6 +58,8 @@ enum TemplateCase {
         beta: bool,
         #[serde(default)]
         internal: bool,
+        #[serde(default)]
+        mandatory: bool,
         #[serde(default)]
         component: Option<String>,
     },
@@ -112,9 +115,11 @@ fn catalogue(offered: BTreeMap<String, Offered>) -> Catalogue {
 }
 
 fn template(module: &str, case: TemplateCase) -> Template {
-    let (version, beta, internal, component) = match case {
-        TemplateCase::Version(version) => (version, false, false, None),
-        TemplateCase::Full { version, beta, internal, component } => (version, beta, internal, component),
+    let (version, audience, component) = match case {
+        TemplateCase::Version(version) => (version, Audience::default(), None),
+        TemplateCase::Full { version, beta, internal, mandatory, component } => {
+            (version, Audience { beta, internal, mandatory }, component)
+        }
     };
     let component = component.map(|text| {
         let (api_version, kind) = text.split_once(' ').unwrap();
@@ -126,8 +131,7 @@ fn template(module: &str, case: TemplateCase) -> Template {
         generation: Some(1),
         module: Some(module.to_owned()),
         version: Some(version),
-        beta,
-        internal,
+        audience,
         cluster_scoped: false,
         spec: Arc::new(ModuleTemplateSpec { component, ..Default::default() }),
     }

@@ -1,0 +1,197 @@
+//! Who may choose a module, or a version of it: beta, internal, restricted and mandatory, as KLM has it.
+//!
+//! What may be installed and what a target's catalogue shows are judged by the same rule.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt as _};
+
+use crate::{ModuleTemplate, labels};
+
+/// A Kyma, as one that chooses modules.
+#[derive(Clone, Copy, Debug)]
+pub struct Viewer<'a> {
+    /// Labels of the Kyma on the hub.
+    pub labels: &'a BTreeMap<String, String>,
+    /// Modules that need a `kymaSelector` that matches (flag `restricted-default-modules`).
+    pub restricted: &'a BTreeSet<String>,
+}
+
+/// What a ModuleTemplate says about who may have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Audience {
+    /// Only for Kymas labelled beta.
+    pub beta: bool,
+    /// Only for Kymas labelled internal.
+    pub internal: bool,
+    /// Every Kyma gets it, so none chooses it.
+    pub mandatory: bool,
+}
+
+/// Why a Kyma may not choose something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hidden {
+    /// Every Kyma gets it unasked.
+    Mandatory,
+    /// It needs a `kymaSelector` that matches.
+    Restricted,
+    /// It is for beta Kymas.
+    Beta,
+    /// It is for internal Kymas.
+    Internal,
+}
+
+impl fmt::Display for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mandatory => "mandatory",
+            Self::Restricted => "restricted",
+            Self::Beta => "beta",
+            Self::Internal => "internal",
+        })
+    }
+}
+
+impl Audience {
+    /// Reads it from a template. Its field `mandatory` is from before release metas had one.
+    pub fn of(template: &ModuleTemplate) -> Self {
+        let held = template.metadata.labels.as_ref();
+        let has = |label: &str| held.is_some_and(|held| is_true(held, label));
+        Self {
+            beta: has(labels::BETA),
+            internal: has(labels::INTERNAL),
+            mandatory: template.spec.mandatory == Some(true) || has(labels::MANDATORY_MODULE),
+        }
+    }
+}
+
+impl Viewer<'_> {
+    /// Whether the Kyma may choose a module, by what its release meta says.
+    ///
+    /// A restricted module needs a selector that matches; an empty selector matches nobody, and a selector on a
+    /// module that is not on the list of restricted ones admits nobody.
+    pub fn module(
+        &self,
+        name: &str,
+        is_mandatory: bool,
+        selector: Option<&LabelSelector>,
+    ) -> Result<(), Hidden> {
+        if is_mandatory {
+            return Err(Hidden::Mandatory);
+        }
+        let is_restricted = self.restricted.contains(name);
+        let admits = match selector {
+            None => !is_restricted,
+            Some(selector) => is_restricted && self.matches(selector),
+        };
+        if admits { Ok(()) } else { Err(Hidden::Restricted) }
+    }
+
+    /// Whether the Kyma may choose a version, by what its template says.
+    pub fn version(&self, audience: Audience) -> Result<(), Hidden> {
+        if audience.mandatory {
+            return Err(Hidden::Mandatory);
+        }
+        if audience.beta && !is_true(self.labels, labels::BETA) {
+            return Err(Hidden::Beta);
+        }
+        if audience.internal && !is_true(self.labels, labels::INTERNAL) {
+            return Err(Hidden::Internal);
+        }
+        Ok(())
+    }
+
+    fn matches(&self, selector: &LabelSelector) -> bool {
+        let is_empty = selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+            && selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
+        !is_empty && Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(self.labels))
+    }
+}
+
+fn is_true(held: &BTreeMap<String, String>, label: &str) -> bool {
+    held.get(label).is_some_and(|value| value == "true")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn labelled(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn template(labels: &[(&str, &str)], more: &Value) -> ModuleTemplate {
+        let mut spec = json!({"descriptor": {}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let object = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
+            "metadata": {"name": "keda-1.0.0", "labels": labelled(labels)}, "spec": spec,
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_template_tells_its_audience_by_labels_and_by_the_old_field() {
+        let of = |labels: &[(&str, &str)], spec| Audience::of(&template(labels, &spec));
+        let none = Audience::default();
+        assert_eq!(of(&[], json!({})), none);
+        assert_eq!(of(&[(labels::BETA, "true")], json!({})), Audience { beta: true, ..none });
+        assert_eq!(of(&[(labels::BETA, "false"), (labels::INTERNAL, "yes")], json!({})), none);
+        assert_eq!(of(&[(labels::INTERNAL, "true")], json!({})), Audience { internal: true, ..none });
+        let mandatory = Audience { mandatory: true, ..none };
+        assert_eq!(of(&[(labels::MANDATORY_MODULE, "true")], json!({})), mandatory);
+        assert_eq!(of(&[], json!({"mandatory": true})), mandatory);
+        assert_eq!(of(&[], json!({"mandatory": false})), none);
+    }
+
+    #[test]
+    fn beta_and_internal_versions_need_every_label_that_they_ask_for() {
+        let (beta, internal) = ((labels::BETA, "true"), (labels::INTERNAL, "true"));
+        let both = Audience { beta: true, internal: true, mandatory: false };
+        let rows: [(&[_], _, _); 7] = [
+            (&[], Audience::default(), Ok(())),
+            (&[], Audience { internal: false, ..both }, Err(Hidden::Beta)),
+            (&[], Audience { beta: false, ..both }, Err(Hidden::Internal)),
+            (&[beta], both, Err(Hidden::Internal)),
+            (&[beta, internal], both, Ok(())),
+            (&[(labels::BETA, "True")], Audience { internal: false, ..both }, Err(Hidden::Beta)),
+            (&[beta, internal], Audience { mandatory: true, ..both }, Err(Hidden::Mandatory)),
+        ];
+        let restricted = BTreeSet::new();
+        for (kyma, audience, expected) in rows {
+            let viewer = Viewer { labels: &labelled(kyma), restricted: &restricted };
+            assert_eq!(viewer.version(audience), expected, "{kyma:?} {audience:?}");
+        }
+    }
+
+    #[test]
+    fn a_restricted_module_needs_a_selector_that_matches() {
+        let gold = json!({"matchLabels": {"plan": "gold"}});
+        let one_of = json!({"matchExpressions": [{"key": "plan", "operator": "In", "values": ["gold"]}]});
+        let broken = json!({"matchExpressions": [{"key": "plan", "operator": "Near", "values": ["gold"]}]});
+        let denied = Err(Hidden::Restricted);
+        let rows = [
+            ("neither listed nor selecting", "free", Value::Null, Ok(())),
+            ("selecting, not listed", "free", gold.clone(), denied),
+            ("listed, without selector", "keda", Value::Null, denied),
+            ("listed, empty selector", "keda", json!({}), denied),
+            ("listed, empty matchLabels", "keda", json!({"matchLabels": {}}), denied),
+            ("listed, matching", "keda", gold, Ok(())),
+            ("listed, matching by expression", "keda", one_of, Ok(())),
+            ("listed, of others", "keda", json!({"matchLabels": {"plan": "free"}}), denied),
+            ("listed, not a selector", "keda", broken, denied),
+        ];
+        let (held, restricted) = (labelled(&[("plan", "gold")]), BTreeSet::from(["keda".to_owned()]));
+        let viewer = Viewer { labels: &held, restricted: &restricted };
+        for (name, module, selector, expected) in rows {
+            let selector: Option<LabelSelector> = serde_json::from_value(selector).unwrap();
+            assert_eq!(viewer.module(module, false, selector.as_ref()), expected, "{name}");
+            let mandatory = viewer.module(module, true, selector.as_ref());
+            assert_eq!(mandatory, Err(Hidden::Mandatory), "{name}");
+        }
+    }
+}
