@@ -8,16 +8,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
-use kyma_api::component::{DeletionOrder, DeletionReason};
+use kyma_api::component::DeletionOrder;
 use kyma_api::{DeletionPolicy, annotations};
-use kyma_sdk::{Failure, hub_apply};
+use kyma_sdk::{Failure, delete_of_uid, gone_is_fine, hub_apply};
 use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
 use crate::component::{ComponentKind, ComponentView};
 use crate::deletion::Order;
+use crate::error::Error;
 use crate::plan::{Plan, Wanted};
-use crate::session::{gone_is_fine, of_uid};
 use crate::state::State;
 
 /// Writes at the same time for one Kyma.
@@ -45,75 +45,77 @@ pub(crate) struct Authority<'a> {
     pub(crate) uid: &'a str,
     /// Its generation.
     pub(crate) generation: i64,
-    /// Why components go.
-    pub(crate) reason: DeletionReason,
 }
 
 /// Carries out the whole plan.
 pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) -> Applied {
     for crd in &plan.crds {
-        if let Err(failure) = install(state, crd).await {
+        if let Err(failure) = install(state, crd).await.map_err(Failure::from) {
             tracing::warn!(crd = crd.name_any(), reason = %failure.reason, "component CRD: {}", failure.message);
         }
     }
     let components = stream::iter(plan.components.clone())
         .map(|wanted| async move { (wanted.module.clone(), component(state, &wanted).await) })
         .buffer_unordered(PARALLEL);
-    let mut done: Vec<(String, Result<(), Failure>)> = components.collect().await;
+    let mut done: Vec<(String, Result<(), Error>)> = components.collect().await;
     for order in &plan.orders {
         done.push((order.component.module.clone(), give(state, order, authority).await));
     }
     for view in &plan.recalls {
         done.push((view.module.clone(), recall(state, view).await));
     }
-    let failures = done.into_iter().filter_map(|(module, result)| Some((module, result.err()?))).collect();
+    let failures =
+        done.into_iter().filter_map(|(module, result)| Some((module, result.err()?.into()))).collect();
     Applied { failures }
 }
 
-async fn install(state: &State, crd: &CustomResourceDefinition) -> Result<(), Failure> {
+async fn install(state: &State, crd: &CustomResourceDefinition) -> Result<(), Error> {
     let api: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
     let name = crd.name_any();
     let applied = api.patch(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(crd)).await;
-    let applied = applied.map_err(|error| Failure::hub(&format!("install CRD {name}"), &error))?;
+    let applied = applied.map_err(|source| Error::InstallComponentCrd { name: name.clone(), source })?;
     tracing::info!(crd = name, version = ?applied.annotations().get(annotations::CRD_VERSION), "component CRD installed");
     Ok(())
 }
 
-async fn component(state: &State, wanted: &Wanted) -> Result<(), Failure> {
+async fn component(state: &State, wanted: &Wanted) -> Result<(), Error> {
     let meta = &wanted.body["metadata"];
     let text = |name: &str| meta[name].as_str().unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
     let api = api(state, &wanted.kind, &wanted.plural, namespace);
     let applied = api.patch(name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&wanted.body)).await;
-    let applied = applied.map_err(|error| Failure::hub(&format!("apply {} {name}", wanted.kind), &error))?;
+    let failed = |source| Error::ApplyComponent { kind: wanted.kind.clone(), name: name.to_owned(), source };
+    let applied = applied.map_err(failed)?;
     saw(state, &wanted.kind, &applied);
     tracing::info!(component = name, kind = %wanted.kind, version = ?wanted.body["spec"]["module"]["version"], "component applied");
     Ok(())
 }
 
 /// Gives an order, then deletes. The order goes first: a reconciler that sees the deletion sees the order.
-pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Failure> {
+pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Error> {
     let view = &order.component;
     let api = api_of(state, view)?;
     if view.deletion_policy != order.policy {
         let body = order_body(order, authority);
-        patch(state, &api, view, &body, "order the removal of").await?;
+        let failed = |kind, name, source| Error::OrderRemoval { kind, name, source };
+        patch(state, &api, view, &body, failed).await?;
     }
     if !view.terminating {
-        let deleted = api.delete(&view.name, &of_uid(&view.uid)).await.map(drop);
-        let failed = |error| Failure::hub(&format!("delete {} {}", view.kind, view.name), &error);
+        let deleted = api.delete(&view.name, &delete_of_uid(&view.uid)).await.map(drop);
+        let failed =
+            |source| Error::DeleteComponent { kind: view.kind.clone(), name: view.name.clone(), source };
         gone_is_fine(deleted).map_err(failed)?;
     }
     tracing::info!(
         component = view.name, kind = %view.kind, module = view.module, kyma = %view.kyma, kyma_uid = authority.uid,
-        reason = %authority.reason, policy = ?order.policy, uid = view.uid, "component let go"
+        reason = %order.reason, policy = ?order.policy, uid = view.uid, "component let go"
     );
     Ok(())
 }
 
 fn order_body(order: &Order, authority: Authority<'_>) -> Value {
     let given = DeletionOrder {
-        reason: authority.reason,
+        reason: order.reason,
         kyma_uid: authority.uid.to_owned(),
         kyma_generation: authority.generation,
     };
@@ -129,7 +131,7 @@ fn order_body(order: &Order, authority: Authority<'_>) -> Value {
 }
 
 /// Takes an order back: the module is wanted again, so what is left of it stays for the next component.
-async fn recall(state: &State, view: &ComponentView) -> Result<(), Failure> {
+async fn recall(state: &State, view: &ComponentView) -> Result<(), Error> {
     let api = api_of(state, view)?;
     let none: BTreeMap<&str, Option<&str>> =
         [annotations::DELETION_REASON, annotations::DELETION_KYMA_UID, annotations::DELETION_KYMA_GENERATION]
@@ -140,7 +142,7 @@ async fn recall(state: &State, view: &ComponentView) -> Result<(), Failure> {
         "metadata": { "uid": view.uid, "annotations": none },
         "spec": { "deletionPolicy": DeletionPolicy::Orphan },
     });
-    patch(state, &api, view, &body, "take back the removal of").await
+    patch(state, &api, view, &body, |kind, name, source| Error::RecallRemoval { kind, name, source }).await
 }
 
 async fn patch(
@@ -148,14 +150,14 @@ async fn patch(
     api: &Api<DynamicObject>,
     view: &ComponentView,
     body: &Value,
-    action: &str,
-) -> Result<(), Failure> {
+    failed: impl FnOnce(ComponentKind, String, kube::Error) -> Error,
+) -> Result<(), Error> {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch(&view.name, &params, &Patch::Merge(body)).await {
         Ok(patched) => saw(state, &view.kind, &patched),
         // Gone, or another of the same name: nothing to order.
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        Err(error) => return Err(Failure::hub(&format!("{action} {} {}", view.kind, view.name), &error)),
+        Err(source) => return Err(failed(view.kind.clone(), view.name.clone(), source)),
     }
     Ok(())
 }
@@ -167,11 +169,10 @@ fn saw(state: &State, kind: &ComponentKind, object: &DynamicObject) {
     }
 }
 
-fn api_of(state: &State, view: &ComponentView) -> Result<Api<DynamicObject>, Failure> {
+fn api_of(state: &State, view: &ComponentView) -> Result<Api<DynamicObject>, Error> {
     let plural = state.kinds().crd(&view.kind).map(|crd| crd.spec.names.plural.clone());
-    let missing =
-        || Failure::new(kyma_api::Reason::ComponentCrdMissing, format!("the hub has no kind {}", view.kind));
-    Ok(api(state, &view.kind, &plural.ok_or_else(missing)?, &view.namespace))
+    let plural = plural.ok_or_else(|| Error::FindKind { kind: view.kind.clone() })?;
+    Ok(api(state, &view.kind, &plural, &view.namespace))
 }
 
 fn api(state: &State, kind: &ComponentKind, plural: &str, namespace: &str) -> Api<DynamicObject> {

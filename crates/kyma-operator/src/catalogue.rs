@@ -40,6 +40,9 @@ pub(crate) struct Catalogue {
     versions: HashMap<String, BTreeMap<String, BTreeSet<String>>>,
     releases: BTreeMap<String, Arc<Release>>,
     mandatory: BTreeSet<String>,
+    /// Mandatory modules whose release meta was deleted, with its uid. Kept beyond its end: a component that was
+    /// being written meanwhile goes too.
+    withdrawn: BTreeMap<String, String>,
     interests: Interests,
 }
 
@@ -65,6 +68,22 @@ impl Catalogue {
     /// Modules that every Kyma gets, with the version.
     pub(crate) fn mandatory(&self) -> impl Iterator<Item = &Arc<Release>> {
         self.mandatory.iter().filter_map(|module| self.releases.get(module))
+    }
+
+    /// The deletion of a mandatory module's release meta was found to be an order.
+    pub(crate) fn withdraw(&mut self, module: &str, uid: &str) -> Affected {
+        let before = self.withdrawn.insert(module.to_owned(), uid.to_owned());
+        if before.as_deref() == Some(uid) { Affected::Nobody } else { Affected::Everybody }
+    }
+
+    /// Whether every Kyma has to be rid of the module.
+    pub(crate) fn is_withdrawn(&self, module: &str) -> bool {
+        self.withdrawn.contains_key(module)
+    }
+
+    /// Modules that every Kyma has to be rid of.
+    pub(crate) fn withdrawn(&self) -> impl Iterator<Item = &str> {
+        self.withdrawn.keys().map(String::as_str)
     }
 
     /// Remembers what one Kyma depends on; replaces what it said before.
@@ -118,6 +137,10 @@ impl Catalogue {
         let old = self.releases.get(&module).cloned();
         if old.as_deref() == Some(&release) {
             return Affected::Nobody;
+        }
+        // A release meta that was made anew is offered anew; an older state of the deleted one is not.
+        if self.withdrawn.get(&module).is_some_and(|uid| *uid != release.uid) {
+            self.withdrawn.remove(&module);
         }
         let was_mandatory = old.as_ref().is_some_and(|old| old.mandatory.is_some());
         if release.mandatory.is_some() {

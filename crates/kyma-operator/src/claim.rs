@@ -5,15 +5,15 @@ use std::sync::Arc;
 use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::{Kyma, finalizers, labels};
-use kyma_sdk::{Failure, hub_apply};
+use kyma_sdk::{Failure, hub_apply, patch_finalizers, remove_finalizer};
 use serde_json::json;
 
 use crate::FIELD_MANAGER;
-use crate::session::{finalizer_patch, gone_is_fine};
+use crate::error::Error;
 use crate::state::{State, key_of};
 
 /// Puts label and finalizer on the Kyma, if they are not there.
-pub(crate) async fn take(state: &State, kyma: &Arc<Kyma>) -> Result<Arc<Kyma>, Failure> {
+pub(crate) async fn take(state: &State, kyma: &Arc<Kyma>) -> Result<Arc<Kyma>, Error> {
     let is_labelled = kyma
         .labels()
         .get(labels::MANAGED_BY)
@@ -35,7 +35,7 @@ pub(crate) async fn take(state: &State, kyma: &Arc<Kyma>) -> Result<Arc<Kyma>, F
     });
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
     let taken = api.patch(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
-    let taken = taken.map_err(|error| Failure::hub(&format!("put our finalizer on Kyma {key}"), &error))?;
+    let taken = taken.map_err(|source| Error::Claim { kyma: key, source })?;
     Ok(state.wrote(taken))
 }
 
@@ -47,13 +47,9 @@ pub(crate) fn has_finalizer(kyma: &Kyma) -> bool {
 /// Takes our finalizer off: the last thing done for a Kyma.
 pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     let key = key_of(kyma);
-    if let Some(index) = kyma.finalizers().iter().position(|name| name == finalizers::KYMA) {
+    if let Some(patch) = remove_finalizer(&kyma.metadata, finalizers::KYMA) {
         let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
-        let patch = finalizer_patch(&kyma.uid().unwrap_or_default(), index);
-        let patched =
-            api.patch(&key.name, &kube::api::PatchParams::default(), &Patch::<()>::Json(patch)).await;
-        let failed = |error| Failure::hub(&format!("take our finalizer off Kyma {key}"), &error);
-        gone_is_fine(patched.map(drop)).map_err(failed)?;
+        patch_finalizers(&api, &key.name, patch).await?;
         tracing::info!(kyma = %key, uid = ?kyma.uid(), "Kyma released");
     }
     state.forget(&key);

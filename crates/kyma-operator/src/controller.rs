@@ -1,10 +1,9 @@
 //! Wiring: what wakes which Kyma.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use kube_runtime::reflector::ObjectRef;
-use kyma_api::Kyma;
+use kyma_api::{Kyma, ModuleReleaseMeta};
 use kyma_sdk::{AccessChange, Change, Interest, Reconciler, Runtime, Sighting, Trigger, Watches};
 use kyma_targets::{SecretKey, TargetEvent};
 use tokio::sync::broadcast::error::RecvError;
@@ -12,13 +11,11 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::args::KymaArgs;
 use crate::feeds;
 use crate::key::KymaKey;
+use crate::mandatory;
 use crate::metrics::KymaMetrics;
 use crate::reconcile::reconcile;
 use crate::state::{State, key_of};
 use crate::target_kyma::{NAME, TargetKyma};
-
-/// Until the access Secrets are asked for again at the start.
-const STARTING: Duration = Duration::from_millis(20);
 
 /// Reconciles Kymas until the process shuts down.
 ///
@@ -27,23 +24,28 @@ const STARTING: Duration = Duration::from_millis(20);
 pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::MetricsError> {
     let metrics = KymaMetrics::new(&runtime.process.metrics)?;
     let reconciler = Reconciler::<Kyma>::new(&runtime);
+    let releases = Reconciler::<ModuleReleaseMeta>::new(&runtime).without_selector();
     let (store, trigger) = (reconciler.store(), reconciler.trigger());
-    let state = assemble(args, runtime, trigger, metrics);
+    let state = assemble(args, runtime, (trigger, releases.trigger()), metrics);
     follow_access(&state);
     tokio::spawn(follow_targets(Arc::clone(&state)));
     let hook = Arc::clone(&state);
     let reconciler = reconciler.on_change(move |change| follow_kymas(&hook, change));
     feeds::start(&state, &store).await;
-    access_known(&state).await;
+    tokio::select! {
+        () = state.runtime.access.listed() => {}
+        () = state.runtime.process.shutdown.cancelled() => {}
+    }
     let shared = Arc::clone(&state);
-    reconciler.run(move |kyma| reconcile(Arc::clone(&shared), kyma)).await;
+    let kymas = reconciler.run(move |kyma, pass| reconcile(Arc::clone(&shared), kyma, pass));
+    tokio::join!(kymas, mandatory::follow(state, releases, store));
     Ok(())
 }
 
 fn assemble(
     args: KymaArgs,
     runtime: Runtime,
-    trigger: Trigger<ObjectRef<Kyma>>,
+    (kymas, releases): (Trigger<ObjectRef<Kyma>>, Trigger<ObjectRef<ModuleReleaseMeta>>),
     metrics: KymaMetrics,
 ) -> Arc<State> {
     Arc::new_cyclic(|state: &Weak<State>| {
@@ -55,7 +57,7 @@ fn assemble(
             }
         };
         let watches = Watches::new(runtime.operator.name, runtime.process.metrics.clone(), listener);
-        State::new(runtime, args, trigger, watches, metrics)
+        State::new(runtime, args, kymas, releases, watches, metrics)
     })
 }
 
@@ -121,16 +123,5 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
             state.forget(&key);
             state.wake_all(&state.blocked());
         }
-    }
-}
-
-/// Until the first list of access Secrets is complete, every Kyma would seem to have none.
-async fn access_known(state: &State) {
-    let mut again = tokio::time::interval(STARTING);
-    let health = &state.runtime.process.health;
-    while health.missing().iter().any(|part| part.contains("access"))
-        && !state.runtime.process.shutdown.is_cancelled()
-    {
-        again.tick().await;
     }
 }

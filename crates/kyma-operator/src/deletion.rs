@@ -4,6 +4,7 @@
 //! goes because its namespace or its CRD is terminating is no order: nothing on any target is touched.
 
 use jiff::{SignedDuration, Timestamp};
+use kyma_api::component::DeletionReason;
 use kyma_api::{DeletionPolicy, ResourcePolicy};
 
 use crate::component::ComponentView;
@@ -17,6 +18,9 @@ pub enum IgnorePolicy {
     /// The removal waits until no custom resource of the module is left, then removes it (KLM).
     BlockThenRemove,
 }
+
+/// Why its components go.
+const REASON: DeletionReason = DeletionReason::KymaDeleted;
 
 /// What is known of a Kyma that is being deleted.
 #[derive(Debug)]
@@ -83,19 +87,21 @@ pub(crate) struct Order {
     pub(crate) component: ComponentView,
     /// Take the module off the target, or leave everything there.
     pub(crate) policy: DeletionPolicy,
+    /// Why it goes.
+    pub(crate) reason: DeletionReason,
 }
 
 impl Order {
     /// The order with which a module goes, by the policy that its component keeps.
-    pub(crate) fn remove(component: &ComponentView, ignore: IgnorePolicy) -> Self {
+    pub(crate) fn remove(component: &ComponentView, ignore: IgnorePolicy, reason: DeletionReason) -> Self {
         let leave = component.resource_policy == ResourcePolicy::Ignore && ignore == IgnorePolicy::Leave;
         let policy = if leave { DeletionPolicy::Orphan } else { DeletionPolicy::Delete };
-        Self { component: component.clone(), policy }
+        Self { component: component.clone(), policy, reason }
     }
 
     /// The order that leaves everything on the target.
-    pub(crate) fn orphan(component: &ComponentView) -> Self {
-        Self { component: component.clone(), policy: DeletionPolicy::Orphan }
+    pub(crate) fn orphan(component: &ComponentView, reason: DeletionReason) -> Self {
+        Self { component: component.clone(), policy: DeletionPolicy::Orphan, reason }
     }
 
     /// Whether the component already has it.
@@ -110,14 +116,14 @@ pub(crate) fn next(facts: &Facts<'_>) -> Step {
         return Step::Release;
     }
     if is_gone(facts) {
-        let orders = pending(facts.components, Order::orphan);
+        let orders = pending(facts.components, |component| Order::orphan(component, REASON));
         return match (orders.is_empty(), facts.components.is_empty()) {
             (_, true) => Step::Release,
             (false, _) => Step::Order(orders),
             (true, false) => await_components(facts.components),
         };
     }
-    let orders = pending(facts.components, |component| Order::remove(component, facts.ignore));
+    let orders = pending(facts.components, |component| Order::remove(component, facts.ignore, REASON));
     if !orders.is_empty() {
         return Step::Order(orders);
     }

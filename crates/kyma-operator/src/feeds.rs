@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt};
 use kube_runtime::reflector::Store;
 use kube_runtime::{WatchStreamExt, watcher};
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
+use kyma_sdk::readable;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -229,11 +230,6 @@ where
     })
 }
 
-/// An object that cannot be read is left out: it must not stop the watch of all others.
-fn readable<K>(guard: DeserializeGuard<K>) -> Option<K> {
-    guard.0.inspect_err(|invalid| tracing::error!(error = invalid.error, name = ?invalid.metadata.name, "catalogue object cannot be read")).ok()
-}
-
 fn announce(first: &mut Announce) {
     if let Some(first) = first.take() {
         // Nobody waits any more while shutting down.
@@ -242,5 +238,6 @@ fn announce(first: &mut Announce) {
 }
 
 fn wake(state: &State, kymas: &Store<Kyma>, affected: Affected) {
+    state.metrics.mandatory(state.catalogue().mandatory().count());
     state.wake_affected(affected, || kymas.state().iter().map(|kyma| key_of(kyma)).collect());
 }

@@ -11,8 +11,10 @@ mod removal;
 
 mod apply;
 mod claim;
+mod mandatory;
 mod observe;
 mod report;
+mod scope;
 mod session;
 mod state;
 mod target_kyma;
@@ -29,6 +31,7 @@ mod selection;
 
 // What names and counts things.
 mod args;
+mod error;
 mod key;
 mod metrics;
 mod owned;

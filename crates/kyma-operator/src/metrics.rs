@@ -1,4 +1,5 @@
-//! KLM's metrics that dashboards read: the state of each Kyma and module as gauges of 0 and 1.
+//! KLM's metrics that dashboards read: the state of each Kyma and module as gauges of 0 and 1, and how many modules
+//! are mandatory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kube::ResourceExt;
 use kyma_api::{Kyma, KymaStatus, State, annotations, labels};
 use kyma_sdk::{Metrics, MetricsError};
-use prometheus::{GaugeVec, Opts};
+use prometheus::{GaugeVec, IntGauge, Opts};
 
+use crate::component::ComponentView;
 use crate::key::KymaKey;
 
 /// States of a Kyma and of a module, in KLM's order.
@@ -21,6 +23,8 @@ const MODULE_STATES: [State; 6] =
 pub(crate) struct KymaMetrics {
     kymas: GaugeVec,
     modules: GaugeVec,
+    mandatory: IntGauge,
+    mandatory_modules: GaugeVec,
     shown: Arc<Mutex<HashMap<KymaKey, Shown>>>,
 }
 
@@ -31,6 +35,7 @@ struct Shown {
     instance: String,
     state: State,
     modules: BTreeMap<String, State>,
+    mandatory: BTreeMap<String, State>,
 }
 
 impl KymaMetrics {
@@ -46,13 +51,37 @@ impl KymaMetrics {
             Opts::new("lifecycle_mgr_module_state", "Indicates the Status.state for modules of Kyma"),
             &module,
         )?;
+        let mandatory = IntGauge::new(
+            "lifecycle_mgr_mandatory_modules",
+            "Indicates the number of mandatory ModuleReleaseMetas",
+        )?;
+        let mandatory_modules = GaugeVec::new(
+            Opts::new(
+                "lifecycle_mgr_mandatory_module_state",
+                "Indicates the Status.state for a given mandatory module",
+            ),
+            &["module_name", "kyma_name", "state"],
+        )?;
+        process.register(mandatory.clone())?;
+        process.register(mandatory_modules.clone())?;
         process.register(kymas.clone())?;
         process.register(modules.clone())?;
-        Ok(Self { kymas, modules, shown: Arc::default() })
+        Ok(Self { kymas, modules, mandatory, mandatory_modules, shown: Arc::default() })
     }
 
-    /// Shows the state of a Kyma and its modules.
-    pub(crate) fn record(&self, key: &KymaKey, kyma: &Kyma, status: &KymaStatus) {
+    /// Shows how many modules every Kyma gets.
+    pub(crate) fn mandatory(&self, count: usize) {
+        self.mandatory.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Shows the state of a Kyma and its modules; mandatory ones, which its status does not list, by their components.
+    pub(crate) fn record(
+        &self,
+        key: &KymaKey,
+        kyma: &Kyma,
+        status: &KymaStatus,
+        components: &[ComponentView],
+    ) {
         let domain = kyma.annotations().get(annotations::SKR_DOMAIN).map(String::as_str).unwrap_or_default();
         let modules = status.modules.iter().flatten();
         let now = Shown {
@@ -60,6 +89,7 @@ impl KymaMetrics {
             instance: kyma.labels().get(labels::INSTANCE_ID).cloned().unwrap_or_default(),
             state: status.state.unwrap_or_default(),
             modules: modules.map(|module| (module.name.clone(), module.state)).collect(),
+            mandatory: components.iter().filter(|view| view.mandatory).map(state_of).collect(),
         };
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let before = shown.insert(key.clone(), now.clone());
@@ -79,6 +109,13 @@ impl KymaMetrics {
             for state in MODULE_STATES {
                 self.modules
                     .with_label_values(&[module, &key.name, state.as_str(), &now.shoot, &now.instance])
+                    .set(set(state, *value));
+            }
+        }
+        for (module, value) in &now.mandatory {
+            for state in MODULE_STATES {
+                self.mandatory_modules
+                    .with_label_values(&[module, &key.name, state.as_str()])
                     .set(set(state, *value));
             }
         }
@@ -103,5 +140,15 @@ impl KymaMetrics {
                 self.modules.remove_label_values(&labels).ok();
             }
         }
+        for module in shown.mandatory.keys() {
+            for state in MODULE_STATES {
+                self.mandatory_modules.remove_label_values(&[module, &key.name, state.as_str()]).ok();
+            }
+        }
     }
+}
+
+fn state_of(view: &ComponentView) -> (String, State) {
+    let told = view.state.unwrap_or(State::Processing);
+    (view.module.clone(), if view.terminating { State::Deleting } else { told })
 }

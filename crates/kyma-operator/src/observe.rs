@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use kyma_api::{Kyma, Selection as Choice, TargetRef, names};
-use kyma_sdk::Failure;
+use kyma_sdk::{Failure, Pass};
 use serde_json::json;
 
 use crate::component::ComponentView;
@@ -67,12 +67,16 @@ fn installed(view: &ComponentView) -> Installed {
 }
 
 /// Reads what is needed; none while the target's first answer is under way, whose arrival wakes the Kyma.
-pub(crate) async fn observe(state: &State, kyma: &Arc<Kyma>) -> Result<Option<Observed>, Failure> {
+pub(crate) async fn observe(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    pass: &Pass,
+) -> Result<Option<Observed>, Failure> {
     let key = key_of(kyma);
     let (kyma, remote) = if state.runtime.settings.is_local(&key.name) {
         (Arc::clone(kyma), None)
     } else {
-        let Some(remote) = remote_side(state, kyma).await? else { return Ok(None) };
+        let Some(remote) = remote_side(state, kyma, pass).await? else { return Ok(None) };
         (state.latest(Arc::clone(kyma)), Some(remote))
     };
     let spec = match &remote {
@@ -111,9 +115,9 @@ pub(crate) fn views(state: &State, key: &KymaKey) -> BTreeMap<String, ComponentV
     found
 }
 
-async fn remote_side(state: &State, kyma: &Arc<Kyma>) -> Result<Option<RemoteSide>, Failure> {
+async fn remote_side(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Option<RemoteSide>, Failure> {
     let access = session::access_of(state, kyma)?;
-    let session = session::of(state, kyma, access).await?;
+    let session = session::of(state, kyma, access, pass).await?;
     state.set_blocked(&key_of(kyma), false);
     let remote = match state.remote(&key_of(kyma)) {
         None => return Ok(None),

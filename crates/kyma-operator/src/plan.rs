@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kyma_api::component::DeletionReason;
 use kyma_api::{DeletionPolicy, Reason, State, TargetRef, limits};
 use serde_json::Value;
 
@@ -85,8 +86,12 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
                     plan.blocked.insert(module.to_owned(), because);
                 }
             }
-            Decision::Remove(_) => let_go(view.map(|view| Order::remove(view, scope.ignore)), &mut plan),
-            Decision::Unmanage => let_go(view.map(Order::orphan), &mut plan),
+            Decision::Remove { reason, .. } => {
+                let_go(view.map(|view| Order::remove(view, scope.ignore, *reason)), &mut plan);
+            }
+            Decision::Unmanage => {
+                let_go(view.map(|view| Order::orphan(view, DeletionReason::Disabled)), &mut plan);
+            }
             Decision::Keep(_) | Decision::Refuse(_) => {}
         }
     }

@@ -30,7 +30,7 @@ fn hub_cluster() -> Vec<Rule> {
             CRDS,
             &["customresourcedefinitions"],
             &["get", "list", "watch"],
-            "observe: which component kinds there are; deletion: whether the Kyma CRD is going",
+            "observe: which component kinds there are; deletion: whether the CRD of a Kyma or release meta is going",
         ),
         Rule::new(
             CRDS,
@@ -56,6 +56,12 @@ fn hub_namespace() -> Vec<Rule> {
             &["moduletemplates", "modulereleasemetas"],
             &["get", "list", "watch"],
             "observe: the catalogue",
+        ),
+        Rule::new(
+            OPERATOR,
+            &["modulereleasemetas"],
+            &["patch"],
+            "mandatory: our finalizer, which holds a deleted one until every Kyma is rid of its module",
         ),
         Rule::new(
             OPERATOR,

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use kyma_api::component::DeletionReason;
 use kyma_api::{ErrorClass, Kyma, KymaStatus, ModuleStatus, Reason, State as ModuleState, labels};
-use kyma_sdk::{Failure, Wait};
+use kyma_sdk::{Failure, Pass, Wait};
 
 use crate::apply::{self, Applied, Authority};
 use crate::catalogue::Interest;
 use crate::claim;
 use crate::component::{ComponentView, kind_of};
+use crate::error::Error;
 use crate::kinds::KindStatus;
 use crate::observe::{self, Observed};
 use crate::plan::{self, Plan};
@@ -28,16 +28,16 @@ const FIRST_ANSWER: Duration = Duration::from_secs(10);
 const UNTOLD: Duration = Duration::from_secs(30);
 
 /// Reconciles one Kyma.
-pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>) -> Result<Wait, Failure> {
+pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) -> Result<Wait, Failure> {
     let kyma = state.latest(seen);
     if kyma.metadata.deletion_timestamp.is_some() {
-        return removal::reconcile(&state, &kyma).await;
+        return removal::reconcile(&state, &kyma, &pass).await;
     }
     if is_skipped(&kyma) {
         return Ok(Wait::Event);
     }
     let kyma = claim::take(&state, &kyma).await?;
-    let observed = match observe::observe(&state, &kyma).await {
+    let observed = match observe::observe(&state, &kyma, &pass).await {
         Ok(Some(observed)) => observed,
         Ok(None) => return first_answer(&state, &kyma).await,
         Err(failure) => return troubled(&state, &kyma, failure).await,
@@ -45,12 +45,13 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>) -> Result<Wait
     let decided = decide(&state, &observed);
     let plan = plan_for(&state, &observed, &decided);
     let applied = apply::apply(&state, &plan, authority(&observed)).await;
+    pass.repaired(plan.components.len());
     let (status, wait) = status_of(&state, &observed, &decided, &plan, &applied);
     let kyma = report::write(&state, &observed.kyma, &status).await?;
     if let Some(remote) = &observed.remote {
         let status = kyma.status.clone().unwrap_or_default();
         if let Err(failure) = target_kyma::show(&state, &kyma, &remote.session, &remote.kyma, &status).await {
-            return troubled(&state, &kyma, failure).await;
+            return troubled(&state, &kyma, failure.into()).await;
         }
     }
     applied.worst().map_or(Ok(wait), |failure| Err(failure.clone()))
@@ -65,8 +66,7 @@ async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> 
     let key = key_of(kyma);
     let opened = state.sessions().get(&key).map(|session| session.opened);
     let Some(left) = opened.and_then(|opened| FIRST_ANSWER.checked_sub(opened.elapsed())) else {
-        let failure = Failure::new(Reason::TargetTimeout, "the target does not list its Kyma");
-        return troubled(state, kyma, failure).await;
+        return troubled(state, kyma, Error::AwaitList.into()).await;
     };
     Ok(Wait::Timer(left + Duration::from_millis(100)))
 }
@@ -117,11 +117,7 @@ fn plan_for(state: &State, observed: &Observed, decided: &[Resolved]) -> Plan {
 }
 
 fn authority(observed: &Observed) -> Authority<'_> {
-    Authority {
-        uid: &observed.uid,
-        generation: observed.kyma.metadata.generation.unwrap_or(0),
-        reason: DeletionReason::Disabled,
-    }
+    Authority { uid: &observed.uid, generation: observed.kyma.metadata.generation.unwrap_or(0) }
 }
 
 /// The status that follows, and when to look again without an event.
@@ -217,7 +213,7 @@ fn unsupported(kyma: &Kyma, decided: &[Resolved]) -> Vec<String> {
 /// Says what keeps the Kyma from being worked on, and ends the session, so that the next pass proves it anew.
 async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<Wait, Failure> {
     let key = key_of(kyma);
-    if is_about_hub(failure.reason) {
+    if failure.is_about_hub() {
         return Err(failure);
     }
     state.end_session(&key);
@@ -254,18 +250,6 @@ fn patient(failure: Failure) -> Failure {
         Reason::TargetForbidden | Reason::TargetInUse => failure.retry_after(UNTOLD),
         _ => failure,
     }
-}
-
-fn is_about_hub(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::HubUnavailable
-            | Reason::HubForbidden
-            | Reason::HubRefused
-            | Reason::ApplyConflict
-            | Reason::DeadlineExceeded
-            | Reason::Internal
-    )
 }
 
 /// What the status said about modules, kept while nothing new is known.

@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, PartialObjectMeta};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use kyma_api::component::DeletionReason;
 use kyma_api::condition;
 use kyma_api::{Kyma, Reason, State as ModuleState, annotations, labels};
-use kyma_sdk::{Failure, Wait};
+use kyma_sdk::{Failure, Pass, Wait};
 
 use crate::apply::{self, Authority};
 use crate::claim;
 use crate::component::ComponentView;
 use crate::deletion::{self, Facts, Order, Step, TargetFacts};
+use crate::error::Error;
 use crate::report::{self, Line, Trouble};
+use crate::scope;
 use crate::session::{self, Session};
 use crate::state::{State, key_of};
 
@@ -32,16 +32,17 @@ struct Reach {
 }
 
 /// One pass over a Kyma that is being deleted.
-pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> {
+pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
     if !claim::has_finalizer(kyma) {
         state.forget(&key_of(kyma));
         return Ok(Wait::Event);
     }
     let key = key_of(kyma);
     let components = state.components().of(&key);
-    let reach = reach(state, kyma, &components).await?;
+    let reach = reach(state, kyma, &components, pass).await?;
     let step = deletion::next(&Facts {
-        scope_terminating: is_scope_terminating(state, &key.namespace).await?,
+        scope_terminating: scope::is_terminating(state, &key.namespace, &kyma_api::crds::kyma().name_any())
+            .await?,
         components: &components,
         target: reach.facts,
         declared_gone: kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true"),
@@ -62,15 +63,11 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, F
 
 async fn give(state: &State, kyma: &Kyma, orders: &[Order]) -> Result<Wait, Failure> {
     let uid = kyma.uid().unwrap_or_default();
-    let authority = Authority {
-        uid: &uid,
-        generation: kyma.metadata.generation.unwrap_or(0),
-        reason: DeletionReason::KymaDeleted,
-    };
+    let authority = Authority { uid: &uid, generation: kyma.metadata.generation.unwrap_or(0) };
     let mut result = Ok(Wait::Event);
     for order in orders {
         if let Err(failure) = apply::give(state, order, authority).await {
-            result = Err(failure);
+            result = Err(failure.into());
         }
     }
     result
@@ -87,7 +84,7 @@ async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Res
         Ok(false) => Ok(Wait::Timer(CLEANING)),
         Err(failure) => {
             state.end_session(&key_of(kyma));
-            Err(failure)
+            Err(failure.into())
         }
     }
 }
@@ -97,21 +94,12 @@ fn until(moment: Timestamp) -> Duration {
     Duration::try_from(left).unwrap_or_default() + Duration::from_millis(100)
 }
 
-/// The namespace or the CRD is going: then the Kyma's deletion is nobody's order. Live reads, not a cache.
-async fn is_scope_terminating(state: &State, namespace: &str) -> Result<bool, Failure> {
-    let hub = &state.runtime.hub;
-    let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(hub.clone());
-    let crds: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(hub.clone());
-    let crd = kyma_api::crds::kyma().name_any();
-    let (of_namespace, of_crd) = tokio::try_join!(namespaces.get_opt(namespace), crds.get_opt(&crd))
-        .map_err(|error| Failure::hub("read namespace and CRD of the Kyma", &error))?;
-    let going =
-        |meta: Option<&kube::api::ObjectMeta>| meta.is_none_or(|meta| meta.deletion_timestamp.is_some());
-    Ok(going(of_namespace.as_ref().map(|object| &object.metadata))
-        || going(of_crd.as_ref().map(|object| &object.metadata)))
-}
-
-async fn reach(state: &State, kyma: &Arc<Kyma>, components: &[ComponentView]) -> Result<Reach, Failure> {
+async fn reach(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    components: &[ComponentView],
+    pass: &Pass,
+) -> Result<Reach, Failure> {
     let none = |facts, failure| Reach { facts, session: None, failure };
     if state.runtime.settings.is_local(&key_of(kyma).name) {
         return Ok(none(TargetFacts::Local, None));
@@ -124,7 +112,7 @@ async fn reach(state: &State, kyma: &Arc<Kyma>, components: &[ComponentView]) ->
         return Ok(none(TargetFacts::NoSecret { since: missing_since(kyma) }, None));
     }
     let opened = match session::access_of(state, kyma) {
-        Ok(access) => session::of(state, kyma, access).await,
+        Ok(access) => session::of(state, kyma, access, pass).await,
         Err(failure) => Err(failure),
     };
     Ok(match opened {
@@ -150,7 +138,7 @@ async fn is_access_gone(state: &State, kyma: &Kyma, components: &[ComponentView]
     let secrets: Api<Secret> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
     let labelled = ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, key.name));
     let listed = secrets.list_metadata(&labelled).await;
-    let listed = listed.map_err(|error| Failure::hub("list access Secrets", &error))?;
+    let listed = listed.map_err(|source| Error::ListAccess { kyma: key, source })?;
     Ok(listed.items.is_empty())
 }
 
@@ -205,7 +193,8 @@ async fn report(state: &State, kyma: &Arc<Kyma>, reach: &Reach, step: &Step) -> 
 async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
     let (Some(session), Some(status)) = (&reach.session, &kyma.status) else { return };
     let Some(crate::target_kyma::Remote::Present(remote)) = state.remote(&key_of(kyma)) else { return };
-    if let Err(failure) = crate::target_kyma::show(state, kyma, session, &remote, status).await {
+    let shown = crate::target_kyma::show(state, kyma, session, &remote, status).await;
+    if let Err(failure) = shown.map_err(Failure::from) {
         tracing::info!(kyma = %key_of(kyma), reason = %failure.reason, "status of the target's Kyma: {}", failure.message);
     }
 }

@@ -7,20 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use kyma_api::component::DeletionReason;
 use kyma_api::visibility::{Hidden, Viewer};
 use kyma_api::{Reason, State};
 
 use crate::catalogue::{Catalogue, Interest, Release, Template};
-use crate::selection::Wish;
+use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
 
 mod version;
 
 pub(crate) use version::compare;
-
-/// The channel for a module where neither it nor its Kyma names one (KLM's constant).
-pub(crate) const DEFAULT_CHANNEL: &str = "regular";
-/// A channel name that KLM reserves and refuses.
-pub(crate) const CHANNEL_NONE: &str = "none";
 
 /// Everything a decision about one Kyma rests on.
 #[derive(Debug)]
@@ -95,7 +91,12 @@ pub(crate) enum Decision {
     /// Keep the installed version, but let the entry's other fields (values, policy) through.
     KeepVersion(Install, Because),
     /// Take it away.
-    Remove(Option<Because>),
+    Remove {
+        /// What the order says.
+        reason: DeletionReason,
+        /// What the Kyma's user is told; none where the user wished it.
+        because: Option<Because>,
+    },
     /// Let go of it; everything on the target stays.
     Unmanage,
     /// Nothing is installed, and nothing will be.
@@ -146,12 +147,12 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
     let mut decided: Vec<Resolved> = inputs.wishes.iter().map(|wish| decide(inputs, wish)).collect();
     let listed: BTreeSet<&str> = inputs.wishes.iter().map(|wish| wish.name.as_str()).collect();
     let mandatory: Vec<Resolved> =
-        inputs.catalogue.mandatory().map(|release| require(inputs, release)).collect();
+        inputs.catalogue.mandatory().filter_map(|release| require(inputs, release)).collect();
     let is_mandatory: BTreeSet<String> = mandatory.iter().map(|resolved| resolved.module.clone()).collect();
     decided.extend(mandatory);
     for (module, installed) in inputs.installed {
         if !listed.contains(module.as_str()) && !is_mandatory.contains(module) {
-            decided.push(unlisted(module, installed));
+            decided.push(unlisted(inputs.catalogue, module, installed));
         }
     }
     decided
@@ -247,7 +248,9 @@ fn refuse_or_keep(inputs: &Inputs<'_>, installed: Option<&Installed>, because: B
         None => Decision::Refuse(because),
         // The component is not this entry's: every Kyma has one.
         Some(held) if because.reason == Reason::Mandatory && held.mandatory => Decision::Refuse(because),
-        Some(_) if lost && inputs.policy.uninstall_on_visibility_loss => Decision::Remove(Some(because)),
+        Some(_) if lost && inputs.policy.uninstall_on_visibility_loss => {
+            Decision::Remove { reason: DeletionReason::Withdrawn, because: Some(because) }
+        }
         Some(_) if lost => Decision::Keep(Because {
             reason: Reason::NotVisible,
             state: State::Warning,
@@ -257,10 +260,14 @@ fn refuse_or_keep(inputs: &Inputs<'_>, installed: Option<&Installed>, because: B
     }
 }
 
-/// A mandatory module: its release meta alone decides.
-fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Resolved {
+/// A mandatory module: its release meta alone decides. None where nothing is to be done about one that goes.
+fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
     let version = release.mandatory.clone().unwrap_or_default();
     let installed = inputs.installed.get(&release.module);
+    if release.deleting {
+        let installed = installed.filter(|installed| installed.mandatory)?;
+        return Some(unlisted(inputs.catalogue, &release.module, installed));
+    }
     let interest = Interest {
         module: release.module.clone(),
         channel: None,
@@ -277,22 +284,24 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Resolved {
             because.map_or(Decision::Install(install), Decision::Keep)
         }
     };
-    Resolved { module: release.module.clone(), decision, interest }
+    Some(Resolved { module: release.module.clone(), decision, interest })
 }
 
-/// Installed, but in no wish: the entry was taken out. A module that was mandatory stays, its removal is an
-/// order of the catalogue's owner and not of this Kyma.
-fn unlisted(module: &str, installed: &Installed) -> Resolved {
+/// Installed, but in no wish: the entry was taken out. A mandatory module stays until its release meta was deleted
+/// for all to see; that it is merely missing is no order.
+fn unlisted(catalogue: &Catalogue, module: &str, installed: &Installed) -> Resolved {
     let interest = Interest {
         module: module.to_owned(),
         channel: None,
         versions: installed.version().map(str::to_owned).into_iter().collect(),
     };
-    let decision = if installed.mandatory {
+    let decision = if !installed.mandatory {
+        Decision::Remove { reason: DeletionReason::Disabled, because: None }
+    } else if catalogue.is_withdrawn(module) {
+        Decision::Remove { reason: DeletionReason::Withdrawn, because: None }
+    } else {
         let message = format!("module {module} was mandatory and is no longer; it stays as it is");
         Decision::Keep(Because::warning(Reason::Mandatory, message))
-    } else {
-        Decision::Remove(None)
     };
     Resolved { module: module.to_owned(), decision, interest }
 }

@@ -11,6 +11,11 @@ use serde_json::{Value, json};
 
 mod entry;
 
+/// The channel for a module where neither it nor its Kyma names one (KLM's constant).
+pub(crate) const DEFAULT_CHANNEL: &str = "regular";
+/// A channel name that KLM reserves and refuses.
+pub(crate) const CHANNEL_NONE: &str = "none";
+
 /// A channel and the modules asked for.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Selection {
@@ -77,7 +82,7 @@ impl Selection {
     /// Reads `spec` of a Kyma.
     pub(crate) fn read(spec: &Value) -> Result<Self, SelectionError> {
         let channel = spec.get("channel").and_then(Value::as_str).unwrap_or_default();
-        if channel == crate::resolve::CHANNEL_NONE {
+        if channel == CHANNEL_NONE {
             return Err(SelectionError::ChannelNone);
         }
         if !channel.is_empty() && !kyma_api::patterns::is_channel(channel) {
@@ -118,7 +123,7 @@ pub(crate) fn choice(spec: &Value) -> kyma_api::Selection {
 /// The spec of a Kyma that starts from a choice.
 pub(crate) fn birth(choice: &kyma_api::Selection) -> Value {
     let channel = choice.channel.as_deref().filter(|channel| !channel.is_empty());
-    json!({ "channel": channel.unwrap_or(crate::resolve::DEFAULT_CHANNEL), "modules": choice.modules })
+    json!({ "channel": channel.unwrap_or(DEFAULT_CHANNEL), "modules": choice.modules })
 }
 
 fn known_fields(module: KymaModule) -> KymaModule {

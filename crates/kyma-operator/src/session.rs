@@ -4,22 +4,22 @@
 //! reconcile in between makes no call to the target.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Resource, ResourceExt};
-use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity};
-use kyma_sdk::{Content, Failure, Interest};
-use kyma_targets::{Claim, Found, KymaId, Mismatch, Recorded, Target, Verdict, compare};
-use serde_json::json;
+use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
+use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof};
+use kyma_targets::{Found, STAMP_NAMESPACE, Target};
 
-use crate::FIELD_MANAGER;
+use crate::error::Error;
 use crate::state::{State, key_of};
 use crate::target_kyma;
 
 mod ground;
 
-pub(crate) use ground::{birth, clean, finalizer_patch, gone_is_fine, is_conflict, of_uid};
+pub(crate) use ground::{birth, clean};
+
+/// Share of the resync after which a session is opened anew; less than what the resync is shortened by at random.
+const VERIFY_AT: f64 = 0.8;
 
 /// An open session.
 #[derive(Debug)]
@@ -34,26 +34,32 @@ pub(crate) struct Session {
     pub(crate) opened: Instant,
 }
 
-/// The session of a Kyma with its target; opened if there is none.
+impl Session {
+    /// Whether what was proven and prepared when it was opened may still be relied on.
+    fn is_fresh(&self, resync: Duration) -> bool {
+        self.opened.elapsed() < resync.mul_f64(VERIFY_AT)
+    }
+}
+
+/// The session of a Kyma with its target; opened if there is none, or if it is old.
 pub(crate) async fn of(
     state: &State,
     kyma: &Arc<Kyma>,
     access: SecretKeyRef,
+    pass: &Pass,
 ) -> Result<Arc<Session>, Failure> {
     let key = key_of(kyma);
-    if let Some(session) = state.sessions().get(&key).filter(|session| session.access == access) {
-        return Ok(Arc::clone(session));
+    let held = state.sessions().get(&key).filter(|session| session.access == access).cloned();
+    if let Some(session) = held.filter(|session| session.is_fresh(state.runtime.settings.resync)) {
+        return Ok(session);
     }
-    // What was seen through another access says nothing about this one.
+    // What was seen through another access says nothing about this one; what was seen long ago is read anew.
     state.end_session(&key);
     let ended = state.ended(&key);
-    let session = Arc::new(open(state, kyma, access).await?);
+    let session = Arc::new(open(state, kyma, access, pass).await?);
     if state.ended(&key) != ended {
         state.end_session(&key);
-        return Err(Failure::new(
-            Reason::TargetAnswerInvalid,
-            "the access to the target changed while it was read",
-        ));
+        return Err(Error::OpenSession.into());
     }
     state.sessions().insert(key, Arc::clone(&session));
     Ok(session)
@@ -62,35 +68,23 @@ pub(crate) async fn of(
 /// The Secret that leads to a Kyma's target: the one it names, else the one that names it.
 pub(crate) fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
     let key = key_of(kyma);
-    if let Some(named) = &kyma.spec.kubeconfig_secret_ref {
-        state.depends_on_secret(&key, Some(named.name.clone()));
-        return Ok(named.clone());
-    }
-    let labelled = state.runtime.access.labelled(&key.name);
-    state.depends_on_secret(&key, labelled.first().cloned());
-    match labelled.as_slice() {
-        [name] => Ok(SecretKeyRef { name: name.clone(), key: "config".to_owned() }),
-        [] => Err(Failure::new(
-            Reason::AwaitingAccess,
-            format!(
-                "no access Secret for Kyma {key}: create one labelled {}={}",
-                kyma_api::labels::KYMA_NAME,
-                key.name
-            ),
-        )),
-        several => Err(Failure::new(
-            Reason::AccessAmbiguous,
-            format!("{} Secrets are labelled for Kyma {key}: {}", several.len(), several.join(", ")),
-        )),
-    }
+    let access = KymaAccess::of(kyma, state.runtime.access.labelled(&key.name));
+    state.depends_on_secrets(&key, access.secrets);
+    access.chosen
 }
 
-async fn open(state: &State, kyma: &Arc<Kyma>, access: SecretKeyRef) -> Result<Session, Failure> {
+async fn open(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    access: SecretKeyRef,
+    pass: &Pass,
+) -> Result<Session, Failure> {
     let target = state.runtime.access.target(&access).await?;
     let found = target.identify().await?;
     let proven = prove(state, kyma, &target, &found).await;
     let identity = proven.inspect_err(|_| look_again(state, &target))?;
-    ground::prepare(state, kyma, &target).await?;
+    let repaired = ground::prepare(state, kyma, &target).await?;
+    pass.repaired(repaired);
     watch(state, kyma, &target)?;
     Ok(Session { access, target, identity, opened: Instant::now() })
 }
@@ -102,90 +96,22 @@ pub(crate) fn look_again(state: &State, target: &Target) {
     }
 }
 
-/// Is it the cluster that it was, and nobody else's? Records the first contact on the hub before anything is
-/// written on the target.
+/// Is it the cluster that it was, and nobody else's?
 async fn prove(
     state: &State,
     kyma: &Arc<Kyma>,
     target: &Target,
     found: &Found,
 ) -> Result<TargetIdentity, Failure> {
-    let known = kyma.status.as_ref().and_then(|status| status.target.clone());
-    let recorded = Recorded {
-        target_uid: known.as_ref().map(|known| known.cluster_uid.clone()).filter(|uid| !uid.is_empty()),
-        epoch: known
-            .as_ref()
-            .and_then(|known| known.epoch)
-            .and_then(|epoch| u64::try_from(epoch).ok())
-            .unwrap_or(0),
-    };
-    let (identity, write) = match compare(&claim(state, kyma), &recorded, found) {
-        Verdict::Match { write } => (known.unwrap_or_default(), write),
-        Verdict::FirstContact { record, write } => {
-            let identity = TargetIdentity {
-                cluster_uid: record.target_uid.unwrap_or_default(),
-                epoch: i64::try_from(record.epoch).ok(),
-            };
-            remember(state, kyma, &identity).await?;
-            (identity, write)
-        }
-        refusal => return Err(refused(&refusal)),
-    };
-    if let Some(stamp) = write {
-        ground::namespace(state, target).await?;
+    let Proof { identity, recorded, stamp } = kyma_sdk::prove(&state.runtime, kyma, found).await?;
+    if let Some(recorded) = recorded {
+        state.wrote(recorded);
+    }
+    if let Some(stamp) = stamp {
+        ground::namespace(target, STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, found).await?;
     }
     Ok(identity)
-}
-
-fn claim(state: &State, kyma: &Kyma) -> Claim {
-    let key = key_of(kyma);
-    Claim {
-        hub_uid: state.runtime.hub_uid.to_string(),
-        kyma: Some(KymaId { namespace: key.namespace, name: key.name, uid: kyma.uid().unwrap_or_default() }),
-        operator: state.runtime.operator.name.to_owned(),
-        version: state.runtime.operator.version.to_owned(),
-    }
-}
-
-async fn remember(state: &State, kyma: &Kyma, identity: &TargetIdentity) -> Result<(), Failure> {
-    let key = key_of(kyma);
-    let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
-    let body = json!({
-        "apiVersion": Kyma::api_version(&()), "kind": Kyma::kind(&()),
-        "metadata": { "uid": kyma.uid() }, "status": { "target": identity },
-    });
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let written = api.patch_status(&key.name, &params, &Patch::Merge(&body)).await;
-    let written =
-        written.map_err(|error| Failure::hub(&format!("record the target of Kyma {key}"), &error))?;
-    state.wrote(written);
-    Ok(())
-}
-
-fn refused(verdict: &Verdict) -> Failure {
-    match verdict {
-        Verdict::TargetChanged { .. } => Failure::new(
-            Reason::TargetChanged,
-            "the access Secret leads to another cluster than before: nothing is written or deleted there until \
-             `kymactl target adopt`",
-        ),
-        Verdict::StampMismatch(Mismatch::NewerOperator) => {
-            Failure::new(Reason::StampMismatch, "a newer version of this operator has worked on the target")
-        }
-        Verdict::StampMismatch(_) => Failure::new(
-            Reason::StampMismatch,
-            "the target was last managed by another hub or by a later state of this one",
-        ),
-        Verdict::TargetInUse { kyma, other_hub } => Failure::new(
-            Reason::TargetInUse,
-            format!("the target belongs to Kyma {kyma}{}", if *other_hub { " of another hub" } else { "" }),
-        ),
-        _ => Failure::new(
-            Reason::TargetIsHub,
-            "the access Secret leads to the hub itself: use --local-kyma or single-cluster mode if that is meant",
-        ),
-    }
 }
 
 /// What is watched on a target: its own Kyma.
@@ -198,7 +124,6 @@ pub(crate) fn interest(state: &State) -> Interest {
     }
 }
 
-fn watch(state: &State, kyma: &Kyma, target: &Target) -> Result<(), Failure> {
-    let wanted = state.watches.want(target, &key_of(kyma), [interest(state)]);
-    wanted.map_err(|limit| Failure::new(Reason::Internal, limit.to_string()))
+fn watch(state: &State, kyma: &Kyma, target: &Target) -> Result<(), Error> {
+    Ok(state.watches.want(target, &key_of(kyma), [interest(state)])?)
 }

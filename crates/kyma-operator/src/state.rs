@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kube_runtime::reflector::ObjectRef;
-use kyma_api::Kyma;
+use kyma_api::{Kyma, ModuleReleaseMeta};
 use kyma_sdk::{Index, Runtime, Trigger, Watches};
 
 use crate::args::KymaArgs;
@@ -23,6 +23,7 @@ pub(crate) struct State {
     pub(crate) args: KymaArgs,
     pub(crate) policy: Policy,
     pub(crate) trigger: Trigger<ObjectRef<Kyma>>,
+    releases: Trigger<ObjectRef<ModuleReleaseMeta>>,
     pub(crate) watches: Watches<KymaKey>,
     pub(crate) metrics: KymaMetrics,
     catalogue: RwLock<Catalogue>,
@@ -42,6 +43,7 @@ impl State {
         runtime: Runtime,
         args: KymaArgs,
         trigger: Trigger<ObjectRef<Kyma>>,
+        releases: Trigger<ObjectRef<ModuleReleaseMeta>>,
         watches: Watches<KymaKey>,
         metrics: KymaMetrics,
     ) -> Self {
@@ -50,6 +52,7 @@ impl State {
             runtime,
             args,
             trigger,
+            releases,
             watches,
             metrics,
             catalogue: RwLock::default(),
@@ -136,6 +139,14 @@ impl State {
         self.trigger.enqueue(ObjectRef::new(&kyma.name).within(&kyma.namespace));
     }
 
+    /// A component of a mandatory module is gone: whoever waits for the last one looks again.
+    pub(crate) fn wake_withdrawn(&self) {
+        for module in self.catalogue().withdrawn() {
+            let release = ObjectRef::new(module).within(&self.runtime.settings.hub_namespace);
+            self.releases.enqueue(release);
+        }
+    }
+
     /// All these Kymas have to look again.
     pub(crate) fn wake_all<'a>(&self, kymas: impl IntoIterator<Item = &'a KymaKey>) {
         for kyma in kymas {
@@ -152,9 +163,9 @@ impl State {
         }
     }
 
-    /// The Kyma depends on this access Secret.
-    pub(crate) fn depends_on_secret(&self, kyma: &KymaKey, secret: Option<String>) {
-        lock(&self.by_secret).set(kyma.clone(), secret);
+    /// The Kyma depends on these access Secrets.
+    pub(crate) fn depends_on_secrets(&self, kyma: &KymaKey, secrets: Vec<String>) {
+        lock(&self.by_secret).set(kyma.clone(), secrets);
     }
 
     /// Kymas that depend on this access Secret.

@@ -6,11 +6,15 @@ mod access;
 mod choices;
 #[path = "real/faults.rs"]
 mod faults;
+#[path = "real/itself.rs"]
+mod itself;
 #[path = "real/kinds.rs"]
 mod kinds;
 #[path = "real/landscape.rs"]
 mod landscape;
 #[path = "real/lifecycle.rs"]
 mod lifecycle;
+#[path = "real/mandatory.rs"]
+mod mandatory;
 #[path = "real/restart.rs"]
 mod restart;

@@ -8,14 +8,14 @@ use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, Reason, annotations, finalizers, labels, names};
 use kyma_object_set::CREATED_BY;
-use kyma_sdk::{Failure, Wait};
+use kyma_sdk::{Failure, Wait, delete_of_uid, gone_is_fine};
 use kyma_targets::Target;
 
 use crate::copy::{Key, Kind};
 use crate::plan::Whose;
 use crate::report::{self, Outcome};
 use crate::state::{KymaKey, State};
-use crate::{error, ground, hub, observe, session, write};
+use crate::{ground, hub, observe, session, write};
 
 /// One step towards the end; called again until the finalizer is off.
 pub(crate) async fn step(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
@@ -150,7 +150,6 @@ async fn remove_crd(
     }
     let crds: Api<CustomResourceDefinition> = Api::all(target.client());
     let name = crd.name_any();
-    let deleted = crds.delete(&name, &write::of_uid(&crd.uid().unwrap_or_default())).await;
-    error::gone_is_fine(deleted.map(drop))
-        .map_err(|error| Failure::target(&format!("delete CRD {name}"), &error))
+    let deleted = crds.delete(&name, &delete_of_uid(&crd.uid().unwrap_or_default())).await;
+    gone_is_fine(deleted.map(drop)).map_err(|error| Failure::target(&format!("delete CRD {name}"), &error))
 }

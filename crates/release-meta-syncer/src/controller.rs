@@ -11,7 +11,9 @@ use kube::{Api, Resource, ResourceExt};
 use kube_runtime::{WatchStreamExt as _, watcher};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, labels, names};
-use kyma_sdk::{AccessChange, Change, Failure, Interest, Reconciler, Runtime, Sighting, Wait, Watches};
+use kyma_sdk::{
+    AccessChange, Change, Failure, Interest, Pass, Reconciler, Runtime, Sighting, Wait, Watches, readable,
+};
 use kyma_targets::SecretKey;
 use serde::de::DeserializeOwned;
 
@@ -66,10 +68,18 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
         }
     };
     let shared = Arc::clone(state);
-    let reconcile = reconciler.run(move |kyma| {
+    let reconcile = reconciler.run(move |kyma, pass| {
         let state = Arc::clone(&shared);
-        async move { reconcile(&state, &kyma).await }
+        async move { reconcile(&state, &kyma, &pass).await }
     });
+    let access = runtime.access.clone();
+    let reconcile = async {
+        // Before that every Kyma would seem to have no access Secret.
+        tokio::select! {
+            () = access.listed() => reconcile.await,
+            () = shutdown.cancelled() => {}
+        }
+    };
     tokio::join!(follow, reconcile);
 }
 
@@ -157,22 +167,15 @@ fn take_in<K: Resource<DynamicType = ()>>(
     object: DeserializeGuard<K>,
     apply: &impl Fn(&mut Catalogue, K) -> bool,
 ) -> bool {
-    match object.0 {
-        Ok(object) => apply(&mut state.catalogue_mut(), object),
-        Err(invalid) => {
-            let name = invalid.metadata.name.unwrap_or_default();
-            tracing::error!(kind = %K::kind(&()), name, "object cannot be read and is left as it is: {}", invalid.error);
-            false
-        }
-    }
+    readable(object).is_some_and(|object| apply(&mut state.catalogue_mut(), object))
 }
 
-async fn reconcile(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
+async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let outcome = if kyma.metadata.deletion_timestamp.is_some() {
         cleanup::step(state, kyma).await
     } else {
-        sync(state, kyma, &key).await
+        sync(state, kyma, &key, pass).await
     };
     if let Err(failure) = &outcome {
         // A target that hesitates is still the same; anything else is proven anew.
@@ -184,7 +187,7 @@ async fn reconcile(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
     outcome
 }
 
-async fn sync(state: &State, kyma: &Kyma, key: &KymaKey) -> Result<Wait, Failure> {
+async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass) -> Result<Wait, Failure> {
     let skipped = kyma.labels().get(labels::SKIP_RECONCILIATION).is_some_and(|value| value == "true");
     // The hub's own Kyma has the catalogue itself beside it.
     if skipped || state.runtime.settings.is_local(&key.name) || !state.catalogue().is_complete() {
@@ -195,20 +198,24 @@ async fn sync(state: &State, kyma: &Kyma, key: &KymaKey) -> Result<Wait, Failure
     let before = before.filter(|_| session.is_fresh(state));
     let mut known = None;
     let outcome = bring_in_step(state, kyma, &session, before, &mut known).await;
+    if let Ok(written) = &outcome {
+        pass.repaired(*written);
+    }
     let again = session.memory().end(known.filter(|_| outcome.is_ok()));
     if again {
         state.wake(key);
     }
-    outcome.map(|()| Wait::Event)
+    outcome.map(|_| Wait::Event)
 }
 
+/// Tells how many objects it had to write.
 async fn bring_in_step(
     state: &State,
     kyma: &Kyma,
     session: &Session,
     before: Option<Known>,
     after: &mut Option<Known>,
-) -> Result<(), Failure> {
+) -> Result<usize, Failure> {
     let key = KymaKey::of(kyma);
     let owner = names::owner_hash(&key.namespace, &key.name);
     let namespace = state.runtime.settings.target_namespace.as_str();
@@ -236,5 +243,6 @@ async fn bring_in_step(
     }
     *after = Some(known);
     let outcome = Outcome::InStep { wanted: wanted.len(), taken: &plan.taken, frozen: plan.frozen };
-    write::report(state, kyma, &outcome).await
+    write::report(state, kyma, &outcome).await?;
+    Ok(plan.apply.len() + plan.remove.len())
 }

@@ -10,14 +10,14 @@ use kube::{Api, ResourceExt};
 use kube_runtime::wait::{await_condition, conditions::is_crd_established};
 use kyma_api::{Reason, annotations, crds, labels};
 use kyma_object_set::{CREATED_BY, drift::fingerprint};
-use kyma_sdk::Failure;
+use kyma_sdk::{Failure, is_conflict};
 use kyma_targets::Target;
 use semver::Version;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::FIELD_MANAGER;
 use crate::memory::Mark;
-use crate::{FIELD_MANAGER, error};
 
 /// Longest wait for a CRD to be served.
 const ESTABLISHED: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ pub(crate) async fn namespace(target: &Target, name: &str) -> Result<(), Failure
         .map_err(|error| Failure::new(Reason::Internal, format!("namespace: {error}")))?;
     let manager = Some(format!("{FIELD_MANAGER}-create"));
     match api.create(&PostParams { field_manager: manager, ..PostParams::default() }, &body).await {
-        Err(error) if !error::is_conflict(&error) => Err(failed(error)),
+        Err(error) if !is_conflict(&error) => Err(failed(error)),
         _ => Ok(()),
     }
 }

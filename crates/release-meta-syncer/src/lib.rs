@@ -22,7 +22,6 @@ mod write;
 
 // How it hangs together.
 mod controller;
-mod error;
 mod program;
 mod rbac;
 mod state;

@@ -6,18 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
-use kube::{Api, Resource, ResourceExt};
-use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
+use kube::ResourceExt;
+use kube::api::{ApiResource, DynamicObject};
+use kyma_api::{Kyma, Reason, SecretKeyRef, labels};
 use kyma_object_set::drift::fingerprint;
-use kyma_sdk::{Content, Failure, Interest, Sighting};
-use kyma_targets::{Claim, Found, KymaId, Recorded, Target, Verdict, compare};
-use serde_json::json;
+use kyma_sdk::{Content, Failure, Interest, KymaAccess, Sighting, prove_known};
+use kyma_targets::{Found, Target};
 
 use crate::copy::{Key, Kind};
 use crate::memory::{Mark, Memory, Thing};
 use crate::state::{KymaKey, State, lock};
-use crate::{FIELD_MANAGER, error, ground};
+use crate::{FIELD_MANAGER, ground};
 
 /// Share of the resync after which a target is read again although its watches saw nothing.
 const VERIFY_AT: f64 = 0.8;
@@ -69,79 +68,25 @@ pub(crate) async fn to_clean(state: &State, kyma: &Kyma) -> Result<Target, Failu
     let access = access_of(state, kyma)?;
     let target = state.runtime.access.target(&access).await?;
     let found = target.identify().await?;
-    match compare(&claim(state, kyma), &recorded(kyma), &found) {
-        Verdict::Match { .. } => Ok(target),
-        Verdict::FirstContact { .. } => Err(Failure::new(
-            Reason::TargetChanged,
-            "the hub has no record of this target, so nothing is deleted there",
-        )),
-        refusal => Err(error::refused(&refusal)),
-    }
+    prove_known(&state.runtime, kyma, &found)?;
+    Ok(target)
 }
 
 /// The Secret that leads to a Kyma's target: the one it names, else the one that names it.
 fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
     let key = KymaKey::of(kyma);
-    if let Some(named) = &kyma.spec.kubeconfig_secret_ref {
-        state.depends_on_secret(&key, Some(named.name.clone()));
-        return Ok(named.clone());
-    }
-    let labelled = state.runtime.access.labelled(&key.name);
-    state.depends_on_secret(&key, labelled.first().cloned());
-    match labelled.as_slice() {
-        [name] => Ok(SecretKeyRef { name: name.clone(), key: "config".to_owned() }),
-        [] => Err(error::awaiting_access(&key.name)),
-        several => Err(error::ambiguous_access(&key.name, several)),
-    }
+    let access = KymaAccess::of(kyma, state.runtime.access.labelled(&key.name));
+    state.depends_on_secrets(&key, access.secrets);
+    access.chosen
 }
 
-fn recorded(kyma: &Kyma) -> Recorded {
-    let target = kyma.status.as_ref().and_then(|status| status.target.as_ref());
-    target.map(Recorded::from).unwrap_or_default()
-}
-
-fn claim(state: &State, kyma: &Kyma) -> Claim {
-    let key = KymaKey::of(kyma);
-    Claim {
-        hub_uid: state.runtime.hub_uid.to_string(),
-        kyma: Some(KymaId { namespace: key.namespace, name: key.name, uid: kyma.uid().unwrap_or_default() }),
-        operator: state.runtime.operator.name.to_owned(),
-        version: state.runtime.operator.version.to_owned(),
-    }
-}
-
-/// Is it the cluster that it was, and nobody else's? A first contact is recorded on the hub before anything is
-/// written on the target.
+/// Is it the cluster that it was, and nobody else's?
 async fn prove(state: &State, kyma: &Kyma, target: &Target, found: &Found) -> Result<(), Failure> {
-    let write = match compare(&claim(state, kyma), &recorded(kyma), found) {
-        Verdict::Match { write } => write,
-        Verdict::FirstContact { record, write } => {
-            remember(state, kyma, &record).await?;
-            write
-        }
-        refusal => return Err(error::refused(&refusal)),
-    };
-    if let Some(stamp) = write {
+    if let Some(stamp) = kyma_sdk::prove(&state.runtime, kyma, found).await?.stamp {
         ground::namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, found).await?;
     }
     Ok(())
-}
-
-async fn remember(state: &State, kyma: &Kyma, record: &Recorded) -> Result<(), Failure> {
-    let key = KymaKey::of(kyma);
-    let identity = TargetIdentity {
-        cluster_uid: record.target_uid.clone().unwrap_or_default(),
-        epoch: i64::try_from(record.epoch).ok(),
-    };
-    let body = json!({
-        "apiVersion": Kyma::api_version(&()), "kind": Kyma::kind(&()),
-        "metadata": { "uid": kyma.uid() }, "status": { "target": identity },
-    });
-    let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let written = api.patch_status(&key.name, &params, &Patch::Merge(&body)).await;
-    written.map(drop).map_err(|error| Failure::hub(&format!("record the target of Kyma {key}"), &error))
 }
 
 /// What is watched on a target: metadata of the catalogue's kinds and of their CRDs.

@@ -113,9 +113,9 @@ impl State {
         self.watches.leave_all(kyma);
     }
 
-    /// The Kyma depends on this access Secret.
-    pub(crate) fn depends_on_secret(&self, kyma: &KymaKey, secret: Option<String>) {
-        lock(&self.by_secret).set(kyma.clone(), secret);
+    /// The Kyma depends on these access Secrets.
+    pub(crate) fn depends_on_secrets(&self, kyma: &KymaKey, secrets: Vec<String>) {
+        lock(&self.by_secret).set(kyma.clone(), secrets);
     }
 
     /// Kymas that depend on this access Secret.

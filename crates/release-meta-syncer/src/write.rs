@@ -6,10 +6,10 @@ use std::sync::Arc;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::{Kyma, Reason, finalizers};
-use kyma_sdk::{Failure, hub_apply};
+use kyma_sdk::{Failure, delete_of_uid, gone_is_fine, hub_apply, patch_finalizers, remove_finalizer};
 use kyma_targets::Target;
 use serde_json::json;
 
@@ -17,7 +17,7 @@ use crate::copy::{Copy, Key};
 use crate::plan::{Held, Plan, Removal};
 use crate::report::{self, Outcome};
 use crate::state::{KymaKey, State};
-use crate::{FIELD_MANAGER, error, hub, observe};
+use crate::{FIELD_MANAGER, hub, observe};
 
 /// Writes to one target at the same time.
 const PARALLEL: usize = 4;
@@ -92,14 +92,8 @@ async fn remove(place: &Place<'_>, removal: &Removal) -> Result<bool, Failure> {
 /// Deletes the object of this uid and no other.
 pub(crate) async fn delete(target: &Target, namespace: &str, key: &Key, uid: &str) -> Result<(), Failure> {
     let api: Api<DynamicObject> = Api::namespaced_with(target.client(), namespace, &key.kind.resource());
-    let deleted = api.delete(&key.name, &of_uid(uid)).await.map(drop);
-    error::gone_is_fine(deleted).map_err(|error| Failure::target(&format!("delete {key}"), &error))
-}
-
-/// Parameters of a delete that means this very object.
-pub(crate) fn of_uid(uid: &str) -> DeleteParams {
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-    DeleteParams::background().preconditions(preconditions)
+    let deleted = api.delete(&key.name, &delete_of_uid(uid)).await.map(drop);
+    gone_is_fine(deleted).map_err(|error| Failure::target(&format!("delete {key}"), &error))
 }
 
 fn kymas(state: &State, key: &KymaKey) -> Api<Kyma> {
@@ -124,25 +118,9 @@ pub(crate) async fn hold(state: &State, kyma: &Kyma) -> Result<(), Failure> {
 /// Takes our finalizer off, provided that it stands where it stood on the same object.
 pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     let key = KymaKey::of(kyma);
-    let Some(index) = kyma.finalizers().iter().position(|held| held == finalizers::CATALOG) else {
-        return Ok(());
-    };
-    let place = format!("/metadata/finalizers/{index}");
-    let patch = json!([
-        { "op": "test", "path": "/metadata/uid", "value": kyma.uid() },
-        { "op": "test", "path": place, "value": finalizers::CATALOG },
-        { "op": "remove", "path": place },
-    ]);
-    let patch: json_patch::Patch = serde_json::from_value(patch)
-        .map_err(|error| Failure::new(Reason::Internal, format!("patch of finalizers: {error}")))?;
-    let patched =
-        kymas(state, &key).patch(&key.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
-    match error::gone_is_fine(patched.map(drop)) {
-        // The list moved meanwhile: the next look has the new positions.
-        Err(kube::Error::Api(status)) if status.code == 422 => {
-            Err(Failure::new(Reason::ApplyConflict, format!("finalizers of Kyma {key} changed meanwhile")))
-        }
-        other => other.map_err(|error| Failure::hub(&format!("take our finalizer off Kyma {key}"), &error)),
+    match remove_finalizer(&kyma.metadata, finalizers::CATALOG) {
+        Some(patch) => patch_finalizers(&kymas(state, &key), &key.name, patch).await,
+        None => Ok(()),
     }
 }
 
@@ -168,7 +146,7 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
             Ok(())
         }
         Err(error) => {
-            let gone = error::gone_is_fine(Err(error));
+            let gone = gone_is_fine(Err(error));
             gone.map_err(|error| Failure::hub(&format!("report on Kyma {key}"), &error))
         }
     }

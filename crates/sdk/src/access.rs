@@ -15,7 +15,7 @@ use kube::{
 use kube_runtime::{WatchStreamExt, watcher};
 use kyma_api::{Reason, SecretKeyRef, labels};
 use kyma_targets::{SecretKey, Target, TargetEvent, Targets};
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast::error::RecvError, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Failure, Health};
@@ -35,6 +35,8 @@ struct Inner {
     targets: Targets,
     local: Target,
     known: Mutex<HashMap<String, ObjectMeta>>,
+    /// Whether `known` is complete.
+    listed: watch::Sender<bool>,
     listeners: RwLock<Vec<Listener>>,
 }
 
@@ -83,6 +85,7 @@ impl Access {
             local: targets.local(hub),
             targets,
             known: Mutex::default(),
+            listed: watch::Sender::new(false),
             listeners: RwLock::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -140,6 +143,12 @@ impl Access {
         names
     }
 
+    /// Returns once all Secrets of the hub namespace are known: before that, a label seems to be on none.
+    pub async fn listed(&self) {
+        // The sender lives as long as `self`, so this ends only with what is waited for.
+        self.inner.listed.subscribe().wait_for(|listed| *listed).await.ok();
+    }
+
     /// Watches the Secrets of the hub namespace (metadata only) and the health of targets, until `shutdown`.
     pub async fn run(&self, health: &Health, shutdown: CancellationToken) {
         health.expect(PART);
@@ -163,6 +172,7 @@ impl Access {
                 Ok(watcher::Event::InitApply(secret)) => listed.push(secret),
                 Ok(watcher::Event::InitDone) => {
                     self.relisted(std::mem::take(&mut listed));
+                    self.inner.listed.send_replace(true);
                     health.ready(PART);
                 }
                 Err(error) => tracing::warn!(%error, "watch of access secrets broke off; it is opened again"),

@@ -18,7 +18,7 @@ use kyma_targets::Target;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    ComponentResource, Contract, Events, Failure, Interest, Settings, Trigger,
+    ComponentResource, Contract, Events, Failure, Interest, Pass, Settings, Trigger,
     object::{content_hash, covers, is_protected},
     status::StatusWriter,
 };
@@ -44,6 +44,7 @@ pub struct Context<R: ComponentResource> {
     pub(crate) owner: String,
     pub(crate) wake: Trigger<ObjectRef<R>>,
     pub(crate) status: StatusWriter<R>,
+    pub(crate) pass: Pass,
     pub(crate) interests: Mutex<HashSet<Interest>>,
 }
 
@@ -86,6 +87,11 @@ impl<R: ComponentResource> Context<R> {
     /// Brings this component back when something happens that only the caller knows of.
     pub fn waker(&self) -> Waker<R> {
         Waker { key: ObjectRef::from_obj(&*self.resource), trigger: self.wake.clone() }
+    }
+
+    /// Whether this is a periodic verification, and the count of what it repairs; [`Context::ensure`] counts itself.
+    pub fn pass(&self) -> &Pass {
+        &self.pass
     }
 
     /// Watches more than what is read and written through this context.
@@ -151,7 +157,9 @@ impl<R: ComponentResource> Context<R> {
         let params = PatchParams::apply(self.manager).force();
         let applied =
             self.api(&kind, namespace.as_deref()).patch(&name, &params, &Patch::Apply(&wanted)).await;
-        typed(&kind, applied.map_err(|error| Failure::target(&format!("apply {what}"), &error))?)
+        let applied = applied.map_err(|error| Failure::target(&format!("apply {what}"), &error))?;
+        self.pass.repaired(1);
+        typed(&kind, applied)
     }
 
     /// Makes a namespace on the target unless it is there. It is nobody's: what is in it may not be ours, so it is

@@ -12,8 +12,8 @@ use kyma_api::{Reason, State, condition, names};
 use kyma_targets::Target;
 
 use crate::{
-    Blocking, Component, ComponentResource, Context, Contract, Failure, Interest, Progress, Report, Runtime,
-    Step, Trigger, Wait, Watches,
+    Blocking, Component, ComponentResource, Context, Contract, Failure, Interest, Pass, Progress, Report,
+    Runtime, Step, Trigger, Wait, Watches,
     component::failure_state,
     contract::is_suspended,
     has_finalizer, identity,
@@ -40,10 +40,10 @@ struct Outcome {
 
 impl<C: Component> Driver<C> {
     /// One reconcile: end it, leave it alone, or install.
-    async fn reconcile(&self, resource: Arc<C::Resource>) -> Result<Wait, Failure> {
+    async fn reconcile(&self, resource: Arc<C::Resource>, pass: Pass) -> Result<Wait, Failure> {
         let contract = Contract::of(&*resource)?;
         if resource.meta().deletion_timestamp.is_some() {
-            return self.end(resource, contract).await;
+            return self.end(resource, contract, pass).await;
         }
         if is_suspended(&*resource, &contract.spec) {
             return self.suspended(&resource, &contract).await;
@@ -52,7 +52,7 @@ impl<C: Component> Driver<C> {
             // Its event brings the component back: nothing is installed that no finalizer guards.
             return self.add_finalizer(&resource).await.map(|()| Wait::Event);
         }
-        let outcome = match self.open(&resource, contract).await {
+        let outcome = match self.open(&resource, contract, pass).await {
             Err(failure) => Outcome::unreached(failure),
             Ok(context) => {
                 let progress = self.in_time(self.component.install(&context)).await;
@@ -77,6 +77,7 @@ impl<C: Component> Driver<C> {
         &self,
         resource: &Arc<C::Resource>,
         contract: Contract,
+        pass: Pass,
     ) -> Result<Context<C::Resource>, Failure> {
         let target = self.target(resource, &contract).await?;
         identity::prove(&self.runtime, &**resource, &target).await?;
@@ -92,6 +93,7 @@ impl<C: Component> Driver<C> {
             owner: owner(&**resource),
             wake: self.trigger.clone(),
             status: self.status.clone(),
+            pass,
             interests: std::sync::Mutex::default(),
         })
     }
@@ -188,7 +190,7 @@ impl Outcome {
         let message = failure.message.clone();
         let not = |type_| step(type_, condition::Status::False, failure.reason, message.clone());
         let mut conditions = vec![not(condition::types::READY)];
-        if !is_about_hub(failure.reason) {
+        if !failure.is_about_hub() {
             conditions.push(not(condition::types::TARGET_REACHABLE));
         }
         Self { report: Report { state: Some(state), conditions, ..Report::default() }, result: Err(failure) }
@@ -217,19 +219,6 @@ fn step(type_: &'static str, status: condition::Status, reason: Reason, message:
 
 fn owner<R: ComponentResource>(resource: &R) -> String {
     names::owner_hash(&resource.namespace().unwrap_or_default(), &resource.name_any())
-}
-
-/// Whether a failure says nothing about the target.
-fn is_about_hub(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::HubUnavailable
-            | Reason::HubForbidden
-            | Reason::HubRefused
-            | Reason::ApplyConflict
-            | Reason::DeadlineExceeded
-            | Reason::Internal
-    )
 }
 
 /// Whether nothing can hold up a removal.

@@ -33,6 +33,19 @@ impl Failure {
         }
     }
 
+    /// Whether it says nothing about a target: a call to the hub failed, or the operator itself.
+    pub fn is_about_hub(&self) -> bool {
+        matches!(
+            self.reason,
+            Reason::HubUnavailable
+                | Reason::HubForbidden
+                | Reason::HubRefused
+                | Reason::ApplyConflict
+                | Reason::DeadlineExceeded
+                | Reason::Internal
+        )
+    }
+
     /// Not before `delay` from now: a server said so, or something happens at a known moment.
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);

@@ -57,28 +57,44 @@ pub(crate) fn had_contact<R: ComponentResource>(resource: &R) -> bool {
     recorded(Some(resource.annotations())).target_uid.is_some()
 }
 
-fn refusal(verdict: &Verdict) -> Failure {
-    match verdict {
-        Verdict::TargetChanged { recorded, found } => Failure::new(
+/// What a verdict means that forbids to write.
+pub(crate) fn refusal(verdict: &Verdict) -> Failure {
+    let (reason, message) = match verdict {
+        Verdict::TargetChanged { .. } => (
             Reason::TargetChanged,
-            format!("the access Secret leads to cluster {found} instead of {recorded}"),
+            "the access Secret leads to another cluster than before: nothing is written or deleted there until \
+             `kymactl target adopt`"
+                .to_owned(),
         ),
-        Verdict::StampMismatch(mismatch) => Failure::new(
-            Reason::StampMismatch,
-            match mismatch {
+        Verdict::StampMismatch(mismatch) => {
+            let words = match mismatch {
                 Mismatch::TakenOver => "another hub took the target over",
-                Mismatch::LaterEpoch => "the target was taken over later than this hub knows",
-                Mismatch::NewerOperator => "a newer version of this operator worked on the target",
-            },
-        ),
+                Mismatch::LaterEpoch => "the target was last managed by a later state of this hub",
+                Mismatch::NewerOperator => "a newer version of this operator has worked on the target",
+            };
+            (Reason::StampMismatch, words.to_owned())
+        }
         Verdict::TargetInUse { kyma, other_hub } => {
-            let place = if *other_hub { " on another hub" } else { "" };
-            Failure::new(Reason::TargetInUse, format!("the target belongs to Kyma {kyma}{place}"))
+            let place = if *other_hub { " of another hub" } else { "" };
+            (Reason::TargetInUse, format!("the target belongs to {}{place}", owner_in_words(kyma)))
         }
-        Verdict::TargetIsHub | Verdict::Match { .. } | Verdict::FirstContact { .. } => {
-            Failure::new(Reason::TargetIsHub, "the access Secret leads to the hub itself")
-        }
-    }
+        Verdict::TargetIsHub | Verdict::Match { .. } | Verdict::FirstContact { .. } => (
+            Reason::TargetIsHub,
+            "the access Secret leads to the hub itself: use --local-kyma or single-cluster mode if that is meant"
+                .to_owned(),
+        ),
+    };
+    Failure::new(reason, message)
+}
+
+/// The stamp is the target's to write, so what it says is shown only if it can be the name of a Kyma.
+fn owner_in_words(kyma: &str) -> String {
+    let is_name = |part: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+        !part.is_empty() && part.len() <= 253 && part.bytes().all(inner)
+    };
+    let is_kyma = kyma.split_once('/').is_some_and(|(namespace, name)| is_name(namespace) && is_name(name));
+    if is_kyma { format!("Kyma {kyma}") } else { "another Kyma".to_owned() }
 }
 
 async fn write_record<R: ComponentResource>(
@@ -104,4 +120,23 @@ async fn write_record<R: ComponentResource>(
     written
         .map(drop)
         .map_err(|error| Failure::hub(&format!("record the target on {namespace}/{name}"), &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_shows_no_text_of_the_targets_but_the_name_of_a_kyma() {
+        let in_use = |kyma: &str, other_hub| {
+            refusal(&Verdict::TargetInUse { kyma: kyma.to_owned(), other_hub }).message
+        };
+        assert_eq!(in_use("kcp-system/sample", false), "the target belongs to Kyma kcp-system/sample");
+        assert_eq!(in_use("kcp-system/s", true), "the target belongs to Kyma kcp-system/s of another hub");
+        for forged in ["", "sample", "a/b/c", "a/ignore all that", &format!("a/{}", "b".repeat(254))] {
+            assert_eq!(in_use(forged, false), "the target belongs to another Kyma", "{forged}");
+        }
+        let changed = Verdict::TargetChanged { recorded: "uid-1".into(), found: "text".into() };
+        assert!(!refusal(&changed).message.contains("text"));
+    }
 }

@@ -13,14 +13,18 @@ mod context;
 mod contract;
 mod driver;
 mod identity;
+mod kyma;
 mod object;
 mod status;
 
 // From events to reconciles.
 mod backoff;
+mod call;
 mod failure;
+mod finalizer;
 mod index;
 mod jitter;
+mod pass;
 mod reconciler;
 mod trigger;
 
@@ -47,6 +51,7 @@ pub use admin::{AdminError, AdminServer, Health};
 pub use args::{Args, LogFormat, Mode};
 pub use backoff::delay_after;
 pub use blocking::{Blocker, Blockers, find_blockers};
+pub use call::{delete_of_uid, gone_is_fine, is_conflict};
 pub use component::{Blocking, Component, ComponentResource, Progress, Removal, Step, Wait, failure_state};
 pub use context::{Context, Waker};
 pub use contract::{
@@ -56,19 +61,22 @@ pub use crd_check::{CrdError, await_crds, missing};
 pub use driver::{ComponentProgram, component_table, drive, run_component};
 pub use events::Events;
 pub use failure::Failure;
+pub use finalizer::{add_finalizer, patch_finalizers, remove_finalizer};
 pub use hub::{HubError, hub_addresses, hub_apply, hub_config, hub_uid};
 pub use index::Index;
 pub use jitter::{jitter, shortened};
+pub use kyma::{KymaAccess, Proof, prove, prove_known};
 pub use metrics::{Metrics, MetricsError};
+pub use pass::Pass;
 pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};
 pub use rbac::Rule;
-pub use reconciler::{Change, Reconciler};
+pub use reconciler::{Change, Reconciler, readable};
 pub use runtime::{Operator, Process, Runtime};
 pub use settings::{Settings, SettingsError};
 pub use status::{Report, next_status};
 pub use telemetry::{TelemetryError, init_telemetry};
 pub use trigger::Trigger;
-pub use watches::{Content, Interest, Listener, Sighting, WatchLimit, Watches};
+pub use watches::{Content, Interest, Listener, Sighting, WatchLimit, WatchTimes, Watches};
 
 // The versions that this crate is built with, so that components need no dependencies of their own on them.
 pub use k8s_openapi;

@@ -24,6 +24,8 @@ struct Inner {
     failures: IntCounterVec,
     status_writes: IntCounterVec,
     watch_restarts: IntCounterVec,
+    repairs: IntCounterVec,
+    missed: IntCounterVec,
     watches: IntGaugeVec,
 }
 
@@ -74,6 +76,16 @@ impl Metrics {
                 "Watches on targets that were opened again, by cause.",
                 &["operator", "cause"],
             )?,
+            repairs: counter(
+                "verification_repairs_total",
+                "Objects that the periodic verification found changed and put right, since no watch had told.",
+                &["operator"],
+            )?,
+            missed: counter(
+                "target_watch_missed_total",
+                "Changes on targets that only the periodic list found, since their watch had not told.",
+                &["operator"],
+            )?,
             watches: IntGaugeVec::new(
                 Opts::new("target_watches", "Watches held on targets."),
                 &["operator"],
@@ -87,6 +99,8 @@ impl Metrics {
         metrics.register(held.failures.clone())?;
         metrics.register(held.status_writes.clone())?;
         metrics.register(held.watch_restarts.clone())?;
+        metrics.register(held.repairs.clone())?;
+        metrics.register(held.missed.clone())?;
         metrics.register(held.watches.clone())?;
         Ok(metrics)
     }
@@ -130,6 +144,16 @@ impl Metrics {
 
     pub(crate) fn watch_restarted(&self, operator: &str, cause: &'static str) {
         self.inner.watch_restarts.with_label_values(&[operator, cause]).inc();
+    }
+
+    pub(crate) fn repaired(&self, operator: &str, objects: usize) {
+        let objects = u64::try_from(objects).unwrap_or(u64::MAX);
+        self.inner.repairs.with_label_values(&[operator]).inc_by(objects);
+    }
+
+    pub(crate) fn watch_missed(&self, operator: &str, objects: usize) {
+        let objects = u64::try_from(objects).unwrap_or(u64::MAX);
+        self.inner.missed.with_label_values(&[operator]).inc_by(objects);
     }
 
     pub(crate) fn watches(&self, operator: &str, change: i64) {

@@ -1,22 +1,20 @@
 //! From watches and pushed triggers to reconciles: bounded, each within a deadline, backing off by error class.
 
+mod changes;
+
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fmt::Debug,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use futures::{Stream, StreamExt, TryStreamExt};
-use kube::{
-    Api, Resource,
-    core::{DeserializeGuard, NamespaceResourceScope},
-};
+use futures::StreamExt;
+use kube::{Api, Resource, core::NamespaceResourceScope};
 use kube_runtime::{
-    Controller, Predicate, WatchStreamExt,
+    Controller,
     controller::{Action, Config as ControllerConfig, Error as ControllerError},
-    predicates,
     reflector::{self, ObjectRef, Store, store::Writer},
     watcher,
 };
@@ -24,15 +22,17 @@ use kyma_api::{ErrorClass, Reason};
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
+pub use changes::{Change, readable};
+use changes::{Hook, own_changes};
+
 use crate::{
     Failure, Runtime, Trigger, Wait,
     backoff::delay_after,
     jitter::{jitter, shortened},
     metrics::ReconcileResult,
+    pass::{Pass, Schedule},
 };
 
-/// How long it is remembered what an object looked like, to tell a change from a repetition.
-const REMEMBERED: Duration = Duration::from_hours(24);
 /// Failures remembered beyond the number of objects before those of gone objects are dropped.
 const FORGET_ABOVE: usize = 1024;
 /// One of so many slots is for objects whose target did not answer the last time.
@@ -41,25 +41,6 @@ const UNHEALTHY_SHARE: u16 = 8;
 const TURN: Duration = Duration::from_secs(2);
 /// Share by which the resync is shortened at random.
 const RESYNC_SHARE: f64 = 0.1;
-
-/// A change of an object on the hub, for indexes.
-#[derive(Debug)]
-pub enum Change<'a, K: Resource<DynamicType = ()>> {
-    /// It is there, new or changed.
-    Applied(&'a K),
-    /// It is gone.
-    Gone(&'a ObjectRef<K>),
-}
-
-impl<K: Resource<DynamicType = ()>> Clone for Change<'_, K> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K: Resource<DynamicType = ()>> Copy for Change<'_, K> {}
-
-type Hook<K> = Box<dyn Fn(Change<'_, K>) + Send + Sync>;
 
 /// One controller over a custom resource on the hub.
 ///
@@ -74,6 +55,7 @@ where
     store: Store<K>,
     writer: Writer<K>,
     trigger: Trigger<ObjectRef<K>>,
+    selector: Option<String>,
     hooks: Vec<Hook<K>>,
 }
 
@@ -91,7 +73,21 @@ where
     pub fn new(runtime: &Runtime) -> Self {
         let (store, writer) = reflector::store();
         let api = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
-        Self { runtime: runtime.clone(), api, store, writer, trigger: Trigger::new(), hooks: vec![] }
+        let selector = runtime.settings.selector.clone();
+        Self {
+            runtime: runtime.clone(),
+            api,
+            store,
+            writer,
+            trigger: Trigger::new(),
+            selector,
+            hooks: vec![],
+        }
+    }
+
+    /// All objects of the kind, whatever the selector of the settings: for a kind that others share.
+    pub fn without_selector(self) -> Self {
+        Self { selector: None, ..self }
     }
 
     /// The objects as last seen.
@@ -112,28 +108,31 @@ where
 
     /// Reconciles until the process shuts down; reconciles under way are finished first.
     ///
-    /// `reconcile` gets objects as last seen and says when to come back without an event. It is cut off at the
+    /// `reconcile` gets objects as last seen and whether the pass is a periodic verification, and says when to come back without an event. It is cut off at the
     /// deadline of the settings. One object is never reconciled twice at the same time, and objects whose target did
     /// not answer the last time share an eighth of the slots.
     pub async fn run<F, Fut>(self, reconcile: F)
     where
-        F: Fn(Arc<K>) -> Fut + Send + Sync + 'static,
+        F: Fn(Arc<K>, Pass) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Wait, Failure>> + Send + 'static,
     {
-        let Self { runtime, api, store, writer, trigger, hooks } = self;
+        let Self { runtime, api, store, writer, trigger, selector, hooks } = self;
         let kind = K::kind(&()).into_owned();
         runtime.process.health.expect(&kind);
+        // So that it is there before the first one is found.
+        runtime.process.metrics.repaired(runtime.operator.name, 0);
         let shutdown = runtime.process.shutdown.clone();
         let unhealthy = Semaphore::new(usize::from(runtime.settings.concurrency.div_ceil(UNHEALTHY_SHARE)));
         let work = Work {
             runtime: runtime.clone(),
             store: store.clone(),
             failures: Mutex::default(),
+            due: Schedule::default(),
             unhealthy,
             reconcile,
         };
         let context = Arc::new(work);
-        let stream = own_changes(&runtime, api, writer, hooks);
+        let stream = own_changes(&runtime, api, selector, writer, hooks);
         let ready = wait_until_ready(runtime.clone(), store.clone(), kind);
         let controller = Controller::for_stream(stream, store)
             .with_config(ControllerConfig::default().concurrency(runtime.settings.concurrency))
@@ -159,6 +158,8 @@ struct Work<K: Resource<DynamicType = ()> + 'static, F> {
     store: Store<K>,
     /// Objects that have not got through since they failed.
     failures: Mutex<HashMap<ObjectRef<K>, Failed>>,
+    /// When objects are due to be verified.
+    due: Schedule<ObjectRef<K>>,
     /// Slots for objects whose target did not answer the last time.
     unhealthy: Semaphore,
     reconcile: F,
@@ -186,6 +187,14 @@ where
         failed.in_a_row
     }
 
+    /// The time until the object is due to be verified, spread at random.
+    fn verified_by(&self, key: ObjectRef<K>, resync: Duration) -> Duration {
+        let resync = shortened(resync, RESYNC_SHARE);
+        self.due.forget(self.store.len(), |key| self.store.get(key).is_some());
+        self.due.ended(key, Instant::now() + resync);
+        resync
+    }
+
     fn was_unreachable(&self, key: &ObjectRef<K>) -> bool {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.get(key).is_some_and(|failed| failed.unreachable)
@@ -205,110 +214,10 @@ where
     }
 }
 
-fn own_changes<K>(
-    runtime: &Runtime,
-    api: Api<K>,
-    writer: Writer<K>,
-    hooks: Vec<Hook<K>>,
-) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
-    let guarded: Api<DeserializeGuard<K>> =
-        Api::namespaced(api.into_client(), &runtime.settings.hub_namespace);
-    let mut config = watcher::Config::default();
-    if let Some(selector) = &runtime.settings.selector {
-        config = config.labels(selector);
-    }
-    let mut seen = Seen { hooks, present: HashSet::new(), listed: HashSet::new() };
-    let changed = predicates::generation
-        .combine(predicates::labels)
-        .combine(predicates::annotations)
-        .combine(predicates::finalizers);
-    watcher(guarded, config)
-        .default_backoff()
-        .try_filter_map(|event| futures::future::ready(Ok(decode(event))))
-        .inspect_ok(move |event| seen.tell(event))
-        .reflect(writer)
-        .applied_objects()
-        .predicate_filter(changed, kube_runtime::PredicateConfig::default().ttl(REMEMBERED))
-}
-
-/// Leaves out an object that cannot be read: one of those must not stop the watch of all others.
-fn decode<K: Resource<DynamicType = ()>>(
-    event: watcher::Event<DeserializeGuard<K>>,
-) -> Option<watcher::Event<K>> {
-    use watcher::Event;
-    let read = |guard: DeserializeGuard<K>| match guard.0 {
-        Ok(mut object) => {
-            object.meta_mut().managed_fields = None;
-            Some(object)
-        }
-        Err(invalid) => {
-            let name = invalid.metadata.name.unwrap_or_default();
-            tracing::error!(kind = %K::kind(&()), name, "object cannot be read and is left as it is: {}", invalid.error);
-            None
-        }
-    };
-    match event {
-        Event::Apply(guard) => read(guard).map(Event::Apply),
-        Event::Delete(guard) => read(guard).map(Event::Delete),
-        Event::InitApply(guard) => read(guard).map(Event::InitApply),
-        Event::Init => Some(Event::Init),
-        Event::InitDone => Some(Event::InitDone),
-    }
-}
-
-/// Turns watch events into changes, noticing what disappeared between two lists.
-struct Seen<K: Resource<DynamicType = ()>> {
-    hooks: Vec<Hook<K>>,
-    present: HashSet<ObjectRef<K>>,
-    listed: HashSet<ObjectRef<K>>,
-}
-
-impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
-    fn tell(&mut self, event: &watcher::Event<K>) {
-        match event {
-            watcher::Event::Apply(object) => {
-                self.present.insert(ObjectRef::from_obj(object));
-                self.call(Change::Applied(object));
-            }
-            watcher::Event::Delete(object) => {
-                let key = ObjectRef::from_obj(object);
-                self.present.remove(&key);
-                self.call(Change::Gone(&key));
-            }
-            watcher::Event::Init => self.listed.clear(),
-            watcher::Event::InitApply(object) => {
-                self.listed.insert(ObjectRef::from_obj(object));
-                self.call(Change::Applied(object));
-            }
-            watcher::Event::InitDone => {
-                let before = std::mem::replace(&mut self.present, std::mem::take(&mut self.listed));
-                for key in before.difference(&self.present) {
-                    self.call(Change::Gone(key));
-                }
-            }
-        }
-    }
-
-    fn call(&self, change: Change<'_, K>) {
-        for hook in &self.hooks {
-            hook(change);
-        }
-    }
-}
-
 async fn run_one<K, F, Fut>(object: Arc<K>, work: Arc<Work<K, F>>) -> Result<Action, Failure>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
-    F: Fn(Arc<K>) -> Fut + Send + Sync,
+    F: Fn(Arc<K>, Pass) -> Fut + Send + Sync,
     Fut: Future<Output = Result<Wait, Failure>> + Send,
 {
     let Runtime { operator, settings, process, .. } = &work.runtime;
@@ -320,7 +229,8 @@ where
         None => None,
     };
     let started = Instant::now();
-    let result = tokio::time::timeout(settings.reconcile_deadline, (work.reconcile)(object)).await;
+    let pass = Pass::new(operator.name, work.due.begins(&key, started), process.metrics.clone());
+    let result = tokio::time::timeout(settings.reconcile_deadline, (work.reconcile)(object, pass)).await;
     let result = result.unwrap_or_else(|_| {
         let seconds = settings.reconcile_deadline.as_secs();
         Err(Failure::new(Reason::DeadlineExceeded, format!("not finished within {seconds} s")))
@@ -329,7 +239,7 @@ where
     process.metrics.reconciled(operator.name, started.elapsed(), ended);
     let wait = result?;
     work.got_through(&key);
-    let resync = shortened(settings.resync, RESYNC_SHARE);
+    let resync = work.verified_by(key, settings.resync);
     Ok(Action::requeue(match wait {
         Wait::Event => resync,
         Wait::Timer(delay) => delay.min(resync),
@@ -347,7 +257,7 @@ where
     let key = ObjectRef::from_obj(&*object);
     let in_a_row = work.failed(key.clone(), failure);
     tracing::info!(object = %key, reason = %failure.reason, class = %failure.class, in_a_row, "{}", failure.message);
-    let resync = shortened(settings.resync, RESYNC_SHARE);
+    let resync = work.verified_by(key, settings.resync);
     Action::requeue(delay_after(failure, in_a_row, jitter()).map_or(resync, |delay| delay.min(resync)))
 }
 

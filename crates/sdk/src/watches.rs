@@ -1,5 +1,6 @@
 //! Watches on targets: started when somebody needs one, shared, and dropped when nobody does.
 
+mod delivered;
 mod registry;
 mod stream;
 
@@ -102,4 +103,22 @@ where
 }
 
 /// How long a stream may be silent before it counts as dead; apiservers send bookmarks about once a minute.
-pub(crate) const SILENCE: Duration = Duration::from_mins(3);
+const SILENCE: Duration = Duration::from_mins(3);
+/// How long what a stream told is relied on; then it is listed anew. Shortened at random by up to a tenth.
+const VERIFY: Duration = Duration::from_hours(24);
+
+/// Bounds of how long a stream is relied on.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchTimes {
+    /// How long it may be silent before it is listed anew.
+    pub silence: Duration,
+    /// How long it may go on before it is listed anew all the same, shortened at random by up to a tenth.
+    pub verify: Duration,
+}
+
+impl Default for WatchTimes {
+    /// 3 minutes, since apiservers send bookmarks about once a minute; 24 hours.
+    fn default() -> Self {
+        Self { silence: SILENCE, verify: VERIFY }
+    }
+}

@@ -22,6 +22,8 @@ pub(crate) struct ListedVersion {
 pub(crate) struct Release {
     /// The module: the object's name (KLM looks it up by name).
     pub(crate) module: String,
+    /// The object's uid.
+    pub(crate) uid: String,
     /// The OCM component that holds the content.
     pub(crate) ocm_component: Option<String>,
     /// channel -> version.
@@ -48,6 +50,7 @@ impl From<ModuleReleaseMeta> for Release {
         };
         Self {
             module: object.metadata.name.unwrap_or_default(),
+            uid: object.metadata.uid.unwrap_or_default(),
             ocm_component: spec.ocm_component_name.filter(|name| !name.is_empty()),
             channels: spec.channels.into_iter().flatten().map(|one| (one.channel, one.version)).collect(),
             versions: spec.versions.map(|versions| versions.into_iter().map(listed).collect()),

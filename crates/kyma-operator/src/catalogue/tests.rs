@@ -111,6 +111,22 @@ fn a_mandatory_module_concerns_everybody() {
 }
 
 #[test]
+fn a_withdrawal_concerns_everybody_once_and_ends_with_a_new_release() {
+    let mandatory =
+        |uid: &str| Release { mandatory: Some("1.0.0".into()), uid: uid.into(), ..release(&[], &[]) };
+    let mut catalogue = Catalogue::default();
+    catalogue.apply_release(mandatory("a"));
+    assert_eq!(catalogue.withdraw("keda", "a"), Affected::Everybody);
+    assert_eq!(catalogue.withdraw("keda", "a"), Affected::Nobody);
+    catalogue.apply_release(Release { rollout: true, ..mandatory("a") });
+    assert!(catalogue.is_withdrawn("keda"), "a late sighting of the deleted one");
+    catalogue.delete_release("keda");
+    assert!(catalogue.is_withdrawn("keda"), "a component may just have been written");
+    assert_eq!(catalogue.apply_release(mandatory("b")), Affected::Everybody);
+    assert!(!catalogue.is_withdrawn("keda"));
+}
+
+#[test]
 fn a_template_concerns_those_that_run_or_miss_its_version() {
     let mut catalogue = followed();
     let named = template("keda-1.1.0", Some("keda"), Some("1.1.0"));

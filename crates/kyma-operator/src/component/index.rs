@@ -32,6 +32,11 @@ impl Components {
         ids.filter_map(|id| self.views.get(id)).cloned().collect()
     }
 
+    /// How many components install the module because it is mandatory.
+    pub(crate) fn mandatory(&self, module: &str) -> usize {
+        self.views.values().filter(|view| view.mandatory && view.module == module).count()
+    }
+
     /// Takes in a component; tells whose Kyma has to look again. An older state than the one held, which a
     /// watch may deliver after our own write, changes nothing.
     pub(crate) fn apply(&mut self, view: ComponentView) -> Option<KymaKey> {

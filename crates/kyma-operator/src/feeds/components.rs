@@ -65,11 +65,13 @@ fn seen(state: &State, view: Option<ComponentView>) {
 fn gone(state: &State, view: Option<ComponentView>) {
     let changed = view.and_then(|view| state.components_mut().delete(&view.id(), &view.uid));
     state.wake_all(&changed);
+    state.wake_withdrawn();
 }
 
 fn complete(state: &State, kind: &ComponentKind, listed: &BTreeSet<ComponentId>) {
     let changed = state.components_mut().retain(kind.group(), &kind.kind, listed);
     state.wake_all(&changed);
+    state.wake_withdrawn();
     state.kinds_mut().set_synced(kind.group(), &kind.kind, true);
     state.wake_waiting_for(&(kind.group().to_owned(), kind.kind.clone()));
 }

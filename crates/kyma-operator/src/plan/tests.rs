@@ -146,7 +146,10 @@ fn removal_is_an_order_and_letting_go_is_none() {
     let first = stage.plan(Decision::Install(install(json!({}))));
     stage.have(&first, |_| {});
     let policy = |plan: Plan| plan.orders.iter().map(|order| order.policy).collect::<Vec<_>>();
-    assert_eq!(policy(stage.plan(Decision::Remove(None))), [DeletionPolicy::Delete]);
+    assert_eq!(
+        policy(stage.plan(Decision::Remove { reason: DeletionReason::Disabled, because: None })),
+        [DeletionPolicy::Delete]
+    );
     assert_eq!(policy(stage.plan(Decision::Unmanage)), [DeletionPolicy::Orphan]);
     let because = Because::warning(Reason::NotVisible, "");
     assert!(stage.plan(Decision::Keep(because)).orders.is_empty(), "frozen");
@@ -154,7 +157,10 @@ fn removal_is_an_order_and_letting_go_is_none() {
         body["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         body["spec"]["deletionPolicy"] = json!("Delete");
     });
-    assert!(stage.plan(Decision::Remove(None)).orders.is_empty(), "given once");
+    assert!(
+        stage.plan(Decision::Remove { reason: DeletionReason::Disabled, because: None }).orders.is_empty(),
+        "given once"
+    );
     let wanted_again = stage.plan(Decision::Install(install(json!({}))));
     assert_eq!(
         (wanted_again.recalls.len(), wanted_again.components.len()),

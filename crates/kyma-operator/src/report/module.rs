@@ -53,7 +53,7 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
         Decision::Install(install) => installing(outcome, install, None),
         Decision::KeepVersion(install, because) => installing(outcome, install, Some(because)),
         Decision::Keep(because) => kept(outcome, because),
-        Decision::Remove(because) => removing(outcome, because.as_ref())?,
+        Decision::Remove { because, .. } => removing(outcome, because.as_ref())?,
         Decision::Unmanage => unmanaged(outcome),
         Decision::Refuse(because) => refused(outcome, because),
     };

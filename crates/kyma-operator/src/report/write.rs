@@ -7,21 +7,18 @@ use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{Kyma, KymaStatus, State as ModuleState};
-use kyma_sdk::{Failure, hub_apply};
+use kyma_sdk::hub_apply;
 use serde_json::json;
 
 use super::OWN;
 use crate::FIELD_MANAGER;
+use crate::error::Error;
 use crate::state::{State, key_of};
 
 /// Writes the status, unless it is there already; tells people what changed.
-pub(crate) async fn write(
-    state: &State,
-    kyma: &Arc<Kyma>,
-    wanted: &KymaStatus,
-) -> Result<Arc<Kyma>, Failure> {
+pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) -> Result<Arc<Kyma>, Error> {
     let key = key_of(kyma);
-    state.metrics.record(&key, kyma, wanted);
+    state.metrics.record(&key, kyma, wanted, &state.components().of(&key));
     let before = kyma.status.clone().unwrap_or_default();
     if own_part(&before) == *wanted {
         return Ok(Arc::clone(kyma));
@@ -37,7 +34,7 @@ pub(crate) async fn write(
     let written = match written {
         // Deleted meanwhile: there is nothing to report on.
         Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Arc::clone(kyma)),
-        other => other.map_err(|error| Failure::hub(&format!("write the status of Kyma {key}"), &error))?,
+        other => other.map_err(|source| Error::Report { kyma: key, source })?,
     };
     tell(state, kyma, &before, wanted).await;
     Ok(state.wrote(written))

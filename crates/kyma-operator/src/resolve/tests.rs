@@ -45,6 +45,8 @@ struct Offered {
     versions: Option<Vec<String>>,
     templates: Vec<TemplateCase>,
     mandatory: Option<String>,
+    deleting: bool,
+    withdrawn: bool,
     selector: Option<LabelSelector>,
 }
 
@@ -90,6 +92,9 @@ struct PolicyCase {
 fn catalogue(offered: BTreeMap<String, Offered>) -> Catalogue {
     let mut catalogue = Catalogue::default();
     for (module, offered) in offered {
+        if offered.withdrawn {
+            catalogue.withdraw(&module, "");
+        }
         for case in offered.templates {
             catalogue.apply_template(template(&module, case));
         }
@@ -106,6 +111,7 @@ fn catalogue(offered: BTreeMap<String, Offered>) -> Catalogue {
                 channels: offered.channels,
                 versions: offered.versions.map(|versions| versions.into_iter().map(listed).collect()),
                 mandatory: offered.mandatory,
+                deleting: offered.deleting,
                 selector: offered.selector,
                 ..Release::default()
             });
@@ -167,8 +173,8 @@ fn written(decision: &Decision) -> String {
         Decision::Install(install) => format!("install {}", install.version),
         Decision::Keep(why) => because("keep", why),
         Decision::KeepVersion(install, why) => because(&format!("keep-version {}", install.version), why),
-        Decision::Remove(None) => "remove".to_owned(),
-        Decision::Remove(Some(why)) => format!("remove {}", why.reason),
+        Decision::Remove { reason, because: None } => format!("remove {reason}"),
+        Decision::Remove { reason, because: Some(why) } => format!("remove {reason} {}", why.reason),
         Decision::Unmanage => "unmanage".to_owned(),
         Decision::Refuse(why) => because("refuse", why),
     }

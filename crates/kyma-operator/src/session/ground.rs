@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kube_runtime::wait::{await_condition, conditions::is_crd_established};
-use kyma_api::{Kyma, Reason, annotations, labels, names};
-use kyma_sdk::Failure;
+use kyma_api::{Kyma, annotations, labels, names};
+use kyma_sdk::{delete_of_uid, gone_is_fine, is_conflict, remove_finalizer};
 use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
 use serde_json::{Value, json};
 
+use crate::error::Error;
 use crate::owned;
 use crate::resolve::compare;
 use crate::state::{State, key_of};
@@ -30,66 +31,71 @@ const NAMESPACE_LABELS: [(&str, &str); 3] = [
     ("namespaces.warden.kyma-project.io/validate", "enabled"),
 ];
 
-/// Namespace and CRD.
-pub(super) async fn prepare(state: &State, kyma: &Kyma, target: &Target) -> Result<(), Failure> {
-    namespace(state, target).await?;
-    crd(kyma, target).await
+/// Namespace and CRD. Tells how many of them had to be written.
+pub(super) async fn prepare(state: &State, kyma: &Kyma, target: &Target) -> Result<usize, Error> {
+    let namespace = namespace(target, &state.runtime.settings.target_namespace).await?;
+    let crd = crd(kyma, target).await?;
+    Ok(usize::from(namespace) + usize::from(crd))
 }
 
-/// Ensures the namespace: made if it is missing, labelled if a label is.
-pub(super) async fn namespace(state: &State, target: &Target) -> Result<(), Failure> {
-    let name = state.runtime.settings.target_namespace.as_str();
+/// Ensures the namespace: made if it is missing, labelled if a label is. True if it had to be.
+pub(super) async fn namespace(target: &Target, name: &str) -> Result<bool, Error> {
     let api: Api<Namespace> = Api::all(target.client());
     let set: BTreeMap<&str, &str> = NAMESPACE_LABELS.into_iter().collect();
     let body =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": set } });
-    let failed = |error: kube::Error| Failure::target(&format!("ensure namespace {name}"), &error);
+    let failed = |source| Error::EnsureNamespace { name: name.to_owned(), source };
     let Some(live) = api.get_opt(name).await.map_err(failed)? else {
         let body: Namespace = serde_json::from_value(body)
-            .map_err(|error| Failure::new(Reason::Internal, format!("namespace: {error}")))?;
+            .map_err(|source| Error::Compose { what: "the namespace", source })?;
         return match api.create(&birth(), &body).await {
             Err(error) if !is_conflict(&error) => Err(failed(error)),
-            _ => Ok(()),
+            _ => Ok(true),
         };
     };
     let held = live.labels();
     if set.iter().all(|(name, value)| held.get(*name).is_some_and(|held| held == value)) {
-        return Ok(());
+        return Ok(false);
     }
     api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&body))
         .await
-        .map(drop)
+        .map(|_| true)
         .map_err(failed)
 }
 
-/// Installs or updates our Kyma CRD, unless a newer operator did.
-async fn crd(kyma: &Kyma, target: &Target) -> Result<(), Failure> {
+/// Installs or updates our Kyma CRD, unless a newer operator did. True if it had to be.
+async fn crd(kyma: &Kyma, target: &Target) -> Result<bool, Error> {
     let wanted = wanted_crd(kyma);
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let api: Api<CustomResourceDefinition> = Api::all(target.client());
-    let failed = |error: kube::Error| Failure::target(&format!("install CRD {name}"), &error);
+    let failed = |source| Error::InstallKymaCrd { name: name.clone(), source };
     let live = api.get_opt(&name).await.map_err(failed)?;
     if live.as_ref().is_some_and(|live| is_current(live, &wanted)) {
-        return Ok(());
+        return Ok(false);
     }
     let params = PatchParams::apply(FIELD_MANAGER).force();
     api.patch(&name, &params, &Patch::Apply(&wanted)).await.map_err(failed)?;
-    served(target, api, &name).await
+    served(target, api, &name).await.map(|()| true)
 }
 
-/// Until Kymas can be listed: an apiserver serves a new kind some moments after it says so.
-async fn served(target: &Target, api: Api<CustomResourceDefinition>, name: &str) -> Result<(), Failure> {
+/// Until Kymas can be listed: an apiserver serves a new kind some moments after it says so, and tells nobody.
+async fn served(target: &Target, api: Api<CustomResourceDefinition>, name: &str) -> Result<(), Error> {
     let kymas: Api<DynamicObject> =
         Api::all_with(target.client(), &kube::api::ApiResource::erase::<Kyma>(&()));
     let listed = async {
+        // A watch that breaks off tells nothing; the list does.
         await_condition(api, name, is_crd_established()).await.ok();
         let mut again = tokio::time::interval(SERVING);
-        while kymas.list(&ListParams::default().limit(1)).await.is_err() {
-            again.tick().await;
+        loop {
+            match kymas.list_metadata(&ListParams::default().limit(1)).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => _ = again.tick().await,
+                other => break other.map(drop),
+            }
         }
     };
     let in_time = tokio::time::timeout(ESTABLISHED, listed).await;
-    in_time.map_err(|_| Failure::new(Reason::TargetTimeout, format!("CRD {name} is not served yet")))
+    let listed = in_time.map_err(|_| Error::AwaitKymaCrd { name: name.to_owned() })?;
+    listed.map_err(|source| Error::ListKymas { source })
 }
 
 fn wanted_crd(kyma: &Kyma) -> Value {
@@ -125,7 +131,7 @@ fn is_current(live: &CustomResourceDefinition, wanted: &Value) -> bool {
 
 /// Removes what is ours of a target whose Kyma is being deleted: its Kyma, then the CRD unless somebody else's
 /// Kymas are left, then the stamp. True once nothing is left.
-pub(crate) async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<bool, Failure> {
+pub(crate) async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<bool, Error> {
     let client = target.client();
     let namespace = &state.runtime.settings.target_namespace;
     if !is_crd_there(&client).await? {
@@ -133,8 +139,8 @@ pub(crate) async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result
     }
     let kymas: Api<DynamicObject> =
         Api::all_with(client.clone(), &kube::api::ApiResource::erase::<Kyma>(&()));
-    let failed = |error: kube::Error| Failure::target("list Kymas", &error);
-    let listed = kymas.list(&ListParams::default()).await.map_err(failed)?.items;
+    let listed = kymas.list(&ListParams::default()).await;
+    let listed = listed.map_err(|source| Error::ListKymas { source })?.items;
     let ours: Vec<&DynamicObject> = listed
         .iter()
         .filter(|object| {
@@ -154,10 +160,10 @@ pub(crate) async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result
     remove_stamp(kyma, &client).await.map(|()| true)
 }
 
-async fn is_crd_there(client: &Client) -> Result<bool, Failure> {
+async fn is_crd_there(client: &Client) -> Result<bool, Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let live = api.get_opt(crd_name()).await;
-    let live = live.map_err(|error| Failure::target("read our CRD", &error))?;
+    let live = live.map_err(|source| Error::ReadKymaCrd { source })?;
     Ok(live.is_some_and(|crd| crd.metadata.deletion_timestamp.is_none()))
 }
 
@@ -170,80 +176,49 @@ fn is_ours(kyma: &Kyma, remote: &TargetKyma) -> bool {
     target_kyma::annotations_for(kyma).iter().all(|(name, value)| remote.annotations.get(name) == Some(value))
 }
 
-async fn remove_kyma(client: &Client, kyma: &Kyma, object: &DynamicObject) -> Result<(), Failure> {
+async fn remove_kyma(client: &Client, kyma: &Kyma, object: &DynamicObject) -> Result<(), Error> {
     let Some(remote) = TargetKyma::of(object).filter(|remote| is_ours(kyma, remote)) else {
-        let message = "the target's Kyma is not marked as this Kyma's, so it is not deleted";
-        return Err(Failure::new(Reason::OwnedByOther, message));
+        return Err(Error::ClaimKyma);
     };
     let namespace = object.namespace().unwrap_or_default();
     let resource = kube::api::ApiResource::erase::<Kyma>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
-    let failed = |error: kube::Error| Failure::target("delete the target's Kyma", &error);
+    let failed = |source| Error::DeleteKyma { source };
     if !remote.terminating {
-        gone_is_fine(api.delete(target_kyma::NAME, &of_uid(&remote.uid)).await.map(drop)).map_err(failed)?;
+        gone_is_fine(api.delete(target_kyma::NAME, &delete_of_uid(&remote.uid)).await.map(drop))
+            .map_err(failed)?;
     }
-    let held = remote.finalizers.iter().position(|name| name == kyma_api::finalizers::KYMA);
-    if let Some(index) = held {
-        let patch = finalizer_patch(&remote.uid, index);
+    if let Some(patch) = remove_finalizer(&object.metadata, kyma_api::finalizers::KYMA) {
         let patched = api.patch(target_kyma::NAME, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
         gone_is_fine(patched.map(drop)).map_err(failed)?;
     }
     Ok(())
 }
 
-/// Takes out our finalizer, provided that it stands where it stood and the object is still the same.
-pub(crate) fn finalizer_patch(uid: &str, index: usize) -> json_patch::Patch {
-    let place = format!("/metadata/finalizers/{index}");
-    let patch = json!([
-        { "op": "test", "path": "/metadata/uid", "value": uid },
-        { "op": "test", "path": place, "value": kyma_api::finalizers::KYMA },
-        { "op": "remove", "path": place },
-    ]);
-    serde_json::from_value(patch).unwrap_or_default()
-}
-
-async fn remove_crd(kyma: &Kyma, client: &Client) -> Result<(), Failure> {
+async fn remove_crd(kyma: &Kyma, client: &Client) -> Result<(), Error> {
     let key = key_of(kyma);
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let failed = |error: kube::Error| Failure::target("delete our CRD", &error);
+    let failed = |source| Error::DeleteKymaCrd { source };
     let Some(live) = api.get_opt(crd_name()).await.map_err(failed)? else { return Ok(()) };
     if live.labels().get(labels::OWNER) != Some(&names::owner_hash(&key.namespace, &key.name)) {
         return Ok(());
     }
     let uid = live.uid().unwrap_or_default();
-    gone_is_fine(api.delete(crd_name(), &of_uid(&uid)).await.map(drop)).map_err(failed)
+    gone_is_fine(api.delete(crd_name(), &delete_of_uid(&uid)).await.map(drop)).map_err(failed)
 }
 
-async fn remove_stamp(kyma: &Kyma, client: &Client) -> Result<(), Failure> {
+async fn remove_stamp(kyma: &Kyma, client: &Client) -> Result<(), Error> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), STAMP_NAMESPACE);
-    let failed = |error: kube::Error| Failure::target("delete the stamp", &error);
+    let failed = |source| Error::DeleteStamp { source };
     let Some(live) = api.get_opt(STAMP_NAME).await.map_err(failed)? else { return Ok(()) };
     if Some(Stamp::from_config_map(&live).kyma.uid) != kyma.uid() {
         return Ok(());
     }
     let uid = live.uid().unwrap_or_default();
-    gone_is_fine(api.delete(STAMP_NAME, &of_uid(&uid)).await.map(drop)).map_err(failed)
+    gone_is_fine(api.delete(STAMP_NAME, &delete_of_uid(&uid)).await.map(drop)).map_err(failed)
 }
 
 /// Parameters with which objects are made that are ours only at birth.
 pub(crate) fn birth() -> PostParams {
     PostParams { field_manager: Some(BIRTH_MANAGER.to_owned()), ..PostParams::default() }
-}
-
-/// Parameters of a delete that means this very object.
-pub(crate) fn of_uid(uid: &str) -> DeleteParams {
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-    DeleteParams::background().preconditions(preconditions)
-}
-
-/// Somebody else was faster.
-pub(crate) fn gone_is_fine(result: kube::Result<()>) -> kube::Result<()> {
-    match result {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        other => other,
-    }
-}
-
-pub(crate) fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
 }

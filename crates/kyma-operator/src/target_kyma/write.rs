@@ -3,11 +3,12 @@
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource};
 use kyma_api::{Kyma, KymaStatus, Selection};
-use kyma_sdk::Failure;
+use kyma_sdk::is_conflict;
 use serde_json::{Value, json};
 
 use super::{NAME, TargetKyma, annotations_for, is_marked, labels_for, shows, status_for};
 use crate::FIELD_MANAGER;
+use crate::error::Error;
 use crate::selection;
 use crate::session::{self, Session};
 use crate::state::{State, key_of};
@@ -18,22 +19,20 @@ pub(crate) async fn give_birth(
     kyma: &Kyma,
     session: &Session,
     choice: &Selection,
-) -> Result<TargetKyma, Failure> {
+) -> Result<TargetKyma, Error> {
     let mut body = head(state);
     body["metadata"]["labels"] = json!(labels_for(kyma));
     body["metadata"]["annotations"] = json!(annotations_for(kyma));
     body["spec"] = selection::birth(choice);
-    let failed = |error: &kube::Error| Failure::target("create the target's Kyma", error);
     let object: DynamicObject = serde_json::from_value(body)
-        .map_err(|error| Failure::new(kyma_api::Reason::Internal, format!("target's Kyma: {error}")))?;
+        .map_err(|source| Error::Compose { what: "the target's Kyma", source })?;
     let created = match api(state, session).create(&session::birth(), &object).await {
         // The watch was late: somebody has made it meanwhile.
-        Err(error) if session::is_conflict(&error) => api(state, session).get(NAME).await,
+        Err(error) if is_conflict(&error) => api(state, session).get(NAME).await,
         other => other,
     };
-    let created = created.map_err(|error| failed(&error))?;
-    saw(state, kyma, &created)
-        .ok_or_else(|| Failure::new(kyma_api::Reason::TargetAnswerInvalid, "the target's Kyma has no uid"))
+    let created = created.map_err(|source| Error::GiveBirth { source })?;
+    saw(state, kyma, &created).ok_or(Error::ReadKyma)
 }
 
 /// Puts our labels and annotations and the hub's status on the target's Kyma, where they differ.
@@ -43,7 +42,7 @@ pub(crate) async fn show(
     session: &Session,
     remote: &TargetKyma,
     status: &KymaStatus,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let params = PatchParams::apply(FIELD_MANAGER).force();
     if !is_marked(remote, kyma) {
         let mut body = head(state);
@@ -51,7 +50,7 @@ pub(crate) async fn show(
         body["metadata"]["labels"] = json!(labels_for(kyma));
         body["metadata"]["annotations"] = json!(annotations_for(kyma));
         let marked = api(state, session).patch(NAME, &params, &Patch::Apply(&body)).await;
-        let marked = marked.map_err(|error| Failure::target("label the target's Kyma", &error))?;
+        let marked = marked.map_err(|source| Error::Mark { source })?;
         saw(state, kyma, &marked);
     }
     let wanted = status_for(status, &state.runtime.settings.target_namespace);
@@ -62,7 +61,7 @@ pub(crate) async fn show(
     body["metadata"]["uid"] = json!(remote.uid);
     body["status"] = json!(wanted);
     let shown = api(state, session).patch_status(NAME, &params, &Patch::Apply(&body)).await;
-    let shown = shown.map_err(|error| Failure::target("write the status of the target's Kyma", &error))?;
+    let shown = shown.map_err(|source| Error::Show { source })?;
     saw(state, kyma, &shown);
     Ok(())
 }

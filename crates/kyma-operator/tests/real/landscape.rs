@@ -11,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{HelmComponent, Kyma, finalizers, labels};
+use kyma_api::{HelmComponent, Kyma, State, finalizers, labels};
 use kyma_operator::{KymaArgs, KymaOperator, rbac_table};
 use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Settings, StartError, serve};
@@ -89,6 +89,12 @@ impl Landscape {
         Ok(())
     }
 
+    /// What the operator's /metrics shows.
+    pub(crate) fn metrics(&self) -> Result<String> {
+        let (process, _) = self.running.as_ref().context("the operator runs")?;
+        Ok(process.metrics.render()?)
+    }
+
     /// The operator's name in audit logs.
     pub(crate) fn user(&self) -> String {
         format!("system:serviceaccount:{}:kyma-operator", self.namespace)
@@ -131,6 +137,14 @@ impl Landscape {
         Ok(())
     }
 
+    /// Other content for an access Secret, in place.
+    pub(crate) async fn rotate(&self, kyma: &str, kubeconfig: &str) -> Result<()> {
+        let api: Api<Secret> = Api::namespaced(self.hub.client()?, &self.namespace);
+        let content = json!({ "stringData": { "config": kubeconfig } });
+        api.patch(&format!("{kyma}-access"), &PatchParams::default(), &Patch::Merge(&content)).await?;
+        Ok(())
+    }
+
     /// Applies an object on the hub, as a person would.
     pub(crate) async fn apply(&self, yaml: &str) -> Result<DynamicObject> {
         let object: Value = serde_saphyr::from_str(yaml)?;
@@ -144,16 +158,31 @@ impl Landscape {
         let mut list = String::new();
         for (channel, version) in channels {
             list.push_str(&format!("{{channel: {channel}, version: {version}}}, "));
-            self.apply(&format!(
-                "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleTemplate, metadata: {{name: {name}-{version}}}, \
-                 spec: {{moduleName: {name}, version: {version}, descriptor: {{}}, \
-                 data: {{apiVersion: example.com/v1, kind: Sample, metadata: {{name: sample}}}}}}}}"
-            ))
-            .await?;
+            self.template(name, version).await?;
         }
+        self.release(name, &format!("channels: [{list}]")).await
+    }
+
+    /// A module that every Kyma gets.
+    pub(crate) async fn mandatory_module(&self, name: &str, version: &str) -> Result<()> {
+        self.template(name, version).await?;
+        self.release(name, &format!("mandatory: {{version: {version}}}")).await
+    }
+
+    async fn template(&self, name: &str, version: &str) -> Result<()> {
+        self.apply(&format!(
+            "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleTemplate, metadata: {{name: {name}-{version}}}, \
+             spec: {{moduleName: {name}, version: {version}, descriptor: {{}}, \
+             data: {{apiVersion: example.com/v1, kind: Sample, metadata: {{name: sample}}}}}}}}"
+        ))
+        .await?;
+        Ok(())
+    }
+
+    async fn release(&self, name: &str, offer: &str) -> Result<()> {
         self.apply(&format!(
             "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleReleaseMeta, metadata: {{name: {name}}}, \
-             spec: {{moduleName: {name}, ocmComponentName: example.com/module/{name}, channels: [{list}]}}}}"
+             spec: {{moduleName: {name}, ocmComponentName: example.com/module/{name}, {offer}}}}}"
         ))
         .await?;
         Ok(())
@@ -248,6 +277,10 @@ pub(crate) fn modules(kyma: &Kyma) -> Vec<String> {
             format!("{} {} {} {}", module.name, module.state, text(&module.version), text(&module.channel))
         })
         .collect()
+}
+
+pub(crate) fn is_ready(kyma: &Kyma) -> bool {
+    kyma.status.as_ref().and_then(|status| status.state) == Some(State::Ready)
 }
 
 pub(crate) fn has_finalizer(kyma: &Kyma) -> bool {

@@ -7,24 +7,28 @@ use k8s_openapi::{
 };
 use kube::{
     Api, CustomResourceExt, Resource, ResourceExt,
-    api::{ApiResource, PartialObjectMeta, Patch, PatchParams},
+    api::{ApiResource, PartialObjectMeta},
 };
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{ErrorClass, Reason, State, condition, finalizers};
 use serde::de::DeserializeOwned;
-use serde_json::json;
 
 use super::{Driver, Outcome, nothing_blocks, reachable, step};
 use crate::{
-    Component, Contract, Failure, Interest, Progress, Removal, Report, Wait,
+    Component, Contract, Failure, Interest, Pass, Progress, Removal, Report, Wait, add_finalizer,
     blocking::find_blockers,
     contract::{Deletion, deletion},
-    has_finalizer, identity,
+    has_finalizer, identity, patch_finalizers, remove_finalizer,
 };
 
 impl<C: Component> Driver<C> {
     /// A component that is being deleted: release it, or remove the module first.
-    pub(super) async fn end(&self, resource: Arc<C::Resource>, contract: Contract) -> Result<Wait, Failure> {
+    pub(super) async fn end(
+        &self,
+        resource: Arc<C::Resource>,
+        contract: Contract,
+        pass: Pass,
+    ) -> Result<Wait, Failure> {
         if !has_finalizer(&*resource) {
             return Ok(Wait::Event);
         }
@@ -42,7 +46,7 @@ impl<C: Component> Driver<C> {
         if !removes {
             return self.release(&resource).await;
         }
-        match self.remove(&resource, contract).await {
+        match self.remove(&resource, contract, pass).await {
             Ok(Removal::Done) => self.release(&resource).await,
             Ok(Removal::Waiting(progress)) => self.report(&resource, Outcome::of_removal(progress)).await,
             // It never had a target, so there is nothing to remove.
@@ -55,8 +59,13 @@ impl<C: Component> Driver<C> {
         }
     }
 
-    async fn remove(&self, resource: &Arc<C::Resource>, contract: Contract) -> Result<Removal, Failure> {
-        let context = self.open(resource, contract).await?;
+    async fn remove(
+        &self,
+        resource: &Arc<C::Resource>,
+        contract: Contract,
+        pass: Pass,
+    ) -> Result<Removal, Failure> {
+        let context = self.open(resource, contract, pass).await?;
         let blocking = self.component.blocking(resource);
         if !nothing_blocks(&blocking) {
             let blockers = find_blockers(&context.target.client(), &blocking).await?;
@@ -94,50 +103,24 @@ impl<C: Component> Driver<C> {
 
     /// Takes the finalizer away: the component is gone, whatever is left on the target stays.
     async fn release(&self, resource: &C::Resource) -> Result<Wait, Failure> {
-        let held = resource.finalizers();
-        let Some(index) = held.iter().position(|one| one == finalizers::COMPONENT) else {
+        let Some(patch) = remove_finalizer(resource.meta(), finalizers::COMPONENT) else {
             return Ok(Wait::Event);
         };
-        let path = format!("/metadata/finalizers/{index}");
-        let remove = json!([
-            {"op": "test", "path": "/metadata/uid", "value": resource.uid()},
-            {"op": "test", "path": path, "value": finalizers::COMPONENT},
-            {"op": "remove", "path": path},
-        ]);
-        self.patch(resource, remove).await?;
+        patch_finalizers(&self.home(resource), &resource.name_any(), patch).await?;
         self.released(&ObjectRef::from_obj(resource));
         Ok(Wait::Event)
     }
 
     /// Puts the contract's finalizer on a component that came without one.
     pub(super) async fn add_finalizer(&self, resource: &C::Resource) -> Result<(), Failure> {
-        let add = if resource.finalizers().is_empty() {
-            json!({"op": "add", "path": "/metadata/finalizers", "value": [finalizers::COMPONENT]})
-        } else {
-            json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizers::COMPONENT})
-        };
-        // The version says that nobody added one meanwhile.
-        let version = resource.resource_version();
-        let unchanged = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
-        self.patch(resource, json!([unchanged, add])).await
+        match add_finalizer(resource.meta(), finalizers::COMPONENT) {
+            Some(patch) => patch_finalizers(&self.home(resource), &resource.name_any(), patch).await,
+            None => Ok(()),
+        }
     }
 
-    async fn patch(&self, resource: &C::Resource, patch: serde_json::Value) -> Result<(), Failure> {
-        let (name, namespace) = (resource.name_any(), resource.namespace().unwrap_or_default());
-        let action = format!("finalizer of {namespace}/{name}");
-        let unreadable =
-            |error: serde_json::Error| Failure::new(Reason::Internal, format!("{action}: {error}"));
-        let patch = serde_json::from_value(patch).map_err(unreadable)?;
-        let api: Api<C::Resource> = Api::namespaced(self.runtime.hub.clone(), &namespace);
-        match api.patch_metadata(&name, &PatchParams::default(), &Patch::Json::<()>(patch)).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            // A test failed: somebody else changed it, and that change brings it back.
-            Err(kube::Error::Api(status)) if status.code == 422 || status.is_conflict() => {
-                Err(Failure::new(Reason::ApplyConflict, action))
-            }
-            Err(error) => Err(Failure::hub(&action, &error)),
-        }
+    fn home(&self, resource: &C::Resource) -> Api<C::Resource> {
+        Api::namespaced(self.runtime.hub.clone(), &resource.namespace().unwrap_or_default())
     }
 }
 

@@ -71,9 +71,9 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
         }
     });
     reconciler
-        .run(move |resource| {
+        .run(move |resource, pass| {
             let driver = Arc::clone(&driver);
-            async move { driver.reconcile(resource).await }
+            async move { driver.reconcile(resource, pass).await }
         })
         .await;
 }

@@ -5,14 +5,13 @@ use std::{
     fmt::Debug,
     hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use kyma_targets::{SecretKey, Target};
 use tokio::task::AbortHandle;
 
 use super::{
-    Interest, Listener, SILENCE, Sighting,
+    Interest, Listener, Sighting, WatchTimes,
     stream::{Pulse, Source},
 };
 use crate::Metrics;
@@ -39,7 +38,7 @@ struct Inner<D> {
     operator: &'static str,
     metrics: Metrics,
     listener: Box<dyn Listener<D>>,
-    silence: Duration,
+    times: WatchTimes,
     held: Mutex<Held<D>>,
 }
 
@@ -63,19 +62,18 @@ struct Running<D> {
 impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// A registry without streams. What they see goes to `listener`.
     pub fn new(operator: &'static str, metrics: Metrics, listener: impl Listener<D>) -> Self {
-        Self::with_silence(operator, metrics, SILENCE, listener)
+        Self::with_times(operator, metrics, WatchTimes::default(), listener)
     }
 
-    /// The same with another bound for how long a stream may be silent before it is listed anew. Default 3 minutes;
-    /// apiservers send bookmarks about once a minute.
-    pub fn with_silence(
+    /// The same with other bounds for how long a stream is relied on.
+    pub fn with_times(
         operator: &'static str,
         metrics: Metrics,
-        silence: Duration,
+        times: WatchTimes,
         listener: impl Listener<D>,
     ) -> Self {
         let held = Mutex::new(Held { streams: HashMap::new(), wishes: HashMap::new() });
-        Self { inner: Arc::new(Inner { operator, metrics, listener: Box::new(listener), silence, held }) }
+        Self { inner: Arc::new(Inner { operator, metrics, listener: Box::new(listener), times, held }) }
     }
 
     /// Says that `dependent` wants exactly these streams; what it wanted before and no longer does is left. Opens
@@ -177,16 +175,21 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     }
 
     fn open(&self, key: &Key, target: &Target, dependent: &D) -> Running<D> {
-        let pulse = Pulse::new(self.inner.silence);
-        let source =
-            Source { target: target.clone(), interest: key.interest.clone(), pulse: Arc::clone(&pulse) };
+        let WatchTimes { silence, verify } = self.inner.times;
+        let pulse = Pulse::new(silence);
+        let source = Source {
+            target: target.clone(),
+            interest: key.interest.clone(),
+            pulse: Arc::clone(&pulse),
+            verify,
+        };
         let (watches, place) = (self.clone(), key.clone());
         let task = tokio::spawn(async move {
             let saw = |sighting: Sighting| watches.tell(&place, &sighting);
-            let restarted = |cause| {
-                watches.inner.metrics.watch_restarted(watches.inner.operator, cause);
-            };
-            source.run(saw, restarted).await;
+            let Inner { operator, metrics, .. } = &*watches.inner;
+            let restarted = |cause| metrics.watch_restarted(operator, cause);
+            let missed = |objects| metrics.watch_missed(operator, objects);
+            source.run(saw, restarted, missed).await;
         });
         self.inner.metrics.watches(self.inner.operator, 1);
         Running { dependents: Arc::from([dependent.clone()]), pulse, task: task.abort_handle() }

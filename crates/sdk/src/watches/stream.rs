@@ -17,7 +17,7 @@ use kube::{
 };
 use kyma_targets::{Target, classify};
 
-use super::{Content, Interest, Sighting};
+use super::{Content, Interest, Sighting, delivered::Delivered};
 use crate::jitter::{jitter, shortened};
 
 /// Objects in one page of a list.
@@ -26,6 +26,8 @@ const PAGE: u32 = 500;
 const MOST_OBJECTS: usize = 100_000;
 /// Longest life of one watch request, in seconds; shortened at random by up to half so that they spread.
 const LONGEST: Duration = Duration::from_mins(10);
+/// Share by which the time between two verifications is shortened at random.
+const VERIFY_SHARE: f64 = 0.1;
 /// First and longest delay before a stream that failed is opened again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(1));
 /// A kind whose CRD has just come is refused a few times before it is served: so long that is no reason to slow down.
@@ -72,6 +74,8 @@ enum Gap {
     Silence,
     /// A call failed.
     Failed,
+    /// Nothing is wrong: what was told is verified.
+    Due,
 }
 
 impl Gap {
@@ -80,6 +84,7 @@ impl Gap {
             Self::Expired => "expired",
             Self::Silence => "silence",
             Self::Failed => "failed",
+            Self::Due => "verify",
         }
     }
 }
@@ -88,22 +93,38 @@ pub(super) struct Source {
     pub(super) target: Target,
     pub(super) interest: Interest,
     pub(super) pulse: Arc<Pulse>,
+    /// How long what was told is relied on.
+    pub(super) verify: Duration,
 }
 
 impl Source {
-    /// Runs for ever; the registry drops it.
-    pub(super) async fn run(&self, saw: impl Fn(Sighting), restarted: impl Fn(&'static str)) {
+    /// Runs for ever; the registry drops it. `missed` hears how many changes only a list for verification found.
+    pub(super) async fn run(
+        &self,
+        saw: impl Fn(Sighting),
+        restarted: impl Fn(&'static str),
+        missed: impl Fn(usize),
+    ) {
         let mut failures = 0_u32;
+        let mut delivered = Delivered::default();
+        let mut gap = Gap::Expired;
         loop {
-            let gap = match self.list().await {
+            gap = match self.list().await {
                 Ok((objects, version)) => {
                     failures = 0;
                     self.pulse.beat();
+                    let unseen = delivered.listed(&objects, &version);
+                    if gap == Gap::Due {
+                        missed(unseen);
+                    }
                     saw(Sighting::Listed(objects));
-                    self.follow(version, &saw).await
+                    self.follow(version, &mut delivered, &saw).await
                 }
                 Err(gap) => gap,
             };
+            if gap == Gap::Due {
+                continue;
+            }
             self.pulse.stop();
             restarted(gap.as_str());
             if gap == Gap::Failed {
@@ -173,8 +194,9 @@ impl Source {
     }
 
     /// Watches from `version` on, over as many requests as the apiserver makes of it, until there is a gap.
-    async fn follow(&self, mut version: String, saw: &impl Fn(Sighting)) -> Gap {
+    async fn follow(&self, mut version: String, delivered: &mut Delivered, saw: &impl Fn(Sighting)) -> Gap {
         let api = self.api();
+        let due = Instant::now() + shortened(self.verify, VERIFY_SHARE);
         loop {
             let mut params = WatchParams::default().timeout(seconds(shortened(LONGEST, 0.5)));
             params.label_selector.clone_from(&self.interest.labels);
@@ -185,12 +207,17 @@ impl Source {
                 Err(error) => return self.failed(&error),
             };
             loop {
-                match tokio::time::timeout(self.pulse.silence, events.try_next()).await {
+                let left = due.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Gap::Due;
+                }
+                match tokio::time::timeout(self.pulse.silence.min(left), events.try_next()).await {
+                    Err(_) if left < self.pulse.silence => return Gap::Due,
                     Err(_) => return Gap::Silence,
                     Ok(Err(error)) => return self.failed(&error),
                     // The request reached its end of life: go on from where it stopped.
                     Ok(Ok(None)) => break,
-                    Ok(Ok(Some(event))) => match self.take(event, saw) {
+                    Ok(Ok(Some(event))) => match self.take(event, delivered, saw) {
                         Ok(seen) => version = seen,
                         Err(gap) => return gap,
                     },
@@ -216,20 +243,30 @@ impl Source {
     }
 
     /// Passes one event on; gives the resourceVersion to go on from.
-    fn take(&self, event: WatchEvent<DynamicObject>, saw: &impl Fn(Sighting)) -> Result<String, Gap> {
+    fn take(
+        &self,
+        event: WatchEvent<DynamicObject>,
+        delivered: &mut Delivered,
+        saw: &impl Fn(Sighting),
+    ) -> Result<String, Gap> {
         let version = |object: &DynamicObject| object.metadata.resource_version.clone().ok_or(Gap::Failed);
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let seen = version(&object)?;
+                delivered.applied(&object);
                 saw(Sighting::Applied(Box::new(object)));
                 Ok(seen)
             }
             WatchEvent::Deleted(object) => {
                 let seen = version(&object)?;
+                delivered.deleted(&object);
                 saw(Sighting::Deleted(Box::new(object)));
                 Ok(seen)
             }
-            WatchEvent::Bookmark(bookmark) => Ok(bookmark.metadata.resource_version),
+            WatchEvent::Bookmark(bookmark) => {
+                delivered.reached(bookmark.metadata.resource_version.parse().unwrap_or(0));
+                Ok(bookmark.metadata.resource_version)
+            }
             WatchEvent::Error(status) if status.code == 410 => Err(Gap::Expired),
             WatchEvent::Error(status) => Err(self.failed(&kube::Error::Api(status))),
         }

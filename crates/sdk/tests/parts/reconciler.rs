@@ -16,7 +16,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use kube_runtime::reflector::ObjectRef;
-use kyma_sdk::{Change, Failure, Reconciler, Runtime, Wait, api::Reason};
+use kyma_sdk::{Change, Failure, Reconciler, Runtime, Settings, Wait, api::Reason};
 use serde_json::{Value, json};
 use testbed::until;
 use tokio::sync::Notify;
@@ -34,6 +34,7 @@ struct Stage {
     trigger: kyma_sdk::Trigger<ObjectRef<ConfigMap>>,
     seen: Arc<Mutex<HashMap<String, usize>>>,
     gone: Arc<Mutex<Vec<String>>>,
+    verifications: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
     namespace: String,
 }
@@ -44,19 +45,30 @@ impl Stage {
         F: Fn(String, usize) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<Wait, Failure>> + Send + 'static,
     {
+        Self::with_resync(name, Duration::from_hours(24), reconcile).await
+    }
+
+    async fn with_resync<F, Fut>(name: &str, resync: Duration, reconcile: F) -> Result<Self>
+    where
+        F: Fn(String, usize) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<Wait, Failure>> + Send + 'static,
+    {
         let cluster = cluster().await?;
         let namespace = cluster.namespace(name).await?;
-        let runtime = runtime(&cluster, &namespace).await?;
+        let mut runtime = runtime(&cluster, &namespace).await?;
+        runtime.settings = Arc::new(Settings { resync, ..(*runtime.settings).clone() });
         let (seen, gone) =
             (Arc::<Mutex<HashMap<String, usize>>>::default(), Arc::<Mutex<Vec<String>>>::default());
         let (counted, ended) = (Arc::clone(&seen), Arc::clone(&gone));
+        let verifications = Arc::<Mutex<Vec<String>>>::default();
+        let verified = Arc::clone(&verifications);
         let reconciler = Reconciler::<ConfigMap>::new(&runtime).on_change(move |change| {
             if let Change::Gone(key) = change {
                 ended.lock().unwrap().push(key.name.clone());
             }
         });
         let trigger = reconciler.trigger();
-        let task = tokio::spawn(reconciler.run(move |map| {
+        let task = tokio::spawn(reconciler.run(move |map, pass| {
             let name = map.name_any();
             let times = {
                 let mut seen = counted.lock().unwrap();
@@ -64,10 +76,12 @@ impl Stage {
                 *times += 1;
                 *times
             };
+            verified.lock().unwrap().extend(pass.verifies().then(|| name.clone()));
+            pass.repaired(1);
             reconcile(name, times)
         }));
         let maps = Api::namespaced(cluster.client()?, &namespace);
-        Ok(Self { runtime, maps, trigger, seen, gone, task, namespace })
+        Ok(Self { runtime, maps, trigger, seen, gone, verifications, task, namespace })
     }
 
     async fn put(&self, name: &str, mut metadata: Value, data: Value) -> Result<()> {
@@ -131,6 +145,24 @@ async fn only_changes_of_what_decides_come_back() -> Result<()> {
     stage.put("a", json!({"labels": {"x": "y"}, "finalizers": ["x.io/y"]}), json!({"report": "2"})).await?;
     stage.until_times("a", 3).await?;
     assert_eq!(stage.times("a"), 3);
+    stage.stop().await
+}
+
+#[tokio::test]
+async fn what_no_event_touched_is_verified_and_its_repairs_are_counted() -> Result<()> {
+    let resync = Duration::from_secs(1);
+    let stage = Stage::with_resync("verify", resync, |_, _| async { Ok(Wait::Event) }).await?;
+    stage.put("a", json!({}), json!({})).await?;
+    stage.until_times("a", 1).await?;
+    let metrics = stage.runtime.process.metrics.clone();
+    let none = r#"verification_repairs_total{operator="test-operator"} 0"#;
+    assert!(metrics.render()?.contains(none), "the first pass verifies nothing");
+    until("nothing happened for as long as the resync", SOON, || async {
+        Ok((!stage.verifications.lock().unwrap().is_empty()).then_some(()))
+    })
+    .await?;
+    until("its repair is counted", SOON, || async { Ok((!metrics.render()?.contains(none)).then_some(())) })
+        .await?;
     stage.stop().await
 }
 

@@ -11,7 +11,7 @@ use kube::{
     Api, ResourceExt,
     api::{ApiResource, DeleteParams, Patch, PatchParams},
 };
-use kyma_sdk::{Interest, Metrics, Sighting, Watches, targets::SecretKey};
+use kyma_sdk::{Interest, Metrics, Sighting, WatchTimes, Watches, targets::SecretKey};
 use serde_json::json;
 use testbed::{Answer, Cluster, Matching, Scripted, until};
 
@@ -27,12 +27,16 @@ type Entry = (String, Vec<Dependent>);
 
 impl Log {
     fn watches(&self, silence: Duration) -> Watches<Dependent> {
+        self.watches_within(WatchTimes { silence, ..WatchTimes::default() }, Metrics::new().unwrap())
+    }
+
+    fn watches_within(&self, times: WatchTimes, metrics: Metrics) -> Watches<Dependent> {
         let log = self.clone();
         let listener =
             move |_: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]| {
                 log.0.lock().unwrap().push((word(sighting), dependents.to_vec()));
             };
-        Watches::with_silence("test", Metrics::new().unwrap(), silence, listener)
+        Watches::with_times("test", metrics, times, listener)
     }
 
     async fn until(&self, wanted: &str) -> Result<Vec<Dependent>> {
@@ -70,6 +74,24 @@ async fn put(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client()?, namespace);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     maps.patch(name, &PatchParams::apply("test"), &Patch::Apply(&map)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_quiet_stream_is_verified_by_a_list_of_its_own_without_a_gap() -> Result<()> {
+    let cluster = cluster().await?;
+    let namespace = cluster.namespace("verified").await?;
+    let target = target("verified", cluster.admin())?;
+    let (log, metrics) = (Log::default(), Metrics::new()?);
+    let times = WatchTimes { verify: Duration::from_secs(1), ..WatchTimes::default() };
+    let watches = log.watches_within(times, metrics.clone());
+    put(&cluster, &namespace, "a").await?;
+    watches.want(&target, &"x", [maps_in(&namespace)])?;
+    until("it is listed again, and again", SOON, || async { Ok((log.count("listed a") >= 3).then_some(())) })
+        .await?;
+    let text = metrics.render()?;
+    assert!(text.contains(r#"target_watch_missed_total{operator="test"} 0"#), "{text}");
+    assert!(!text.contains("target_watch_restarts_total"), "{text}");
     Ok(())
 }
 

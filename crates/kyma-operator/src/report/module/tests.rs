@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kyma_api::component::DeletionReason;
 use serde_json::json;
 
 use super::*;
@@ -87,6 +88,10 @@ fn ready() -> Value {
     json!({ "state": "Ready", "observedGeneration": 2, "version": "1.0.0" })
 }
 
+fn removed() -> Decision {
+    Decision::Remove { reason: DeletionReason::Disabled, because: None }
+}
+
 #[test]
 fn an_installed_module_names_its_component_template_and_default_resource() {
     let (line, due) = line_of(Decision::Install(install()), Some(&view(&ready())), at(0));
@@ -147,10 +152,10 @@ fn a_module_that_is_removed_shows_what_its_component_waits_for_until_it_is_gone(
     let blocked = json!({ "state": "Deleting", "observedGeneration": 2, "conditions": [
         { "type": "Ready", "status": "False", "reason": "DeletionBlocked", "message": "1 Sample is left" },
     ]});
-    let line = line_of(Decision::Remove(None), Some(&view(&blocked)), at(0)).0.unwrap();
+    let line = line_of(removed(), Some(&view(&blocked)), at(0)).0.unwrap();
     assert_eq!(line.status.state, State::Deleting);
     assert_eq!(line.status.message.as_deref(), Some("1 Sample is left"));
-    assert!(line_of(Decision::Remove(None), None, at(0)).0.is_none());
+    assert!(line_of(removed(), None, at(0)).0.is_none());
 }
 
 #[test]

@@ -1,0 +1,142 @@
+//! What can fail around the decisions: one variant for each action.
+
+use kyma_api::Reason;
+use kyma_sdk::{Failure, WatchLimit};
+
+use crate::component::ComponentKind;
+use crate::key::KymaKey;
+
+/// An action that failed. Its text names the action; what the other side answered is added by [`Failure`].
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    // On the hub.
+    #[error("put our finalizer on Kyma {kyma}")]
+    Claim { kyma: KymaKey, source: kube::Error },
+    #[error("write the status of Kyma {kyma}")]
+    Report { kyma: KymaKey, source: kube::Error },
+    #[error("read namespace {namespace} and CRD {crd}")]
+    ReadScope { namespace: String, crd: String, source: kube::Error },
+    #[error("list access Secrets of Kyma {kyma}")]
+    ListAccess { kyma: KymaKey, source: kube::Error },
+    #[error("install CRD {name}")]
+    InstallComponentCrd { name: String, source: kube::Error },
+    #[error("apply {kind} {name}")]
+    ApplyComponent { kind: ComponentKind, name: String, source: kube::Error },
+    #[error("order the removal of {kind} {name}")]
+    OrderRemoval { kind: ComponentKind, name: String, source: kube::Error },
+    #[error("take back the removal of {kind} {name}")]
+    RecallRemoval { kind: ComponentKind, name: String, source: kube::Error },
+    #[error("delete {kind} {name}")]
+    DeleteComponent { kind: ComponentKind, name: String, source: kube::Error },
+    #[error("the hub has no kind {kind}")]
+    FindKind { kind: ComponentKind },
+
+    // On the target.
+    #[error("ensure namespace {name}")]
+    EnsureNamespace { name: String, source: kube::Error },
+    #[error("install CRD {name}")]
+    InstallKymaCrd { name: String, source: kube::Error },
+    #[error("CRD {name} is not served yet")]
+    AwaitKymaCrd { name: String },
+    #[error("create the target's Kyma")]
+    GiveBirth { source: kube::Error },
+    #[error("label the target's Kyma")]
+    Mark { source: kube::Error },
+    #[error("write the status of the target's Kyma")]
+    Show { source: kube::Error },
+    #[error("list the target's Kymas")]
+    ListKymas { source: kube::Error },
+    #[error("read our CRD")]
+    ReadKymaCrd { source: kube::Error },
+    #[error("delete the target's Kyma")]
+    DeleteKyma { source: kube::Error },
+    #[error("delete our CRD")]
+    DeleteKymaCrd { source: kube::Error },
+    #[error("delete the stamp")]
+    DeleteStamp { source: kube::Error },
+    #[error("the target does not list its Kyma")]
+    AwaitList,
+    #[error("the target's Kyma has no uid")]
+    ReadKyma,
+    #[error("the access to the target changed while it was read")]
+    OpenSession,
+    #[error("the target's Kyma is not marked as this Kyma's, so it is not deleted")]
+    ClaimKyma,
+    #[error(transparent)]
+    Watch(#[from] WatchLimit),
+    #[error("compose {what}: {source}")]
+    Compose { what: &'static str, source: serde_json::Error },
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let action = error.to_string();
+        match error {
+            Error::Claim { source, .. }
+            | Error::Report { source, .. }
+            | Error::ReadScope { source, .. }
+            | Error::ListAccess { source, .. }
+            | Error::InstallComponentCrd { source, .. }
+            | Error::ApplyComponent { source, .. }
+            | Error::OrderRemoval { source, .. }
+            | Error::RecallRemoval { source, .. }
+            | Error::DeleteComponent { source, .. } => Self::hub(&action, &source),
+            Error::EnsureNamespace { source, .. }
+            | Error::InstallKymaCrd { source, .. }
+            | Error::GiveBirth { source }
+            | Error::Mark { source }
+            | Error::Show { source }
+            | Error::ListKymas { source }
+            | Error::ReadKymaCrd { source }
+            | Error::DeleteKyma { source }
+            | Error::DeleteKymaCrd { source }
+            | Error::DeleteStamp { source } => Self::target(&action, &source),
+            Error::FindKind { .. } => Self::new(Reason::ComponentCrdMissing, action),
+            Error::AwaitKymaCrd { .. } | Error::AwaitList => Self::new(Reason::TargetTimeout, action),
+            Error::ReadKyma | Error::OpenSession => Self::new(Reason::TargetAnswerInvalid, action),
+            Error::ClaimKyma => Self::new(Reason::OwnedByOther, action),
+            Error::Watch(_) | Error::Compose { .. } => Self::new(Reason::Internal, action),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use kyma_api::ErrorClass;
+
+    use super::*;
+
+    fn answer(code: u16, message: &str) -> kube::Error {
+        kube::Error::Api(Box::new(Status { code, message: message.to_owned(), ..Status::default() }))
+    }
+
+    #[test]
+    fn the_hubs_words_are_kept_and_the_targets_are_not() {
+        let kyma = KymaKey::new("kcp-system", "sample");
+        let on_hub = Failure::from(Error::Report { kyma, source: answer(403, "no rights") });
+        assert_eq!(on_hub.reason, Reason::HubForbidden);
+        assert_eq!(on_hub.message, "write the status of Kyma kcp-system/sample: no rights");
+        let on_target = Failure::from(Error::Show { source: answer(403, "read this") });
+        assert_eq!(on_target.reason, Reason::TargetForbidden);
+        assert!(on_target.message.starts_with("write the status of the target's Kyma: "));
+        assert!(!on_target.message.contains("read this"), "{}", on_target.message);
+    }
+
+    #[test]
+    fn what_no_call_returned_has_a_reason_of_its_own() {
+        let rows = [
+            (Error::FindKind { kind: ComponentKind::helm() }, Reason::ComponentCrdMissing),
+            (Error::AwaitList, Reason::TargetTimeout),
+            (Error::AwaitKymaCrd { name: "kymas".into() }, Reason::TargetTimeout),
+            (Error::ReadKyma, Reason::TargetAnswerInvalid),
+            (Error::ClaimKyma, Reason::OwnedByOther),
+        ];
+        for (error, reason) in rows {
+            let text = error.to_string();
+            let failure = Failure::from(error);
+            assert_eq!((failure.reason, &failure.message), (reason, &text));
+        }
+        assert_eq!(Failure::from(Error::ClaimKyma).class, ErrorClass::Blocked);
+    }
+}

@@ -1,0 +1,63 @@
+//! Carries out what [`super::next`] says.
+
+use std::sync::Arc;
+
+use kube::{Api, ResourceExt};
+use kube_runtime::reflector::Store;
+use kyma_api::Kyma;
+use kyma_api::{ModuleReleaseMeta, finalizers};
+use kyma_sdk::{Failure, Reconciler, Wait, add_finalizer, patch_finalizers, remove_finalizer};
+
+use super::{Facts, Step, next};
+use crate::scope;
+use crate::state::{State, key_of};
+
+/// Follows all release metas until the process shuts down. The indexes have to be complete.
+pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleReleaseMeta>, kymas: Store<Kyma>) {
+    releases
+        .run(move |release, _| {
+            let (state, kymas) = (Arc::clone(&state), kymas.clone());
+            async move { reconcile(&state, &kymas, &release).await }
+        })
+        .await;
+}
+
+async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMeta) -> Result<Wait, Failure> {
+    let (name, namespace) = (release.name_any(), release.namespace().unwrap_or_default());
+    let facts = facts(state, release, &name, &namespace).await?;
+    let api: Api<ModuleReleaseMeta> = Api::namespaced(state.runtime.hub.clone(), &namespace);
+    let patch = match next(facts) {
+        Step::Rest => None,
+        Step::Hold => add_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
+        Step::Release => remove_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
+        Step::Withdraw => {
+            let affected = state.catalogue_mut().withdraw(&name, &release.uid().unwrap_or_default());
+            state.wake_affected(affected, || kymas.state().iter().map(|kyma| key_of(kyma)).collect());
+            None
+        }
+    };
+    if let Some(patch) = patch {
+        patch_finalizers(&api, &name, patch).await?;
+    }
+    // The end of a component brings it back.
+    Ok(Wait::Event)
+}
+
+/// Live reads only where a deletion is to be judged.
+async fn facts(
+    state: &State,
+    release: &ModuleReleaseMeta,
+    name: &str,
+    namespace: &str,
+) -> Result<Facts, Failure> {
+    let is_deleted = release.metadata.deletion_timestamp.is_some();
+    let is_held = release.finalizers().iter().any(|held| held == finalizers::MANDATORY_MODULE);
+    let crd = kyma_api::crds::module_release_meta().name_any();
+    Ok(Facts {
+        is_mandatory: release.spec.mandatory.is_some(),
+        is_held,
+        is_deleted,
+        scope_terminating: is_deleted && is_held && scope::is_terminating(state, namespace, &crd).await?,
+        left: state.components().mandatory(name),
+    })
+}

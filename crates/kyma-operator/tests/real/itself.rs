@@ -1,0 +1,160 @@
+//! A hub that also manages itself: nothing is copied onto it, and nothing of ours there is ever deleted.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use kyma_api::component::DeletionReason;
+use kyma_api::{DeletionPolicy, ModuleReleaseMeta, ModuleTemplate, annotations, labels};
+use serde_json::json;
+use testbed::{AuditMark, until};
+
+use crate::landscape::{Landscape, SOON, has_finalizer, is_ready, modules, until_remote};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_local_kyma_lives_and_ends_beside_one_with_a_target_of_its_own() -> Result<()> {
+    let landscape = Landscape::start(&["--local-kyma=itself"]).await?;
+    let (target, kubeconfig) = landscape.target("beside").await?;
+    // An access Secret does not make a target of the hub.
+    landscape.secret("itself", &landscape.hub.kubeconfig()).await?;
+    landscape.secret("other", &kubeconfig).await?;
+    let stays = start(&landscape).await?;
+    let remote =
+        until_remote(&target, "the other's target has its Kyma", |kyma| kyma.spec.modules.is_some()).await?;
+
+    changes_its_modules(&landscape).await?;
+    ends(&landscape).await?;
+    assert_eq!(ours(&landscape).await?, stays);
+    landscape
+        .until_component("the other's component is untouched", "nats", |component| {
+            component.metadata.deletion_timestamp.is_none()
+        })
+        .await?;
+    until_remote(&target, "so is its target", |kyma| kyma.uid() == remote.uid()).await?;
+    assert_only_its_own_writes(&landscape)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_single_cluster_mode_one_kyma_ends_and_the_others_stay() -> Result<()> {
+    let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    let stays = start(&landscape).await?;
+    landscape.report_ready("nats").await?;
+    let other = landscape
+        .until_kyma("the other is Ready", "other", |kyma| modules(kyma) == ["nats Ready 1.0.0 regular"])
+        .await?;
+
+    changes_its_modules(&landscape).await?;
+    ends(&landscape).await?;
+    assert_eq!(ours(&landscape).await?, stays);
+    let after = landscape.kymas()?.get("other").await?;
+    assert_eq!((after.uid(), modules(&after)), (other.uid(), modules(&other)));
+    assert_only_its_own_writes(&landscape)
+}
+
+/// Two Kymas, one module each. Gives what has to be there at the end.
+async fn start(landscape: &Landscape) -> Result<BTreeSet<String>> {
+    for module in ["keda", "nats", "serverless"] {
+        landscape.module(module, &[("regular", "1.0.0")]).await?;
+    }
+    landscape.kyma("itself", "[{name: keda}]").await?;
+    landscape.kyma("other", "[{name: nats}]").await?;
+    let component = landscape.until_component("the local component", "keda", |_| true).await?;
+    assert_eq!(component.spec.target, None, "its target is the hub");
+    assert_eq!(component.labels().get(labels::SHARD).map(String::as_str), Some("0"));
+    landscape.until_component("the other component", "nats", |_| true).await?;
+    landscape.report_ready("keda").await?;
+    let ready = landscape.until_kyma("the local Kyma is Ready", "itself", is_ready).await?;
+    assert!(has_finalizer(&ready));
+    let status = ready.status.unwrap_or_default();
+    assert!(status.target.is_none() && status.selection.is_none(), "{status:?}");
+    let types: Vec<_> =
+        status.conditions.iter().flatten().map(|condition| condition.type_.as_str()).collect();
+    assert!(!types.contains(&"TargetReachable"), "there is no way to the target that could break: {types:?}");
+    Ok(ours(landscape).await?.into_iter().filter(|name| name != "Kyma itself").collect())
+}
+
+/// The hub's own Kyma is where its user chooses.
+async fn changes_its_modules(landscape: &Landscape) -> Result<()> {
+    let chosen = json!({ "spec": { "modules": [{ "name": "serverless" }] } });
+    landscape.kymas()?.patch("itself", &PatchParams::default(), &Patch::Merge(&chosen)).await?;
+    end_of_component(landscape, "keda", DeletionReason::Disabled).await?;
+    landscape.until_component("the new choice", "serverless", |_| true).await?;
+    landscape.report_ready("serverless").await?;
+    landscape
+        .until_kyma("the new choice is Ready", "itself", |kyma| {
+            modules(kyma) == ["serverless Ready 1.0.0 regular"]
+        })
+        .await?;
+    Ok(())
+}
+
+async fn ends(landscape: &Landscape) -> Result<()> {
+    landscape.kymas()?.delete("itself", &DeleteParams::default()).await?;
+    end_of_component(landscape, "serverless", DeletionReason::KymaDeleted).await?;
+    let kymas = landscape.kymas()?;
+    until("the Kyma is gone", SOON, || async { Ok(kymas.get_opt("itself").await?.is_none().then_some(())) })
+        .await
+}
+
+/// Its reconciler finds a valid order, and lets it go.
+async fn end_of_component(landscape: &Landscape, module: &str, why: DeletionReason) -> Result<()> {
+    let ordered = landscape
+        .until_component("its removal is ordered", module, |component| {
+            component.metadata.deletion_timestamp.is_some()
+        })
+        .await?;
+    assert_eq!(ordered.spec.deletion_policy, DeletionPolicy::Delete);
+    assert_eq!(
+        ordered.annotations().get(annotations::DELETION_REASON).map(String::as_str),
+        Some(why.as_str())
+    );
+    landscape.let_component_go(&ordered.name_any()).await
+}
+
+/// Everything on the hub that no Kyma's end may take along, by kind and name; for CRDs the uid too.
+async fn ours(landscape: &Landscape) -> Result<BTreeSet<String>> {
+    let client = landscape.hub.client()?;
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let templates: Api<ModuleTemplate> = Api::namespaced(client.clone(), &landscape.namespace);
+    let releases: Api<ModuleReleaseMeta> = Api::namespaced(client, &landscape.namespace);
+    let all = ListParams::default();
+    let ours = |crd: &&CustomResourceDefinition| crd.spec.group.ends_with("kyma-project.io");
+    let mut found: BTreeSet<String> = crds
+        .list(&all)
+        .await?
+        .iter()
+        .filter(ours)
+        .map(|crd| format!("CRD {} {}", crd.name_any(), crd.uid().unwrap_or_default()))
+        .collect();
+    found.extend(templates.list(&all).await?.iter().map(|one| format!("ModuleTemplate {}", one.name_any())));
+    found
+        .extend(releases.list(&all).await?.iter().map(|one| format!("ModuleReleaseMeta {}", one.name_any())));
+    found.extend(landscape.kymas()?.list(&all).await?.iter().map(|one| format!("Kyma {}", one.name_any())));
+    assert!(found.iter().any(|name| name.starts_with("CRD helmcomponents")), "{found:?}");
+    Ok(found)
+}
+
+/// What the operator has written on the hub so far are its Kymas and components, and events.
+fn assert_only_its_own_writes(landscape: &Landscape) -> Result<()> {
+    let events = landscape.hub.audit()?.since(AuditMark::default())?;
+    let ours = events.into_iter().filter(|event| event.is_write() && event.user == landscape.user());
+    let wrote: BTreeSet<String> = ours
+        .map(|event| {
+            assert!(event.namespace == landscape.namespace, "{event:?}");
+            format!("{} {}", event.verb, event.resource)
+        })
+        .collect();
+    let expected = [
+        "patch kymas",
+        "patch kymas/status",
+        "patch helmcomponents",
+        "delete helmcomponents",
+        "create events",
+        "patch events",
+    ];
+    let more: Vec<_> = wrote.iter().filter(|one| !expected.contains(&one.as_str())).collect();
+    assert!(more.is_empty() && wrote.contains("delete helmcomponents"), "{wrote:?}");
+    Ok(())
+}

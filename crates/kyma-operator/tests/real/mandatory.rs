@@ -1,0 +1,153 @@
+//! Modules that every Kyma gets, and how they go.
+
+use anyhow::Result;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use kyma_api::{DeletionPolicy, HelmComponent, ModuleReleaseMeta, annotations, finalizers, labels};
+use serde_json::json;
+use testbed::until;
+
+use crate::landscape::{Landscape, SOON, is_ready, modules};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn e19_e20_a_mandatory_module_comes_upgrades_and_goes_with_its_release_meta() -> Result<()> {
+    let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    landscape.mandatory_module("warden", "1.0.0").await?;
+    landscape.kyma("sample", "[]").await?;
+    let component = landscape.until_component("it comes unasked", "warden", |_| true).await?;
+    let labelled = |name: &str| component.labels().get(name).map(String::as_str);
+    assert_eq!((labelled(labels::MANDATORY_MODULE), labelled(labels::CHANNEL)), (Some("true"), None));
+    landscape.report_ready("warden").await?;
+    let kyma = landscape.until_kyma("the Kyma is Ready", "sample", is_ready).await?;
+    assert_eq!(modules(&kyma), [""; 0], "nobody asked for it");
+    until_metrics(&landscape, "both gauges", |text| {
+        text.contains("lifecycle_mgr_mandatory_modules 1\n")
+            && text.contains(&state("warden", "Ready", 1))
+            && text.contains(&state("warden", "Processing", 0))
+    })
+    .await?;
+
+    landscape.mandatory_module("warden", "1.1.0").await?;
+    landscape.until_component("it is upgraded", "warden", |component| version(component) == "1.1.0").await?;
+
+    let releases = releases(&landscape)?;
+    until("the release meta is held", SOON, || async {
+        Ok(releases.get("warden").await.map(|release| is_held(&release).then_some(()))?)
+    })
+    .await?;
+    releases.delete("warden", &DeleteParams::default()).await?;
+    let ordered = landscape
+        .until_component("its removal is ordered", "warden", |component| {
+            component.metadata.deletion_timestamp.is_some()
+        })
+        .await?;
+    assert_eq!(ordered.spec.deletion_policy, DeletionPolicy::Delete);
+    assert_eq!(
+        ordered.annotations().get(annotations::DELETION_REASON).map(String::as_str),
+        Some("Withdrawn")
+    );
+    landscape
+        .until_kyma("its end is shown", "sample", |kyma| modules(kyma) == ["warden Deleting 1.1.0 -"])
+        .await?;
+    assert!(is_held(&releases.get("warden").await?), "the release meta waits for the component");
+    landscape.let_component_go(&ordered.name_any()).await?;
+    until("the release meta goes", SOON, || async {
+        Ok(releases.get_opt("warden").await?.is_none().then_some(()))
+    })
+    .await?;
+    landscape.until_kyma("nothing is left of it", "sample", |kyma| modules(kyma).is_empty()).await?;
+    until_metrics(&landscape, "the gauges vanish", |text| {
+        text.contains("lifecycle_mgr_mandatory_modules 0\n") && !text.contains("\"warden\"")
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mandatory_module_whose_release_meta_vanished_or_changed_stays() -> Result<()> {
+    let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    for module in ["vanished", "changed"] {
+        landscape.mandatory_module(module, "1.0.0").await?;
+    }
+    landscape.kyma("sample", "[]").await?;
+    for module in ["vanished", "changed"] {
+        landscape.report_ready(module).await?;
+    }
+    let releases = releases(&landscape)?;
+    let mut landscape = landscape;
+    // Nobody sees the deletion: the operator is away, and the finalizer is taken off by hand.
+    landscape.stop().await?;
+    let bare = json!({ "metadata": { "finalizers": null } });
+    releases.patch("vanished", &PatchParams::default(), &Patch::Merge(&bare)).await?;
+    releases.delete("vanished", &DeleteParams::default()).await?;
+    until("one is gone", SOON, || async { Ok(releases.get_opt("vanished").await?.is_none().then_some(())) })
+        .await?;
+    landscape.run().await?;
+    let by_channel =
+        json!({ "spec": { "mandatory": null, "channels": [{ "channel": "regular", "version": "1.0.0" }] } });
+    releases.patch("changed", &PatchParams::default(), &Patch::Merge(&by_channel)).await?;
+    landscape
+        .until_kyma("both stay, with a warning", "sample", |kyma| {
+            modules(kyma) == ["changed Warning 1.0.0 -", "vanished Warning 1.0.0 -"]
+        })
+        .await?;
+    for module in ["vanished", "changed"] {
+        landscape
+            .until_component("it is untouched", module, |component| {
+                component.metadata.deletion_timestamp.is_none()
+                    && component.spec.deletion_policy == DeletionPolicy::Orphan
+            })
+            .await?;
+    }
+    until("what is no longer mandatory is no longer held", SOON, || async {
+        Ok(releases.get("changed").await.map(|release| (!is_held(&release)).then_some(()))?)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crd_that_goes_withdraws_no_mandatory_module() -> Result<()> {
+    let landscape = Landscape::start_on("swept", &["--mode=single-cluster"]).await?;
+    landscape.mandatory_module("warden", "1.0.0").await?;
+    landscape.kyma("sample", "[]").await?;
+    let component = landscape.until_component("it comes unasked", "warden", |_| true).await?;
+    let releases = releases(&landscape)?;
+    until("the release meta is held", SOON, || async {
+        Ok(releases.get("warden").await.map(|release| is_held(&release).then_some(()))?)
+    })
+    .await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(landscape.hub.client()?);
+    let crd = kyma_api::crds::module_release_meta().name_any();
+    crds.delete(&crd, &DeleteParams::default()).await?;
+    until("the release meta is let go, and the CRD with it", SOON, || async {
+        Ok(crds.get_opt(&crd).await?.is_none().then_some(()))
+    })
+    .await?;
+    let left = landscape.components()?.get(&component.name_any()).await?;
+    assert!(left.metadata.deletion_timestamp.is_none(), "nobody ordered its removal");
+    assert_eq!(left.spec.deletion_policy, DeletionPolicy::Orphan);
+    Ok(())
+}
+
+fn releases(landscape: &Landscape) -> Result<Api<ModuleReleaseMeta>> {
+    Ok(Api::namespaced(landscape.hub.client()?, &landscape.namespace))
+}
+
+fn is_held(release: &ModuleReleaseMeta) -> bool {
+    release.finalizers().iter().any(|name| name == finalizers::MANDATORY_MODULE)
+}
+
+fn version(component: &HelmComponent) -> &str {
+    component.spec.module.as_ref().map_or("", |module| module.version.as_str())
+}
+
+fn state(module: &str, state: &str, value: u8) -> String {
+    format!(
+        "lifecycle_mgr_mandatory_module_state{{kyma_name=\"sample\",module_name=\"{module}\",state=\"{state}\"}} {value}\n"
+    )
+}
+
+async fn until_metrics(landscape: &Landscape, what: &str, is: impl Fn(&str) -> bool) -> Result<()> {
+    let is = &is;
+    until(what, SOON, || async { Ok(is(&landscape.metrics()?).then_some(())) }).await
+}

@@ -1,0 +1,120 @@
+//! Putting a finalizer on an object and taking it off, where no server-side apply of ours owns the list.
+
+use kube::{
+    Api,
+    api::{ObjectMeta, PartialObjectMeta, Patch, PatchParams},
+};
+use kyma_api::Reason;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::Failure;
+
+/// Carries out such a patch on the hub. An object that is gone needs none.
+///
+/// # Errors
+/// `ApplyConflict` where somebody changed the object meanwhile, which brings it back anyway; otherwise what the hub
+/// says.
+pub async fn patch_finalizers<K>(api: &Api<K>, name: &str, patch: json_patch::Patch) -> Result<(), Failure>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let patched: kube::Result<PartialObjectMeta<K>> =
+        api.patch_metadata(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await;
+    let action = format!("change the finalizers of {name}");
+    match patched {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 422 || status.is_conflict() => {
+            Err(Failure::new(Reason::ApplyConflict, action))
+        }
+        Err(error) => Err(Failure::hub(&action, &error)),
+    }
+}
+
+/// JSON patch that adds `finalizer`, provided that nobody changed the object meanwhile; none where it is there.
+pub fn add_finalizer(meta: &ObjectMeta, finalizer: &str) -> Option<json_patch::Patch> {
+    let held = meta.finalizers.as_deref().unwrap_or_default();
+    if held.iter().any(|name| name == finalizer) {
+        return None;
+    }
+    let add = if held.is_empty() {
+        json!({"op": "add", "path": "/metadata/finalizers", "value": [finalizer]})
+    } else {
+        json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizer})
+    };
+    patch(json!([
+        {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version},
+        add,
+    ]))
+}
+
+/// JSON patch that takes `finalizer` out, provided that it stands where it stood on the same object; none where it
+/// is not there.
+pub fn remove_finalizer(meta: &ObjectMeta, finalizer: &str) -> Option<json_patch::Patch> {
+    let index = meta.finalizers.iter().flatten().position(|name| name == finalizer)?;
+    let place = format!("/metadata/finalizers/{index}");
+    patch(json!([
+        {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+        {"op": "test", "path": place, "value": finalizer},
+        {"op": "remove", "path": place},
+    ]))
+}
+
+fn patch(operations: Value) -> Option<json_patch::Patch> {
+    // What is built above is always a patch.
+    serde_json::from_value(operations).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(finalizers: &[&str]) -> ObjectMeta {
+        let finalizers: Vec<String> = finalizers.iter().map(|name| (*name).to_owned()).collect();
+        ObjectMeta {
+            uid: Some("u".into()),
+            resource_version: Some("7".into()),
+            finalizers: Some(finalizers).filter(|held| !held.is_empty()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// What the apiserver makes of a patch.
+    fn patched(live: &ObjectMeta, patch: &json_patch::Patch) -> Result<Vec<String>, json_patch::PatchError> {
+        let mut object = json!({"metadata": live});
+        json_patch::patch(&mut object, patch)?;
+        Ok(serde_json::from_value(object["metadata"]["finalizers"].clone()).unwrap())
+    }
+
+    #[test]
+    fn it_is_added_once_and_after_those_of_others() {
+        let add = |held: &[&str]| {
+            let held = meta(held);
+            add_finalizer(&held, "ours").map(|patch| patched(&held, &patch).unwrap())
+        };
+        assert_eq!(add(&[]).unwrap(), ["ours"]);
+        assert_eq!(add(&["theirs"]).unwrap(), ["theirs", "ours"]);
+        assert_eq!(add(&["ours", "theirs"]), None);
+    }
+
+    #[test]
+    fn only_it_is_taken_out() {
+        let held = meta(&["a", "ours", "b"]);
+        assert_eq!(patched(&held, &remove_finalizer(&held, "ours").unwrap()).unwrap(), ["a", "b"]);
+        assert_eq!(remove_finalizer(&meta(&["a"]), "ours"), None);
+        assert_eq!(remove_finalizer(&meta(&[]), "ours"), None);
+    }
+
+    #[test]
+    fn a_list_that_moved_and_another_object_are_left_alone() {
+        let removal = remove_finalizer(&meta(&["a", "ours"]), "ours").unwrap();
+        assert!(patched(&meta(&["ours"]), &removal).is_err());
+        let other = ObjectMeta { uid: Some("other".into()), ..meta(&["a", "ours"]) };
+        assert!(patched(&other, &removal).is_err());
+        let addition = add_finalizer(&meta(&["a"]), "ours").unwrap();
+        let newer = ObjectMeta { resource_version: Some("8".into()), ..meta(&["a"]) };
+        assert!(patched(&newer, &addition).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! A Kyma and its target, for operators that work on Kymas themselves.
+
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
+use kyma_targets::{Claim, Found, KymaId, Recorded, Stamp, Verdict, compare};
+use serde_json::json;
+
+use crate::{Failure, Runtime, identity::refusal};
+
+/// Key of the kubeconfig in a Secret that is found by its label.
+const LABELLED_KEY: &str = "config";
+
+/// The way to a Kyma's target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KymaAccess {
+    /// Names of all Secrets that the choice rests on: a change of any may change it.
+    pub secrets: Vec<String>,
+    /// The Secret that leads there.
+    pub chosen: Result<SecretKeyRef, Failure>,
+}
+
+impl KymaAccess {
+    /// The Secret that the Kyma names, else the one that names the Kyma. `labelled` are the names of the Secrets that
+    /// carry its label ([`crate::Access::labelled`]). Pure.
+    pub fn of(kyma: &Kyma, labelled: Vec<String>) -> Self {
+        if let Some(named) = &kyma.spec.kubeconfig_secret_ref {
+            return Self { secrets: vec![named.name.clone()], chosen: Ok(named.clone()) };
+        }
+        let name = kyma.name_any();
+        let chosen = match labelled.as_slice() {
+            [one] => Ok(SecretKeyRef { name: one.clone(), key: LABELLED_KEY.to_owned() }),
+            [] => Err(Failure::new(
+                Reason::AwaitingAccess,
+                format!("no access Secret for Kyma {name}: create one labelled {}={name}", labels::KYMA_NAME),
+            )),
+            several => Err(Failure::new(
+                Reason::AccessAmbiguous,
+                format!("{} Secrets are labelled for Kyma {name}: {}", several.len(), several.join(", ")),
+            )),
+        };
+        Self { secrets: labelled, chosen }
+    }
+}
+
+/// What a successful comparison leaves to do.
+#[derive(Debug)]
+pub struct Proof {
+    /// The target as the hub has it on record.
+    pub identity: TargetIdentity,
+    /// The Kyma after the first contact was recorded; none where it was on record.
+    pub recorded: Option<Kyma>,
+    /// The stamp to put on the target before anything else; its namespace is the caller's to ensure.
+    pub stamp: Option<Stamp>,
+}
+
+/// Whether the cluster found is the Kyma's target, and nobody else's. A first contact is recorded on the hub, before
+/// anything is written on the target.
+///
+/// # Errors
+/// It is another cluster, or another's, or the hub: nothing may be written or deleted there. The hub does not take the
+/// record.
+pub async fn prove(runtime: &Runtime, kyma: &Kyma, found: &Found) -> Result<Proof, Failure> {
+    match compare(&claim(runtime, kyma), &recorded(kyma), found) {
+        Verdict::Match { write } => {
+            let identity = kyma.status.as_ref().and_then(|status| status.target.clone()).unwrap_or_default();
+            Ok(Proof { identity, recorded: None, stamp: write })
+        }
+        Verdict::FirstContact { record, write } => {
+            let identity = TargetIdentity {
+                cluster_uid: record.target_uid.unwrap_or_default(),
+                epoch: i64::try_from(record.epoch).ok(),
+            };
+            let written = write_record(runtime, kyma, &identity).await?;
+            Ok(Proof { identity, recorded: Some(written), stamp: write })
+        }
+        refused => Err(refusal(&refused)),
+    }
+}
+
+/// The same comparison where nothing may be written, as before a clean-up: the target has to be on record.
+///
+/// # Errors
+/// It is not, or it is not the Kyma's.
+pub fn prove_known(runtime: &Runtime, kyma: &Kyma, found: &Found) -> Result<(), Failure> {
+    match compare(&claim(runtime, kyma), &recorded(kyma), found) {
+        Verdict::Match { .. } => Ok(()),
+        Verdict::FirstContact { .. } => Err(Failure::new(
+            Reason::TargetChanged,
+            "the hub has no record of this target, so nothing is deleted there",
+        )),
+        refused => Err(refusal(&refused)),
+    }
+}
+
+fn recorded(kyma: &Kyma) -> Recorded {
+    let target = kyma.status.as_ref().and_then(|status| status.target.as_ref());
+    target.map(Recorded::from).unwrap_or_default()
+}
+
+fn claim(runtime: &Runtime, kyma: &Kyma) -> Claim {
+    let id = KymaId {
+        namespace: kyma.namespace().unwrap_or_default(),
+        name: kyma.name_any(),
+        uid: kyma.uid().unwrap_or_default(),
+    };
+    Claim {
+        hub_uid: runtime.hub_uid.to_string(),
+        kyma: Some(id),
+        operator: runtime.operator.name.to_owned(),
+        version: runtime.operator.version.to_owned(),
+    }
+}
+
+/// By a merge: the field belongs to whoever had the first contact, and every operator may.
+async fn write_record(runtime: &Runtime, kyma: &Kyma, identity: &TargetIdentity) -> Result<Kyma, Failure> {
+    let (name, namespace) = (kyma.name_any(), kyma.namespace().unwrap_or_default());
+    let body = json!({
+        "apiVersion": Kyma::api_version(&()), "kind": Kyma::kind(&()),
+        "metadata": { "uid": kyma.uid() }, "status": { "target": identity },
+    });
+    let api: Api<Kyma> = Api::namespaced(runtime.hub.clone(), &namespace);
+    let manager = Some(runtime.operator.name.to_owned());
+    let params = PatchParams { field_manager: manager, ..PatchParams::default() };
+    let written = api.patch_status(&name, &params, &Patch::Merge(&body)).await;
+    written.map_err(|error| Failure::hub(&format!("record the target of Kyma {namespace}/{name}"), &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kyma(spec: &serde_json::Value) -> Kyma {
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": { "name": "sample", "namespace": "kcp-system" }, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    fn access(spec: &serde_json::Value, labelled: &[&str]) -> KymaAccess {
+        KymaAccess::of(&kyma(spec), labelled.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[test]
+    fn the_secret_that_a_kyma_names_wins_over_those_that_name_it() {
+        let named = json!({ "channel": "regular", "kubeconfigSecretRef": { "name": "own", "key": "k" } });
+        let found = access(&named, &["a", "b"]);
+        assert_eq!(found.secrets, ["own"]);
+        assert_eq!(found.chosen.unwrap(), SecretKeyRef { name: "own".into(), key: "k".into() });
+    }
+
+    #[test]
+    fn one_labelled_secret_is_the_way_and_several_are_none() {
+        let spec = json!({ "channel": "regular" });
+        let chosen = access(&spec, &["a"]).chosen.unwrap();
+        assert_eq!(chosen, SecretKeyRef { name: "a".into(), key: "config".into() });
+        assert_eq!(access(&spec, &[]).chosen.unwrap_err().reason, Reason::AwaitingAccess);
+        let several = access(&spec, &["a", "b"]);
+        assert_eq!(several.chosen.unwrap_err().reason, Reason::AccessAmbiguous);
+        assert_eq!(several.secrets, ["a", "b"], "a label that is taken off either one resolves it");
+    }
+}

@@ -1,0 +1,113 @@
+//! Periodic verification: which passes are one, and what they had to repair.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use crate::Metrics;
+
+/// One pass of a reconciler over one object.
+#[derive(Clone, Debug)]
+pub struct Pass {
+    operator: &'static str,
+    verifies: bool,
+    metrics: Metrics,
+}
+
+impl Pass {
+    pub(crate) fn new(operator: &'static str, verifies: bool, metrics: Metrics) -> Self {
+        Self { operator, verifies, metrics }
+    }
+
+    /// Whether the time since the last pass led to it, and no event: what is known of targets has to be read anew.
+    pub fn verifies(&self) -> bool {
+        self.verifies
+    }
+
+    /// So many objects had to be written. In a pass that verifies, a watch missed their change: that is counted.
+    pub fn repaired(&self, objects: usize) {
+        if self.verifies {
+            self.metrics.repaired(self.operator, objects);
+        }
+    }
+}
+
+/// When objects are due to be verified; whoever has a pass before that is due later.
+#[derive(Debug)]
+pub(crate) struct Schedule<Key> {
+    due: Mutex<HashMap<Key, Instant>>,
+}
+
+impl<Key: Eq + Hash> Schedule<Key> {
+    /// A pass begins. True if it verifies.
+    pub(crate) fn begins(&self, key: &Key, now: Instant) -> bool {
+        self.due().remove(key).is_some_and(|due| due <= now)
+    }
+
+    /// A pass ended; without an event the next one is due then.
+    pub(crate) fn ended(&self, key: Key, due: Instant) {
+        self.due().insert(key, due);
+    }
+
+    /// Forgets the objects that are gone, once they are more than those that are there.
+    pub(crate) fn forget(&self, there: usize, is_there: impl Fn(&Key) -> bool) {
+        let mut due = self.due();
+        if due.len() > 2 * there + 64 {
+            due.retain(|key, _| is_there(key));
+        }
+    }
+
+    fn due(&self) -> MutexGuard<'_, HashMap<Key, Instant>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<Key> Default for Schedule<Key> {
+    fn default() -> Self {
+        Self { due: Mutex::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn only_a_pass_that_nothing_but_time_led_to_verifies() {
+        let schedule = Schedule::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(!schedule.begins(&"a", at(0)), "the first one");
+        schedule.ended("a", at(100));
+        assert!(!schedule.begins(&"a", at(99)), "an event came before");
+        schedule.ended("a", at(199));
+        assert!(schedule.begins(&"a", at(199)));
+        assert!(!schedule.begins(&"a", at(200)), "it has begun already");
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_before_it_becomes_many() {
+        let schedule = Schedule::default();
+        for key in 0..1000 {
+            schedule.ended(key, Instant::now());
+        }
+        schedule.forget(1000, |_| false);
+        assert_eq!(schedule.due().len(), 1000);
+        schedule.forget(3, |key| *key < 3);
+        assert_eq!(schedule.due().len(), 3);
+    }
+
+    #[test]
+    fn repairs_count_only_where_a_pass_verifies() {
+        let metrics = Metrics::new().unwrap();
+        Pass::new("x", false, metrics.clone()).repaired(2);
+        Pass::new("x", true, metrics.clone()).repaired(3);
+        let text = metrics.render().unwrap();
+        assert!(text.contains(r#"verification_repairs_total{operator="x"} 3"#), "{text}");
+    }
+}

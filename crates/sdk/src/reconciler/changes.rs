@@ -1,0 +1,152 @@
+//! The watch of the own kind: what changed, and what disappeared.
+
+use std::{collections::HashSet, fmt::Debug, time::Duration};
+
+use futures::{Stream, TryStreamExt};
+use kube::{
+    Api, Resource,
+    core::{DeserializeGuard, NamespaceResourceScope},
+};
+use kube_runtime::{
+    Predicate, WatchStreamExt, predicates,
+    reflector::{ObjectRef, Store, store::Writer},
+    watcher,
+};
+use serde::de::DeserializeOwned;
+
+use crate::Runtime;
+
+/// How long it is remembered what an object looked like, to tell a change from a repetition.
+const REMEMBERED: Duration = Duration::from_hours(24);
+/// A change of an object on the hub, for indexes.
+#[derive(Debug)]
+pub enum Change<'a, K: Resource<DynamicType = ()>> {
+    /// It is there, new or changed.
+    Applied(&'a K),
+    /// It is gone.
+    Gone(&'a ObjectRef<K>),
+}
+
+impl<K: Resource<DynamicType = ()>> Clone for Change<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Copy for Change<'_, K> {}
+
+pub(super) type Hook<K> = Box<dyn Fn(Change<'_, K>) + Send + Sync>;
+
+/// What of it has to be reconciled. Every event is told to `hooks` before.
+pub(super) fn own_changes<K>(
+    runtime: &Runtime,
+    api: Api<K>,
+    selector: Option<String>,
+    writer: Writer<K>,
+    hooks: Vec<Hook<K>>,
+) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let guarded: Api<DeserializeGuard<K>> =
+        Api::namespaced(api.into_client(), &runtime.settings.hub_namespace);
+    let mut config = watcher::Config::default();
+    if let Some(selector) = selector {
+        config = config.labels(&selector);
+    }
+    let last = writer.as_reader();
+    let mut seen = Seen { hooks, present: HashSet::new(), listed: HashSet::new() };
+    let changed = predicates::generation
+        .combine(predicates::labels)
+        .combine(predicates::annotations)
+        .combine(predicates::finalizers);
+    watcher(guarded, config)
+        .default_backoff()
+        .try_filter_map(move |event| futures::future::ready(Ok(decode(event, &last))))
+        .inspect_ok(move |event| seen.tell(event))
+        .reflect(writer)
+        .applied_objects()
+        .predicate_filter(changed, kube_runtime::PredicateConfig::default().ttl(REMEMBERED))
+}
+
+/// Leaves out an object that cannot be read: one of those must not stop the watch of all others. Its end is told of
+/// the state in which it could be read last.
+fn decode<K: Resource<DynamicType = ()> + Clone + 'static>(
+    event: watcher::Event<DeserializeGuard<K>>,
+    last: &Store<K>,
+) -> Option<watcher::Event<K>> {
+    use watcher::Event;
+    match event {
+        Event::Apply(guard) => readable(guard).map(slim).map(Event::Apply),
+        Event::Delete(guard) => {
+            let meta = guard.meta();
+            let name = ObjectRef::new(meta.name.as_deref().unwrap_or_default());
+            let key = name.within(meta.namespace.as_deref().unwrap_or_default());
+            let read = readable(guard).map(slim);
+            read.or_else(|| last.get(&key).map(|object| (*object).clone())).map(Event::Delete)
+        }
+        Event::InitApply(guard) => readable(guard).map(slim).map(Event::InitApply),
+        Event::Init => Some(Event::Init),
+        Event::InitDone => Some(Event::InitDone),
+    }
+}
+
+fn slim<K: Resource<DynamicType = ()>>(mut object: K) -> K {
+    object.meta_mut().managed_fields = None;
+    object
+}
+
+/// An object of the hub, unless it cannot be read, which is logged. What was known of it should stay as it is.
+pub fn readable<K: Resource<DynamicType = ()>>(guard: DeserializeGuard<K>) -> Option<K> {
+    let log = |invalid: &kube::core::error_boundary::InvalidObject| {
+        let name = invalid.metadata.name.as_deref().unwrap_or_default();
+        tracing::error!(kind = %K::kind(&()), name, "object cannot be read and is left as it is: {}", invalid.error);
+    };
+    guard.0.inspect_err(log).ok()
+}
+
+/// Turns watch events into changes, noticing what disappeared between two lists.
+struct Seen<K: Resource<DynamicType = ()>> {
+    hooks: Vec<Hook<K>>,
+    present: HashSet<ObjectRef<K>>,
+    listed: HashSet<ObjectRef<K>>,
+}
+
+impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
+    fn tell(&mut self, event: &watcher::Event<K>) {
+        match event {
+            watcher::Event::Apply(object) => {
+                self.present.insert(ObjectRef::from_obj(object));
+                self.call(Change::Applied(object));
+            }
+            watcher::Event::Delete(object) => {
+                let key = ObjectRef::from_obj(object);
+                self.present.remove(&key);
+                self.call(Change::Gone(&key));
+            }
+            watcher::Event::Init => self.listed.clear(),
+            watcher::Event::InitApply(object) => {
+                self.listed.insert(ObjectRef::from_obj(object));
+                self.call(Change::Applied(object));
+            }
+            watcher::Event::InitDone => {
+                let before = std::mem::replace(&mut self.present, std::mem::take(&mut self.listed));
+                for key in before.difference(&self.present) {
+                    self.call(Change::Gone(key));
+                }
+            }
+        }
+    }
+
+    fn call(&self, change: Change<'_, K>) {
+        for hook in &self.hooks {
+            hook(change);
+        }
+    }
+}

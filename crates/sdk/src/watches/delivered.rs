@@ -1,0 +1,96 @@
+//! What a stream has delivered, to tell what it has missed. Pure.
+
+use std::collections::HashMap;
+
+use kube::{ResourceExt, core::DynamicObject};
+
+/// Namespace and name of each object delivered, with its resourceVersion.
+#[derive(Debug, Default)]
+pub(super) struct Delivered {
+    objects: HashMap<(String, String), u64>,
+    /// The resourceVersion up to which the stream should have told everything.
+    position: u64,
+}
+
+impl Delivered {
+    /// A complete list takes the place of what was delivered. Gives the number of objects that the stream should have
+    /// told of and did not.
+    pub(super) fn listed(&mut self, objects: &[DynamicObject], version: &str) -> usize {
+        let listed: HashMap<_, _> =
+            objects.iter().map(|object| (key(object), version_of(object).unwrap_or(0))).collect();
+        let missed = |(key, version): &(&(String, String), &u64)| {
+            **version <= self.position && self.objects.get(*key).is_none_or(|held| held < *version)
+        };
+        let missed = listed.iter().filter(missed).count();
+        *self = Self { objects: listed, position: version.parse().unwrap_or(0) };
+        missed
+    }
+
+    /// The stream told of an object.
+    pub(super) fn applied(&mut self, object: &DynamicObject) {
+        let version = version_of(object).unwrap_or(0);
+        self.objects.insert(key(object), version);
+        self.reached(version);
+    }
+
+    /// The stream told that an object is gone.
+    pub(super) fn deleted(&mut self, object: &DynamicObject) {
+        self.objects.remove(&key(object));
+        self.reached(version_of(object).unwrap_or(0));
+    }
+
+    /// The stream told that there is nothing more up to here.
+    pub(super) fn reached(&mut self, version: u64) {
+        self.position = self.position.max(version);
+    }
+}
+
+fn key(object: &DynamicObject) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+fn version_of(object: &DynamicObject) -> Option<u64> {
+    object.metadata.resource_version.as_deref()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, version: u64) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "n", "resourceVersion": version.to_string()},
+        }))
+        .unwrap()
+    }
+
+    fn started() -> Delivered {
+        let mut delivered = Delivered::default();
+        assert_eq!(
+            delivered.listed(&[object("a", 3), object("b", 4)], "5"),
+            0,
+            "the first list misses nothing"
+        );
+        delivered
+    }
+
+    #[test]
+    fn what_was_told_and_what_came_after_the_last_word_was_not_missed() {
+        let mut delivered = started();
+        delivered.applied(&object("b", 6));
+        delivered.deleted(&object("a", 7));
+        delivered.reached(9);
+        assert_eq!(delivered.listed(&[object("b", 6), object("new", 10)], "10"), 0);
+    }
+
+    #[test]
+    fn what_changed_or_came_before_the_last_word_was_missed() {
+        let mut delivered = started();
+        delivered.reached(9);
+        assert_eq!(delivered.listed(&[object("a", 8), object("b", 4), object("c", 9)], "10"), 2);
+        assert_eq!(delivered.listed(&[object("a", 8), object("b", 4), object("c", 9)], "11"), 0, "told now");
+    }
+}
