@@ -141,11 +141,6 @@ impl TargetError {
             Self::Request => Reason::Internal,
         }
     }
-
-    /// Whether the client that got this is of no use any more: its Secret has to be read again.
-    pub fn spoils_access(&self) -> bool {
-        matches!(self, Self::Unauthorized | Self::Tls(_) | Self::KeyMissing { .. } | Self::Kubeconfig(_))
-    }
 }
 
 /// Tells what happened from kube's error. The one place where that is decided.

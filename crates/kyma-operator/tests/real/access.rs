@@ -4,6 +4,7 @@ use anyhow::Result;
 use kyma_api::Kyma;
 use kyma_api::State;
 use kyma_api::condition::{self, types};
+use testbed::Scripted;
 
 use crate::landscape::{Landscape, modules, until_remote};
 
@@ -46,6 +47,41 @@ async fn access_that_comes_late_is_noticed_and_a_second_kyma_or_the_hub_is_refus
         })
         .await?;
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_and_authority_that_are_rotated_in_place_are_used_at_once() -> Result<()> {
+    let landscape = Landscape::start(&[]).await?;
+    let (_target, kubeconfig) = landscape.target("rotated").await?;
+    let stranger = Scripted::start().await?.access().kubeconfig();
+    let revoked = kubeconfig.replace(line(&kubeconfig, "token: "), "token: revoked");
+    let authority = "certificate-authority-data: ";
+    let misled = kubeconfig.replace(line(&kubeconfig, authority), line(&stranger, authority));
+    assert!(revoked != kubeconfig && misled != kubeconfig);
+
+    landscape.secret("sample", &revoked).await?;
+    landscape.kyma("sample", "[]").await?;
+    // A target that refused us long enough to be suspended is asked again at once, with what is new.
+    let rows = [
+        (None, "False TargetUnauthorized"),
+        (Some(&kubeconfig), "True Ready"),
+        (Some(&misled), "False TargetUntrusted"),
+        (Some(&kubeconfig), "True Ready"),
+        (Some(&revoked), "False TargetUnauthorized"),
+    ];
+    for (rotated, expected) in rows {
+        if let Some(rotated) = rotated {
+            landscape.rotate("sample", rotated).await?;
+        }
+        landscape.until_kyma(expected, "sample", |kyma| reachable(kyma) == expected).await?;
+    }
+    Ok(())
+}
+
+/// From `start` to the end of its line.
+fn line<'a>(text: &'a str, start: &str) -> &'a str {
+    let found = text.find(start).map_or("", |at| &text[at..]);
+    found.lines().next().unwrap_or_default()
 }
 
 fn state(kyma: &Kyma) -> Option<State> {
