@@ -62,7 +62,7 @@ pub use module_template::{
     CustomStateCheck, Icon, ModuleInfo, ModuleTemplate, ModuleTemplateSpec, Resource, TemplateComponent,
 };
 pub use pause::{Pause, PauseScope, PauseSpec, PauseStatus};
-pub use reason::{ErrorClass, Reason};
+pub use reason::{ErrorClass, OwnReason, Reason};
 pub use state::State;
 pub use watcher::{Gateway, ResourceToWatch, ServiceInfo, WatchedField, Watcher, WatcherSpec, WatcherStatus};
 

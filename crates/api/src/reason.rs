@@ -1,9 +1,12 @@
-//! Why something is as it is: one closed set of words for conditions, events and metrics of all operators.
+//! Why something is as it is: one set of words for conditions, events and metrics of all operators, and a way for
+//! other teams to add their own.
 
 use std::fmt;
 
+mod own;
 mod table;
 
+pub use own::OwnReason;
 pub use table::Reason;
 
 /// What to do about a failure.

@@ -60,6 +60,9 @@ pub trait Component: Send + Sync + 'static {
     /// What both steps do on the hub, in the hub namespace, beyond what the driver itself needs. Default: nothing.
     const HUB_RULES: &'static [Rule] = &[];
 
+    /// Reasons of its own, made with [`Reason::own`]; `reasons` prints them beside the common ones. Default: none.
+    const REASONS: &'static [Reason] = &[];
+
     /// Brings the target to what the resource wishes. Called again until nothing is left to do, and then must
     /// write nothing.
     fn install(

@@ -4,7 +4,8 @@
 use kyma_sdk::k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kyma_sdk::kube::{CustomResource, ResourceExt};
 use kyma_sdk::{
-    Component, ComponentSpec, ComponentStatus, Context, Failure, Progress, Removal, Rule, api::Reason,
+    Component, ComponentSpec, ComponentStatus, Context, Failure, Progress, Removal, Rule,
+    api::{ErrorClass, Reason},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -29,6 +30,17 @@ fn hello() -> String {
     "Hello".to_owned()
 }
 
+/// What only this reconciler knows to be wrong.
+const TOO_LOUD: Reason = Reason::own(
+    "TooLoud",
+    Some(ErrorClass::Invalid),
+    "The greeting is all capital letters; write it as people speak.",
+);
+
+fn is_too_loud(text: &str) -> bool {
+    text.len() > 3 && text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)
+}
+
 /// The reconciler.
 #[derive(Clone, Copy, Debug)]
 pub struct Hello;
@@ -47,7 +59,12 @@ impl Component for Hello {
         Rule::new(&["apps"], &["deployments"], VERBS, "the server of the greeting"),
     ];
 
+    const REASONS: &'static [Reason] = &[TOO_LOUD];
+
     async fn install(&self, context: &Context<Greeting>) -> Result<Progress, Failure> {
+        if is_too_loud(&context.resource.spec.text) {
+            return Err(Failure::new(TOO_LOUD, "spec.text"));
+        }
         let name = context.resource.name_any();
         let version = context.contract.spec.module.as_ref().map_or("0.0.0", |module| &module.version);
         context.ensure_namespace(NAMESPACE).await?;

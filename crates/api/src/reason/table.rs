@@ -1,6 +1,6 @@
 //! The table of reasons. Each has a page of the same name in the runbook.
 
-use super::ErrorClass;
+use super::{ErrorClass, OwnReason};
 
 macro_rules! reasons {
     ($( $(#[$section:meta])* $name:ident $(: $class:ident)? => $summary:literal; )+) => {
@@ -11,29 +11,34 @@ macro_rules! reasons {
         #[non_exhaustive]
         pub enum Reason {
             $( #[doc = $summary] $name, )+
+            /// One that only a certain reconciler gives; see [`Reason::own`].
+            Own(OwnReason),
         }
 
         impl Reason {
             const ALL: &'static [Self] = &[ $( Self::$name, )+ ];
 
-            /// Every reason, grouped by subject.
+            /// Every common reason, grouped by subject.
             pub const fn all() -> &'static [Self] {
                 Self::ALL
             }
 
             /// The word itself.
             pub const fn as_str(self) -> &'static str {
-                match self { $( Self::$name => stringify!($name), )+ }
+                match self { $( Self::$name => stringify!($name), )+ Self::Own(own) => own.word }
             }
 
             /// One line for people: what it means and what to do.
             pub const fn summary(self) -> &'static str {
-                match self { $( Self::$name => $summary, )+ }
+                match self { $( Self::$name => $summary, )+ Self::Own(own) => own.summary }
             }
 
             /// What to do about it, or `None` where nothing is wrong.
             pub const fn class(self) -> Option<ErrorClass> {
-                match self { $( Self::$name => reasons!(@class $($class)?), )+ }
+                match self {
+                    $( Self::$name => reasons!(@class $($class)?), )+
+                    Self::Own(own) => own.class,
+                }
             }
 
             /// Reads a word from a stored condition; a word of another system is `None`.

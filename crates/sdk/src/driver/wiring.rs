@@ -8,7 +8,7 @@ use std::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResourceExt, Resource, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
-use kyma_api::{labels, names};
+use kyma_api::{Reason, labels, names};
 use kyma_targets::SecretKey;
 
 use super::Driver;
@@ -39,6 +39,10 @@ impl<C: Component> Program for ComponentProgram<C> {
 
     fn rbac() -> Table {
         super::rbac::component_table::<C>()
+    }
+
+    fn reasons() -> Vec<Reason> {
+        [Reason::all(), C::REASONS].concat()
     }
 
     async fn run(self, _: NoFlags, runtime: Runtime) -> Result<(), RunError> {

@@ -117,6 +117,19 @@ async fn a_changed_wish_is_applied_and_a_suspended_one_is_not() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_reason_of_its_own_is_shown_like_any_other() -> Result<()> {
+    let stage = Stage::new("loud").await?;
+    stage.create("loud", json!({"text": "HELLO"})).await?;
+    let refused = stage.until_ready_says("loud", "TooLoud").await?;
+    let status = refused.status.unwrap();
+    assert_eq!(status.state, Some(kyma_sdk::api::State::Error));
+    assert_eq!(stage.greeting_on_target("loud").await?, None);
+    stage.change("loud", json!({"text": "Hello"})).await?;
+    stage.until_greeting("loud", Some("Hello")).await?;
+    stage.stop().await
+}
+
+#[tokio::test]
 async fn orphan_leaves_everything_and_an_order_removes_it() -> Result<()> {
     let stage = Stage::new("end").await?;
     for name in ["orphan", "unproven", "ordered"] {
