@@ -84,7 +84,7 @@ async fn component(state: &State, wanted: &Wanted) -> Result<(), Error> {
     let (namespace, name) = (text("namespace"), text("name"));
     let api = api(state, &wanted.kind, &wanted.plural, namespace);
     let applied = api.patch(name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&wanted.body)).await;
-    let failed = |source| Error::ApplyComponent { kind: wanted.kind.clone(), name: name.to_owned(), source };
+    let failed = |source| Error::ApplyComponent { component: format!("{} {name}", wanted.kind), source };
     let applied = applied.map_err(failed)?;
     saw(state, &wanted.kind, &applied);
     tracing::info!(component = name, kind = %wanted.kind, version = ?wanted.body["spec"]["module"]["version"], "component applied");
@@ -97,13 +97,12 @@ pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>)
     let api = api_of(state, view)?;
     if view.deletion_policy != order.policy {
         let body = order_body(order, authority);
-        let failed = |kind, name, source| Error::OrderRemoval { kind, name, source };
+        let failed = |component, source| Error::OrderRemoval { component, source };
         patch(state, &api, view, &body, failed).await?;
     }
     if !view.terminating {
         let deleted = api.delete(&view.name, &delete_of_uid(&view.uid)).await.map(drop);
-        let failed =
-            |source| Error::DeleteComponent { kind: view.kind.clone(), name: view.name.clone(), source };
+        let failed = |source| Error::DeleteComponent { component: named(view), source };
         gone_is_fine(deleted).map_err(failed)?;
     }
     tracing::info!(
@@ -142,7 +141,7 @@ async fn recall(state: &State, view: &ComponentView) -> Result<(), Error> {
         "metadata": { "uid": view.uid, "annotations": none },
         "spec": { "deletionPolicy": DeletionPolicy::Orphan },
     });
-    patch(state, &api, view, &body, |kind, name, source| Error::RecallRemoval { kind, name, source }).await
+    patch(state, &api, view, &body, |component, source| Error::RecallRemoval { component, source }).await
 }
 
 async fn patch(
@@ -150,14 +149,14 @@ async fn patch(
     api: &Api<DynamicObject>,
     view: &ComponentView,
     body: &Value,
-    failed: impl FnOnce(ComponentKind, String, kube::Error) -> Error,
+    failed: impl FnOnce(String, kube::Error) -> Error,
 ) -> Result<(), Error> {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch(&view.name, &params, &Patch::Merge(body)).await {
         Ok(patched) => saw(state, &view.kind, &patched),
         // Gone, or another of the same name: nothing to order.
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        Err(source) => return Err(failed(view.kind.clone(), view.name.clone(), source)),
+        Err(source) => return Err(failed(named(view), source)),
     }
     Ok(())
 }
@@ -167,6 +166,11 @@ fn saw(state: &State, kind: &ComponentKind, object: &DynamicObject) {
     if let Some(view) = ComponentView::of(kind, object) {
         state.components_mut().apply(view);
     }
+}
+
+/// As messages name it.
+fn named(view: &ComponentView) -> String {
+    format!("{} {}", view.kind, view.name)
 }
 
 fn api_of(state: &State, view: &ComponentView) -> Result<Api<DynamicObject>, Error> {

@@ -20,14 +20,14 @@ pub(crate) enum Error {
     ListAccess { kyma: KymaKey, source: kube::Error },
     #[error("install CRD {name}")]
     InstallComponentCrd { name: String, source: kube::Error },
-    #[error("apply {kind} {name}")]
-    ApplyComponent { kind: ComponentKind, name: String, source: kube::Error },
-    #[error("order the removal of {kind} {name}")]
-    OrderRemoval { kind: ComponentKind, name: String, source: kube::Error },
-    #[error("take back the removal of {kind} {name}")]
-    RecallRemoval { kind: ComponentKind, name: String, source: kube::Error },
-    #[error("delete {kind} {name}")]
-    DeleteComponent { kind: ComponentKind, name: String, source: kube::Error },
+    #[error("apply {component}")]
+    ApplyComponent { component: String, source: kube::Error },
+    #[error("order the removal of {component}")]
+    OrderRemoval { component: String, source: kube::Error },
+    #[error("take back the removal of {component}")]
+    RecallRemoval { component: String, source: kube::Error },
+    #[error("delete {component}")]
+    DeleteComponent { component: String, source: kube::Error },
     #[error("the hub has no kind {kind}")]
     FindKind { kind: ComponentKind },
 

@@ -15,12 +15,21 @@ struct Facts {
     is_mandatory: bool,
     /// Our finalizer is on it.
     is_held: bool,
-    /// It has a deletion timestamp.
-    is_deleted: bool,
-    /// Its namespace or its CRD is gone or going.
-    scope_terminating: bool,
+    /// Whether it ends.
+    end: End,
     /// Components that install the module because it is mandatory.
     left: usize,
+}
+
+/// What a deletion timestamp means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// There is none.
+    No,
+    /// Somebody wished it.
+    Wished,
+    /// Its namespace or its CRD is gone or going, which nobody wished for its sake.
+    Swept,
 }
 
 /// What to do next.
@@ -37,15 +46,13 @@ enum Step {
 }
 
 fn next(facts: Facts) -> Step {
-    match facts {
-        Facts { is_held: false, is_deleted: false, is_mandatory: true, .. } => Step::Hold,
-        Facts { is_held: false, .. } => Step::Rest,
-        Facts { is_mandatory: false, .. } | Facts { is_deleted: true, scope_terminating: true, .. } => {
-            Step::Release
-        }
-        Facts { is_deleted: false, .. } => Step::Rest,
-        Facts { left: 0, .. } => Step::Release,
-        Facts { .. } => Step::Withdraw,
+    let Facts { is_mandatory, is_held, end, left } = facts;
+    match (is_held, end) {
+        (false, End::No) if is_mandatory => Step::Hold,
+        (true, End::Wished) if is_mandatory && left > 0 => Step::Withdraw,
+        (true, End::No) if is_mandatory => Step::Rest,
+        (false, _) => Step::Rest,
+        (true, _) => Step::Release,
     }
 }
 
@@ -53,8 +60,7 @@ fn next(facts: Facts) -> Step {
 mod tests {
     use super::*;
 
-    const MANDATORY: Facts =
-        Facts { is_mandatory: true, is_held: true, is_deleted: false, scope_terminating: false, left: 2 };
+    const MANDATORY: Facts = Facts { is_mandatory: true, is_held: true, end: End::No, left: 2 };
 
     #[test]
     fn what_becomes_mandatory_is_held_and_what_ceases_to_be_is_released() {
@@ -66,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_deletion_withdraws_the_module_and_is_done_once_no_component_is_left() {
-        let deleted = Facts { is_deleted: true, ..MANDATORY };
+        let deleted = Facts { end: End::Wished, ..MANDATORY };
         assert_eq!(next(deleted), Step::Withdraw);
         assert_eq!(next(Facts { left: 0, ..deleted }), Step::Release);
         assert_eq!(next(Facts { is_held: false, ..deleted }), Step::Rest, "it goes without asking");
@@ -74,13 +80,13 @@ mod tests {
 
     #[test]
     fn what_goes_with_its_namespace_or_crd_withdraws_nothing() {
-        let swept = Facts { is_deleted: true, scope_terminating: true, ..MANDATORY };
+        let swept = Facts { end: End::Swept, ..MANDATORY };
         assert_eq!(next(swept), Step::Release);
     }
 
     #[test]
     fn a_release_meta_that_was_changed_before_its_deletion_withdraws_nothing() {
-        let changed = Facts { is_mandatory: false, is_deleted: true, ..MANDATORY };
+        let changed = Facts { is_mandatory: false, end: End::Wished, ..MANDATORY };
         assert_eq!(next(changed), Step::Release);
     }
 }

@@ -68,10 +68,10 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
         }
     };
     let shared = Arc::clone(state);
-    let reconcile = reconciler.run(move |kyma, pass| {
+    let reconcile = Box::pin(reconciler.run(move |kyma, pass| {
         let state = Arc::clone(&shared);
         async move { reconcile(&state, &kyma, &pass).await }
-    });
+    }));
     let access = runtime.access.clone();
     let reconcile = async {
         // Before that every Kyma would seem to have no access Secret.

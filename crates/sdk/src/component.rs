@@ -208,6 +208,7 @@ pub fn failure_state(failure: &Failure) -> State {
 
 /// How far [`Component::remove`] got.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one is made for each pass, and consumed at once")]
 pub enum Removal {
     /// Nothing of ours is left on the target; the finalizer goes.
     Done,

@@ -8,7 +8,7 @@ use kyma_api::Kyma;
 use kyma_api::{ModuleReleaseMeta, finalizers};
 use kyma_sdk::{Failure, Reconciler, Wait, add_finalizer, patch_finalizers, remove_finalizer};
 
-use super::{Facts, Step, next};
+use super::{End, Facts, Step, next};
 use crate::scope;
 use crate::state::{State, key_of};
 
@@ -50,14 +50,19 @@ async fn facts(
     name: &str,
     namespace: &str,
 ) -> Result<Facts, Failure> {
-    let is_deleted = release.metadata.deletion_timestamp.is_some();
     let is_held = release.finalizers().iter().any(|held| held == finalizers::MANDATORY_MODULE);
     let crd = kyma_api::crds::module_release_meta().name_any();
+    let end = if release.metadata.deletion_timestamp.is_none() {
+        End::No
+    } else if is_held && scope::is_terminating(state, namespace, &crd).await? {
+        End::Swept
+    } else {
+        End::Wished
+    };
     Ok(Facts {
         is_mandatory: release.spec.mandatory.is_some(),
         is_held,
-        is_deleted,
-        scope_terminating: is_deleted && is_held && scope::is_terminating(state, namespace, &crd).await?,
+        end,
         left: state.components().mandatory(name),
     })
 }
