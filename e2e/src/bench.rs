@@ -1,5 +1,6 @@
 //! Measurements on real control planes. Each prints a table, and writes it as JSON where asked to.
 
+mod current;
 mod idle;
 mod install;
 mod quantile;

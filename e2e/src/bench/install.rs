@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use kube::runtime::conditions::is_deleted;
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{HelmComponent, State};
+use kyma_api::{HelmComponent, InventoryEntry, State};
 use serde_json::{Value, json};
+use testbed::until;
 
+use super::current::is_current;
 use super::{Outcome, Row};
 use crate::helm::Helm;
 use crate::inputs::charts::{self, Chart};
@@ -121,7 +123,7 @@ impl Bench {
         Ok(took.as_secs_f64())
     }
 
-    /// From the component's creation until it is Ready.
+    /// From the component's creation until it is Ready, and until everything of it is what `helm --wait` waits for.
     async fn install(&self, chart: &Chart, repository: &str) -> Result<Duration> {
         let (name, version) = chart.identity()?;
         let component: HelmComponent = serde_json::from_value(json!({
@@ -139,12 +141,35 @@ impl Bench {
         let start = Instant::now();
         self.components().create(&PostParams::default(), &component).await?;
         let what = format!("{} is Ready", chart.name);
-        wait::until(&what, self.components(), "bench", |component: Option<&HelmComponent>| {
+        let ready = wait::until(&what, self.components(), "bench", |component: Option<&HelmComponent>| {
             let status = component.and_then(|component| component.status.as_ref());
             status.is_some_and(|status| status.state == Some(State::Ready))
-        })
-        .await?;
+        });
+        let ready = ready.await?.context("a component that is Ready exists")?;
+        let took = start.elapsed();
+        let inventory = ready.status.and_then(|status| status.inventory).unwrap_or_default();
+        if self.current(&inventory).await?.is_some() {
+            return Ok(took);
+        }
+        let what = format!("{} is current", chart.name);
+        until(&what, Duration::from_mins(1), || self.current(&inventory)).await?;
         Ok(start.elapsed())
+    }
+
+    /// Something if every object of the inventory is current.
+    async fn current(&self, inventory: &[InventoryEntry]) -> Result<Option<()>> {
+        for entry in inventory {
+            let kind = GroupVersionKind::gvk(&entry.group, &entry.version, &entry.kind);
+            let (resource, _) = kube::discovery::pinned_kind(&self.target, &kind).await?;
+            let objects: Api<DynamicObject> = match &entry.namespace {
+                Some(namespace) => Api::namespaced_with(self.target.clone(), namespace, &resource),
+                None => Api::all_with(self.target.clone(), &resource),
+            };
+            if !is_current(&serde_json::to_value(objects.get(&entry.name).await?)?) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
     }
 
     async fn uninstall(&self) -> Result<()> {

@@ -1,0 +1,55 @@
+//! The demo as a person starts it: what it tells, and what it leaves.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+#[test]
+fn the_demo_tells_each_step_and_leaves_nothing_running() -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let state = scratch.path().join("state");
+    let (output, report) = demo(&state, &scratch.path().join("report.json"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    let steps = report["steps"].as_array().context("the report has steps")?;
+    ensure!(steps.len() == 8, "{report}");
+    ensure!(steps.iter().all(|step| step["ok"] == true && step["seconds"].is_f64()), "{report}");
+    for step in steps {
+        let name = step["name"].as_str().context("a step has a name")?;
+        ensure!(said.contains(name), "{name} is not in what people see: {said}");
+    }
+    ensure!(said.contains("What to type next"), "{said}");
+    let left = processes_with(&state.display().to_string())?;
+    ensure!(left.is_empty(), "these still run: {left:?}");
+    Ok(())
+}
+
+#[test]
+fn a_step_that_fails_fails_the_demo() -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let state = scratch.path().join("a-file");
+    std::fs::write(&state, "no directory")?;
+    let (output, report) = demo(&state, &scratch.path().join("report.json"))?;
+    ensure!(!output.status.success(), "it claims success");
+    ensure!(report["steps"].as_array().is_some_and(|steps| steps.len() == 1), "{report}");
+    ensure!(report["steps"][0]["ok"] == false, "{report}");
+    Ok(())
+}
+
+fn demo(state: &Path, report: &Path) -> Result<(Output, Value)> {
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_demo"));
+    let output = demo.arg("--state-dir").arg(state).arg("--report").arg(report).output()?;
+    let report = std::fs::read(report).with_context(|| format!("no report: {output:?}"))?;
+    Ok((output, serde_json::from_slice(&report)?))
+}
+
+/// Command lines of the machine's processes that name this path.
+fn processes_with(path: &str) -> Result<Vec<String>> {
+    let entries = std::fs::read_dir("/proc")?.flatten();
+    // A process that ends meanwhile has no command line any more.
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    Ok(lines.filter(|line| line.contains(path)).collect())
+}
