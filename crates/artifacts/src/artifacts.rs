@@ -1,18 +1,14 @@
 //! The way in: what others ask this crate for.
 
-mod fetch;
-
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
 use crate::{
     ArtifactError, ChartArchive, ChartSource, ComponentVersion, Config, Credentials, Manifests,
-    ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, cache::Cache, chart, http::Http,
-    manifests, ocm, proofs::Proofs, push, registry::Registry,
+    ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, cache::Cache, chart,
+    fetch::Fetch, http::Http, manifests, ocm, proofs::Proofs, push, registry::Registry,
 };
-
-pub(crate) use fetch::{Fetch, shown};
 
 /// Pulls that run at once, over all sources: bounds the memory that content in flight takes.
 const PULLS: usize = 8;

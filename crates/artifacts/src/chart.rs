@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use url::Url;
 
-use crate::{ArtifactError, Credentials, Digest, Limits, OciReference, archive, artifacts::Fetch, manifests};
+use crate::{ArtifactError, Credentials, Digest, Limits, OciReference, archive, fetch::Fetch, manifests};
 
 /// Media type of a chart's config blob.
 pub(crate) const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
@@ -154,7 +154,7 @@ pub(crate) async fn read(
             (reference.to_string(), read_oci(fetch, reference, credentials).await?)
         }
         ChartSource::Archive { url, digest } => {
-            (crate::artifacts::shown(url), fetch.document(url, *digest, limit, credentials).await?.1)
+            (crate::fetch::shown(url), fetch.document(url, *digest, limit, credentials).await?.1)
         }
         ChartSource::Repository { url, name, version, digest } => {
             let found = index::locate(fetch, url, name, version, credentials).await?;

@@ -12,6 +12,7 @@ mod config;
 mod credentials;
 mod digest;
 mod error;
+mod fetch;
 mod flight;
 mod http;
 mod manifests;

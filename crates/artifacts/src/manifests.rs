@@ -6,7 +6,7 @@ use bytes::Bytes;
 use oci_spec::image::ImageManifest;
 use url::Url;
 
-use crate::{ArtifactError, Credentials, Digest, Limits, OciReference, archive, artifacts::Fetch};
+use crate::{ArtifactError, Credentials, Digest, Limits, OciReference, archive, fetch::Fetch};
 
 /// Layers of one artifact that are read.
 const LAYERS: usize = 64;
@@ -87,7 +87,7 @@ pub(crate) async fn read(
         ManifestsSource::Oci(reference) => read_oci(fetch, reference, credentials).await,
         ManifestsSource::Http { url, digest } => {
             let (digest, content) = fetch.document(url, *digest, fetch.limits().blob, credentials).await?;
-            let yaml = yaml_of(&crate::artifacts::shown(url), &content, fetch.limits())?;
+            let yaml = yaml_of(&crate::fetch::shown(url), &content, fetch.limits())?;
             Ok(Manifests { digest, yaml })
         }
     }

@@ -9,8 +9,8 @@ use oci_spec::image::ImageManifest;
 use serde::Deserialize;
 
 use crate::{
-    ArtifactError, Credentials, Digest, RegistryBase, Repository, archive, artifacts::Fetch,
-    digest::printable, manifests,
+    ArtifactError, Credentials, Digest, RegistryBase, Repository, archive, digest::printable, fetch::Fetch,
+    manifests,
 };
 
 use descriptor::{Descriptor, Resource};

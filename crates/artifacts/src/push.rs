@@ -8,9 +8,8 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::{
-    ArtifactError, ChartArchive, Credentials, Digest, OciReference, RegistryBase,
-    artifacts::Fetch,
-    chart,
+    ArtifactError, ChartArchive, Credentials, Digest, OciReference, RegistryBase, chart,
+    fetch::Fetch,
     registry::{OCI_MANIFEST, Session},
 };
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use url::Url;
 
-use crate::{ArtifactError, Credentials, Digest, artifacts::Fetch, artifacts::shown, digest::printable};
+use crate::{ArtifactError, Credentials, Digest, digest::printable, fetch::Fetch, fetch::shown};
 
 /// Where an index says a chart version lies.
 #[derive(Debug, PartialEq, Eq)]
