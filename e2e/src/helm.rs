@@ -51,10 +51,9 @@ impl Helm {
         Ok(start.elapsed())
     }
 
-    /// `helm uninstall --wait --no-hooks`.
+    /// `helm uninstall --no-hooks`, not waiting: it would wait for what the chart says to keep, too.
     pub async fn uninstall(&self, namespace: &str) -> Result<()> {
-        let words =
-            ["uninstall", "bench", "--namespace", namespace, "--wait", "--no-hooks", "--ignore-not-found"];
+        let words = ["uninstall", "bench", "--namespace", namespace, "--no-hooks", "--ignore-not-found"];
         self.run(words.map(AsRef::as_ref)).await
     }
 

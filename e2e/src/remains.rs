@@ -4,7 +4,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kube::Client;
+use kube::api::{DeleteParams, DynamicObject};
+use kube::{Api, Client, Discovery};
 use serde_json::Value;
 use testbed::until;
 
@@ -37,10 +38,52 @@ pub async fn until_as_before(
         Ok(as_before.then_some(kept))
     })
     .await;
-    kept.with_context(|| {
-        let wrong = last.lock().map(|last| last.clone()).unwrap_or_default();
-        wrong.iter().map(|difference| format!("\n  {difference}")).collect::<String>()
+    kept.with_context(|| last.lock().map(|last| listed(&last)).unwrap_or_default())
+}
+
+/// Deletes what came since `before`, whoever made it, until the target is as it was.
+///
+/// # Errors
+/// Something does not go, or was changed or removed meanwhile.
+pub async fn clear(target: &Client, before: &Snapshot) -> Result<()> {
+    let last = Mutex::new(Vec::new());
+    let cleared = until("what was left is gone", DEADLINE, || async {
+        let left = snapshot::differences(before, &snapshot::take(target).await?);
+        let discovery = Discovery::new(target.clone()).run_aggregated().await?;
+        for difference in &left {
+            if let Difference::Added(key) = difference {
+                delete(target, &discovery, key).await?;
+            }
+        }
+        let is_clear = left.is_empty();
+        if let Ok(mut last) = last.lock() {
+            *last = left;
+        }
+        Ok(is_clear.then_some(()))
     })
+    .await;
+    cleared.with_context(|| last.lock().map(|last| listed(&last)).unwrap_or_default())
+}
+
+async fn delete(target: &Client, discovery: &Discovery, key: &Key) -> Result<()> {
+    let mut kinds = discovery.groups().filter(|group| group.name() == key.group);
+    let kind = kinds.find_map(|group| group.recommended_kind(&key.kind));
+    // Its CRD has gone, and it with that.
+    let Some((resource, _)) = kind else { return Ok(()) };
+    let api: Api<DynamicObject> = match &key.namespace {
+        Some(namespace) => Api::namespaced_with(target.clone(), namespace, &resource),
+        None => Api::all_with(target.clone(), &resource),
+    };
+    match api.delete(&key.name, &DeleteParams::default()).await {
+        Ok(_) => Ok(()),
+        // Gone meanwhile, or on its way with its namespace.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405 | 409) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn listed(differences: &[Difference]) -> String {
+    differences.iter().map(|difference| format!("\n  {difference}")).collect()
 }
 
 /// Whether Kubernetes itself puts this object into every namespace.

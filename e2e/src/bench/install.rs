@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use kube::runtime::conditions::is_deleted;
 use kube::{Api, Client, ResourceExt};
@@ -17,6 +16,8 @@ use super::{Outcome, Row};
 use crate::helm::Helm;
 use crate::inputs::charts::{self, Chart};
 use crate::landscape::{HUB_NAMESPACE, Landscape, Options};
+use crate::remains::clear;
+use crate::snapshot::{self, Snapshot};
 use crate::wait;
 
 /// Namespace that each chart is installed into.
@@ -33,6 +34,8 @@ struct Bench {
     hub: Client,
     target: Client,
     helm: Helm,
+    /// The target with nothing installed.
+    before: Snapshot,
     /// Charts measured so far.
     number: Cell<u32>,
 }
@@ -78,7 +81,8 @@ impl Bench {
         let helm = Helm::new(&landscape.targets()[0], &landscape.directory().join("helm"))?;
         let secret = landscape.access_secret(ACCESS, &landscape.targets()[0]).await?;
         Api::namespaced(hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
-        Ok(Self { landscape, hub, target, helm, number: Cell::new(0) })
+        let before = snapshot::take(&target).await?;
+        Ok(Self { landscape, hub, target, helm, before, number: Cell::new(0) })
     }
 
     /// Mean seconds of ours and of helm's, or why helm cannot.
@@ -111,7 +115,7 @@ impl Bench {
     async fn by_helm(&self, chart: &Chart) -> Result<Result<f64, String>> {
         let took = self.helm.install(chart, NAMESPACE).await;
         self.helm.uninstall(NAMESPACE).await?;
-        self.clean().await?;
+        clear(&self.target, &self.before).await?;
         Ok(took.map(|took| took.as_secs_f64()).map_err(|reason| reason.to_string()))
     }
 
@@ -119,7 +123,7 @@ impl Bench {
     async fn by_us(&self, chart: &Chart, repository: &str) -> Result<f64> {
         let took = self.install(chart, repository).await?;
         self.uninstall().await?;
-        self.clean().await?;
+        clear(&self.target, &self.before).await?;
         Ok(took.as_secs_f64())
     }
 
@@ -177,26 +181,6 @@ impl Bench {
         self.components().delete("bench", &DeleteParams::default()).await?;
         let uid = found.uid().context("a stored object has a uid")?;
         wait::until("the component is gone", self.components(), "bench", is_deleted(&uid)).await?;
-        Ok(())
-    }
-
-    /// What neither side removes: the namespace, and CRDs from a chart's `crds` directory.
-    async fn clean(&self) -> Result<()> {
-        let namespaces: Api<Namespace> = Api::all(self.target.clone());
-        if let Some(found) = namespaces.get_opt(NAMESPACE).await? {
-            namespaces.delete(NAMESPACE, &DeleteParams::default()).await?;
-            let uid = found.uid().context("a stored object has a uid")?;
-            wait::until("the namespace is gone", namespaces, NAMESPACE, is_deleted(&uid)).await?;
-        }
-        let crds: Api<
-            k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-        > = Api::all(self.target.clone());
-        for crd in crds.list(&kube::api::ListParams::default()).await? {
-            let name = crd.name_any();
-            crds.delete(&name, &DeleteParams::default()).await?;
-            let uid = crd.uid().context("a stored object has a uid")?;
-            wait::until("the CRD is gone", crds.clone(), &name, is_deleted(&uid)).await?;
-        }
         Ok(())
     }
 

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use e2e::helm::Helm;
 use e2e::inputs::charts::Chart;
 use e2e::landscape::{HUB_NAMESPACE, Landscape};
-use e2e::remains::{is_in_every_namespace, until_as_before};
-use e2e::snapshot::{self, Difference, Key, Snapshot};
+use e2e::remains::{clear, is_in_every_namespace, until_as_before};
+use e2e::snapshot::{self, Difference, Snapshot};
 use e2e::wait;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -194,47 +194,13 @@ impl<'a> Story<'a> {
         let uid = found.uid().context("a stored component has a uid")?;
         wait::until("the component is gone", self.components(), &self.word, is_deleted(&uid)).await?;
         let kept = until_as_before(&self.target, &self.before, |_| false).await?;
-        self.clean().await?;
+        // Namespaces, and claims of StatefulSets with their volumes: only an administrator removes them.
+        clear(&self.target, &self.before).await?;
         let own = |difference: &&Difference| match difference {
             Difference::Added(key) => !is_in_every_namespace(key),
             Difference::Removed(_) | Difference::Changed(..) => true,
         };
         Ok(kept.iter().filter(own).map(ToString::to_string).collect())
-    }
-
-    /// What nobody but an administrator removes: namespaces, and claims of StatefulSets with their volumes.
-    async fn clean(&self) -> Result<()> {
-        until("what stayed is gone too", DEADLINE, || async {
-            let after = snapshot::take(&self.target).await?;
-            let left = snapshot::differences(&self.before, &after);
-            for difference in &left {
-                if let Difference::Added(key) = difference {
-                    self.delete(key).await?;
-                }
-            }
-            Ok(left.is_empty().then_some(()))
-        })
-        .await
-    }
-
-    async fn delete(&self, key: &Key) -> Result<()> {
-        let version = if key.group == "apiextensions.k8s.io" { "v1" } else { "" };
-        let kinds =
-            [("", "Namespace", "v1"), ("", "PersistentVolumeClaim", "v1"), ("", "PersistentVolume", "v1")];
-        let known = kinds.iter().find(|kind| key.is(kind.0, kind.1)).map_or(version, |kind| kind.2);
-        if known.is_empty() {
-            return Ok(());
-        }
-        let resource = kube::api::ApiResource::from_gvk(&GroupVersionKind::gvk(&key.group, known, &key.kind));
-        let api: Api<DynamicObject> = match &key.namespace {
-            Some(namespace) => Api::namespaced_with(self.target.clone(), namespace, &resource),
-            None => Api::all_with(self.target.clone(), &resource),
-        };
-        match api.delete(&key.name, &DeleteParams::default()).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 
     fn component(&self) -> Result<HelmComponent> {
