@@ -214,10 +214,10 @@ fn waiting_for_watches() -> Step {
     Step::Rest(Rest::Looking)
 }
 
-/// What is left over goes once everything wanted is there.
+/// What is left over goes once everything wanted is there: until then it does the work of what replaces it.
 fn prune(seen: &Observed) -> Option<Step> {
     let surplus = seen.surplus();
-    if surplus.is_empty() {
+    if surplus.is_empty() || !seen.is_complete() {
         return None;
     }
     if !seen.watched {
@@ -266,7 +266,7 @@ fn settle(seen: &Observed) -> Step {
     if !waiting.is_empty() && seen.patience.is_over() {
         return Step::Rest(Rest::Overdue(waiting));
     }
-    for piece in seen.pieces.iter().filter(|piece| !seen.inventory.contains(&piece.identity)) {
+    for piece in seen.pieces.iter().filter(|piece| !seen.is_sent(piece)) {
         let why = piece.waiting.as_deref().unwrap_or("its kind is not served yet");
         waiting.push(format!("{} ({why})", piece.identity));
     }
@@ -315,6 +315,15 @@ impl Observed {
             Order::Install => new || self.needs_repair(piece),
             Order::Remove => !new && self.needs_repair(piece),
         }
+    }
+
+    /// Whether everything wanted is on the target, of kinds that it serves: the condition for pruning.
+    pub fn is_complete(&self) -> bool {
+        self.pieces.iter().all(|piece| piece.served && piece.fault.is_none() && self.is_sent(piece))
+    }
+
+    fn is_sent(&self, piece: &Piece) -> bool {
+        piece.waiting.is_none() && self.inventory.contains(&piece.identity)
     }
 
     fn needs_repair(&self, piece: &Piece) -> bool {

@@ -147,7 +147,7 @@ impl<'a> Pass<'a> {
                 Step::Watch => self.watch()?,
                 Step::Namespace => self.namespace().await,
                 Step::Apply => self.apply(&seen).await,
-                Step::Prune(surplus) => self.prune(surplus).await,
+                Step::Prune(surplus) => self.prune(surplus, &seen).await,
                 Step::DefaultResource => self.default_resource().await,
                 Step::Remove => self.remove().await,
                 Step::Rest(Rest::Looking) => {

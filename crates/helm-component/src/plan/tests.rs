@@ -186,6 +186,35 @@ fn what_is_no_longer_wanted_goes_after_everything_wanted_is_there() {
 }
 
 #[test]
+fn what_was_replaced_stays_until_the_kind_of_its_successor_is_served() {
+    let rollout = id("argoproj.io", "Rollout", "r");
+    let mut seen = running(vec![piece(rollout.clone()), piece(deployment())]);
+    seen.content = Content::Loaded;
+    seen.applied = true;
+    seen.pieces.pop();
+    seen.inventory.remove(&rollout);
+    seen.pieces[0].served = false;
+    assert_eq!(next(&seen), Step::Rest(Rest::MissingKinds(vec!["Rollout.argoproj.io".to_owned()])));
+    seen.pieces[0].served = true;
+    seen.pieces[0].waiting = Some("the CRD is not established yet".to_owned());
+    assert!(matches!(next(&seen), Step::Rest(Rest::Progressing(_))));
+    seen.pieces[0].waiting = None;
+    apply(&mut seen);
+    assert_eq!(next(&seen), Step::Prune(vec![deployment()]));
+}
+
+#[test]
+fn what_was_replaced_stays_while_its_successor_waits_for_its_place() {
+    let mut seen = running(vec![piece(config("a")), piece(config("b"))]);
+    seen.content = Content::Loaded;
+    seen.applied = true;
+    seen.pieces.pop();
+    seen.pieces[0].waiting = Some("the old object is being deleted".to_owned());
+    let waits = format!("{} (the old object is being deleted)", config("a"));
+    assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![waits])));
+}
+
+#[test]
 fn leftovers_of_an_unfinished_operation_are_found_by_their_label() {
     let mut seen = running(vec![piece(config("a"))]);
     seen.content = Content::Loaded;

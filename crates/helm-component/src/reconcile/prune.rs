@@ -10,16 +10,17 @@ use kyma_object_set::{Entry, Identity, Inventory, Object};
 use kyma_sdk::Failure;
 
 use super::{Pass, failure, protection};
+use crate::plan::Observed;
 
 /// On a component: the generation for which a person confirmed that a much smaller set is meant.
 const ALLOW_SHRINK: &str = "component.kyma-project.io/allow-shrink";
 
 impl Pass<'_> {
     /// Deletes what is no longer wanted.
-    pub(super) async fn prune(&mut self, surplus: Vec<Identity>) {
+    pub(super) async fn prune(&mut self, surplus: Vec<Identity>, seen: &Observed) {
         self.adopt_strays(&surplus);
         let inventory = self.session.recorded.inventory.clone();
-        self.done.pruned = Some(match self.prune_plan(&inventory) {
+        self.done.pruned = Some(match self.prune_plan(&inventory, seen.is_complete()) {
             Ok(plan) => {
                 let pruned = remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &protection())
                     .boxed()
@@ -35,14 +36,14 @@ impl Pass<'_> {
         });
     }
 
-    fn prune_plan(&self, inventory: &Inventory) -> Result<PrunePlan, PruneBlocked> {
+    fn prune_plan(&self, inventory: &Inventory, complete: bool) -> Result<PrunePlan, PruneBlocked> {
         let wanted = self.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
         let desired: BTreeSet<Identity> = wanted.map(Object::identity).collect();
         prune::plan(&PruneRequest {
             inventory,
             desired: &desired,
             previous: self.done.before.unwrap_or(inventory.len()),
-            complete: true,
+            complete,
             allow_shrink: allows_shrink(&self.context.resource),
             claimed: &|_| false,
             protection: &protection(),
