@@ -9,7 +9,7 @@ use crate::cluster::{OWNER_LABEL, Ownership};
 use crate::discovery::{Mapping, crd_mappings};
 use crate::drift::applied_entry;
 use crate::error::{Action, CallError, Failure};
-use crate::object::{Identity, Object};
+use crate::object::{GroupKind, Identity, Object};
 use crate::prune::KeepReason;
 
 /// Objects per page.
@@ -75,7 +75,7 @@ impl Run<'_> {
                 Err(error) => return Err(error),
             };
             let us = self.ownership;
-            if page.items.iter().any(|item| is_foreign(&mapping.resource.kind, &item.metadata, us)) {
+            if page.items.iter().any(|item| is_foreign(&mapping.gvk().group_kind(), &item.metadata, us)) {
                 return Ok(Contents::Foreign);
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -99,13 +99,17 @@ enum Contents {
 
 /// Whether an object is there because somebody wants it: not made by Kubernetes for every Namespace, not
 /// derived from another object, not ours, not about to go anyway.
-fn is_foreign(kind: &str, metadata: &ObjectMeta, us: &Ownership) -> bool {
+fn is_foreign(kind: &GroupKind, metadata: &ObjectMeta, us: &Ownership) -> bool {
     let name = metadata.name.as_deref().unwrap_or_default();
-    let automatic = match kind {
-        "ConfigMap" => name == "kube-root-ca.crt",
-        "ServiceAccount" => name == "default",
-        // Leases, events and endpoints are traces of what ran here; nobody keeps anything in them.
-        "Event" | "Endpoints" | "EndpointSlice" | "Lease" => true,
+    let automatic = match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "ConfigMap") => name == "kube-root-ca.crt",
+        ("", "ServiceAccount") => name == "default",
+        // Leases, events and endpoints are traces of what ran here; nobody keeps anything in them. Kinds of
+        // other groups that are called the same may be anything.
+        ("" | "events.k8s.io", "Event")
+        | ("", "Endpoints")
+        | ("discovery.k8s.io", "EndpointSlice")
+        | ("coordination.k8s.io", "Lease") => true,
         _ => false,
     };
     let derived =
@@ -140,7 +144,15 @@ mod tests {
             ("ConfigMap", json!({"name": "users"}), true),
             ("ServiceAccount", json!({"name": "default"}), false),
             ("ServiceAccount", json!({"name": "builder"}), true),
-            ("Lease", json!({"name": "leader"}), false),
+            ("Event", json!({"name": "e"}), false),
+            ("Event.events.k8s.io", json!({"name": "e"}), false),
+            ("Event.calendar.example.org", json!({"name": "e"}), true),
+            ("Endpoints", json!({"name": "e"}), false),
+            ("EndpointSlice.discovery.k8s.io", json!({"name": "e"}), false),
+            ("EndpointSlice.cilium.example.org", json!({"name": "e"}), true),
+            ("Lease.coordination.k8s.io", json!({"name": "leader"}), false),
+            ("Lease.flats.example.org", json!({"name": "leader"}), true),
+            ("ConfigMap.example.org", json!({"name": "kube-root-ca.crt"}), true),
             ("Pod", json!({"name": "p", "ownerReferences": controlled}), false),
             ("Pod", json!({"name": "p", "ownerReferences": owned}), true),
             ("Secret", json!({"name": "s", "labels": {OWNER_LABEL: "us"}, "managedFields": applied}), false),
@@ -149,7 +161,9 @@ mod tests {
             ("Secret", json!({"name": "s", "deletionTimestamp": "2026-01-01T00:00:00Z"}), false),
         ];
         for (kind, value, foreign) in cases {
-            assert_eq!(is_foreign(kind, &metadata(value.clone()), &us), foreign, "{kind} {value}");
+            let (name, group) = kind.split_once('.').unwrap_or((kind, ""));
+            let group_kind = GroupKind::new(group, name);
+            assert_eq!(is_foreign(&group_kind, &metadata(value.clone()), &us), foreign, "{kind} {value}");
         }
     }
 }
