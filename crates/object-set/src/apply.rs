@@ -20,6 +20,7 @@ mod keep;
 mod namespace;
 mod one;
 mod outcome;
+mod owner;
 mod share;
 mod take_over;
 
@@ -30,7 +31,7 @@ pub use outcome::{Applied, Outcome, Refusal};
 pub enum Adopt {
     /// Take only what carries our owner label already.
     Never,
-    /// Take everything that no live owner of ours holds, whoever wrote it.
+    /// Take everything but what an owner holds that is not proven to be gone, whoever wrote it.
     #[default]
     Unowned,
     /// Take everything.
@@ -44,7 +45,8 @@ pub struct ApplyOptions<'a> {
     pub ownership: &'a Ownership,
     /// What to do with existing objects.
     pub adopt: Adopt,
-    /// Whether the owner of that hash still exists; only then [`Adopt::Unowned`] leaves its objects alone.
+    /// Whether the owner of that hash still exists, as far as this operator serves it. [`Adopt::Unowned`] takes
+    /// objects of owners that do not, if our field manager marked them; those of other operators stay theirs.
     pub owner_is_live: &'a (dyn Fn(&str) -> bool + Sync),
     /// Whether unknown and duplicate fields are errors (`fieldValidation=Strict`) or ignored.
     pub strict: bool,

@@ -104,7 +104,8 @@ impl Pass<'_> {
         applied.map_err(|error| failure(&error))
     }
 
-    /// Tries objects of other owners again whose component the hub no longer has.
+    /// Tries objects of other owners again whose component the hub no longer has; those that another operator's
+    /// field manager marked stay with their owner all the same.
     async fn send_over_the_dead(
         &self,
         set: &ObjectSet,

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::Value;
 
 use super::one::{Done, Place, check_size};
 use super::share::Share;
-use super::{Outcome, Run, Wanted};
-use crate::cluster::{CREATED_BY, Cluster, OWNER_LABEL, SET_VERSION, sharers};
+use super::{Outcome, Run, Wanted, owner};
+use crate::cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, sharers};
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError};
 use crate::inventory::Entry;
@@ -79,9 +80,10 @@ impl Run<'_> {
         let uid = metadata.uid.clone().unwrap_or_default();
         let was_ours = self.recorded.contains(&wanted.identity);
         let live_spec = live.data.get("spec").cloned().unwrap_or_default();
-        let step = decide(object, &metadata, &live_spec, &ownership.owner, self.options.owner_is_live);
+        let step = decide(object, &metadata, &live_spec, ownership, self.options.owner_is_live);
         let Step::Send { object, shares } = step else {
-            self.share(&wanted.identity, mapping, &uid, &ownership.owner, Share::default()).await?;
+            let manager = ownership.share_manager(&ownership.owner);
+            self.share(&wanted.identity, mapping, &uid, &ownership.owner, &manager, Share::default()).await?;
             let created = metadata.annotations.is_some_and(|all| all.contains_key(CREATED_BY));
             let entry =
                 Entry { version: mapping.resource.version.clone(), uid, hash, created, ..Entry::default() };
@@ -91,7 +93,8 @@ impl Run<'_> {
             self.may_adopt(&wanted.identity, &metadata, None)?;
         }
         for owner in &shares {
-            self.share(&wanted.identity, mapping, &uid, owner, Share::default()).await?;
+            let manager = share_manager(owner, &metadata, ownership);
+            self.share(&wanted.identity, mapping, &uid, owner, &manager, Share::default()).await?;
         }
         if !was_ours {
             self.take_over(&wanted.identity, mapping, &metadata).await?;
@@ -110,11 +113,13 @@ impl Run<'_> {
 /// Who writes a CRD that is there: we, unless another live owner has a version that is not lower.
 fn decide(
     mut ours: Object,
-    live: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    live: &ObjectMeta,
     live_spec: &Value,
-    owner: &str,
+    us: &Ownership,
     is_live: &(dyn Fn(&str) -> bool + Sync),
 ) -> Step {
+    let owner = us.owner.as_str();
+    let is_live = |other: &str| !owner::is_dead(other, live, us, is_live);
     let labels = live.labels.clone().unwrap_or_default();
     let annotations = live.annotations.clone().unwrap_or_default();
     let holder =
@@ -142,6 +147,18 @@ fn decide(
     let mut shares: Vec<String> = holder.into_iter().collect();
     shares.push(owner.to_owned());
     Step::Send { object: Box::new(ours), shares }
+}
+
+/// The field manager under which an owner's share is marked: one of the operator that serves the owner, so that
+/// this operator can end the share again.
+fn share_manager(owner: &str, live: &ObjectMeta, us: &Ownership) -> String {
+    if owner != us.owner
+        && let Some(manager) = owner::writers(live, OWNER_LABEL).next()
+        && manager != us.creator()
+    {
+        return Ownership { manager: manager.to_owned(), ..us.clone() }.share_manager(owner);
+    }
+    us.share_manager(owner)
 }
 
 /// Versions that are there and not in ours stay, or objects of other owners could not be read any more.
@@ -209,7 +226,6 @@ pub(super) async fn not_established<'a>(cluster: &Cluster, objects: &'a [Object]
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use serde_json::json;
 
     use super::*;
@@ -223,20 +239,23 @@ mod tests {
     }
 
     fn live(owner: &str, version: &str) -> ObjectMeta {
-        ObjectMeta {
-            labels: Some([(OWNER_LABEL.to_owned(), owner.to_owned())].into()),
-            annotations: Some(
-                [(SET_VERSION.to_owned(), version.to_owned()), (CREATED_BY.to_owned(), "first".to_owned())]
-                    .into(),
-            ),
-            ..ObjectMeta::default()
-        }
+        let marks = json!({"f:metadata": {"f:labels": {format!("f:{OWNER_LABEL}"): {}}}});
+        serde_json::from_value(json!({
+            "labels": {OWNER_LABEL: owner},
+            "annotations": {SET_VERSION: version, CREATED_BY: "first"},
+            "managedFields": [{"manager": "m", "operation": "Apply", "fieldsV1": marks}],
+        }))
+        .unwrap()
+    }
+
+    fn us() -> Ownership {
+        Ownership { manager: "m".to_owned(), owner: "us".to_owned(), version: String::new() }
     }
 
     fn step(ours: Object, live: &ObjectMeta, api_versions: &[&str]) -> Step {
         let versions: Vec<Value> =
             api_versions.iter().map(|name| json!({"name": name, "storage": true})).collect();
-        decide(ours, live, &json!({ "versions": versions }), "us", &|owner| owner != "dead")
+        decide(ours, live, &json!({ "versions": versions }), &us(), &|owner| owner != "dead")
     }
 
     #[test]
@@ -248,6 +267,17 @@ mod tests {
             assert_eq!(object.body()["spec"]["versions"].as_array().unwrap().len(), 1);
             assert_eq!(object.annotation(CREATED_BY), Some("first"));
         }
+    }
+
+    #[test]
+    fn a_crd_that_another_operator_holds_is_not_of_nobody_and_shared_in_its_name() {
+        let mut theirs = live("dead", "2.0.0");
+        for entry in theirs.managed_fields.iter_mut().flatten() {
+            entry.manager = Some("greeting".to_owned());
+        }
+        assert_eq!(step(ours("1.0.0", &["v1"]), &theirs, &["v1"]), Step::ShareOnly);
+        assert_eq!(share_manager("dead", &theirs, &us()), "greeting-dead");
+        assert_eq!(share_manager("us", &theirs, &us()), "m-us");
     }
 
     #[test]

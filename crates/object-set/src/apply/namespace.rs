@@ -45,7 +45,8 @@ impl Run<'_> {
         let mut share = share_of(&wanted.object);
         // The same for all owners, so that one watch of everything owned sees Namespaces too.
         share.labels.insert(OWNER_LABEL.to_owned(), SHARED.into());
-        let metadata = self.share(&wanted.identity, mapping, &uid, owner, share).await?;
+        let manager = self.options.ownership.share_manager(owner);
+        let metadata = self.share(&wanted.identity, mapping, &uid, owner, &manager, share).await?;
         let entry = self.entry(mapping, &metadata, hash, created);
         Ok((Outcome::Applied { created: is_new }, Some(entry)))
     }

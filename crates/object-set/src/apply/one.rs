@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, ValidationDirective};
 use serde_json::Value;
 
-use super::{Adopt, Outcome, Refusal, Run, Wanted, take_over};
+use super::{Adopt, Outcome, Refusal, Run, Wanted, owner, take_over};
 use crate::cluster::OWNER_LABEL;
 use crate::discovery::Mapping;
 use crate::drift::{self, Drift, Observed};
@@ -137,7 +137,9 @@ impl Run<'_> {
         }
         let refused = match self.options.adopt {
             Adopt::Always => false,
-            Adopt::Unowned => owner.is_some_and(|owner| (self.options.owner_is_live)(owner)),
+            Adopt::Unowned => owner.is_some_and(|owner| {
+                !owner::is_dead(owner, metadata, self.options.ownership, self.options.owner_is_live)
+            }),
             Adopt::Never => true,
         };
         if refused {

@@ -19,17 +19,18 @@ pub(super) struct Share {
 }
 
 impl Run<'_> {
-    /// Marks an owner's share. Values that somebody else set differently stay as they are.
+    /// Marks an owner's share under a field manager of its own. Values that somebody else set differently stay as they are.
     pub(super) async fn share(
         &self,
         identity: &Identity,
         mapping: &Mapping,
         uid: &str,
         owner: &str,
+        manager: &str,
         mut share: Share,
     ) -> Result<ObjectMeta, CallError> {
         share.labels.insert(Ownership::share_label(owner), "".into());
-        let params = PatchParams::apply(&self.options.ownership.share_manager(owner));
+        let params = PatchParams::apply(manager);
         let first = self.patch(identity, mapping, &params, body(identity, mapping, uid, &share)).await;
         match first {
             Err(error) if error.failure == Failure::Conflict && share.give_way(&error) => {

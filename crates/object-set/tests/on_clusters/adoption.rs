@@ -31,6 +31,19 @@ async fn an_object_of_another_live_owner_is_left_alone() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_object_of_another_operator_is_left_alone_though_its_owner_is_not_known() -> Result<()> {
+    let mut story = Story::begin("operators").await?;
+    let mut greeting = story.neighbour("1.0.0");
+    greeting.ownership.manager = "greeting".into();
+    greeting.apply(&config_map("a", "theirs")).await?;
+    story.live_owners.clear();
+    let applied = story.try_apply(&config_map("a", "ours"), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::OwnedByOther { .. })), "{applied:?}");
+    assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "theirs");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_strangers_object_is_taken_unless_never() -> Result<()> {
     let mut story = Story::begin("stranger").await?;
     let object = serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"v": "theirs"}}))?;

@@ -1,0 +1,88 @@
+//! Who marked an object, and whether its owner is proven to be gone.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::cluster::{OWNER_LABEL, Ownership};
+
+/// Whether an owner is proven to be gone, so that what it held may be taken: every mark of it on the object was
+/// made by our own field manager, and `is_live` does not know it. Of owners that other operators serve nothing
+/// is known here, so they are never dead.
+pub(super) fn is_dead(
+    owner: &str,
+    metadata: &ObjectMeta,
+    ownership: &Ownership,
+    is_live: &(dyn Fn(&str) -> bool + Sync),
+) -> bool {
+    let share = Ownership::share_label(owner);
+    let labels = metadata.labels.as_ref();
+    let holds = labels.and_then(|labels| labels.get(OWNER_LABEL)).is_some_and(|holder| holder == owner);
+    let shares = labels.is_some_and(|labels| labels.contains_key(&share));
+    let (manager, creator) = (ownership.manager.as_str(), ownership.creator());
+    let sharer = ownership.share_manager(owner);
+    !is_live(owner)
+        && (holds || shares)
+        && (!holds || only_by(metadata, OWNER_LABEL, &[manager, &creator]))
+        && (!shares || only_by(metadata, &share, &[&sharer]))
+}
+
+/// The field managers that wrote a label.
+pub(super) fn writers<'a>(metadata: &'a ObjectMeta, label: &str) -> impl Iterator<Item = &'a str> {
+    let field = format!("f:{label}");
+    metadata.managed_fields.iter().flatten().filter_map(move |entry| {
+        let fields = &entry.fields_v1.as_ref()?.0;
+        fields.get("f:metadata")?.get("f:labels")?.get(&field)?;
+        entry.manager.as_deref()
+    })
+}
+
+fn only_by(metadata: &ObjectMeta, label: &str, managers: &[&str]) -> bool {
+    let mut writers = writers(metadata, label).peekable();
+    writers.peek().is_some() && writers.all(|writer| managers.contains(&writer))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ownership() -> Ownership {
+        Ownership { manager: "m".to_owned(), owner: "us".to_owned(), version: String::new() }
+    }
+
+    fn marked(marks: &[(&str, &str, &str)]) -> ObjectMeta {
+        let labels: serde_json::Map<_, _> =
+            marks.iter().map(|(label, value, _)| ((*label).to_owned(), json!(value))).collect();
+        let fields = marks.iter().map(|(label, _, manager)| {
+            let mut labels = serde_json::Map::new();
+            labels.insert(format!("f:{label}"), json!({}));
+            json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": labels}}})
+        });
+        let fields: Vec<_> = fields.collect();
+        serde_json::from_value(json!({"labels": labels, "managedFields": fields})).unwrap()
+    }
+
+    #[test]
+    fn only_an_owner_whom_we_served_and_who_is_gone_is_dead() {
+        let share = Ownership::share_label("o");
+        let share = share.as_str();
+        let cases: [(&[(&str, &str, &str)], bool, &str); 9] = [
+            (&[(OWNER_LABEL, "o", "m")], true, "marked by us"),
+            (&[(OWNER_LABEL, "o", "m-create")], true, "inherited through us"),
+            (&[(OWNER_LABEL, "o", "greeting")], false, "marked by another operator"),
+            (&[(OWNER_LABEL, "o", "m"), (OWNER_LABEL, "o", "greeting")], false, "marked by both"),
+            (&[(share, "", "m-o")], true, "shared by us"),
+            (&[(share, "", "greeting-o")], false, "shared by another operator"),
+            (&[(OWNER_LABEL, "o", "m-create"), (share, "", "greeting-o")], false, "heir of another operator"),
+            (&[(OWNER_LABEL, "o", "m"), (share, "", "m-o")], true, "holder with a share"),
+            (&[(OWNER_LABEL, "somebody", "m")], false, "not marked at all"),
+        ];
+        for (marks, dead, name) in cases {
+            assert_eq!(is_dead("o", &marked(marks), &ownership(), &|_| false), dead, "{name}");
+            assert!(!is_dead("o", &marked(marks), &ownership(), &|_| true), "{name}, alive");
+        }
+        let bare =
+            ObjectMeta { labels: Some([(OWNER_LABEL.into(), "o".into())].into()), ..ObjectMeta::default() };
+        assert!(!is_dead("o", &bare, &ownership(), &|_| false), "nobody knows who marked it");
+    }
+}
