@@ -65,6 +65,17 @@ impl CallError {
         Self { action, object: object.cloned(), failure, cause: Arc::new(error) }
     }
 
+    /// An object that cannot be reached, since the API group of its kind does not answer.
+    pub fn group_unknown(object: &Identity) -> Self {
+        let cause = kube::error::DiscoveryError::MissingApiGroup(object.group.clone());
+        Self {
+            action: Action::Get,
+            object: Some(object.clone()),
+            failure: Failure::GroupUnknown(object.group.clone()),
+            cause: Arc::new(kube::Error::Discovery(cause)),
+        }
+    }
+
     /// The namespace that has to come before the call can succeed.
     pub fn missing_namespace(&self) -> Option<&str> {
         match &self.failure {
@@ -149,6 +160,8 @@ pub enum Failure {
     NotFound,
     /// 404 since the object's namespace is not there; its name.
     NamespaceMissing(String),
+    /// The API group of the object's kind does not answer, so that nothing can be said of the object; its name.
+    GroupUnknown(String),
     /// 404 for a kind of a CRD that was established a moment ago: the API server is about to serve it.
     NotServedYet,
     /// 409: changed or created meanwhile, or a precondition does not hold.
@@ -191,6 +204,7 @@ impl Failure {
             Self::Denied(_) => Reason::WebhookDenied,
             Self::WebhookFailed(_) => Reason::WebhookFailed,
             Self::NotFound | Self::NamespaceMissing(_) => Reason::DependencyMissing,
+            Self::GroupUnknown(_) => Reason::DiscoveryFailed,
             Self::NotServedYet => Reason::Progressing,
             Self::Conflict | Self::Expired => Reason::ApplyConflict,
             Self::Immutable(_) => Reason::ImmutableField,
@@ -262,6 +276,7 @@ impl fmt::Display for Failure {
             Self::WebhookFailed(name) => write!(f, "webhook {name} did not answer"),
             Self::NotFound => f.write_str("not found"),
             Self::NamespaceMissing(name) => write!(f, "namespace {name} does not exist"),
+            Self::GroupUnknown(group) => write!(f, "the API group {group} does not answer"),
             Self::NotServedYet => f.write_str("its kind is not served yet"),
             Self::Conflict => f.write_str("changed by somebody else meanwhile"),
             Self::Expired => f.write_str("the list expired"),

@@ -52,8 +52,6 @@ pub enum KeepReason {
     ForeignObjects,
     /// What is in it cannot be told, because a kind cannot be listed.
     CannotTell,
-    /// The target no longer serves its kind.
-    KindGone,
 }
 
 impl fmt::Display for KeepReason {
@@ -69,7 +67,6 @@ impl fmt::Display for KeepReason {
             Self::InUse => "objects of its kind exist",
             Self::ForeignObjects => "it holds objects of others",
             Self::CannotTell => "not every kind can be listed",
-            Self::KindGone => "the target no longer serves its kind",
         })
     }
 }

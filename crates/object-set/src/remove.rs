@@ -164,9 +164,7 @@ impl Run<'_> {
     async fn one(&self, identity: &Identity) -> Result<Fate, CallError> {
         let Some(entry) = self.inventory.get(identity) else { return Ok(Fate::Gone) };
         let Some(mapping) = self.mapping(identity, entry) else {
-            // A kind of which nothing is known proves nothing; one that is not served has no objects.
-            let unknown = self.kinds.is_unknown(&identity.group);
-            return Ok(if unknown { Fate::Kept(KeepReason::CannotTell) } else { Fate::Gone });
+            return self.no_kind(identity).map(|()| Fate::Gone);
         };
         let Some(live) = self.cluster.metadata(mapping, identity).await? else { return Ok(Fate::Gone) };
         let live = live.metadata;
@@ -181,6 +179,11 @@ impl Run<'_> {
             return Ok(Fate::Kept(reason));
         }
         self.delete(identity, mapping, &live).await
+    }
+
+    /// A kind that is not served has no objects; one of which nothing is known proves nothing.
+    fn no_kind(&self, identity: &Identity) -> Result<(), CallError> {
+        if self.kinds.is_unknown(&identity.group) { Err(CallError::group_unknown(identity)) } else { Ok(()) }
     }
 
     fn mapping(&self, identity: &Identity, entry: &Entry) -> Option<&Mapping> {

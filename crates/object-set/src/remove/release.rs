@@ -17,7 +17,7 @@ impl Run<'_> {
     /// our share in Namespaces and CRDs.
     pub(super) async fn give_up(&self, identity: &Identity) -> Result<(), CallError> {
         let Some(entry) = self.inventory.get(identity) else { return Ok(()) };
-        let Some(mapping) = self.mapping(identity, entry) else { return Ok(()) };
+        let Some(mapping) = self.mapping(identity, entry) else { return self.no_kind(identity) };
         let Some(live) = self.cluster.metadata(mapping, identity).await? else { return Ok(()) };
         let live = live.metadata;
         if live.uid.as_deref() != Some(entry.uid.as_str()) || live.deletion_timestamp.is_some() {

@@ -2,8 +2,11 @@
 
 use anyhow::Result;
 use kube::api::{DeleteParams, PostParams};
-use kyma_object_set::{Identity, KeepReason, NothingObserved, PruneBlocked};
+use kyma_object_set::{
+    Cluster, Entry, Identity, KeepReason, NothingObserved, Ownership, Protection, PruneBlocked, remove,
+};
 use serde_json::json;
+use testbed::{Answer, Matching, Scripted};
 
 use super::story::{SOON, Story, config_map};
 
@@ -112,9 +115,6 @@ async fn copies_of_our_label_put_nothing_at_risk() -> Result<()> {
     let copy = serde_json::from_value(json!({"metadata": {"name": "child", "labels": labels}}))?;
     in_made.create(&PostParams::default(), &copy).await?;
 
-    let kinds = story.inventory.kinds();
-    let found = kyma_object_set::recover::find(&story.cluster, &story.ownership, &kinds).await?;
-    assert!(found.iter().all(|found| found.identity.name != "child"), "{found:?}");
     let removal = story.uninstall_all().await?;
     assert_eq!(removal.kept.into_values().collect::<Vec<_>>(), [KeepReason::ForeignObjects]);
     assert!(in_made.get_opt("child").await?.is_some());
@@ -177,5 +177,35 @@ async fn an_uninstall_waits_for_finalizers_step_by_step() -> Result<()> {
     let patch = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
     api.patch("t", &kube::api::PatchParams::default(), &patch).await?;
     assert!(story.uninstall_all().await?.kept.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_a_group_that_does_not_answer_nothing_is_given_up() -> Result<()> {
+    let discovery = |items: serde_json::Value| {
+        let list = json!({"apiVersion": "apidiscovery.k8s.io/v2", "kind": "APIGroupDiscoveryList", "metadata": {}, "items": items});
+        let type_ = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        Answer::json(&list).header("content-type", type_)
+    };
+    let target = Scripted::start().await?;
+    let stale =
+        json!([{"metadata": {"name": "silent.io"}, "versions": [{"version": "v1", "freshness": "Stale"}]}]);
+    target.always(Matching::path("/apis"), discovery(stale));
+    target.always(Matching::path("/api"), discovery(json!([])));
+    let version = json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0", "gitCommit": "", "gitTreeState": "",
+        "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+    target.always(Matching::path("/version"), Answer::json(&version));
+    let cluster = Cluster::new(target.access().client()?);
+    let ownership = Ownership { manager: "m".into(), owner: "o".into(), version: String::new() };
+    let thing = |group: &str| Identity::new(group, "Thing", Some("n"), "t");
+    let entry = Entry { version: "v1".into(), uid: "u".into(), ..Entry::default() };
+    let inventory = ["silent.io", "gone.io"].map(|group| (thing(group), entry.clone())).into_iter().collect();
+
+    let removal = remove::uninstall(&cluster, &inventory, &ownership, &Protection::of_kubernetes()).await?;
+    let failed: Vec<_> = removal.failed.iter().map(|error| error.reason().as_str()).collect();
+    assert_eq!(failed, ["DiscoveryFailed"]);
+    assert!(!removal.is_done() && removal.kept.is_empty());
+    assert_eq!(removal.gone, [thing("gone.io")], "a group that is not there has no objects");
+    assert!(removal.remaining(&inventory).contains(&thing("silent.io")));
     Ok(())
 }
