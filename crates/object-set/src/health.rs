@@ -6,10 +6,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 mod kinds;
-mod reduce;
 mod view;
 
-pub use reduce::{reduce, watched_whole};
+use crate::object::GroupKind;
 
 use view::View;
 
@@ -55,13 +54,11 @@ pub struct Health {
     pub status: HealthStatus,
     /// Why; empty where there is nothing to say.
     pub message: String,
-    /// When the answer changes by time alone.
-    pub recheck: Option<Timestamp>,
 }
 
 impl Health {
     fn new(status: HealthStatus, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), recheck: None }
+        Self { status, message: message.into() }
     }
 
     fn current() -> Self {
@@ -112,16 +109,6 @@ pub fn assess(object: &Value, now: Timestamp) -> Health {
     }
 }
 
-/// The health of a `PersistentVolumeClaim`, for callers who know that its class binds volumes only when a Pod
-/// uses them (`WaitForFirstConsumer`): a pending claim is fine then. [`assess`] takes it for waiting.
-pub fn assess_claim(claim: &Value, binds_late: bool) -> Health {
-    let view = View::of(claim);
-    if view.deleting() {
-        return Health::new(HealthStatus::Terminating, "it is being deleted");
-    }
-    kinds::claim(view, binds_late)
-}
-
 /// The health of many objects: failed if one is, else unknown if one is, else in progress if one is.
 /// One that is being deleted counts as in progress.
 pub fn aggregate<'a>(all: impl IntoIterator<Item = &'a Health>) -> HealthStatus {
@@ -132,14 +119,14 @@ pub fn aggregate<'a>(all: impl IntoIterator<Item = &'a Health>) -> HealthStatus 
     all.into_iter().map(weight).max().unwrap_or(HealthStatus::Current)
 }
 
-/// Whether a failure counts yet: it has to last, since many pass by themselves (a container that crashes once
-/// at the start). `since` and `now` in Unix seconds.
-pub fn failure_counts(since: i64, now: i64) -> bool {
-    now - since >= FAILURE_LASTS
+/// Kinds whose health is worth a watch of whole objects; of all others metadata is enough, and health is
+/// looked at when it is needed.
+pub fn watched_whole(kind: &GroupKind) -> bool {
+    matches!(
+        (kind.group.as_str(), kind.kind.as_str()),
+        ("apps", "Deployment" | "StatefulSet" | "DaemonSet") | ("batch", "Job")
+    )
 }
-
-/// Seconds for which a failure has to last before it counts.
-pub const FAILURE_LASTS: i64 = 30;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 //! Reading: [`ObjectSet::parse`] gives text the meaning that Helm and kubectl give it. Applying: [`apply`]
 //! in stages, by server-side apply under one field manager, recorded in an [`Inventory`]. Afterwards
 //! [`prune`] decides what of it goes and [`remove`] deletes it, step by step; [`drift`] tells from metadata
-//! whether somebody changed something, [`health`] whether an object works; [`recover`] finds what an operation that was cut off left behind.
+//! whether somebody changed something, [`health`] whether an object works.
 
 // Objects and where they come from.
 mod normalise;
@@ -18,7 +18,6 @@ mod error;
 
 // What is done to it.
 pub mod apply;
-pub mod recover;
 pub mod remove;
 
 // What is decided: pure.

@@ -18,7 +18,7 @@ pub(super) fn assess(view: View<'_>, now: Timestamp) -> Option<Health> {
         ("apps", "DaemonSet") => daemon_set(view),
         ("", "Pod") => pod(view, now),
         ("batch", "Job") => job(view),
-        ("", "PersistentVolumeClaim") => claim(view, false),
+        ("", "PersistentVolumeClaim") => claim(view),
         ("", "Service") => service(view),
         ("policy", "PodDisruptionBudget") => disruption_budget(view),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => crd(view),
@@ -162,9 +162,7 @@ fn pending_pod(view: View<'_>, now: Timestamp) -> Health {
     let created = view.text("/metadata/creationTimestamp").and_then(|text| text.parse::<Timestamp>().ok());
     match created {
         Some(created) if unschedulable => match created.checked_add(UNSCHEDULABLE) {
-            Ok(limit) if now < limit => {
-                Health { recheck: Some(limit), ..Health::in_progress("no node takes the Pod yet") }
-            }
+            Ok(limit) if now < limit => Health::in_progress("no node takes the Pod yet"),
             _ => Health::failed("no node takes the Pod"),
         },
         _ => Health::in_progress("the Pod is pending"),
@@ -188,12 +186,10 @@ fn job(view: View<'_>) -> Health {
     Health::in_progress(format!("{} Pods are at work", view.count("active")))
 }
 
-pub(super) fn claim(view: View<'_>, binds_late: bool) -> Health {
+fn claim(view: View<'_>) -> Health {
     match view.text("/status/phase") {
         Some("Bound") => Health::current(),
         Some("Lost") => Health::failed("its volume is lost"),
-        // It is bound once a Pod uses it; whether that comes about, the Pod's health tells.
-        Some("Pending") if binds_late => Health::note("it waits for a Pod that uses it"),
         _ => Health::in_progress("it is not bound"),
     }
 }

@@ -82,23 +82,3 @@ async fn what_kubectl_or_helm_applied_and_we_do_not_have_goes() -> Result<()> {
     assert_eq!(story.apply(&config_map("a", "2")).await?.changed().count(), 0);
     Ok(())
 }
-
-#[tokio::test]
-async fn what_an_interrupted_apply_left_is_found_by_label_and_pruned() -> Result<()> {
-    let mut story = Story::begin("recover").await?;
-    story
-        .apply(&format!("{}{}{}", config_map("a", "1"), config_map("b", "1"), config_map("lost", "1")))
-        .await?;
-    let kinds = story.inventory.kinds();
-    // The process dies before it can store what it did.
-    story.inventory = kyma_object_set::Inventory::new();
-    let found = kyma_object_set::recover::find(&story.cluster, &story.ownership, &kinds).await?;
-    assert_eq!(found.len(), 3);
-    story.inventory = kyma_object_set::recover::merge(story.inventory.clone(), found);
-    let applied = story.apply(&format!("{}{}", config_map("a", "1"), config_map("b", "1"))).await?;
-    let removal = story.prune(&applied).await?.unwrap();
-    assert_eq!(removal.gone, [story.config_map("lost")]);
-    assert!(story.config_maps().get_opt("lost").await?.is_none());
-    assert_eq!(story.inventory.len(), 2);
-    Ok(())
-}
