@@ -7,7 +7,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use crate::cluster::{Cluster, Ownership};
 use crate::discovery::{Kinds, Mapping};
 use crate::drift::Observed;
-use crate::error::CallError;
+use crate::error::{CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::normalise::normalise;
 use crate::object::{Gvk, Identity, Object};
@@ -181,6 +181,9 @@ impl Run<'_> {
                 // It went since the target was asked.
                 self.cluster.discovery.invalidate().await;
                 (identity, Outcome::Missing(object.gvk()), None)
+            }
+            Err(Refusal::Call(error)) if error.failure == Failure::NotServedYet => {
+                (identity, Outcome::Waiting("its kind is not served yet"), None)
             }
             Err(refusal) => (identity, Outcome::Refused(refusal), None),
         }

@@ -19,12 +19,14 @@ use crate::error::{Action, CallError};
 use crate::inventory::Entry;
 use crate::object::{Gvk, Object};
 
-/// How long one run waits for its CRDs; those that take longer are waited for without holding the run.
-const ESTABLISH: Duration = Duration::from_secs(15);
+/// How long one run waits for its CRDs. Nearly all are established within it, and the run that waits saves its
+/// caller another one; the others are an event for the caller to wait for.
+const ESTABLISH: Duration = Duration::from_millis(1500);
 
-/// Pauses before another try at a kind that was established a moment ago and is not served yet.
+/// Pauses, under two seconds in all, before another try at a kind that was established a moment ago and is not
+/// served yet: the API server gives no event for that. What takes longer waits for the caller's next run.
 pub(super) fn serving_pauses() -> impl Iterator<Item = Duration> {
-    [20, 50, 100, 200, 400, 800, 1600, 3200].into_iter().map(Duration::from_millis)
+    [20, 50, 100, 200, 400, 800].into_iter().map(Duration::from_millis)
 }
 
 /// What to do with a CRD that is there already.
@@ -304,6 +306,13 @@ mod tests {
         let step = step(ours("2.0.0", &["v2"]), &found, &["v1"]);
         let Step::Send { object, .. } = step else { panic!("{step:?}") };
         assert_eq!(object.body()["spec"]["versions"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn waits_within_a_run_are_short() {
+        assert!(
+            ESTABLISH < Duration::from_secs(2) && serving_pauses().sum::<Duration>() < Duration::from_secs(2)
+        );
     }
 
     #[test]

@@ -93,7 +93,14 @@ impl Story {
 
     /// Applies a set and demands that all of it is taken.
     pub(crate) async fn apply(&mut self, text: &str) -> Result<Applied> {
-        let applied = self.try_apply(text, &NothingObserved).await?;
+        let mut applied = self.try_apply(text, &NothingObserved).await?;
+        for _ in 0..20 {
+            // On a busy machine a run may not wait long enough for its CRDs.
+            if applied.waiting().next().is_none() {
+                break;
+            }
+            applied = self.try_apply(text, &NothingObserved).await?;
+        }
         anyhow::ensure!(applied.is_complete(), "{:?}", applied.outcomes);
         Ok(applied)
     }
