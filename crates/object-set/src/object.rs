@@ -66,8 +66,7 @@ impl fmt::Display for Gvk {
     }
 }
 
-/// What identifies an object on one cluster: by group and kind, not by version, since an API server
-/// serves the same object in all versions of its kind.
+/// What identifies an object on one cluster: without a version, since it is the same in all of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// API group, empty for the core group.
