@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{CreatedResource, Digests, HelmComponent, InventoryEntry, condition};
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Entry, Identity, Inventory};
@@ -23,7 +24,12 @@ pub(crate) struct Recorded {
     pub overridden: Vec<String>,
     /// Whether something of the content is still to be applied once its kind comes.
     pub pending: bool,
+    /// What was given up and stays on the target, with reasons.
+    pub left: Vec<String>,
 }
+
+/// What stands before the objects that were given up, in conditions and events.
+pub(crate) const LEFT: &str = "left on the target: ";
 
 /// One component's memory.
 #[derive(Debug, Clone, Default)]
@@ -93,6 +99,7 @@ impl Recorded {
             resource: status.resource.clone(),
             overridden: status.overridden.clone().unwrap_or_default(),
             pending: dependencies.any(|condition| condition.status != "True"),
+            left: left(status.conditions.as_deref().unwrap_or_default()),
         }
     }
 
@@ -105,6 +112,13 @@ impl Recorded {
     pub(crate) fn entries(&self) -> Vec<InventoryEntry> {
         self.inventory.iter().map(|(identity, entry)| to_entry(identity, entry)).collect()
     }
+}
+
+/// What the component says that it left on the target.
+fn left(conditions: &[Condition]) -> Vec<String> {
+    let applied = condition::get(conditions, condition::types::APPLIED);
+    let said = applied.and_then(|applied| applied.message.split_once(LEFT));
+    said.map(|(_, left)| left.to_owned()).into_iter().collect()
 }
 
 /// Since when the component says that its objects do not work.

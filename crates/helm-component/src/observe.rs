@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use kyma_api::{HelmComponent, HelmComponentSpec, Reason, ResourcePolicy, labels};
+use kyma_api::{FreeForm, HelmComponent, HelmComponentSpec, Manager, Reason, ResourcePolicy, labels};
 use kyma_object_set::drift;
+use kyma_object_set::health::HealthStatus;
 use kyma_object_set::{Gvk, Identity, Kinds};
 use kyma_sdk::{Context, Failure};
 
@@ -44,6 +45,8 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let content = content(pass);
     let watched = pass.done.watching && snapshot.complete;
     let default = made_identity(pass);
+    let pieces = pieces(pass, &snapshot, content, watched);
+    let known = content != Content::Stale;
     Observed {
         order: pass.order,
         refusal,
@@ -51,7 +54,10 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         watching: pass.done.watching,
         watched,
         namespace_ready: pass.session.namespace_ready,
-        pieces: pieces(pass, &snapshot, content, watched),
+        stray_manager: stray_manager(spec, &pieces).filter(|_| known),
+        manager: made_manager(pass, &snapshot),
+        left: recorded.left.clone(),
+        pieces,
         applied: pass.done.applied,
         inventory: recorded.inventory.clone(),
         owned: owned(pass, &snapshot, default.as_ref()),
@@ -143,7 +149,13 @@ fn pieces(pass: &Pass<'_>, snapshot: &Snapshot, content: Content, watched: bool)
         let changed = !recorded.is(loaded);
         let objects = loaded.prepared.objects.iter();
         return objects
-            .map(|object| build(object.identity(), pass.served.get(&object.gvk()).is_some(), changed))
+            .map(|object| {
+                let identity = object.identity();
+                // Of a group that does not answer the kind may be there: the apply tells.
+                let served =
+                    pass.served.get(&object.gvk()).is_some() || pass.kinds.is_unknown(&identity.group);
+                build(identity, served, changed)
+            })
             .collect();
     }
     let served = |identity: &Identity| {
@@ -162,13 +174,38 @@ fn is_watched(identity: &Identity, kinds: &Kinds) -> bool {
 /// With a manager named only it counts, otherwise everything whose health is known from watches.
 fn counts(pass: &Pass<'_>, identity: &Identity) -> bool {
     match &pass.context.resource.spec.manager {
-        Some(manager) => {
-            identity.is(&manager.group, &manager.kind)
-                && identity.name == manager.name
-                && (manager.namespace.is_none() || manager.namespace == identity.namespace)
-        }
+        Some(manager) => is_manager(manager, identity),
         None => health_counts(&identity.group_kind()),
     }
+}
+
+fn is_manager(manager: &Manager, identity: &Identity) -> bool {
+    identity.is(&manager.group, &manager.kind)
+        && identity.name == manager.name
+        && (manager.namespace.is_none() || manager.namespace == identity.namespace)
+}
+
+/// The object of `spec.manager` where it is neither in the content nor the default custom resource.
+fn stray_manager(spec: &HelmComponentSpec, pieces: &[Piece]) -> Option<String> {
+    let manager = spec.manager.as_ref()?;
+    let default = |resource: &FreeForm| {
+        let text = |field: &str| resource.get(field).and_then(serde_json::Value::as_str).unwrap_or_default();
+        let group = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+        let name = resource.get("metadata").and_then(|metadata| metadata.get("name")?.as_str());
+        (group, text("kind"), name) == (&*manager.group, &*manager.kind, Some(&*manager.name))
+    };
+    let found = pieces.iter().any(|piece| piece.counts) || spec.resource.as_ref().is_some_and(default);
+    let Manager { group, kind, namespace, name, .. } = manager;
+    (!found).then(|| Identity::new(group, kind, namespace.as_deref(), name).to_string())
+}
+
+/// The default custom resource, made by us, and its health where it is the manager.
+fn made_manager(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<(String, Option<HealthStatus>)> {
+    let manager = pass.context.resource.spec.manager.as_ref()?;
+    pass.session.recorded.resource.as_ref()?.uid.as_ref()?;
+    let made = made_identity(pass).filter(|made| is_manager(manager, made))?;
+    let health = snapshot.objects.get(&made).and_then(|seen| seen.health.as_ref());
+    Some((made.to_string(), health.map(|health| health.status)))
 }
 
 /// Objects with our label, but for the default custom resource, which is the user's.
@@ -224,6 +261,7 @@ pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
     asks(session.recorded.digests.kinds.as_ref())
         || asks(session.loaded.as_ref().and_then(|loaded| loaded.kinds.as_ref()))
         || session.recorded.pending
+        || !pass.done.waiting.is_empty()
         || missing.next().is_some()
         || default_resource(pass) == DefaultResource::Unserved
 }
@@ -246,6 +284,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::plan::tests::{deployment, piece};
 
     fn refused(field: &serde_json::Value) -> Option<String> {
         let mut spec = json!({"source": {}});
@@ -257,6 +296,24 @@ mod tests {
     fn fields_that_are_not_acted_on_are_refused_by_name() {
         let both = json!({"dependsOn": [{"module": "istio"}], "serviceAccountName": "a"});
         assert_eq!(refused(&both).as_deref(), Some("spec.serviceAccountName, spec.dependsOn[].module"));
+    }
+
+    #[test]
+    fn a_manager_has_to_be_of_the_content_or_the_default_resource() {
+        let spec = |resource: serde_json::Value| -> HelmComponentSpec {
+            let manager = json!({"group": "apps", "version": "v1", "kind": "Deployment", "name": "d"});
+            serde_json::from_value(json!({"source": {}, "manager": manager, "resource": resource})).unwrap()
+        };
+        let none = json!({"apiVersion": "v1", "kind": "Deployment", "metadata": {"name": "d"}});
+        let default = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});
+        let of_content = vec![piece(deployment())];
+        let others = vec![Piece { counts: false, ..piece(deployment()) }];
+        let stray = Some("Deployment.apps d".to_owned());
+        assert_eq!(stray_manager(&spec(none.clone()), &others), stray);
+        assert_eq!(stray_manager(&spec(none), &of_content), None);
+        assert_eq!(stray_manager(&spec(default), &others), None);
+        let unnamed = serde_json::from_value(json!({"source": {}})).unwrap();
+        assert_eq!(stray_manager(&unnamed, &others), None);
     }
 
     #[test]

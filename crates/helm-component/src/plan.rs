@@ -124,6 +124,12 @@ pub struct Observed {
     pub default_resource: DefaultResource,
     /// How long the objects may take to work, or to go.
     pub patience: Patience,
+    /// What was given up and stays on the target, with reasons.
+    pub left: Vec<String>,
+    /// The object of `spec.manager`, where nothing of the content or made from the spec is it.
+    pub stray_manager: Option<String>,
+    /// The default custom resource and its health, where `spec.manager` names it.
+    pub manager: Option<(String, Option<HealthStatus>)>,
     /// How far the removal is, once it was tried in this pass: what is left.
     pub removal: Option<Result<Vec<String>, Failure>>,
 }
@@ -164,6 +170,8 @@ pub enum Rest {
     Overdue(Vec<String>),
     /// Somebody changes these again and again; they are left as they are for a while.
     Fought(Vec<String>),
+    /// `spec.manager` names this object, which the component does not have.
+    StrayManager(String),
     /// Kinds that parts of the content need are missing; the rest is applied.
     MissingKinds(Vec<String>),
     /// Something failed.
@@ -254,6 +262,9 @@ fn settle(seen: &Observed) -> Step {
     if !seen.watched {
         return waiting_for_watches();
     }
+    if let Some(manager) = &seen.stray_manager {
+        return Step::Rest(Rest::StrayManager(manager.clone()));
+    }
     let failed = seen.failing();
     if !failed.is_empty() {
         return Step::Rest(Rest::Unhealthy(failed));
@@ -338,12 +349,12 @@ impl Observed {
 
     /// Objects that count and say that they failed.
     pub fn failing(&self) -> Vec<String> {
-        self.named(|piece| piece.health == Some(HealthStatus::Failed))
+        self.named(|health| health == Some(HealthStatus::Failed))
     }
 
     /// Objects that count and do not work yet, or not any more.
     pub fn unready(&self) -> Vec<String> {
-        self.named(|piece| piece.health != Some(HealthStatus::Current))
+        self.named(|health| health != Some(HealthStatus::Current))
     }
 
     /// Objects that count and were not applied yet: nothing can be said of their health.
@@ -354,10 +365,12 @@ impl Observed {
     }
 
     /// Of the objects that count and are on the target, those of this health.
-    fn named(&self, wanted: fn(&Piece) -> bool) -> Vec<String> {
+    fn named(&self, wanted: fn(Option<HealthStatus>) -> bool) -> Vec<String> {
         let there =
             self.pieces.iter().filter(|piece| piece.counts && self.inventory.contains(&piece.identity));
-        there.filter(|piece| wanted(piece)).map(|piece| piece.identity.to_string()).collect()
+        let there = there.map(|piece| (piece.identity.to_string(), piece.health));
+        let all = there.chain(self.manager.clone());
+        all.filter(|(_, health)| wanted(*health)).map(|(name, _)| name).collect()
     }
 
     /// What was applied, or carries our label, and is wanted no longer.

@@ -5,6 +5,7 @@ use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal};
 use serde_json::json;
 
+use crate::memory::LEFT;
 use crate::observe;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Rest};
@@ -30,16 +31,16 @@ pub(crate) struct Finding {
     aspects: Vec<Aspect>,
     fields: FreeForm,
     version: Option<String>,
-    /// Whether the target's kinds changed a moment ago, so that another look is due soon.
-    in_motion: bool,
+    /// When another look is due, where kinds are awaited and the target's changed a moment ago.
+    look: Option<std::time::Duration>,
     /// Whether unchanged content was reported Ready before.
     was_ready: bool,
     /// How long the objects may take to work, or to go.
     patience: Patience,
+    /// What was given up and stays on the target, with reasons.
+    left: Vec<String>,
     /// When objects that somebody fights for are tried again.
     truce: Option<std::time::Duration>,
-    /// Whether kinds of the content's own CRDs are not shown by the target yet, so that they are not watched.
-    lag: bool,
 }
 
 impl Finding {
@@ -65,10 +66,9 @@ impl Finding {
             ],
             fields: fields(pass),
             version: module.filter(|_| complete).map(|module| module.version.clone()),
-            in_motion: lag
-                || pass.session.kinds_awaited && pass.shared.sights.kinds_in_motion(&pass.context.target),
-            lag,
+            look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
             patience: seen.patience,
+            left: seen.left.clone(),
             truce: truce(pass),
             was_ready: seen.content == Content::Recorded && was_ready(pass),
         }
@@ -94,21 +94,26 @@ fn was_ready(pass: &Pass<'_>) -> bool {
 impl Ended {
     /// The report of an installation.
     pub(crate) fn progress(self) -> Progress {
-        let soon = std::time::Duration::from_millis(200);
+        let look = self.finding.look;
         let mut progress = match self.rest {
-            Rest::Ready if self.finding.lag => Progress::ready("").again_after(soon),
-            Rest::Ready => Progress::ready(""),
+            // Kinds of the content's own CRDs that the target does not show yet are not watched either.
+            Rest::Ready => {
+                look.map_or_else(|| Progress::ready(""), |look| Progress::ready("").again_after(look))
+            }
             // After a restart what was reported stands until something else is seen.
             Rest::Looking if self.finding.was_ready => {
                 return Progress { version: None, ..Progress::ready("") }.again_after(LOOK);
             }
             Rest::Looking => Progress::working("waiting for the first look at the target").again_after(LOOK),
-            Rest::Progressing(names) if self.finding.in_motion => {
-                Progress::working(format!("waiting for {}", list(&names))).again_after(soon)
-            }
             Rest::Progressing(names) => {
                 let working = Progress::working(format!("waiting for {}", list(&names)));
-                self.finding.in_time(working)
+                match look {
+                    Some(look) => working.again_after(look),
+                    None => self.finding.in_time(working),
+                }
+            }
+            Rest::StrayManager(name) => {
+                Progress::stopped(Failure::new(Reason::SpecInvalid, stray_message(&name)))
             }
             Rest::Unhealthy(names) => {
                 let failure = Failure::new(Reason::Unhealthy, list(&names));
@@ -125,8 +130,7 @@ impl Ended {
             }
             Rest::MissingKinds(kinds) => {
                 let failure = Failure::new(Reason::DependencyMissing, missing_message(&kinds));
-                let failure = if self.finding.in_motion { failure.retry_after(soon) } else { failure };
-                Progress::stopped(failure)
+                Progress::stopped(look.map_or(failure.clone(), |look| failure.retry_after(look)))
             }
             Rest::Failed(failure) => Progress::stopped(failure),
             Rest::Removing(names) => {
@@ -153,12 +157,14 @@ impl Ended {
             }
             Rest::Failed(failure) => Err(failure),
             Rest::Removing(ref names) if self.finding.patience.is_over() => {
-                let failure = Failure::new(Reason::DeletionTimeout, self.finding.late("gone", names));
+                let late = with_left(self.finding.late("gone", names), &self.finding.left);
+                let failure = Failure::new(Reason::DeletionTimeout, late);
                 let status = self.finding.fields;
                 Ok(Removal::Waiting(Progress { status, ..Progress::stopped(failure) }))
             }
             Rest::Removing(ref names) => {
-                let waiting = Removal::waiting(format!("waiting until these are gone: {}", list(names)));
+                let waiting = format!("waiting until these are gone: {}", list(names));
+                let waiting = Removal::waiting(with_left(waiting, &self.finding.left));
                 Ok(match waiting {
                     Removal::Waiting(progress) => {
                         let progress = self.finding.in_time(progress);
@@ -186,6 +192,19 @@ impl Finding {
     }
 }
 
+fn stray_message(manager: &str) -> String {
+    format!("spec.manager names {manager}, which is not among the component's objects")
+}
+
+/// A message that also tells what was given up.
+fn with_left(message: String, left: &[String]) -> String {
+    match (message.is_empty(), left.is_empty()) {
+        (_, true) => message,
+        (true, false) => format!("{LEFT}{}", list(left)),
+        (false, false) => format!("{message}; {LEFT}{}", list(left)),
+    }
+}
+
 fn fought_message(names: &[String]) -> String {
     format!("changed by somebody else again and again, and left so for a while: {}", list(names))
 }
@@ -202,8 +221,10 @@ fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect {
         let said = pass.context.resource.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let mut said =
             said.filter(|condition| condition.type_ == types::RENDERED && condition.status == "True");
-        let message = said.next().map(|condition| condition.message.clone()).unwrap_or_default();
-        return aspect(types::RENDERED, Status::True, Reason::Succeeded, message);
+        let said = said.next();
+        let hooks = said.is_some_and(|condition| condition.reason == Reason::HooksSkipped.as_str());
+        let message = said.map(|condition| condition.message.clone()).unwrap_or_default();
+        return aspect(types::RENDERED, Status::True, rendered_reason(hooks), message);
     };
     let mut notes = vec![];
     if !loaded.prepared.hooks.is_empty() {
@@ -215,7 +236,12 @@ fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect {
     if !loaded.prepared.warnings.is_empty() {
         notes.push(list(&loaded.prepared.warnings));
     }
-    aspect(types::RENDERED, Status::True, Reason::Succeeded, notes.join("; "))
+    let reason = rendered_reason(!loaded.prepared.hooks.is_empty());
+    aspect(types::RENDERED, Status::True, reason, notes.join("; "))
+}
+
+fn rendered_reason(has_hooks: bool) -> Reason {
+    if has_hooks { Reason::HooksSkipped } else { Reason::Succeeded }
 }
 
 fn applied(seen: &Observed, rest: &Rest) -> Aspect {
@@ -259,7 +285,7 @@ fn applied(seen: &Observed, rest: &Rest) -> Aspect {
         }
         _ => String::new(),
     };
-    aspect(types::APPLIED, Status::True, Reason::Succeeded, message)
+    aspect(types::APPLIED, Status::True, Reason::Succeeded, with_left(message, &seen.left))
 }
 
 fn missing(pass: &Pass<'_>, seen: &Observed) -> Vec<String> {
@@ -299,6 +325,9 @@ fn healthy(seen: &Observed) -> Aspect {
     }
     if !seen.watched || seen.content == Content::Stale {
         return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, "");
+    }
+    if let Some(manager) = &seen.stray_manager {
+        return aspect(types::HEALTHY, Status::Unknown, Reason::SpecInvalid, stray_message(manager));
     }
     let waiting = seen.unready();
     if !waiting.is_empty() {

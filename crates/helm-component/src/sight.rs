@@ -7,6 +7,7 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kyma_object_set::health::{self, Health};
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
@@ -14,6 +15,11 @@ use kyma_sdk::{Content, Interest, Metrics, Sighting, WatchLimit, Watches};
 use kyma_targets::{SecretKey, Target};
 
 use store::Store;
+
+/// How long after a change of CRDs what the target says it serves may lag behind.
+const MOTION: Duration = Duration::from_secs(20);
+/// The shortest pause between two looks at what a target serves.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Who is woken: a component, by place, name and the hash that its objects carry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -106,7 +112,12 @@ impl Sights {
 
     /// Whether CRDs or aggregated APIs of the target changed a moment ago, so that what it serves lags behind.
     pub(crate) fn kinds_in_motion(&self, target: &Target) -> bool {
-        self.store.kinds_in_motion(target.key())
+        self.next_look(target).is_some()
+    }
+
+    /// The pause until another look at what the target serves is worth it; `None` once it has settled.
+    pub(crate) fn next_look(&self, target: &Target) -> Option<Duration> {
+        next_look(self.store.kinds_unchanged_for(target.key())?)
     }
 
     /// The Secret of a target changed: its streams end, and what they showed is no longer known.
@@ -126,6 +137,12 @@ impl std::fmt::Debug for Sights {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sights").finish_non_exhaustive()
     }
+}
+
+/// The pause before the next look, after kinds changed that long ago: it grows, and in the end only the watches
+/// of CRDs and APIServices tell.
+fn next_look(unchanged: Duration) -> Option<Duration> {
+    (unchanged < MOTION).then(|| (unchanged / 2).max(LOOK))
 }
 
 /// The streams for these kinds: scoped by owner label, whole where health needs it.
@@ -166,4 +183,21 @@ fn of_kind(mapping: &Mapping, manager: Option<&GroupKind>) -> Interest {
         interest.content = Content::Whole;
     }
     interest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_that_lag_behind_are_looked_at_soon_and_not_for_ever() {
+        assert_eq!(next_look(Duration::ZERO), Some(LOOK));
+        let (mut unchanged, mut looks) = (Duration::ZERO, 0);
+        while let Some(pause) = next_look(unchanged) {
+            unchanged += pause;
+            looks += 1;
+        }
+        assert!(looks < 15, "{looks}");
+        assert!(unchanged < 2 * MOTION, "{unchanged:?}");
+    }
 }

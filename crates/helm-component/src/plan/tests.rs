@@ -54,6 +54,9 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         drift: DriftMode::Correct,
         default_resource: DefaultResource::None,
         patience: Patience::default(),
+        left: vec![],
+        stray_manager: None,
+        manager: None,
         removal: None,
     }
 }
@@ -240,6 +243,26 @@ fn only_what_counts_decides_health() {
     assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![deployment().to_string()])));
     seen.pieces[0].counts = false;
     assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn a_manager_that_the_component_does_not_have_is_never_ready() {
+    let mut seen = running(vec![Piece { counts: false, ..piece(deployment()) }]);
+    seen.stray_manager = Some("Deployment.apps other".to_owned());
+    assert_eq!(next(&seen), Step::Rest(Rest::StrayManager("Deployment.apps other".to_owned())));
+}
+
+#[test]
+fn a_default_resource_that_is_the_manager_decides_health() {
+    let mut seen = running(vec![Piece { counts: false, ..piece(deployment()) }]);
+    for (health, rest) in [
+        (None, Rest::Progressing(vec!["Lamp default".to_owned()])),
+        (Some(HealthStatus::Failed), Rest::Unhealthy(vec!["Lamp default".to_owned()])),
+        (Some(HealthStatus::Current), Rest::Ready),
+    ] {
+        seen.manager = Some(("Lamp default".to_owned(), health));
+        assert_eq!(next(&seen), Step::Rest(rest));
+    }
 }
 
 #[test]

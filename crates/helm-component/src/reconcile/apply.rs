@@ -9,7 +9,7 @@ use kube::api::{ListParams, PartialObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{Adopt, Digests, HelmComponent, names};
 use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
-use kyma_object_set::{Entry, GroupKind, Identity, Inventory, ObjectSet, Observed};
+use kyma_object_set::{CallError, Entry, GroupKind, Identity, Inventory, Kinds, ObjectSet, Observed};
 use kyma_sdk::{Failure, Interest};
 
 use super::{LAG, Pass, failure, protection};
@@ -154,6 +154,8 @@ impl Pass<'_> {
     }
 
     async fn take_applied(&mut self, loaded: &Loaded, applied: Applied) {
+        // CRDs of the set may have brought kinds.
+        let kinds = self.cluster.discovery.kinds(&self.cluster.client).await.ok();
         let mut missing = vec![];
         let mut absent = BTreeSet::new();
         for (identity, outcome) in &applied.outcomes {
@@ -174,6 +176,9 @@ impl Pass<'_> {
                         self.shared.sights.note(&self.context.target, identity, self.sight_of(entry));
                     }
                 }
+                Outcome::Missing(_) if is_unknown(kinds.as_deref(), identity) => {
+                    self.done.faults.insert(identity.clone(), failure(&CallError::group_unknown(identity)));
+                }
                 Outcome::Missing(gvk) => {
                     missing.push(identity.clone());
                     tracing::info!(%identity, %gvk, "the target does not serve the kind; the object waits for it");
@@ -191,6 +196,9 @@ impl Pass<'_> {
             if self.session.recorded.digests.inputs.as_ref() != Some(&loaded.inputs) {
                 self.session.unready_since = Some(jiff::Timestamp::now().as_second());
             }
+            if self.session.recorded.digests.source.as_ref() != Some(&loaded.source) {
+                self.session.recorded.left.clear();
+            }
             self.session.recorded.digests = Digests {
                 inputs: Some(loaded.inputs.clone()),
                 kinds: loaded.kinds.clone(),
@@ -199,13 +207,16 @@ impl Pass<'_> {
                 rendered: Some(loaded.rendered.clone()),
             };
         }
-        // CRDs of the set may have brought kinds.
-        if let Ok(kinds) = self.cluster.discovery.kinds(&self.cluster.client).await
+        if let Some(kinds) = kinds
             && !Arc::ptr_eq(&kinds, &self.kinds)
         {
             self.kinds = kinds;
             self.done.watching = false;
             self.rescope();
+        }
+        if !self.done.waiting.is_empty() {
+            // What is waited for may be a CRD, and those are not watched as long as nothing is.
+            self.done.watching = false;
         }
     }
 
@@ -246,6 +257,11 @@ impl Pass<'_> {
             owner: Some(self.ownership.owner.clone()),
         }
     }
+}
+
+/// Whether nothing is known of the kinds of an object's API group: then its absence is no proof.
+fn is_unknown(kinds: Option<&Kinds>, identity: &Identity) -> bool {
+    kinds.is_none_or(|kinds| kinds.is_unknown(&identity.group))
 }
 
 fn namespace_of(refusal: &Refusal) -> Option<&str> {

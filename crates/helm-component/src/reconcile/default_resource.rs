@@ -31,7 +31,10 @@ impl Pass<'_> {
             Err(kube::Error::Api(status)) if status.is_already_exists() => None,
             Err(error) => {
                 let error = CallError::new(kyma_object_set::Action::Create, Some(&identity), error);
-                let failure = failure(&error);
+                let failure = match error.of_target() {
+                    Some(_) => failure(&error),
+                    None => Failure::new(Reason::DefaultResourceFailed, error.to_string()),
+                };
                 // The kind of a CRD that was just established is served a moment later.
                 let soon = error.failure == kyma_object_set::Failure::NotFound;
                 return Err(if soon { failure.retry_after(LAG) } else { failure });
@@ -70,7 +73,11 @@ impl Pass<'_> {
         let Some(made) = &self.session.recorded.resource else { return Ok(None) };
         let Some(uid) = made.uid.clone() else { return Ok(None) };
         let (group, version) = made.api_version.rsplit_once('/').unwrap_or(("", &made.api_version));
-        let Some(mapping) = self.kinds.any(&Gvk::new(group, version, &made.kind)) else { return Ok(None) };
+        let Some(mapping) = self.kinds.any(&Gvk::new(group, version, &made.kind)) else {
+            let identity = Identity::new(group, &made.kind, made.namespace.as_deref(), &made.name);
+            let unknown = self.kinds.is_unknown(group);
+            return if unknown { Err(failure(&CallError::group_unknown(&identity))) } else { Ok(None) };
+        };
         let api = mapping.api(&self.cluster.client, made.namespace.as_deref());
         let action = format!("default custom resource {} {}", made.kind, made.name);
         let live =

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use futures::FutureExt;
-use kyma_api::HelmComponent;
+use kyma_api::{HelmComponent, Reason};
 use kyma_object_set::prune::{self, PruneBlocked, PrunePlan, PruneRequest};
 use kyma_object_set::remove::{self, Removal};
 use kyma_object_set::{Entry, Identity, Inventory, Object};
 use kyma_sdk::Failure;
 
 use super::{Pass, failure, protection};
+use crate::memory::LEFT;
 use crate::plan::Observed;
 
 /// On a component: the generation for which a person confirmed that a much smaller set is meant.
@@ -25,9 +26,10 @@ impl Pass<'_> {
                 let pruned = remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &protection())
                     .boxed()
                     .await;
-                pruned
-                    .map_err(|error| failure(&error))
-                    .and_then(|removal| self.take_removal(&inventory, &removal))
+                match pruned {
+                    Ok(removal) => self.take_removal(&inventory, &removal).await,
+                    Err(error) => Err(failure(&error)),
+                }
             }
             Err(blocked) => Err(Failure::new(
                 blocked.reason(),
@@ -73,11 +75,28 @@ impl Pass<'_> {
         }
     }
 
-    pub(super) fn take_removal(&mut self, before: &Inventory, removal: &Removal) -> Result<(), Failure> {
+    /// Takes over what a prune or removal did. What was given up leaves the inventory, so this is when to say so.
+    pub(super) async fn take_removal(
+        &mut self,
+        before: &Inventory,
+        removal: &Removal,
+    ) -> Result<(), Failure> {
         self.session.recorded.inventory = removal.remaining(before);
         self.done.kept.extend(removal.kept.keys().cloned());
+        let left = left(removal);
+        if !left.is_empty() {
+            let note = format!("{LEFT}{}", left.join(", "));
+            let events = &self.context.events;
+            events.warning(&*self.context.resource, Reason::Orphaned, "Delete", &note).await;
+            self.session.recorded.left.extend(left);
+        }
         removal.failed.first().map_or(Ok(()), |error| Err(failure(error)))
     }
+}
+
+/// What was given up, each with its reason.
+fn left(removal: &Removal) -> Vec<String> {
+    removal.kept.iter().map(|(identity, reason)| format!("{identity} ({reason})")).collect()
 }
 
 /// Whether a person confirmed that this very generation is meant to hold much less.
@@ -85,4 +104,18 @@ fn allows_shrink(component: &HelmComponent) -> bool {
     let confirmed = component.metadata.annotations.as_ref().and_then(|all| all.get(ALLOW_SHRINK));
     let generation = component.metadata.generation.unwrap_or_default().to_string();
     confirmed.is_some_and(|confirmed| *confirmed == generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_object_set::KeepReason;
+
+    use super::*;
+
+    #[test]
+    fn what_is_given_up_is_named_with_its_reason() {
+        let claim = Identity::new("", "PersistentVolumeClaim", Some("here"), "c");
+        let removal = Removal { kept: [(claim, KeepReason::HoldsData)].into(), ..Removal::default() };
+        assert_eq!(left(&removal), ["PersistentVolumeClaim here/c (it holds data)"]);
+    }
 }

@@ -26,7 +26,7 @@ impl Pass<'_> {
             .boxed()
             .await
             .map_err(|error| failure(&error))?;
-        self.take_removal(&inventory, &removal)?;
+        self.take_removal(&inventory, &removal).await?;
         self.watch_namespaces(&removal.waiting);
         Ok(removal.waiting.iter().chain(&removal.later).map(ToString::to_string).collect())
     }

@@ -19,6 +19,29 @@ fn healthy_says_nothing_of_objects_that_were_not_applied() {
 }
 
 #[test]
+fn a_manager_that_is_not_there_makes_nothing_healthy() {
+    let mut seen = running(vec![Piece { counts: false, ..piece(deployment()) }]);
+    seen.stray_manager = Some("Deployment.apps other".to_owned());
+    let healthy = healthy(&seen);
+    assert_eq!((healthy.status, healthy.reason), (Status::Unknown, Reason::SpecInvalid));
+    assert_eq!(
+        healthy.message,
+        "spec.manager names Deployment.apps other, which is not among the component's objects"
+    );
+}
+
+#[test]
+fn what_was_given_up_is_told_with_its_reason() {
+    let mut seen = running(vec![piece(deployment())]);
+    seen.left = vec!["PersistentVolumeClaim here/c (it holds data)".to_owned()];
+    let applied = applied(&seen, &Rest::Ready);
+    assert_eq!(applied.message, "left on the target: PersistentVolumeClaim here/c (it holds data)");
+    let waiting = with_left("waiting".to_owned(), &seen.left);
+    assert_eq!(waiting, "waiting; left on the target: PersistentVolumeClaim here/c (it holds data)");
+    assert_eq!(with_left("waiting".to_owned(), &[]), "waiting");
+}
+
+#[test]
 fn what_is_applied_and_does_not_work_is_named_before_what_is_not_there_yet() {
     let service = id("", "Service", "later");
     let mut seen = running(vec![piece(deployment()), piece(service.clone())]);

@@ -13,9 +13,6 @@ use kyma_targets::SecretKey;
 
 use super::{Dependent, Seen};
 
-/// How long after a change of CRDs what the target says it serves may lag behind.
-const MOTION: Duration = Duration::from_secs(3);
-
 /// Whose objects a sighting changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changed {
@@ -108,10 +105,11 @@ impl Store {
         Arc::clone(&self.places().entry(target.cloned()).or_default().discovery)
     }
 
-    pub(super) fn kinds_in_motion(&self, target: Option<&SecretKey>) -> bool {
+    /// Time since CRDs or aggregated APIs changed; `None` where they never did.
+    pub(super) fn kinds_unchanged_for(&self, target: Option<&SecretKey>) -> Option<Duration> {
         let places = self.places();
         let changed = places.get(&target.cloned()).and_then(|place| place.kinds_changed);
-        changed.is_some_and(|changed| changed.elapsed() < MOTION)
+        changed.map(|changed| changed.elapsed())
     }
 
     pub(super) fn forget(&self, dependent: &Dependent) {

@@ -149,3 +149,20 @@ async fn a_field_that_is_not_acted_on_yet_is_refused_by_name() -> Result<()> {
     assert!(message.contains("spec.serviceAccountName"), "{message}");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_manager_that_the_content_does_not_have_is_named_until_the_spec_is_corrected() -> Result<()> {
+    let world = world().await?;
+    let source =
+        world.push("boss", "1.0.0", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: boss}\n").await?;
+    let manager = json!({"group": "apps", "version": "v1", "kind": "Deployment", "name": "boss"});
+    let release = json!({"namespace": "boss"});
+    world.apply("boss", json!({"source": source, "release": release, "manager": manager})).await?;
+    let component = world.ready("boss", "False", "SpecInvalid").await?;
+    let (status, _, message) = condition_of(&component, "Healthy").expect("Healthy");
+    assert_eq!(status, "Unknown");
+    assert!(message.contains("spec.manager names Deployment.apps boss"), "{message}");
+    world.apply("boss", json!({"source": source, "release": release})).await?;
+    world.ready("boss", "True", "Ready").await?;
+    Ok(())
+}

@@ -1,10 +1,14 @@
 //! A module of raw manifests from an OCM component version.
 
 use anyhow::Result;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
 use kyma_api::State;
 use serde_json::json;
+use testbed::until;
 
-use crate::world::{condition_of, world};
+use crate::world::{HUB_NAMESPACE, PATIENCE, apply_yaml, condition_of, world};
 
 /// A module: a workload, its configuration, a CRD and an object of it.
 pub(crate) fn manifest(name: &str, level: &str) -> String {
@@ -100,5 +104,56 @@ async fn a_module_is_installed_with_its_default_resource_and_upgraded() -> Resul
     assert!(pruned.is_none(), "what the new version no longer has is gone");
     let made = world.on_target("test.example.org/v1", "Lamp", "lamp-system", "default").await?;
     assert_eq!(made.map(|made| made.data["spec"]["level"].clone()), Some(json!("mine")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_an_upgrade_gives_up_is_told_with_its_reason() -> Result<()> {
+    let world = world().await?;
+    let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: store}\n";
+    let role = "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: kept, annotations: {helm.sh/resource-policy: keep}}\n";
+    let spec = |source| json!({"source": source, "release": {"namespace": "store"}});
+    let source = world.push("store", "1.0.0", &format!("{config}{role}")).await?;
+    world.apply("store", spec(source)).await?;
+    world.ready("store", "True", "Ready").await?;
+    let source = world.push("store", "1.1.0", config).await?;
+    world.apply("store", spec(source)).await?;
+    let component = world.ready("store", "True", "Ready").await?;
+    let left = "left on the target: Role.rbac.authorization.k8s.io store/kept (it is annotated to be kept)";
+    let (_, _, message) = condition_of(&component, "Applied").expect("Applied");
+    assert_eq!(message, left);
+    let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
+    until("the event that tells what stays", PATIENCE, || async {
+        let all = events.list(&ListParams::default()).await?;
+        Ok(all.items.iter().any(|event| event.note.as_deref() == Some(left)).then_some(()))
+    })
+    .await?;
+    let role = world.on_target("rbac.authorization.k8s.io/v1", "Role", "store", "kept").await?;
+    assert!(role.is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_an_upgrade_replaces_stays_until_its_successors_kind_is_served() -> Result<()> {
+    let world = world().await?;
+    let named = |kind: &str, version: &str, name: &str| {
+        format!("---\napiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}}}\n")
+    };
+    let (base, old) = (named("ConfigMap", "v1", "base"), named("ConfigMap", "v1", "old"));
+    let spec = |source| json!({"source": source, "release": {"namespace": "relay"}});
+    let source = world.push("relay", "1.0.0", &format!("{base}{old}")).await?;
+    world.apply("relay", spec(source)).await?;
+    world.ready("relay", "True", "Ready").await?;
+    let successor = named("Baton", "relay.example.org/v1", "new");
+    let source = world.push("relay", "1.1.0", &format!("{base}{successor}")).await?;
+    world.apply("relay", spec(source)).await?;
+    world.ready("relay", "False", "DependencyMissing").await?;
+    assert!(world.on_target("v1", "ConfigMap", "relay", "old").await?.is_some());
+
+    let crd = manifest("baton", "low").replace("test.example.org", "relay.example.org");
+    let crd = crd.split("---").next().unwrap_or_default();
+    apply_yaml(&world.target.client()?, crd).await?;
+    world.ready("relay", "True", "Ready").await?;
+    assert!(world.on_target("v1", "ConfigMap", "relay", "old").await?.is_none());
     Ok(())
 }
