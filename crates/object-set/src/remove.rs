@@ -164,7 +164,7 @@ impl Run<'_> {
     async fn one(&self, identity: &Identity) -> Result<Fate, CallError> {
         let Some(entry) = self.inventory.get(identity) else { return Ok(Fate::Gone) };
         let Some(mapping) = self.mapping(identity, entry) else {
-            return self.no_kind(identity).map(|()| Fate::Gone);
+            return Ok(self.without_kind(identity));
         };
         let Some(live) = self.cluster.metadata(mapping, identity).await? else { return Ok(Fate::Gone) };
         let live = live.metadata;
@@ -181,9 +181,11 @@ impl Run<'_> {
         self.delete(identity, mapping, &live).await
     }
 
-    /// A kind that is not served has no objects; one of which nothing is known proves nothing.
-    fn no_kind(&self, identity: &Identity) -> Result<(), CallError> {
-        if self.kinds.is_unknown(&identity.group) { Err(CallError::group_unknown(identity)) } else { Ok(()) }
+    /// What an absent kind says of an object: a kind that is not served has none, but one of which nothing is known
+    /// proves nothing.
+    fn without_kind(&self, identity: &Identity) -> Fate {
+        let unknown = self.kinds.is_unknown(&identity.group);
+        if unknown { Fate::Failed(CallError::group_unknown(identity)) } else { Fate::Gone }
     }
 
     fn mapping(&self, identity: &Identity, entry: &Entry) -> Option<&Mapping> {

@@ -193,19 +193,7 @@ impl Pass<'_> {
             self.session.recorded.inventory.remove(&identity);
         }
         if self.done.faults.is_empty() {
-            if self.session.recorded.digests.inputs.as_ref() != Some(&loaded.inputs) {
-                self.session.unready_since = Some(jiff::Timestamp::now().as_second());
-            }
-            if self.session.recorded.digests.source.as_ref() != Some(&loaded.source) {
-                self.session.recorded.left.clear();
-            }
-            self.session.recorded.digests = Digests {
-                inputs: Some(loaded.inputs.clone()),
-                kinds: loaded.kinds.clone(),
-                source: Some(loaded.source.clone()),
-                values: self.inputs.as_ref().ok().map(|inputs| inputs.values_digest.clone()),
-                rendered: Some(loaded.rendered.clone()),
-            };
+            self.note_content(loaded);
         }
         if let Some(kinds) = kinds
             && !Arc::ptr_eq(&kinds, &self.kinds)
@@ -218,6 +206,23 @@ impl Pass<'_> {
             // What is waited for may be a CRD, and those are not watched as long as nothing is.
             self.done.watching = false;
         }
+    }
+
+    /// This content is what the inventory stands for now.
+    fn note_content(&mut self, loaded: &Loaded) {
+        if self.session.recorded.digests.inputs.as_ref() != Some(&loaded.inputs) {
+            self.session.unready_since = Some(jiff::Timestamp::now().as_second());
+        }
+        if self.session.recorded.digests.source.as_ref() != Some(&loaded.source) {
+            self.session.recorded.left.clear();
+        }
+        self.session.recorded.digests = Digests {
+            inputs: Some(loaded.inputs.clone()),
+            kinds: loaded.kinds.clone(),
+            source: Some(loaded.source.clone()),
+            values: self.inputs.as_ref().ok().map(|inputs| inputs.values_digest.clone()),
+            rendered: Some(loaded.rendered.clone()),
+        };
     }
 
     /// A refusal in the words of conditions; the release's own namespace is made anew at the next try.

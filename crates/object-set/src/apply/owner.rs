@@ -18,11 +18,11 @@ pub(super) fn is_dead(
     let holds = labels.and_then(|labels| labels.get(OWNER_LABEL)).is_some_and(|holder| holder == owner);
     let shares = labels.is_some_and(|labels| labels.contains_key(&share));
     let (manager, creator) = (ownership.manager.as_str(), ownership.creator());
-    let sharer = ownership.share_manager(owner);
+    let apart = ownership.share_manager(owner);
     !is_live(owner)
         && (holds || shares)
         && (!holds || only_by(metadata, OWNER_LABEL, &[manager, &creator]))
-        && (!shares || only_by(metadata, &share, &[&sharer]))
+        && (!shares || only_by(metadata, &share, &[&apart]))
 }
 
 /// The field managers that wrote a label.

@@ -4,7 +4,6 @@ use serde_json::json;
 
 use super::HealthStatus::{Current, Failed, InProgress, Terminating};
 use super::*;
-use crate::object::GroupKind;
 
 fn now() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::Run;
+use super::{Fate, Run};
 use crate::cluster::{OWNER_LABEL, Ownership, sharers};
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
@@ -17,7 +17,12 @@ impl Run<'_> {
     /// our share in Namespaces and CRDs.
     pub(super) async fn give_up(&self, identity: &Identity) -> Result<(), CallError> {
         let Some(entry) = self.inventory.get(identity) else { return Ok(()) };
-        let Some(mapping) = self.mapping(identity, entry) else { return self.no_kind(identity) };
+        let Some(mapping) = self.mapping(identity, entry) else {
+            return match self.without_kind(identity) {
+                Fate::Failed(error) => Err(error),
+                _ => Ok(()),
+            };
+        };
         let Some(live) = self.cluster.metadata(mapping, identity).await? else { return Ok(()) };
         let live = live.metadata;
         if live.uid.as_deref() != Some(entry.uid.as_str()) || live.deletion_timestamp.is_some() {
