@@ -46,11 +46,14 @@ mod tests {
 
     use super::*;
 
+    /// A label, its value and who wrote it.
+    type Mark<'a> = (&'a str, &'a str, &'a str);
+
     fn ownership() -> Ownership {
         Ownership { manager: "m".to_owned(), owner: "us".to_owned(), version: String::new() }
     }
 
-    fn marked(marks: &[(&str, &str, &str)]) -> ObjectMeta {
+    fn marked(marks: &[Mark<'_>]) -> ObjectMeta {
         let labels: serde_json::Map<_, _> =
             marks.iter().map(|(label, value, _)| ((*label).to_owned(), json!(value))).collect();
         let fields = marks.iter().map(|(label, _, manager)| {
@@ -66,7 +69,7 @@ mod tests {
     fn only_an_owner_whom_we_served_and_who_is_gone_is_dead() {
         let share = Ownership::share_label("o");
         let share = share.as_str();
-        let cases: [(&[(&str, &str, &str)], bool, &str); 9] = [
+        let cases: [(&[Mark<'_>], bool, &str); 9] = [
             (&[(OWNER_LABEL, "o", "m")], true, "marked by us"),
             (&[(OWNER_LABEL, "o", "m-create")], true, "inherited through us"),
             (&[(OWNER_LABEL, "o", "greeting")], false, "marked by another operator"),
