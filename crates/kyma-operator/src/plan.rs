@@ -19,7 +19,7 @@ use crate::selection::Wish;
 
 mod body;
 
-pub(crate) use body::default_resource;
+pub(crate) use body::{default_resource, withheld};
 
 /// What a plan is made for.
 #[derive(Debug)]

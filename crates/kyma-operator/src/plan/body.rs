@@ -1,12 +1,14 @@
 //! The whole body with which a component is applied.
 
 use kube::Resource;
-use kyma_api::{DeletionPolicy, FreeForm, GroupKind, Kyma, Reason, finalizers, labels, names};
+use kyma_api::{Adopt, DeletionPolicy, FreeForm, GroupKind, Kyma, Reason, finalizers, labels, names};
 use serde_json::{Map, Value, json};
 
 use super::Scope;
-use crate::component::{ComponentKind, ComponentView};
+use crate::component::{ComponentKind, ComponentView, kind_of};
 use crate::resolve::{Because, Install};
+
+const ADOPT: &str = "adopt";
 
 /// The module's own spec first, then what kyma-operator decides, which wins.
 pub(super) fn compose(
@@ -18,6 +20,9 @@ pub(super) fn compose(
     let module = install.release.module.as_str();
     let mut spec = own_spec(install);
     if kind.is_helm() {
+        if withheld(install).is_some() {
+            spec.remove(ADOPT);
+        }
         helm_spec(install, scope.target_namespace, &mut spec)?;
     }
     decide(scope, install, &mut spec);
@@ -44,6 +49,16 @@ pub(super) fn compose(
 fn own_spec(install: &Install) -> Map<String, Value> {
     let component = install.template.spec.component.as_ref();
     component.and_then(|component| component.spec.clone()).unwrap_or_default()
+}
+
+/// What a module's author wishes for and does not get, for the status of the module: taking over what belongs to
+/// another module. An author may break the own module, never another one.
+pub(crate) fn withheld(install: &Install) -> Option<&'static str> {
+    let component = install.template.spec.component.as_ref()?;
+    let adopt = component.spec.as_ref()?.get(ADOPT)?;
+    let is_withheld = kind_of(&install.template).is_helm() && *adopt == json!(Adopt::Always);
+    is_withheld
+        .then_some("component.spec.adopt: Always is not passed on, objects of another owner are left alone")
 }
 
 /// What a template of the base kind says outside of `component.spec`.

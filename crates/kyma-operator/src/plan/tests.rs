@@ -126,6 +126,22 @@ fn a_component_is_the_modules_spec_under_what_kyma_operator_decides() {
 }
 
 #[test]
+fn an_author_may_not_take_over_what_belongs_to_others() {
+    let stage = Stage::new(&json!({ "name": "keda" }));
+    let helm = |adopt: &str| {
+        install(json!({ "component": { "apiVersion": "component.kyma-project.io/v1alpha1",
+            "kind": "HelmComponent", "spec": { "adopt": adopt } } }))
+    };
+    let passed =
+        |adopt| stage.plan(Decision::Install(helm(adopt))).components[0].body["spec"]["adopt"].clone();
+    assert_eq!(passed("Always"), Value::Null, "its default stands");
+    assert_eq!((passed("Unowned"), passed("Never")), (json!("Unowned"), json!("Never")));
+    assert!(withheld(&helm("Always")).is_some() && withheld(&helm("Never")).is_none(), "and it is told");
+    let own_kind = json!({ "component": { "apiVersion": "example.com/v1", "kind": "Widget", "spec": { "adopt": "Always" } } });
+    assert_eq!(withheld(&install(own_kind)), None, "another kind means what it likes by it");
+}
+
+#[test]
 fn what_is_written_already_is_not_written_again_until_somebody_changes_it() {
     let mut stage = Stage::new(&json!({ "name": "keda" }));
     let first = stage.plan(Decision::Install(install(json!({}))));

@@ -7,7 +7,7 @@ use kyma_sdk::Failure;
 use serde_json::Value;
 
 use crate::component::ComponentView;
-use crate::plan::default_resource;
+use crate::plan::{default_resource, withheld};
 use crate::resolve::{Because, Decision, Install, Resolved};
 
 /// A module's status, and the reason behind its state.
@@ -73,6 +73,11 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
         Some(because) if state != State::Error => (because.state, because.reason, because.message.clone()),
         _ => (state, reason, message),
     };
+    let message = [message.as_str(), withheld(install).unwrap_or_default()]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("; ");
     let shown = |resource: &serde_json::Map<String, Value>| Some(tracked_resource(resource));
     let has_default = outcome.view.is_none_or(|view| view.resource_policy == ResourcePolicy::CreateAndDelete);
     let resource = default_resource(install, outcome.target_namespace).filter(|_| has_default);

@@ -170,3 +170,16 @@ fn a_mandatory_module_has_no_entry() {
     let mandatory = Install { mandatory: true, ..install() };
     assert!(line_of(Decision::Install(mandatory), Some(&view(&ready())), at(0)).0.is_none());
 }
+
+#[test]
+fn what_an_author_wishes_and_does_not_get_is_told_though_the_module_is_ready() {
+    let mut install = install();
+    let mut template = (*install.template).clone();
+    let spec = json!({ "descriptor": {}, "component": { "apiVersion": "component.kyma-project.io/v1alpha1",
+        "kind": "HelmComponent", "spec": { "adopt": "Always" } } });
+    template.spec = Arc::new(serde_json::from_value(spec).unwrap());
+    install.template = Arc::new(template);
+    let line = line_of(Decision::Install(install), Some(&view(&ready())), at(0)).0.unwrap();
+    assert_eq!(line.status.state, State::Ready);
+    assert!(line.status.message.unwrap().contains("adopt: Always"));
+}
