@@ -30,3 +30,6 @@ pub const TARGET_UID: &str = "component.kyma-project.io/target-uid";
 pub const CLUSTER_GONE: &str = "component.kyma-project.io/cluster-gone";
 /// Version of the operator that last wrote a CRD of ours or a component CRD; an older one never applies over it.
 pub const CRD_VERSION: &str = "component.kyma-project.io/crd-version";
+/// On an object on a target that did not exist before: the hash of the owner who created it. What is only adopted
+/// is never deleted.
+pub const CREATED_BY: &str = "component.kyma-project.io/created-by";

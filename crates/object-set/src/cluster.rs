@@ -69,7 +69,7 @@ pub const SHARED: &str = "shared";
 pub const SHARE_PREFIX: &str = "owner.component.kyma-project.io";
 
 /// On Namespaces and CRDs that did not exist before: the hash of the owner who created them.
-pub const CREATED_BY: &str = "component.kyma-project.io/created-by";
+pub const CREATED_BY: &str = kyma_api::annotations::CREATED_BY;
 
 /// On CRDs: the version of the set that wrote them last.
 pub const SET_VERSION: &str = "component.kyma-project.io/set-version";

@@ -19,7 +19,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     ComponentResource, Contract, Events, Failure, Interest, Pass, Settings, Trigger,
-    object::{content_hash, covers, is_protected},
+    object::{Claim, claim, content_hash, covers, holds_more, is_created_by, is_protected},
     status::StatusWriter,
 };
 
@@ -129,9 +129,29 @@ impl<R: ComponentResource> Context<R> {
     /// Write values as the API server stores them (`cpu: "1"`, not `1000m`), or each reconcile repeats the apply.
     ///
     /// # Errors
+    /// `OwnedByOther`: the object carries another owner's label, or somebody else made it; see [`Context::adopt`].
+    /// `Protected`: no module may write it. Otherwise what the target says.
+    pub async fn ensure<K>(&self, wanted: &K) -> Result<K, Failure>
+    where
+        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+    {
+        self.bring(wanted, false).await
+    }
+
+    /// As [`Context::ensure`], but takes over an object that is there and that no component owns. It stays when the
+    /// component goes: [`Context::remove`] deletes only what was created.
+    ///
+    /// # Errors
     /// `OwnedByOther`: the object carries another owner's label. `Protected`: no module may write it. Otherwise
     /// what the target says.
-    pub async fn ensure<K>(&self, wanted: &K) -> Result<K, Failure>
+    pub async fn adopt<K>(&self, wanted: &K) -> Result<K, Failure>
+    where
+        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+    {
+        self.bring(wanted, true).await
+    }
+
+    async fn bring<K>(&self, wanted: &K, adopt: bool) -> Result<K, Failure>
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
     {
@@ -140,21 +160,30 @@ impl<R: ComponentResource> Context<R> {
         let name = wanted.name_any();
         let namespace = wanted.namespace();
         let what = format!("{} {name}", kind.kind);
-        if is_protected(&kind, namespace.as_deref(), &name) {
+        if self.is_protected(&kind, namespace.as_deref(), &name) {
             return Err(Failure::new(Reason::Protected, what));
         }
-        let live = self.read(&kind, namespace.as_deref(), &name).await?;
-        if let Some(live) = &live {
-            if live.labels().get(labels::OWNER).is_some_and(|owner| *owner != self.owner) {
-                return Err(Failure::new(Reason::OwnedByOther, what));
+        let mut params = PatchParams::apply(self.manager);
+        match self.read(&kind, namespace.as_deref(), &name).await? {
+            // Not forced: what somebody else makes in this moment is not ours.
+            None => self.mark_created(&mut wanted),
+            Some(live) => {
+                match claim(&live, &self.owner, self.manager) {
+                    Claim::Own => {}
+                    Claim::Unowned if adopt => {}
+                    Claim::Unowned | Claim::Other => return Err(Failure::new(Reason::OwnedByOther, what)),
+                }
+                if live.annotations().get(annotations::CREATED_BY) == Some(&self.owner) {
+                    self.mark_created(&mut wanted);
+                }
+                if covers(&live, &wanted) {
+                    return typed(&kind, live);
+                }
+                // Server-side apply creates what is missing: the uid says which object is meant.
+                wanted.metadata.uid.clone_from(&live.metadata.uid);
+                params = params.force();
             }
-            if covers(live, &wanted) {
-                return typed(&kind, live.clone());
-            }
-            // Server-side apply creates what is missing: the uid says which object is meant.
-            wanted.metadata.uid.clone_from(&live.metadata.uid);
         }
-        let params = PatchParams::apply(self.manager).force();
         let applied =
             self.api(&kind, namespace.as_deref()).patch(&name, &params, &Patch::Apply(&wanted)).await;
         let applied = applied.map_err(|error| Failure::target(&format!("apply {what}"), &error))?;
@@ -185,23 +214,24 @@ impl<R: ComponentResource> Context<R> {
         }
     }
 
-    /// Deletes an object of this component from the target; true once it is gone. One that is not ours stays and
-    /// counts as gone.
+    /// Deletes an object that this component created from the target; true once it is gone. One that is not ours
+    /// stays and counts as gone, also one that was only adopted.
     ///
     /// # Errors
-    /// The target does not answer or forbids it.
+    /// `Protected`: a Namespace, `CustomResourceDefinition` or `PersistentVolumeClaim`, with which more would go than
+    /// the object. Otherwise the target does not answer or forbids it.
     pub async fn remove<K>(&self, namespace: Option<&str>, name: &str) -> Result<bool, Failure>
     where
         K: Resource<DynamicType = ()>,
     {
         let kind = ApiResource::erase::<K>(&());
+        if holds_more(&kind) {
+            return Err(Failure::new(Reason::Protected, format!("delete {} {name}", kind.kind)));
+        }
         let Some(live) = self.read(&kind, namespace, name).await? else {
             return Ok(true);
         };
-        let labelled = live.labels().get(labels::OWNER).is_some_and(|owner| *owner == self.owner);
-        let written =
-            live.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(self.manager));
-        if !(labelled && written) || is_protected(&kind, namespace, name) {
+        if !is_created_by(&live, &self.owner, self.manager) || self.is_protected(&kind, namespace, name) {
             return Ok(true);
         }
         if live.metadata.deletion_timestamp.is_some() {
@@ -234,6 +264,14 @@ impl<R: ComponentResource> Context<R> {
         let hash = content_hash(&object);
         object.annotations_mut().insert(annotations::APPLIED.to_owned(), hash);
         Ok(object)
+    }
+
+    fn mark_created(&self, wanted: &mut DynamicObject) {
+        wanted.annotations_mut().insert(annotations::CREATED_BY.to_owned(), self.owner.clone());
+    }
+
+    fn is_protected(&self, kind: &ApiResource, namespace: Option<&str>, name: &str) -> bool {
+        is_protected(kind, namespace, name, &self.settings.target_namespace)
     }
 
     async fn read(

@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 
 use kube::{ResourceExt, api::ApiResource, core::DynamicObject};
-use kyma_api::annotations;
+use kyma_api::{annotations, labels};
 use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE};
 use serde_json::Value;
 
@@ -57,12 +57,61 @@ fn includes(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Whether no module may apply over or delete this object.
-pub(crate) fn is_protected(kind: &ApiResource, namespace: Option<&str>, name: &str) -> bool {
+/// Whose an object on a target is, seen from one owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The owner's, or it was and only lost its label.
+    Own,
+    /// No owner's of ours; somebody else wrote it.
+    Unowned,
+    /// Another owner's.
+    Other,
+}
+
+/// Whose this object is for the owner that writes under this manager.
+pub(crate) fn claim(live: &DynamicObject, owner: &str, manager: &str) -> Claim {
+    match live.labels().get(labels::OWNER) {
+        Some(held) if held == owner => Claim::Own,
+        Some(_) => Claim::Other,
+        None => match live.annotations().get(annotations::CREATED_BY) {
+            Some(creator) if creator != owner => Claim::Unowned,
+            _ if is_written_by(live, manager) => Claim::Own,
+            _ => Claim::Unowned,
+        },
+    }
+}
+
+/// Whether this owner made the object and still has it: label, creator and manager all say so.
+pub(crate) fn is_created_by(live: &DynamicObject, owner: &str, manager: &str) -> bool {
+    let is_ours = |held: Option<&String>| held.is_some_and(|held| held == owner);
+    is_ours(live.labels().get(labels::OWNER))
+        && is_ours(live.annotations().get(annotations::CREATED_BY))
+        && is_written_by(live, manager)
+}
+
+fn is_written_by(live: &DynamicObject, manager: &str) -> bool {
+    live.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(manager))
+}
+
+/// Whether more than the object itself goes with it: what others put in, or data.
+pub(crate) fn holds_more(kind: &ApiResource) -> bool {
+    matches!(
+        (kind.group.as_str(), kind.kind.as_str()),
+        ("", "Namespace" | "PersistentVolumeClaim") | ("apiextensions.k8s.io", "CustomResourceDefinition")
+    )
+}
+
+/// Whether no module may apply over or delete this object; users choose modules in the Kyma of `target_namespace`.
+pub(crate) fn is_protected(
+    kind: &ApiResource,
+    namespace: Option<&str>,
+    name: &str,
+    target_namespace: &str,
+) -> bool {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Namespace") => name == "default" || name.starts_with("kube-"),
         ("", "ConfigMap") => name == STAMP_NAME && namespace == Some(STAMP_NAMESPACE),
-        ("operator.kyma-project.io", "Kyma") => name == "default" && namespace == Some(STAMP_NAMESPACE),
+        ("operator.kyma-project.io", "Kyma") => name == "default" && namespace == Some(target_namespace),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             name.ends_with(".operator.kyma-project.io") || name.ends_with(".component.kyma-project.io")
         }
@@ -73,7 +122,9 @@ pub(crate) fn is_protected(kind: &ApiResource, namespace: Option<&str>, name: &s
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+    use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim};
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use kyma_api::Kyma;
     use serde_json::json;
 
     use super::*;
@@ -118,9 +169,60 @@ mod tests {
     fn what_belongs_to_the_cluster_or_to_us_is_protected() {
         let namespace = ApiResource::erase::<Namespace>(&());
         let config_map = ApiResource::erase::<ConfigMap>(&());
+        let is_protected = |kind, namespace, name| is_protected(kind, namespace, name, "kyma-system");
         assert!(is_protected(&namespace, None, "kube-system") && is_protected(&namespace, None, "default"));
         assert!(!is_protected(&namespace, None, "kyma-system"));
         assert!(is_protected(&config_map, Some("kyma-system"), STAMP_NAME));
         assert!(!is_protected(&config_map, Some("kube-system"), "anything"));
+    }
+
+    #[test]
+    fn the_users_kyma_is_protected_where_it_is() {
+        let kyma = ApiResource::erase::<Kyma>(&());
+        assert!(is_protected(&kyma, Some("modules"), "default", "modules"));
+        assert!(!is_protected(&kyma, Some("kyma-system"), "default", "modules"));
+        assert!(!is_protected(&kyma, Some("modules"), "another", "modules"));
+    }
+
+    /// A live object with this owner label, creator and manager.
+    fn live(owner: Option<&str>, creator: Option<&str>, manager: &str) -> DynamicObject {
+        let labels = owner.map(|owner| json!({ labels::OWNER: owner }));
+        let notes = creator.map(|creator| json!({ annotations::CREATED_BY: creator }));
+        serde_json::from_value(json!({"metadata": {"name": "a", "labels": labels, "annotations": notes,
+            "managedFields": [{"manager": manager, "operation": "Apply"}]}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_object_is_its_owners_by_label_and_without_one_by_who_wrote_it() {
+        for (owner, creator, manager, expected) in [
+            (Some("me"), None, "kubectl", Claim::Own),
+            (Some("you"), Some("me"), "mine", Claim::Other),
+            (None, None, "mine", Claim::Own),
+            (None, Some("me"), "mine", Claim::Own),
+            (None, Some("you"), "mine", Claim::Unowned),
+            (None, None, "kubectl", Claim::Unowned),
+        ] {
+            let found = claim(&live(owner, creator, manager), "me", "mine");
+            assert_eq!(found, expected, "{owner:?} {creator:?} {manager}");
+        }
+    }
+
+    #[test]
+    fn only_what_its_owner_created_may_be_deleted() {
+        let may = |owner, creator, manager| is_created_by(&live(owner, creator, manager), "me", "mine");
+        assert!(may(Some("me"), Some("me"), "mine"));
+        assert!(!may(Some("me"), None, "mine"), "adopted");
+        assert!(!may(Some("me"), Some("you"), "mine"), "made by another one");
+        assert!(!may(None, Some("me"), "mine"), "its label was taken away");
+        assert!(!may(Some("me"), Some("me"), "kubectl"), "a copy that somebody else wrote");
+    }
+
+    #[test]
+    fn kinds_that_hold_more_than_themselves() {
+        assert!(holds_more(&ApiResource::erase::<Namespace>(&())));
+        assert!(holds_more(&ApiResource::erase::<PersistentVolumeClaim>(&())));
+        assert!(holds_more(&ApiResource::erase::<CustomResourceDefinition>(&())));
+        assert!(!holds_more(&ApiResource::erase::<ConfigMap>(&())));
     }
 }

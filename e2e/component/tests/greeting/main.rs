@@ -17,7 +17,7 @@ use greeting_component::Hello;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use stage::{SOON, Stage};
@@ -98,6 +98,21 @@ async fn an_edit_on_the_target_is_put_right() -> Result<()> {
     stage.until_greeting("drift", Some("Hello")).await?;
     maps.delete("drift", &DeleteParams::default()).await?;
     stage.until_greeting("drift", Some("Hello")).await?;
+    stage.stop().await
+}
+
+#[tokio::test]
+async fn what_somebody_else_made_is_neither_overwritten_nor_removed() -> Result<()> {
+    let stage = Stage::new("foreign").await?;
+    stage.ensure_target_namespace().await?;
+    let maps = stage.on_target::<ConfigMap>()?;
+    let theirs = json!({"metadata": {"name": "foreign"}, "data": {"greeting": "Mine"}});
+    maps.create(&PostParams::default(), &serde_json::from_value(theirs)?).await?;
+    stage.create("foreign", json!({"text": "Hello"})).await?;
+    stage.until_ready_says("foreign", "OwnedByOther").await?;
+    stage.delete("foreign").await?;
+    stage.until_gone("foreign").await?;
+    assert_eq!(stage.greeting_on_target("foreign").await?.as_deref(), Some("Mine"));
     stage.stop().await
 }
 

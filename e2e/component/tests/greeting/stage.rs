@@ -286,6 +286,15 @@ impl Stage {
         }
     }
 
+    /// The namespace that a component would make with its first object.
+    pub(crate) async fn ensure_target_namespace(&self) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.target.client()?);
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TARGET_NAMESPACE}});
+        namespaces.patch(TARGET_NAMESPACE, &PatchParams::apply("test"), &Patch::Apply(&namespace)).await?;
+        Ok(())
+    }
+
     pub(crate) async fn until_greeting(&self, name: &str, text: Option<&str>) -> Result<()> {
         until(&format!("{name} says {text:?}"), SOON, || async {
             Ok((self.greeting_on_target(name).await?.as_deref() == text).then_some(()))
