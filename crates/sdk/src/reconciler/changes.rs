@@ -75,8 +75,8 @@ where
         .predicate_filter(changed, kube_runtime::PredicateConfig::default().ttl(REMEMBERED))
 }
 
-/// Leaves out an object that cannot be read: one of those must not stop the watch of all others. Its end is told of
-/// the state in which it could be read last.
+/// Leaves out a change to an object that cannot be read: one of those must not stop the watch of all others. Where
+/// more hangs on it, in a list and at its end, it is told of in the state in which it could be read last.
 fn decode<K: Resource<DynamicType = ()> + Clone + 'static>(
     event: watcher::Event<DeserializeGuard<K>>,
     last: &Store<K>,
@@ -84,17 +84,21 @@ fn decode<K: Resource<DynamicType = ()> + Clone + 'static>(
     use watcher::Event;
     match event {
         Event::Apply(guard) => readable(guard).map(slim).map(Event::Apply),
-        Event::Delete(guard) => {
-            let meta = guard.meta();
-            let name = ObjectRef::new(meta.name.as_deref().unwrap_or_default());
-            let key = name.within(meta.namespace.as_deref().unwrap_or_default());
-            let read = readable(guard).map(slim);
-            read.or_else(|| last.get(&key).map(|object| (*object).clone())).map(Event::Delete)
-        }
-        Event::InitApply(guard) => readable(guard).map(slim).map(Event::InitApply),
+        Event::Delete(guard) => latest(guard, last).map(Event::Delete),
+        Event::InitApply(guard) => latest(guard, last).map(Event::InitApply),
         Event::Init => Some(Event::Init),
         Event::InitDone => Some(Event::InitDone),
     }
+}
+
+fn latest<K: Resource<DynamicType = ()> + Clone + 'static>(
+    guard: DeserializeGuard<K>,
+    last: &Store<K>,
+) -> Option<K> {
+    let meta = guard.meta();
+    let name = ObjectRef::new(meta.name.as_deref().unwrap_or_default());
+    let key = name.within(meta.namespace.as_deref().unwrap_or_default());
+    readable(guard).map(slim).or_else(|| last.get(&key).map(|object| (*object).clone()))
 }
 
 fn slim<K: Resource<DynamicType = ()>>(mut object: K) -> K {
@@ -103,10 +107,15 @@ fn slim<K: Resource<DynamicType = ()>>(mut object: K) -> K {
 }
 
 /// An object of the hub, unless it cannot be read, which is logged. What was known of it should stay as it is.
+/// The decoder's own words are not logged: they quote values.
 pub fn readable<K: Resource<DynamicType = ()>>(guard: DeserializeGuard<K>) -> Option<K> {
     let log = |invalid: &kube::core::error_boundary::InvalidObject| {
         let name = invalid.metadata.name.as_deref().unwrap_or_default();
-        tracing::error!(kind = %K::kind(&()), name, "object cannot be read and is left as it is: {}", invalid.error);
+        tracing::error!(
+            kind = %K::kind(&()),
+            name,
+            "object cannot be read and is left as it is: a field is not as its CRD wants it"
+        );
     };
     guard.0.inspect_err(log).ok()
 }
@@ -148,5 +157,81 @@ impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
         for hook in &self.hooks {
             hook(change);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube_runtime::reflector;
+    use serde_json::{Value, json};
+    use tracing::field::{Field, Visit};
+    use watcher::Event;
+
+    use super::*;
+
+    fn guard(data: &Value) -> DeserializeGuard<ConfigMap> {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "a", "namespace": "n"}, "data": data});
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn an_object_that_became_unreadable_is_not_gone_in_the_next_list() {
+        let (store, mut writer) = reflector::store::<ConfigMap>();
+        let told = Arc::new(Mutex::new(vec![]));
+        let heard = Arc::clone(&told);
+        let hook = move |change: Change<'_, ConfigMap>| {
+            heard.lock().unwrap().push(matches!(change, Change::Gone(_)));
+        };
+        let mut seen = Seen { hooks: vec![Box::new(hook)], present: HashSet::new(), listed: HashSet::new() };
+        let list = |data: Value| [Event::Init, Event::InitApply(guard(&data)), Event::InitDone];
+        for event in list(json!({"x": "1"})).into_iter().chain(list(json!({"x": 5}))) {
+            if let Some(event) = decode(event, &store) {
+                seen.tell(&event);
+                writer.apply_watcher_event(&event);
+            }
+        }
+        assert_eq!(*told.lock().unwrap(), [false, false]);
+        let held = store.get(&ObjectRef::new("a").within("n")).unwrap();
+        assert_eq!(held.data.as_ref().unwrap()["x"], "1", "what was known of it stays");
+    }
+
+    /// Collects the text of all that is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<String>>);
+
+    impl Visit for Log {
+        fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+            self.0.lock().unwrap().push_str(&format!("{value:?} "));
+        }
+    }
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            event.record(&mut self.clone());
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn what_is_logged_of_an_unreadable_object_quotes_no_value() {
+        let log = Log::default();
+        tracing::subscriber::with_default(log.clone(), || {
+            assert!(readable(guard(&json!("s3cret"))).is_none())
+        });
+        let text = log.0.lock().unwrap().clone();
+        assert!(text.contains("cannot be read") && !text.contains("s3cret"), "{text}");
     }
 }
