@@ -7,11 +7,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{HelmComponent, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate, Pause, Watcher};
+use crate::{
+    HelmComponent, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate, Pause, Watcher, annotations,
+};
 
-/// Every CRD of ours, for a hub.
+/// Every CRD of ours, for a hub, with the version that it is of: an older program leaves a newer one as it is.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![
+    let mut all = vec![
         helm_component(),
         kyma(),
         module_config(),
@@ -19,7 +21,12 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         module_template(),
         pause(),
         watcher(),
-    ]
+    ];
+    for crd in &mut all {
+        let version = (annotations::CRD_VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        crd.metadata.annotations.get_or_insert_default().extend([version]);
+    }
+    all
 }
 
 /// `kymas.operator.kyma-project.io`, for hub and targets.

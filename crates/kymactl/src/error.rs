@@ -32,6 +32,25 @@ pub(crate) enum Error {
     /// The cluster's API.
     #[error("the cluster: {0}")]
     Cluster(#[from] kube::Error),
+    /// Its watch.
+    #[error("the cluster: {0}")]
+    Watch(#[from] kube::runtime::wait::Error),
+    /// It took our CRDs and does not serve them.
+    #[error("the cluster does not serve our CRDs within {waited}: look at its apiserver")]
+    CrdsLate {
+        /// How long was waited.
+        waited: String,
+    },
+    /// A CRD that this program must not apply over.
+    #[error(
+        "CRD {name} is of version {version}, newer than this program, and lacks fields that it needs: use kymactl {version}"
+    )]
+    NewerCrd {
+        /// Its name.
+        name: String,
+        /// The version that wrote it.
+        version: String,
+    },
     /// Not everything became Ready.
     #[error("not Ready within {waited}: {open}")]
     NotReady {
@@ -88,6 +107,9 @@ impl Error {
             Self::Artifact(_)
             | Self::Output(_)
             | Self::Cluster(_)
+            | Self::Watch(_)
+            | Self::CrdsLate { .. }
+            | Self::NewerCrd { .. }
             | Self::Start(_)
             | Self::Operator { .. }
             | Self::Stopped => ExitCode::FAILURE,

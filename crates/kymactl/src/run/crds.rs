@@ -1,33 +1,114 @@
 //! Our CRDs on a cluster.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use std::{cmp::Ordering, time::Duration};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition as Crd;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{Patch, PatchParams},
     runtime::{conditions::is_crd_established, wait::await_condition},
 };
-use kyma_api::crds;
+use kyma_api::{annotations, crds};
 use kyma_sdk::missing;
+use semver::Version;
+use tokio::time::timeout;
 
 use crate::error::Error;
 
 /// Field manager of what this program itself applies.
 pub(super) const MANAGER: &str = "kymactl";
 
+/// Longest time until all CRDs are served.
+const DEADLINE: Duration = Duration::from_mins(1);
+
 /// Installs the CRDs that are not there or lack something; newer ones stay as they are.
 pub(super) async fn install(client: &Client) -> Result<(), Error> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let late = |_| Error::CrdsLate { waited: format!("{}s", DEADLINE.as_secs()) };
+    timeout(DEADLINE, install_all(client)).await.map_err(late)?
+}
+
+async fn install_all(client: &Client) -> Result<(), Error> {
+    let api: Api<Crd> = Api::all(client.clone());
     for crd in crds::all() {
         let name = crd.name_any();
-        let up_to_date =
-            api.get_opt(&name).await?.is_some_and(|installed| missing(&installed, &crd).is_empty());
-        if up_to_date {
-            continue;
+        match judge(api.get_opt(&name).await?.as_ref(), &crd) {
+            Step::Keep => {}
+            Step::Refuse { version } => return Err(Error::NewerCrd { name, version }),
+            Step::Apply => {
+                api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&crd)).await?;
+                await_condition(api.clone(), &name, is_crd_established()).await?;
+            }
         }
-        api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&crd)).await?;
-        await_condition(api.clone(), &name, is_crd_established())
-            .await
-            .map_err(|error| Error::input(name, error.to_string()))?;
     }
     Ok(())
+}
+
+/// What to do about one CRD.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// It has all that we need.
+    Keep,
+    /// It is missing, or is older and lacks something.
+    Apply,
+    /// It lacks something and comes from a later version, which an apply would take back.
+    Refuse { version: String },
+}
+
+fn judge(installed: Option<&Crd>, ours: &Crd) -> Step {
+    let Some(installed) = installed else { return Step::Apply };
+    if missing(installed, ours).is_empty() {
+        return Step::Keep;
+    }
+    let version = |crd: &Crd| crd.annotations().get(annotations::CRD_VERSION).cloned();
+    let parsed = |crd: &Crd| version(crd).and_then(|version| Version::parse(&version).ok());
+    let is_newer = |(theirs, ours): (Version, Version)| theirs.cmp_precedence(&ours) == Ordering::Greater;
+    match version(installed) {
+        Some(version) if parsed(installed).zip(parsed(ours)).is_some_and(is_newer) => {
+            Step::Refuse { version }
+        }
+        _ => Step::Apply,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn crd(version: Option<&str>, fields: &[&str]) -> Crd {
+        let properties: serde_json::Map<_, _> =
+            fields.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+        let notes = version.map(|version| json!({ annotations::CRD_VERSION: version }));
+        serde_json::from_value(json!({
+            "metadata": {"name": "xs.x.io", "annotations": notes},
+            "spec": {"group": "x.io", "scope": "Namespaced", "names": {"kind": "X", "plural": "xs"}, "versions": [
+                {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
+                    {"type": "object", "properties": properties}}}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_newer_crd_is_never_applied_over() {
+        let ours = crd(Some("1.2.0"), &["a", "b"]);
+        assert_eq!(judge(None, &ours), Step::Apply);
+        assert_eq!(judge(Some(&crd(Some("1.3.0"), &["a", "b", "c"])), &ours), Step::Keep);
+        let refused = Step::Refuse { version: "1.3.0".to_owned() };
+        assert_eq!(judge(Some(&crd(Some("1.3.0"), &["a", "c"])), &ours), refused);
+        for older in [Some("1.1.9"), Some("1.2.0"), Some("no version"), None] {
+            assert_eq!(judge(Some(&crd(older, &["a", "c"])), &ours), Step::Apply, "{older:?}");
+        }
+    }
+
+    #[test]
+    fn our_crds_say_which_version_they_are_of() {
+        for crd in crds::all() {
+            assert!(
+                Version::parse(&crd.annotations()[annotations::CRD_VERSION]).is_ok(),
+                "{}",
+                crd.name_any()
+            );
+        }
+    }
 }
