@@ -18,7 +18,7 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(dependencies::check(root)?);
     findings.extend(purity::check(root, &files)?);
     findings.extend(text::check(root, &files)?);
-    findings.extend(runbook::check(root)?);
+    findings.extend(runbook::check(root, &files)?);
     if findings.is_empty() {
         return Ok(());
     }

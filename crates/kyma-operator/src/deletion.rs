@@ -142,7 +142,7 @@ pub(crate) fn next(facts: &Facts<'_>) -> Step {
 
 /// The Kyma is being deleted, and the access Secret has been missing long enough or a person said so. A
 /// target that merely does not answer is not gone.
-fn is_gone(facts: &Facts<'_>) -> bool {
+pub(crate) fn is_gone(facts: &Facts<'_>) -> bool {
     match facts.target {
         TargetFacts::NoSecret { since } => {
             facts.declared_gone || facts.now.duration_since(since) >= facts.gone_after

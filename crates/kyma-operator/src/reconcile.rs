@@ -34,7 +34,9 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
         return removal::reconcile(&state, &kyma, &pass).await;
     }
     if is_skipped(&kyma) {
-        return Ok(Wait::Event);
+        let before = kyma.status.clone().unwrap_or_default();
+        let status = report::skipped(&before, kyma.metadata.generation, Timestamp::now());
+        return report::write(&state, &kyma, &status).await.map(|_| Wait::Event).map_err(Failure::from);
     }
     let kyma = claim::take(&state, &kyma).await?;
     let observed = match observe::observe(&state, &kyma, &pass).await {

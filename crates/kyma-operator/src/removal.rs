@@ -21,8 +21,11 @@ use crate::scope;
 use crate::session::{self, Session};
 use crate::state::{State, key_of};
 
-/// Until the next look at a target whose own objects are going: their watch may go with them.
-const CLEANING: Duration = Duration::from_secs(1);
+/// Until the next look at a target whose Kyma is going, where no watch tells of its end.
+const UNWATCHED: Duration = Duration::from_secs(30);
+
+/// What is said of a cluster that is gone.
+const CLUSTER_GONE: &str = "the cluster is gone: its modules are let go, nothing is removed from it";
 
 /// What is known of the target, and why it cannot be reached.
 struct Reach {
@@ -40,7 +43,7 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     let key = key_of(kyma);
     let components = state.components().of(&key);
     let reach = reach(state, kyma, &components, pass).await?;
-    let step = deletion::next(&Facts {
+    let facts = Facts {
         scope_terminating: scope::is_terminating(state, &key.namespace, &kyma_api::crds::kyma().name_any())
             .await?,
         components: &components,
@@ -49,8 +52,13 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
         now: Timestamp::now(),
         gone_after: state.args.cluster_gone_after,
         ignore: state.args.ignore_policy,
-    });
-    report(state, kyma, &reach, &step).await?;
+    };
+    let step = deletion::next(&facts);
+    let gone = deletion::is_gone(&facts);
+    report(state, kyma, &reach, &step, gone).await?;
+    if gone && matches!(step, Step::Order(_) | Step::Release) {
+        state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE).await;
+    }
     match step {
         Step::Order(orders) => give(state, kyma, &orders).await,
         Step::AwaitComponents { .. } => Ok(Wait::Event),
@@ -81,7 +89,10 @@ async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Res
             session::look_again(state, &session.target);
             claim::release(state, kyma).await.map(|()| Wait::Event)
         }
-        Ok(false) => Ok(Wait::Timer(CLEANING)),
+        Ok(false) => {
+            let is_told = state.watches.is_healthy(&session.target, [session::interest(state)]);
+            Ok(if is_told { Wait::Event } else { Wait::Timer(UNWATCHED) })
+        }
         Err(failure) => {
             state.end_session(&key_of(kyma));
             Err(failure.into())
@@ -149,12 +160,10 @@ fn missing_since(kyma: &Kyma) -> Timestamp {
     held.map_or_else(Timestamp::now, |held| held.last_transition_time.0)
 }
 
-async fn report(state: &State, kyma: &Arc<Kyma>, reach: &Reach, step: &Step) -> Result<(), Failure> {
-    if *step == Step::Release {
-        return Ok(());
-    }
-    let before = kyma.status.clone().unwrap_or_default();
-    let trouble = match (step, &reach.failure) {
+/// What keeps the deletion from going on as usual, with its reason.
+fn trouble(step: &Step, gone: bool, failure: Option<&Failure>) -> Option<(Reason, String)> {
+    match (step, failure) {
+        _ if gone => Some((Reason::ClusterGone, CLUSTER_GONE.to_owned())),
         (Step::AwaitTarget { gone_at: Some(moment) }, _) => Some((
             Reason::AwaitingAccess,
             format!(
@@ -164,7 +173,21 @@ async fn report(state: &State, kyma: &Arc<Kyma>, reach: &Reach, step: &Step) -> 
         )),
         (_, Some(failure)) => Some((failure.reason, failure.message.clone())),
         _ => None,
-    };
+    }
+}
+
+async fn report(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    reach: &Reach,
+    step: &Step,
+    gone: bool,
+) -> Result<(), Failure> {
+    if *step == Step::Release {
+        return Ok(());
+    }
+    let before = kyma.status.clone().unwrap_or_default();
+    let trouble = trouble(step, gone, reach.failure.as_ref());
     let status = report::status(&report::Facts {
         before: &before,
         generation: kyma.metadata.generation,
@@ -215,4 +238,24 @@ fn lines(state: &State, kyma: &Kyma) -> Vec<Line> {
             .filter(|text| !text.is_empty());
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_is_gone_is_told_as_such_and_one_that_may_be_by_its_moment() {
+        let moment = Timestamp::from_second(1_800_000_000).unwrap();
+        let waiting = Step::AwaitTarget { gone_at: Some(moment) };
+        let reason = |step: &Step, gone, failure: Option<&Failure>| {
+            trouble(step, gone, failure).map(|(reason, _)| reason)
+        };
+        assert_eq!(reason(&Step::Order(vec![]), true, None), Some(Reason::ClusterGone));
+        assert_eq!(reason(&waiting, false, None), Some(Reason::AwaitingAccess));
+        let silent = Failure::new(Reason::TargetTimeout, "");
+        let waiting = Step::AwaitTarget { gone_at: None };
+        assert_eq!(reason(&waiting, false, Some(&silent)), Some(Reason::TargetTimeout));
+        assert_eq!(reason(&Step::CleanTarget, false, None), None);
+    }
 }

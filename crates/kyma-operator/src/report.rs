@@ -73,6 +73,25 @@ pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
     }
 }
 
+/// The status of a Kyma that a label says to leave alone: only Ready changes, which nobody knows now.
+pub(crate) fn skipped(before: &KymaStatus, generation: Option<i64>, now: Timestamp) -> KymaStatus {
+    let mut own = own_conditions(before);
+    let wanted = Wanted {
+        type_: types::READY,
+        status: Status::Unknown,
+        reason: Reason::SkipReconciliation,
+        message: "the label operator.kyma-project.io/skip-reconciliation is true",
+        observed_generation: generation,
+    };
+    condition::set(&mut own, &wanted, &time(now));
+    KymaStatus { conditions: Some(own), ..before.clone() }
+}
+
+fn own_conditions(status: &KymaStatus) -> Vec<Condition> {
+    let all = status.conditions.iter().flatten();
+    all.filter(|condition| OWN.contains(&condition.type_.as_str())).cloned().collect()
+}
+
 /// Error over Warning over work under way over Ready, as KLM.
 fn state_of(facts: &Facts<'_>) -> State {
     if facts.deleting {
@@ -115,9 +134,7 @@ fn time(now: Timestamp) -> Time {
 }
 
 fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
-    let before = facts.before.conditions.iter().flatten();
-    let mut own: Vec<Condition> =
-        before.filter(|condition| OWN.contains(&condition.type_.as_str())).cloned().collect();
+    let mut own = own_conditions(facts.before);
     let mut set = |type_: &str, status: Status, reason: Reason, message: &str| {
         let wanted = Wanted { type_, status, reason, message, observed_generation: facts.generation };
         condition::set(&mut own, &wanted, &time(facts.now));

@@ -133,12 +133,13 @@ impl<C: Component> Driver<C> {
 
     async fn suspended(&self, resource: &C::Resource, contract: &Contract) -> Result<Wait, Failure> {
         self.watches.leave_all(&ObjectRef::from_obj(resource));
-        if contract.spec.suspend {
-            let ready = condition::Status::Unknown;
-            let step = step(condition::types::READY, ready, Reason::Suspended, "spec.suspend is true");
-            let report = Report { conditions: vec![step], ..Report::default() };
-            self.status.write(resource, &report).await?;
-        }
+        let (reason, why) = if contract.spec.suspend {
+            (Reason::Suspended, "spec.suspend is true")
+        } else {
+            (Reason::SkipReconciliation, "the label operator.kyma-project.io/skip-reconciliation is true")
+        };
+        let step = step(condition::types::READY, condition::Status::Unknown, reason, why);
+        self.status.write(resource, &Report { conditions: vec![step], ..Report::default() }).await?;
         Ok(Wait::Event)
     }
 

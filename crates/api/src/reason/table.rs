@@ -78,7 +78,6 @@ reasons! {
     TargetServerError: Unreachable => "The target's apiserver answers with server errors; look at its own health.";
     TargetThrottled: Transient => "The target asks to slow down; work goes on when it allows.";
     TargetAnswerInvalid: Transient => "The target's answer is too large or no valid answer at all; check what stands between operator and apiserver.";
-    TargetUnsupported: Blocked => "The target's Kubernetes version is too old for this operator; upgrade the cluster.";
     TargetChanged: Blocked => "Behind the access Secret is another cluster than before; restore the Secret, or confirm with kymactl target adopt.";
     TargetInUse: Blocked => "Another Kyma already manages this cluster; delete one of the two.";
     TargetIsHub: Blocked => "The access Secret leads back to the hub; use another cluster, or --local-kyma or single-cluster mode if that is meant.";

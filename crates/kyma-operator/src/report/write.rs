@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::condition::{self, types};
@@ -10,7 +9,7 @@ use kyma_api::{Kyma, KymaStatus, State as ModuleState};
 use kyma_sdk::hub_apply;
 use serde_json::json;
 
-use super::OWN;
+use super::own_conditions;
 use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::state::{State, key_of};
@@ -42,14 +41,7 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
 
 /// The status without conditions of others.
 fn own_part(status: &KymaStatus) -> KymaStatus {
-    let conditions: Vec<Condition> = status
-        .conditions
-        .iter()
-        .flatten()
-        .filter(|condition| OWN.contains(&condition.type_.as_str()))
-        .cloned()
-        .collect();
-    KymaStatus { conditions: Some(conditions), ..status.clone() }
+    KymaStatus { conditions: Some(own_conditions(status)), ..status.clone() }
 }
 
 /// One event where the Kyma's readiness or its cause changed.

@@ -137,27 +137,28 @@ pub(crate) async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result
     if !is_crd_there(&client).await? {
         return remove_stamp(kyma, &client).await.map(|()| true);
     }
-    let kymas: Api<DynamicObject> =
-        Api::all_with(client.clone(), &kube::api::ApiResource::erase::<Kyma>(&()));
-    let listed = kymas.list(&ListParams::default()).await;
-    let listed = listed.map_err(|source| Error::ListKymas { source })?.items;
-    let ours: Vec<&DynamicObject> = listed
-        .iter()
-        .filter(|object| {
-            object.namespace().as_deref() == Some(namespace.as_str())
-                && object.name_any() == target_kyma::NAME
-        })
-        .collect();
-    for object in &ours {
-        remove_kyma(&client, kyma, object).await?;
+    let is_ours = |object: &DynamicObject| {
+        object.namespace().as_deref() == Some(namespace.as_str()) && object.name_any() == target_kyma::NAME
+    };
+    let mut listed = kymas(&client).await?;
+    if let Some(ours) = listed.iter().find(|object| is_ours(object)) {
+        remove_kyma(&client, kyma, ours).await?;
+        // It is gone at once unless somebody else's finalizer holds it.
+        listed = kymas(&client).await?;
     }
-    if !ours.is_empty() {
+    if listed.iter().any(is_ours) {
         return Ok(false);
     }
     if listed.is_empty() {
         remove_crd(kyma, &client).await?;
     }
     remove_stamp(kyma, &client).await.map(|()| true)
+}
+
+async fn kymas(client: &Client) -> Result<Vec<DynamicObject>, Error> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kube::api::ApiResource::erase::<Kyma>(&()));
+    let listed = api.list(&ListParams::default()).await;
+    listed.map(|listed| listed.items).map_err(|source| Error::ListKymas { source })
 }
 
 async fn is_crd_there(client: &Client) -> Result<bool, Error> {

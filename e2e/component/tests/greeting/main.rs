@@ -19,6 +19,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
+use kyma_sdk::api::labels;
 use serde_json::json;
 use stage::{SOON, Stage};
 use testbed::{Answer, Matching, Scripted, until};
@@ -128,6 +129,11 @@ async fn a_changed_wish_is_applied_and_a_suspended_one_is_not() -> Result<()> {
     assert_eq!(stage.greeting_on_target("change").await?.as_deref(), Some("Good evening"));
     stage.change("change", json!({"suspend": false})).await?;
     stage.until_greeting("change", Some("Never said")).await?;
+    stage.label("change", labels::SKIP_RECONCILIATION, Some("true")).await?;
+    stage.until_ready_says("change", "SkipReconciliation").await?;
+    stage.label("change", labels::SKIP_RECONCILIATION, None).await?;
+    stage.until_state("change", kyma_sdk::api::State::Ready).await?;
+    stage.until_ready_says("change", "Ready").await?;
     stage.stop().await
 }
 

@@ -179,6 +179,10 @@ impl Stage {
         self.merge(name, json!({"metadata": {"annotations": {key: value}}})).await
     }
 
+    pub(crate) async fn label(&self, name: &str, key: &str, value: Option<&str>) -> Result<()> {
+        self.merge(name, json!({"metadata": {"labels": {key: value}}})).await
+    }
+
     pub(crate) async fn order(&self, name: &str, kyma_uid: &str) -> Result<()> {
         let order = DeletionOrder {
             reason: DeletionReason::Disabled,
