@@ -24,7 +24,7 @@ const DEADLINE: Duration = Duration::from_mins(1);
 /// Installs the CRDs that are not there or lack something; newer ones stay as they are.
 pub(super) async fn install(client: &Client) -> Result<(), Error> {
     let late = |_| Error::CrdsLate { waited: format!("{}s", DEADLINE.as_secs()) };
-    timeout(DEADLINE, install_all(client)).await.map_err(late)?
+    timeout(DEADLINE, Box::pin(install_all(client))).await.map_err(late)?
 }
 
 async fn install_all(client: &Client) -> Result<(), Error> {
