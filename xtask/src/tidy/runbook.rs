@@ -54,7 +54,7 @@ fn may_give(path: &Path) -> bool {
 
 /// Names after `Reason::`, tests left out.
 fn given(text: &str) -> impl Iterator<Item = &str> {
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     code.split("Reason::").skip(1).filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next())
 }
 
