@@ -229,7 +229,7 @@ mod tests {
     fn what_is_logged_of_an_unreadable_object_quotes_no_value() {
         let log = Log::default();
         tracing::subscriber::with_default(log.clone(), || {
-            assert!(readable(guard(&json!("s3cret"))).is_none())
+            assert!(readable(guard(&json!("s3cret"))).is_none());
         });
         let text = log.0.lock().unwrap().clone();
         assert!(text.contains("cannot be read") && !text.contains("s3cret"), "{text}");
