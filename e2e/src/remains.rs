@@ -6,29 +6,27 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kube::api::{DeleteParams, DynamicObject};
 use kube::{Api, Client, Discovery};
+use kyma_api::Kyma;
 use serde_json::Value;
 use testbed::until;
 
+use crate::landscape::TARGET_NAMESPACE;
 use crate::snapshot::{self, Difference, Key, Snapshot};
 
 /// Time that a target gets to be as before: its controllers collect what lost its owner.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// Waits until the target is as before but for what a removal leaves, or `also` allows; returns that.
+/// Waits until the target is as before but for what a removal leaves; returns that.
 ///
 /// # Errors
 /// Something else differs; the message lists it.
-pub async fn until_as_before(
-    target: &Client,
-    before: &Snapshot,
-    also: impl Fn(&Key) -> bool,
-) -> Result<Vec<Difference>> {
+pub async fn until_as_before(target: &Client, before: &Snapshot) -> Result<Vec<Difference>> {
     let last = Mutex::new(Vec::new());
     let kept = until("the target is as before", DEADLINE, || async {
         let after = snapshot::take(target).await?;
         let (kept, wrong): (Vec<_>, Vec<_>) =
             snapshot::differences(before, &after).into_iter().partition(|difference| match difference {
-                Difference::Added(key) => may_stay(key, &after) || also(key),
+                Difference::Added(key) => may_stay(key, &after),
                 Difference::Removed(_) | Difference::Changed(..) => false,
             });
         let as_before = wrong.is_empty();
@@ -84,6 +82,20 @@ async fn delete(target: &Client, discovery: &Discovery, key: &Key) -> Result<()>
 
 fn listed(differences: &[Difference]) -> String {
     differences.iter().map(|difference| format!("\n  {difference}")).collect()
+}
+
+/// Whether users of the target have a Kyma there.
+///
+/// # Errors
+/// The target does not answer.
+pub async fn has_kyma(target: Client) -> Result<bool> {
+    let kymas: Api<Kyma> = Api::namespaced(target, TARGET_NAMESPACE);
+    match kymas.get_opt("default").await {
+        Ok(found) => Ok(found.is_some()),
+        // Its CRD went with it.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether Kubernetes itself puts this object into every namespace.

@@ -15,7 +15,7 @@ use super::TARGET_NAMESPACE;
 use crate::fleet::{Fleet, KYMAS, LANTERN};
 use crate::landscape::Landscape;
 use crate::remains::until_as_before;
-use crate::snapshot::{self, Key, Snapshot};
+use crate::snapshot::{self, Snapshot};
 use crate::{catalogue, wait};
 
 /// The Deployment of its operator.
@@ -179,7 +179,7 @@ impl<'a> Story<'a> {
         self.fleet.kymas().delete(KYMAS[1], &DeleteParams::default()).await?;
         let uid = found.uid().context("a stored Kyma has a uid")?;
         wait::until("the Kyma is gone", self.fleet.kymas(), KYMAS[1], is_deleted(&uid)).await?;
-        for kept in until_as_before(&self.targets[1], before, is_our_definition).await? {
+        for kept in until_as_before(&self.targets[1], before).await? {
             (self.say)(&format!("    stays: {kept}"));
         }
         Ok(())
@@ -230,12 +230,6 @@ fn message<'a>(kyma: &'a Kyma, name: &str) -> Option<&'a str> {
 fn ready_reason(kyma: &Kyma) -> Option<&str> {
     let mut conditions = kyma.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.find(|condition| condition.type_ == "Ready").map(|condition| condition.reason.as_str())
-}
-
-/// CRDs of a target's own Kyma and catalogue, which no operator ever deletes, with the apiserver's record of them.
-fn is_our_definition(key: &Key) -> bool {
-    matches!(key.kind.as_str(), "CustomResourceDefinition" | "APIService")
-        && key.name.ends_with(".operator.kyma-project.io")
 }
 
 fn deployments(target: Client) -> Api<Deployment> {

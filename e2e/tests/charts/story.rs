@@ -193,7 +193,7 @@ impl<'a> Story<'a> {
         self.components().delete(&self.word, &DeleteParams::default()).await?;
         let uid = found.uid().context("a stored component has a uid")?;
         wait::until("the component is gone", self.components(), &self.word, is_deleted(&uid)).await?;
-        let kept = until_as_before(&self.target, &self.before, |_| false).await?;
+        let kept = until_as_before(&self.target, &self.before).await?;
         // Namespaces, and claims of StatefulSets with their volumes: only an administrator removes them.
         clear(&self.target, &self.before).await?;
         let own = |difference: &&Difference| match difference {

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::landscape::HUB_NAMESPACE;
+use e2e::remains::has_kyma;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::conditions::is_deleted;
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
-use kyma_api::{Kyma, Reason};
+use kyma_api::Reason;
 use serde_json::{Value, json};
 use testbed::{Cluster, Scripted, Validity};
 
@@ -152,7 +153,6 @@ async fn end(row: &Row, moor: &Cluster) -> Result<()> {
     kymas.delete(&row.name, &DeleteParams::default()).await?;
     let gone = await_condition(kymas, &row.name, is_deleted(&uid));
     tokio::time::timeout(Duration::from_secs(90), gone).await.context("the Kyma stays")??;
-    let left: Api<Kyma> = Api::namespaced(moor.client()?, "kyma-system");
-    ensure!(left.get_opt("default").await?.is_none(), "the target's Kyma must be gone");
+    ensure!(!has_kyma(moor.client()?).await?, "the target's Kyma must be gone");
     Ok(())
 }

@@ -45,7 +45,7 @@ pub(crate) async fn install_all(
         components.delete(module, &DeleteParams::default()).await?;
         let uid = found.uid().context("a stored component has a uid")?;
         wait::until("the component is gone", components.clone(), module, is_deleted(&uid)).await?;
-        let left = until_as_before(&target, &before, |_| false).await?;
+        let left = until_as_before(&target, &before).await?;
         kept.extend(left.iter().map(|difference| format!("{module}: {difference}")));
     }
     Ok(kept)

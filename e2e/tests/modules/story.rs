@@ -129,7 +129,7 @@ impl<'a> Story<'a> {
     pub(crate) async fn disable(&self, before: &Snapshot) -> Result<Vec<Difference>> {
         self.choose(&json!({"spec": {"channel": CHANNELS[0], "modules": []}})).await?;
         self.until_ready(&[]).await?;
-        until_as_before(&self.target, before, |_| false).await
+        until_as_before(&self.target, before).await
     }
 
     async fn choose(&self, edit: &Value) -> Result<()> {
