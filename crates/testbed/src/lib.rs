@@ -22,6 +22,7 @@
 //! - [`Registry`]: an OCI registry, plain HTTP on loopback, optionally behind a password.
 //! - [`Scripted`]: a server with the faults that a real one cannot produce on demand, alone or in front of one.
 //! - [`inputs`]: where third-party test data lies.
+//! - [`crd_is_served`]: waiting for a kind that a CRD brings.
 //! - [`until`]: waiting for a condition with a deadline.
 //!
 //! The programs come from `cargo xtask setup` ([`Program::path`]).
@@ -34,6 +35,7 @@ mod binaries;
 mod builder;
 mod certificates;
 mod cluster;
+mod crd;
 mod infrastructure;
 mod inputs;
 mod pins;
@@ -51,6 +53,7 @@ pub use binaries::Program;
 pub use builder::ClusterBuilder;
 pub use certificates::{Certificate, Validity};
 pub use cluster::Cluster;
+pub use crd::crd_is_served;
 pub use inputs::inputs;
 pub use process::Process;
 pub use registry::{Gate, Registry};

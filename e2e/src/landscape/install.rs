@@ -6,11 +6,9 @@ use anyhow::{Context, Result, ensure};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
-use kube::runtime::conditions::is_crd_established;
-use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
-use testbed::Cluster;
+use testbed::{Cluster, crd_is_served};
 use tokio::process::Command;
 
 use super::operator::{OPERATORS, bin};
@@ -32,9 +30,9 @@ pub(super) async fn hub(hub: &Cluster) -> Result<()> {
         }
     }
     for name in ["kymas", "moduletemplates", "modulereleasemetas"] {
-        established(&client, &format!("{name}.operator.kyma-project.io")).await?;
+        crd_is_served(&client, &format!("{name}.operator.kyma-project.io")).await?;
     }
-    established(&client, "helmcomponents.component.kyma-project.io").await?;
+    crd_is_served(&client, "helmcomponents.component.kyma-project.io").await?;
     for operator in OPERATORS {
         apply_all(&client, &printed(operator.name, &["rbac", "--namespace", HUB_NAMESPACE]).await?).await?;
     }
@@ -80,13 +78,6 @@ async fn apply(client: &Client, object: &DynamicObject) -> Result<()> {
     };
     let applied = api.patch(&name, &PatchParams::apply(PLATFORM).force(), &Patch::Apply(object)).await;
     applied.with_context(|| format!("{} {name}", kind.kind))?;
-    Ok(())
-}
-
-async fn established(client: &Client, crd: &str) -> Result<()> {
-    let waiting = await_condition(Api::all(client.clone()), crd, is_crd_established());
-    let deadline = std::time::Duration::from_secs(30);
-    tokio::time::timeout(deadline, waiting).await.with_context(|| format!("{crd} is not established"))??;
     Ok(())
 }
 

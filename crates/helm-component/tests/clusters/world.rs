@@ -9,13 +9,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
-use kube::runtime::conditions::is_crd_established;
-use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, condition};
 use kyma_artifacts::{Artifacts, ComponentVersion, Config, Credentials};
 use serde_json::{Value, json};
-use testbed::{Bed, Cluster, Process, Program, Registry, until};
+use testbed::{Bed, Cluster, Process, Program, Registry, crd_is_served, until};
 use tokio::sync::OnceCell;
 
 use crate::shelf::Shelf;
@@ -209,12 +207,7 @@ async fn prepare_hub(hub: &Cluster) -> Result<()> {
     apply_yaml(&client, &namespace).await?;
     let crd = serde_json::to_string(&kyma_api::crds::helm_component())?;
     apply_yaml(&client, &crd).await?;
-    let established = await_condition(
-        Api::all(client.clone()),
-        "helmcomponents.component.kyma-project.io",
-        is_crd_established(),
-    );
-    tokio::time::timeout(PATIENCE, established).await??;
+    crd_is_served(&client, "helmcomponents.component.kyma-project.io").await?;
     apply_yaml(&client, &printed(&["rbac", "--namespace", HUB_NAMESPACE]).await?).await
 }
 

@@ -16,7 +16,7 @@ use kyma_operator::{KymaArgs, KymaOperator, rbac_table};
 use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Settings, StartError, serve};
 use serde_json::{Value, json};
-use testbed::{Access, Cluster, SharedBed, until};
+use testbed::{Access, Cluster, SharedBed, crd_is_served, until};
 use tokio::task::JoinHandle;
 
 pub(crate) static BED: SharedBed = SharedBed::new();
@@ -294,9 +294,7 @@ async fn install_crds(client: &Client, crds: Vec<CustomResourceDefinition>) -> R
         let value = json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": { "name": name }, "spec": crd.spec });
         api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&value)).await?;
-        let established = kube_runtime::wait::conditions::is_crd_established();
-        tokio::time::timeout(SOON, kube_runtime::wait::await_condition(api.clone(), &name, established))
-            .await??;
+        crd_is_served(client, &name).await?;
     }
     Ok(())
 }

@@ -8,7 +8,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{
     Api, Client, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
-    runtime::{conditions, wait::await_condition},
 };
 use kyma_api::{Kyma, crds};
 use serde_json::{Value, json};
@@ -73,7 +72,7 @@ async fn install_crd(client: &Client) {
     let crd = crds::kyma();
     let apply = PatchParams::apply("test").force();
     api.patch(&crd.name_any(), &apply, &Patch::Apply(&crd)).await.unwrap();
-    await_condition(api, &crd.name_any(), conditions::is_crd_established()).await.unwrap();
+    testbed::crd_is_served(client, &crd.name_any()).await.unwrap();
 }
 
 #[tokio::test]

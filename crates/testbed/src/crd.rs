@@ -1,0 +1,40 @@
+//! Waiting for a kind that a CRD brings.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::runtime::conditions::is_crd_established;
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
+
+use crate::wait::until;
+
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// Waits until objects of the CRD of this name can be read. An apiserver calls it Established before it serves the
+/// kind, and answers 429 while its watch cache for the kind fills.
+///
+/// # Errors
+/// It is not so within a minute.
+pub async fn crd_is_served(client: &Client, name: &str) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let established = tokio::time::timeout(DEADLINE, await_condition(crds, name, is_crd_established()));
+    let crd = established.await.with_context(|| format!("{name} is not established"))??;
+    let spec = crd.context("an established CRD exists")?.spec;
+    let version = spec.versions.iter().find(|version| version.served).context("a version is served")?;
+    let kind = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
+    let resource = ApiResource::from_gvk_with_plural(&kind, &spec.names.plural);
+    let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    // From the cache, as watches begin.
+    let any = ListParams::default().match_any();
+    until(&format!("{name} is served"), DEADLINE, || async {
+        match objects.list(&any).await {
+            Ok(_) => Ok(Some(())),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 429 | 503) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    })
+    .await
+}
