@@ -36,8 +36,6 @@ pub(crate) enum Error {
     EnsureNamespace { name: String, source: kube::Error },
     #[error("install CRD {name}")]
     InstallKymaCrd { name: String, source: kube::Error },
-    #[error("CRD {name} is not served yet")]
-    AwaitKymaCrd { name: String },
     #[error("create the target's Kyma")]
     GiveBirth { source: kube::Error },
     #[error("label the target's Kyma")]
@@ -92,7 +90,7 @@ impl From<Error> for Failure {
             | Error::DeleteKymaCrd { source }
             | Error::DeleteStamp { source } => Self::target(&action, &source),
             Error::FindKind { .. } => Self::new(Reason::ComponentCrdMissing, action),
-            Error::AwaitKymaCrd { .. } | Error::AwaitList => Self::new(Reason::TargetTimeout, action),
+            Error::AwaitList => Self::new(Reason::TargetTimeout, action),
             Error::ReadKyma | Error::OpenSession => Self::new(Reason::TargetAnswerInvalid, action),
             Error::ClaimKyma => Self::new(Reason::OwnedByOther, action),
             Error::Watch(_) | Error::Compose { .. } => Self::new(Reason::Internal, action),
@@ -128,7 +126,6 @@ mod tests {
         let rows = [
             (Error::FindKind { kind: ComponentKind::helm() }, Reason::ComponentCrdMissing),
             (Error::AwaitList, Reason::TargetTimeout),
-            (Error::AwaitKymaCrd { name: "kymas".into() }, Reason::TargetTimeout),
             (Error::ReadKyma, Reason::TargetAnswerInvalid),
             (Error::ClaimKyma, Reason::OwnedByOther),
         ];

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use kube_runtime::wait::{await_condition, conditions::is_crd_established};
+use kube_runtime::wait::{Condition as _, await_condition, conditions::is_crd_established};
 use kyma_api::{Reason, annotations, crds, labels};
 use kyma_object_set::{CREATED_BY, drift::fingerprint};
 use kyma_sdk::{Failure, is_conflict};
@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use crate::FIELD_MANAGER;
 use crate::memory::Mark;
 
-/// Longest wait for a CRD to be served.
+/// Longest wait for a CRD that was just installed: its name is accepted within milliseconds, or not at all.
 const ESTABLISHED: Duration = Duration::from_secs(10);
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -74,9 +74,13 @@ async fn crd(target: &Target, owner: &str, wanted: &CustomResourceDefinition) ->
             api.patch(&name, &params, &Patch::Apply(&body)).await.map_err(failed)?
         }
     };
-    let served = tokio::time::timeout(ESTABLISHED, await_condition(api, &name, is_crd_established())).await;
-    if !matches!(served, Ok(Ok(_))) {
-        return Err(Failure::new(Reason::TargetTimeout, format!("CRD {name} is not served yet")));
+    if !is_crd_established().matches_object(Some(&live)) {
+        let established = await_condition(api, &name, is_crd_established());
+        // A watch that broke off has told no more than one that is late.
+        let told = tokio::time::timeout(ESTABLISHED, established).await;
+        if !matches!(told, Ok(Ok(_))) {
+            return Err(Failure::new(Reason::TargetTimeout, format!("CRD {name} is not established yet")));
+        }
     }
     Ok(Mark { uid: live.uid().unwrap_or_default(), fingerprint: fingerprint(&live.metadata, FIELD_MANAGER) })
 }

@@ -43,15 +43,11 @@ impl Memory {
     }
 
     /// The reconcile ends and left this; none if it does not know. True if the target has to be read again at
-    /// once, because somebody else wrote meanwhile.
+    /// once, because of what somebody else did meanwhile.
     pub(crate) fn end(&mut self, known: Option<Known>) -> bool {
         self.known = known;
         let late = self.late.take().unwrap_or_default();
-        let was_known = self.known.is_some();
-        for (thing, mark) in late {
-            self.saw(thing, mark);
-        }
-        was_known && self.known.is_none()
+        late.into_iter().fold(false, |news, (thing, mark)| self.saw(thing, mark) || news)
     }
 
     /// A watch saw the object like this; none: it is gone. True if the target has to be read again.
@@ -60,7 +56,8 @@ impl Memory {
             late.insert(thing, mark);
             return false;
         }
-        let Some(known) = &mut self.known else { return false };
+        // A failure may wait for an event; that a CRD went is one, and no write of ours looks like it.
+        let Some(known) = &mut self.known else { return matches!((thing, mark), (Thing::Crd(_), None)) };
         if known.agrees(&thing, mark.as_ref()) {
             known.note_stranger(thing, mark);
             return false;
@@ -180,7 +177,7 @@ mod tests {
             (thing("a"), None),
             (thing("a"), Some(replaced)),
             (thing("unexpected"), Some(mark("f"))),
-            (Thing::Crd("crd".into()), None),
+            (Thing::Crd("crd".into()), Some(mark("less"))),
         ];
         for (thing, mark) in rows {
             let mut memory = settled();
@@ -213,7 +210,22 @@ mod tests {
     fn after_a_failure_everything_is_read_again() {
         let mut memory = settled();
         memory.begin();
-        assert!(!memory.end(None), "the failure itself brings the reconcile back");
+        memory.saw(thing("a"), Some(mark("written before it failed")));
+        assert!(!memory.end(None), "own writes do not bring a failed reconcile back");
         assert_eq!(memory.begin(), None);
+    }
+
+    #[test]
+    fn a_crd_that_went_is_news_whenever_it_is_seen() {
+        let gone = Thing::Crd("crd".into());
+        let mut memory = settled();
+        assert!(memory.saw(gone.clone(), None));
+        assert!(memory.saw(gone.clone(), None), "also after a failure, which may wait for just that");
+        memory.begin();
+        memory.saw(gone.clone(), None);
+        assert!(memory.end(None), "also while a reconcile fails over it");
+        memory.begin();
+        memory.saw(gone, None);
+        assert!(memory.end(Some(known())));
     }
 }

@@ -13,21 +13,28 @@ const LONGEST: Duration = Duration::from_mins(1);
 /// Longest delay that a server may ask for.
 const LONGEST_ASKED: Duration = Duration::from_mins(10);
 
+/// `first` after one failure in a row, doubled for each further one up to `longest`. `jitter` in 0..1 spreads the
+/// delay over its upper half, so that what failed together does not return together.
+pub(crate) fn doubled(first: Duration, longest: Duration, failures: u32, jitter: f64) -> Duration {
+    let doubled = first.saturating_mul(1 << failures.saturating_sub(1).min(16));
+    doubled.min(longest).mul_f64(spread(jitter))
+}
+
+fn spread(jitter: f64) -> f64 {
+    0.5 + jitter.clamp(0.0, 1.0) / 2.0
+}
+
 /// How long to wait after the `failures`-th failure in a row (from 1); `None`: until an event.
 ///
 /// Transient and Unreachable double from 0.5 s to 60 s; calls to an unreachable target are refused by its breaker
 /// meanwhile, so a try costs nothing. Blocked and Invalid wait for an event unless the failure names a moment.
-/// `jitter` in 0..1 spreads the delay over its upper half, so that what failed together does not return together.
+/// `jitter` lies in 0..1.
 pub fn delay_after(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration> {
-    let spread = 0.5 + jitter.clamp(0.0, 1.0) / 2.0;
     if let Some(asked) = failure.retry_after {
-        return Some(asked.min(LONGEST_ASKED) + FIRST.mul_f64(spread));
+        return Some(asked.min(LONGEST_ASKED) + FIRST.mul_f64(spread(jitter)));
     }
     match failure.class {
-        ErrorClass::Transient | ErrorClass::Unreachable => {
-            let doubled = FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
-            Some(doubled.min(LONGEST).mul_f64(spread))
-        }
+        ErrorClass::Transient | ErrorClass::Unreachable => Some(doubled(FIRST, LONGEST, failures, jitter)),
         ErrorClass::Blocked | ErrorClass::Invalid => None,
     }
 }

@@ -1,13 +1,11 @@
 //! What has to be on a target before its Kyma can be: the namespace and our CRD. And taking it away again.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use kube_runtime::wait::{await_condition, conditions::is_crd_established};
 use kyma_api::{Kyma, annotations, labels, names};
 use kyma_sdk::{delete_of_uid, gone_is_fine, is_conflict, remove_finalizer};
 use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
@@ -20,10 +18,6 @@ use crate::state::{State, key_of};
 use crate::target_kyma::{self, TargetKyma};
 use crate::{BIRTH_MANAGER, FIELD_MANAGER};
 
-/// Longest wait for a CRD to be served.
-const ESTABLISHED: Duration = Duration::from_secs(10);
-/// Between two looks at whether it is.
-const SERVING: Duration = Duration::from_millis(100);
 /// Labels that the target's namespace has under KLM: other parts of Kyma look at them.
 const NAMESPACE_LABELS: [(&str, &str); 3] = [
     (labels::MANAGED_BY, labels::MANAGED_BY_KYMA),
@@ -63,7 +57,8 @@ pub(super) async fn namespace(target: &Target, name: &str) -> Result<bool, Error
         .map_err(failed)
 }
 
-/// Installs or updates our Kyma CRD, unless a newer operator did. True if it had to be.
+/// Installs or updates our Kyma CRD, unless a newer operator did. True if it had to be. Whether the kind is served
+/// yet is for the watch to tell that follows.
 async fn crd(kyma: &Kyma, target: &Target) -> Result<bool, Error> {
     let wanted = wanted_crd(kyma);
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -74,28 +69,7 @@ async fn crd(kyma: &Kyma, target: &Target) -> Result<bool, Error> {
         return Ok(false);
     }
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(&name, &params, &Patch::Apply(&wanted)).await.map_err(failed)?;
-    served(target, api, &name).await.map(|()| true)
-}
-
-/// Until Kymas can be listed: an apiserver serves a new kind some moments after it says so, and tells nobody.
-async fn served(target: &Target, api: Api<CustomResourceDefinition>, name: &str) -> Result<(), Error> {
-    let kymas: Api<DynamicObject> =
-        Api::all_with(target.client(), &kube::api::ApiResource::erase::<Kyma>(&()));
-    let listed = async {
-        // A watch that breaks off tells nothing; the list does.
-        await_condition(api, name, is_crd_established()).await.ok();
-        let mut again = tokio::time::interval(SERVING);
-        loop {
-            match kymas.list_metadata(&ListParams::default().limit(1)).await {
-                Err(kube::Error::Api(status)) if status.is_not_found() => _ = again.tick().await,
-                other => break other.map(drop),
-            }
-        }
-    };
-    let in_time = tokio::time::timeout(ESTABLISHED, listed).await;
-    let listed = in_time.map_err(|_| Error::AwaitKymaCrd { name: name.to_owned() })?;
-    listed.map_err(|source| Error::ListKymas { source })
+    api.patch(&name, &params, &Patch::Apply(&wanted)).await.map(|_| true).map_err(failed)
 }
 
 fn wanted_crd(kyma: &Kyma) -> Value {

@@ -18,6 +18,7 @@ use kube::{
 use kyma_targets::{Target, classify};
 
 use super::{Content, Interest, Sighting, delivered::Delivered};
+use crate::backoff::doubled;
 use crate::jitter::{jitter, shortened};
 
 /// Objects in one page of a list.
@@ -32,8 +33,8 @@ const VERIFY_SHARE: f64 = 0.1;
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(1));
 /// A kind whose CRD has just come is refused a few times before it is served: so long that is no reason to slow down.
 const NEW: Duration = Duration::from_mins(1);
-/// Longest delay meanwhile.
-const LONGEST_WHILE_NEW: Duration = Duration::from_secs(2);
+/// First and longest delay meanwhile. It is mostly served within a tenth of a second, and no event tells.
+const RETRY_WHILE_NEW: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// When a stream last gave a sign of life.
 #[derive(Debug)]
@@ -139,12 +140,8 @@ impl Source {
         if !self.target.calls_pass() {
             self.target.healthy_again().await;
         }
-        let (first, mut longest) = RETRY;
-        if self.pulse.start.elapsed() < NEW {
-            longest = LONGEST_WHILE_NEW;
-        }
-        let delay = first.saturating_mul(1 << failures.min(10)).min(longest);
-        tokio::time::sleep(delay.mul_f64(0.5 + jitter() / 2.0)).await;
+        let (first, longest) = if self.pulse.start.elapsed() < NEW { RETRY_WHILE_NEW } else { RETRY };
+        tokio::time::sleep(doubled(first, longest, failures, jitter())).await;
     }
 
     fn api(&self) -> Api<DynamicObject> {
