@@ -65,7 +65,8 @@ async fn kyma_edits(hub: &Client, target: &Client, tries: u32) -> Result<Vec<f64
             let values = serde_json::to_value(&component.spec.user_values).unwrap_or_default();
             component.name_any().starts_with(KYMAS[0]) && values["greeting"] == json!(greeting)
         };
-        first(&mut seen, wanted).await?;
+        let reached = first(&mut seen, wanted).await;
+        reached.with_context(|| format!("edit {number} of the target's Kyma"))?;
         times.push(milliseconds(start));
     }
     Ok(times)
@@ -83,7 +84,8 @@ async fn drift(target: &Client, tries: u32) -> Result<Vec<f64>> {
         let start = Instant::now();
         settings.patch("lantern-settings", &PatchParams::default(), &edit).await?;
         first(&mut seen, |found| brightness(found).as_deref() == Some(&wrong)).await?;
-        first(&mut seen, |found| brightness(found).as_deref() == Some("80")).await?;
+        let reached = first(&mut seen, |found| brightness(found).as_deref() == Some("80")).await;
+        reached.with_context(|| format!("drift {number}"))?;
         times.push(milliseconds(start));
     }
     Ok(times)
@@ -110,7 +112,7 @@ async fn assignments(hub: &Client, tries: u32) -> Result<Vec<f64>> {
         let reached = |kyma: &Kyma| {
             kyma.name_any() == KYMAS[0] && state(kyma).is_some_and(|(_, state)| state == wanted)
         };
-        first(&mut seen, reached).await?;
+        first(&mut seen, reached).await.with_context(|| format!("assignment {number}"))?;
         times.push(milliseconds(start));
     }
     Ok(times)
