@@ -100,9 +100,15 @@ impl Sights {
         Snapshot { objects: self.store.objects(target.key(), &dependent.owner, also), complete }
     }
 
-    /// Notes what an apply of our own gave, which the stream will show a moment later.
-    pub(crate) fn note(&self, target: &Target, identity: &Identity, observed: Observed) {
-        self.store.note(target.key(), identity, observed);
+    /// Notes what an apply of our own gave, at that resourceVersion, unless the stream is further already.
+    pub(crate) fn note(
+        &self,
+        target: &Target,
+        identity: &Identity,
+        observed: Observed,
+        revision: Option<u64>,
+    ) {
+        self.store.note(target.key(), identity, observed, revision);
     }
 
     /// What the target serves, shared by all components there.

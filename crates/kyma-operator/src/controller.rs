@@ -65,7 +65,7 @@ fn assemble(
 fn follow_remote(state: &State, kyma: &KymaKey, sighting: &Sighting) {
     let is_ours = |object: &&kube::api::DynamicObject| object.metadata.name.as_deref() == Some(NAME);
     let is_news = match sighting {
-        Sighting::Listed(objects) => match objects.iter().find(is_ours).and_then(TargetKyma::of) {
+        Sighting::Listed { objects, .. } => match objects.iter().find(is_ours).and_then(TargetKyma::of) {
             Some(seen) => state.saw_remote(kyma, seen),
             None => state.missed_remote(kyma, None),
         },

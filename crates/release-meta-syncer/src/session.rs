@@ -124,7 +124,7 @@ pub(crate) fn saw(session: &Session, interest: &Interest, sighting: &Sighting) -
         // Other operators' CRDs carry the same label.
         Sighting::Applied(object) => memory.saw(thing(object), Some(mark(object))),
         Sighting::Deleted(object) => memory.saw(thing(object), None),
-        Sighting::Listed(objects) => {
+        Sighting::Listed { objects, .. } => {
             let seen = objects.iter().map(|object| (thing(object), mark(object))).collect();
             memory.listed(seen, |thing| match thing {
                 Thing::Copy(key) => Some(key.kind) == kind,

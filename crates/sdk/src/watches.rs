@@ -77,11 +77,27 @@ impl Interest {
 #[derive(Clone, Debug)]
 pub enum Sighting {
     /// The complete list, at the start and after every gap. What is not in it is gone.
-    Listed(Vec<DynamicObject>),
+    Listed {
+        /// All there are.
+        objects: Vec<DynamicObject>,
+        /// The resourceVersion of the list.
+        version: String,
+    },
     /// One object is new or changed.
     Applied(Box<DynamicObject>),
     /// One object is gone.
     Deleted(Box<DynamicObject>),
+}
+
+impl Sighting {
+    /// The resourceVersion up to which the stream has told everything; `None` where the server's are no numbers.
+    /// Those of one kind can be compared (KEP-5504).
+    pub fn revision(&self) -> Option<u64> {
+        match self {
+            Self::Listed { version, .. } => version.parse().ok(),
+            Self::Applied(object) | Self::Deleted(object) => delivered::version_of(object),
+        }
+    }
 }
 
 /// Who hears about sightings. Called inside of the stream, so it must return at once.

@@ -171,9 +171,10 @@ impl Pass<'_> {
                 Outcome::Waiting(what) => {
                     self.done.waiting.insert(identity.clone(), (*what).to_owned());
                 }
-                Outcome::Applied { .. } => {
+                Outcome::Applied { revision, .. } => {
                     if let Some(entry) = applied.inventory.get(identity) {
-                        self.shared.sights.note(&self.context.target, identity, self.sight_of(entry));
+                        let sight = self.sight_of(entry);
+                        self.shared.sights.note(&self.context.target, identity, sight, *revision);
                     }
                 }
                 Outcome::Missing(_) if is_unknown(kinds.as_deref(), identity) => {

@@ -39,8 +39,16 @@ struct Place {
     discovery: Arc<Discovery>,
     kinds_changed: Option<Instant>,
     listed: HashSet<Interest>,
-    objects: HashMap<GroupKind, BTreeMap<Identity, Seen>>,
+    objects: HashMap<GroupKind, Objects>,
     wishes: HashMap<Dependent, Vec<Interest>>,
+}
+
+/// The objects of one kind.
+#[derive(Default)]
+struct Objects {
+    seen: BTreeMap<Identity, Seen>,
+    /// The resourceVersion up to which a stream has told everything.
+    told: u64,
 }
 
 impl Store {
@@ -82,7 +90,7 @@ impl Store {
         place
             .objects
             .values()
-            .flatten()
+            .flat_map(|objects| &objects.seen)
             .filter(|(identity, seen)| {
                 seen.observed.owner.as_deref() == Some(owner) || also.contains(identity)
             })
@@ -90,15 +98,25 @@ impl Store {
             .collect()
     }
 
-    pub(super) fn note(&self, target: Option<&SecretKey>, identity: &Identity, observed: Observed) {
+    pub(super) fn note(
+        &self,
+        target: Option<&SecretKey>,
+        identity: &Identity,
+        observed: Observed,
+        revision: Option<u64>,
+    ) {
         let mut places = self.places();
         let place = places.entry(target.cloned()).or_default();
         if identity.is_crd() {
             place.kinds_changed = Some(Instant::now());
         }
         let objects = place.objects.entry(identity.group_kind()).or_default();
-        let health = objects.get(identity).and_then(|seen| seen.health.clone());
-        objects.insert(identity.clone(), Seen { observed, health });
+        // What somebody else did since is known already, and must not be covered up.
+        if revision.is_some_and(|revision| revision <= objects.told) {
+            return;
+        }
+        let health = objects.seen.get(identity).and_then(|seen| seen.health.clone());
+        objects.seen.insert(identity.clone(), Seen { observed, health });
     }
 
     pub(super) fn discovery(&self, target: Option<&SecretKey>) -> Arc<Discovery> {
@@ -134,12 +152,12 @@ impl Store {
     ) -> Changed {
         let mut places = self.places();
         let place = places.entry(target.cloned()).or_default();
-        let first_list = matches!(sighting, Sighting::Listed(_)) && !place.listed.contains(interest);
+        let first_list = matches!(sighting, Sighting::Listed { .. }) && !place.listed.contains(interest);
         let of_kinds = matches!(interest.group.as_str(), "apiextensions.k8s.io" | "apiregistration.k8s.io");
         if of_kinds && !first_list {
             place.kinds_changed = Some(Instant::now());
         }
-        if matches!(sighting, Sighting::Listed(_)) {
+        if matches!(sighting, Sighting::Listed { .. }) {
             place.listed.insert(interest.clone());
         }
         // The unscoped stream of CRDs only tells that kinds come and go.
@@ -151,33 +169,51 @@ impl Store {
             };
         }
         let kind = GroupKind::new(&interest.group, &interest.kind);
-        let reduce = |object: &DynamicObject| self.reduce(&kind, interest.content, object);
-        let objects = place.objects.entry(kind.clone()).or_default();
+        let Objects { seen: held, told } = place.objects.entry(kind.clone()).or_default();
+        *told = match sighting {
+            // Of a target that was restored it may be lower.
+            Sighting::Listed { .. } => sighting.revision().unwrap_or_default(),
+            _ => sighting.revision().unwrap_or_default().max(*told),
+        };
         match sighting {
-            Sighting::Listed(list) => {
-                *objects = list.iter().map(reduce).collect();
+            Sighting::Listed { objects, .. } => {
+                let list = objects.iter().map(|object| self.reduce(&kind, interest.content, object, held));
+                *held = list.collect();
                 if first_list { place.completed() } else { Changed { everybody: true, ..Changed::default() } }
             }
             Sighting::Applied(object) => {
-                let (identity, seen) = reduce(object);
-                let before = objects.insert(identity, seen.clone());
+                let (identity, seen) = self.reduce(&kind, interest.content, object, held);
+                let before = held.insert(identity, seen.clone());
                 if before.as_ref() == Some(&seen) { Changed::default() } else { changed(before, Some(seen)) }
             }
             Sighting::Deleted(object) => {
-                let (identity, seen) = reduce(object);
-                let held = objects.get(&identity).is_none_or(|held| held.observed.uid == seen.observed.uid);
+                let (identity, seen) = self.reduce(&kind, interest.content, object, held);
+                let is_it = held.get(&identity).is_none_or(|held| held.observed.uid == seen.observed.uid);
                 // Of another uid: an older object, which our own apply has replaced meanwhile.
-                if held { changed(objects.remove(&identity), Some(seen)) } else { Changed::default() }
+                if is_it { changed(held.remove(&identity), Some(seen)) } else { Changed::default() }
             }
         }
     }
 
-    fn reduce(&self, kind: &GroupKind, content: Content, object: &DynamicObject) -> (Identity, Seen) {
+    fn reduce(
+        &self,
+        kind: &GroupKind,
+        content: Content,
+        object: &DynamicObject,
+        held: &BTreeMap<Identity, Seen>,
+    ) -> (Identity, Seen) {
         let metadata = &object.metadata;
         let name = metadata.name.as_deref().unwrap_or_default();
         let identity = Identity::new(&kind.group, &kind.kind, metadata.namespace.as_deref(), name);
         let observed = Observed::from_metadata(metadata, self.manager, labels::OWNER);
-        let health = (content == Content::Whole).then(|| assess(object)).flatten();
+        let health = match content {
+            Content::Whole => assess(object),
+            // Another component's stream of the kind may bring whole objects.
+            Content::Metadata => held
+                .get(&identity)
+                .filter(|held| held.observed.uid == observed.uid)
+                .and_then(|held| held.health.clone()),
+        };
         (identity, Seen { observed, health })
     }
 
@@ -213,4 +249,112 @@ fn assess(object: &DynamicObject) -> Option<Health> {
 fn changed(before: Option<Seen>, after: Option<Seen>) -> Changed {
     let owners = before.into_iter().chain(after).filter_map(|seen| seen.observed.owner).collect();
     Changed { owners, ..Changed::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::ApiResource;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const OURS: &str = "helm-component";
+
+    fn interest(content: Content) -> Interest {
+        let resource = ApiResource {
+            group: "apps".into(),
+            version: "v1".into(),
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            plural: "deployments".into(),
+        };
+        Interest { content, ..Interest::in_kind(&resource).owned() }
+    }
+
+    /// The object as the apiserver shows it after we applied these fields.
+    fn object(revision: u64, ours: &Value) -> Box<DynamicObject> {
+        let entry = json!({"manager": OURS, "operation": "Apply", "fieldsV1": {"f:spec": ours}});
+        let object = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {
+                "name": "d", "namespace": "n", "uid": "u", "resourceVersion": revision.to_string(),
+                "labels": {labels::OWNER: "owner"}, "managedFields": [entry],
+            },
+            "spec": {"replicas": 0},
+            "status": {"observedGeneration": 1},
+        });
+        Box::new(serde_json::from_value(object).unwrap())
+    }
+
+    fn intact(revision: u64) -> Box<DynamicObject> {
+        object(revision, &json!({"f:replicas": {}}))
+    }
+
+    fn drifted(revision: u64) -> Box<DynamicObject> {
+        object(revision, &json!({}))
+    }
+
+    fn identity() -> Identity {
+        Identity::new("apps", "Deployment", Some("n"), "d")
+    }
+
+    fn observed(object: &DynamicObject) -> Observed {
+        Observed::from_metadata(&object.metadata, OURS, labels::OWNER)
+    }
+
+    fn held(store: &Store) -> Option<Seen> {
+        store.objects(None, "owner", &Inventory::default()).remove(&identity())
+    }
+
+    fn saw(store: &Store, sighting: &Sighting) -> bool {
+        store.take(None, &interest(Content::Metadata), sighting).owners.contains("owner")
+    }
+
+    #[test]
+    fn what_an_apply_gave_counts_until_the_stream_shows_it() {
+        let store = Store::new(OURS);
+        saw(&store, &Sighting::Applied(drifted(4)));
+        store.note(None, &identity(), observed(&intact(5)), Some(5));
+        assert_eq!(held(&store).unwrap().observed, observed(&intact(5)));
+        assert!(!saw(&store, &Sighting::Applied(intact(5))), "our own write is no news");
+        assert!(saw(&store, &Sighting::Applied(drifted(6))));
+    }
+
+    #[test]
+    fn what_somebody_did_after_an_apply_is_not_covered_up_by_its_answer() {
+        let store = Store::new(OURS);
+        saw(&store, &Sighting::Applied(drifted(4)));
+        saw(&store, &Sighting::Applied(intact(5)));
+        saw(&store, &Sighting::Applied(drifted(6)));
+        store.note(None, &identity(), observed(&intact(5)), Some(5));
+        assert_eq!(held(&store).unwrap().observed, observed(&drifted(6)), "changed again");
+        saw(&store, &Sighting::Deleted(drifted(7)));
+        store.note(None, &identity(), observed(&intact(5)), Some(5));
+        assert_eq!(held(&store), None, "deleted");
+        store.note(None, &identity(), observed(&intact(8)), Some(8));
+        saw(&store, &Sighting::Listed { objects: vec![], version: "9".into() });
+        store.note(None, &identity(), observed(&intact(8)), Some(8));
+        assert_eq!(held(&store), None, "no longer listed");
+    }
+
+    #[test]
+    fn after_a_restore_of_the_target_the_list_decides() {
+        let store = Store::new(OURS);
+        saw(&store, &Sighting::Applied(intact(900)));
+        saw(&store, &Sighting::Listed { objects: vec![*intact(5)], version: "6".into() });
+        store.note(None, &identity(), observed(&drifted(7)), Some(7));
+        assert_eq!(held(&store).unwrap().observed, observed(&drifted(7)));
+    }
+
+    #[test]
+    fn health_outlasts_a_stream_that_brings_metadata_alone() {
+        let store = Store::new(OURS);
+        store.take(None, &interest(Content::Whole), &Sighting::Applied(intact(4)));
+        let known = held(&store).unwrap().health;
+        assert!(known.is_some());
+        saw(&store, &Sighting::Applied(intact(5)));
+        assert_eq!(held(&store).unwrap().health, known);
+        saw(&store, &Sighting::Listed { objects: vec![*intact(6)], version: "7".into() });
+        assert_eq!(held(&store).unwrap().health, known);
+    }
 }

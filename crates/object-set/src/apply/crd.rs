@@ -10,7 +10,7 @@ use kube::Api;
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::Value;
 
-use super::one::{Done, Place, check_size};
+use super::one::{Done, Place, check_size, revision};
 use super::share::Share;
 use super::{Outcome, Run, Wanted, owner};
 use crate::cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, sharers};
@@ -64,7 +64,7 @@ impl Run<'_> {
                 object.set_annotation(CREATED_BY, &ownership.owner);
                 let metadata = self.send(&object, &wanted.identity, mapping, None).await?;
                 let entry = self.entry(mapping, &metadata, hash, true);
-                return Ok((Outcome::Applied { created: true }, Some(entry)));
+                return Ok((Outcome::Applied { created: true, revision: revision(&metadata) }, Some(entry)));
             }
         }
         self.crd_over(wanted, mapping, object, hash).await
@@ -85,11 +85,13 @@ impl Run<'_> {
         let step = decide(object, &metadata, &live_spec, ownership, self.options.owner_is_live);
         let Step::Send { object, shares } = step else {
             let manager = ownership.share_manager(&ownership.owner);
-            self.share(&wanted.identity, mapping, &uid, &ownership.owner, &manager, Share::default()).await?;
+            let owner = &ownership.owner;
+            let shared =
+                self.share(&wanted.identity, mapping, &uid, owner, &manager, Share::default()).await?;
             let created = metadata.annotations.is_some_and(|all| all.contains_key(CREATED_BY));
             let entry =
                 Entry { version: mapping.resource.version.clone(), uid, hash, created, ..Entry::default() };
-            return Ok((Outcome::Applied { created: false }, Some(entry)));
+            return Ok((Outcome::Applied { created: false, revision: revision(&shared) }, Some(entry)));
         };
         if shares.is_empty() && !was_ours {
             self.may_adopt(&wanted.identity, &metadata, None)?;
@@ -103,7 +105,8 @@ impl Run<'_> {
         }
         let created = object.annotation(CREATED_BY).is_some();
         let sent = self.send(&object, &wanted.identity, mapping, Some(&uid)).await?;
-        Ok((Outcome::Applied { created: false }, Some(self.entry(mapping, &sent, hash, created))))
+        let outcome = Outcome::Applied { created: false, revision: revision(&sent) };
+        Ok((outcome, Some(self.entry(mapping, &sent, hash, created))))
     }
 
     /// Whether a kind comes from a CRD of this very set.

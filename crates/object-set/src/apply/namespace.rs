@@ -3,7 +3,7 @@
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Map, Value};
 
-use super::one::{Done, Place};
+use super::one::{Done, Place, revision};
 use super::share::Share;
 use super::{Outcome, Refusal, Run, Wanted};
 use crate::cluster::{CREATED_BY, OWNER_LABEL, SHARED};
@@ -48,7 +48,7 @@ impl Run<'_> {
         let manager = self.options.ownership.share_manager(owner);
         let metadata = self.share(&wanted.identity, mapping, &uid, owner, &manager, share).await?;
         let entry = self.entry(mapping, &metadata, hash, created);
-        Ok((Outcome::Applied { created: is_new }, Some(entry)))
+        Ok((Outcome::Applied { created: is_new, revision: revision(&metadata) }, Some(entry)))
     }
 
     /// Creates a Namespace and returns its uid; `None` where another one was faster.

@@ -69,7 +69,7 @@ impl Run<'_> {
         let was_there = uid.is_some();
         let metadata = self.send(&object, &wanted.identity, mapping, uid.as_deref()).await?;
         let entry = self.entry(mapping, &metadata, hash, created);
-        Ok((Outcome::Applied { created: !was_there }, Some(entry)))
+        Ok((Outcome::Applied { created: !was_there, revision: revision(&metadata) }, Some(entry)))
     }
 
     /// The object with the values on the target that nobody has changed since they were applied.
@@ -234,6 +234,11 @@ impl Run<'_> {
             created,
         }
     }
+}
+
+/// The resourceVersion as a number, to be compared with others of its kind (KEP-5504).
+pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
+    metadata.resource_version.as_deref()?.parse().ok()
 }
 
 /// Refuses what the API server or etcd would refuse, before it is sent.

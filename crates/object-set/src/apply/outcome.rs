@@ -20,6 +20,8 @@ pub enum Outcome {
     Applied {
         /// Whether it did not exist before.
         created: bool,
+        /// The resourceVersion that it has since; `None` where the server's are no numbers.
+        revision: Option<u64>,
     },
     /// The target does not serve its kind; it follows when the kind comes.
     Missing(Gvk),
@@ -90,8 +92,8 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unchanged => f.write_str("unchanged"),
-            Self::Applied { created: true } => f.write_str("created"),
-            Self::Applied { created: false } => f.write_str("applied"),
+            Self::Applied { created: true, .. } => f.write_str("created"),
+            Self::Applied { created: false, .. } => f.write_str("applied"),
             Self::Missing(gvk) => write!(f, "the target does not serve {gvk}"),
             Self::Waiting(what) => write!(f, "waits: {what}"),
             Self::Skipped => f.write_str("not tried after an earlier failure"),

@@ -53,7 +53,7 @@ async fn a_strangers_object_is_taken_unless_never() -> Result<()> {
     assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::OwnedByOther { .. })));
     story.adopt = Adopt::Unowned;
     let applied = story.apply(&config_map("a", "ours")).await?;
-    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false }));
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }));
     assert!(!story.inventory.get(&story.config_map("a")).unwrap().created);
     Ok(())
 }

@@ -25,7 +25,7 @@ async fn edits_of_our_fields_are_drift_and_others_are_not() -> Result<()> {
     story.edit("a", json!({"data": {"v": "2"}})).await?;
     assert_eq!(drift_of(&story, &id).await?, Drift::Changed);
     let applied = story.apply(&config_map("a", "1")).await?;
-    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false }));
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }));
     assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "1");
     assert_eq!(drift_of(&story, &id).await?, Drift::Unchanged);
     for patch in [
@@ -86,7 +86,7 @@ async fn deleted_and_recreated_objects_come_back() -> Result<()> {
     story.config_maps().delete("a", &DeleteParams::default()).await?;
     assert_eq!(drift_of(&story, &id).await?, Drift::Gone);
     let applied = story.apply(&config_map("a", "1")).await?;
-    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true }));
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }));
     story.config_maps().delete("a", &DeleteParams::default()).await?;
     let strangers = serde_json::from_value(json!({"metadata": {"name": "a"}}))?;
     story.config_maps().create(&PostParams::default(), &strangers).await?;

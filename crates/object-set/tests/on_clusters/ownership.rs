@@ -10,7 +10,7 @@ use super::story::{MANAGER, Story, config_map, outcome};
 async fn objects_carry_the_owner_and_one_manager() -> Result<()> {
     let mut story = Story::begin("ownership").await?;
     let applied = story.apply(&config_map("a", "1")).await?;
-    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true }));
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }));
     let live = story.config_maps().get("a").await?;
     assert_eq!(live.metadata.labels.unwrap()[OWNER_LABEL], story.ownership.owner);
     let managers: Vec<_> = live

@@ -101,7 +101,7 @@ where
 {
     move |_, interest, sighting, dependents| {
         let concerned = |dependent: &&ObjectRef<R>| match sighting {
-            Sighting::Listed(_) => true,
+            Sighting::Listed { .. } => true,
             Sighting::Applied(object) | Sighting::Deleted(object) => {
                 interest.labels.is_none() || object.labels().get(labels::OWNER) == Some(&owner_of(dependent))
             }

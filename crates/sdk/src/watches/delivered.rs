@@ -49,7 +49,7 @@ fn key(object: &DynamicObject) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-fn version_of(object: &DynamicObject) -> Option<u64> {
+pub(super) fn version_of(object: &DynamicObject) -> Option<u64> {
     object.metadata.resource_version.as_deref()?.parse().ok()
 }
 

@@ -118,7 +118,7 @@ impl Source {
                     if gap == Gap::Due {
                         missed(unseen);
                     }
-                    saw(Sighting::Listed(objects));
+                    saw(Sighting::Listed { objects, version: version.clone() });
                     self.follow(version, &mut delivered, &saw).await
                 }
                 Err(gap) => gap,

@@ -54,7 +54,7 @@ impl Log {
 
 fn word(sighting: &Sighting) -> String {
     match sighting {
-        Sighting::Listed(objects) => {
+        Sighting::Listed { objects, .. } => {
             let names: Vec<String> = objects.iter().map(ResourceExt::name_any).collect();
             format!("listed {}", names.join(","))
         }
