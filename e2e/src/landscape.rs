@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use futures::future::{try_join, try_join_all};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
-use testbed::{Access, Bed, Cluster, Process, Registry, until};
+use testbed::{Access, AuditEvent, AuditMark, Bed, Cluster, Process, Registry, until, until_quiet};
 
 pub use state::env_file;
 
@@ -31,6 +31,12 @@ pub const ACCESS_USER: &str = "system:serviceaccount:hub-access:hub";
 /// Time that an operator has to end by itself.
 const CLEAN_STOP: Duration = Duration::from_secs(10);
 
+/// Silence that counts as rest.
+const REST: Duration = Duration::from_secs(2);
+
+/// Time that operators get to finish what they are at.
+const COMES_TO_REST: Duration = Duration::from_secs(90);
+
 /// How large the landscape is.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -44,6 +50,17 @@ pub struct Options {
     pub plain_http: Vec<String>,
     /// Further flags of every operator.
     pub flags: Vec<String>,
+}
+
+/// Whether an operator of the landscape sent it.
+pub fn is_of_an_operator(event: &AuditEvent) -> bool {
+    let hub_account = format!("system:serviceaccount:{HUB_NAMESPACE}:");
+    event.user.starts_with(&hub_account) || event.user == ACCESS_USER
+}
+
+/// Whether an operator of the landscape asked for something, routine apart.
+pub fn asks(event: &AuditEvent) -> bool {
+    is_of_an_operator(event) && !event.is_routine()
 }
 
 /// A running landscape; it ends when this is dropped.
@@ -124,6 +141,27 @@ impl Landscape {
         let target = self.bed.cluster(name).await?;
         install::target(&target).await?;
         Ok(target)
+    }
+
+    /// Hub and targets.
+    pub fn clusters(&self) -> Vec<&Cluster> {
+        std::iter::once(&self.hub).chain(&self.targets).collect()
+    }
+
+    /// The ends of the audit logs of [`Self::clusters`].
+    ///
+    /// # Errors
+    /// A log cannot be read, or there is none.
+    pub fn marks(&self) -> Result<Vec<AuditMark>> {
+        self.clusters().into_iter().map(|cluster| cluster.audit()?.mark()).collect()
+    }
+
+    /// Waits until the operators ask for nothing any more; needs audit logs.
+    ///
+    /// # Errors
+    /// They do not come to rest.
+    pub async fn until_at_rest(&self) -> Result<()> {
+        until_quiet(&self.clusters(), REST, COMES_TO_REST, asks).await
     }
 
     /// The registry that module content is pulled from.

@@ -1,14 +1,13 @@
 //! What a removal leaves on a target, and that there is nothing else.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kube::api::{DeleteParams, DynamicObject};
 use kube::{Api, Client, Discovery};
 use kyma_api::Kyma;
 use serde_json::Value;
-use testbed::until;
+use testbed::until_or_why;
 
 use crate::landscape::TARGET_NAMESPACE;
 use crate::snapshot::{self, Difference, Key, Snapshot};
@@ -21,22 +20,16 @@ const DEADLINE: Duration = Duration::from_mins(2);
 /// # Errors
 /// Something else differs; the message lists it.
 pub async fn until_as_before(target: &Client, before: &Snapshot) -> Result<Vec<Difference>> {
-    let last = Mutex::new(Vec::new());
-    let kept = until("the target is as before", DEADLINE, || async {
+    until_or_why("the target is as before", DEADLINE, || async {
         let after = snapshot::take(target).await?;
         let (kept, wrong): (Vec<_>, Vec<_>) =
             snapshot::differences(before, &after).into_iter().partition(|difference| match difference {
                 Difference::Added(key) => may_stay(key, &after),
                 Difference::Removed(_) | Difference::Changed(..) => false,
             });
-        let as_before = wrong.is_empty();
-        if let Ok(mut last) = last.lock() {
-            *last = wrong;
-        }
-        Ok(as_before.then_some(kept))
+        Ok(if wrong.is_empty() { Ok(kept) } else { Err(listed(&wrong)) })
     })
-    .await;
-    kept.with_context(|| last.lock().map(|last| listed(&last)).unwrap_or_default())
+    .await
 }
 
 /// Deletes what came since `before`, whoever made it, until the target is as it was.
@@ -44,8 +37,7 @@ pub async fn until_as_before(target: &Client, before: &Snapshot) -> Result<Vec<D
 /// # Errors
 /// Something does not go, or was changed or removed meanwhile.
 pub async fn clear(target: &Client, before: &Snapshot) -> Result<()> {
-    let last = Mutex::new(Vec::new());
-    let cleared = until("what was left is gone", DEADLINE, || async {
+    until_or_why("what was left is gone", DEADLINE, || async {
         let left = snapshot::differences(before, &snapshot::take(target).await?);
         let discovery = Discovery::new(target.clone()).run_aggregated().await?;
         for difference in &left {
@@ -53,14 +45,9 @@ pub async fn clear(target: &Client, before: &Snapshot) -> Result<()> {
                 delete(target, &discovery, key).await?;
             }
         }
-        let is_clear = left.is_empty();
-        if let Ok(mut last) = last.lock() {
-            *last = left;
-        }
-        Ok(is_clear.then_some(()))
+        Ok(if left.is_empty() { Ok(()) } else { Err(listed(&left)) })
     })
-    .await;
-    cleared.with_context(|| last.lock().map(|last| listed(&last)).unwrap_or_default())
+    .await
 }
 
 async fn delete(target: &Client, discovery: &Discovery, key: &Key) -> Result<()> {

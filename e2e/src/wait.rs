@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use kube::runtime::wait::{Condition, await_condition};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -19,6 +19,9 @@ pub async fn until<K>(what: &str, api: Api<K>, name: &str, wanted: impl Conditio
 where
     K: Clone + Debug + Send + DeserializeOwned + Resource + 'static,
 {
-    let waiting = tokio::time::timeout(DEADLINE, await_condition(api, name, wanted));
-    Ok(waiting.await.with_context(|| format!("{what}: not within {DEADLINE:?}"))??)
+    let waiting = tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, wanted));
+    match waiting.await {
+        Ok(found) => Ok(found?),
+        Err(_) => bail!("{what}: not within {DEADLINE:?}; it is {:?}", api.get_opt(name).await?),
+    }
 }

@@ -12,7 +12,7 @@ fn the_demo_tells_each_step_and_leaves_nothing_running() -> Result<()> {
     let state = scratch.path().join("state");
     let (output, report) = demo(&state, &scratch.path().join("report.json"))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{said}");
+    ensure!(output.status.success(), "it ends with: {}\nReport: {report}", last_lines(&said, 15));
     let steps = report["steps"].as_array().context("the report has steps")?;
     ensure!(steps.len() == 8, "{report}");
     ensure!(steps.iter().all(|step| step["ok"] == true && step["seconds"].is_f64()), "{report}");
@@ -43,6 +43,11 @@ fn demo(state: &Path, report: &Path) -> Result<(Output, Value)> {
     let output = demo.arg("--state-dir").arg(state).arg("--report").arg(report).output()?;
     let report = std::fs::read(report).with_context(|| format!("no report: {output:?}"))?;
     Ok((output, serde_json::from_slice(&report)?))
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
 /// Command lines of the machine's processes that name this path.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::demo::Story;
 use e2e::fleet::{Fleet, KYMAS};
-use e2e::landscape::{ACCESS_USER, HUB_NAMESPACE, Landscape, Options};
+use e2e::landscape::{HUB_NAMESPACE, Landscape, Options, asks};
 use e2e::remains::has_kyma;
 use e2e::snapshot::{self, Difference, Key, Snapshot};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -15,11 +15,9 @@ use kube::api::{DeleteParams, ListParams};
 use kube::runtime::conditions::is_deleted;
 use kube::runtime::wait::await_condition;
 use kyma_api::{HelmComponent, State};
-use testbed::{AuditEvent, AuditMark, Cluster};
+use testbed::AuditEvent;
 
 const DEADLINE: Duration = Duration::from_secs(90);
-/// Silence that counts as rest.
-const REST: Duration = Duration::from_secs(2);
 const OPERATORS: [&str; 4] = ["kyma-operator", "helm-component", "release-meta-syncer", "greeting-component"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,16 +52,16 @@ async fn story() -> Result<()> {
 
 /// Each operator dies and comes back, and has nothing to write anywhere.
 async fn restarts_write_nothing(landscape: &mut Landscape) -> Result<()> {
-    at_rest(landscape).await?;
-    let marks = marks(landscape)?;
+    landscape.until_at_rest().await?;
+    let marks = landscape.marks()?;
     for operator in OPERATORS {
         landscape.kill_and_restart(operator).await?;
     }
-    at_rest(landscape).await?;
-    for (cluster, mark) in clusters(landscape).into_iter().zip(marks) {
+    landscape.until_at_rest().await?;
+    for (cluster, mark) in landscape.clusters().into_iter().zip(marks) {
         let events = cluster.audit()?.since(mark)?;
         let written: Vec<String> =
-            events.iter().filter(|event| is_ours(event) && event.is_write()).map(line).collect();
+            events.iter().filter(|event| asks(event) && event.is_write()).map(line).collect();
         ensure!(written.is_empty(), "restarts wrote to {}: {written:#?}", cluster.name());
     }
     for name in KYMAS {
@@ -175,43 +173,6 @@ fn comes_and_goes(key: &Key) -> bool {
     kinds.iter().any(|(group, kind)| key.is(group, kind))
         || (key.is("apiextensions.k8s.io", "CustomResourceDefinition")
             && catalogue.iter().any(|name| key.name.starts_with(name)))
-}
-
-fn clusters(landscape: &Landscape) -> Vec<&Cluster> {
-    std::iter::once(landscape.hub()).chain(landscape.targets()).collect()
-}
-
-fn marks(landscape: &Landscape) -> Result<Vec<AuditMark>> {
-    clusters(landscape).into_iter().map(|cluster| cluster.audit()?.mark()).collect()
-}
-
-/// Waits until no operator asks for anything for a while.
-async fn at_rest(landscape: &Landscape) -> Result<()> {
-    let clusters = clusters(landscape);
-    testbed::until("the operators come to rest", DEADLINE, || async {
-        let marks = marks(landscape)?;
-        let busy = || async {
-            for (cluster, mark) in clusters.iter().zip(&marks) {
-                if cluster.audit()?.since(*mark)?.iter().any(is_ours) {
-                    return Ok(Some(()));
-                }
-            }
-            Ok(None)
-        };
-        // An audit log that cannot be read is no rest.
-        match tokio::time::timeout(REST, testbed::until("a request", DEADLINE, busy)).await {
-            Ok(request) => request.map(|()| None),
-            Err(_) => Ok(Some(())),
-        }
-    })
-    .await
-}
-
-/// What the operators ask, but Lease renewals and watches.
-fn is_ours(event: &AuditEvent) -> bool {
-    let hub = format!("system:serviceaccount:{HUB_NAMESPACE}:");
-    let ours = event.user.starts_with(&hub) || event.user == ACCESS_USER;
-    ours && event.verb != "watch" && !event.is_lease_renewal()
 }
 
 fn line(event: &AuditEvent) -> String {

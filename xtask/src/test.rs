@@ -46,11 +46,11 @@ struct Run {
     panics: Panics,
 }
 
-/// Why tests failed, to be told once more at the end: what they logged in between may be long.
+/// Why tests failed, by a panic or by the error that they return, to be told once more at the end: what they logged in between may be long.
 #[derive(Debug, Default)]
 struct Panics {
     lines: Vec<String>,
-    /// Lines of the panic being read that are still to be kept.
+    /// Lines of the message being read that are still to be kept.
     wanted: usize,
 }
 
@@ -194,13 +194,14 @@ impl Count {
 }
 
 impl Panics {
-    /// Lines of one panic's message that are kept.
-    const DEPTH: usize = 12;
+    /// Lines of one panic's or error's message that are kept.
+    const DEPTH: usize = 24;
 
     fn read(&mut self, line: &str) {
         if line.starts_with("---- ") {
             self.lines.push(line.to_owned());
-        } else if line.starts_with("thread '") && line.contains("panicked at") {
+        } else if line.starts_with("thread '") && line.contains("panicked at") || line.starts_with("Error: ")
+        {
             self.wanted = Self::DEPTH;
         }
         if self.wanted > 0 {
@@ -225,15 +226,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_again_without_the_log_around_it() {
-        let mut panics = Panics::default();
-        let message = (0..20).map(|number| format!("message {number}"));
-        let log = (0..20).map(|number| format!("log {number}"));
-        let lines = ["---- charts stdout ----".to_owned()].into_iter().chain(log);
-        let panic = ["thread 'charts' (7) panicked at main.rs:1:1:".to_owned()].into_iter().chain(message);
-        lines.chain(panic).for_each(|line| panics.read(&line));
-        assert_eq!(panics.lines.len(), 1 + Panics::DEPTH);
-        assert_eq!(panics.lines[2], "message 0");
+    fn why_a_test_failed_is_told_again_without_the_log_around_it() {
+        for start in ["thread 'charts' (7) panicked at main.rs:1:1:", "Error: step failed"] {
+            let mut panics = Panics::default();
+            let log = (0..40).map(|number| format!("log {number}"));
+            let message = (0..40).map(|number| format!("message {number}"));
+            let failed = ["---- charts stdout ----".to_owned()].into_iter().chain(log);
+            failed.chain([start.to_owned()]).chain(message).for_each(|line| panics.read(&line));
+            assert_eq!(panics.lines.len(), 1 + Panics::DEPTH);
+            assert_eq!(panics.lines[2], "message 0");
+        }
     }
 
     #[test]

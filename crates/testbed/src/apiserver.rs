@@ -12,10 +12,10 @@ use kube::{Api, Client};
 use rcgen::KeyPair;
 
 use crate::access::{Access, Credentials};
-use crate::bed::{PORT_TRIES, free_port, lost_port};
 use crate::binaries::Program;
 use crate::builder::ClusterBuilder;
 use crate::certificates::{Authority, Validity};
+use crate::port::{self, free_address};
 use crate::process::{Process, Start};
 use crate::wait::until;
 
@@ -55,13 +55,13 @@ impl ApiServer {
         let files =
             Files { directory: bed.directory().join("clusters").join(&builder.name), logs: bed.logs() };
         write_files(&files, authority)?;
-        for _ in 0..PORT_TRIES {
-            let port = free_port()?;
-            let url = format!("https://127.0.0.1:{port}");
+        for _ in 0..port::TRIES {
+            let address = free_address()?;
+            let url = format!("https://{address}");
             let start = Start {
                 name: format!("{}-kube-apiserver", builder.name),
                 program: Program::ApiServer.path()?,
-                arguments: flags(builder, &files, &url, port),
+                arguments: flags(builder, &files, &url, address.port()),
                 environment: vec![("GOGC".to_owned(), "50".into())],
                 log: files.logs.join(format!("{}-kube-apiserver.log", builder.name)),
             };
@@ -71,11 +71,11 @@ impl ApiServer {
                 Ok(()) => {
                     return Ok(Self { start, process: Mutex::new(Some(process)), files, admin });
                 }
-                Err(_) if lost_port(&process) => {}
+                Err(_) if port::is_lost(&process) => {}
                 Err(error) => return Err(error),
             }
         }
-        bail!("{} found no free port in {PORT_TRIES} tries", builder.name)
+        bail!("{} found no free port in {} tries", builder.name, port::TRIES)
     }
 
     /// Kills it; connections are refused from now on.

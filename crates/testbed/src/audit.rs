@@ -57,6 +57,11 @@ impl AuditEvent {
         let renews = matches!(self.verb.as_str(), "update" | "patch");
         renews && self.group == "coordination.k8s.io" && self.resource == "leases"
     }
+
+    /// Whether it is what an operator at rest does: a watch, or the renewal of a Lease.
+    pub fn is_routine(&self) -> bool {
+        self.verb == "watch" || self.is_lease_renewal()
+    }
 }
 
 impl Audit {

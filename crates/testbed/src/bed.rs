@@ -14,12 +14,10 @@ use tokio::sync::Semaphore;
 use crate::binaries::{self, Program};
 use crate::builder::ClusterBuilder;
 use crate::certificates::Authority;
+use crate::port::{self, free_address};
 use crate::process::{Process, Start};
 use crate::registry::Registry;
 use crate::wait::until;
-
-/// How often another port is tried when somebody else was faster.
-pub(crate) const PORT_TRIES: usize = 5;
 
 /// A machine with two cores starts two apiservers as fast as one, and three slower than two and one.
 const APISERVERS_AT_A_TIME: usize = 2;
@@ -161,22 +159,10 @@ impl Drop for Directory {
     }
 }
 
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> Result<u16> {
-    let socket = std::net::TcpListener::bind(("127.0.0.1", 0)).context("no free port")?;
-    Ok(socket.local_addr()?.port())
-}
-
-/// Whether a process ended because somebody else took its port.
-pub(crate) fn lost_port(process: &Process) -> bool {
-    process.exited().is_some() && process.log_end(30).contains("address already in use")
-}
-
 async fn start_etcd(directory: &Directory) -> Result<(Process, String)> {
-    for _ in 0..PORT_TRIES {
-        let (client, peer) = (free_port()?, free_port()?);
-        let url = format!("http://127.0.0.1:{client}");
-        let peer = format!("http://127.0.0.1:{peer}");
+    for _ in 0..port::TRIES {
+        let url = format!("http://{}", free_address()?);
+        let peer = format!("http://{}", free_address()?);
         let mut arguments = vec!["--data-dir".into(), directory.path().join("etcd").into_os_string()];
         let flags = [
             ("--listen-client-urls", url.as_str()),
@@ -203,9 +189,9 @@ async fn start_etcd(directory: &Directory) -> Result<(Process, String)> {
         });
         match ready.await {
             Ok(()) => return Ok((process, url)),
-            Err(_) if lost_port(&process) => {}
+            Err(_) if port::is_lost(&process) => {}
             Err(error) => return Err(error),
         }
     }
-    bail!("etcd found no free port in {PORT_TRIES} tries")
+    bail!("etcd found no free port in {} tries", port::TRIES)
 }

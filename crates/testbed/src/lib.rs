@@ -22,8 +22,9 @@
 //! - [`Registry`]: an OCI registry, plain HTTP on loopback, optionally behind a password.
 //! - [`Scripted`]: a server with the faults that a real one cannot produce on demand, alone or in front of one.
 //! - [`inputs`]: where third-party test data lies.
+//! - [`free_address`]: where a server can be told to listen.
 //! - [`crd_is_served`]: waiting for a kind that a CRD brings.
-//! - [`until`]: waiting for a condition with a deadline.
+//! - [`until`], [`until_or_why`], [`until_quiet`]: waiting for a condition with a deadline.
 //!
 //! The programs come from `cargo xtask setup` ([`Program::path`]).
 
@@ -39,8 +40,10 @@ mod crd;
 mod infrastructure;
 mod inputs;
 mod pins;
+mod port;
 mod process;
 mod registry;
+mod rest;
 mod scripted;
 mod shared;
 mod wait;
@@ -55,8 +58,10 @@ pub use certificates::{Certificate, Validity};
 pub use cluster::Cluster;
 pub use crd::crd_is_served;
 pub use inputs::inputs;
+pub use port::free_address;
 pub use process::Process;
 pub use registry::{Gate, Registry};
+pub use rest::until_quiet;
 pub use scripted::{Answer, Matching, Scripted, Seen};
 pub use shared::SharedBed;
-pub use wait::until;
+pub use wait::{until, until_or_why};

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
-use testbed::{AuditEvent, Cluster};
+use testbed::AuditEvent;
 
 use super::{Outcome, Row};
 use crate::fleet::Fleet;
-use crate::landscape::{ACCESS_USER, HUB_NAMESPACE, Landscape, Options};
+use crate::landscape::{self, Landscape, Options, is_of_an_operator};
 
 /// A watch lives at least so long: kube's own ask for 290 s, our streams on targets for more.
 const WATCH_LASTS: Duration = Duration::from_mins(4);
@@ -23,8 +23,8 @@ pub async fn idle(seconds: u64) -> Result<Outcome> {
     let landscape =
         Landscape::start(Options { targets: 2, directory: None, audit: true, ..Options::default() }).await?;
     Fleet::new(&landscape)?.install().await?;
-    settle(&landscape).await?;
-    let clusters: Vec<&Cluster> = std::iter::once(landscape.hub()).chain(landscape.targets()).collect();
+    landscape.until_at_rest().await?;
+    let clusters = landscape.clusters();
     let marks = clusters.iter().map(|cluster| cluster.audit()?.mark()).collect::<Result<Vec<_>>>()?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let mut rows = Vec::new();
@@ -32,7 +32,7 @@ pub async fn idle(seconds: u64) -> Result<Outcome> {
     for (cluster, mark) in clusters.iter().zip(marks) {
         let all = cluster.audit()?.since(mark)?;
         rows.push(watches(cluster.name(), &all, seconds));
-        let events: Vec<AuditEvent> = all.into_iter().filter(counts).collect();
+        let events: Vec<AuditEvent> = all.into_iter().filter(landscape::asks).collect();
         let (writes, reads): (Vec<&AuditEvent>, Vec<_>) = events.iter().partition(|event| event.is_write());
         rows.push(Row::at_most(format!("{}: writes", cluster.name()), count(&writes), "requests", 0.0));
         rows.push(Row::at_most(format!("{}: reads", cluster.name()), count(&reads), "requests", 0.0));
@@ -50,7 +50,7 @@ pub async fn idle(seconds: u64) -> Result<Outcome> {
 #[expect(clippy::cast_precision_loss, reason = "a count of watches, and seconds")]
 fn watches(cluster: &str, events: &[AuditEvent], seconds: u64) -> Row {
     let mut opened: BTreeMap<(&str, String), u32> = BTreeMap::new();
-    for event in events.iter().filter(|event| is_ours(event) && event.verb == "watch") {
+    for event in events.iter().filter(|event| is_of_an_operator(event) && event.verb == "watch") {
         *opened.entry((event.user.as_str(), what_is_watched(&event.uri))).or_default() += 1;
     }
     let most = opened.values().max().copied().unwrap_or_default();
@@ -65,32 +65,6 @@ fn what_is_watched(uri: &str) -> String {
         .split('&')
         .filter(|part| !["resourceVersion=", "timeoutSeconds="].iter().any(|other| part.starts_with(other)));
     format!("{path}?{}", parts.collect::<Vec<_>>().join("&"))
-}
-
-/// Waits until a whole second passes without a request of ours: the last writes of the installation have landed.
-async fn settle(landscape: &Landscape) -> Result<()> {
-    let clusters: Vec<&Cluster> = std::iter::once(landscape.hub()).chain(landscape.targets()).collect();
-    testbed::until("the operators come to rest", Duration::from_mins(1), || async {
-        let marks = clusters.iter().map(|cluster| cluster.audit()?.mark()).collect::<Result<Vec<_>>>()?;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        for (cluster, mark) in clusters.iter().zip(marks) {
-            if cluster.audit()?.since(mark)?.iter().any(counts) {
-                return Ok(None);
-            }
-        }
-        Ok(Some(()))
-    })
-    .await
-}
-
-/// Requests of our operators that are neither Lease renewals nor watches.
-fn counts(event: &AuditEvent) -> bool {
-    is_ours(event) && event.verb != "watch" && !event.is_lease_renewal()
-}
-
-fn is_ours(event: &AuditEvent) -> bool {
-    let hub_account = format!("system:serviceaccount:{HUB_NAMESPACE}:");
-    event.user.starts_with(&hub_account) || event.user == ACCESS_USER
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count of requests")]

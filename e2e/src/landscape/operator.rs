@@ -1,12 +1,12 @@
 //! The operators as processes.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
-use testbed::{Bed, Cluster, Process, Program, Registry, until};
+use testbed::{Bed, Cluster, Process, Program, Registry, free_address, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -122,7 +122,7 @@ async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<
     let process = Process::start(name, bin(name), arguments, environment, log)?;
     until(&format!("{name} is ready"), Duration::from_mins(1), || async {
         process.check()?;
-        let ready = !operator.crd_first || ready(&admin).await.unwrap_or(false);
+        let ready = !operator.crd_first || ready(admin).await.unwrap_or(false);
         Ok(ready.then_some(()))
     })
     .await?;
@@ -136,13 +136,7 @@ pub(super) fn bin(name: &str) -> PathBuf {
     places.find(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name))
 }
 
-/// Nobody listens there now; taken at once by the operator that gets it.
-fn free_address() -> Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
-    Ok(listener.local_addr()?.to_string())
-}
-
-async fn ready(address: &str) -> Result<bool> {
+async fn ready(address: SocketAddr) -> Result<bool> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

@@ -1,7 +1,6 @@
 //! One chart on one target: installed, compared, removed.
 
 use std::fmt;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -19,7 +18,7 @@ use kube::runtime::conditions::is_deleted;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, State, names};
 use serde_json::json;
-use testbed::{Cluster, until};
+use testbed::{Cluster, until_or_why};
 
 use crate::compare::{self, Findings};
 use crate::oracle::{self, Capabilities, Printed};
@@ -109,13 +108,11 @@ impl<'a> Story<'a> {
     pub(crate) async fn install(&self) -> Result<Outcome> {
         let component = self.component()?;
         self.components().create(&kube::api::PostParams::default(), &component).await?;
-        let last = Mutex::new("the component says nothing".to_owned());
         let what = format!("{} is as helm would have it", self.chart.name);
-        let outcome = until(&what, DEADLINE, || async {
-            let judged = self.judge(&self.components().get(&self.word).await?).await?;
-            Ok(judged.map_err(|reason| *last.lock().unwrap() = reason).ok())
-        });
-        outcome.await.with_context(|| last.lock().unwrap().clone())
+        until_or_why(&what, DEADLINE, || async {
+            self.judge(&self.components().get(&self.word).await?).await
+        })
+        .await
     }
 
     /// Whether the component is where it can get, or what is still to come.

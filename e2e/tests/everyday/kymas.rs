@@ -12,7 +12,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use kyma_api::Reason;
 use serde_json::{Value, json};
-use testbed::{Cluster, Scripted, Validity};
+use testbed::{Cluster, Scripted, Validity, free_address};
 
 use crate::net::Door;
 use crate::row::{Row, is, says, until};
@@ -84,7 +84,7 @@ fn a_kyma_never_takes_the_hub_for_its_target() -> Result<()> {
 fn a_kyma_whose_target_goes_away_keeps_all_and_recovers() -> Result<()> {
     row("kyma-refusing-target", async |row| {
         let moor = row.world.moor.lock().await;
-        let door = Door::before(moor.url().trim_start_matches("https://"), None).await?;
+        let door = Door::before(moor.url().trim_start_matches("https://"), free_address()?);
         door.open().await?;
         let mut access: Value =
             serde_saphyr::from_str(&row.world.landscape.access(&moor).await?.kubeconfig())?;

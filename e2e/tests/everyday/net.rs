@@ -70,18 +70,9 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// An address nobody listens at yet.
-    pub(crate) async fn reserve() -> Result<SocketAddr> {
-        Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?)
-    }
-
-    /// A shut door at a reserved address, or at a new one.
-    pub(crate) async fn before(upstream: &str, address: Option<SocketAddr>) -> Result<Self> {
-        let address = match address {
-            Some(address) => address,
-            None => Self::reserve().await?,
-        };
-        Ok(Self { address, upstream: upstream.to_owned(), open: Mutex::default() })
+    /// A shut door.
+    pub(crate) fn before(upstream: &str, address: SocketAddr) -> Self {
+        Self { address, upstream: upstream.to_owned(), open: Mutex::default() }
     }
 
     pub(crate) fn address(&self) -> String {

@@ -5,7 +5,7 @@ use kube::Api;
 use kube::api::PostParams;
 use kyma_api::Reason;
 use serde_json::{Value, json};
-use testbed::{Answer, Cluster, Matching, Scripted};
+use testbed::{Answer, Cluster, Matching, Scripted, free_address};
 
 use crate::net::Door;
 use crate::row::Row;
@@ -15,7 +15,7 @@ use crate::world::row;
 fn a_target_that_refuses_connections_is_reported() -> Result<()> {
     row("refusing-target", async |row| {
         let address = row.world.quay.url().trim_start_matches("https://");
-        let door = Door::before(address, None).await?;
+        let door = Door::before(address, free_address()?);
         door.open().await?;
         let mut access: Value = serde_saphyr::from_str(&row.access.kubeconfig())?;
         access["clusters"][0]["cluster"]["server"] = format!("https://{}", door.address()).into();

@@ -12,7 +12,7 @@ use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, names};
 use serde_json::{Value, json};
-use testbed::{Cluster, Gate};
+use testbed::{Cluster, Gate, free_address};
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, OnceCell, RwLock};
 
@@ -85,7 +85,7 @@ async fn tell(world: &'static World, name: &str, story: impl AsyncFnOnce(&Row) -
 impl World {
     async fn start() -> Result<Self> {
         let shelf = Shelf::open().await?;
-        let (door, locked) = (Door::reserve().await?, Door::reserve().await?);
+        let (door, locked) = (free_address()?, free_address()?);
         let plain_http = vec![shelf.address(), door.to_string(), locked.to_string()];
         let landscape = Landscape::start(Options { plain_http, ..Options::default() }).await?;
         let names = ["harbour", "quay", "lake", "moor"];
@@ -99,8 +99,8 @@ impl World {
             lake: Town { kyma: "lake", target: lake, turn: Mutex::default() },
             moor: Mutex::new(moor),
             shelf,
-            door: Door::before(landscape.registry().address(), Some(door)).await?,
-            locked: Door::before(gate.address(), Some(locked)).await?,
+            door: Door::before(landscape.registry().address(), door),
+            locked: Door::before(gate.address(), locked),
             quiet: RwLock::default(),
             bystanders: BTreeMap::new(),
             _gate: gate,

@@ -1,24 +1,26 @@
 //! All modules on one Kyma.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::inputs::modules::{Module, Release};
 use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
 use e2e::remains::until_as_before;
 use e2e::snapshot::{self, Difference, Snapshot};
-use e2e::wait;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, State};
+use kyma_api::{Kyma, ModuleReleaseMeta, ModuleStatus, ModuleTemplate, State};
 use serde_json::{Value, json};
+use testbed::until_or_why;
 
 /// Name of the Kyma on the hub.
 const KYMA: &str = "everything";
 /// The channel to begin with, and the one that has the newest versions.
 const CHANNELS: [&str; 2] = ["regular", "fast"];
+/// Time that all modules together get.
+const DEADLINE: Duration = Duration::from_mins(2);
 /// Who writes the catalogue.
 const WRITER: &str = "tests";
 
@@ -140,33 +142,31 @@ impl<'a> Story<'a> {
 
     /// The Kyma is Ready with exactly these modules in these versions.
     async fn until_ready(&self, wanted: &[(&str, &str)]) -> Result<()> {
-        let last = Mutex::new(String::new());
-        let reached = wait::until("the Kyma has what it wants", self.kymas(), KYMA, |kyma: Option<&Kyma>| {
-            let status = kyma.and_then(|kyma| kyma.status.clone()).unwrap_or_default();
+        let wanted = wanted.iter().copied().collect();
+        until_or_why("the Kyma has what it wants", DEADLINE, || async {
+            let status = self.kymas().get(KYMA).await?.status.unwrap_or_default();
             let modules = status.modules.unwrap_or_default();
-            let mut said = format!("{:?}", status.state);
-            for module in &modules {
-                let (version, message) = (
-                    module.version.as_deref().unwrap_or_default(),
-                    module.message.as_deref().unwrap_or_default(),
-                );
-                said.push_str(&format!("\n  {} {version}: {:?} {message}", module.name, module.state));
+            let ready = modules.iter().filter(|module| module.state == State::Ready);
+            let found: BTreeSet<(&str, &str)> = ready.map(named).collect();
+            if status.state == Some(State::Ready) && modules.len() == found.len() && found == wanted {
+                return Ok(Ok(()));
             }
-            *last.lock().unwrap() = said;
-            let found: BTreeSet<(&str, &str)> = modules
-                .iter()
-                .filter(|module| module.state == State::Ready)
-                .map(|module| (module.name.as_str(), module.version.as_deref().unwrap_or_default()))
-                .collect();
-            status.state == Some(State::Ready)
-                && modules.len() == wanted.len()
-                && found == wanted.iter().copied().collect()
-        });
-        reached.await.with_context(|| last.lock().unwrap().clone())?;
-        Ok(())
+            let lines = modules.iter().map(|module| {
+                let (name, version) = named(module);
+                let message = module.message.as_deref().unwrap_or_default();
+                format!("\n  {name} {version}: {:?} {message}", module.state)
+            });
+            Ok(Err(format!("{:?}{}", status.state, lines.collect::<String>())))
+        })
+        .await
     }
 
     fn kymas(&self) -> Api<Kyma> {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
     }
+}
+
+/// Name and version.
+fn named(module: &ModuleStatus) -> (&str, &str) {
+    (&module.name, module.version.as_deref().unwrap_or_default())
 }

@@ -1,12 +1,13 @@
 //! A new process finds everything as it should be, and leaves it so.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use testbed::{AuditEvent, AuditMark, Cluster, until};
+use testbed::{AuditEvent, AuditMark, Cluster, until, until_quiet};
 
 use crate::chart::push;
 use crate::module::manifest;
@@ -14,7 +15,7 @@ use crate::source::{config, repaired};
 use crate::world::{PATIENCE, World};
 
 /// After so long without a request the operator has come to rest; longer than its first look at a target may take.
-const REST: SignedDuration = SignedDuration::from_secs(12);
+const REST: Duration = Duration::from_secs(12);
 
 #[tokio::test]
 async fn a_restarted_operator_writes_nothing() -> Result<()> {
@@ -43,7 +44,7 @@ stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlp
     for component in ["desk", "random", "plain"] {
         world.ready(component, "True", "Ready").await?;
     }
-    at_rest(&world, &[AuditMark::default(), AuditMark::default()]).await?;
+    at_rest(&world).await?;
 
     let marks = [world.hub.audit()?.mark()?, world.target.audit()?.mark()?];
     world.restart_operator().await?;
@@ -56,7 +57,7 @@ stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlp
         Ok(all.iter().all(|watched| seen.iter().any(watched)).then_some(()))
     })
     .await?;
-    at_rest(&world, &marks).await?;
+    at_rest(&world).await?;
     for (cluster, mark) in [&world.hub, &world.target].into_iter().zip(marks) {
         let events = of_the_operator(cluster, mark)?;
         let writes: Vec<String> = events
@@ -93,23 +94,19 @@ async fn repaired_without_its_render(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the operator has asked nothing of hub and target for a while, watches and Leases apart.
-async fn at_rest(world: &World, marks: &[AuditMark; 2]) -> Result<()> {
-    until("the operator has come to rest", PATIENCE * 2, || async {
-        let hub = of_the_operator(&world.hub, marks[0])?;
-        let target = of_the_operator(&world.target, marks[1])?;
-        let asked =
-            hub.iter().chain(&target).filter(|event| event.verb != "watch" && !event.is_lease_renewal());
-        let last = asked.map(|event| event.recorded).max();
-        Ok(last.is_some_and(|last| Timestamp::now().duration_since(last) > REST).then_some(()))
-    })
-    .await
+/// Waits until the operator has asked nothing of hub and target for a while, routine apart.
+async fn at_rest(world: &World) -> Result<()> {
+    let clusters = [&world.hub, &world.target];
+    until_quiet(&clusters, REST, PATIENCE * 2, |event| is_of_the_operator(event) && !event.is_routine()).await
+}
+
+fn is_of_the_operator(event: &AuditEvent) -> bool {
+    let accounts =
+        ["system:serviceaccount:kcp-system:helm-component", "system:serviceaccount:kube-system:modules"];
+    accounts.contains(&event.user.as_str())
 }
 
 /// What the operator asked, by the accounts that only it uses.
 fn of_the_operator(cluster: &Cluster, mark: AuditMark) -> Result<Vec<AuditEvent>> {
-    let accounts =
-        ["system:serviceaccount:kcp-system:helm-component", "system:serviceaccount:kube-system:modules"];
-    let events = cluster.audit()?.since(mark)?;
-    Ok(events.into_iter().filter(|event| accounts.contains(&event.user.as_str())).collect())
+    Ok(cluster.audit()?.since(mark)?.into_iter().filter(is_of_the_operator).collect())
 }

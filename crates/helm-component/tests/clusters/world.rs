@@ -1,7 +1,6 @@
 //! A hub, a target and a registry, and helm-component between them.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -13,7 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, condition};
 use kyma_artifacts::{Artifacts, ComponentVersion, Config, Credentials};
 use serde_json::{Value, json};
-use testbed::{Bed, Cluster, Process, Program, Registry, crd_is_served, until};
+use testbed::{Bed, Cluster, Process, Program, Registry, crd_is_served, free_address, until};
 use tokio::sync::OnceCell;
 
 use crate::shelf::Shelf;
@@ -234,7 +233,7 @@ async fn prepare_target(hub: &Cluster, target: &Cluster) -> Result<()> {
 async fn start_operator(bed: &Bed, hub: &Cluster, registry: &Registry, shelf: &Shelf) -> Result<Process> {
     let kubeconfig = bed.directory().join("helm-component.kubeconfig");
     std::fs::write(&kubeconfig, hub.kubeconfig_for_service_account(HUB_NAMESPACE, "helm-component").await?)?;
-    let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let admin = free_address()?;
     let arguments = [
         "run".to_owned(),
         format!("--kubeconfig={}", kubeconfig.display()),

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use testbed::until;
+use testbed::{free_address, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::stage::{SOON, Stage};
@@ -52,7 +52,7 @@ async fn it_becomes_ready_counts_and_stops_on_sigterm() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let kubeconfig = directory.path().join("kubeconfig");
     std::fs::write(&kubeconfig, &place.hub_kubeconfig)?;
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = free_address()?.port();
     let mut child = tokio::process::Command::new(BINARY)
         .arg("run")
         .arg("--kubeconfig")

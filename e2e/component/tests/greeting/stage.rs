@@ -27,7 +27,7 @@ use kyma_sdk::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use testbed::{Access, AuditEvent, AuditMark, Cluster, SharedBed, until};
+use testbed::{Access, AuditEvent, AuditMark, Cluster, SharedBed, until, until_quiet};
 use tokio::task::JoinHandle;
 
 /// Longest wait for anything here.
@@ -252,21 +252,8 @@ impl Stage {
 
     /// Nothing has come from the component for a second, in which it would have answered every event.
     pub(crate) async fn until_settled(&self, name: &str) -> Result<Greeting> {
-        let of_component = |user: &str| user.contains(&self.namespace);
-        until(&format!("{name} has settled"), SOON, || async {
-            let marks = (self.hub.audit()?.mark()?, self.target.audit()?.mark()?);
-            let busy = until("a request", SOON, || async {
-                let on_hub = self.hub.audit()?.count(marks.0, of_component)?;
-                let on_target = self.target.audit()?.count(marks.1, of_component)?;
-                Ok((!(on_hub.is_empty() && on_target.is_empty())).then_some(()))
-            });
-            // An audit log that cannot be read is no rest.
-            match tokio::time::timeout(REST, busy).await {
-                Ok(request) => request.map(|()| None),
-                Err(_) => Ok(Some(())),
-            }
-        })
-        .await?;
+        let of_component = |event: &AuditEvent| event.user.contains(&self.namespace);
+        until_quiet(&[&self.hub, &self.target], REST, SOON, of_component).await?;
         Ok(self.greetings()?.get(name).await?)
     }
 
