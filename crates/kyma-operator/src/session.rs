@@ -83,8 +83,10 @@ async fn open(
     let found = target.identify().await?;
     let proven = prove(state, kyma, &target, &found).await;
     let identity = proven.inspect_err(|_| look_again(state, &target))?;
-    let repaired = ground::prepare(state, kyma, &target).await?;
-    pass.repaired(repaired);
+    // To a target whose Kyma is going nothing is brought: who has just cleaned it would have to do so again.
+    if kyma.metadata.deletion_timestamp.is_none() {
+        pass.repaired(ground::prepare(state, kyma, &target).await?);
+    }
     watch(state, kyma, &target)?;
     Ok(Session { access, target, identity, opened: Instant::now() })
 }
@@ -107,7 +109,7 @@ async fn prove(
     if let Some(recorded) = recorded {
         state.wrote(recorded);
     }
-    if let Some(stamp) = stamp {
+    if let Some(stamp) = stamp.filter(|_| kyma.metadata.deletion_timestamp.is_none()) {
         ground::namespace(target, STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, found).await?;
     }

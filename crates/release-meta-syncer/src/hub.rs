@@ -3,11 +3,12 @@
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ObjectMeta};
+use kyma_api::{Kyma, Reason};
 use kyma_sdk::Failure;
 
 use crate::copy::Key;
-use crate::state::State;
+use crate::state::{KymaKey, State};
 
 /// Whether the hub's namespace or one of these CRDs is gone or going: what vanishes with them was not wished away.
 pub(crate) async fn is_going(state: &State, crds: &[&str]) -> Result<bool, Failure> {
@@ -26,6 +27,20 @@ pub(crate) async fn is_going(state: &State, crds: &[&str]) -> Result<bool, Failu
         }
     }
     Ok(false)
+}
+
+/// Whether the hub still wants this Kyma, which the watch may tell late.
+pub(crate) async fn wants(state: &State, kyma: &Kyma) -> Result<(), Failure> {
+    let key = KymaKey::of(kyma);
+    let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
+    let found = api.get_metadata_opt(&key.name).await;
+    let found = found.map_err(|error| Failure::hub(&format!("read Kyma {key}"), &error))?;
+    let is_it =
+        |metadata: &ObjectMeta| metadata.uid == kyma.metadata.uid && metadata.deletion_timestamp.is_none();
+    if found.is_some_and(|found| is_it(&found.metadata)) {
+        return Ok(());
+    }
+    Err(Failure::new(Reason::Deleting, format!("Kyma {key} is being deleted")))
 }
 
 /// Whether the hub has this object.

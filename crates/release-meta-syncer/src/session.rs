@@ -16,7 +16,7 @@ use kyma_targets::{Found, Target};
 use crate::copy::{Key, Kind};
 use crate::memory::{Mark, Memory, Thing};
 use crate::state::{KymaKey, State, lock};
-use crate::{FIELD_MANAGER, ground};
+use crate::{FIELD_MANAGER, ground, hub};
 
 /// Share of the resync after which a target is read again although its watches saw nothing.
 const VERIFY_AT: f64 = 0.8;
@@ -83,6 +83,8 @@ fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
 /// Is it the cluster that it was, and nobody else's?
 async fn prove(state: &State, kyma: &Kyma, target: &Target, found: &Found) -> Result<(), Failure> {
     if let Some(stamp) = kyma_sdk::prove(&state.runtime, kyma, found).await?.stamp {
+        // The stamp of a Kyma that goes has just been taken away by kyma-operator.
+        hub::wants(state, kyma).await?;
         ground::namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, found).await?;
     }

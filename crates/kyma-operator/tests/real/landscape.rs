@@ -16,7 +16,7 @@ use kyma_operator::{KymaArgs, KymaOperator, rbac_table};
 use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Settings, StartError, serve};
 use serde_json::{Value, json};
-use testbed::{Access, Cluster, SharedBed, crd_is_served, until};
+use testbed::{Access, Cluster, SharedBed, crd_is_served, until, until_or_why};
 use tokio::task::JoinHandle;
 
 pub(crate) static BED: SharedBed = SharedBed::new();
@@ -212,14 +212,12 @@ impl Landscape {
         is: impl Fn(&Kyma) -> bool,
     ) -> Result<Kyma> {
         let (api, is) = (self.kymas()?, &is);
-        let last = std::cell::RefCell::new(String::new());
-        let waited = until(what, SOON, || async {
+        until_or_why(what, SOON, || async {
             let kyma = api.get(name).await?;
-            *last.borrow_mut() = serde_json::to_string_pretty(&kyma.status)?;
-            Ok(is(&kyma).then_some(kyma))
+            let status = serde_json::to_string_pretty(&kyma.status)?;
+            Ok(if is(&kyma) { Ok(kyma) } else { Err(status) })
         })
-        .await;
-        waited.with_context(|| last.borrow().clone())
+        .await
     }
 
     /// Waits until a module's component is as `is` says.

@@ -1,9 +1,16 @@
 //! Nothing is kept that a restart cannot rebuild, and nothing is written that is there already.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::conditions::is_deleted;
+use kube::runtime::wait::await_condition;
+use kube::{Api, Resource, ResourceExt};
 use kyma_api::State;
+use serde_json::json;
 
-use crate::landscape::{Landscape, modules, until_remote};
+use crate::landscape::{Landscape, SOON, is_ready, modules, remote, until_remote};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_changes_nothing_and_goes_on_where_it_was() -> Result<()> {
@@ -47,5 +54,48 @@ async fn a_restart_changes_nothing_and_goes_on_where_it_was() -> Result<()> {
                 && modules(kyma)[0] == "keda Processing 1.1.0 regular"
         })
         .await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_goes_on_after_a_restart_brings_nothing_to_the_target() -> Result<()> {
+    let mut landscape = Landscape::start(&[]).await?;
+    let (target, kubeconfig) = landscape.target("emptied").await?;
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.secret("sample", &kubeconfig).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    landscape.report_ready("keda").await?;
+    landscape.until_kyma("Ready", "sample", is_ready).await?;
+    landscape.stop().await?;
+
+    landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
+    // What the clean-up has to do is done already, but for the finalizer on the hub.
+    let gone = DeleteParams::default();
+    let finalizers = json!({ "metadata": { "finalizers": null } });
+    remote(&target)?.patch("default", &PatchParams::default(), &Patch::Merge(&finalizers)).await?;
+    remote(&target)?.delete("default", &gone).await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(target.client()?);
+    let name = "kymas.operator.kyma-project.io";
+    let uid = crds.get(name).await?.uid().context("a stored CRD has a uid")?;
+    crds.delete(name, &gone).await?;
+    await_condition(crds, name, is_deleted(&uid)).await?;
+    let stamps: Api<ConfigMap> = Api::namespaced(target.client()?, "kyma-system");
+    stamps.delete("kyma-target-stamp", &gone).await?;
+
+    let mark = target.audit()?.mark()?;
+    landscape.run().await?;
+    let ordered = landscape
+        .until_component("the removal is ordered", "keda", |it| it.meta().deletion_timestamp.is_some());
+    landscape.let_component_go(&ordered.await?.name_any()).await?;
+    let kymas = landscape.kymas()?;
+    testbed::until("the Kyma is gone", SOON, || async {
+        Ok(kymas.get_opt("sample").await?.is_none().then_some(()))
+    })
+    .await?;
+    let events = target.audit()?.since(mark)?.into_iter();
+    let writes = events.filter(|event| event.is_write() && event.user.ends_with(":kyma-operator"));
+    let writes: Vec<String> =
+        writes.map(|event| format!("{} {} {}", event.verb, event.resource, event.name)).collect();
+    assert_eq!(writes, Vec::<String>::new());
     Ok(())
 }
