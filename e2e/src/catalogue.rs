@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{ModuleReleaseMeta, ModuleTemplate};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::landscape::{HUB_NAMESPACE, Landscape};
 
@@ -71,16 +71,26 @@ pub async fn publish_greeting(landscape: &Landscape) -> Result<()> {
 /// # Errors
 /// The hub refuses it.
 pub async fn assign(hub: Client, module: &str, version: &str) -> Result<()> {
-    let meta = json!({
+    offer(hub, module, &json!({"channels": [{"channel": "regular", "version": version}]})).await
+}
+
+/// Publishes a ModuleReleaseMeta with these fields of its `spec`.
+///
+/// # Errors
+/// The hub refuses it.
+pub async fn offer(hub: Client, module: &str, versions: &Value) -> Result<()> {
+    let mut meta = json!({
         "apiVersion": "operator.kyma-project.io/v1beta2",
         "kind": "ModuleReleaseMeta",
         "metadata": {"name": module},
         "spec": {
             "moduleName": module,
             "ocmComponentName": format!("kyma-project.io/module/{module}"),
-            "channels": [{"channel": "regular", "version": version}],
         },
     });
+    for (field, value) in versions.as_object().into_iter().flatten() {
+        meta["spec"][field] = value.clone();
+    }
     let metas: Api<ModuleReleaseMeta> = Api::namespaced(hub, HUB_NAMESPACE);
     metas.patch(module, &PatchParams::apply(WRITER).force(), &Patch::Apply(&meta)).await?;
     Ok(())

@@ -27,6 +27,17 @@ pub(crate) fn is_tar(content: &[u8]) -> bool {
     content.get(257..262) == Some(b"ustar")
 }
 
+/// The header of a file of `size` bytes that is the same whoever packs it, and whenever.
+pub(crate) fn reproducible_header(size: usize) -> tar::Header {
+    let mut header = tar::Header::new_ustar();
+    header.set_size(size as u64);
+    header.set_mode(0o644);
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header
+}
+
 /// Unpacks a tar archive, gzipped or not, into memory. `what` names it in errors.
 ///
 /// Refused: absolute paths, `..`, links, devices, two entries of one path, more or larger than `limits`.

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::core::DeserializeGuard;
-use kube::{Api, ResourceExt};
+use kube::Api;
 use kube_runtime::reflector::Store;
 use kube_runtime::{WatchStreamExt, watcher};
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
-use kyma_sdk::readable;
+use kyma_sdk::{HubResource, News, feed};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -49,14 +48,7 @@ fn spawn(state: &State, feed: impl Future<Output = ()> + Send + 'static) -> Join
 }
 
 /// A kind of the catalogue, and its part of the index.
-trait Listed:
-    kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
-    + Clone
-    + std::fmt::Debug
-    + serde::de::DeserializeOwned
-    + Send
-    + 'static
-{
+trait Listed: HubResource {
     fn apply(self, catalogue: &mut Catalogue) -> Affected;
     fn delete(catalogue: &mut Catalogue, name: &str) -> Affected;
     fn names(catalogue: &Catalogue) -> BTreeSet<String>;
@@ -92,34 +84,26 @@ impl Listed for ModuleReleaseMeta {
 
 /// Keeps one kind of the catalogue in the index, and wakes the Kymas that a change concerns.
 async fn listed<K: Listed>(state: Arc<State>, kymas: Store<Kyma>, mut first: Announce) {
-    let api: Api<DeserializeGuard<K>> = namespaced(&state);
-    let mut events = pin!(stream(api, watcher::Config::default()));
-    let mut listed = BTreeSet::new();
-    while let Some(event) = events.next().await {
-        let affected = match event {
-            watcher::Event::Init => {
-                listed.clear();
-                continue;
+    let mut news = pin!(feed::<K>(&state.runtime));
+    while let Some(news) = news.next().await {
+        match news {
+            News::Applied(object) => {
+                let affected = object.apply(&mut state.catalogue_mut());
+                wake(&state, &kymas, affected);
             }
-            watcher::Event::InitApply(guard) => {
-                listed.insert(guard.name_any());
-                readable(guard).map(|object| object.apply(&mut state.catalogue_mut()))
+            News::Gone(name) => {
+                let affected = K::delete(&mut state.catalogue_mut(), &name);
+                wake(&state, &kymas, affected);
             }
-            watcher::Event::Apply(guard) => {
-                readable(guard).map(|object| object.apply(&mut state.catalogue_mut()))
-            }
-            watcher::Event::Delete(guard) => Some(K::delete(&mut state.catalogue_mut(), &guard.name_any())),
-            watcher::Event::InitDone => {
+            News::Listed(names) => {
                 let held = K::names(&state.catalogue());
-                for name in held.difference(&listed) {
+                for name in held.difference(&names) {
                     let affected = K::delete(&mut state.catalogue_mut(), name);
                     wake(&state, &kymas, affected);
                 }
                 announce(&mut first);
-                continue;
             }
-        };
-        wake(&state, &kymas, affected.unwrap_or_default());
+        }
     }
 }
 
@@ -208,14 +192,6 @@ fn is_established(crd: &CustomResourceDefinition) -> bool {
         .into_iter()
         .flatten()
         .any(|condition| condition.type_ == "Established" && condition.status == "True")
-}
-
-fn namespaced<K>(state: &State) -> Api<K>
-where
-    K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
-    K::DynamicType: Default,
-{
-    Api::namespaced(state.runtime.hub.clone(), &state.runtime.settings.hub_namespace)
 }
 
 /// A watch that survives errors.

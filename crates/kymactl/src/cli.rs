@@ -1,9 +1,6 @@
 //! The command line: one module per command.
 
-use std::time::Duration;
-
 use clap::{Parser, Subcommand};
-use jiff::SignedDuration;
 
 use crate::{error::Error, module, run, status};
 
@@ -34,13 +31,4 @@ impl Cli {
             Command::Run(run) => run.run().await,
         }
     }
-}
-
-/// A duration above zero, as 30s or 10m.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    text.parse::<SignedDuration>()
-        .ok()
-        .and_then(|parsed| Duration::try_from(parsed).ok())
-        .filter(|parsed| !parsed.is_zero())
-        .ok_or_else(|| format!("{text:?} is not a duration above zero, such as 30s or 10m"))
 }

@@ -11,9 +11,9 @@ use clap::Args;
 use helm_component::ContentArgs;
 use kube::{Client, Config};
 use kyma_operator::KymaArgs;
-use kyma_sdk::{AdminServer, LogFormat, Mode, Process, Settings, hub_config, init_telemetry};
-use tokio::signal::unix::{SignalKind, signal};
+use kyma_sdk::{LogFormat, Mode, Process, Settings, hub_config, init_telemetry};
 
+use crate::duration::duration;
 use crate::error::Error;
 
 use operators::Operators;
@@ -43,7 +43,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "once")]
     catalogue: Vec<PathBuf>,
     /// Longest time to wait for the modules, as 30s or 10m. Exit code 3 if it passes.
-    #[arg(long, default_value = "10m", value_parser = crate::cli::duration, requires = "once")]
+    #[arg(long, default_value = "10m", value_parser = duration, requires = "once")]
     timeout: Duration,
 }
 
@@ -72,7 +72,7 @@ impl Run {
         init_telemetry(&settings)?;
         let config = hub_config(&settings).await?;
         let process = Process::new()?;
-        stop_on_signal(&process)?;
+        process.stop_on_signal()?;
         match self.kyma {
             None => all(self.flags, self.install_crds, settings, config, process).await,
             Some(kyma) => {
@@ -95,10 +95,7 @@ async fn all(
         crds::install(&Client::try_from(config.clone())?).await?;
     }
     let admin = match settings.admin_address {
-        Some(address) => {
-            let server = AdminServer::bind(address, process.health.clone(), process.metrics.clone()).await?;
-            Some(tokio::spawn(server.serve(process.shutdown.clone())))
-        }
+        Some(address) => Some(process.serve_admin(address).await?),
         None => None,
     };
     let mut operators = Operators::start(flags, &settings, &config, &process);
@@ -109,18 +106,4 @@ async fn all(
         let _ = admin.await;
     }
     ended
-}
-
-fn stop_on_signal(process: &Process) -> Result<(), std::io::Error> {
-    let shutdown = process.shutdown.clone();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        shutdown.cancel();
-    });
-    Ok(())
 }

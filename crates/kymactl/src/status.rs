@@ -16,6 +16,7 @@ use kyma_api::Kyma;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
+    duration::duration,
     error::Error,
     hub::HubFlags,
     output::{self, Format},
@@ -43,7 +44,7 @@ pub(crate) struct Status {
     #[arg(long)]
     wait: bool,
     /// Longest time to wait, as 30s or 10m.
-    #[arg(long, default_value = "10m", value_parser = crate::cli::duration)]
+    #[arg(long, default_value = "10m", value_parser = duration)]
     timeout: Duration,
     /// How the fleet is written.
     #[arg(long, value_enum, default_value_t = Format::Table)]

@@ -1,21 +1,18 @@
 //! Wiring: from watches on the hub and on targets to reconciles of Kymas.
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 
 use futures::StreamExt as _;
-use kube::core::{DeserializeGuard, NamespaceResourceScope};
-use kube::{Api, Resource, ResourceExt};
-use kube_runtime::{WatchStreamExt as _, watcher};
+use kube::ResourceExt;
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, labels, names};
 use kyma_sdk::{
-    AccessChange, Change, Failure, Interest, Pass, Reconciler, Runtime, Sighting, Wait, Watches, readable,
+    AccessChange, Change, Failure, HubResource, Interest, News, Pass, Reconciler, Runtime, Sighting, Wait,
+    Watches, feed,
 };
 use kyma_targets::SecretKey;
-use serde::de::DeserializeOwned;
 
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::copy::{Key, Kind};
@@ -117,57 +114,24 @@ fn listen_to_access(state: &Arc<State>) {
 }
 
 /// Keeps one kind of the catalogue in step with the hub.
-async fn follow<K>(state: &State, kind: Kind, apply: impl Fn(&mut Catalogue, K) -> bool)
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + 'static,
-{
-    let runtime = &state.runtime;
+async fn follow<K: HubResource>(state: &State, kind: Kind, apply: impl Fn(&mut Catalogue, K) -> bool) {
+    let health = &state.runtime.process.health;
     let word = kind.word();
-    runtime.process.health.expect(&word);
-    let api: Api<DeserializeGuard<K>> = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
-    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
-    let mut names = BTreeSet::new();
-    while let Some(event) = events.next().await {
-        let news = match event {
-            Ok(watcher::Event::Init) => {
-                names.clear();
-                false
-            }
-            Ok(watcher::Event::InitApply(object)) => {
-                names.insert(object.name_any());
-                take_in(state, object, &apply)
-            }
-            Ok(watcher::Event::Apply(object)) => take_in(state, object, &apply),
-            Ok(watcher::Event::Delete(object)) => {
-                state.catalogue_mut().delete(&Key { kind, name: object.name_any() })
-            }
-            Ok(watcher::Event::InitDone) => {
-                runtime.process.health.ready(&word);
+    health.expect(&word);
+    let mut news = pin!(feed::<K>(&state.runtime));
+    while let Some(news) = news.next().await {
+        let is_news = match news {
+            News::Applied(object) => apply(&mut state.catalogue_mut(), *object),
+            News::Gone(name) => state.catalogue_mut().delete(&Key { kind, name }),
+            News::Listed(names) => {
+                health.ready(&word);
                 state.catalogue_mut().listed(kind, &names)
             }
-            Err(error) => {
-                tracing::warn!(%error, kind = word, "watch on the hub broke off; it is opened again");
-                false
-            }
         };
-        if news && state.catalogue().is_complete() {
+        if is_news && state.catalogue().is_complete() {
             state.wake_all();
         }
     }
-}
-
-/// An object that cannot be read leaves what was known of it as it is.
-fn take_in<K: Resource<DynamicType = ()>>(
-    state: &State,
-    object: DeserializeGuard<K>,
-    apply: &impl Fn(&mut Catalogue, K) -> bool,
-) -> bool {
-    readable(object).is_some_and(|object| apply(&mut state.catalogue_mut(), object))
 }
 
 async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Failure> {

@@ -4,14 +4,13 @@ mod changes;
 
 use std::{
     collections::HashMap,
-    fmt::Debug,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use futures::StreamExt;
-use kube::{Api, Resource, core::NamespaceResourceScope};
+use kube::{Api, Resource};
 use kube_runtime::{
     Controller,
     controller::{Action, Config as ControllerConfig, Error as ControllerError},
@@ -19,14 +18,13 @@ use kube_runtime::{
     watcher,
 };
 use kyma_api::{ErrorClass, Reason};
-use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-pub use changes::{Change, readable};
+pub use changes::Change;
 use changes::{Hook, own_changes};
 
 use crate::{
-    Failure, Runtime, Trigger, Wait,
+    Failure, HubResource, Runtime, Trigger, Wait,
     backoff::delay_after,
     jitter::{jitter, shortened},
     metrics::ReconcileResult,
@@ -61,13 +59,7 @@ where
 
 impl<K> Reconciler<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: HubResource,
 {
     /// A controller over the objects of `K` in the hub namespace that match the selector.
     pub fn new(runtime: &Runtime) -> Self {

@@ -1,13 +1,16 @@
 //! What a running operator holds: settings, clients, and what its reconcilers share.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kube::{Client, Config};
 use kyma_targets::{AccessPolicy, Limits, Targets};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Access, Events, Health, Metrics, MetricsError, Settings,
+    Access, AdminError, AdminServer, Events, Health, Metrics, MetricsError, Settings,
     hub::{HubError, hub_addresses, hub_uid},
 };
 
@@ -32,6 +35,38 @@ impl Process {
     /// The metrics cannot be set up.
     pub fn new() -> Result<Self, MetricsError> {
         Ok(Self { metrics: Metrics::new()?, health: Health::default(), shutdown: CancellationToken::new() })
+    }
+
+    /// Ends everything at SIGTERM or SIGINT, the first of them.
+    ///
+    /// # Errors
+    /// The system gives no signals.
+    pub fn stop_on_signal(&self) -> std::io::Result<()> {
+        let shutdown = self.shutdown.clone();
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("stopping");
+            shutdown.cancel();
+        });
+        Ok(())
+    }
+
+    /// Serves /livez, /readyz and /metrics at `address`, which is tried at once, until everything ends.
+    ///
+    /// # Errors
+    /// The address cannot be taken.
+    pub async fn serve_admin(
+        &self,
+        address: SocketAddr,
+    ) -> Result<JoinHandle<Result<(), AdminError>>, AdminError> {
+        let server = AdminServer::bind(address, self.health.clone(), self.metrics.clone()).await?;
+        tracing::info!(address = %server.address()?, "admin server");
+        Ok(tokio::spawn(server.serve(self.shutdown.clone())))
     }
 }
 

@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 use e2e::catalogue;
 use e2e::landscape::{HUB_NAMESPACE, Landscape, Options};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, names};
+use kyma_api::{HelmComponent, Kyma, names};
 use serde_json::{Value, json};
 use testbed::{Cluster, Gate, free_address};
 use tokio::runtime::Runtime;
@@ -164,21 +164,7 @@ impl World {
 
     /// A ModuleReleaseMeta whose `spec` has this besides the names.
     pub(crate) async fn offer(&self, module: &str, versions: Value) -> Result<()> {
-        let mut meta = json!({
-            "apiVersion": "operator.kyma-project.io/v1beta2",
-            "kind": "ModuleReleaseMeta",
-            "metadata": {"name": module},
-            "spec": {
-                "moduleName": module,
-                "ocmComponentName": format!("kyma-project.io/module/{module}"),
-            },
-        });
-        for (field, value) in versions.as_object().into_iter().flatten() {
-            meta["spec"][field] = value.clone();
-        }
-        let metas: Api<ModuleReleaseMeta> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
-        metas.patch(module, &PatchParams::apply(PERSON).force(), &Patch::Apply(&meta)).await?;
-        Ok(())
+        catalogue::offer(self.hub.clone(), module, &versions).await
     }
 
     /// What the bystanders are: another Kyma, its content, and the modules of both Kymas, with their resourceVersions.

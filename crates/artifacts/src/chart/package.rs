@@ -10,7 +10,7 @@ use flate2::{Compression, GzBuilder};
 use glob::{MatchOptions, Pattern};
 
 use super::ChartArchive;
-use crate::{ArtifactError, Limits, digest::printable};
+use crate::{ArtifactError, Limits, archive::reproducible_header, digest::printable};
 
 impl ChartArchive {
     /// Packs the chart in `directory`, without what its `.helmignore` names. Links are refused. Unlike `helm package`
@@ -44,12 +44,7 @@ fn pack(directory: &Path, name: &str, files: &[PathBuf]) -> io::Result<Bytes> {
     let mut archive = tar::Builder::new(gzip);
     for file in files {
         let content = fs::read(directory.join(file))?;
-        let mut header = tar::Header::new_ustar();
-        header.set_size(content.len() as u64);
-        header.set_mode(0o644);
-        header.set_mtime(0);
-        header.set_uid(0);
-        header.set_gid(0);
+        let mut header = reproducible_header(content.len());
         archive.append_data(&mut header, Path::new(name).join(file), content.as_slice())?;
     }
     Ok(archive.into_inner()?.finish()?.into())

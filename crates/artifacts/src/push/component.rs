@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::Blob;
-use crate::{ArtifactError, Digest, Image, RegistryBase, ocm};
+use crate::{ArtifactError, Digest, Image, RegistryBase, archive::reproducible_header, ocm};
 
 /// A module version to be pushed.
 #[derive(Clone, Debug, Default)]
@@ -141,12 +141,7 @@ impl ComponentVersion {
     /// A tar archive of one file, the same bytes for the same content.
     fn tar(&self, name: &str, content: &Bytes) -> Result<Bytes, ArtifactError> {
         let failed = |_| ArtifactError::invalid(&self.name, format!("{name} cannot be packed"));
-        let mut header = tar::Header::new_ustar();
-        header.set_size(content.len() as u64);
-        header.set_mode(0o644);
-        header.set_mtime(0);
-        header.set_uid(0);
-        header.set_gid(0);
+        let mut header = reproducible_header(content.len());
         let mut archive = tar::Builder::new(Vec::with_capacity(content.len() + TAR_OVERHEAD));
         archive.append_data(&mut header, name, content.as_ref()).map_err(failed)?;
         archive.into_inner().map(Bytes::from).map_err(failed)

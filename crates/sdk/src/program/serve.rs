@@ -1,11 +1,8 @@
 //! Starting and stopping.
 
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
-
 use super::{Program, RunError};
 use crate::{
-    AdminError, AdminServer, MetricsError, Process, Runtime, Settings, TelemetryError,
+    AdminError, MetricsError, Process, Runtime, Settings, TelemetryError,
     crd_check::{CrdError, await_crds},
     hub::{HubError, hub_config},
     init_telemetry,
@@ -77,8 +74,11 @@ pub(super) fn run_alone<P: Program>(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let process = Process::new()?;
-        stop_on_signal(process.shutdown.clone())?;
-        let admin = start_admin(&settings, &process).await?;
+        process.stop_on_signal()?;
+        let admin = match settings.admin_address {
+            Some(address) => Some(process.serve_admin(address).await?),
+            None => None,
+        };
         let config = hub_config(&settings).await?;
         let ended = serve(program, flags, settings, config, process.clone()).await;
         process.shutdown.cancel();
@@ -87,30 +87,4 @@ pub(super) fn run_alone<P: Program>(
         }
         ended
     })
-}
-
-async fn start_admin(
-    settings: &Settings,
-    process: &Process,
-) -> Result<Option<tokio::task::JoinHandle<Result<(), AdminError>>>, StartError> {
-    let Some(address) = settings.admin_address else {
-        return Ok(None);
-    };
-    let server = AdminServer::bind(address, process.health.clone(), process.metrics.clone()).await?;
-    tracing::info!(address = %server.address()?, "admin server");
-    Ok(Some(tokio::spawn(server.serve(process.shutdown.clone()))))
-}
-
-fn stop_on_signal(shutdown: CancellationToken) -> Result<(), std::io::Error> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping");
-        shutdown.cancel();
-    });
-    Ok(())
 }

@@ -1,20 +1,16 @@
 //! The watch of the own kind: what changed, and what disappeared.
 
-use std::{collections::HashSet, fmt::Debug, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
 use futures::{Stream, TryStreamExt};
-use kube::{
-    Api, Resource,
-    core::{DeserializeGuard, NamespaceResourceScope},
-};
+use kube::{Api, Resource, core::DeserializeGuard};
 use kube_runtime::{
     Predicate, WatchStreamExt, predicates,
     reflector::{ObjectRef, Store, store::Writer},
     watcher,
 };
-use serde::de::DeserializeOwned;
 
-use crate::Runtime;
+use crate::{HubResource, Runtime, readable};
 
 /// How long it is remembered what an object looked like, to tell a change from a repetition.
 const REMEMBERED: Duration = Duration::from_hours(24);
@@ -46,13 +42,7 @@ pub(super) fn own_changes<K>(
     hooks: Vec<Hook<K>>,
 ) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
+    K: HubResource,
 {
     let guarded: Api<DeserializeGuard<K>> =
         Api::namespaced(api.into_client(), &runtime.settings.hub_namespace);
@@ -104,20 +94,6 @@ fn latest<K: Resource<DynamicType = ()> + Clone + 'static>(
 fn slim<K: Resource<DynamicType = ()>>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
     object
-}
-
-/// An object of the hub, unless it cannot be read, which is logged. What was known of it should stay as it is.
-/// The decoder's own words are not logged: they quote values.
-pub fn readable<K: Resource<DynamicType = ()>>(guard: DeserializeGuard<K>) -> Option<K> {
-    let log = |invalid: &kube::core::error_boundary::InvalidObject| {
-        let name = invalid.metadata.name.as_deref().unwrap_or_default();
-        tracing::error!(
-            kind = %K::kind(&()),
-            name,
-            "object cannot be read and is left as it is: a field is not as its CRD wants it"
-        );
-    };
-    guard.0.inspect_err(log).ok()
 }
 
 /// Turns watch events into changes, noticing what disappeared between two lists.
@@ -204,7 +180,7 @@ mod tests {
     struct Log(Arc<Mutex<String>>);
 
     impl Visit for Log {
-        fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+        fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
             self.0.lock().unwrap().push_str(&format!("{value:?} "));
         }
     }

@@ -1,0 +1,104 @@
+//! Kinds on the hub that are not reconciled and feed an index.
+
+use std::{collections::BTreeSet, future::ready};
+
+use futures::{Stream, StreamExt};
+use kube::{Api, ResourceExt, core::DeserializeGuard};
+use kube_runtime::{WatchStreamExt, watcher};
+
+use crate::{HubResource, Runtime, readable};
+
+/// What a feed tells of its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News<K> {
+    /// An object is there, new or changed.
+    Applied(Box<K>),
+    /// The object of this name is gone.
+    Gone(String),
+    /// A list is complete, at the start and after every gap: these are the names of all objects, also of those that
+    /// cannot be read. Each that can be was told before.
+    Listed(BTreeSet<String>),
+}
+
+/// Watches all objects of `K` in the hub namespace, for ever. A watch that breaks off is opened again; an object that
+/// cannot be read is logged and left out, so what was known of it stays.
+pub fn feed<K: HubResource>(runtime: &Runtime) -> impl Stream<Item = News<K>> + Send + use<K> {
+    let api: Api<DeserializeGuard<K>> = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let news = events.scan(BTreeSet::new(), |listed, event| {
+        let told = event.map(|event| tell(listed, event));
+        let log = |error: &watcher::Error| {
+            tracing::warn!(%error, kind = %K::kind(&()), "watch on the hub broke off; it is opened again");
+        };
+        ready(Some(told.inspect_err(log).ok().flatten()))
+    });
+    news.filter_map(ready)
+}
+
+fn tell<K: HubResource>(
+    listed: &mut BTreeSet<String>,
+    event: watcher::Event<DeserializeGuard<K>>,
+) -> Option<News<K>> {
+    let applied = |object| readable(object).map(|object| News::Applied(Box::new(object)));
+    match event {
+        watcher::Event::Init => {
+            listed.clear();
+            None
+        }
+        watcher::Event::InitApply(object) => {
+            listed.insert(object.name_any());
+            applied(object)
+        }
+        watcher::Event::Apply(object) => applied(object),
+        watcher::Event::Delete(object) => Some(News::Gone(object.name_any())),
+        watcher::Event::InitDone => Some(News::Listed(std::mem::take(listed))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::ModuleReleaseMeta;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    type Guard = DeserializeGuard<ModuleReleaseMeta>;
+
+    fn object(name: &str, spec: &Value) -> Guard {
+        let kind = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta"});
+        let mut object = json!({"metadata": {"name": name, "namespace": "n"}, "spec": spec});
+        object.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn told(events: Vec<watcher::Event<Guard>>) -> Vec<String> {
+        let mut listed = BTreeSet::new();
+        let news = events.into_iter().filter_map(|event| tell(&mut listed, event));
+        news.map(|news| match news {
+            News::Applied(object) => format!("applied {}", object.name_any()),
+            News::Gone(name) => format!("gone {name}"),
+            News::Listed(names) => format!("listed {names:?}"),
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_list_names_also_what_cannot_be_read_and_starts_anew_after_a_gap() {
+        let (good, bad) = (json!({"moduleName": "a", "ocmComponentName": "x/a"}), json!({"moduleName": 7}));
+        let events = vec![
+            watcher::Event::Init,
+            watcher::Event::InitApply(object("cut-off", &good)),
+            watcher::Event::Init,
+            watcher::Event::InitApply(object("a", &good)),
+            watcher::Event::InitApply(object("b", &bad)),
+            watcher::Event::InitDone,
+            watcher::Event::Apply(object("b", &bad)),
+            watcher::Event::Delete(object("b", &bad)),
+            watcher::Event::Init,
+            watcher::Event::InitDone,
+        ];
+        let expected = ["applied cut-off", "applied a", r#"listed {"a", "b"}"#, "gone b", "listed {}"]
+            .map(str::to_owned);
+        assert_eq!(told(events), expected);
+    }
+}
