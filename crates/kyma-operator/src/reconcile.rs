@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use kyma_api::{ErrorClass, Kyma, KymaStatus, ModuleStatus, Reason, State as ModuleState, labels};
+use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState, labels};
 use kyma_sdk::{Failure, Pass, Wait};
 
 use crate::apply::{self, Applied, Authority};
@@ -17,7 +17,7 @@ use crate::kinds::KindStatus;
 use crate::observe::{self, Observed};
 use crate::plan::{self, Plan};
 use crate::removal;
-use crate::report::{self, Facts, Line, Outcome, Trouble};
+use crate::report::{self, Facts, Outcome, Trouble};
 use crate::resolve::{self, Decision, Inputs, Resolved};
 use crate::state::{State, key_of};
 use crate::target_kyma;
@@ -148,7 +148,7 @@ fn status_of(
         .collect();
     let lines = match &observed.selection {
         Some(_) => outcomes.iter().filter_map(report::line).collect(),
-        None => lines_before(&before),
+        None => report::lines_before(&before),
     };
     let status = report::status(&Facts {
         before: &before,
@@ -228,7 +228,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
         generation: kyma.metadata.generation,
         now: Timestamp::now(),
         channel: None,
-        lines: lines_before(&before),
+        lines: report::lines_before(&before),
         trouble: Some(Trouble {
             reason: failure.reason,
             message: failure.message.clone(),
@@ -252,10 +252,4 @@ fn patient(failure: Failure) -> Failure {
         Reason::TargetForbidden | Reason::TargetInUse => failure.retry_after(UNTOLD),
         _ => failure,
     }
-}
-
-/// What the status said about modules, kept while nothing new is known.
-pub(crate) fn lines_before(before: &KymaStatus) -> Vec<Line> {
-    let line = |status: &ModuleStatus| Line { status: status.clone(), reason: Reason::Progressing };
-    before.modules.iter().flatten().map(line).collect()
 }

@@ -226,7 +226,7 @@ async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
 fn lines(state: &State, kyma: &Kyma) -> Vec<Line> {
     let before = kyma.status.clone().unwrap_or_default();
     let views = crate::observe::views(state, &key_of(kyma));
-    let mut lines = crate::reconcile::lines_before(&before);
+    let mut lines = report::lines_before(&before);
     lines.retain(|line| views.contains_key(&line.status.name));
     for line in &mut lines {
         let view = views.get(&line.status.name);

@@ -8,7 +8,7 @@ use kyma_api::{KymaStatus, LastOperation, ModuleStatus, Reason, Selection, State
 mod module;
 mod write;
 
-pub(crate) use module::{Line, Outcome, line, next_look};
+pub(crate) use module::{Line, Outcome, line, lines_before, next_look};
 pub(crate) use write::write;
 
 /// Conditions that are ours; others on the same object belong to others.

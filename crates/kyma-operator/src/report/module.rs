@@ -2,7 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
-use kyma_api::{ModuleStatus, ModuleTemplate, PartialMeta, Reason, ResourcePolicy, State, TrackedObject};
+use kyma_api::{
+    KymaStatus, ModuleStatus, ModuleTemplate, PartialMeta, Reason, ResourcePolicy, State, TrackedObject,
+};
 use kyma_sdk::Failure;
 use serde_json::Value;
 
@@ -22,6 +24,12 @@ impl Line {
     pub(crate) fn is_settled(&self) -> bool {
         matches!(self.status.state, State::Ready | State::Unmanaged)
     }
+}
+
+/// What the status said about modules, kept while nothing new is known.
+pub(crate) fn lines_before(before: &KymaStatus) -> Vec<Line> {
+    let line = |status: &ModuleStatus| Line { status: status.clone(), reason: Reason::Progressing };
+    before.modules.iter().flatten().map(line).collect()
 }
 
 /// What became of a decision.
