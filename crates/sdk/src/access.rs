@@ -97,13 +97,17 @@ impl Access {
         listeners.push(Box::new(listener));
     }
 
-    /// The target behind a Secret in the hub namespace, by a live read of it.
+    /// The target behind a Secret in the hub namespace: the one in use, as long as the watch shows the Secret
+    /// unchanged, else by a live read.
     ///
     /// # Errors
     /// `AwaitingAccess` where there is no such Secret, which its arrival ends; what is wrong with its content;
     /// `HubUnavailable`.
     pub async fn target(&self, reference: &SecretKeyRef) -> Result<Target, Failure> {
         let SecretKeyRef { name, key } = reference;
+        if let Some(target) = self.held(name, key) {
+            return Ok(target);
+        }
         let namespace = &self.inner.namespace;
         let read = self.inner.secrets.get_opt(name).await;
         let secret =
@@ -114,6 +118,12 @@ impl Access {
             return Err(Failure::new(Reason::AwaitingAccess, message));
         };
         Ok(self.inner.targets.from_secret(&secret, key)?)
+    }
+
+    fn held(&self, name: &str, key: &str) -> Option<Target> {
+        let known = self.known();
+        let ObjectMeta { uid, resource_version, .. } = known.get(name)?;
+        self.inner.targets.held(&self.place(name, key), uid.as_deref()?, resource_version.as_deref()?)
     }
 
     /// The hub itself as a target.

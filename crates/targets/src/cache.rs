@@ -98,9 +98,8 @@ impl Targets {
             key: key.to_owned(),
         };
         let (uid, version) = (text(&secret.metadata.uid), text(&secret.metadata.resource_version));
-        let known = |cached: &&Cached| cached.uid == uid && cached.version == version;
-        if let Some(cached) = self.cache().get(&place).filter(known) {
-            return Ok(cached.target.clone());
+        if let Some(target) = self.held(&place, &uid, &version) {
+            return Ok(target);
         }
         let built = self.build(secret, &place);
         match &built {
@@ -112,6 +111,13 @@ impl Targets {
             Err(_) => self.forget(&place),
         }
         built
+    }
+
+    /// The target behind a Secret of this uid and resourceVersion, where [`Targets::from_secret`] has made it already.
+    pub fn held(&self, place: &SecretKey, uid: &str, version: &str) -> Option<Target> {
+        let mut cache = self.cache();
+        let held = cache.get(place).filter(|cached| cached.uid == uid && cached.version == version);
+        held.map(|cached| cached.target.clone())
     }
 
     fn build(&self, secret: &Secret, place: &SecretKey) -> Result<Target, TargetError> {

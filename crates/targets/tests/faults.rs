@@ -10,8 +10,8 @@ use kube::Api;
 use kube::api::{ListParams, WatchParams};
 use kyma_api::{ErrorClass, Reason};
 use kyma_targets::{
-    AccessPolicy, AddressRefusal, BreakerLimits, KubeconfigError, Limits, Target, TargetError, TargetEvent,
-    Targets, TlsFault, classify,
+    AccessPolicy, AddressRefusal, BreakerLimits, KubeconfigError, Limits, SecretKey, Target, TargetError,
+    TargetEvent, Targets, TlsFault, classify,
 };
 use serde_json::json;
 use testbed::{Access, Answer, Matching, Scripted};
@@ -290,8 +290,18 @@ async fn the_cache_is_keyed_by_version_and_bounded() -> Result<()> {
         get(&targets.from_secret(&secret(kubeconfig.clone(), "1"), "config")?).await?;
     }
     assert_eq!(server.connections(), 1, "the same Secret shares its connection");
-    get(&targets.from_secret(&secret(kubeconfig.clone(), "2"), "config")?).await?;
+    let second = secret(kubeconfig.clone(), "2");
+    get(&targets.from_secret(&second, "config")?).await?;
     assert_eq!(server.connections(), 2, "a changed Secret connects afresh");
+    let uid = second.metadata.uid.clone().unwrap_or_default();
+    let place = SecretKey {
+        namespace: second.metadata.namespace.clone().unwrap_or_default(),
+        name: second.metadata.name.clone().unwrap_or_default(),
+        key: "config".to_owned(),
+    };
+    assert!(targets.held(&place, &uid, "2").is_some());
+    assert!(targets.held(&place, &uid, "1").is_none(), "an older state of the Secret");
+    assert!(targets.held(&place, "another", "2").is_none(), "another Secret of that name");
     assert_eq!(targets.len(), 1);
     for number in 0..20 {
         let mut other = secret(kubeconfig.clone(), "1");

@@ -93,12 +93,15 @@ async fn an_edit_on_the_target_is_put_right() -> Result<()> {
     stage.create("drift", json!({"text": "Hello"})).await?;
     stage.until_state("drift", kyma_sdk::api::State::Ready).await?;
     stage.until_settled("drift").await?;
+    let mark = stage.hub.audit()?.mark()?;
     let edit = json!({"data": {"greeting": "Go away"}});
     let maps = stage.on_target::<ConfigMap>()?;
     maps.patch("drift", &PatchParams::default(), &Patch::Merge(&edit)).await?;
     stage.until_greeting("drift", Some("Hello")).await?;
     maps.delete("drift", &DeleteParams::default()).await?;
     stage.until_greeting("drift", Some("Hello")).await?;
+    let asked = stage.reads_on_hub(mark)?;
+    assert!(asked.iter().all(|event| event.verb == "watch"), "the way to the target is known: {asked:?}");
     stage.stop().await
 }
 

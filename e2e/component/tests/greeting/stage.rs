@@ -323,6 +323,12 @@ impl Stage {
         Ok(events.into_iter().filter(|event| event.user == user && event.is_write()).collect())
     }
 
+    pub(crate) fn reads_on_hub(&self, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+        let user = format!("system:serviceaccount:default:{}", self.namespace);
+        let events = self.hub.audit()?.since(mark)?;
+        Ok(events.into_iter().filter(|event| event.user == user && !event.is_write()).collect())
+    }
+
     fn greetings(&self) -> Result<Api<Greeting>> {
         Ok(Api::namespaced(self.hub.client()?, &self.namespace))
     }
