@@ -117,13 +117,13 @@ fn crd_name(kind: Kind) -> String {
 /// Deletes our copies of a kind; returns those that are still there.
 async fn remove_copies(state: &State, target: &Target, kind: Kind, owner: &str) -> Result<Vec<Key>, Failure> {
     let namespace = &state.runtime.settings.target_namespace;
-    for object in observe::list(target, namespace, kind).await? {
+    for object in observe::list(target, namespace, kind).await?.unwrap_or_default() {
         let held = observe::reduce(&object, owner, None);
         if held.whose == Whose::Ours {
             write::delete(target, namespace, &Key { kind, name: object.name_any() }, &held.uid).await?;
         }
     }
-    let left = observe::list(target, namespace, kind).await?;
+    let left = observe::list(target, namespace, kind).await?.unwrap_or_default();
     let ours = left
         .iter()
         .filter(|object| matches!(observe::reduce(object, owner, None).whose, Whose::Ours | Whose::Going));

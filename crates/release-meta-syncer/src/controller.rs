@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::ResourceExt;
@@ -25,6 +26,9 @@ use crate::session::Session;
 use crate::state::{KymaKey, State};
 use crate::write::Place;
 use crate::{FIELD_MANAGER, cleanup, ground, hub, observe, session, write};
+
+/// Longest wait for kinds whose CRDs were just installed: they are served within a second, or not at all.
+const SERVED: Duration = Duration::from_secs(10);
 
 /// Reconciles until the process shuts down.
 pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
@@ -162,24 +166,38 @@ async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass) -> Result<
     let before = before.filter(|_| session.is_fresh(state));
     let mut known = None;
     let outcome = bring_in_step(state, kyma, &session, before, &mut known).await;
-    if let Ok(written) = &outcome {
+    if let Ok(Some(written)) = &outcome {
         pass.repaired(*written);
     }
-    let again = session.memory().end(known.filter(|_| outcome.is_ok()));
+    let again = match outcome {
+        Ok(None) => session.memory().end_before_kinds(),
+        Ok(Some(_)) => session.memory().end(known),
+        Err(_) => session.memory().end(None),
+    };
     if again {
         state.wake(key);
     }
-    outcome.map(|_| Wait::Event)
+    match outcome? {
+        Some(_) => Ok(Wait::Event),
+        None => kinds_are_late(&session),
+    }
 }
 
-/// Tells how many objects it had to write.
+/// The first list tells that a kind is served. Where it does not come, the session is proven anew.
+fn kinds_are_late(session: &Session) -> Result<Wait, Failure> {
+    let left = SERVED.checked_sub(session.opened.elapsed()).map(|left| left + Duration::from_millis(100));
+    let late = || Failure::new(Reason::TargetTimeout, "the target does not serve the catalogue's kinds yet");
+    left.map(Wait::Timer).ok_or_else(late)
+}
+
+/// Tells how many objects it had to write; none if the kinds are not served yet.
 async fn bring_in_step(
     state: &State,
     kyma: &Kyma,
     session: &Session,
     before: Option<Known>,
     after: &mut Option<Known>,
-) -> Result<usize, Failure> {
+) -> Result<Option<usize>, Failure> {
     let key = KymaKey::of(kyma);
     let owner = names::owner_hash(&key.namespace, &key.name);
     let namespace = state.runtime.settings.target_namespace.as_str();
@@ -193,9 +211,12 @@ async fn bring_in_step(
         ground::namespace(target, namespace).await?;
         let crds = ground::crds(target, &owner).await?;
         session::watch(state, &key, target)?;
-        let copies = observe::held(target, namespace, &owner, &wanted).await?;
+        if !crds.are_established {
+            return Ok(None);
+        }
+        let Some(copies) = observe::held(target, namespace, &owner, &wanted).await? else { return Ok(None) };
         session.is_verified();
-        Known { copies, crds }
+        Known { copies, crds: crds.marks }
     };
     let mut plan = plan(&wanted, &known.copies, &*state.catalogue());
     if !plan.remove.is_empty() && hub::is_going(state, &CATALOGUE_CRDS).await? {
@@ -208,5 +229,5 @@ async fn bring_in_step(
     *after = Some(known);
     let outcome = Outcome::InStep { wanted: wanted.len(), taken: &plan.taken, frozen: plan.frozen };
     write::report(state, kyma, &outcome).await?;
-    Ok(plan.apply.len() + plan.remove.len())
+    Ok(Some(plan.apply.len() + plan.remove.len()))
 }

@@ -1,13 +1,12 @@
 //! What has to be on a target before the catalogue can be: the namespace and the CRDs.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use kube_runtime::wait::{Condition as _, await_condition, conditions::is_crd_established};
+use kube_runtime::wait::{Condition as _, conditions::is_crd_established};
 use kyma_api::{Reason, annotations, crds, labels};
 use kyma_object_set::{CREATED_BY, drift::fingerprint};
 use kyma_sdk::{Failure, is_conflict};
@@ -19,8 +18,6 @@ use sha2::{Digest as _, Sha256};
 use crate::FIELD_MANAGER;
 use crate::memory::Mark;
 
-/// Longest wait for a CRD that was just installed: its name is accepted within milliseconds, or not at all.
-const ESTABLISHED: Duration = Duration::from_secs(10);
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The CRDs of the catalogue.
@@ -51,38 +48,42 @@ pub(crate) async fn namespace(target: &Target, name: &str) -> Result<(), Failure
     }
 }
 
-/// Installs or updates the catalogue's CRDs, unless a newer version of ours did; returns what is there.
-pub(crate) async fn crds(target: &Target, owner: &str) -> Result<BTreeMap<String, Mark>, Failure> {
-    let mut marks = BTreeMap::new();
-    for wanted in catalogue_crds() {
-        let name = wanted.name_any();
-        marks.insert(name, crd(target, owner, &wanted).await?);
-    }
-    Ok(marks)
+/// The catalogue's CRDs on a target.
+pub(crate) struct Crds {
+    pub(crate) marks: BTreeMap<String, Mark>,
+    /// Whether their names are accepted, which takes a moment after they were installed.
+    pub(crate) are_established: bool,
 }
 
-async fn crd(target: &Target, owner: &str, wanted: &CustomResourceDefinition) -> Result<Mark, Failure> {
+/// Installs or updates the catalogue's CRDs, unless a newer version of ours did; returns what is there.
+pub(crate) async fn crds(target: &Target, owner: &str) -> Result<Crds, Failure> {
+    let mut found = Crds { marks: BTreeMap::new(), are_established: true };
+    for wanted in catalogue_crds() {
+        let live = crd(target, owner, &wanted).await?;
+        let fingerprint = fingerprint(&live.metadata, FIELD_MANAGER);
+        found.marks.insert(wanted.name_any(), Mark { uid: live.uid().unwrap_or_default(), fingerprint });
+        found.are_established &= is_crd_established().matches_object(Some(&live));
+    }
+    Ok(found)
+}
+
+async fn crd(
+    target: &Target,
+    owner: &str,
+    wanted: &CustomResourceDefinition,
+) -> Result<CustomResourceDefinition, Failure> {
     let name = wanted.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(target.client());
     let failed = |error: kube::Error| Failure::target(&format!("install CRD {name}"), &error);
     let live = api.get_opt(&name).await.map_err(failed)?;
     let body = body(wanted, owner, live.as_ref());
-    let live = match live {
-        Some(live) if is_newer(&live) || is_current(&live, &body) => live,
+    match live {
+        Some(live) if is_newer(&live) || is_current(&live, &body) => Ok(live),
         _ => {
             let params = PatchParams::apply(FIELD_MANAGER).force();
-            api.patch(&name, &params, &Patch::Apply(&body)).await.map_err(failed)?
-        }
-    };
-    if !is_crd_established().matches_object(Some(&live)) {
-        let established = await_condition(api, &name, is_crd_established());
-        // A watch that broke off has told no more than one that is late.
-        let told = tokio::time::timeout(ESTABLISHED, established).await;
-        if !matches!(told, Ok(Ok(_))) {
-            return Err(Failure::new(Reason::TargetTimeout, format!("CRD {name} is not established yet")));
+            api.patch(&name, &params, &Patch::Apply(&body)).await.map_err(failed)
         }
     }
-    Ok(Mark { uid: live.uid().unwrap_or_default(), fingerprint: fingerprint(&live.metadata, FIELD_MANAGER) })
 }
 
 fn body(wanted: &CustomResourceDefinition, owner: &str, live: Option<&CustomResourceDefinition>) -> Value {

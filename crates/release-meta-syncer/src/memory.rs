@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::copy::Key;
+use crate::copy::{Key, Kind};
 use crate::plan::{Held, Whose};
 
 /// A watched object.
@@ -11,6 +11,16 @@ pub(crate) enum Thing {
     Copy(Key),
     /// A CRD of the catalogue, by name.
     Crd(String),
+}
+
+impl Thing {
+    /// The kind of a copy; none for CRDs.
+    fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Copy(key) => Some(key.kind),
+            Self::Crd(_) => None,
+        }
+    }
 }
 
 /// What tells whether an object is still as we left it: its uid and the hash of what our manager owns of it.
@@ -33,13 +43,25 @@ pub(crate) struct Memory {
     known: Option<Known>,
     /// Sightings during a reconcile, which may be of its own writes; judged at its end.
     late: Option<BTreeMap<Thing, Option<Mark>>>,
+    /// Whether a list came during the reconcile.
+    listed_late: bool,
+    /// Whether the kinds are not served yet: the first list that comes tells that one is.
+    awaits_kinds: bool,
 }
 
 impl Memory {
     /// A reconcile begins; it goes on from what is known.
     pub(crate) fn begin(&mut self) -> Option<Known> {
         self.late = Some(BTreeMap::new());
+        self.listed_late = false;
+        self.awaits_kinds = false;
         self.known.clone()
+    }
+
+    /// The reconcile ends because the kinds are not served yet. True if one is by now.
+    pub(crate) fn end_before_kinds(&mut self) -> bool {
+        self.awaits_kinds = !self.listed_late;
+        self.end(None) || self.listed_late
     }
 
     /// The reconcile ends and left this; none if it does not know. True if the target has to be read again at
@@ -66,14 +88,15 @@ impl Memory {
         true
     }
 
-    /// The complete list of the objects of one kind, of which `is_kind` tells the members. True if the target has
-    /// to be read again.
-    pub(crate) fn listed(&mut self, seen: Vec<(Thing, Mark)>, is_kind: impl Fn(&Thing) -> bool) -> bool {
+    /// The complete list of the catalogue's objects of a kind, or of its CRDs. True if the target has to be read
+    /// again.
+    pub(crate) fn listed(&mut self, seen: Vec<(Thing, Mark)>, kind: Option<Kind>) -> bool {
+        self.listed_late |= kind.is_some() && self.late.is_some();
+        let mut news = kind.is_some() && std::mem::take(&mut self.awaits_kinds);
         let present: BTreeSet<Thing> = seen.iter().map(|(thing, _)| thing.clone()).collect();
         let known = self.known.as_ref().map(Known::things).unwrap_or_default();
-        let missing = known.into_iter().filter(|thing| is_kind(thing) && !present.contains(thing));
+        let missing = known.into_iter().filter(|thing| thing.kind() == kind && !present.contains(thing));
         let missing: Vec<Thing> = missing.collect();
-        let mut news = false;
         for thing in missing {
             news |= self.saw(thing, None);
         }
@@ -119,7 +142,6 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::copy::Kind;
 
     fn key(name: &str) -> Key {
         Key { kind: Kind::Template, name: name.into() }
@@ -189,10 +211,10 @@ mod tests {
 
     #[test]
     fn a_list_that_lacks_something_is_news_for_its_own_kind_only() {
-        let is_copy = |thing: &Thing| matches!(thing, Thing::Copy(_));
-        assert!(!settled().listed(vec![(thing("a"), mark("f"))], is_copy));
-        assert!(settled().listed(vec![], is_copy));
-        assert!(!settled().listed(vec![(Thing::Crd("crd".into()), mark("f"))], |thing| !is_copy(thing)));
+        assert!(!settled().listed(vec![(thing("a"), mark("f"))], Some(Kind::Template)));
+        assert!(settled().listed(vec![], Some(Kind::Template)));
+        assert!(!settled().listed(vec![], Some(Kind::Release)));
+        assert!(!settled().listed(vec![(Thing::Crd("crd".into()), mark("f"))], None));
     }
 
     #[test]
@@ -213,6 +235,23 @@ mod tests {
         memory.saw(thing("a"), Some(mark("written before it failed")));
         assert!(!memory.end(None), "own writes do not bring a failed reconcile back");
         assert_eq!(memory.begin(), None);
+    }
+
+    #[test]
+    fn kinds_that_are_not_served_yet_are_told_by_the_first_list() {
+        let mut memory = Memory::default();
+        memory.begin();
+        assert!(!memory.end_before_kinds());
+        assert!(!memory.saw(Thing::Crd("crd".into()), Some(mark("f"))), "installed is not served");
+        assert!(!memory.listed(vec![], None), "so is listed among CRDs");
+        assert!(memory.listed(vec![], Some(Kind::Release)));
+        assert!(!memory.listed(vec![], Some(Kind::Release)), "once is enough");
+        memory.begin();
+        memory.listed(vec![], Some(Kind::Template));
+        assert!(memory.end_before_kinds(), "it came while the reconcile found nothing");
+        memory.begin();
+        assert!(!memory.end(None), "a failure is no such waiting");
+        assert!(!memory.listed(vec![], Some(Kind::Template)));
     }
 
     #[test]

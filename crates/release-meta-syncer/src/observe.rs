@@ -22,35 +22,39 @@ const MOST: usize = 5_000;
 /// KLM's field manager for the same objects.
 const KLM_MANAGER: &str = "catalog-sync";
 
-/// Everything of both kinds in the namespace, users' own included.
+/// Everything of both kinds in the namespace, users' own included; none while a kind is not served.
 pub(crate) async fn held(
     target: &Target,
     namespace: &str,
     owner: &str,
     wanted: &BTreeMap<Key, Arc<Copy>>,
-) -> Result<BTreeMap<Key, Held>, Failure> {
+) -> Result<Option<BTreeMap<Key, Held>>, Failure> {
     let mut held = BTreeMap::new();
     for kind in Kind::BOTH {
-        for object in list(target, namespace, kind).await? {
+        let Some(objects) = list(target, namespace, kind).await? else { return Ok(None) };
+        for object in objects {
             let key = Key { kind, name: object.name_any() };
             let copy = wanted.get(&key);
             held.insert(key, reduce(&object, owner, copy.map(AsRef::as_ref)));
         }
     }
-    Ok(held)
+    Ok(Some(held))
 }
 
-/// All objects of a kind, page by page.
+/// All objects of a kind, page by page; none while the kind is not served.
 pub(crate) async fn list(
     target: &Target,
     namespace: &str,
     kind: Kind,
-) -> Result<Vec<DynamicObject>, Failure> {
+) -> Result<Option<Vec<DynamicObject>>, Failure> {
     let api: Api<DynamicObject> = Api::namespaced_with(target.client(), namespace, &kind.resource());
     let mut params = ListParams::default().limit(PAGE);
     let mut objects = vec![];
     loop {
-        let page = api.list(&params).await;
+        let page = match api.list(&params).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
+            page => page,
+        };
         let page =
             page.map_err(|error| Failure::target(&format!("list the target's {}s", kind.word()), &error))?;
         objects.extend(page.items);
@@ -60,7 +64,7 @@ pub(crate) async fn list(
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok(objects),
+            None => return Ok(Some(objects)),
         }
     }
 }

@@ -25,6 +25,8 @@ const VERIFY_AT: f64 = 0.8;
 pub(crate) struct Session {
     pub(crate) access: SecretKeyRef,
     pub(crate) target: Target,
+    /// When it was opened.
+    pub(crate) opened: Instant,
     memory: Mutex<Memory>,
     verified: Mutex<Option<Instant>>,
 }
@@ -58,7 +60,8 @@ pub(crate) async fn of(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failu
     let target = state.runtime.access.target(&access).await?;
     let found = target.identify().await?;
     prove(state, kyma, &target, &found).await?;
-    let session = Arc::new(Session { access, target, memory: Mutex::default(), verified: Mutex::default() });
+    let (memory, verified) = (Mutex::default(), Mutex::default());
+    let session = Arc::new(Session { access, target, opened: Instant::now(), memory, verified });
     state.begin_session(&key, &session);
     Ok(session)
 }
@@ -128,10 +131,7 @@ pub(crate) fn saw(session: &Session, interest: &Interest, sighting: &Sighting) -
         Sighting::Deleted(object) => memory.saw(thing(object), None),
         Sighting::Listed { objects, .. } => {
             let seen = objects.iter().map(|object| (thing(object), mark(object))).collect();
-            memory.listed(seen, |thing| match thing {
-                Thing::Copy(key) => Some(key.kind) == kind,
-                Thing::Crd(_) => kind.is_none(),
-            })
+            memory.listed(seen, kind)
         }
     }
 }

@@ -52,10 +52,11 @@ async fn kyma_edits(hub: &Client, target: &Client, tries: u32) -> Result<Vec<f64
     let mut seen = pin!(changes(components));
     let mut times = Vec::new();
     for number in 0..tries {
-        let greeting = format!("number {number}");
+        // Pods that are rolled out by it would compete with the next try.
+        let notice = format!("number {number}");
         let modules = json!([
             {"name": LANTERN},
-            {"name": "harbour", "values": {"replicas": 3, "greeting": greeting}},
+            {"name": "harbour", "values": {"replicas": 3, "notice": notice}},
             {"name": "greeting"},
         ]);
         let edit = Patch::Merge(json!({"spec": {"modules": modules}}));
@@ -63,7 +64,7 @@ async fn kyma_edits(hub: &Client, target: &Client, tries: u32) -> Result<Vec<f64
         kymas.patch("default", &PatchParams::default(), &edit).await?;
         let wanted = |component: &HelmComponent| {
             let values = serde_json::to_value(&component.spec.user_values).unwrap_or_default();
-            component.name_any().starts_with(KYMAS[0]) && values["greeting"] == json!(greeting)
+            component.name_any().starts_with(KYMAS[0]) && values["notice"] == json!(notice)
         };
         let reached = first(&mut seen, wanted).await;
         reached.with_context(|| format!("edit {number} of the target's Kyma"))?;
