@@ -26,6 +26,9 @@ pub const DELETION_KYMA_GENERATION: &str = "component.kyma-project.io/deletion-k
 pub const APPLIED: &str = "component.kyma-project.io/applied";
 /// Uid of the target's `kube-system` Namespace as first seen, on the component.
 pub const TARGET_UID: &str = "component.kyma-project.io/target-uid";
+/// On a Kyma whose target a person adopted: `<uid of its kube-system Namespace>/<epoch>`. Written last, so that it tells
+/// operators to look again.
+pub const TARGET_ADOPTED: &str = "component.kyma-project.io/target-adopted";
 /// `true` on a Kyma whose cluster is known to be gone: its components become Orphan without the waiting time.
 pub const CLUSTER_GONE: &str = "component.kyma-project.io/cluster-gone";
 /// Version of the operator that last wrote a CRD of ours or a component CRD; an older one never applies over it.

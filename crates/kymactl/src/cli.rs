@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{error::Error, module, run, status};
+use crate::{error::Error, module, run, status, target};
 
 /// Modules for Kubernetes clusters: make them, run their operators, see where they run.
 #[derive(Parser)]
@@ -17,6 +17,9 @@ enum Command {
     /// Make modules.
     #[command(subcommand)]
     Module(module::Module),
+    /// Check or take over the cluster of a Kyma.
+    #[command(subcommand)]
+    Target(target::Target),
     /// Show the fleet: cluster, module, version, state.
     Status(Box<status::Status>),
     /// Run all reconcilers in this process.
@@ -27,6 +30,7 @@ impl Cli {
     pub(crate) async fn run(self) -> Result<(), Error> {
         match self.command {
             Command::Module(module) => module.run().await,
+            Command::Target(target) => target.run().await,
             Command::Status(status) => status.run().await,
             Command::Run(run) => run.run().await,
         }

@@ -59,6 +59,9 @@ pub(crate) enum Error {
         /// What is missing.
         open: String,
     },
+    /// A call on the way to a target, or what the target is.
+    #[error("{}: {}", .0.reason, .0.message)]
+    Target(Box<kyma_sdk::Failure>),
     /// Flags of the operators.
     #[error(transparent)]
     Settings(#[from] kyma_sdk::SettingsError),
@@ -112,8 +115,15 @@ impl Error {
             | Self::NewerCrd { .. }
             | Self::Start(_)
             | Self::Operator { .. }
+            | Self::Target(_)
             | Self::Stopped => ExitCode::FAILURE,
         }
+    }
+}
+
+impl From<kyma_sdk::Failure> for Error {
+    fn from(failure: kyma_sdk::Failure) -> Self {
+        Self::Target(Box::new(failure))
     }
 }
 

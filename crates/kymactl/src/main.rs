@@ -8,6 +8,7 @@ mod module;
 mod output;
 mod run;
 mod status;
+mod target;
 
 use std::process::ExitCode;
 

@@ -48,7 +48,10 @@ pub(crate) async fn prove<R: ComponentResource>(
     match compare(&claim, &known, &found) {
         Verdict::Match { .. } => Ok(()),
         Verdict::FirstContact { record: first, .. } => write_record(runtime, resource, &first).await,
-        refused => Err(refusal(&refused)),
+        refused => {
+            target.doubt().await;
+            Err(refusal(&refused))
+        }
     }
 }
 
@@ -58,7 +61,7 @@ pub(crate) fn had_contact<R: ComponentResource>(resource: &R) -> bool {
 }
 
 /// What a verdict means that forbids to write.
-pub(crate) fn refusal(verdict: &Verdict) -> Failure {
+pub fn refusal(verdict: &Verdict) -> Failure {
     let (reason, message) = match verdict {
         Verdict::TargetChanged { .. } => (
             Reason::TargetChanged,

@@ -8,7 +8,7 @@ use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
 use kyma_targets::{Claim, Found, KymaId, Recorded, Stamp, Verdict, compare};
 use serde_json::json;
 
-use crate::{Failure, Runtime, identity::refusal};
+use crate::{Failure, Operator, Runtime, identity::refusal};
 
 /// Key of the kubeconfig in a Secret that is found by its label.
 const LABELLED_KEY: &str = "config";
@@ -63,7 +63,7 @@ pub struct Proof {
 /// It is another cluster, or another's, or the hub: nothing may be written or deleted there. The hub does not take the
 /// record.
 pub async fn prove(runtime: &Runtime, kyma: &Kyma, found: &Found) -> Result<Proof, Failure> {
-    match compare(&claim(runtime, kyma), &recorded(kyma), found) {
+    match compare(&claim(runtime, kyma), &recorded_of(kyma), found) {
         Verdict::Match { write } => {
             let identity = kyma.status.as_ref().and_then(|status| status.target.clone()).unwrap_or_default();
             Ok(Proof { identity, recorded: None, stamp: write })
@@ -85,7 +85,7 @@ pub async fn prove(runtime: &Runtime, kyma: &Kyma, found: &Found) -> Result<Proo
 /// # Errors
 /// It is not, or it is not the Kyma's.
 pub fn prove_known(runtime: &Runtime, kyma: &Kyma, found: &Found) -> Result<(), Failure> {
-    match compare(&claim(runtime, kyma), &recorded(kyma), found) {
+    match compare(&claim(runtime, kyma), &recorded_of(kyma), found) {
         Verdict::Match { .. } => Ok(()),
         Verdict::FirstContact { .. } => Err(Failure::new(
             Reason::TargetChanged,
@@ -95,22 +95,28 @@ pub fn prove_known(runtime: &Runtime, kyma: &Kyma, found: &Found) -> Result<(), 
     }
 }
 
-fn recorded(kyma: &Kyma) -> Recorded {
+/// What the hub has on record about a Kyma's target. Pure.
+pub fn recorded_of(kyma: &Kyma) -> Recorded {
     let target = kyma.status.as_ref().and_then(|status| status.target.as_ref());
     target.map(Recorded::from).unwrap_or_default()
 }
 
 fn claim(runtime: &Runtime, kyma: &Kyma) -> Claim {
+    claim_of(kyma, &runtime.hub_uid, runtime.operator)
+}
+
+/// What a Kyma claims of its target, on the hub of this uid and as an operator sees it. Pure.
+pub fn claim_of(kyma: &Kyma, hub_uid: &str, operator: Operator) -> Claim {
     let id = KymaId {
         namespace: kyma.namespace().unwrap_or_default(),
         name: kyma.name_any(),
         uid: kyma.uid().unwrap_or_default(),
     };
     Claim {
-        hub_uid: runtime.hub_uid.to_string(),
+        hub_uid: hub_uid.to_owned(),
         kyma: Some(id),
-        operator: runtime.operator.name.to_owned(),
-        version: runtime.operator.version.to_owned(),
+        operator: operator.name.to_owned(),
+        version: operator.version.to_owned(),
     }
 }
 

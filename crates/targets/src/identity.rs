@@ -157,6 +157,31 @@ pub fn compare(claim: &Claim, recorded: &Recorded, found: &Found) -> Verdict {
     Verdict::FirstContact { record, write }
 }
 
+/// What a person's decision to take a target over puts in the place of what contradicts it: the record for the hub and
+/// the stamp for the target. None where nothing contradicts, or where a decision is not enough: the hub itself, and a
+/// target of another Kyma of this hub.
+///
+/// The epoch is above all that are known, so an old copy of the hub falls behind. Versions are left out, so that
+/// operators older than those which worked there may go on. Pure.
+pub fn adopt(claim: &Claim, recorded: &Recorded, found: &Found) -> Option<(Recorded, Stamp)> {
+    let may = match compare(claim, recorded, found) {
+        Verdict::TargetChanged { .. } => {
+            // Whoever else has it by now does not lose it by the way.
+            let first = compare(claim, &Recorded::default(), found);
+            !matches!(first, Verdict::TargetInUse { other_hub: false, .. })
+        }
+        Verdict::StampMismatch(_) | Verdict::TargetInUse { other_hub: true, .. } => true,
+        Verdict::Match { .. }
+        | Verdict::FirstContact { .. }
+        | Verdict::TargetInUse { other_hub: false, .. }
+        | Verdict::TargetIsHub => false,
+    };
+    let kyma = claim.kyma.clone().filter(|_| may)?;
+    let epoch = recorded.epoch.max(found.stamp.as_ref().map_or(0, |stamp| stamp.epoch)).saturating_add(1);
+    let record = Recorded { target_uid: Some(found.target_uid.clone()), epoch };
+    Some((record, Stamp { hub_uid: claim.hub_uid.clone(), kyma, epoch, versions: BTreeMap::new() }))
+}
+
 fn contradiction(claim: &Claim, recorded: &Recorded, known: bool, stamp: &Stamp) -> Option<Verdict> {
     let owner = || format!("{}/{}", stamp.kyma.namespace, stamp.kyma.name);
     if stamp.hub_uid != claim.hub_uid {

@@ -24,7 +24,7 @@ pub use cache::{SecretKey, TargetEvent, Targets};
 pub use error::{TargetError, TlsFault, classify};
 pub use identity::{
     Claim, Found, KymaId, Mismatch, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, TARGET_EPOCH, Verdict,
-    compare, record, recorded,
+    adopt, compare, record, recorded,
 };
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub use limits::{BreakerLimits, Limits};

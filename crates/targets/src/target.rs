@@ -86,6 +86,11 @@ impl Target {
         Ok(found)
     }
 
+    /// Lets the next [`Target::identify`] look again: what it said was refused, and somebody may mend that.
+    pub async fn doubt(&self) {
+        *self.found.lock().await = None;
+    }
+
     async fn look(&self) -> Result<Found, TargetError> {
         let namespaces = Api::<PartialObjectMeta<Namespace>>::all(self.client());
         let stamps = Api::<ConfigMap>::namespaced(self.client(), STAMP_NAMESPACE);
@@ -113,7 +118,7 @@ impl Target {
                 stamps.patch(STAMP_NAME, &PatchParams::default(), &Patch::Merge(&map)).await
             }
         };
-        *self.found.lock().await = None;
+        self.doubt().await;
         written.map(drop).map_err(|error| classify(&error))
     }
 }

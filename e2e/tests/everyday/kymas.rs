@@ -104,6 +104,42 @@ fn a_kyma_whose_target_goes_away_keeps_all_and_recovers() -> Result<()> {
     })
 }
 
+#[test]
+fn a_cluster_with_another_hubs_stamp_is_left_alone_until_a_person_adopts_it() -> Result<()> {
+    row("kyma-adopted", async |row| {
+        let moor = row.world.moor.lock().await;
+        let way = async || anyhow::Ok(row.world.landscape.access(&moor).await?.kubeconfig());
+        create(row).await?;
+        grant(row, &way().await?).await?;
+        is_ready(row).await?;
+        let maps: Api<ConfigMap> = Api::namespaced(moor.client()?, "kyma-system");
+        let theirs = Patch::Merge(json!({"data": {"hubUid": "another-hub", "epoch": "7"}}));
+        maps.patch("kyma-target-stamp", &PatchParams::default(), &theirs).await?;
+        // Another token: who the cluster is, is looked at once for each connection.
+        grant(row, &way().await?).await?;
+        is_stuck(row, Reason::StampMismatch, "another hub").await?;
+        let edit = Patch::Merge(json!({"data": {"version": "edited"}}));
+        maps.patch("anchor-content", &PatchParams::default(), &edit).await?;
+        adopt(row, &moor).await?;
+        is_ready(row).await?;
+        let content = maps.get("anchor-content").await?.data.unwrap_or_default();
+        ensure!(content.get("version").is_some_and(|version| version != "edited"), "{content:?}");
+        let stamp = maps.get("kyma-target-stamp").await?.data.unwrap_or_default();
+        ensure!(stamp.get("epoch").is_some_and(|epoch| epoch == "8"), "{stamp:?}");
+        end(row, &moor).await
+    })
+}
+
+async fn adopt(row: &Row, cluster: &Cluster) -> Result<()> {
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(cluster.client()?);
+    let uid = namespaces.get("kube-system").await?.uid().context("a stored Namespace has a uid")?;
+    let mut kymactl = row.world.landscape.kymactl();
+    kymactl.args(["target", "adopt", &row.name, "--allow-loopback-targets", "--cluster-uid", &uid]);
+    let output = kymactl.output().await?;
+    ensure!(output.status.success(), "kymactl: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
 fn secrets(row: &Row) -> Api<Secret> {
     Api::namespaced(row.world.hub.clone(), HUB_NAMESPACE)
 }

@@ -162,3 +162,47 @@ fn stamp_and_record_survive_their_storage() {
     assert_eq!(recorded(Some(&record(&Recorded::default()))), Recorded::default());
     assert_eq!(recorded(None), Recorded::default());
 }
+
+#[test]
+fn an_adopted_target_matches_and_its_former_owners_fall_behind() {
+    let theirs = Stamp { hub_uid: "other-hub".into(), ..ours(7) };
+    let newer = Stamp { versions: BTreeMap::from([("kyma-operator".into(), "2.0".into())]), ..ours(1) };
+    let recreated = |stamp| Found { target_uid: "new".into(), ..found(stamp) };
+    let rows = [
+        ("another cluster", recorded_at(3), recreated(None), 4),
+        ("taken over by another hub", recorded_at(3), found(Some(theirs.clone())), 8),
+        ("unknown and of another hub", Recorded::default(), found(Some(theirs)), 8),
+        ("a later epoch", recorded_at(3), found(Some(ours(9))), 10),
+        ("a newer operator", recorded_at(1), found(Some(newer)), 2),
+    ];
+    for (what, recorded, found, epoch) in rows {
+        let (record, stamp) = adopt(&claim(), &recorded, &found).unwrap_or_else(|| panic!("{what}"));
+        assert_eq!((record.epoch, stamp.epoch), (epoch, epoch), "{what}");
+        let after = Found { stamp: Some(stamp.clone()), ..found.clone() };
+        assert!(matches!(compare(&claim(), &record, &after), Verdict::Match { .. }), "{what}");
+        let old_copy = compare(&claim(), &Recorded { epoch: recorded.epoch.max(1), ..record }, &after);
+        assert_eq!(old_copy, Verdict::StampMismatch(Mismatch::LaterEpoch), "{what}");
+        let elsewhere = Claim { hub_uid: "other-hub".into(), ..claim() };
+        let theirs = Recorded { target_uid: Some(found.target_uid.clone()), epoch: 7 };
+        let verdict = compare(&elsewhere, &theirs, &after);
+        assert_eq!(verdict, Verdict::StampMismatch(Mismatch::TakenOver), "{what}");
+    }
+}
+
+#[test]
+fn what_is_fine_the_hub_and_a_neighbours_target_are_not_adopted() {
+    let neighbour = Stamp { kyma: kyma("b", "uid-b"), ..ours(1) };
+    let swapped = Found { target_uid: "other".into(), ..found(Some(neighbour.clone())) };
+    let rows = [
+        (recorded_at(1), found(Some(ours(1)))),
+        (Recorded::default(), found(None)),
+        (Recorded::default(), found(Some(neighbour))),
+        (recorded_at(1), swapped),
+        (recorded_at(1), Found { target_uid: "hub".into(), ..found(None) }),
+    ];
+    for (recorded, found) in rows {
+        assert_eq!(adopt(&claim(), &recorded, &found), None, "{found:?}");
+    }
+    let nobodys = Claim { kyma: None, ..claim() };
+    assert_eq!(adopt(&nobodys, &recorded_at(1), &found(Some(ours(9)))), None);
+}

@@ -1,0 +1,110 @@
+//! The way to the cluster of a Kyma, as the operators go it.
+
+use clap::Args;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use kyma_api::{Kyma, SecretKeyRef, labels};
+use kyma_sdk::targets::{AccessPolicy, Claim, Found, Limits, Recorded, Target, Targets};
+use kyma_sdk::{Access, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, recorded_of};
+
+use crate::{error::Error, hub::HubFlags};
+
+/// Who asks, with the version that is compared with those that worked there.
+const OPERATOR: Operator = Operator { name: "kyma-operator", version: env!("CARGO_PKG_VERSION") };
+
+/// Which Kyma, and what its access Secret may name.
+#[derive(Args)]
+pub(crate) struct Way {
+    #[command(flatten)]
+    hub: HubFlags,
+    /// The Kyma.
+    kyma: String,
+    /// Let the access Secret name a loopback address. For test beds.
+    #[arg(long, env)]
+    allow_loopback_targets: bool,
+    /// Let the access Secret name a link-local address.
+    #[arg(long, env)]
+    allow_link_local_targets: bool,
+    /// Let the access Secret name a proxy (`proxy-url`).
+    #[arg(long, env)]
+    allow_target_proxy: bool,
+}
+
+/// The hub's end of the way.
+pub(super) struct Start {
+    pub(super) hub: Client,
+    pub(super) kyma: Kyma,
+    access: Access,
+    hub_uid: String,
+}
+
+impl Way {
+    /// Reads the Kyma.
+    pub(super) async fn start(&self) -> Result<Start, Error> {
+        let config = self.hub.config().await?;
+        let policy = AccessPolicy {
+            allow_loopback: self.allow_loopback_targets,
+            allow_link_local: self.allow_link_local_targets,
+            allow_proxy: self.allow_target_proxy,
+            hub_addresses: hub_addresses(&config).await,
+            ..AccessPolicy::default()
+        };
+        let hub = Client::try_from(config)?;
+        let namespace = &self.hub.hub_namespace;
+        let found = Api::<Kyma>::namespaced(hub.clone(), namespace).get_opt(&self.kyma).await?;
+        let missing = || Error::input(&self.kyma, format!("there is no such Kyma in namespace {namespace}"));
+        let kyma = found.ok_or_else(missing)?;
+        let agent = concat!("kymactl/", env!("CARGO_PKG_VERSION"));
+        let targets = Targets::new(policy, Limits::default(), agent, "a person", 1);
+        let access = Access::new(hub.clone(), namespace, targets);
+        let hub_uid = hub_uid(&hub).await?;
+        Ok(Start { hub, kyma, access, hub_uid })
+    }
+}
+
+impl Start {
+    /// The Secret that leads to the target.
+    pub(super) async fn secret(&self) -> Result<SecretKeyRef, Failure> {
+        let name = self.kyma.name_any();
+        let namespace = self.kyma.namespace().unwrap_or_default();
+        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), &namespace);
+        let labelled = ListParams::default().labels(&format!("{}={name}", labels::KYMA_NAME));
+        let listed = secrets.list_metadata(&labelled).await;
+        let listed = listed.map_err(|error| Failure::hub("list access Secrets", &error))?;
+        KymaAccess::of(&self.kyma, listed.items.iter().map(ResourceExt::name_any).collect()).chosen
+    }
+
+    /// The cluster behind it.
+    pub(super) async fn target(&self, secret: &SecretKeyRef) -> Result<Target, Failure> {
+        self.access.target(secret).await
+    }
+
+    /// What is compared: the Kyma's claim, and what the hub has on record.
+    pub(super) fn sides(&self) -> (Claim, Recorded) {
+        (claim_of(&self.kyma, &self.hub_uid, OPERATOR), recorded_of(&self.kyma))
+    }
+}
+
+/// The uid of the cluster, if it can be one: what a target says is shown only if it cannot mislead.
+pub(super) fn uid_of(found: &Found) -> Result<&str, Error> {
+    let uid = found.target_uid.as_str();
+    let is_uid = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    if uid.is_empty() || uid.len() > 64 || !uid.bytes().all(is_uid) {
+        return Err(Error::input("the target", "its Namespace kube-system has a uid that is none"));
+    }
+    Ok(uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_a_uid_is_shown() {
+        let found = |uid: &str| Found { target_uid: uid.to_owned(), stamp: None, stamp_version: None };
+        assert!(uid_of(&found("0b5cf3a0-9c1c-4d1f-8f37-5f7d1f0f2b11")).is_ok());
+        for forged in ["", "all is well; type yes", "a\u{1b}[2J", &"a".repeat(65)] {
+            assert!(uid_of(&found(forged)).is_err(), "{forged:?}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! `kymactl target` against a real hub and real clusters.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::process::Output;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use kyma_api::{HelmComponent, Kyma, annotations, crds, labels};
+use serde_json::{Value, json};
+use testbed::{Cluster, SharedBed};
+use tokio::process::Command;
+
+static BED: SharedBed = SharedBed::new();
+
+/// A hub, one target, and a Kyma whose access Secret leads there.
+struct Stage {
+    hub: Cluster,
+    target: Cluster,
+    namespace: String,
+    directory: tempfile::TempDir,
+}
+
+impl Stage {
+    async fn new(name: &str) -> Self {
+        let hub = BED.cluster("hub", |cluster| cluster).await.unwrap();
+        let target = BED.cluster(name, testbed::ClusterBuilder::with_audit).await.unwrap();
+        let client = hub.client().unwrap();
+        for crd in [crds::kyma(), crds::helm_component()] {
+            let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+            let apply = PatchParams::apply("test").force();
+            api.patch(&crd.name_any(), &apply, &Patch::Apply(&crd)).await.unwrap();
+            testbed::crd_is_served(&client, &crd.name_any()).await.unwrap();
+        }
+        let namespace = hub.namespace("target").await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("kubeconfig"), hub.kubeconfig()).unwrap();
+        let stage = Self { hub, target, namespace, directory };
+        let kyma = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "sample"},
+            "spec": {"channel": "regular"},
+        });
+        let kyma = serde_json::from_value(kyma).unwrap();
+        stage.kymas().create(&PostParams::default(), &kyma).await.unwrap();
+        stage
+    }
+
+    fn kymas(&self) -> Api<Kyma> {
+        Api::namespaced(self.hub.client().unwrap(), &self.namespace)
+    }
+
+    fn client(&self) -> Client {
+        self.target.client().unwrap()
+    }
+
+    async fn access(&self, kubeconfig: &str) {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": {"config": kubeconfig},
+            "metadata": {"name": "access", "labels": {labels::KYMA_NAME: "sample"}},
+        });
+        let secrets: Api<Secret> = Api::namespaced(self.hub.client().unwrap(), &self.namespace);
+        let apply = PatchParams::apply("test").force();
+        secrets.patch("access", &apply, &Patch::Apply(&secret)).await.unwrap();
+    }
+
+    /// A user of the target who may do this, and read what identifies it.
+    async fn user(&self, rules: Value) -> String {
+        let access = self.target.service_account("default", "hub").await.unwrap();
+        let role = json!({"metadata": {"name": "hub"}, "rules": rules});
+        let binding = json!({
+            "metadata": {"name": "hub"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "hub"},
+            "subjects": [{"kind": "ServiceAccount", "name": "hub", "namespace": "default"}],
+        });
+        let create = PostParams::default();
+        let cluster_roles: Api<ClusterRole> = Api::all(self.client());
+        cluster_roles.delete("hub", &DeleteParams::default()).await.ok();
+        cluster_roles.create(&create, &serde_json::from_value(role).unwrap()).await.unwrap();
+        let bindings: Api<ClusterRoleBinding> = Api::all(self.client());
+        bindings.create(&create, &serde_json::from_value(binding).unwrap()).await.ok();
+        access.kubeconfig()
+    }
+
+    async fn target(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymactl"));
+        command.arg("target").args(words).arg("--allow-loopback-targets");
+        command.arg("--kubeconfig").arg(self.directory.path().join("kubeconfig"));
+        command.args(["--hub-namespace", &self.namespace]).kill_on_drop(true).output().await.unwrap()
+    }
+
+    /// What the hub has on record.
+    async fn record(&self, cluster_uid: &str, epoch: i64) {
+        let status = json!({"status": {"target": {"clusterUid": cluster_uid, "epoch": epoch}}});
+        let params = PatchParams::default();
+        self.kymas().patch_status("sample", &params, &Patch::Merge(&status)).await.unwrap();
+    }
+
+    async fn uid(&self) -> String {
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client());
+        namespaces.get("kube-system").await.unwrap().uid().unwrap()
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn everything() -> Value {
+    json!([
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+        {"nonResourceURLs": ["*"], "verbs": ["*"]},
+    ])
+}
+
+#[tokio::test]
+async fn each_step_of_the_way_is_checked_and_nothing_is_written() {
+    let stage = Stage::new("checked").await;
+    let output = stage.target(&["test", "nobody"]).await;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    let output = stage.target(&["test", "sample"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("AwaitingAccess"), "{}", text(&output));
+
+    stage.access("no kubeconfig").await;
+    let output = stage.target(&["test", "sample"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("kubeconfig     FAILED"), "{}", text(&output));
+    stage.access(&stage.target.kubeconfig().replace("https://127.0.0.1", "https://127.0.0.2")).await;
+    let output = stage.target(&["test", "sample"]).await;
+    assert!(text(&output).contains("connection     FAILED"), "{}", text(&output));
+    stage.access(&stage.hub.kubeconfig()).await;
+    let output = stage.target(&["test", "sample"]).await;
+    assert!(text(&output).contains("TargetIsHub"), "{}", text(&output));
+
+    let read = json!([{"apiGroups": [""], "resources": ["namespaces", "configmaps"], "verbs": ["get"]}]);
+    stage.access(&stage.user(read).await).await;
+    let output = stage.target(&["test", "sample"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output);
+    assert!(said.contains("identity       ok      nobody's yet"), "{said}");
+    assert!(said.contains("missing: patch *.*"), "{said}");
+    assert!(said.contains("TargetForbidden"), "{said}");
+
+    let mark = stage.target.audit().unwrap().mark().unwrap();
+    stage.access(&stage.user(everything()).await).await;
+    let output = stage.target(&["test", "sample"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(text(&output).contains("rights         ok"), "{}", text(&output));
+    let events = stage.target.audit().unwrap().since(mark).unwrap();
+    let writes: Vec<_> = events
+        .iter()
+        .filter(|event| event.user.ends_with(":default:hub") && event.is_write())
+        .filter(|event| event.resource != "selfsubjectaccessreviews")
+        .collect();
+    assert!(writes.is_empty(), "{writes:?}");
+}
+
+#[tokio::test]
+async fn another_cluster_is_taken_over_only_by_its_uid() {
+    let stage = Stage::new("adopted").await;
+    stage.access(&stage.user(everything()).await).await;
+    let output = stage.target(&["adopt", "sample"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(text(&output).contains("nothing to adopt"), "{}", text(&output));
+
+    stage.record("00000000-0000-0000-0000-000000000000", 3).await;
+    let component = json!({
+        "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+        "metadata": {
+            "name": "sample-keda", "labels": {labels::KYMA_NAME: "sample"},
+            "annotations": {annotations::TARGET_UID: "00000000-0000-0000-0000-000000000000"},
+        },
+        "spec": {"source": {"manifests": {"url": "https://example.com/keda.yaml"}}},
+    });
+    let components: Api<HelmComponent> = Api::namespaced(stage.hub.client().unwrap(), &stage.namespace);
+    let component = serde_json::from_value(component).unwrap();
+    components.create(&PostParams::default(), &component).await.unwrap();
+    let output = stage.target(&["test", "sample"]).await;
+    assert!(text(&output).contains("TargetChanged"), "{}", text(&output));
+
+    let uid = stage.uid().await;
+    let stamps: Api<ConfigMap> = Api::namespaced(stage.client(), "kyma-system");
+    let output = stage.target(&["adopt", "sample"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains(&format!("--cluster-uid={uid}")), "{}", text(&output));
+    let output = stage.target(&["adopt", "sample", "--cluster-uid=another"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stamps.get_opt("kyma-target-stamp").await.unwrap().is_none(), "nothing is written yet");
+
+    let output = stage.target(&["adopt", "sample", &format!("--cluster-uid={uid}")]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let stamp = stamps.get("kyma-target-stamp").await.unwrap().data.unwrap();
+    assert_eq!(stamp["epoch"], "4");
+    let kyma = stage.kymas().get("sample").await.unwrap();
+    assert_eq!(kyma.annotations()[annotations::TARGET_ADOPTED], format!("{uid}/4"));
+    let target = kyma.status.unwrap().target.unwrap();
+    assert_eq!((target.cluster_uid, target.epoch), (uid.clone(), Some(4)));
+    let component = components.get("sample-keda").await.unwrap();
+    assert_eq!(component.annotations()[annotations::TARGET_UID], uid);
+    let output = stage.target(&["test", "sample"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}
+
+#[tokio::test]
+async fn the_hub_and_a_neighbours_cluster_are_not_taken_over() {
+    let stage = Stage::new("neighbours").await;
+    stage.access(&stage.hub.kubeconfig()).await;
+    let output = stage.target(&["adopt", "sample", "--cluster-uid=any"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("TargetIsHub"), "{}", text(&output));
+
+    stage.access(&stage.user(everything()).await).await;
+    let hubs: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(stage.hub.client().unwrap());
+    let hub_uid = hubs.get("kube-system").await.unwrap().uid().unwrap();
+    let stamp = json!({
+        "metadata": {"name": "kyma-target-stamp"},
+        "data": {
+            "hubUid": hub_uid, "kymaNamespace": stage.namespace, "kymaName": "other", "kymaUid": "u", "epoch": "1",
+        },
+    });
+    let namespace = json!({"metadata": {"name": "kyma-system"}});
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(stage.client());
+    let create = PostParams::default();
+    namespaces.create(&create, &serde_json::from_value(namespace).unwrap()).await.unwrap();
+    let stamps: Api<ConfigMap> = Api::namespaced(stage.client(), "kyma-system");
+    stamps.create(&create, &serde_json::from_value(stamp).unwrap()).await.unwrap();
+    let uid = stage.uid().await;
+    let output = stage.target(&["adopt", "sample", &format!("--cluster-uid={uid}")]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("TargetInUse"), "{}", text(&output));
+    let kept = stamps.get("kyma-target-stamp").await.unwrap().data.unwrap();
+    assert_eq!(kept["kymaName"], "other");
+}
