@@ -8,6 +8,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use kyma_api::{Kyma, State};
 use serde_json::json;
+use testbed::Cluster;
 
 use crate::landscape::{HUB_NAMESPACE, Landscape};
 use crate::{catalogue, wait};
@@ -67,13 +68,21 @@ impl<'a> Fleet<'a> {
     /// # Errors
     /// A cluster or the registry refuses it, or it does not come about in time.
     pub async fn apply(&self) -> Result<()> {
-        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         for (name, target) in KYMAS.iter().zip(self.landscape.targets()) {
-            let secret = self.landscape.access_secret(name, target).await?;
-            secrets.create(&PostParams::default(), &secret).await?;
-            self.create(name).await?;
+            self.join(name, target).await?;
         }
         Ok(())
+    }
+
+    /// Creates the access Secret and the Kyma of one target.
+    ///
+    /// # Errors
+    /// The target or the hub refuses it.
+    pub async fn join(&self, name: &str, target: &Cluster) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let secret = self.landscape.access_secret(name, target).await?;
+        secrets.create(&PostParams::default(), &secret).await?;
+        self.create(name).await
     }
 
     /// Creates a Kyma whose access Secret is there.

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::workspace;
+use crate::{landscape, workspace};
 
 const MARK: &str = "<!-- run -->";
 
@@ -30,13 +30,15 @@ pub(crate) fn run() -> Result<()> {
     let files = files_with_blocks()?;
     ensure!(!files.is_empty(), "no document has a block marked {MARK}");
     ensure_kubectl()?;
+    landscape::build()?;
     for (path, blocks) in files {
         let state = workspace::root().join("target").join("docs-state");
         let place = state.display().to_string();
         // Whatever happens to this process, nothing is left running.
-        xtask(&["up", "--state-dir", &place, "--with-process", &std::process::id().to_string()])?;
+        let own = std::process::id().to_string();
+        landscape::call("up", &["--state-dir", &place, "--with-process", &own])?;
         let result = run_file(&path, &blocks, &state);
-        let stopped = xtask(&["down", "--state-dir", &place]);
+        let stopped = landscape::call("down", &["--state-dir", &place]);
         result.and(stopped)?;
     }
     Ok(())
@@ -99,12 +101,6 @@ fn run_file(path: &Path, blocks: &[Block], state: &Path) -> Result<()> {
         let line = fs::read_to_string(&at).unwrap_or_default();
         bail!("{}:{}: this block failed", path.display(), line.trim());
     }
-    Ok(())
-}
-
-fn xtask(arguments: &[&str]) -> Result<()> {
-    let status = Command::new(std::env::current_exe()?).args(arguments).status()?;
-    ensure!(status.success(), "cargo xtask {} failed", arguments.join(" "));
     Ok(())
 }
 

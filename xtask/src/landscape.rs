@@ -21,6 +21,19 @@ const PACKAGES: [&str; 7] = [
 
 /// Sets up what is missing, builds the landscape's binaries, and becomes `program`; returns only on failure.
 pub(crate) fn run(program: &str, command: Option<&str>, arguments: &[String]) -> Result<()> {
+    build()?;
+    become_program(program, command, arguments)
+}
+
+/// Its command `up` or `down` as a child, of what was built.
+pub(crate) fn call(command: &str, arguments: &[&str]) -> Result<()> {
+    let status = program("landscape").arg(command).args(arguments).status().context("cannot start it")?;
+    ensure!(status.success(), "cargo xtask {command} {} failed", arguments.join(" "));
+    Ok(())
+}
+
+/// Sets up what is missing and builds the landscape's binaries.
+pub(crate) fn build() -> Result<()> {
     setup::run(false)?;
     let progress = Progress::begin("build the operators");
     let mut cargo = Command::new(env!("CARGO"));
@@ -29,7 +42,7 @@ pub(crate) fn run(program: &str, command: Option<&str>, arguments: &[String]) ->
     let built = cargo.status().context("cannot start cargo")?;
     progress.end(if built.success() { "done" } else { "failed" });
     ensure!(built.success(), "the operators do not build");
-    become_program(program, command, arguments)
+    Ok(())
 }
 
 /// Stops a landscape with the program that started it: a tree that does not build must not keep it alive.
@@ -40,12 +53,13 @@ pub(crate) fn down(arguments: &[String]) -> Result<()> {
     run("landscape", Some("down"), arguments)
 }
 
-fn become_program(program: &str, command: Option<&str>, arguments: &[String]) -> Result<()> {
-    let path = workspace::bin(program);
-    let error = Command::new(&path)
-        .args(command)
-        .args(arguments)
-        .env("TESTBED_EXEC", workspace::bin("testbed-exec"))
-        .exec();
-    Err(error).with_context(|| format!("cannot start {}", path.display()))
+fn become_program(name: &str, command: Option<&str>, arguments: &[String]) -> Result<()> {
+    let error = program(name).args(command).args(arguments).exec();
+    Err(error).with_context(|| format!("cannot start {name}"))
+}
+
+fn program(name: &str) -> Command {
+    let mut program = Command::new(workspace::bin(name));
+    program.env("TESTBED_EXEC", workspace::bin("testbed-exec"));
+    program
 }

@@ -35,9 +35,14 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
     let place: Arc<OnceLock<Arc<State>>> = Arc::default();
     let seen = Arc::clone(&place);
     let reconciler = Reconciler::<Kyma>::new(&runtime).on_change(move |change| {
-        if let (Change::Gone(kyma), Some(state)) = (change, seen.get()) {
-            let namespace = kyma.namespace.clone().unwrap_or_default();
-            state.forget(&KymaKey { namespace, name: kyma.name.clone() });
+        let Some(state) = seen.get() else { return };
+        match change {
+            Change::Applied(kyma) if state.has_lost_condition(kyma) => state.wake(&KymaKey::of(kyma)),
+            Change::Applied(_) => {}
+            Change::Gone(kyma) => {
+                let namespace = kyma.namespace.clone().unwrap_or_default();
+                state.forget(&KymaKey { namespace, name: kyma.name.clone() });
+            }
         }
     });
     let sighted = Arc::clone(&place);

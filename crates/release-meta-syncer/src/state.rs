@@ -137,6 +137,18 @@ impl State {
         lock(&self.reported).insert(KymaKey::of(kyma), (version_of(kyma), condition));
     }
 
+    /// The watch brought a Kyma. True if the condition that we wrote is gone from it, as some backup tools leave it.
+    pub(crate) fn has_lost_condition(&self, kyma: &Kyma) -> bool {
+        let mut reported = lock(&self.reported);
+        let is_behind = |(version, _): &(u64, Condition)| *version < version_of(kyma);
+        let key = KymaKey::of(kyma);
+        let is_lost = crate::report::own(kyma).is_none() && reported.get(&key).is_some_and(is_behind);
+        if is_lost {
+            reported.remove(&key);
+        }
+        is_lost
+    }
+
     /// Since when a deleted Kyma's access has been seen missing; starts now.
     pub(crate) fn missing_since(&self, kyma: &KymaKey) -> Instant {
         *lock(&self.missing_access).entry(kyma.clone()).or_insert_with(Instant::now)

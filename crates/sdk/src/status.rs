@@ -1,7 +1,7 @@
 //! The status of a component: computed purely, written only if it differs.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -77,6 +77,8 @@ struct Inner<R: ComponentResource> {
     manager: &'static str,
     metrics: Metrics,
     written: Mutex<HashMap<ObjectRef<R>, Written>>,
+    /// Objects that were seen with a status.
+    reported: Mutex<HashSet<ObjectRef<R>>>,
 }
 
 #[derive(Clone)]
@@ -94,7 +96,15 @@ impl<R: ComponentResource> Clone for StatusWriter<R> {
 
 impl<R: ComponentResource> StatusWriter<R> {
     pub(crate) fn new(hub: Client, manager: &'static str, metrics: Metrics) -> Self {
-        Self { inner: Arc::new(Inner { hub, manager, metrics, written: Mutex::default() }) }
+        Self {
+            inner: Arc::new(Inner {
+                hub,
+                manager,
+                metrics,
+                written: Mutex::default(),
+                reported: Mutex::default(),
+            }),
+        }
     }
 
     /// The status that the hub holds, as far as known: from `resource`, or newer from our own last write.
@@ -131,17 +141,28 @@ impl<R: ComponentResource> StatusWriter<R> {
         if next == before { Ok(()) } else { self.apply(resource, &next).await }
     }
 
-    /// The watch brought `resource`: what was written up to there need not be remembered any longer.
-    pub(crate) fn seen(&self, resource: &R) {
+    /// The watch brought `resource`: what was written up to there need not be remembered any longer. True if the status
+    /// that it had is gone, as some backup tools leave it.
+    pub(crate) fn seen(&self, resource: &R) -> bool {
         let mut written = self.inner.written.lock().unwrap_or_else(PoisonError::into_inner);
         let key = ObjectRef::from_obj(resource);
         if written.get(&key).is_some_and(|own| own.version <= version(resource)) {
             written.remove(&key);
         }
+        let mut reported = self.inner.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = |contract: Contract| contract.whole_status.get("observedGeneration").cloned();
+        let has_status =
+            Contract::of(resource).ok().and_then(generation).is_some_and(|value| !value.is_null());
+        if has_status {
+            reported.insert(key);
+            return false;
+        }
+        reported.remove(&key)
     }
 
     /// Forgets an object that is gone.
     pub(crate) fn forget(&self, key: &ObjectRef<R>) {
+        self.inner.reported.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         self.inner.written.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 

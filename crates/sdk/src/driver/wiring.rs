@@ -67,7 +67,9 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let reconciler = reconciler.on_change(move |change| match change {
         Change::Applied(resource) => {
             index(&by_secret, resource);
-            watching.status.seen(resource);
+            if watching.status.seen(resource) {
+                watching.trigger.enqueue(ObjectRef::from_obj(resource));
+            }
         }
         Change::Gone(key) => {
             lock(&by_secret).remove(key);
