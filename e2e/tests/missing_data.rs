@@ -241,9 +241,19 @@ impl<'a> World<'a> {
     }
 
     async fn delete_kyma(&self, name: &str) -> Result<()> {
-        let uid = self.kymas().get(name).await?.uid().context("a stored Kyma has a uid")?;
         self.kymas().delete(name, &DeleteParams::default()).await?;
-        gone(self.kymas(), name, &uid).await
+        until_or_why(&format!("{name} is gone"), DEADLINE, || async {
+            let Some(kyma) = self.kymas().get_opt(name).await? else { return Ok(Ok(())) };
+            let components = self.components().list(&ListParams::default()).await?;
+            let left: Vec<String> = components
+                .items
+                .iter()
+                .filter(|component| component.metadata.deletion_timestamp.is_some())
+                .map(|component| format!("{}: {}", component.name_any(), component.data))
+                .collect();
+            Ok(Err(format!("{:?} {:?}\n{}", kyma.metadata.finalizers, kyma.status, left.join("\n"))))
+        })
+        .await
     }
 
     fn kymas(&self) -> Api<Kyma> {

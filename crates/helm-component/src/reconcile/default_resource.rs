@@ -1,6 +1,7 @@
 //! The module's default custom resource: made once, and the user's from then on.
 
-use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PostParams, Preconditions};
 use kyma_api::{CreatedResource, FreeForm, Reason, labels};
 use kyma_object_set::{CallError, Gvk, Identity, Mapping, Object};
 use kyma_sdk::Failure;
@@ -27,8 +28,12 @@ impl Pass<'_> {
             .map_err(|error| Failure::new(Reason::ManifestInvalid, format!("spec.resource: {error}")))?;
         let uid = match api.create(&params, &object).await {
             Ok(made) => made.metadata.uid,
-            // The user was first: it is theirs.
-            Err(kube::Error::Api(status)) if status.is_already_exists() => None,
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                let live = api.get_metadata_opt(&identity.name).await;
+                let live =
+                    live.map_err(|error| Failure::target("read the default custom resource", &error))?;
+                live.and_then(|live| self.born_here(&live.metadata))
+            }
             Err(error) => {
                 let error = CallError::new(kyma_object_set::Action::Create, Some(&identity), error);
                 let failure = match error.of_target() {
@@ -47,6 +52,12 @@ impl Pass<'_> {
             name: identity.name,
             uid,
         })
+    }
+
+    /// The uid of one that an earlier object of this component made: the hub may have lost its status. Otherwise the
+    /// user was first, and it is theirs.
+    fn born_here(&self, live: &ObjectMeta) -> Option<String> {
+        is_born_of(live, &self.ownership.owner, &self.ownership.creator()).then(|| live.uid.clone())?
     }
 
     /// The default custom resource as it is sent, and how it is reached.
@@ -100,5 +111,38 @@ impl Pass<'_> {
             }
         }
         Ok(Some(format!("{} {}", made.kind, made.name)))
+    }
+}
+
+/// Anybody can copy a label; the managedFields entry of whoever created an object is theirs alone.
+fn is_born_of(live: &ObjectMeta, owner: &str, creator: &str) -> bool {
+    let labelled = live.labels.as_ref().and_then(|all| all.get(labels::OWNER)).is_some_and(|it| it == owner);
+    let created = |entry: &ManagedFieldsEntry| {
+        entry.manager.as_deref() == Some(creator) && entry.operation.as_deref() == Some("Update")
+    };
+    labelled && live.managed_fields.iter().flatten().any(created)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn live(owner: &str, manager: &str, operation: &str) -> ObjectMeta {
+        serde_json::from_value(json!({
+            "uid": "u", "labels": {labels::OWNER: owner},
+            "managedFields": [{"manager": "kubectl", "operation": "Update"}, {"manager": manager, "operation": operation}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_what_carries_our_label_and_was_created_by_us_is_born_of_us() {
+        let is_ours = |live: &ObjectMeta| is_born_of(live, "us", "helm-component-create");
+        assert!(is_ours(&live("us", "helm-component-create", "Update")));
+        assert!(!is_ours(&live("others", "helm-component-create", "Update")));
+        assert!(!is_ours(&live("us", "helm-component", "Apply")), "a copied label, applied by a module");
+        assert!(!is_ours(&ObjectMeta::default()));
     }
 }
