@@ -59,7 +59,8 @@ pub(crate) async fn of(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failu
     }
     let target = state.runtime.access.target(&access).await?;
     let found = target.identify().await?;
-    prove(state, kyma, &target, &found).await?;
+    let proven = prove(state, kyma, &target, &found).await;
+    doubted_if_refused(&target, proven).await?;
     let (memory, verified) = (Mutex::default(), Mutex::default());
     let session = Arc::new(Session { access, target, opened: Instant::now(), memory, verified });
     state.begin_session(&key, &session);
@@ -71,7 +72,8 @@ pub(crate) async fn to_clean(state: &State, kyma: &Kyma) -> Result<Target, Failu
     let access = access_of(state, kyma)?;
     let target = state.runtime.access.target(&access).await?;
     let found = target.identify().await?;
-    prove_known(&state.runtime, kyma, &found)?;
+    let proven = prove_known(&state.runtime, kyma, &found);
+    doubted_if_refused(&target, proven).await?;
     Ok(target)
 }
 
@@ -81,6 +83,14 @@ fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
     let access = KymaAccess::of(kyma, state.runtime.access.labelled(&key.name));
     state.depends_on_secrets(&key, access.secrets);
     access.chosen
+}
+
+/// A target tells who it is once for each connection; after a refusal it is asked anew.
+async fn doubted_if_refused(target: &Target, proven: Result<(), Failure>) -> Result<(), Failure> {
+    if proven.is_err() {
+        target.doubt().await;
+    }
+    proven
 }
 
 /// Is it the cluster that it was, and nobody else's?

@@ -122,6 +122,10 @@ fn a_cluster_with_another_hubs_stamp_is_left_alone_until_a_person_adopts_it() ->
         maps.patch("anchor-content", &PatchParams::default(), &edit).await?;
         adopt(row, &moor).await?;
         is_ready(row).await?;
+        until("the catalogue follows", row.world.kymas(), &row.name, |kyma| {
+            is(kyma, "ModuleCatalog", "True", Reason::CatalogSynced)
+        })
+        .await?;
         let content = maps.get("anchor-content").await?.data.unwrap_or_default();
         ensure!(content.get("version").is_some_and(|version| version != "edited"), "{content:?}");
         let stamp = maps.get("kyma-target-stamp").await?.data.unwrap_or_default();
