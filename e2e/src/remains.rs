@@ -105,8 +105,20 @@ fn may_stay(key: &Key, after: &Snapshot) -> bool {
                     && (keeps(other, after) || is_in_use(other, after))
             }) || keeps(key, after)
         }
+        ("rbac.authorization.k8s.io", "ClusterRole") => is_back(key, after) || keeps(key, after),
         _ => is_in_every_namespace(key) || keeps(key, after),
     }
+}
+
+/// Whether Kubernetes brought an aggregated role back: its controller writes the rules by server-side apply, which makes
+/// one anew that was deleted meanwhile, with nothing but rules.
+fn is_back(role: &Key, after: &Snapshot) -> bool {
+    after.get(role).is_some_and(|found| {
+        let metadata = &found["metadata"];
+        metadata["labels"].is_null()
+            && metadata["annotations"].is_null()
+            && found["aggregationRule"].is_null()
+    })
 }
 
 fn keeps(key: &Key, after: &Snapshot) -> bool {
@@ -151,6 +163,18 @@ mod tests {
         after.insert(crd.clone(), json!({"metadata": annotations, "spec": spec}));
         assert!(may_stay(&crd, &after) && may_stay(&record, &after));
         assert!(!may_stay(&key("apiregistration.k8s.io", "APIService", "v1.other.com"), &after));
+    }
+
+    #[test]
+    fn a_role_stays_only_if_kubernetes_brought_back_its_rules_alone() {
+        let role = key("rbac.authorization.k8s.io", "ClusterRole", "background");
+        let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+        let back = json!({"metadata": {"name": "background", "uid": "new"}, "rules": rules});
+        assert!(may_stay(&role, &Snapshot::from([(role.clone(), back)])));
+        let ours = json!({"metadata": {"name": "background", "labels": {"app": "a"}}, "rules": rules});
+        assert!(!may_stay(&role, &Snapshot::from([(role.clone(), ours)])));
+        let aggregated = json!({"metadata": {"name": "background"}, "aggregationRule": {}, "rules": rules});
+        assert!(!may_stay(&role, &Snapshot::from([(role.clone(), aggregated)])));
     }
 
     #[test]
