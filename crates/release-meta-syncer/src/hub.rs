@@ -29,8 +29,8 @@ pub(crate) async fn is_going(state: &State, crds: &[&str]) -> Result<bool, Failu
     Ok(false)
 }
 
-/// Whether the hub still wants this Kyma, which the watch may tell late.
-pub(crate) async fn wants(state: &State, kyma: &Kyma) -> Result<(), Failure> {
+/// Fails unless the hub still wants this Kyma: the watch may tell late that it does not.
+pub(crate) async fn ensure_wanted(state: &State, kyma: &Kyma) -> Result<(), Failure> {
     let key = KymaKey::of(kyma);
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
     let found = api.get_metadata_opt(&key.name).await;

@@ -97,7 +97,7 @@ async fn doubted_if_refused(target: &Target, proven: Result<(), Failure>) -> Res
 async fn prove(state: &State, kyma: &Kyma, target: &Target, found: &Found) -> Result<(), Failure> {
     if let Some(stamp) = kyma_sdk::prove(&state.runtime, kyma, found).await?.stamp {
         // The stamp of a Kyma that goes has just been taken away by kyma-operator.
-        hub::wants(state, kyma).await?;
+        hub::ensure_wanted(state, kyma).await?;
         ground::namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, found).await?;
     }

@@ -1,41 +1,19 @@
 //! What a team writes to bring its own component: two steps and two tables. Everything else is the driver's.
 
-use std::{fmt::Debug, future::Future, time::Duration};
+use std::{future::Future, time::Duration};
 
-use kube::{CustomResourceExt, Resource, core::NamespaceResourceScope};
+use kube::CustomResourceExt;
 use kyma_api::{FreeForm, GroupKind, Reason, State, condition::Status};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 
-use crate::{Context, Failure, Rule};
+use crate::{Context, Failure, HubResource, Rule};
 
 /// A kind that can be a component: namespaced, with the fields of [`crate::ComponentSpec`] in its spec and those
 /// of [`crate::ComponentStatus`] in its status. Implemented for every custom resource; the fields are checked when
 /// the program starts ([`kyma_api::component::check`]).
-pub trait ComponentResource:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + CustomResourceExt
-    + Clone
-    + Debug
-    + DeserializeOwned
-    + Serialize
-    + Send
-    + Sync
-    + 'static
-{
-}
+pub trait ComponentResource: HubResource + CustomResourceExt + Serialize {}
 
-impl<T> ComponentResource for T where
-    T: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + CustomResourceExt
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Serialize
-        + Send
-        + Sync
-        + 'static
-{
-}
+impl<T: HubResource + CustomResourceExt + Serialize> ComponentResource for T {}
 
 /// A reconciler for one kind of component.
 ///

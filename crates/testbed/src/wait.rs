@@ -17,16 +17,11 @@ pub async fn until<T, F>(what: &str, deadline: Duration, mut probe: impl FnMut()
 where
     F: Future<Output = Result<Option<T>>>,
 {
-    let start = Instant::now();
-    loop {
-        if let Some(value) = probe().await? {
-            return Ok(value);
-        }
-        if start.elapsed() > deadline {
-            bail!("{what}: not within {deadline:?}");
-        }
-        sleep(PAUSE).await;
-    }
+    let waiting = until_or_why(what, deadline, || {
+        let look = probe();
+        async { Ok(look.await?.ok_or_else(String::new)) }
+    });
+    waiting.await
 }
 
 /// As [`until`], for a probe that says each time why there is no value yet.
@@ -44,7 +39,8 @@ where
             Err(why) => why,
         };
         if start.elapsed() > deadline {
-            bail!("{what}: not within {deadline:?}: {why}");
+            let colon = if why.is_empty() { "" } else { ": " };
+            bail!("{what}: not within {deadline:?}{colon}{why}");
         }
         sleep(PAUSE).await;
     }

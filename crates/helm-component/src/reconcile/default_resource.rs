@@ -57,7 +57,8 @@ impl Pass<'_> {
     /// The uid of one that an earlier object of this component made: the hub may have lost its status. Otherwise the
     /// user was first, and it is theirs.
     fn born_here(&self, live: &ObjectMeta) -> Option<String> {
-        is_born_of(live, &self.ownership.owner, &self.ownership.creator()).then(|| live.uid.clone())?
+        let is_ours = is_born_of(live, &self.ownership.owner, &self.ownership.creator());
+        live.uid.clone().filter(|_| is_ours)
     }
 
     /// The default custom resource as it is sent, and how it is reached.
