@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use kyma_api::{Kyma, State};
+use kyma_api::{Kyma, State, condition};
 use serde_json::json;
 use testbed::Cluster;
 
@@ -117,6 +117,20 @@ impl<'a> Fleet<'a> {
         })
         .await?;
         Ok(())
+    }
+
+    /// Waits until the Kyma says why it goes no further, as the reason of its condition Ready.
+    ///
+    /// # Errors
+    /// It does not within the deadline.
+    pub async fn until_reason(&self, name: &str, reason: &str) -> Result<Kyma> {
+        let what = format!("{name} says {reason}");
+        let said = wait::until(&what, self.kymas(), name, |kyma: Option<&Kyma>| {
+            let conditions = kyma.and_then(|kyma| kyma.status.as_ref()?.conditions.as_deref());
+            let ready = condition::get(conditions.unwrap_or_default(), condition::types::READY);
+            ready.is_some_and(|ready| ready.status != "True" && ready.reason == reason)
+        });
+        said.await?.context("a Kyma with a condition exists")
     }
 
     /// Waits until the Kyma has this state, and modules.

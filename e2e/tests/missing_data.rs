@@ -16,7 +16,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::conditions::is_deleted;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate, condition};
+use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate};
 use serde_json::json;
 use testbed::{AuditMark, crd_is_served, until_or_why};
 
@@ -106,18 +106,9 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Waits until each Kyma, or one of its modules, says why it goes no further.
     async fn says(&self, reason: &str) -> Result<()> {
         for name in KYMAS {
-            until_or_why(&format!("{name} says {reason}"), DEADLINE, || async {
-                let kyma = self.kymas().get(name).await?;
-                let status = kyma.status.unwrap_or_default();
-                let conditions = status.conditions.as_deref().unwrap_or_default();
-                let ready = condition::get(conditions, condition::types::READY);
-                let found = ready.is_some_and(|ready| ready.status == "False" && ready.reason == reason);
-                Ok(if found { Ok(()) } else { Err(format!("{status:?}")) })
-            })
-            .await?;
+            self.fleet.until_reason(name, reason).await?;
         }
         Ok(())
     }

@@ -25,13 +25,19 @@ use crate::schemas;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PauseSpec {
-    /// All stops every write; Deletes stops removals; Upgrades stops new versions.
+    /// All stops every write but the operators' own status; Deletes stops removals; Upgrades stops other versions of
+    /// what is installed.
     #[serde(default)]
     pub scope: PauseScope,
-    /// Kymas that it holds for. Absent or empty: all.
+    /// Labels of the Kymas that it holds for, and of whose modules. Absent or empty: all, and components of no Kyma.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::label_selector")]
     pub selector: Option<LabelSelector>,
+    /// Operators that it holds for, such as helm-component. Absent or empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 63)))]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub operators: Vec<String>,
     /// Why, for the colleague who finds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
@@ -45,13 +51,24 @@ pub struct PauseSpec {
 /// What stands still.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum PauseScope {
-    /// Every write.
+    /// Every write but the operators' own status.
     #[default]
     All,
     /// Removals.
     Deletes,
-    /// New versions.
+    /// Other versions of what is installed.
     Upgrades,
+}
+
+impl PauseScope {
+    /// As the spec says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "All",
+            Self::Deletes => "Deletes",
+            Self::Upgrades => "Upgrades",
+        }
+    }
 }
 
 /// What was found.

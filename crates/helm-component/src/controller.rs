@@ -103,7 +103,7 @@ impl Program for HelmComponentProgram {
     const ABOUT: &'static str = "Puts charts and manifests on targets, as HelmComponents on the hub wish.";
 
     fn crds() -> Vec<CustomResourceDefinition> {
-        vec![kyma_api::crds::helm_component()]
+        vec![kyma_api::crds::helm_component(), kyma_api::crds::pause()]
     }
 
     fn rbac() -> Table {

@@ -55,17 +55,18 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
         }
     }
     let components = stream::iter(plan.components.clone())
-        .map(|wanted| async move { (wanted.module.clone(), component(state, &wanted).await) })
+        .map(|wanted| async move {
+            (wanted.module.clone(), component(state, &wanted).await.map_err(Failure::from))
+        })
         .buffer_unordered(PARALLEL);
-    let mut done: Vec<(String, Result<(), Error>)> = components.collect().await;
+    let mut done: Vec<(String, Result<(), Failure>)> = components.collect().await;
     for order in &plan.orders {
         done.push((order.component.module.clone(), give(state, order, authority).await));
     }
     for view in &plan.recalls {
-        done.push((view.module.clone(), recall(state, view).await));
+        done.push((view.module.clone(), recall(state, view).await.map_err(Failure::from)));
     }
-    let failures =
-        done.into_iter().filter_map(|(module, result)| Some((module, result.err()?.into()))).collect();
+    let failures = done.into_iter().filter_map(|(module, result)| Some((module, result.err()?))).collect();
     Applied { failures }
 }
 
@@ -91,8 +92,16 @@ async fn component(state: &State, wanted: &Wanted) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives an order, then deletes. The order goes first: a reconciler that sees the deletion sees the order.
-pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Error> {
+/// Gives an order, then deletes. The order goes first: a reconciler that sees the deletion sees the order. One that
+/// takes something from the target asks the brake, where the Kyma stands for its target.
+pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Failure> {
+    if order.policy == DeletionPolicy::Delete {
+        state.runtime.brake.permit(authority.uid).await?;
+    }
+    Ok(carry_out(state, order, authority).await?)
+}
+
+async fn carry_out(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Error> {
     let view = &order.component;
     let api = api_of(state, view)?;
     if view.deletion_policy != order.policy {

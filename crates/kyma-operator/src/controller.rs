@@ -26,6 +26,8 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
     let reconciler = Reconciler::<Kyma>::new(&runtime);
     let releases = Reconciler::<ModuleReleaseMeta>::new(&runtime).without_selector();
     let (store, trigger) = (reconciler.store(), reconciler.trigger());
+    let kymas = store.clone();
+    runtime.brake.of_all(move || kymas.len());
     let state = assemble(args, runtime, (trigger, releases.trigger()), metrics);
     follow_access(&state);
     tokio::spawn(follow_targets(Arc::clone(&state)));

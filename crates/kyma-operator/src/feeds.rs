@@ -21,6 +21,7 @@ use crate::state::{State, key_of};
 
 mod components;
 mod later;
+mod pauses;
 
 /// Announces that a feed has delivered its first complete list.
 type Announce = Option<oneshot::Sender<()>>;
@@ -33,6 +34,7 @@ pub(crate) async fn start(state: &Arc<State>, kymas: &Store<Kyma>) {
     spawn(state, listed::<ModuleTemplate>(Arc::clone(state), kymas.clone(), Some(first_templates)));
     spawn(state, listed::<ModuleReleaseMeta>(Arc::clone(state), kymas.clone(), Some(first_releases)));
     spawn(state, crds(Arc::clone(state), Some(first_crds)));
+    spawn(state, pauses::report(Arc::clone(state)));
     // An error means that the process is shutting down.
     _ = tokio::join!(templates_listed, releases_listed, crds_listed);
 }

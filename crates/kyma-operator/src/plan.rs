@@ -44,6 +44,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) policy: &'a Policy,
     /// What `customResourcePolicy: Ignore` means for a removal.
     pub(crate) ignore: IgnorePolicy,
+    /// Why nothing may be let go now.
+    pub(crate) deletes_halted: Option<&'a str>,
 }
 
 /// What has to be written.
@@ -87,10 +89,10 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
                 }
             }
             Decision::Remove { reason, .. } => {
-                let_go(view.map(|view| Order::remove(view, scope.ignore, *reason)), &mut plan);
+                let_go(scope, view.map(|view| Order::remove(view, scope.ignore, *reason)), &mut plan);
             }
             Decision::Unmanage => {
-                let_go(view.map(|view| Order::orphan(view, DeletionReason::Disabled)), &mut plan);
+                let_go(scope, view.map(|view| Order::orphan(view, DeletionReason::Disabled)), &mut plan);
             }
             Decision::Keep(_) | Decision::Refuse(_) => {}
         }
@@ -98,8 +100,15 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
     plan
 }
 
-fn let_go(order: Option<Order>, plan: &mut Plan) {
-    plan.orders.extend(order.filter(|order| !order.is_given()));
+fn let_go(scope: &Scope<'_>, order: Option<Order>, plan: &mut Plan) {
+    let Some(order) = order.filter(|order| !order.is_given()) else { return };
+    match scope.deletes_halted {
+        Some(why) => {
+            let because = Because::warning(Reason::Paused, why);
+            plan.blocked.insert(order.component.module, because);
+        }
+        None => plan.orders.push(order),
+    }
 }
 
 /// The component of an install, if it has to be written.

@@ -42,7 +42,8 @@ fn hub_cluster() -> Vec<Rule> {
 }
 
 fn hub_namespace() -> Vec<Rule> {
-    vec![
+    let mut rules = kyma_sdk::rbac::pauses(&["brake-kyma-operator"]);
+    rules.extend([
         Rule::new(OPERATOR, &["kymas"], &["get", "list", "watch"], "observe: the Kymas"),
         Rule::new(
             OPERATOR,
@@ -63,17 +64,12 @@ fn hub_namespace() -> Vec<Rule> {
             &["patch"],
             "mandatory: our finalizer, which holds a deleted one until every Kyma is rid of its module",
         ),
-        Rule::new(
-            OPERATOR,
-            &["moduleconfigs", "pauses"],
-            &["get", "list", "watch"],
-            "observe: kinds that have no effect yet",
-        ),
+        Rule::new(OPERATOR, &["moduleconfigs"], &["list", "watch"], "observe: a kind that has no effect yet"),
         Rule::new(
             OPERATOR,
             &["moduleconfigs/status", "pauses/status"],
             &["patch"],
-            "report: tell them that they have no effect yet",
+            "report: tell that it has no effect yet; whether a Pause holds",
         ),
         Rule::new(
             &["component.kyma-project.io"],
@@ -95,7 +91,8 @@ fn hub_namespace() -> Vec<Rule> {
             "observe: access Secrets as they come (metadata only)",
         ),
         Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "report: events for people"),
-    ]
+    ]);
+    rules
 }
 
 fn target() -> Vec<Rule> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState, labels};
-use kyma_sdk::{Failure, Pass, Wait};
+use kyma_sdk::{Failure, Halt, Pass, Wait};
 
 use crate::apply::{self, Applied, Authority};
 use crate::catalogue::Interest;
@@ -22,6 +22,8 @@ use crate::resolve::{self, Decision, Inputs, Resolved};
 use crate::state::{State, key_of};
 use crate::target_kyma;
 
+/// Why a Kyma with the label is left alone.
+const SKIPPED: &str = "the label operator.kyma-project.io/skip-reconciliation is true";
 /// How long the target may take for its first answer until the session is proven anew.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// Until a target is asked again about what nobody tells.
@@ -33,10 +35,11 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
     if kyma.metadata.deletion_timestamp.is_some() {
         return removal::reconcile(&state, &kyma, &pass).await;
     }
+    if let Some(why) = pass.halt().writes() {
+        return leave_alone(&state, &kyma, Reason::Paused, why).await;
+    }
     if is_skipped(&kyma) {
-        let before = kyma.status.clone().unwrap_or_default();
-        let status = report::skipped(&before, kyma.metadata.generation, Timestamp::now());
-        return report::write(&state, &kyma, &status).await.map(|_| Wait::Event).map_err(Failure::from);
+        return leave_alone(&state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
     }
     let kyma = claim::take(&state, &kyma).await?;
     let observed = match observe::observe(&state, &kyma, &pass).await {
@@ -44,8 +47,8 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
         Ok(None) => return first_answer(&state, &kyma).await,
         Err(failure) => return troubled(&state, &kyma, failure).await,
     };
-    let decided = decide(&state, &observed);
-    let plan = plan_for(&state, &observed, &decided);
+    let decided = decide(&state, &observed, pass.halt());
+    let plan = plan_for(&state, &observed, &decided, pass.halt());
     let applied = apply::apply(&state, &plan, authority(&observed)).await;
     pass.repaired(plan.components.len());
     let (status, wait) = status_of(&state, &observed, &decided, &plan, &applied);
@@ -57,6 +60,19 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
         }
     }
     applied.worst().map_or(Ok(wait), |failure| Err(failure.clone()))
+}
+
+/// Nothing is decided: the status says why, and everything else stays.
+pub(crate) async fn leave_alone(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    reason: Reason,
+    why: &str,
+) -> Result<Wait, Failure> {
+    let before = kyma.status.clone().unwrap_or_default();
+    let status = report::left_alone(&before, kyma.metadata.generation, (reason, why), Timestamp::now());
+    report::write(state, kyma, &status).await?;
+    Ok(Wait::Event)
 }
 
 fn is_skipped(kyma: &Kyma) -> bool {
@@ -75,7 +91,7 @@ async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> 
 
 /// Decides about all modules, and remembers which catalogue changes would change that. Without a selection that
 /// can be used nothing is decided: everything stays.
-fn decide(state: &State, observed: &Observed) -> Vec<Resolved> {
+fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     let Some(selection) = &observed.selection else { return Vec::new() };
     let installed = observed.installed();
     let none = std::collections::BTreeMap::new();
@@ -86,13 +102,14 @@ fn decide(state: &State, observed: &Observed) -> Vec<Resolved> {
         installed: &installed,
         catalogue: &state.catalogue(),
         policy: &state.policy,
+        upgrades_halted: halt.upgrades(),
     });
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
     state.catalogue_mut().follow(&observed.key, &interests);
     decided
 }
 
-fn plan_for(state: &State, observed: &Observed, decided: &[Resolved]) -> Plan {
+fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Halt) -> Plan {
     let kinds = state.kinds();
     let not_ready = decided.iter().filter_map(|resolved| match &resolved.decision {
         Decision::Install(install) | Decision::KeepVersion(install, _) => Some(kind_of(&install.template)),
@@ -114,6 +131,7 @@ fn plan_for(state: &State, observed: &Observed, decided: &[Resolved]) -> Plan {
         kinds: &kinds,
         policy: &state.policy,
         ignore: state.args.ignore_policy,
+        deletes_halted: halt.deletes(),
     };
     plan::plan(&scope, decided)
 }

@@ -16,6 +16,7 @@ use crate::claim;
 use crate::component::ComponentView;
 use crate::deletion::{self, Facts, Order, Step, TargetFacts};
 use crate::error::Error;
+use crate::reconcile::leave_alone;
 use crate::report::{self, Line, Trouble};
 use crate::scope;
 use crate::session::{self, Session};
@@ -39,6 +40,9 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     if !claim::has_finalizer(kyma) {
         state.forget(&key_of(kyma));
         return Ok(Wait::Event);
+    }
+    if let Some(why) = pass.halt().deletes() {
+        return leave_alone(state, kyma, Reason::Paused, why).await;
     }
     let key = key_of(kyma);
     let components = state.components().of(&key);
@@ -75,7 +79,7 @@ async fn give(state: &State, kyma: &Kyma, orders: &[Order]) -> Result<Wait, Fail
     let mut result = Ok(Wait::Event);
     for order in orders {
         if let Err(failure) = apply::give(state, order, authority).await {
-            result = Err(failure.into());
+            result = Err(failure);
         }
     }
     result
@@ -83,6 +87,7 @@ async fn give(state: &State, kyma: &Kyma, orders: &[Order]) -> Result<Wait, Fail
 
 async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Result<Wait, Failure> {
     let Some(session) = session else { return Ok(Wait::Event) };
+    state.runtime.brake.permit(&kyma.uid().unwrap_or_default()).await?;
     let cleaned = session::clean(state, kyma, &session.target).await;
     match cleaned {
         Ok(true) => {

@@ -73,14 +73,19 @@ pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
     }
 }
 
-/// The status of a Kyma that a label says to leave alone: only Ready changes, which nobody knows now.
-pub(crate) fn skipped(before: &KymaStatus, generation: Option<i64>, now: Timestamp) -> KymaStatus {
+/// The status of a Kyma that is left alone: only Ready changes, which nobody knows now.
+pub(crate) fn left_alone(
+    before: &KymaStatus,
+    generation: Option<i64>,
+    (reason, message): (Reason, &str),
+    now: Timestamp,
+) -> KymaStatus {
     let mut own = own_conditions(before);
     let wanted = Wanted {
         type_: types::READY,
         status: Status::Unknown,
-        reason: Reason::SkipReconciliation,
-        message: "the label operator.kyma-project.io/skip-reconciliation is true",
+        reason,
+        message,
         observed_generation: generation,
     };
     condition::set(&mut own, &wanted, &time(now));

@@ -33,6 +33,20 @@ pub(crate) struct Inputs<'a> {
     pub(crate) catalogue: &'a Catalogue,
     /// The operator's settings.
     pub(crate) policy: &'a Policy,
+    /// Why what is installed keeps its version now.
+    pub(crate) upgrades_halted: Option<&'a str>,
+}
+
+impl Inputs<'_> {
+    /// Whether a Pause keeps another version from being installed over what there is.
+    fn halts(&self, installed: &Installed, install: &Install) -> bool {
+        let ordered = installed.ordered.as_deref().or(installed.version());
+        self.upgrades_halted.is_some() && ordered != Some(install.version.as_str())
+    }
+
+    fn halted(&self) -> Because {
+        Because::warning(Reason::Paused, self.upgrades_halted.unwrap_or_default())
+    }
 }
 
 /// Settings that change decisions.
@@ -212,6 +226,9 @@ fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, insta
     }
     match version::judge(installed, &install) {
         Some(because) => keep_version(inputs, installed, &install, because),
+        None if inputs.halts(installed, &install) => {
+            keep_version(inputs, installed, &install, inputs.halted())
+        }
         None if wish.manual && installed.version() != Some(install.version.as_str()) => {
             let message = format!(
                 "version {} waits: approving upgrades (upgrade.mode: Manual) is not supported yet",
@@ -279,7 +296,9 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
             let release = Arc::clone(release);
             let install = Install { template, release, version, channel: None, mandatory: true };
             let because = installed.and_then(|installed| {
-                kind_changed(installed, &install).or_else(|| version::judge(installed, &install))
+                kind_changed(installed, &install)
+                    .or_else(|| version::judge(installed, &install))
+                    .or_else(|| inputs.halts(installed, &install).then(|| inputs.halted()))
             });
             because.map_or(Decision::Install(install), Decision::Keep)
         }

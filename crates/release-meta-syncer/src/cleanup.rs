@@ -8,7 +8,7 @@ use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, Reason, annotations, finalizers, labels, names};
 use kyma_object_set::CREATED_BY;
-use kyma_sdk::{Failure, Wait, delete_of_uid, gone_is_fine};
+use kyma_sdk::{Failure, Halt, Wait, delete_of_uid, gone_is_fine};
 use kyma_targets::Target;
 
 use crate::copy::{Key, Kind};
@@ -18,11 +18,14 @@ use crate::state::{KymaKey, State};
 use crate::{ground, hub, observe, session, write};
 
 /// One step towards the end; called again until the finalizer is off.
-pub(crate) async fn step(state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
+pub(crate) async fn step(state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     if !kyma.finalizers().iter().any(|held| held == finalizers::CATALOG) {
         state.forget(&key);
         return Ok(Wait::Event);
+    }
+    if let Some(why) = halt.deletes() {
+        return Err(Failure::new(Reason::Paused, why));
     }
     // Then nobody wished it away.
     if hub::is_going(state, &["kymas.operator.kyma-project.io"]).await? {
@@ -80,6 +83,7 @@ async fn is_access_gone(state: &State, kyma: &Kyma, key: &KymaKey) -> Result<boo
 async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let owner = names::owner_hash(&key.namespace, &key.name);
+    state.runtime.brake.permit(&owner).await?;
     let mut left = vec![];
     for kind in Kind::BOTH {
         let Some(crd) = catalogue_crd(target, kind).await? else { continue };

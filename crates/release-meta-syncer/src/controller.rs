@@ -10,8 +10,8 @@ use kube::ResourceExt;
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, labels, names};
 use kyma_sdk::{
-    AccessChange, Change, Failure, HubResource, Interest, News, Pass, Reconciler, Runtime, Sighting, Wait,
-    Watches, feed,
+    AccessChange, Change, Failure, Halt, HubResource, Interest, News, Pass, Reconciler, Runtime, Sighting,
+    Wait, Watches, feed,
 };
 use kyma_targets::SecretKey;
 
@@ -55,6 +55,8 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
             }
         },
     );
+    let kymas = reconciler.store();
+    runtime.brake.of_all(move || kymas.len());
     let state = State::new(runtime.clone(), flags, reconciler.store(), reconciler.trigger(), watches);
     let state = place.get_or_init(|| Arc::new(state));
     listen_to_access(state);
@@ -145,14 +147,17 @@ async fn follow<K: HubResource>(state: &State, kind: Kind, apply: impl Fn(&mut C
 
 async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
+    if pass.halt().writes().is_some() {
+        return Ok(Wait::Event);
+    }
     let outcome = if kyma.metadata.deletion_timestamp.is_some() {
-        cleanup::step(state, kyma).await
+        cleanup::step(state, kyma, pass.halt()).await
     } else {
         sync(state, kyma, &key, pass).await
     };
     if let Err(failure) = &outcome {
-        // A target that hesitates is still the same; anything else is proven anew.
-        if failure.reason != Reason::ApplyConflict {
+        // A target that hesitates, or that we do not touch, is still the same; anything else is proven anew.
+        if !matches!(failure.reason, Reason::ApplyConflict | Reason::Paused | Reason::MassDeletion) {
             state.end_session(&key);
         }
         write::report(state, kyma, &Outcome::Failed(failure)).await?;
@@ -170,7 +175,7 @@ async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass) -> Result<
     let before = session.memory().begin();
     let before = before.filter(|_| session.is_fresh(state));
     let mut known = None;
-    let outcome = bring_in_step(state, kyma, &session, before, &mut known).await;
+    let outcome = bring_in_step(state, kyma, &session, (before, pass.halt()), &mut known).await;
     if let Ok(Some(written)) = &outcome {
         pass.repaired(*written);
     }
@@ -200,7 +205,7 @@ async fn bring_in_step(
     state: &State,
     kyma: &Kyma,
     session: &Session,
-    before: Option<Known>,
+    (before, halt): (Option<Known>, &Halt),
     after: &mut Option<Known>,
 ) -> Result<Option<usize>, Failure> {
     let key = KymaKey::of(kyma);
@@ -227,11 +232,18 @@ async fn bring_in_step(
     if !plan.remove.is_empty() && hub::is_going(state, &CATALOGUE_CRDS).await? {
         plan.freeze();
     }
+    let halted = halt.deletes().filter(|_| !plan.remove.is_empty());
+    if halted.is_some() {
+        plan.remove.clear();
+    }
     if !plan.is_empty() {
         let place = Place { state, target, namespace, owner: &owner };
         write::carry_out(&place, &plan, &mut known.copies).await?;
     }
     *after = Some(known);
+    if let Some(why) = halted {
+        return Err(Failure::new(Reason::Paused, why));
+    }
     let outcome = Outcome::InStep { wanted: wanted.len(), taken: &plan.taken, frozen: plan.frozen };
     write::report(state, kyma, &outcome).await?;
     Ok(Some(plan.apply.len() + plan.remove.len()))

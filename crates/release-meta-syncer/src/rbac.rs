@@ -38,13 +38,15 @@ fn hub_namespace() -> Vec<Rule> {
     let status = "report: condition ModuleCatalog; first contact: record the target";
     let catalogue = "the catalogue; a live look before a copy is removed";
     let secrets = "access to targets; lists are of metadata only";
-    vec![
+    let mut rules = kyma_sdk::rbac::pauses(&["brake-release-meta-syncer"]);
+    rules.extend([
         Rule::new(KYMA_GROUP, &["kymas"], &["get", "list", "watch", "patch"], kymas),
         Rule::new(KYMA_GROUP, &["kymas/status"], &["patch"], status),
         Rule::new(KYMA_GROUP, CATALOGUE, &["get", "list", "watch"], catalogue),
         Rule::new(&[""], &["secrets"], &["get", "list", "watch"], secrets),
         Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "report: events"),
-    ]
+    ]);
+    rules
 }
 
 fn target() -> Vec<Rule> {

@@ -50,6 +50,9 @@ pub(crate) async fn carry_out(
     }
     // What is new has to be there before what is old goes.
     outcome?;
+    if !plan.remove.is_empty() {
+        place.state.runtime.brake.permit(place.owner).await?;
+    }
     for removal in &plan.remove {
         if remove(place, removal).await? {
             held.remove(&removal.key);

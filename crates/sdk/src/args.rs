@@ -44,6 +44,12 @@ pub struct Args {
     /// Name of the one Kyma whose target is the hub, on a hub that also manages itself.
     #[arg(long, env)]
     pub local_kyma: Option<String>,
+    /// On so many targets something may be deleted within ten minutes before a person has to confirm it.
+    #[arg(long, env, default_value_t = 10)]
+    pub brake_targets: u32,
+    /// The same as a share of all targets, in per cent; the larger of the two counts.
+    #[arg(long, env, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub brake_percent: u8,
     /// Let access Secrets name loopback addresses. For test beds.
     #[arg(long, env)]
     pub allow_loopback_targets: bool,

@@ -18,7 +18,7 @@ use kyma_targets::Target;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    ComponentResource, Contract, Events, Failure, Interest, Pass, Settings, Trigger,
+    Brake, ComponentResource, Contract, Events, Failure, Interest, Pass, Settings, Trigger,
     object::{Claim, claim, content_hash, covers, holds_more, is_created_by, is_protected},
     status::StatusWriter,
 };
@@ -45,6 +45,7 @@ pub struct Context<R: ComponentResource> {
     pub(crate) wake: Trigger<ObjectRef<R>>,
     pub(crate) status: StatusWriter<R>,
     pub(crate) pass: Pass,
+    pub(crate) brake: Brake,
     pub(crate) interests: Mutex<HashSet<Interest>>,
 }
 
@@ -92,6 +93,18 @@ impl<R: ComponentResource> Context<R> {
     /// Whether this is a periodic verification, and the count of what it repairs; [`Context::ensure`] counts itself.
     pub fn pass(&self) -> &Pass {
         &self.pass
+    }
+
+    /// Asks whether anything may be deleted on the target; [`Context::remove`] asks itself, and so does the driver
+    /// before a removal.
+    ///
+    /// # Errors
+    /// `Paused`, or `MassDeletion`: too many other targets lost something lately.
+    pub async fn may_delete(&self) -> Result<(), Failure> {
+        if let Some(why) = self.pass.halt().deletes() {
+            return Err(Failure::new(Reason::Paused, why));
+        }
+        self.brake.permit(target_name(&self.contract)).await
     }
 
     /// Watches more than what is read and written through this context.
@@ -219,7 +232,8 @@ impl<R: ComponentResource> Context<R> {
     ///
     /// # Errors
     /// `Protected`: a Namespace, `CustomResourceDefinition` or `PersistentVolumeClaim`, with which more would go than
-    /// the object. Otherwise the target does not answer or forbids it.
+    /// the object. `Paused`, `MassDeletion`: see [`Context::may_delete`]. Otherwise the target does not answer or
+    /// forbids it.
     pub async fn remove<K>(&self, namespace: Option<&str>, name: &str) -> Result<bool, Failure>
     where
         K: Resource<DynamicType = ()>,
@@ -237,6 +251,7 @@ impl<R: ComponentResource> Context<R> {
         if live.metadata.deletion_timestamp.is_some() {
             return Ok(false);
         }
+        self.may_delete().await?;
         let uid = live.metadata.uid.clone();
         let params = DeleteParams {
             preconditions: Some(Preconditions { uid, resource_version: None }),
@@ -291,6 +306,11 @@ impl<R: ComponentResource> Context<R> {
             None => Api::all_with(self.target.client(), kind),
         }
     }
+}
+
+/// Stands for a component's target: the access Secret, or the empty name for the hub itself.
+fn target_name(contract: &Contract) -> &str {
+    contract.spec.target.kubeconfig_secret_ref.as_ref().map_or("", |reference| &reference.name)
 }
 
 fn typed<K: DeserializeOwned>(kind: &ApiResource, object: DynamicObject) -> Result<K, Failure> {

@@ -106,6 +106,12 @@ impl Contract {
         let status = serde_json::from_value(whole_status.clone().into()).unwrap_or_default();
         Ok(Self { spec: parts.spec, status, whole_status })
     }
+
+    /// Whether another version is wanted than the one that is on the target.
+    pub fn is_upgrade(&self) -> bool {
+        let wanted = self.spec.module.as_ref().map(|module| module.version.as_str());
+        wanted.zip(self.status.version.as_deref()).is_some_and(|(wanted, held)| wanted != held)
+    }
 }
 
 /// What the deletion of a component means.

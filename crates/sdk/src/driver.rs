@@ -48,6 +48,9 @@ impl<C: Component> Driver<C> {
         if is_suspended(&*resource, &contract.spec) {
             return self.suspended(&resource, &contract).await;
         }
+        if let Some(why) = pass.halt().writes().or(pass.halt().upgrades().filter(|_| contract.is_upgrade())) {
+            return self.paused(&resource, why).await;
+        }
         if !has_finalizer(&*resource) {
             // Its event brings the component back: nothing is installed that no finalizer guards.
             return self.add_finalizer(&resource).await.map(|()| Wait::Event);
@@ -94,6 +97,7 @@ impl<C: Component> Driver<C> {
             wake: self.trigger.clone(),
             status: self.status.clone(),
             pass,
+            brake: self.runtime.brake.clone(),
             interests: std::sync::Mutex::default(),
         })
     }
@@ -129,6 +133,12 @@ impl<C: Component> Driver<C> {
         if let Err(limit) = self.watches.want(target, key, interests) {
             tracing::warn!(object = %key, "{limit}; the resync finds changes");
         }
+    }
+
+    /// What is watched stays watched, so that nothing is missed meanwhile.
+    async fn paused(&self, resource: &C::Resource, why: &str) -> Result<Wait, Failure> {
+        let step = step(condition::types::READY, condition::Status::Unknown, Reason::Paused, why);
+        self.report(resource, Outcome::halted(step)).await
     }
 
     async fn suspended(&self, resource: &C::Resource, contract: &Contract) -> Result<Wait, Failure> {
@@ -183,6 +193,11 @@ impl Outcome {
             _ => condition::Status::False,
         };
         Self::of(progress, ready)
+    }
+
+    /// Nothing is done, so the state stays what it was.
+    fn halted(ready: Step) -> Self {
+        Self { report: Report { conditions: vec![ready], ..Report::default() }, result: Ok(Wait::Event) }
     }
 
     /// The target could not even be opened: what is there is not known.

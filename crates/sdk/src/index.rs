@@ -54,6 +54,11 @@ impl<On: Clone + Eq + Hash, Object: Clone + Eq + Hash> Index<On, Object> {
         self.on.keys()
     }
 
+    /// How many different things something depends on.
+    pub fn dependencies(&self) -> usize {
+        self.objects.len()
+    }
+
     /// Whether nothing is indexed.
     pub fn is_empty(&self) -> bool {
         self.on.is_empty()
@@ -82,6 +87,7 @@ mod tests {
         index.set("a", ["secret-1", "secret-2"]);
         index.set("b", ["secret-1"]);
         assert_eq!(dependents(&index, "secret-1"), ["a", "b"]);
+        assert_eq!(index.dependencies(), 2);
         index.set("a", ["secret-3"]);
         assert_eq!(dependents(&index, "secret-1"), ["b"]);
         assert_eq!(dependents(&index, "secret-2"), [""; 0]);

@@ -19,6 +19,7 @@ mod status;
 
 // From events to reconciles.
 mod backoff;
+mod brake;
 mod call;
 mod failure;
 mod feed;
@@ -27,6 +28,7 @@ mod hub_resource;
 mod index;
 mod jitter;
 mod pass;
+mod pauses;
 mod reconciler;
 mod trigger;
 
@@ -53,6 +55,7 @@ pub use admin::{AdminError, AdminServer, Health};
 pub use args::{Args, LogFormat, Mode};
 pub use backoff::delay_after;
 pub use blocking::{Blocker, Blockers, find_blockers};
+pub use brake::{Brake, BrakeLimit};
 pub use call::{delete_of_uid, gone_is_fine, is_conflict};
 pub use component::{Blocking, Component, ComponentResource, Progress, Removal, Step, Wait, failure_state};
 pub use context::{Context, Waker};
@@ -73,6 +76,7 @@ pub use jitter::{jitter, shortened};
 pub use kyma::{KymaAccess, Proof, claim_of, prove, prove_known, recorded_of};
 pub use metrics::{Metrics, MetricsError};
 pub use pass::Pass;
+pub use pauses::{Halt, PauseChanges, Pauses, is_in_force};
 pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};
 pub use rbac::Rule;
 pub use reconciler::{Change, Reconciler};

@@ -7,6 +7,8 @@ use prometheus::{
     core::Collector,
 };
 
+use kyma_api::PauseScope;
+
 use crate::Failure;
 
 /// Counters of one process. Cheap to clone; operators that share a process share it and are told apart by the
@@ -27,6 +29,7 @@ struct Inner {
     repairs: IntCounterVec,
     missed: IntCounterVec,
     watches: IntGaugeVec,
+    pauses: IntGaugeVec,
 }
 
 /// How a reconcile ended, as the label `result`.
@@ -90,6 +93,7 @@ impl Metrics {
                 Opts::new("target_watches", "Watches held on targets."),
                 &["operator"],
             )?,
+            pauses: IntGaugeVec::new(Opts::new("pauses", "Pauses in force."), &["operator", "scope"])?,
             registry,
         };
         let metrics = Self { inner: Arc::new(inner) };
@@ -102,6 +106,7 @@ impl Metrics {
         metrics.register(held.repairs.clone())?;
         metrics.register(held.missed.clone())?;
         metrics.register(held.watches.clone())?;
+        metrics.register(held.pauses.clone())?;
         Ok(metrics)
     }
 
@@ -154,6 +159,14 @@ impl Metrics {
     pub(crate) fn watch_missed(&self, operator: &str, objects: usize) {
         let objects = u64::try_from(objects).unwrap_or(u64::MAX);
         self.inner.missed.with_label_values(&[operator]).inc_by(objects);
+    }
+
+    pub(crate) fn pauses(&self, operator: &str, in_force: &[PauseScope]) {
+        for scope in [PauseScope::All, PauseScope::Deletes, PauseScope::Upgrades] {
+            let count = in_force.iter().filter(|held| **held == scope).count();
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.inner.pauses.with_label_values(&[operator, scope.as_str()]).set(count);
+        }
     }
 
     pub(crate) fn watches(&self, operator: &str, change: i64) {

@@ -1,4 +1,4 @@
-//! Periodic verification: which passes are one, and what they had to repair.
+//! One pass of a reconciler: what stands still meanwhile, and whether it verifies.
 
 use std::{
     collections::HashMap,
@@ -7,19 +7,25 @@ use std::{
     time::Instant,
 };
 
-use crate::Metrics;
+use crate::{Halt, Metrics};
 
 /// One pass of a reconciler over one object.
 #[derive(Clone, Debug)]
 pub struct Pass {
     operator: &'static str,
     verifies: bool,
+    halt: Halt,
     metrics: Metrics,
 }
 
 impl Pass {
-    pub(crate) fn new(operator: &'static str, verifies: bool, metrics: Metrics) -> Self {
-        Self { operator, verifies, metrics }
+    pub(crate) fn new(operator: &'static str, verifies: bool, halt: Halt, metrics: Metrics) -> Self {
+        Self { operator, verifies, halt, metrics }
+    }
+
+    /// What stands still for the object. A Pause that comes later ends the pass.
+    pub fn halt(&self) -> &Halt {
+        &self.halt
     }
 
     /// Whether the time since the last pass led to it, and no event: what is known of targets has to be read anew.
@@ -105,8 +111,8 @@ mod tests {
     #[test]
     fn repairs_count_only_where_a_pass_verifies() {
         let metrics = Metrics::new().unwrap();
-        Pass::new("x", false, metrics.clone()).repaired(2);
-        Pass::new("x", true, metrics.clone()).repaired(3);
+        Pass::new("x", false, Halt::default(), metrics.clone()).repaired(2);
+        Pass::new("x", true, Halt::default(), metrics.clone()).repaired(3);
         let text = metrics.render().unwrap();
         assert!(text.contains(r#"verification_repairs_total{operator="x"} 3"#), "{text}");
     }

@@ -32,7 +32,8 @@ pub trait Program: Send + Sized + 'static {
     /// The CRDs that it owns, printed by `crd`.
     fn crds() -> Vec<CustomResourceDefinition>;
 
-    /// The CRDs that must be on the hub, at least as new as these, before it starts. Default: its own.
+    /// The CRDs that must be on the hub, at least as new as these, before it starts, besides that of Pauses, which
+    /// every operator obeys. Default: its own.
     fn needs() -> Vec<CustomResourceDefinition> {
         Self::crds()
     }

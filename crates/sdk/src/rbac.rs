@@ -52,6 +52,21 @@ impl Rule {
     }
 }
 
+/// What every operator needs in the hub namespace to obey Pauses, and for the brake, which keeps what it counted in
+/// the `ConfigMap` of this name.
+pub fn pauses(record: &'static [&'static str]) -> Vec<Rule> {
+    vec![
+        Rule::new(
+            &["operator.kyma-project.io"],
+            &["pauses"],
+            &["list", "watch", "create"],
+            "obey Pauses; the brake makes one",
+        ),
+        Rule::new(&[""], &["configmaps"], &["create"], "the brake's record (an apply counts as create)"),
+        Rule::new(&[""], &["configmaps"], &["get", "patch"], "the brake's record").named(record),
+    ]
+}
+
 /// Everything that one operator may do, by where it may do it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {

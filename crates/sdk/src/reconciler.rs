@@ -1,6 +1,7 @@
 //! From watches and pushed triggers to reconciles: bounded, each within a deadline, backing off by error class.
 
 mod changes;
+mod halted;
 
 use std::{
     collections::HashMap,
@@ -125,6 +126,7 @@ where
         };
         let context = Arc::new(work);
         let stream = own_changes(&runtime, api, selector, writer, hooks);
+        let halted = halted::follow(runtime.pauses.changes(), store.clone(), trigger.clone());
         let ready = wait_until_ready(runtime.clone(), store.clone(), kind);
         let controller = Controller::for_stream(stream, store)
             .with_config(ControllerConfig::default().concurrency(runtime.settings.concurrency))
@@ -141,7 +143,19 @@ where
                 () = shutdown.cancelled() => {}
             }
         };
-        tokio::join!(controller, announced);
+        let controller = async {
+            tokio::select! {
+                () = runtime.pauses.listed() => controller.await,
+                () = shutdown.cancelled() => {}
+            }
+        };
+        let halted = async {
+            tokio::select! {
+                () = halted => {}
+                () = shutdown.cancelled() => {}
+            }
+        };
+        tokio::join!(controller, announced, halted);
     }
 }
 
@@ -212,7 +226,7 @@ where
     F: Fn(Arc<K>, Pass) -> Fut + Send + Sync,
     Fut: Future<Output = Result<Wait, Failure>> + Send,
 {
-    let Runtime { operator, settings, process, .. } = &work.runtime;
+    let Runtime { operator, settings, process, pauses, .. } = &work.runtime;
     let key = ObjectRef::from_obj(&*object);
     // Targets that do not answer must not take the slots of those that do: no worker waits for its turn here.
     let _slot = match work.was_unreachable(&key).then(|| work.unhealthy.try_acquire()) {
@@ -221,8 +235,15 @@ where
         None => None,
     };
     let started = Instant::now();
-    let pass = Pass::new(operator.name, work.due.begins(&key, started), process.metrics.clone());
-    let result = tokio::time::timeout(settings.reconcile_deadline, (work.reconcile)(object, pass)).await;
+    let halt = pauses.of(&*object);
+    let pass =
+        Pass::new(operator.name, work.due.begins(&key, started), halt.clone(), process.metrics.clone());
+    let reconcile = (work.reconcile)(Arc::clone(&object), pass);
+    let result = tokio::select! {
+        result = tokio::time::timeout(settings.reconcile_deadline, reconcile) => result,
+        // As if killed between two writes; the next pass finds what there is.
+        () = pauses.tightened(&*object, &halt) => return Ok(Action::requeue(Duration::ZERO)),
+    };
     let result = result.unwrap_or_else(|_| {
         let seconds = settings.reconcile_deadline.as_secs();
         Err(Failure::new(Reason::DeadlineExceeded, format!("not finished within {seconds} s")))

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Access, AdminError, AdminServer, Events, Health, Metrics, MetricsError, Settings,
+    Access, AdminError, AdminServer, Brake, Events, Health, Metrics, MetricsError, Pauses, Settings,
     hub::{HubError, hub_addresses, hub_uid},
 };
 
@@ -96,13 +96,17 @@ pub struct Runtime {
     pub access: Access,
     /// Kubernetes events.
     pub events: Events,
+    /// What people have paused.
+    pub pauses: Pauses,
+    /// Asked before anything is removed from a target.
+    pub brake: Brake,
     /// What the process shares.
     pub process: Process,
 }
 
 impl Runtime {
-    /// Connects an operator to the hub and starts its watch of access Secrets, which ends with the process'
-    /// shutdown. Must run inside of a tokio runtime.
+    /// Connects an operator to the hub and starts its watches of access Secrets and Pauses, which end with the
+    /// process' shutdown. Must run inside of a tokio runtime.
     ///
     /// # Errors
     /// The hub does not answer or forbids to read who it is.
@@ -119,7 +123,10 @@ impl Runtime {
         let replica = std::env::var("POD_NAME").unwrap_or_else(|_| "local".to_owned());
         let targets = Targets::new(policy, Limits::default(), &agent, &replica, TARGETS);
         let access = Access::new(hub.clone(), &settings.hub_namespace, targets.clone());
+        let pauses = Pauses::new(operator.name);
         let runtime = Self {
+            brake: Brake::new(operator.name, &hub, &settings, pauses.clone()),
+            pauses,
             operator,
             settings: Arc::new(settings),
             events: Events::new(hub.clone(), operator.name),
@@ -130,6 +137,7 @@ impl Runtime {
             process,
         };
         runtime.spawn_access();
+        runtime.spawn_pauses();
         Ok(runtime)
     }
 
@@ -137,6 +145,17 @@ impl Runtime {
         let Process { health, shutdown, .. } = self.process.clone();
         let access = self.access.clone();
         tokio::spawn(async move { access.run(&health, shutdown).await });
+    }
+
+    fn spawn_pauses(&self) {
+        let (runtime, shutdown) = (self.clone(), self.process.shutdown.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = runtime.brake.clone().listen() => {}
+                () = runtime.pauses.clone().run(runtime) => {}
+                () = shutdown.cancelled() => {}
+            }
+        });
     }
 }
 

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use kyma_api::names::label_value;
 use kyma_targets::AccessPolicy;
 
-use crate::{Args, LogFormat, Mode};
+use crate::{Args, BrakeLimit, LogFormat, Mode};
 
 /// Resolved settings. Nothing in here can be wrong any more; reconcilers read only this.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub struct Settings {
     pub mode: Mode,
     /// Name of the one Kyma whose target is the hub.
     pub local_kyma: Option<String>,
+    /// How many targets may lose something before a person has to confirm it.
+    pub brake: BrakeLimit,
     /// What access Secrets may ask for. The hub's own addresses are added when the hub is connected.
     pub access: AccessPolicy,
 }
@@ -95,6 +97,7 @@ impl Settings {
             admin_address: address(&args.admin_address)?,
             mode: args.mode,
             local_kyma: args.local_kyma.filter(|name| !name.is_empty()),
+            brake: BrakeLimit { targets: args.brake_targets, percent: args.brake_percent },
             access: AccessPolicy {
                 allow_loopback: args.allow_loopback_targets,
                 allow_link_local: args.allow_link_local_targets,

@@ -83,6 +83,10 @@ reasons! {
     TargetIsHub: Blocked => "The access Secret leads back to the hub; use another cluster, or --local-kyma or single-cluster mode if that is meant.";
     StampMismatch: Blocked => "The target was last managed by another hub or a later state of this one; confirm with kymactl target adopt.";
 
+    // What people stopped.
+    Paused: Blocked => "A Pause holds for the object; it goes on when the Pause that the message names is deleted or ends.";
+    MassDeletion: Blocked => "Deletions on too many targets within ten minutes were stopped; find out why, and delete the Pause that the message names if they are meant.";
+
     // The hub itself.
     HubUnavailable: Transient => "The hub's apiserver didn't answer as it should; work goes on when it does.";
     HubForbidden: Blocked => "This operator's role on the hub doesn't allow a call; install the role of its own version.";

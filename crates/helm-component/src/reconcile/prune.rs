@@ -19,6 +19,10 @@ const ALLOW_SHRINK: &str = "component.kyma-project.io/allow-shrink";
 impl Pass<'_> {
     /// Deletes what is no longer wanted.
     pub(super) async fn prune(&mut self, surplus: Vec<Identity>, seen: &Observed) {
+        if let Err(halted) = self.context.may_delete().await {
+            self.done.pruned = Some(Err(halted));
+            return;
+        }
         self.adopt_strays(&surplus);
         let inventory = self.session.recorded.inventory.clone();
         self.done.pruned = Some(match self.prune_plan(&inventory, seen.is_complete()) {

@@ -204,8 +204,7 @@ async fn prepare_hub(hub: &Cluster) -> Result<()> {
     let client = hub.client()?;
     let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {HUB_NAMESPACE}}}\n");
     apply_yaml(&client, &namespace).await?;
-    let crd = serde_json::to_string(&kyma_api::crds::helm_component())?;
-    apply_yaml(&client, &crd).await?;
+    apply_yaml(&client, &printed(&["crd"]).await?).await?;
     crd_is_served(&client, "helmcomponents.component.kyma-project.io").await?;
     apply_yaml(&client, &printed(&["rbac", "--namespace", HUB_NAMESPACE]).await?).await
 }

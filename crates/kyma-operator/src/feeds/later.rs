@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject, Patch};
 use kube::{Api, ResourceExt};
 use kube_runtime::{WatchStreamExt, watcher};
 use kyma_api::condition::{self, Status, Wanted, types};
-use kyma_api::{ModuleConfig, Pause, Reason};
+use kyma_api::{ModuleConfig, Reason};
 use kyma_sdk::hub_apply;
 use serde_json::json;
 
@@ -20,8 +20,8 @@ use crate::state::State;
 
 /// The resource of a kind that has no effect yet.
 pub(super) fn resource(kind: &GroupKind) -> Option<ApiResource> {
-    let known = [ApiResource::erase::<ModuleConfig>(&()), ApiResource::erase::<Pause>(&())];
-    known.into_iter().find(|resource| resource.group == kind.0 && resource.kind == kind.1)
+    let known = ApiResource::erase::<ModuleConfig>(&());
+    Some(known).filter(|resource| resource.group == kind.0 && resource.kind == kind.1)
 }
 
 /// Tells every object of the kind that it has no effect.

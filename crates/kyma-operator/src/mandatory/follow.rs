@@ -15,9 +15,14 @@ use crate::state::{State, key_of};
 /// Follows all release metas until the process shuts down. The indexes have to be complete.
 pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleReleaseMeta>, kymas: Store<Kyma>) {
     releases
-        .run(move |release, _| {
+        .run(move |release, pass| {
             let (state, kymas) = (Arc::clone(&state), kymas.clone());
-            async move { reconcile(&state, &kymas, &release).await }
+            async move {
+                if pass.halt().writes().is_some() {
+                    return Ok(Wait::Event);
+                }
+                reconcile(&state, &kymas, &release).await
+            }
         })
         .await;
 }

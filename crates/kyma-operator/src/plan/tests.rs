@@ -45,6 +45,7 @@ struct Stage {
     kinds: Kinds,
     wishes: Vec<Wish>,
     target: TargetRef,
+    deletes_halted: Option<&'static str>,
 }
 
 impl Stage {
@@ -55,7 +56,7 @@ impl Stage {
         let wishes = Selection::read(&json!({ "modules": [module] })).unwrap().wishes;
         let secret = SecretKeyRef { name: "access".into(), key: "config".into() };
         let target = TargetRef { kubeconfig_secret_ref: Some(secret) };
-        Self { installed: BTreeMap::new(), kinds, wishes, target }
+        Self { installed: BTreeMap::new(), kinds, wishes, target, deletes_halted: None }
     }
 
     fn plan(&self, decision: Decision) -> Plan {
@@ -70,6 +71,7 @@ impl Stage {
             kinds: &self.kinds,
             policy: &Policy::default(),
             ignore: IgnorePolicy::Leave,
+            deletes_halted: self.deletes_halted,
         };
         plan(&scope, &[resolved(decision)])
     }
@@ -183,6 +185,20 @@ fn removal_is_an_order_and_letting_go_is_none() {
         (1, 0),
         "taken back, then made anew"
     );
+}
+
+#[test]
+fn a_pause_holds_back_every_order_and_says_so() {
+    let mut stage = Stage::new(&json!({ "name": "keda" }));
+    let first = stage.plan(Decision::Install(install(json!({}))));
+    stage.have(&first, |_| {});
+    stage.deletes_halted = Some("Pause p holds");
+    let removal = Decision::Remove { reason: DeletionReason::Disabled, because: None };
+    for decision in [removal, Decision::Unmanage] {
+        let plan = stage.plan(decision);
+        assert!(plan.orders.is_empty());
+        assert_eq!(plan.blocked["keda"].reason, Reason::Paused);
+    }
 }
 
 #[test]

@@ -161,7 +161,12 @@ fn removing(outcome: &Outcome<'_>, because: Option<&Because>) -> Option<Line> {
     let Some(view) = outcome.view else { return because.map(|because| refused(outcome, because)) };
     let before = outcome.before.cloned().unwrap_or_default();
     let told = view.ready.as_ref().map(|ready| ready.message.clone()).filter(|message| !message.is_empty());
-    let message = outcome.failure.map(|failure| failure.message.clone()).or(told);
+    let blocked = outcome.blocked.map(|because| (because.reason, because.message.clone()));
+    let held = outcome.failure.map(|failure| (failure.reason, failure.message.clone())).or(blocked);
+    let (reason, message) = match held {
+        Some((reason, message)) => (reason, Some(message)),
+        None => (Reason::Deleting, told),
+    };
     Some(Line {
         status: ModuleStatus {
             version: view.ordered.clone(),
@@ -172,7 +177,7 @@ fn removing(outcome: &Outcome<'_>, because: Option<&Because>) -> Option<Line> {
             resource: None,
             ..before
         },
-        reason: Reason::Deleting,
+        reason,
     })
 }
 

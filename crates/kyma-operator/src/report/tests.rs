@@ -114,10 +114,10 @@ fn access_that_is_missing_is_remembered_with_its_moment_and_forgotten_once_it_is
 #[test]
 fn a_kyma_that_is_left_alone_says_so_and_keeps_the_rest() {
     let before = status(&facts(&KymaStatus::default(), &[line_in(State::Ready, Reason::Ready)], at(0)));
-    let after = skipped(&before, Some(2), at(9));
+    let after = left_alone(&before, Some(2), (Reason::Paused, "Pause p holds"), at(9));
     let ready = of(&after, types::READY);
-    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "SkipReconciliation"));
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "Paused"));
     assert_eq!((after.state, &after.modules), (before.state, &before.modules));
     assert_eq!(of(&after, types::MODULES), of(&before, types::MODULES));
-    assert_eq!(skipped(&after, Some(2), at(99)), after, "said once");
+    assert_eq!(left_alone(&after, Some(2), (Reason::Paused, "Pause p holds"), at(99)), after, "said once");
 }

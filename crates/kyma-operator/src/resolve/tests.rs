@@ -26,6 +26,8 @@ struct Case {
     installed: BTreeMap<String, InstalledCase>,
     #[serde(default)]
     policy: PolicyCase,
+    #[serde(default)]
+    halted: Option<String>,
     expect: BTreeMap<String, String>,
 }
 
@@ -197,6 +199,7 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         installed: &installed,
         catalogue: &catalogue(case.catalogue),
         policy: &policy,
+        upgrades_halted: case.halted.as_deref(),
     };
     let mut decisions: BTreeMap<String, String> = BTreeMap::new();
     for resolved in resolve(&inputs) {
@@ -245,6 +248,7 @@ fn what_a_decision_depends_on_is_what_can_change_it() {
             installed: &installed,
             catalogue: &catalogue(offered),
             policy: &policy,
+            upgrades_halted: None,
         })
     };
     let refused = case("[{name: nats, version: 7.7.7}]");

@@ -1,6 +1,7 @@
 //! Components of a kind that a module brings along.
 
 use anyhow::Result;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::component::DeletionReason;
@@ -99,14 +100,36 @@ async fn a_module_brings_its_own_component_kind_to_the_hub_if_its_group_is_allow
 async fn kinds_of_later_versions_say_that_they_have_no_effect() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     landscape
-        .apply("{apiVersion: operator.kyma-project.io/v1alpha1, kind: Pause, metadata: {name: all}, spec: {scope: All}}")
+        .apply("{apiVersion: operator.kyma-project.io/v1alpha1, kind: ModuleConfig, metadata: {name: all}, spec: {module: keda}}")
         .await?;
-    let pauses: Api<kyma_api::Pause> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
-    until("the pause says that it has no effect", SOON, || async {
+    let configs: Api<kyma_api::ModuleConfig> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
+    until("the config says that it has no effect", SOON, || async {
         let conditions =
-            pauses.get("all").await?.status.and_then(|status| status.conditions).unwrap_or_default();
+            configs.get("all").await?.status.and_then(|status| status.conditions).unwrap_or_default();
         Ok(conditions.into_iter().find(|condition| condition.reason == "NotYetSupported"))
     })
     .await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_says_whether_it_holds() -> Result<()> {
+    let landscape = Landscape::start(&[]).await?;
+    let pauses: Api<kyma_api::Pause> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
+    let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3);
+    landscape
+        .apply(&format!(
+            "{{apiVersion: operator.kyma-project.io/v1alpha1, kind: Pause, metadata: {{name: all}}, spec: {{until: \"{soon}\"}}}}"
+        ))
+        .await?;
+    for expected in [("True", "Paused"), ("False", "Succeeded")] {
+        until(&format!("the Pause says {expected:?}"), SOON, || async {
+            let conditions =
+                pauses.get("all").await?.status.and_then(|status| status.conditions).unwrap_or_default();
+            let is_expected = |held: &&Condition| (held.status.as_str(), held.reason.as_str()) == expected;
+            Ok(conditions.iter().find(is_expected).map(drop))
+        })
+        .await?;
+    }
     Ok(())
 }

@@ -48,7 +48,7 @@ impl Stage {
             tokio::try_join!(bed.cluster("hub").with_audit(), bed.cluster("target").with_audit())?;
         let client = hub.client()?;
         create(&client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HUB}})).await?;
-        for crd in [crds::kyma(), crds::module_template(), crds::module_release_meta()] {
+        for crd in [crds::kyma(), crds::module_template(), crds::module_release_meta(), crds::pause()] {
             Api::<CustomResourceDefinition>::all(client.clone()).create(&PostParams::default(), &crd).await?;
         }
         roles(&client, Side::Hub).await?;

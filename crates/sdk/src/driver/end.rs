@@ -32,6 +32,9 @@ impl<C: Component> Driver<C> {
         if !has_finalizer(&*resource) {
             return Ok(Wait::Event);
         }
+        if let Some(why) = pass.halt().deletes() {
+            return self.paused(&resource, why).await;
+        }
         let policy = contract.spec.deletion_policy;
         let removes = match deletion(&*resource, policy) {
             Deletion::Orphan => false,
@@ -75,6 +78,7 @@ impl<C: Component> Driver<C> {
                 return Err(Failure::new(Reason::DeletionBlocked, blockers.describe()));
             }
         }
+        context.may_delete().await?;
         let removal = self.in_time(self.component.remove(&context)).await;
         self.keep_watching(&context, removal.is_ok());
         removal

@@ -2,7 +2,10 @@
 
 use kube::{CustomResourceExt, Resource, ResourceExt};
 
-use crate::{Component, Rule, rbac::Table};
+use crate::{
+    Component, Rule,
+    rbac::{Table, pauses},
+};
 
 /// Words of a kind for as long as the program runs: tables hold static words.
 fn word(text: String) -> &'static str {
@@ -19,8 +22,10 @@ pub fn component_table<C: Component>() -> Table {
     let plural = word(C::Resource::plural(&()).into_owned());
     let status = words(vec![word(format!("{plural}/status"))]);
     let plural = words(vec![plural]);
-    let crd = words(vec![word(C::Resource::crd().name_any())]);
+    let crd = words(vec![word(C::Resource::crd().name_any()), "pauses.operator.kyma-project.io"]);
+    let brake = words(vec![word(format!("brake-{}", C::NAME))]);
     let mut hub_namespace = hub_namespace(group, plural, status);
+    hub_namespace.extend(pauses(brake));
     hub_namespace.extend_from_slice(C::HUB_RULES);
     let mut target = target();
     target.extend_from_slice(C::TARGET_RULES);
@@ -40,7 +45,7 @@ fn hub_cluster(crd: &'static [&'static str]) -> Vec<Rule> {
             APIEXTENSIONS,
             &["customresourcedefinitions"],
             &["get", "list", "watch"],
-            "start: wait for its own CRD; end: a CRD that is being deleted orders nothing",
+            "start: wait for its own CRD and that of Pauses; end: a CRD that is being deleted orders nothing",
         )
         .named(crd),
         Rule::new(
@@ -66,6 +71,12 @@ fn hub_namespace(
             &["secrets"],
             &["get", "list", "watch"],
             "access to targets; the watch brings metadata alone and wakes who waits for a Secret",
+        ),
+        Rule::new(
+            &["operator.kyma-project.io"],
+            &["kymas"],
+            &["list", "watch"],
+            "Pauses that select Kymas by labels (metadata only)",
         ),
         Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "events on its components"),
     ]

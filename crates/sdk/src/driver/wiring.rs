@@ -61,6 +61,8 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let watches = Watches::new(C::NAME, runtime.process.metrics.clone(), waker(trigger.clone()));
     let status = StatusWriter::new(runtime.hub.clone(), C::NAME, runtime.process.metrics.clone());
     let by_secret: BySecret<C::Resource> = Arc::default();
+    let secrets = Arc::clone(&by_secret);
+    runtime.brake.of_all(move || lock(&secrets).dependencies());
     wake_on_access(&runtime, &by_secret, &trigger, &watches);
     let driver = Arc::new(Driver { component, runtime, trigger, watches, status });
     let watching = Arc::clone(&driver);

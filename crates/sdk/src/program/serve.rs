@@ -50,7 +50,8 @@ pub async fn serve<P: Program>(
     health.expect(P::OPERATOR.name);
     let work = async {
         let runtime = Runtime::connect(P::OPERATOR, settings, config, process).await?;
-        await_crds(&runtime.hub, &P::needs()).await?;
+        let needed = [P::needs(), vec![kyma_api::crds::pause()]].concat();
+        await_crds(&runtime.hub, &needed).await?;
         health.ready(P::OPERATOR.name);
         tracing::info!(operator = P::OPERATOR.name, version = P::OPERATOR.version, "started");
         Ok::<_, StartError>(runtime)

@@ -11,7 +11,14 @@ mod watches;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::{ByteString, api::core::v1::Secret};
+use k8s_openapi::{
+    ByteString, api::core::v1::Secret,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
 use kyma_sdk::{
     Args, LogFormat, Mode, Operator, Process, Runtime, Settings,
     targets::{AccessPolicy, Limits, Target, Targets},
@@ -53,10 +60,15 @@ pub(crate) async fn runtime(hub: &Cluster, namespace: &str) -> Result<Runtime> {
         admin_address: String::new(),
         mode: Mode::Fleet,
         local_kyma: None,
+        brake_targets: 10,
+        brake_percent: 1,
         allow_loopback_targets: true,
         allow_link_local_targets: false,
         allow_target_proxy: false,
     })?;
+    let pause = kyma_sdk::api::crds::pause();
+    let crds: Api<CustomResourceDefinition> = Api::all(hub.client()?);
+    crds.patch(&pause.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&pause)).await?;
     let operator = Operator { name: "test-operator", version: "0.1.0" };
     Ok(Runtime::connect(operator, settings, hub.admin().config()?, Process::new()?).await?)
 }

@@ -102,7 +102,7 @@ impl Stage {
         let hub = BED.cluster("hub", |cluster| cluster.with_controllers().with_audit()).await?;
         let target = BED.cluster("target", |cluster| cluster.with_workloads().with_audit()).await?;
         let namespace = hub.namespace(name).await?;
-        install_crd(&hub).await?;
+        install_crds(&hub).await?;
         let stage = Self { hub, target, namespace, mode: Mode::Fleet, running: None };
         stage.grant_roles().await?;
         Ok(stage)
@@ -347,6 +347,8 @@ impl Stage {
             admin_address: String::new(),
             mode: self.mode,
             local_kyma: None,
+            brake_targets: 10,
+            brake_percent: 1,
             allow_loopback_targets: true,
             allow_link_local_targets: false,
             allow_target_proxy: false,
@@ -368,11 +370,12 @@ impl Stage {
     }
 }
 
-async fn install_crd(hub: &Cluster) -> Result<()> {
+async fn install_crds(hub: &Cluster) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(hub.client()?);
-    let crd = Greeting::crd();
     let params = PatchParams::apply("test").force();
-    crds.patch(&crd.name_any(), &params, &Patch::Apply(&crd)).await?;
+    for crd in [Greeting::crd(), kyma_sdk::api::crds::pause()] {
+        crds.patch(&crd.name_any(), &params, &Patch::Apply(&crd)).await?;
+    }
     Ok(())
 }
 

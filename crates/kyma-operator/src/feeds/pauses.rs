@@ -1,0 +1,116 @@
+//! Each Pause says whether it holds.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::api::Patch;
+use kube::core::Selector;
+use kube::{Api, Resource, ResourceExt};
+use kyma_api::condition::{self, Status, Wanted, types};
+use kyma_api::{Pause, PauseStatus, Reason};
+use kyma_sdk::{hub_apply, is_in_force};
+use serde_json::json;
+
+use crate::FIELD_MANAGER;
+use crate::state::State;
+
+/// Writes the status of every Pause whenever one comes, changes or ends; for ever.
+pub(super) async fn report(state: Arc<State>) {
+    let namespace = &state.runtime.settings.hub_namespace;
+    let api: Api<Pause> = Api::namespaced(state.runtime.hub.clone(), namespace);
+    let mut changes = state.runtime.pauses.changes();
+    loop {
+        for pause in state.runtime.pauses.all().values() {
+            tell(&api, pause).await;
+        }
+        changes.next().await;
+    }
+}
+
+async fn tell(api: &Api<Pause>, pause: &Pause) {
+    let Some(status) = next(pause, Timestamp::now()) else { return };
+    let name = pause.name_any();
+    let body = json!({
+        "apiVersion": Pause::api_version(&()), "kind": Pause::kind(&()),
+        "metadata": { "name": name, "uid": pause.uid() }, "status": status,
+    });
+    match api.patch_status(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+        Err(error) => tracing::warn!(%error, kind = "Pause", name, "status not written"),
+        Ok(_) => {}
+    }
+}
+
+/// The status that follows; none if it is the one that stands.
+fn next(pause: &Pause, now: Timestamp) -> Option<PauseStatus> {
+    let (status, reason, message) = words(pause, now);
+    let held = pause.status.clone().unwrap_or_default();
+    let mut conditions: Vec<Condition> = held.conditions.unwrap_or_default();
+    conditions.retain(|condition| condition.type_ == types::READY);
+    let wanted = Wanted {
+        type_: types::READY,
+        status,
+        reason,
+        message,
+        observed_generation: pause.metadata.generation,
+    };
+    // Objects hold whole seconds.
+    let changed =
+        condition::set(&mut conditions, &wanted, &Time(now.round(jiff::Unit::Second).unwrap_or(now)));
+    changed.then_some(PauseStatus {
+        conditions: Some(conditions),
+        observed_generation: pause.metadata.generation,
+    })
+}
+
+fn words(pause: &Pause, now: Timestamp) -> (Status, Reason, &'static str) {
+    if !is_in_force(pause, now) {
+        return (Status::False, Reason::Succeeded, "it has ended");
+    }
+    match pause.spec.selector.clone().map(Selector::try_from) {
+        None => (Status::True, Reason::Paused, "it holds for all Kymas"),
+        Some(Ok(_)) => (Status::True, Reason::Paused, "it holds for the Kymas that the selector matches"),
+        Some(Err(_)) => (
+            Status::True,
+            Reason::SpecInvalid,
+            "spec.selector is none: until that is corrected it holds for all Kymas",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::PauseSpec;
+
+    use super::*;
+
+    fn pause(spec: serde_json::Value) -> Pause {
+        Pause::new("p", serde_json::from_value::<PauseSpec>(spec).unwrap())
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn it_says_whom_it_holds_for_and_when_it_has_ended() {
+        let broken = json!({"matchExpressions": [{"key": "a", "operator": "Like"}]});
+        for (spec, expected) in [
+            (json!({}), ("True", "Paused")),
+            (json!({"selector": {"matchLabels": {"a": "b"}}}), ("True", "Paused")),
+            (json!({"selector": broken}), ("True", "SpecInvalid")),
+            (json!({"until": at(5).to_string()}), ("False", "Succeeded")),
+        ] {
+            let conditions = next(&pause(spec.clone()), at(5)).unwrap().conditions.unwrap();
+            assert_eq!((conditions[0].status.as_str(), conditions[0].reason.as_str()), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_was_said_is_not_said_again() {
+        let mut pause = pause(json!({}));
+        pause.status = next(&pause, at(1));
+        assert_eq!(next(&pause, at(2)), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! What the Pauses of the hub mean for one object. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{
+    Resource, ResourceExt,
+    core::{Selector, SelectorExt as _},
+};
+use kyma_api::{Kyma, Pause, PauseScope, labels, names};
+
+/// What stands still for one object, each with the words that say why. Default: nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Halt {
+    writes: Option<String>,
+    deletes: Option<String>,
+    upgrades: Option<String>,
+}
+
+impl Halt {
+    /// Why nothing at all may be written but the object's own status.
+    pub fn writes(&self) -> Option<&str> {
+        self.writes.as_deref()
+    }
+
+    /// Why nothing may be removed from the target, nor ordered to be removed.
+    pub fn deletes(&self) -> Option<&str> {
+        self.writes().or(self.deletes.as_deref())
+    }
+
+    /// Why no other version may be installed than the one that is there.
+    pub fn upgrades(&self) -> Option<&str> {
+        self.writes().or(self.upgrades.as_deref())
+    }
+
+    /// Whether something stands still that did not before.
+    pub(crate) fn is_tighter_than(&self, before: &Self) -> bool {
+        let tighter = |now: Option<&str>, before: Option<&str>| now.is_some() && before.is_none();
+        tighter(self.writes(), before.writes())
+            || tighter(self.deletes(), before.deletes())
+            || tighter(self.upgrades(), before.upgrades())
+    }
+
+    fn add(&mut self, pause: &Pause) {
+        let why = pause.spec.reason.as_deref().filter(|reason| !reason.is_empty());
+        let why = why.map_or_else(String::new, |reason| format!(": {reason}"));
+        let message = || format!("Pause {} holds{why}", pause.name_any());
+        match pause.spec.scope {
+            PauseScope::All => &mut self.writes,
+            PauseScope::Deletes => &mut self.deletes,
+            PauseScope::Upgrades => &mut self.upgrades,
+        }
+        .get_or_insert_with(message);
+    }
+}
+
+/// Whose an object is, as the selector of a Pause sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whose<'a> {
+    /// A Kyma itself, with these labels.
+    Kyma(&'a BTreeMap<String, String>),
+    /// An object of the Kyma with this value of the label `kyma-name`.
+    OfKyma(&'a str),
+    /// Of no Kyma.
+    Nobodys,
+}
+
+impl<'a> Whose<'a> {
+    pub(crate) fn of<K: Resource<DynamicType = ()>>(object: &'a K) -> Self {
+        if K::kind(&()) == Kyma::kind(&()) && K::group(&()) == Kyma::group(&()) {
+            return Self::Kyma(object.labels());
+        }
+        object.labels().get(labels::KYMA_NAME).map_or(Self::Nobodys, |kyma| Self::OfKyma(kyma))
+    }
+}
+
+/// Labels of all Kymas, by their value of the label `kyma-name`.
+pub(crate) type KymaLabels = HashMap<String, BTreeMap<String, String>>;
+
+/// All Pauses, and the labels of all Kymas once a selector asks for them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) pauses: BTreeMap<String, Arc<Pause>>,
+    /// None while they are not known, or nothing asks.
+    pub(crate) kymas: Option<Arc<KymaLabels>>,
+}
+
+impl Known {
+    /// What stands still for an object of an operator at a moment. Of several Pauses the first by name is told.
+    pub(crate) fn halt(&self, operator: &str, whose: Whose<'_>, now: Timestamp) -> Halt {
+        let mut halt = Halt::default();
+        let is_named = |pause: &Pause| {
+            let named = &pause.spec.operators;
+            named.is_empty() || named.iter().any(|named| named == operator)
+        };
+        let holding = self.pauses.values().filter(|pause| is_in_force(pause, now) && is_named(pause));
+        holding.filter(|pause| self.concerns(pause, whose)).for_each(|pause| halt.add(pause));
+        halt
+    }
+
+    /// When the next Pause ends by itself.
+    pub(crate) fn next_end(&self, now: Timestamp) -> Option<Timestamp> {
+        self.pauses.values().filter_map(|pause| end(pause)).filter(|end| *end > now).min()
+    }
+
+    /// Scopes of those in force, one for each.
+    pub(crate) fn in_force(&self, now: Timestamp) -> Vec<PauseScope> {
+        let pauses = self.pauses.values().filter(|pause| is_in_force(pause, now));
+        pauses.map(|pause| pause.spec.scope).collect()
+    }
+
+    /// Whether a Pause asks for labels of Kymas.
+    pub(crate) fn selects(&self) -> bool {
+        self.pauses
+            .values()
+            .any(|pause| pause.spec.selector.as_ref().is_some_and(|selector| !is_empty(selector)))
+    }
+
+    /// Who cannot be told apart is held: a stop too many costs time, one too few what was to be saved.
+    fn concerns(&self, pause: &Pause, whose: Whose<'_>) -> bool {
+        let Some(selector) = pause.spec.selector.as_ref().filter(|selector| !is_empty(selector)) else {
+            return true;
+        };
+        let Ok(selector) = Selector::try_from(selector.clone()) else { return true };
+        match whose {
+            Whose::Kyma(labels) => selector.matches(labels),
+            Whose::OfKyma(kyma) => {
+                let labels = self.kymas.as_ref().and_then(|kymas| kymas.get(kyma));
+                labels.is_none_or(|labels| selector.matches(labels))
+            }
+            Whose::Nobodys => false,
+        }
+    }
+}
+
+/// Whether a Pause has not ended by itself.
+pub fn is_in_force(pause: &Pause, now: Timestamp) -> bool {
+    end(pause).is_none_or(|end| end > now)
+}
+
+fn end(pause: &Pause) -> Option<Timestamp> {
+    pause.spec.until.as_ref().map(|until| until.0)
+}
+
+fn is_empty(selector: &LabelSelector) -> bool {
+    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// The name under which a Kyma's objects name it.
+pub(crate) fn kyma_label(name: &str) -> String {
+    names::label_value(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::HelmComponent;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn known(pauses: &[(&str, Value)]) -> Known {
+        let pause = |(name, spec): &(&str, Value)| {
+            let kind = json!({"apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Pause"});
+            let mut whole = json!({"metadata": {"name": name}, "spec": spec});
+            whole.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
+            ((*name).to_owned(), Arc::new(serde_json::from_value(whole).unwrap()))
+        };
+        Known { pauses: pauses.iter().map(pause).collect(), kymas: None }
+    }
+
+    fn labels(region: &str) -> BTreeMap<String, String> {
+        [("region".to_owned(), region.to_owned())].into()
+    }
+
+    #[test]
+    fn each_scope_stops_what_it_names_and_all_stops_everything() {
+        let stopped = |scope: &str| {
+            let halt = known(&[("p", json!({"scope": scope}))]).halt("x", Whose::Nobodys, at(0));
+            [halt.writes().is_some(), halt.deletes().is_some(), halt.upgrades().is_some()]
+        };
+        assert_eq!(stopped("All"), [true, true, true]);
+        assert_eq!(stopped("Deletes"), [false, true, false]);
+        assert_eq!(stopped("Upgrades"), [false, false, true]);
+        assert_eq!(known(&[]).halt("x", Whose::Nobodys, at(0)), Halt::default());
+    }
+
+    #[test]
+    fn a_selector_tells_kymas_apart_and_holds_whom_it_cannot_tell() {
+        let mut known = known(&[("p", json!({"selector": {"matchLabels": {"region": "eu"}}}))]);
+        let held = |known: &Known, whose| known.halt("x", whose, at(0)).writes().is_some();
+        let (eu, us) = (labels("eu"), labels("us"));
+        assert!(held(&known, Whose::Kyma(&eu)) && !held(&known, Whose::Kyma(&us)));
+        assert!(!held(&known, Whose::Nobodys));
+        assert!(held(&known, Whose::OfKyma("b")), "the labels of its Kyma are not known yet");
+        known.kymas = Some(Arc::new([("a".to_owned(), eu.clone()), ("b".to_owned(), us.clone())].into()));
+        assert!(held(&known, Whose::OfKyma("a")) && !held(&known, Whose::OfKyma("b")));
+        assert!(held(&known, Whose::OfKyma("gone")));
+    }
+
+    #[test]
+    fn a_selector_that_is_none_holds_everybody() {
+        let broken = json!({"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]});
+        for selector in [broken, json!({})] {
+            let known = known(&[("p", json!({ "selector": selector }))]);
+            assert!(known.halt("x", Whose::Kyma(&labels("us")), at(0)).writes().is_some());
+            assert!(known.halt("x", Whose::Nobodys, at(0)).writes().is_some());
+        }
+    }
+
+    #[test]
+    fn a_pause_ends_at_its_moment() {
+        let known =
+            known(&[("p", json!({"until": at(100).to_string()})), ("q", json!({"scope": "Deletes"}))]);
+        assert_eq!(known.next_end(at(0)), Some(at(100)));
+        assert!(known.halt("x", Whose::Nobodys, at(99)).writes().is_some());
+        let after = known.halt("x", Whose::Nobodys, at(100));
+        assert!(after.writes().is_none() && after.deletes().is_some());
+        assert_eq!(known.next_end(at(100)), None);
+    }
+
+    #[test]
+    fn the_message_names_the_pause_and_its_reason() {
+        let known = known(&[
+            ("b", json!({"reason": "incident 7"})),
+            ("c", json!({})),
+            ("a", json!({"scope": "Deletes"})),
+        ]);
+        let halt = known.halt("x", Whose::Nobodys, at(0));
+        assert_eq!(halt.writes(), Some("Pause b holds: incident 7"));
+        assert_eq!(halt.deletes(), halt.writes());
+    }
+
+    #[test]
+    fn an_operator_that_is_not_named_goes_on() {
+        let known = known(&[("p", json!({"operators": ["x", "y"]}))]);
+        let held = |operator| known.halt(operator, Whose::Nobodys, at(0)).writes().is_some();
+        assert!(held("x") && held("y") && !held("z"));
+    }
+
+    #[test]
+    fn only_more_than_before_is_tighter() {
+        let halt = |spec: Value| known(&[("p", spec)]).halt("x", Whose::Nobodys, at(0));
+        let (all, deletes) = (halt(json!({})), halt(json!({"scope": "Deletes"})));
+        assert!(all.is_tighter_than(&deletes) && deletes.is_tighter_than(&Halt::default()));
+        assert!(!deletes.is_tighter_than(&all) && !all.is_tighter_than(&all));
+    }
+
+    #[test]
+    fn kymas_their_objects_and_others_are_told_apart() {
+        let kyma: Kyma = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "k", "labels": {"region": "eu"}}, "spec": {"channel": "regular"}}))
+        .unwrap();
+        assert!(matches!(Whose::of(&kyma), Whose::Kyma(labels) if labels.contains_key("region")));
+        let mut component = HelmComponent::new("c", kyma_api::HelmComponentSpec::default());
+        assert!(matches!(Whose::of(&component), Whose::Nobodys));
+        component.labels_mut().insert(labels::KYMA_NAME.to_owned(), "k".to_owned());
+        assert!(matches!(Whose::of(&component), Whose::OfKyma("k")));
+    }
+}
