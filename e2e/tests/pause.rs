@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::catalogue;
 use e2e::fleet::{Fleet, LANTERN};
-use e2e::landscape::{HUB_NAMESPACE, Landscape, Options, is_of_an_operator};
+use e2e::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE, is_of_an_operator};
 use e2e::wait;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -114,9 +114,9 @@ impl World {
         let marks = landscape.marks()?;
         choose(landscape, EAST, &["harbour"]).await?;
         self.assign("1.0.0").await?;
-        let piers: Api<Deployment> = Api::namespaced(landscape.targets()[1].client()?, "harbour");
-        let pier = piers.list(&ListParams::default()).await?.items.first().context("a pier")?.name_any();
-        piers.delete(&pier, &DeleteParams::default()).await?;
+        let deployments: Api<Deployment> =
+            Api::namespaced(landscape.targets()[1].client()?, TARGET_NAMESPACE);
+        deployments.delete("harbour-pier", &DeleteParams::default()).await?;
         self.kymas().delete(WEST, &DeleteParams::default()).await?;
         landscape.until_at_rest().await?;
         nothing_was_written(landscape, &marks)?;
@@ -218,7 +218,7 @@ impl World {
 async fn choose(landscape: &Landscape, kyma: &str, modules: &[&str]) -> Result<()> {
     let position = usize::from(kyma == WEST);
     let target = landscape.targets()[position].client()?;
-    let kymas: Api<Kyma> = Api::namespaced(target, e2e::landscape::TARGET_NAMESPACE);
+    let kymas: Api<Kyma> = Api::namespaced(target, TARGET_NAMESPACE);
     let held = kymas.get("default").await?.spec.modules.unwrap_or_default();
     let kept: Vec<Value> = held
         .iter()

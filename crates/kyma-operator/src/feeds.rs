@@ -8,9 +8,9 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube_runtime::reflector::Store;
-use kube_runtime::{WatchStreamExt, watcher};
+use kube_runtime::watcher;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
-use kyma_sdk::{HubResource, News, feed};
+use kyma_sdk::{HubResource, News, feed, hub_watch};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -201,7 +201,7 @@ fn stream<K>(api: Api<K>, config: watcher::Config) -> impl Stream<Item = watcher
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
-    watcher(api, config).default_backoff().filter_map(|event| async move {
+    hub_watch(api, config).filter_map(|event| async move {
         event
             .inspect_err(|error| tracing::warn!(%error, "watch on the hub broke off; it is opened again"))
             .ok()

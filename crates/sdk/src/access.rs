@@ -12,13 +12,13 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ObjectMeta, PartialObjectMeta},
 };
-use kube_runtime::{WatchStreamExt, watcher};
+use kube_runtime::watcher;
 use kyma_api::{Reason, SecretKeyRef, labels};
 use kyma_targets::{SecretKey, Target, TargetEvent, Targets};
 use tokio::sync::{broadcast::error::RecvError, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Failure, Health};
+use crate::{Failure, Health, hub_watch};
 
 /// Name under which the watch of access Secrets appears in /readyz.
 const PART: &str = "access secrets";
@@ -172,7 +172,7 @@ impl Access {
     async fn watch_secrets(&self, health: &Health) {
         let api: Api<PartialObjectMeta<Secret>> =
             Api::namespaced(self.inner.secrets.clone().into_client(), &self.inner.namespace);
-        let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
+        let mut events = pin!(hub_watch(api, watcher::Config::default()));
         let mut listed: Vec<PartialObjectMeta<Secret>> = vec![];
         while let Some(event) = events.next().await {
             match event {

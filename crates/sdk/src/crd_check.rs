@@ -9,6 +9,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::{Api, Client, ResourceExt};
 use kube_runtime::{WatchStreamExt, watcher};
 
+use crate::hub_watch;
+
 /// Why the program does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
@@ -37,7 +39,7 @@ pub async fn await_crds(hub: &Client, needed: &[Crd]) -> Result<(), CrdError> {
     for crd in needed {
         let name = crd.name_any();
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let found = watcher(Api::<Crd>::all(hub.clone()), config).default_backoff().applied_objects();
+        let found = hub_watch(Api::<Crd>::all(hub.clone()), config).applied_objects();
         let mut found = pin!(found.inspect_err(|error| tracing::warn!(%error, "CRD cannot be watched yet")));
         tracing::info!(crd = name, "waiting for the CRD");
         loop {

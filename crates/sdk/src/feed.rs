@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, future::ready};
 
 use futures::{Stream, StreamExt};
 use kube::{Api, ResourceExt, core::DeserializeGuard};
-use kube_runtime::{WatchStreamExt, watcher};
+use kube_runtime::watcher;
 
-use crate::{HubResource, Runtime, readable};
+use crate::{HubResource, Runtime, hub_watch, readable};
 
 /// What a feed tells of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum News<K> {
 /// cannot be read is logged and left out, so what was known of it stays.
 pub fn feed<K: HubResource>(runtime: &Runtime) -> impl Stream<Item = News<K>> + Send + use<K> {
     let api: Api<DeserializeGuard<K>> = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
-    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let events = hub_watch(api, watcher::Config::default());
     let news = events.scan(BTreeSet::new(), |listed, event| {
         let told = event.map(|event| tell(listed, event));
         let log = |error: &watcher::Error| {

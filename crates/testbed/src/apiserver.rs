@@ -15,6 +15,7 @@ use crate::access::{Access, Credentials};
 use crate::binaries::Program;
 use crate::builder::ClusterBuilder;
 use crate::certificates::{Authority, Validity};
+use crate::etcd::Etcd;
 use crate::port::{self, free_address};
 use crate::process::{Process, Start};
 use crate::wait::until;
@@ -39,8 +40,21 @@ pub(crate) struct Files {
 }
 
 impl Files {
+    pub(crate) fn of(builder: &ClusterBuilder) -> Self {
+        let bed = &builder.bed;
+        Self { directory: bed.directory().join("clusters").join(&builder.name), logs: bed.logs() }
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
+    }
+
+    /// Makes the directory, without what an earlier bed in a directory that stays left there.
+    pub(crate) fn clear(&self) -> Result<()> {
+        if self.directory.exists() {
+            fs::remove_dir_all(&self.directory)?;
+        }
+        Ok(fs::create_dir_all(&self.directory)?)
     }
 
     fn write(&self, name: &str, content: &str) -> Result<()> {
@@ -50,10 +64,12 @@ impl Files {
 
 impl ApiServer {
     /// Starts it at a free port and waits until `/readyz` and the namespaces of every cluster are there.
-    pub(crate) async fn start(builder: &ClusterBuilder, authority: &Authority) -> Result<Self> {
-        let bed = &builder.bed;
-        let files =
-            Files { directory: bed.directory().join("clusters").join(&builder.name), logs: bed.logs() };
+    pub(crate) async fn start(
+        builder: &ClusterBuilder,
+        authority: &Authority,
+        files: Files,
+        etcd: &Etcd,
+    ) -> Result<Self> {
         write_files(&files, authority)?;
         for _ in 0..port::TRIES {
             let address = free_address()?;
@@ -61,7 +77,7 @@ impl ApiServer {
             let start = Start {
                 name: format!("{}-kube-apiserver", builder.name),
                 program: Program::ApiServer.path()?,
-                arguments: flags(builder, &files, &url, address.port()),
+                arguments: flags(builder, &files, etcd, (&url, address.port())),
                 environment: vec![("GOGC".to_owned(), "50".into())],
                 log: files.logs.join(format!("{}-kube-apiserver.log", builder.name)),
             };
@@ -122,11 +138,6 @@ fn administrator(cluster: &str, url: String, authority: &Authority) -> Result<Ac
 }
 
 fn write_files(files: &Files, authority: &Authority) -> Result<()> {
-    // Of an earlier bed in a directory that stays.
-    if files.directory.exists() {
-        fs::remove_dir_all(&files.directory)?;
-    }
-    fs::create_dir_all(&files.directory)?;
     let server = authority.server()?;
     files.write("ca.crt", &authority.pem())?;
     files.write("server.crt", &server.certificate)?;
@@ -137,10 +148,9 @@ fn write_files(files: &Files, authority: &Authority) -> Result<()> {
     files.write("audit-policy.yaml", AUDIT_POLICY)
 }
 
-fn flags(builder: &ClusterBuilder, files: &Files, url: &str, port: u16) -> Vec<OsString> {
-    let bed = &builder.bed.inner;
+fn flags(builder: &ClusterBuilder, files: &Files, etcd: &Etcd, (url, port): (&str, u16)) -> Vec<OsString> {
     let mut flags = vec![
-        format!("--etcd-servers={}", bed.etcd_url),
+        format!("--etcd-servers={}", etcd.url()),
         format!("--etcd-prefix=/{}", builder.name),
         "--bind-address=127.0.0.1".to_owned(),
         format!("--secure-port={port}"),

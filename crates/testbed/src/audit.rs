@@ -84,22 +84,29 @@ impl Audit {
     /// # Errors
     /// The log cannot be read.
     pub fn since(&self, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+        let records = self.records(mark)?.into_iter();
+        Ok(records.filter(|record| !record.is_end_of_watch()).map(AuditEvent::from).collect())
+    }
+
+    /// Watches that ended after the mark; they lasted from [`AuditEvent::received`] to [`AuditEvent::recorded`].
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn watches_ended_since(&self, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+        let records = self.records(mark)?.into_iter();
+        Ok(records.filter(Record::is_end_of_watch).map(AuditEvent::from).collect())
+    }
+
+    fn records(&self, mark: AuditMark) -> Result<Vec<Record>> {
         let mut file =
             File::open(&self.path).with_context(|| format!("cannot read {}", self.path.display()))?;
         file.seek(SeekFrom::Start(mark.0))?;
-        let mut events = Vec::new();
+        let mut records = Vec::new();
         for line in BufReader::new(file).lines() {
             // The last line may be half written: it belongs to a request that has no answer yet.
-            let Ok(record) = serde_json::from_str::<Record>(&line?) else {
-                continue;
-            };
-            // A watch is recorded when it starts and when it ends.
-            if record.stage == "ResponseComplete" && record.verb == "watch" {
-                continue;
-            }
-            events.push(record.into());
+            records.extend(serde_json::from_str::<Record>(&line?));
         }
-        Ok(events)
+        Ok(records)
     }
 
     /// The requests of the users for which `user` holds, counted by user, verb and resource.
@@ -135,6 +142,13 @@ struct Record {
     response_status: Status,
     request_received_timestamp: Timestamp,
     stage_timestamp: Timestamp,
+}
+
+impl Record {
+    /// A watch is recorded when it starts and when it ends.
+    fn is_end_of_watch(&self) -> bool {
+        self.stage == "ResponseComplete" && self.verb == "watch"
+    }
 }
 
 #[derive(Deserialize)]

@@ -6,18 +6,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tokio::sync::Semaphore;
 
-use crate::binaries::{self, Program};
+use crate::binaries;
 use crate::builder::ClusterBuilder;
 use crate::certificates::Authority;
-use crate::port::{self, free_address};
-use crate::process::{Process, Start};
+use crate::etcd::Etcd;
 use crate::registry::Registry;
-use crate::wait::until;
 
 /// A machine with two cores starts two apiservers as fast as one, and three slower than two and one.
 const APISERVERS_AT_A_TIME: usize = 2;
@@ -32,8 +29,7 @@ pub struct Bed {
 
 /// Fields are dropped from first to last: etcd before the directory that it writes to.
 pub(crate) struct Inner {
-    etcd: Process,
-    pub(crate) etcd_url: String,
+    pub(crate) etcd: Etcd,
     pub(crate) authority: Authority,
     pub(crate) starts: Semaphore,
     pub(crate) names: Mutex<BTreeSet<String>>,
@@ -61,10 +57,11 @@ impl Bed {
     }
 
     async fn over(directory: Directory) -> Result<Self> {
-        let (etcd, etcd_url) = start_etcd(&directory).await?;
+        let etcd =
+            Etcd::start("etcd", directory.path().join("etcd"), directory.logs().join("etcd.log")).await?;
         let authority = Authority::new("testbed")?;
         let starts = Semaphore::new(APISERVERS_AT_A_TIME);
-        let inner = Inner { etcd, etcd_url, authority, starts, names: Mutex::default(), directory };
+        let inner = Inner { etcd, authority, starts, names: Mutex::default(), directory };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -157,41 +154,4 @@ impl Drop for Directory {
             sweeper.wait().ok();
         }
     }
-}
-
-async fn start_etcd(directory: &Directory) -> Result<(Process, String)> {
-    for _ in 0..port::TRIES {
-        let url = format!("http://{}", free_address()?);
-        let peer = format!("http://{}", free_address()?);
-        let mut arguments = vec!["--data-dir".into(), directory.path().join("etcd").into_os_string()];
-        let flags = [
-            ("--listen-client-urls", url.as_str()),
-            ("--advertise-client-urls", &url),
-            ("--listen-peer-urls", &peer),
-            ("--initial-advertise-peer-urls", &peer),
-            ("--initial-cluster", &format!("default={peer}")),
-            ("--log-level", "warn"),
-            ("--quota-backend-bytes", "8589934592"),
-        ];
-        arguments.extend(flags.iter().flat_map(|(flag, value)| [flag.into(), value.into()]));
-        arguments.push("--unsafe-no-fsync".into());
-        let process = Process::spawn(&Start {
-            name: "etcd".into(),
-            program: Program::Etcd.path()?,
-            arguments,
-            environment: Vec::new(),
-            log: directory.logs().join("etcd.log"),
-        })?;
-        let health = format!("{url}/health");
-        let ready = until("etcd is healthy", Duration::from_mins(1), || async {
-            process.check()?;
-            Ok(crate::registry::answers(&health).await.then_some(()))
-        });
-        match ready.await {
-            Ok(()) => return Ok((process, url)),
-            Err(_) if port::is_lost(&process) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bail!("etcd found no free port in {} tries", port::TRIES)
 }

@@ -12,6 +12,7 @@ use crate::cluster::Cluster;
 /// objects (a deleted Namespace stays Terminating, no owner is collected, no Deployment gets Pods).
 #[must_use = "a cluster starts when it is awaited"]
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent options")]
 pub struct ClusterBuilder {
     pub(crate) bed: Bed,
     pub(crate) name: String,
@@ -19,6 +20,7 @@ pub struct ClusterBuilder {
     pub(crate) nodes: u16,
     pub(crate) audit: bool,
     pub(crate) own_authority: bool,
+    pub(crate) own_etcd: bool,
     pub(crate) flags: Vec<String>,
 }
 
@@ -32,6 +34,7 @@ impl ClusterBuilder {
             nodes: 0,
             audit: false,
             own_authority: false,
+            own_etcd: false,
             flags: Vec::new(),
         }
     }
@@ -67,6 +70,13 @@ impl ClusterBuilder {
     /// Gives the cluster a certificate authority of its own, for tests of TLS identity.
     pub fn with_own_authority(mut self) -> Self {
         self.own_authority = true;
+        self
+    }
+
+    /// Gives the cluster an etcd of its own, so that it can be taken back to an earlier state; see
+    /// [`Cluster::save`].
+    pub fn with_own_etcd(mut self) -> Self {
+        self.own_etcd = true;
         self
     }
 

@@ -1,5 +1,6 @@
 //! A running cluster.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -10,11 +11,12 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
 use crate::access::{Access, Credentials};
-use crate::apiserver::ApiServer;
+use crate::apiserver::{ApiServer, Files};
 use crate::audit::Audit;
 use crate::bed::Bed;
 use crate::builder::ClusterBuilder;
 use crate::certificates::{Authority, Validity};
+use crate::etcd::Etcd;
 use crate::infrastructure::Infrastructure;
 use crate::workloads::Workloads;
 
@@ -33,6 +35,7 @@ struct Inner {
     _infrastructure: Option<Infrastructure>,
     workloads: Workloads,
     apiserver: ApiServer,
+    own_etcd: Option<Etcd>,
     own_authority: Option<Authority>,
     audited: bool,
     namespaces: AtomicU32,
@@ -56,9 +59,13 @@ impl Cluster {
         let bed = builder.bed.clone();
         let own_authority = builder.own_authority.then(|| Authority::new(&builder.name)).transpose()?;
         let authority = own_authority.as_ref().unwrap_or(&bed.inner.authority);
+        let files = Files::of(builder);
+        files.clear()?;
+        let own_etcd = if builder.own_etcd { Some(start_etcd(&builder.name, &files).await?) } else { None };
         let apiserver = {
             let _turn = bed.inner.starts.acquire().await?;
-            ApiServer::start(builder, authority).await?
+            let etcd = own_etcd.as_ref().unwrap_or(&bed.inner.etcd);
+            ApiServer::start(builder, authority, files, etcd).await?
         };
         let workloads = Workloads::start(builder, &apiserver).await?;
         let infrastructure =
@@ -67,6 +74,7 @@ impl Cluster {
             _infrastructure: infrastructure,
             workloads,
             apiserver,
+            own_etcd,
             own_authority,
             audited: builder.audit,
             namespaces: AtomicU32::new(0),
@@ -199,6 +207,34 @@ impl Cluster {
         self.inner.apiserver.start_again().await
     }
 
+    /// Keeps the state of the cluster under a name, for a cluster started with [`ClusterBuilder::with_own_etcd`].
+    ///
+    /// # Errors
+    /// The cluster was started without, or the disk refuses it.
+    pub fn save(&self, name: &str) -> Result<()> {
+        self.own_etcd()?.save(&self.saved(name))
+    }
+
+    /// Takes the cluster back to the state that was saved under this name, as from a backup of its etcd: also its
+    /// resourceVersions go back. The apiserver is killed and started again at the same URL.
+    ///
+    /// # Errors
+    /// There is no such state, or the cluster does not come up.
+    pub async fn restore(&self, name: &str) -> Result<()> {
+        self.stop();
+        self.own_etcd()?.restore(&self.saved(name)).await?;
+        self.start_again().await
+    }
+
+    fn own_etcd(&self) -> Result<&Etcd> {
+        let etcd = self.inner.own_etcd.as_ref();
+        etcd.with_context(|| format!("{} was started without `with_own_etcd()`", self.name()))
+    }
+
+    fn saved(&self, name: &str) -> PathBuf {
+        self.inner.apiserver.files.path(&format!("saved-{name}"))
+    }
+
     /// Makes the apiserver fall silent: it accepts connections and answers nothing until [`Self::thaw`].
     ///
     /// # Errors
@@ -236,6 +272,12 @@ impl Drop for Cluster {
             show(&self.log_ends());
         }
     }
+}
+
+async fn start_etcd(cluster: &str, files: &Files) -> Result<Etcd> {
+    let name = format!("{cluster}-etcd");
+    let log = files.logs.join(format!("{name}.log"));
+    Etcd::start(&name, files.path("etcd"), log).await
 }
 
 async fn create_where_absent<K>(api: &Api<K>, object: &K) -> Result<()>

@@ -37,6 +37,7 @@ mod builder;
 mod certificates;
 mod cluster;
 mod crd;
+mod etcd;
 mod infrastructure;
 mod inputs;
 mod pins;

@@ -31,7 +31,7 @@ pub async fn idle(seconds: u64) -> Result<Outcome> {
     let mut requests = BTreeMap::new();
     for (cluster, mark) in clusters.iter().zip(marks) {
         let all = cluster.audit()?.since(mark)?;
-        rows.push(watches(cluster.name(), &all, seconds));
+        rows.push(short_watches(cluster.name(), &cluster.audit()?.watches_ended_since(mark)?));
         let events: Vec<AuditEvent> = all.into_iter().filter(landscape::asks).collect();
         let (writes, reads): (Vec<&AuditEvent>, Vec<_>) = events.iter().partition(|event| event.is_write());
         rows.push(Row::at_most(format!("{}: writes", cluster.name()), count(&writes), "requests", 0.0));
@@ -46,25 +46,12 @@ pub async fn idle(seconds: u64) -> Result<Outcome> {
     Ok(Outcome::new("idle", &setup, rows))
 }
 
-/// How often the restless of the watches was opened anew, which is no more than its life makes necessary.
-#[expect(clippy::cast_precision_loss, reason = "a count of watches, and seconds")]
-fn watches(cluster: &str, events: &[AuditEvent], seconds: u64) -> Row {
-    let mut opened: BTreeMap<(&str, String), u32> = BTreeMap::new();
-    for event in events.iter().filter(|event| is_of_an_operator(event) && event.verb == "watch") {
-        *opened.entry((event.user.as_str(), what_is_watched(&event.uri))).or_default() += 1;
-    }
-    let most = opened.values().max().copied().unwrap_or_default();
-    let expected = (seconds as f64 / WATCH_LASTS.as_secs_f64()).ceil();
-    Row::at_most(format!("{cluster}: one watch opened anew, at most"), f64::from(most), "times", expected)
-}
-
-/// Path and query without what differs each time.
-fn what_is_watched(uri: &str) -> String {
-    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-    let parts = query
-        .split('&')
-        .filter(|part| !["resourceVersion=", "timeoutSeconds="].iter().any(|other| part.starts_with(other)));
-    format!("{path}?{}", parts.collect::<Vec<_>>().join("&"))
+/// Watches of the operators that ended before they had to.
+fn short_watches(cluster: &str, ended: &[AuditEvent]) -> Row {
+    let lasted = |event: &AuditEvent| event.recorded.duration_since(event.received);
+    let own = ended.iter().filter(|event| is_of_an_operator(event));
+    let short: Vec<&AuditEvent> = own.filter(|event| lasted(event).unsigned_abs() < WATCH_LASTS).collect();
+    Row::at_most(format!("{cluster}: watches cut short"), count(&short), "watches", 0.0)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count of requests")]

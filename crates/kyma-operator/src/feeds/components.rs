@@ -8,8 +8,9 @@ use futures::StreamExt;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use kube_runtime::{WatchStreamExt, watcher};
+use kube_runtime::watcher;
 use kyma_api::labels;
+use kyma_sdk::hub_watch;
 
 use super::{Announce, announce};
 use crate::component::{ComponentId, ComponentKind, ComponentView};
@@ -23,7 +24,7 @@ pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String,
     let api: Api<DynamicObject> =
         Api::namespaced_with(state.runtime.hub.clone(), &state.runtime.settings.hub_namespace, &resource);
     let config = watcher::Config::default().labels(labels::KYMA_NAME);
-    let mut events = pin!(watcher(api, config).default_backoff());
+    let mut events = pin!(hub_watch(api, config));
     let mut listed: BTreeSet<ComponentId> = BTreeSet::new();
     while let Some(event) = events.next().await {
         match event {

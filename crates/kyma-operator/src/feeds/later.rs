@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use kube_runtime::{WatchStreamExt, watcher};
 use kyma_api::condition::{self, Status, Wanted, types};
 use kyma_api::{ModuleConfig, Reason};
-use kyma_sdk::hub_apply;
+use kyma_sdk::{hub_apply, hub_watch};
 use serde_json::json;
 
 use crate::FIELD_MANAGER;
@@ -28,7 +28,7 @@ pub(super) fn resource(kind: &GroupKind) -> Option<ApiResource> {
 pub(super) async fn feed(state: Arc<State>, resource: ApiResource) {
     let namespace = &state.runtime.settings.hub_namespace;
     let api: Api<DynamicObject> = Api::namespaced_with(state.runtime.hub.clone(), namespace, &resource);
-    let events = watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects();
+    let events = hub_watch(api.clone(), watcher::Config::default()).applied_objects();
     let mut events = pin!(events);
     while let Some(event) = events.next().await {
         match event {

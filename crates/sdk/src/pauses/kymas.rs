@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use kube::{Api, ResourceExt, core::PartialObjectMeta};
-use kube_runtime::{WatchStreamExt, watcher};
+use kube_runtime::watcher;
 use kyma_api::Kyma;
 use tokio::sync::watch;
 
 use super::halt::{Known, KymaLabels, kyma_label};
-use crate::Runtime;
+use crate::{Runtime, hub_watch};
 
 /// Follows the labels of all Kymas of the hub namespace, by metadata alone.
 pub(super) struct Labels {
@@ -38,8 +38,7 @@ impl Labels {
     }
 
     async fn read(&self) {
-        let events = watcher(self.api.clone(), watcher::Config::default()).default_backoff();
-        let mut events = pin!(events);
+        let mut events = pin!(hub_watch(self.api.clone(), watcher::Config::default()));
         let mut listed = KymaLabels::new();
         while let Some(event) = events.next().await {
             match event {

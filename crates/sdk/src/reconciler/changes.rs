@@ -10,7 +10,7 @@ use kube_runtime::{
     watcher,
 };
 
-use crate::{HubResource, Runtime, readable};
+use crate::{HubResource, Runtime, hub_watch, readable};
 
 /// How long it is remembered what an object looked like, to tell a change from a repetition.
 const REMEMBERED: Duration = Duration::from_hours(24);
@@ -56,8 +56,7 @@ where
         .combine(predicates::labels)
         .combine(predicates::annotations)
         .combine(predicates::finalizers);
-    watcher(guarded, config)
-        .default_backoff()
+    hub_watch(guarded, config)
         .try_filter_map(move |event| futures::future::ready(Ok(decode(event, &last))))
         .inspect_ok(move |event| seen.tell(event))
         .reflect(writer)

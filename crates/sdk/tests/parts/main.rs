@@ -5,6 +5,7 @@
 
 mod blocking;
 mod crds;
+mod hub_watch;
 mod reconciler;
 mod watches;
 

@@ -1,0 +1,97 @@
+//! The watch of a kind on a hub that is taken back to an earlier state.
+
+use std::pin::pin;
+
+use anyhow::{Context, Result};
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ObjectMeta, PostParams},
+    runtime::watcher::{self, Event},
+};
+use kyma_sdk::hub_watch;
+use testbed::Bed;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::SOON;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hub_that_went_back_to_an_earlier_state_is_listed_anew() -> Result<()> {
+    let bed = Bed::start().await?;
+    let hub = bed.cluster("hub").with_own_etcd().await?;
+    // As operators connect: kube's own retries would hide the break.
+    let mut config = hub.admin().config()?;
+    config.default_retry = false;
+    let maps: Api<ConfigMap> = Api::default_namespaced(Client::try_from(config)?);
+    create(hub.client()?, "before").await?;
+    let mut events = listen(hub_watch(maps, watcher::Config::default()));
+    assert_eq!(next(&mut events).await?, ["before"]);
+
+    hub.save("backup")?;
+    // Many more resourceVersions than what comes after the restore will use up.
+    for number in 0..50 {
+        create(hub.client()?, &format!("later-{number}")).await?;
+    }
+    while until_applied(&mut events).await? != "later-49" {}
+
+    hub.restore("backup").await?;
+    assert_eq!(next(&mut events).await?, ["before"], "what came after the backup never was");
+    create(hub.client()?, "after").await?;
+    assert_eq!(until_applied(&mut events).await?, "after");
+    Ok(())
+}
+
+async fn create(hub: Client, name: &str) -> Result<()> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let map = ConfigMap { metadata, ..ConfigMap::default() };
+    Api::<ConfigMap>::default_namespaced(hub).create(&PostParams::default(), &map).await?;
+    Ok(())
+}
+
+type Told = watcher::Result<Event<ConfigMap>>;
+
+/// Listens all the time, as an operator does.
+fn listen(events: impl Stream<Item = Told> + Send + 'static) -> UnboundedReceiver<Told> {
+    let (send, told) = unbounded_channel();
+    tokio::spawn(async move {
+        let mut events = pin!(events);
+        while let Some(event) = events.next().await {
+            if send.send(event).is_err() {
+                return;
+            }
+        }
+    });
+    told
+}
+
+/// Names in the next complete list; Kubernetes' own object apart.
+async fn next(events: &mut UnboundedReceiver<Told>) -> Result<Vec<String>> {
+    let mut names = vec![];
+    loop {
+        match told(events).await? {
+            Event::Init => names.clear(),
+            Event::InitApply(map) if map.name_any() != "kube-root-ca.crt" => names.push(map.name_any()),
+            Event::InitDone => return Ok(names),
+            _ => {}
+        }
+    }
+}
+
+async fn until_applied(events: &mut UnboundedReceiver<Told>) -> Result<String> {
+    loop {
+        if let Event::Apply(map) = told(events).await? {
+            return Ok(map.name_any());
+        }
+    }
+}
+
+/// The next event; breaks are what the stream is there for.
+async fn told(events: &mut UnboundedReceiver<Told>) -> Result<Event<ConfigMap>> {
+    loop {
+        let next = tokio::time::timeout(SOON, events.recv()).await.context("the watch is mute")?;
+        if let Ok(event) = next.context("a watch never ends")? {
+            return Ok(event);
+        }
+    }
+}

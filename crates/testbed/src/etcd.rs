@@ -1,0 +1,117 @@
+//! One etcd: of a bed, or of a cluster that has its own and can be restored from a snapshot.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::binaries::Program;
+use crate::port::{self, free_address};
+use crate::process::{Process, Start};
+use crate::wait::until;
+
+/// A running etcd.
+pub(crate) struct Etcd {
+    start: Start,
+    process: Mutex<Option<Process>>,
+    data: PathBuf,
+    url: String,
+}
+
+impl Etcd {
+    /// Starts it at a free port and waits until it is healthy. `data` is its directory, `log` the file of its output.
+    pub(crate) async fn start(name: &str, data: PathBuf, log: PathBuf) -> Result<Self> {
+        for _ in 0..port::TRIES {
+            let url = format!("http://{}", free_address()?);
+            let start = Start {
+                name: name.to_owned(),
+                program: Program::Etcd.path()?,
+                arguments: arguments(&data, &url, &format!("http://{}", free_address()?)),
+                environment: Vec::new(),
+                log: log.clone(),
+            };
+            let process = Process::spawn(&start)?;
+            match healthy(&process, &url).await {
+                Ok(()) => return Ok(Self { start, process: Mutex::new(Some(process)), data, url }),
+                Err(_) if port::is_lost(&process) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bail!("etcd found no free port in {} tries", port::TRIES)
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Fails if it has ended by itself.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.process().as_ref().map_or(Ok(()), Process::check)
+    }
+
+    /// Copies its data as a power cut in this moment would leave them.
+    pub(crate) fn save(&self, place: &Path) -> Result<()> {
+        let process = self.process();
+        let process = process.as_ref().context("etcd is stopped")?;
+        process.freeze()?;
+        let copied = copy(&self.data, place);
+        process.thaw()?;
+        copied
+    }
+
+    /// Goes back to data that were saved: what was written since then, revisions included, never was.
+    pub(crate) async fn restore(&self, place: &Path) -> Result<()> {
+        drop(self.process().take());
+        fs::remove_dir_all(&self.data)?;
+        copy(place, &self.data)?;
+        let process = Process::spawn(&self.start)?;
+        healthy(&process, &self.url).await?;
+        *self.process() = Some(process);
+        Ok(())
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn arguments(data: &Path, url: &str, peer: &str) -> Vec<std::ffi::OsString> {
+    let mut arguments = vec!["--data-dir".into(), data.into()];
+    let flags = [
+        ("--listen-client-urls", url),
+        ("--advertise-client-urls", url),
+        ("--listen-peer-urls", peer),
+        ("--initial-advertise-peer-urls", peer),
+        ("--initial-cluster", &format!("default={peer}")),
+        ("--log-level", "warn"),
+        ("--quota-backend-bytes", "8589934592"),
+    ];
+    arguments.extend(flags.iter().flat_map(|(flag, value)| [flag.into(), value.into()]));
+    arguments.push("--unsafe-no-fsync".into());
+    arguments
+}
+
+async fn healthy(process: &Process, url: &str) -> Result<()> {
+    let health = format!("{url}/health");
+    until("etcd is healthy", Duration::from_mins(1), || async {
+        process.check()?;
+        Ok(crate::registry::answers(&health).await.then_some(()))
+    })
+    .await
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let place = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &place)?;
+        } else {
+            fs::copy(entry.path(), place)?;
+        }
+    }
+    Ok(())
+}
