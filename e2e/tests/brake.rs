@@ -1,19 +1,25 @@
 //! The brake: a deletion on too many targets stops, says so, survives a restart, and goes on once a person says that
 //! it is meant.
 
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use e2e::fleet::Fleet;
-use e2e::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE};
+use e2e::landscape::{HUB_NAMESPACE, Landscape, Options};
 use e2e::wait;
+use futures::StreamExt;
 use kube::api::{DeleteParams, ListParams};
-use kube::{Api, ResourceExt};
-use kyma_api::{Kyma, Pause, PauseScope};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, Kyma, Pause, PauseScope, labels};
 use testbed::until_or_why;
 
 /// The Pause that kyma-operator makes for itself.
 const PAUSE: &str = "brake-kyma-operator";
+/// Modules of each Kyma that helm-component installs.
+const HELM_MODULES: usize = 2;
 const DEADLINE: Duration = Duration::from_mins(3);
 
 /// With `TEST_FULL=1` twelve targets and the limits that operators have by default.
@@ -59,45 +65,85 @@ async fn story(size: Size) -> Result<()> {
     let pause = made.await?.context("the Pause exists")?;
     ensure!(pause.spec.scope == PauseScope::Deletes, "{:?}", pause.spec);
     ensure!(pause.spec.operators == ["kyma-operator"], "{:?}", pause.spec);
-    until_left(&kymas, &landscape, size.targets - size.limit).await?;
+    let untouched = until_stopped(&hub, size.targets - size.limit).await?;
 
     landscape.kill_and_restart("kyma-operator").await?;
     for kyma in kymas.list(&ListParams::default()).await? {
         Fleet::new(&landscape)?.until_reason(&kyma.name_any(), "Paused").await?;
     }
-    until_left(&kymas, &landscape, size.targets - size.limit).await?;
+    let still = until_stopped(&hub, size.targets - size.limit).await?;
+    ensure!(still == untouched, "{untouched} Kymas had lost nothing, after a restart {still}");
 
-    pauses.delete(PAUSE, &DeleteParams::default()).await?;
-    until_left(&kymas, &landscape, 0).await?;
-    ensure!(pauses.get_opt(PAUSE).await?.is_none(), "the brake holds what a person said is meant");
+    let asked = mean_it(&hub).await?;
+    ensure!(asked.contains_key(PAUSE), "{asked:?}");
     landscape.stop().await
 }
 
-/// Waits until exactly so many Kymas are left, each with all its modules on its target, and says so.
-async fn until_left(kymas: &Api<Kyma>, landscape: &Landscape, count: usize) -> Result<()> {
-    until_or_why(&format!("{count} Kymas are left"), DEADLINE, || async {
+/// Waits until the Kymas that are left say that they stand still; gives how many of them have lost nothing, which are
+/// at least `least`: those that began may have been stopped in the middle.
+async fn until_stopped(hub: &Client, least: usize) -> Result<usize> {
+    let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+    let components: Api<HelmComponent> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+    until_or_why("all Kymas stand still", DEADLINE, || async {
         let left = kymas.list(&ListParams::default()).await?.items;
         let is_paused = |kyma: &&Kyma| {
             let conditions = kyma.status.as_ref().and_then(|status| status.conditions.as_ref());
             conditions.into_iter().flatten().any(|held| held.type_ == "Ready" && held.reason == "Paused")
         };
         let paused = left.iter().filter(is_paused).count();
-        ensure!(left.len() >= count, "only {} Kymas are left", left.len());
-        let told = || format!("{} are left, {paused} of them say Paused", left.len());
-        Ok(if left.len() == count && paused == count { Ok(()) } else { Err(told()) })
+        let standing = components.list(&ListParams::default()).await?.items.into_iter();
+        let standing = standing.filter(|component| component.metadata.deletion_timestamp.is_none());
+        let mut modules: BTreeMap<String, usize> = BTreeMap::new();
+        for component in standing {
+            let kyma = component.labels().get(labels::KYMA_NAME).cloned().unwrap_or_default();
+            *modules.entry(kyma).or_default() += 1;
+        }
+        let untouched = modules.values().filter(|modules| **modules == HELM_MODULES).count();
+        ensure!(untouched >= least, "only {untouched} Kymas have lost nothing");
+        let told = || format!("{untouched} have lost nothing; {paused} of {} say Paused", left.len());
+        Ok(if paused == left.len() { Ok(untouched) } else { Err(told()) })
     })
-    .await?;
-    let mut untouched = 0;
-    for target in landscape.targets() {
-        let copies: Api<Kyma> = Api::namespaced(target.client()?, TARGET_NAMESPACE);
-        let is_there = match copies.get_opt("default").await {
-            Ok(found) => found.is_some_and(|kyma| kyma.metadata.deletion_timestamp.is_none()),
-            // Its CRD has gone with it.
-            Err(kube::Error::Api(status)) if status.is_not_found() => false,
-            Err(error) => return Err(error.into()),
-        };
-        untouched += usize::from(is_there);
-    }
-    ensure!(untouched == count, "{untouched} of {count} targets still have their Kyma");
-    Ok(())
+    .await
+}
+
+/// A person says of each operator's brake that the deletion is meant, until all that was wished away is gone. Gives the
+/// Pauses that asked, by uid.
+async fn mean_it(hub: &Client) -> Result<BTreeMap<String, Option<String>>> {
+    let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+    let pauses: Api<Pause> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+    let mut asked = BTreeMap::new();
+    let gone = async {
+        let gone = kube::runtime::watcher(kymas.clone(), watcher::Config::default()).default_backoff();
+        let mut gone = pin!(gone);
+        loop {
+            if kymas.list_metadata(&ListParams::default()).await?.items.is_empty() {
+                return anyhow::Ok(());
+            }
+            gone.next().await;
+        }
+    };
+    let answer = async {
+        let made = kube::runtime::watcher(pauses.clone(), watcher::Config::default()).default_backoff();
+        let mut made = pin!(made.applied_objects());
+        while let Some(pause) = made.next().await {
+            let pause = pause?;
+            let (name, uid) = (pause.name_any(), pause.uid());
+            match asked.insert(name.clone(), uid.clone()) {
+                None => drop(pauses.delete(&name, &DeleteParams::default()).await?),
+                // Its status changed meanwhile.
+                Some(same) if same == uid => {}
+                Some(_) => bail!("{name} holds what a person said is meant"),
+            }
+        }
+        Ok(())
+    };
+    tokio::time::timeout(DEADLINE, async {
+        tokio::select! {
+            gone = gone => gone,
+            answer = answer => answer,
+        }
+    })
+    .await
+    .context("Kymas are left")??;
+    Ok(asked)
 }
