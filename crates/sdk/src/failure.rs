@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kube::core::Status;
 use kyma_api::{ErrorClass, Reason};
 use kyma_targets::{TargetError, classify};
 
@@ -52,15 +53,18 @@ impl Failure {
         self
     }
 
-    /// What a failed call to the hub means. The hub is trusted, so its own words are kept.
+    /// What a failed call to the hub means. The hub is trusted, so its own words are kept, unless they may quote
+    /// what stands in an object.
     pub fn hub(action: &str, error: &kube::Error) -> Self {
         let kube::Error::Api(status) = error else {
             return Self::new(Reason::HubUnavailable, format!("{action}: {error}"));
         };
+        if is_refusal(status) {
+            return Self::new(Reason::HubRefused, format!("{action}: {}", refusal(status)));
+        }
         let (reason, retry) = match status.code {
             403 => (Reason::HubForbidden, None),
             409 => (Reason::ApplyConflict, None),
-            400 | 422 => (Reason::HubRefused, None),
             _ => (Reason::HubUnavailable, status.details.as_ref().map(|details| details.retry_after_seconds)),
         };
         let failure = Self::new(reason, format!("{action}: {}", status.message));
@@ -78,6 +82,35 @@ impl Failure {
     }
 }
 
+/// An apply of a wrong type is reported by apiservers as their own fault.
+const MISTYPED: &str = "failed to create typed patch object";
+/// What a policy or webhook of the hub's admins says is theirs to choose.
+const POLICIES: [&str; 2] = ["ValidatingAdmissionPolicy '", "admission webhook \""];
+
+fn is_refusal(status: &Status) -> bool {
+    matches!(status.code, 400 | 422) || status.message.contains(MISTYPED)
+}
+
+/// Why an object is refused, without the values in it: reasons and paths of fields.
+fn refusal(status: &Status) -> String {
+    if POLICIES.iter().any(|policy| status.message.contains(policy)) {
+        return status.message.clone();
+    }
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let causes: Vec<String> = causes.map(|cause| format!("{} at {}", cause.reason, cause.field)).collect();
+    if !causes.is_empty() {
+        return causes.join(", ");
+    }
+    let unknown = status.message.split("unknown field \"").skip(1).filter_map(|rest| rest.split('"').next());
+    let unknown: Vec<String> = unknown.map(|field| format!("unknown field {field}")).collect();
+    if !unknown.is_empty() {
+        return unknown.join(", ");
+    }
+    let mut words = status.message.split_whitespace();
+    let field = words.find_map(|word| word.strip_prefix('.')?.strip_suffix(':'));
+    field.map_or_else(|| "it is not valid".to_owned(), |field| format!("{field} has a wrong type"))
+}
+
 impl From<TargetError> for Failure {
     fn from(error: TargetError) -> Self {
         let failure = Self::new(error.reason(), error.to_string());
@@ -87,5 +120,46 @@ impl From<TargetError> for Failure {
             }
             _ => failure,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(code: u16, message: &str, causes: &Value) -> Failure {
+        let status = json!({"code": code, "message": message, "details": {"causes": causes}});
+        let status = serde_json::from_value(status).unwrap();
+        Failure::hub("apply it", &kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn what_the_hub_refuses_is_told_by_field_and_never_by_value() {
+        let invalid =
+            "Greeting.demo \"a\" is invalid: spec.text: Invalid value: \"hush\": spec.text in body is bad";
+        let cause = json!([{"reason": "FieldValueInvalid", "message": "Invalid value: \"hush\"", "field": "spec.text"}]);
+        let unknown = ".spec.hidden: unknown field \"spec.x\", unknown field \"spec.y\"";
+        let mistyped = "failed to create typed patch object (n/a; x/v1, Kind=X): errors:\n  .spec.text: expected string, got &value.listUnstructured{Value: hush}";
+        let rows = [
+            (422, invalid, &cause, "apply it: FieldValueInvalid at spec.text"),
+            (400, unknown, &json!([]), "apply it: unknown field spec.x, unknown field spec.y"),
+            (500, mistyped, &json!([]), "apply it: spec.text has a wrong type"),
+            (400, "cannot decode \"hush\"", &json!([]), "apply it: it is not valid"),
+        ];
+        for (code, message, causes, expected) in rows {
+            let failure = told(code, message, causes);
+            assert_eq!((failure.reason, failure.message.as_str()), (Reason::HubRefused, expected));
+        }
+    }
+
+    #[test]
+    fn the_hubs_other_words_are_kept() {
+        let none = json!([]);
+        assert_eq!(told(403, "no rights", &none).message, "apply it: no rights");
+        assert_eq!(told(500, "etcd is gone", &none).reason, Reason::HubUnavailable);
+        let denied = "kymas \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not on Fridays";
+        assert!(told(422, denied, &json!([{"message": denied}])).message.ends_with("not on Fridays"));
     }
 }
