@@ -65,7 +65,7 @@ pub fn asks(event: &AuditEvent) -> bool {
 
 /// A running landscape; it ends when this is dropped.
 pub struct Landscape {
-    operators: Vec<Process>,
+    operators: Vec<operator::Running>,
     registry: Registry,
     targets: Vec<Cluster>,
     hub: Cluster,
@@ -110,7 +110,7 @@ impl Landscape {
         self.bed.check()?;
         std::iter::once(&self.hub).chain(&self.targets).try_for_each(Cluster::check)?;
         self.registry.process().check()?;
-        self.operators.iter().try_for_each(Process::check)
+        self.operators().try_for_each(Process::check)
     }
 
     /// The cluster in which operators and custom resources live.
@@ -170,8 +170,17 @@ impl Landscape {
     }
 
     /// The operators' processes, to freeze or kill.
-    pub fn operators(&self) -> &[Process] {
-        &self.operators
+    pub fn operators(&self) -> impl Iterator<Item = &Process> {
+        self.operators.iter().map(|operator| &operator.process)
+    }
+
+    /// What an operator's `/metrics` shows.
+    ///
+    /// # Errors
+    /// There is none of that name, or it does not answer.
+    pub async fn metrics(&self, name: &str) -> Result<String> {
+        let operator = self.operators.iter().find(|operator| operator.process.name() == name);
+        operator.with_context(|| format!("no operator {name}"))?.answer("/metrics").await
     }
 
     /// One operator's process.
@@ -179,7 +188,7 @@ impl Landscape {
     /// # Errors
     /// There is none of that name.
     pub fn operator(&self, name: &str) -> Result<&Process> {
-        let mut all = self.operators.iter();
+        let mut all = self.operators();
         all.find(|operator| operator.name() == name).with_context(|| format!("no operator {name}"))
     }
 
@@ -188,9 +197,9 @@ impl Landscape {
     /// # Errors
     /// There is none of that name, or it does not come up.
     pub async fn kill_and_restart(&mut self, name: &str) -> Result<()> {
-        let position = self.operators.iter().position(|operator| operator.name() == name);
+        let position = self.operators().position(|operator| operator.name() == name);
         let position = position.with_context(|| format!("no operator {name}"))?;
-        self.operators[position].kill();
+        self.operators[position].process.kill();
         let started = operator::start_one(name, &self.bed, &self.hub, &self.registry, &self.given).await?;
         self.operators[position] = started;
         Ok(())
@@ -257,10 +266,10 @@ impl Landscape {
     /// # Errors
     /// A process cannot be told to end.
     pub async fn stop(self) -> Result<()> {
-        for operator in self.operators.iter().filter(|operator| operator.exited().is_none()) {
+        for operator in self.operators().filter(|operator| operator.exited().is_none()) {
             operator.terminate()?;
         }
-        for operator in &self.operators {
+        for operator in self.operators() {
             let what = format!("{} ends after SIGTERM", operator.name());
             until(&what, CLEAN_STOP, || async { Ok(operator.exited()) }).await?;
         }

@@ -7,6 +7,8 @@ pub mod fleet;
 pub mod helm;
 pub mod inputs;
 pub mod landscape;
+pub mod net;
+pub mod permissions;
 pub mod remains;
 pub mod snapshot;
 pub mod wait;

@@ -10,13 +10,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 /// An HTTP server of manifests.
-pub(crate) struct Shelf {
+pub struct Shelf {
     address: SocketAddr,
     files: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 impl Shelf {
-    pub(crate) async fn open() -> Result<Self> {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn open() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let shelf = Self { address: listener.local_addr()?, files: Arc::default() };
         let files = Arc::clone(&shelf.files);
@@ -28,12 +32,13 @@ impl Shelf {
         Ok(shelf)
     }
 
-    pub(crate) fn address(&self) -> String {
+    /// Its `HOST:PORT`.
+    pub fn address(&self) -> String {
         self.address.to_string()
     }
 
     /// Puts a file there, or another in its place; gives its URL.
-    pub(crate) fn put(&self, name: &str, content: impl Into<String>) -> String {
+    pub fn put(&self, name: &str, content: impl Into<String>) -> String {
         let path = format!("/{name}");
         self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone(), content.into());
         format!("http://{}{path}", self.address)
@@ -63,7 +68,7 @@ async fn serve(mut stream: TcpStream, files: Arc<Mutex<BTreeMap<String, String>>
 }
 
 /// A TCP door at an address that stays: open it passes bytes on, shut it refuses connections.
-pub(crate) struct Door {
+pub struct Door {
     address: SocketAddr,
     upstream: String,
     open: Mutex<Option<AbortHandle>>,
@@ -71,15 +76,20 @@ pub(crate) struct Door {
 
 impl Door {
     /// A shut door.
-    pub(crate) fn before(upstream: &str, address: SocketAddr) -> Self {
+    pub fn before(upstream: &str, address: SocketAddr) -> Self {
         Self { address, upstream: upstream.to_owned(), open: Mutex::default() }
     }
 
-    pub(crate) fn address(&self) -> String {
+    /// Its `HOST:PORT`, open or shut.
+    pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    pub(crate) async fn open(&self) -> Result<()> {
+    /// Passes on what comes from now on.
+    ///
+    /// # Errors
+    /// Somebody else has the port.
+    pub async fn open(&self) -> Result<()> {
         let listener = TcpListener::bind(self.address).await?;
         let upstream = self.upstream.clone();
         let task = tokio::spawn(async move {
@@ -98,7 +108,7 @@ impl Door {
     }
 
     /// Refuses connections and cuts those that are open.
-    pub(crate) fn shut(&self) {
+    pub fn shut(&self) {
         if let Some(task) = self.open.lock().unwrap_or_else(PoisonError::into_inner).take() {
             task.abort();
         }

@@ -74,7 +74,6 @@ impl Component for HelmComponents {
     const NAME: &'static str = "helm-component";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const TARGET_RULES: &'static [Rule] = rbac::TARGET_RULES;
-    const HUB_RULES: &'static [Rule] = rbac::HUB_RULES;
 
     async fn install(&self, context: &Context<HelmComponent>) -> Result<Progress, Failure> {
         Ok(self.pass(context, Order::Install).await?.progress())

@@ -2,12 +2,7 @@
 
 use kyma_sdk::Rule;
 
-/// On the hub, in the hub namespace, beyond what the driver needs.
-pub(crate) const HUB_RULES: &[Rule] =
-    &[Rule::new(&[""], &["secrets"], &["get"], "pull secrets that spec.source.pullSecretRef names")];
-
-/// On targets. Modules bring objects of any kind, their own roles among them, so nothing narrower holds;
-/// `spec.serviceAccountName` narrows it for one module.
+/// On targets. Modules bring objects of any kind, their own roles among them, so nothing narrower holds.
 pub(crate) const TARGET_RULES: &[Rule] = &[
     Rule::new(
         &["*"],

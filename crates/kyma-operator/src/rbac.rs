@@ -41,21 +41,17 @@ fn hub_cluster() -> Vec<Rule> {
     ]
 }
 
+/// Rights on components come from their own roles, which aggregate into ours.
 fn hub_namespace() -> Vec<Rule> {
     let mut rules = kyma_sdk::rbac::pauses(&["brake-kyma-operator"]);
     rules.extend([
-        Rule::new(OPERATOR, &["kymas"], &["get", "list", "watch"], "observe: the Kymas"),
-        Rule::new(
-            OPERATOR,
-            &["kymas"],
-            &["patch", "create"],
-            "claim: our label and finalizer (an apply counts as create)",
-        ),
+        Rule::new(OPERATOR, &["kymas"], &["list", "watch"], "observe: the Kymas"),
+        Rule::new(OPERATOR, &["kymas"], &["patch"], "claim: our label and finalizer"),
         Rule::new(OPERATOR, &["kymas/status"], &["patch"], "report: the status"),
         Rule::new(
             OPERATOR,
             &["moduletemplates", "modulereleasemetas"],
-            &["get", "list", "watch"],
+            &["list", "watch"],
             "observe: the catalogue",
         ),
         Rule::new(
@@ -70,18 +66,6 @@ fn hub_namespace() -> Vec<Rule> {
             &["moduleconfigs/status", "pauses/status"],
             &["patch"],
             "report: tell that it has no effect yet; whether a Pause holds",
-        ),
-        Rule::new(
-            &["component.kyma-project.io"],
-            &["helmcomponents"],
-            &["get", "list", "watch"],
-            "observe: components of the base kind",
-        ),
-        Rule::new(
-            &["component.kyma-project.io"],
-            &["helmcomponents"],
-            &["create", "patch", "delete"],
-            "apply: components of the base kind, and the order to remove them",
         ),
         Rule::new(CORE, &["secrets"], &["get"], "observe: kubeconfigs; deletion: whether the access is gone"),
         Rule::new(
@@ -112,18 +96,12 @@ fn target() -> Vec<Rule> {
             "session: the stamp; deletion: remove it",
         )
         .named(&[kyma_targets::STAMP_NAME]),
-        Rule::new(
-            CRDS,
-            &["customresourcedefinitions"],
-            &["get", "list", "watch"],
-            "session: is the Kyma CRD there and served",
-        ),
         Rule::new(CRDS, &["customresourcedefinitions"], &["create"], "session: install the Kyma CRD"),
         Rule::new(
             CRDS,
             &["customresourcedefinitions"],
-            &["patch", "delete"],
-            "session: update the Kyma CRD; deletion: remove it once no Kyma is left",
+            &["get", "patch", "delete"],
+            "session: is the Kyma CRD there and ours; deletion: remove it once no Kyma is left",
         )
         .named(&["kymas.operator.kyma-project.io"]),
         Rule::new(

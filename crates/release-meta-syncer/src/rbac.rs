@@ -61,7 +61,6 @@ fn target() -> Vec<Rule> {
         Rule::new(&[""], &["configmaps"], stamp_verbs, stamp).named(&[kyma_targets::STAMP_NAME]),
         Rule::new(CRD_GROUP, CRDS, &["create", "list", "watch"], "install the CRDs and see them change"),
         Rule::new(CRD_GROUP, CRDS, &["get", "patch", "delete"], ends).named(&CATALOGUE_CRDS),
-        Rule::new(KYMA_GROUP, CATALOGUE, &["get", "list", "watch", "create", "patch", "delete"], copies),
-        Rule::paths(&["/readyz"], &["get"], "probe of a target that did not answer"),
+        Rule::new(KYMA_GROUP, CATALOGUE, &["list", "watch", "create", "patch", "delete"], copies),
     ]
 }

@@ -50,6 +50,20 @@ impl Rule {
         let any = |list: &[&str], word: &str| list.iter().any(|one| *one == "*" || *one == word);
         any(self.groups, group) && any(self.resources, resource) && any(self.verbs, verb)
     }
+
+    /// Whether the rule allows all that `other`, which is about resources, allows.
+    pub fn covers(&self, other: &Self) -> bool {
+        let all = |held: &[&str], wanted: &[&str]| {
+            held.contains(&"*") || wanted.iter().all(|word| held.contains(word))
+        };
+        let names = self.names.is_empty() || (!other.names.is_empty() && all(self.names, other.names));
+        other.paths.is_empty()
+            && self.paths.is_empty()
+            && names
+            && all(self.groups, other.groups)
+            && all(self.resources, other.resources)
+            && all(self.verbs, other.verbs)
+    }
 }
 
 /// What every operator needs in the hub namespace to obey Pauses, and for the brake, which keeps what it counted in
@@ -312,6 +326,21 @@ mod tests {
     #[test]
     fn reasons_stand_above_their_rules() {
         assert!(table().render("n", Side::Target).contains("  # apply\n  - apiGroups: [\"apps\"]"));
+    }
+
+    #[test]
+    fn a_rule_covers_what_it_allows_and_no_more() {
+        let covers = |wide: &Rule, narrow: Rule| wide.covers(&narrow);
+        let maps = Rule::new(&[""], &["configmaps"], &["get", "list"], "content");
+        assert!(covers(&maps, Rule::new(&[""], &["configmaps"], &["get"], "stamp").named(&["a"])));
+        assert!(!covers(&maps, Rule::new(&[""], &["configmaps"], &["delete"], "stamp").named(&["a"])));
+        assert!(!covers(&maps, Rule::new(&[""], &["configmaps", "secrets"], &["get"], "both")));
+        assert!(!covers(&maps, Rule::paths(&["/readyz"], &["get"], "probe")));
+        let any = Rule::new(&["*"], &["*"], &["get"], "all");
+        assert!(!covers(&any, maps) && covers(&any, Rule::new(&["apps"], &["x"], &["get"], "")));
+        let named = maps.named(&["a", "b"]);
+        assert!(covers(&named, maps.named(&["a"])) && !covers(&named, maps.named(&["c"])));
+        assert!(!covers(&named, maps), "all names are more than some");
     }
 
     #[test]

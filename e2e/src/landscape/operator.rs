@@ -60,13 +60,26 @@ fn helm_component(setting: &Setting<'_>) -> Vec<String> {
     ]
 }
 
+/// An operator that was started.
+pub(super) struct Running {
+    pub(super) process: Process,
+    admin: SocketAddr,
+}
+
+impl Running {
+    /// What its admin server answers, head and body.
+    pub(super) async fn answer(&self, path: &str) -> Result<String> {
+        answer(self.admin, path).await
+    }
+}
+
 /// Starts all operators and waits until they are ready.
 pub(super) async fn start_all(
     bed: &Bed,
     hub: &Cluster,
     registry: &Registry,
     given: &Given,
-) -> Result<Vec<Process>> {
+) -> Result<Vec<Running>> {
     let helm = Program::Helm.path()?;
     let setting = Setting::new(bed, registry, given, &helm);
     try_join_all(OPERATORS.iter().map(|operator| start(operator, bed, hub, &setting))).await
@@ -79,7 +92,7 @@ pub(super) async fn start_one(
     hub: &Cluster,
     registry: &Registry,
     given: &Given,
-) -> Result<Process> {
+) -> Result<Running> {
     let operator = OPERATORS.iter().find(|operator| operator.name == name);
     let operator = operator.with_context(|| format!("no operator {name}"))?;
     let helm = Program::Helm.path()?;
@@ -100,7 +113,7 @@ impl<'a> Setting<'a> {
     }
 }
 
-async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<'_>) -> Result<Process> {
+async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<'_>) -> Result<Running> {
     let name = operator.name;
     let kubeconfig = bed.directory().join(format!("{name}.kubeconfig"));
     state::private(&kubeconfig, &hub.kubeconfig_for_service_account(HUB_NAMESPACE, name).await?)?;
@@ -122,11 +135,12 @@ async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<
     let process = Process::start(name, bin(name), arguments, environment, log)?;
     until(&format!("{name} is ready"), Duration::from_mins(1), || async {
         process.check()?;
-        let ready = !operator.crd_first || ready(admin).await.unwrap_or(false);
+        let is_ready = |answer: String| answer.starts_with("HTTP/1.1 200");
+        let ready = !operator.crd_first || answer(admin, "/readyz").await.is_ok_and(is_ready);
         Ok(ready.then_some(()))
     })
     .await?;
-    Ok(process)
+    Ok(Running { process, admin })
 }
 
 /// A binary of the workspace: beside this one, or one directory up for tests.
@@ -136,11 +150,11 @@ pub(super) fn bin(name: &str) -> PathBuf {
     places.find(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name))
 }
 
-async fn ready(address: SocketAddr) -> Result<bool> {
+async fn answer(address: SocketAddr, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
-    Ok(answer.starts_with("HTTP/1.1 200"))
+    Ok(answer)
 }

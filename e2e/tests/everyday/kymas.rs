@@ -14,9 +14,9 @@ use kyma_api::Reason;
 use serde_json::{Value, json};
 use testbed::{Cluster, Scripted, Validity, free_address};
 
-use crate::net::Door;
 use crate::row::{Row, is, says, until};
 use crate::world::{PERSON, kyma, row, row_alone};
+use e2e::net::Door;
 
 /// The first thing that a Kyma puts on its target.
 const STAMP: &str = "kyma-target-stamp";

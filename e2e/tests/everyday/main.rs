@@ -8,7 +8,6 @@ mod access;
 mod catalogue;
 mod kinds;
 mod kymas;
-mod net;
 mod objects;
 mod row;
 mod sources;

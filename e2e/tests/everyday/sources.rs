@@ -7,9 +7,9 @@ use kyma_api::Reason;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::net::Door;
 use crate::row::Row;
 use crate::world::{PULLER, config_map, row};
+use e2e::net::Door;
 
 #[test]
 fn a_registry_that_is_down_is_waited_for() -> Result<()> {

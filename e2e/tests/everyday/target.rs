@@ -7,9 +7,9 @@ use kyma_api::Reason;
 use serde_json::{Value, json};
 use testbed::{Answer, Cluster, Matching, Scripted, free_address};
 
-use crate::net::Door;
 use crate::row::Row;
 use crate::world::row;
+use e2e::net::Door;
 
 #[test]
 fn a_target_that_refuses_connections_is_reported() -> Result<()> {

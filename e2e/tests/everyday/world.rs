@@ -16,8 +16,8 @@ use testbed::{Cluster, Gate, free_address};
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, OnceCell, RwLock};
 
-use crate::net::{Door, Shelf};
 use crate::row::{Row, until};
+use e2e::net::{Door, Shelf};
 
 /// Everything belongs to one runtime, which outlives each test.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());

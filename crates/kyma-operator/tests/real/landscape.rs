@@ -54,6 +54,7 @@ impl Landscape {
         grant(&hub.client()?, &rbac_table().render(&namespace, Side::Hub), &namespace).await?;
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut landscape = Self { hub, namespace, user, flags, running: None };
+        landscape.allow("component.kyma-project.io", "helmcomponents").await?;
         landscape.run().await?;
         Ok(landscape)
     }
@@ -100,9 +101,9 @@ impl Landscape {
         format!("system:serviceaccount:{}:kyma-operator", self.namespace)
     }
 
-    /// Lets the operator write components of another kind.
+    /// Lets the operator write components of a kind, as the role of its reconciler would.
     pub(crate) async fn allow(&self, group: &str, plural: &str) -> Result<()> {
-        let (name, verbs) = ("components-of-others", ["get", "list", "watch", "create", "patch", "delete"]);
+        let (name, verbs) = (format!("aggregated-{plural}"), ["list", "watch", "create", "patch", "delete"]);
         let rules = json!([{ "apiGroups": [group], "resources": [plural], "verbs": verbs }]);
         let role = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
             "metadata": { "name": name, "namespace": self.namespace }, "rules": rules });
@@ -112,7 +113,7 @@ impl Landscape {
             "subjects": [{ "kind": "ServiceAccount", "name": "kyma-operator", "namespace": self.namespace }] });
         for object in [role, binding] {
             let api = dynamic(self.hub.client()?, &object, &self.namespace)?;
-            api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object)).await?;
+            api.patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(&object)).await?;
         }
         Ok(())
     }

@@ -28,6 +28,8 @@ pub fn component_table<C: Component>() -> Table {
     hub_namespace.extend(pauses(brake));
     hub_namespace.extend_from_slice(C::HUB_RULES);
     let mut target = target();
+    // What its own rules grant anyway would only seem to be needed.
+    target.retain(|rule| !C::TARGET_RULES.iter().any(|wider| wider.covers(rule)));
     target.extend_from_slice(C::TARGET_RULES);
     Table {
         operator: C::NAME,
@@ -63,14 +65,14 @@ fn hub_namespace(
     status: &'static [&'static str],
 ) -> Vec<Rule> {
     vec![
-        Rule::new(group, plural, &["get", "list", "watch"], "watch its own components"),
+        Rule::new(group, plural, &["list", "watch"], "watch its own components"),
         Rule::new(group, plural, &["patch"], "finalizer, and the record of the target's identity"),
         Rule::new(group, status, &["patch"], "report"),
         Rule::new(
             &[""],
             &["secrets"],
             &["get", "list", "watch"],
-            "access to targets; the watch brings metadata alone and wakes who waits for a Secret",
+            "access to targets, and what else components name; the watch brings metadata alone and wakes who waits",
         ),
         Rule::new(
             &["operator.kyma-project.io"],
@@ -86,7 +88,6 @@ fn target() -> Vec<Rule> {
     vec![
         Rule::new(&[""], &["namespaces"], &["get"], "identity of the target").named(&["kube-system"]),
         Rule::new(&[""], &["configmaps"], &["get"], "identity: the stamp").named(&["kyma-target-stamp"]),
-        Rule::paths(&["/readyz"], &["get"], "probe of a target that did not answer"),
     ]
 }
 
@@ -94,7 +95,7 @@ fn aggregated(group: &'static [&'static str], plural: &'static [&'static str]) -
     vec![Rule::new(
         group,
         plural,
-        &["get", "list", "watch", "create", "patch", "delete"],
+        &["list", "watch", "create", "patch", "delete"],
         "kyma-operator creates, changes and removes components of this kind",
     )]
 }

@@ -1,0 +1,299 @@
+//! Whether roles grant what is used and nothing else: rules taken apart into single rights, and held against the
+//! requests of audit logs. Pure.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use testbed::AuditEvent;
+
+/// The smallest part of a rule: one verb on one resource, of one name where the rule has names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Right {
+    /// Name of the role that grants it.
+    pub role: String,
+    /// Where it holds; none: everywhere.
+    pub namespace: Option<String>,
+    /// The verb.
+    pub verb: String,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Resource in plural, with subresource.
+    pub resource: String,
+    /// The only object that it is for; none: all.
+    pub name: Option<String>,
+}
+
+/// One thing that somebody did and was allowed to do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Use {
+    /// The verb.
+    pub verb: String,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Resource in plural, with subresource.
+    pub resource: String,
+    /// Namespace; empty for cluster-scoped.
+    pub namespace: String,
+    /// Name of the object; empty where authorization knows none.
+    pub name: String,
+}
+
+/// A right that is granted although no request of a log shows that it is needed.
+#[derive(Clone, Copy, Debug)]
+pub struct Exception {
+    /// The right in words, as [`Right`] displays itself.
+    pub right: &'static str,
+    /// Why it stays.
+    pub why: &'static str,
+}
+
+/// The single rights of a role's rules. Paths outside of the resources are left out: Kubernetes opens those that we
+/// know of to everybody.
+pub fn rights(role: &str, namespace: Option<&str>, rules: &[PolicyRule]) -> Vec<Right> {
+    let mut all = Vec::new();
+    for rule in rules {
+        let names: Vec<Option<&String>> = match rule.resource_names.as_deref().unwrap_or_default() {
+            [] => vec![None],
+            names => names.iter().map(Some).collect(),
+        };
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                for (verb, name) in
+                    rule.verbs.iter().flat_map(|verb| names.iter().map(move |name| (verb, *name)))
+                {
+                    all.push(Right {
+                        role: role.to_owned(),
+                        namespace: namespace.map(str::to_owned),
+                        verb: verb.clone(),
+                        group: group.clone(),
+                        resource: resource.clone(),
+                        name: name.cloned(),
+                    });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What a request asked for; nothing if it was refused, was never answered, or was for no resource.
+///
+/// A server-side apply that makes an object is logged as `patch`, and asks for `create` besides.
+pub fn uses(event: &AuditEvent) -> Vec<Use> {
+    if matches!(event.code, 0 | 401 | 403) || event.resource.is_empty() {
+        return Vec::new();
+    }
+    let of = |verb: &str, name: &str| Use {
+        verb: verb.to_owned(),
+        group: event.group.clone(),
+        resource: event.resource.clone(),
+        namespace: event.namespace.clone(),
+        name: name.to_owned(),
+    };
+    match event.verb.as_str() {
+        // The name is in the body, which authorization does not read.
+        "create" => vec![of("create", "")],
+        "patch" if event.code == 201 => vec![of("patch", &event.name), of("create", "")],
+        verb => vec![of(verb, &event.name)],
+    }
+}
+
+/// What is wrong, in lines for people: rights that could go without anybody noticing, uses that no right allows, and
+/// exceptions that are none. Empty if each right is the only one that allows something that was done.
+pub fn findings(rights: &[Right], uses: &BTreeSet<Use>, exceptions: &[Exception]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut needed = vec![false; rights.len()];
+    let mut exercised = vec![false; rights.len()];
+    for one in uses {
+        let allowing: Vec<usize> = (0..rights.len()).filter(|&right| rights[right].allows(one)).collect();
+        for &right in &allowing {
+            exercised[right] = true;
+        }
+        match allowing.as_slice() {
+            [] => found.push(format!("no rule allows it, and it was done: {one}")),
+            [only] => needed[*only] = true,
+            _ => {}
+        }
+    }
+    for (right, (needed, exercised)) in rights.iter().zip(needed.into_iter().zip(exercised)) {
+        let excepted = exceptions.iter().find(|exception| exception.right == right.to_string());
+        match (needed, excepted) {
+            (true, Some(exception)) => {
+                found.push(format!("used, so it is no exception: {right} ({})", exception.why));
+            }
+            (true, None) | (false, Some(_)) => {}
+            (false, None) if exercised => {
+                found.push(format!("other rules allow all that it is used for: {right}"));
+            }
+            (false, None) => found.push(format!("idle: {right}")),
+        }
+    }
+    let unknown = exceptions.iter().filter(|exception| {
+        let names = |right: &Right| exception.right == right.to_string();
+        !rights.iter().any(names)
+    });
+    found.extend(unknown.map(|exception| format!("an exception that no role grants: {}", exception.right)));
+    found
+}
+
+/// Rights with which one gets more rights, or reads what is secret everywhere.
+pub fn powers(rights: &[Right]) -> Vec<String> {
+    let is_power = |right: &&Right| {
+        let is_any = [&right.verb, &right.group, &right.resource].into_iter().any(|word| word == "*");
+        let is_escalation = matches!(right.verb.as_str(), "escalate" | "bind" | "impersonate");
+        let are_secrets = right.group.is_empty() && right.resource == "secrets";
+        is_any || is_escalation || (are_secrets && right.namespace.is_none())
+    };
+    rights.iter().filter(is_power).map(ToString::to_string).collect()
+}
+
+impl Right {
+    fn allows(&self, one: &Use) -> bool {
+        let fits = |granted: &str, word: &str| granted == "*" || granted == word;
+        fits(&self.verb, &one.verb)
+            && fits(&self.group, &one.group)
+            && fits(&self.resource, &one.resource)
+            && self.name.as_ref().is_none_or(|name| *name == one.name)
+            && self.namespace.as_ref().is_none_or(|namespace| *namespace == one.namespace)
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {} {}", self.role, self.verb, of_group(&self.resource, &self.group))?;
+        self.name.iter().try_for_each(|name| write!(out, " {name}"))?;
+        self.namespace.iter().try_for_each(|namespace| write!(out, " in {namespace}"))
+    }
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.verb, of_group(&self.resource, &self.group))?;
+        [("", &self.name), ("in ", &self.namespace)]
+            .into_iter()
+            .filter(|(_, word)| !word.is_empty())
+            .try_for_each(|(before, word)| write!(out, " {before}{word}"))
+    }
+}
+
+fn of_group(resource: &str, group: &str) -> String {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let (dot, slash) =
+        (if group.is_empty() { "" } else { "." }, if subresource.is_empty() { "" } else { "/" });
+    format!("{resource}{dot}{group}{slash}{subresource}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(resources: &[&str], verbs: &[&str], names: &[&str]) -> PolicyRule {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        PolicyRule {
+            api_groups: Some(vec!["x.io".to_owned()]),
+            resources: Some(words(resources)),
+            resource_names: Some(words(names)),
+            verbs: words(verbs),
+            ..PolicyRule::default()
+        }
+    }
+
+    fn done(verb: &str, resource: &str, name: &str) -> Use {
+        let [verb, resource, name] = [verb, resource, name].map(str::to_owned);
+        Use { verb, group: "x.io".to_owned(), resource, namespace: "n".to_owned(), name }
+    }
+
+    fn judged(rules: &[PolicyRule], uses: &[Use], exceptions: &[Exception]) -> Vec<String> {
+        findings(&rights("r", None, rules), &uses.iter().cloned().collect(), exceptions)
+    }
+
+    #[test]
+    fn a_verb_a_resource_and_a_name_that_nobody_uses_are_idle_each_for_itself() {
+        let all = [done("get", "as", "one"), done("get", "bs", "one"), done("watch", "as", "one")];
+        let rules = [rule(&["as", "bs"], &["get"], &[]), rule(&["as"], &["watch"], &["one"])];
+        assert_eq!(judged(&rules, &all, &[]), [""; 0]);
+        assert_eq!(judged(&rules, &all[..1], &[]), ["idle: r: get bs.x.io", "idle: r: watch as.x.io one"]);
+        let wider = [rule(&["as", "bs"], &["get", "list"], &[]), rule(&["as"], &["watch"], &["one", "two"])];
+        let idle = ["idle: r: list as.x.io", "idle: r: list bs.x.io", "idle: r: watch as.x.io two"];
+        assert_eq!(judged(&wider, &all, &[]), idle);
+    }
+
+    #[test]
+    fn a_rule_that_another_one_covers_could_go() {
+        let rules = [rule(&["as"], &["get"], &[]), rule(&["as"], &["get"], &["one"])];
+        let covered = "other rules allow all that it is used for: r: get as.x.io";
+        let both = [covered.to_owned(), format!("{covered} one")];
+        assert_eq!(judged(&rules, &[done("get", "as", "one")], &[]), both);
+        let another = [done("get", "as", "one"), done("get", "as", "two")];
+        assert_eq!(judged(&rules, &another, &[]), both[1..]);
+        let any = [rule(&["*"], &["get"], &[]), rule(&["as"], &["get"], &[])];
+        assert_eq!(judged(&any, &[done("get", "as", ""), done("get", "bs", "")], &[]), both[..1]);
+    }
+
+    #[test]
+    fn what_was_done_without_a_right_is_told() {
+        let rules = [rule(&["as"], &["get"], &["one"])];
+        let uses = [done("get", "as", "one"), done("get", "as", "two"), done("patch", "as/status", "one")];
+        let untold = ["get as.x.io two in n", "patch as.x.io/status one in n"]
+            .map(|what| format!("no rule allows it, and it was done: {what}"));
+        assert_eq!(judged(&rules, &uses, &[]), untold);
+    }
+
+    #[test]
+    fn a_right_in_one_namespace_is_none_in_another() {
+        let there = rights("r", Some("n"), &[rule(&["as"], &["get"], &[])]);
+        let elsewhere = Use { namespace: "m".to_owned(), ..done("get", "as", "one") };
+        let found = findings(&there, &BTreeSet::from([elsewhere]), &[]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[1], "idle: r: get as.x.io in n");
+    }
+
+    #[test]
+    fn an_exception_holds_for_what_is_idle_and_only_for_that() {
+        let rules = [rule(&["as"], &["get", "bind"], &[])];
+        let bind = Exception { right: "r: bind as.x.io", why: "the log does not show it" };
+        assert_eq!(judged(&rules, &[done("get", "as", "")], &[bind]), [""; 0]);
+        let used = judged(&rules, &[done("get", "as", ""), done("bind", "as", "")], &[bind]);
+        assert_eq!(used, ["used, so it is no exception: r: bind as.x.io (the log does not show it)"]);
+        let gone = judged(&rules[..0], &[], &[bind]);
+        assert_eq!(gone, ["an exception that no role grants: r: bind as.x.io"]);
+    }
+
+    #[test]
+    fn an_apply_that_makes_an_object_asks_to_create_it() {
+        let event = |verb: &str, code| AuditEvent {
+            user: "u".to_owned(),
+            user_agent: String::new(),
+            verb: verb.to_owned(),
+            uri: String::new(),
+            group: "x.io".to_owned(),
+            resource: "as".to_owned(),
+            namespace: "n".to_owned(),
+            name: "one".to_owned(),
+            code,
+            received: jiff_epoch(),
+            recorded: jiff_epoch(),
+        };
+        assert_eq!(uses(&event("patch", 201)), [done("patch", "as", "one"), done("create", "as", "")]);
+        assert_eq!(uses(&event("patch", 200)), [done("patch", "as", "one")]);
+        assert_eq!(uses(&event("create", 409)), [done("create", "as", "")]);
+        assert_eq!(uses(&event("get", 404)), [done("get", "as", "one")]);
+        assert_eq!(uses(&event("get", 403)), []);
+    }
+
+    fn jiff_epoch() -> k8s_openapi::jiff::Timestamp {
+        k8s_openapi::jiff::Timestamp::UNIX_EPOCH
+    }
+
+    #[test]
+    fn rights_that_lead_to_more_are_named() {
+        let rules =
+            [rule(&["as"], &["get", "bind", "escalate", "impersonate"], &[]), rule(&["*"], &["get"], &[])];
+        assert_eq!(powers(&rights("r", Some("n"), &rules)).len(), 4);
+        let secrets =
+            PolicyRule { api_groups: Some(vec![String::new()]), ..rule(&["secrets"], &["list"], &[]) };
+        assert_eq!(powers(&rights("r", None, std::slice::from_ref(&secrets))), ["r: list secrets"]);
+        assert_eq!(powers(&rights("r", Some("n"), &[secrets])), [""; 0]);
+    }
+}

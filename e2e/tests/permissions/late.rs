@@ -1,0 +1,48 @@
+//! An operator that starts before its CRD is on the hub.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use e2e::landscape::Landscape;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use testbed::{Cluster, until};
+
+use crate::hub_user;
+
+const DEADLINE: Duration = Duration::from_secs(50);
+
+/// It waits for the CRD with a watch, and is ready once it is there.
+pub(crate) async fn crd_comes_late(
+    landscape: &mut Landscape,
+    operator: &str,
+    crd: CustomResourceDefinition,
+) -> Result<()> {
+    let hub = landscape.hub().clone();
+    let crds: Api<CustomResourceDefinition> = Api::all(hub.client()?);
+    let name = crd.name_any();
+    crds.delete(&name, &DeleteParams::default()).await?;
+    until(&format!("{name} is gone"), DEADLINE, || async {
+        Ok(crds.get_opt(&name).await?.is_none().then_some(()))
+    })
+    .await?;
+    let brought = async {
+        is_waited_for(&hub, operator, &name).await?;
+        crds.create(&PostParams::default(), &crd).await.map(drop).context("the CRD comes back")
+    };
+    tokio::try_join!(landscape.kill_and_restart(operator), brought)?;
+    Ok(())
+}
+
+async fn is_waited_for(hub: &Cluster, operator: &str, crd: &str) -> Result<()> {
+    let (user, audit) = (hub_user(operator), hub.audit()?);
+    let mark = audit.mark()?;
+    until(&format!("{operator} waits for {crd}"), DEADLINE, || async {
+        let events = audit.since(mark)?;
+        let waits =
+            events.iter().any(|event| event.user == user && event.verb == "watch" && event.name == crd);
+        Ok(waits.then_some(()))
+    })
+    .await
+}

@@ -1,0 +1,338 @@
+//! Everything that makes operators use a right of theirs, on one hub and two targets.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::catalogue;
+use e2e::demo;
+use e2e::fleet::{Fleet, KYMAS};
+use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, condition};
+use serde_json::{Value, json};
+use testbed::{Answer, Matching, Scripted, crd_is_served, until, until_or_why};
+
+mod unseen;
+
+const DEADLINE: Duration = Duration::from_mins(2);
+const KYMA_CRD: &str = "kymas.operator.kyma-project.io";
+const KYMA_GROUP: &str = "operator.kyma-project.io/v1beta2";
+
+pub(crate) struct Story<'a> {
+    landscape: &'a Landscape,
+    fleet: Fleet<'a>,
+    hub: Client,
+    targets: [Client; 2],
+}
+
+impl<'a> Story<'a> {
+    pub(crate) fn new(landscape: &'a Landscape) -> Result<Self> {
+        let [first, second] = landscape.targets() else { anyhow::bail!("the story needs two targets") };
+        Ok(Self {
+            landscape,
+            fleet: Fleet::new(landscape)?,
+            hub: landscape.hub().client()?,
+            targets: [first.client()?, second.client()?],
+        })
+    }
+
+    pub(crate) async fn tell(&self) -> Result<()> {
+        self.fleet.publish().await.context("publish")?;
+        self.kinds_without_effect().await.context("kinds without effect")?;
+        self.kyma_operator_comes_first().await.context("kyma-operator comes first")?;
+        self.a_component_without_a_kyma().await.context("a component without a Kyma")?;
+        self.release_meta_syncer_comes_first().await.context("release-meta-syncer comes first")?;
+        let _proxy = self.a_target_with_a_past().await.context("a target with a past")?;
+        self.access_breaks().await.context("access breaks")?;
+        self.a_mandatory_module().await.context("a mandatory module")?;
+        self.a_module_leaves_the_catalogue().await.context("a module leaves the catalogue")?;
+        self.needs_what_no_log_shows().await.context("rights that no log shows")?;
+        let quiet = |_: &str| {};
+        let demo = demo::Story::new(self.landscape, &quiet)?;
+        demo.upgrade().await.context("upgrade")?;
+        demo.correct_drift().await.context("drift")?;
+        demo.disable_in_use().await.context("disable")?;
+        self.delete_kyma(KYMAS[0]).await?;
+        self.delete_kyma(KYMAS[1]).await
+    }
+
+    /// Kinds of which kyma-operator says that they have no effect yet.
+    async fn kinds_without_effect(&self) -> Result<()> {
+        let nobody = json!({"matchLabels": {"nobody": "has-this"}});
+        let config = json!({"module": "lantern", "selector": nobody});
+        for (kind, spec) in [("ModuleConfig", config), ("Pause", json!({"selector": nobody}))] {
+            let gvk = GroupVersionKind::gvk("operator.kyma-project.io", "v1alpha1", kind);
+            let resource = ApiResource::from_gvk(&gvk);
+            let api: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource);
+            let object = DynamicObject::new("without-effect", &resource).data(json!({"spec": spec}));
+            api.create(&PostParams::default(), &object).await?;
+            until(&format!("{kind} says that it has no effect"), DEADLINE, || async {
+                let object = serde_json::to_value(api.get("without-effect").await?)?;
+                Ok(is(&object, "Ready", "False", Reason::NotYetSupported).then_some(()))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// It makes namespace and stamp itself; the other one finds them.
+    async fn kyma_operator_comes_first(&self) -> Result<()> {
+        let syncer = self.landscape.operator("release-meta-syncer")?;
+        syncer.freeze()?;
+        self.fleet.join(KYMAS[0], &self.landscape.targets()[0]).await?;
+        let installed = self.fleet.until_installed(KYMAS[0]).await;
+        syncer.thaw()?;
+        installed?;
+        self.has_catalogue(KYMAS[0]).await
+    }
+
+    /// The namespace of the modules is there afterwards, without the labels of Kyma.
+    async fn a_component_without_a_kyma(&self) -> Result<()> {
+        let secret = self.landscape.access_secret("alone", &self.landscape.targets()[1]).await?;
+        self.secrets().create(&PostParams::default(), &secret).await?;
+        let resource =
+            ApiResource::from_gvk(&GroupVersionKind::gvk("demo.kyma-project.io", "v1alpha1", "Greeting"));
+        let greetings: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource);
+        let access = json!({"name": "kubeconfig-alone", "key": "config"});
+        let target = json!({"kubeconfigSecretRef": access});
+        let spec = json!({"spec": {"text": "Hello", "target": target, "deletionPolicy": "Delete"}});
+        greetings.create(&PostParams::default(), &DynamicObject::new("alone", &resource).data(spec)).await?;
+        until_or_why("the greeting is Ready", DEADLINE, || async {
+            let found = greetings.get("alone").await?;
+            let status = found.data["status"].to_string();
+            Ok(if found.data["status"]["state"] == "Ready" { Ok(()) } else { Err(status) })
+        })
+        .await?;
+        greetings.delete("alone", &DeleteParams::default()).await?;
+        gone(&greetings, "alone").await
+    }
+
+    /// It makes namespace and stamp itself; the other one finds them. Then the target is given back.
+    async fn release_meta_syncer_comes_first(&self) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.targets[1].clone());
+        namespaces.delete(TARGET_NAMESPACE, &DeleteParams::default()).await?;
+        gone(&namespaces, TARGET_NAMESPACE).await?;
+        let operator = self.landscape.operator("kyma-operator")?;
+        operator.freeze()?;
+        self.fleet.join(KYMAS[1], &self.landscape.targets()[1]).await?;
+        let copied = self.has_catalogue(KYMAS[1]).await;
+        operator.thaw()?;
+        copied?;
+        self.fleet.until_installed(KYMAS[1]).await?;
+        self.delete_kyma(KYMAS[1]).await
+    }
+
+    /// Namespace without labels, an older Kyma CRD, and a user's Kyma that a list did not show.
+    async fn a_target_with_a_past(&self) -> Result<Scripted> {
+        let target = &self.targets[1];
+        let namespaces: Api<Namespace> = Api::all(target.clone());
+        let bare = Patch::Merge(json!({"metadata": {"labels": null}}));
+        namespaces.patch(TARGET_NAMESPACE, &PatchParams::default(), &bare).await?;
+        let crds: Api<CustomResourceDefinition> = Api::all(target.clone());
+        gone(&crds, KYMA_CRD).await?;
+        crds.create(&PostParams::default(), &older_kyma_crd()?).await?;
+        crd_is_served(target, KYMA_CRD).await?;
+        let remote: Api<Kyma> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
+        let modules = ["lantern", "harbour", "greeting"].map(|name| json!({"name": name}));
+        let own = json!({
+            "apiVersion": KYMA_GROUP, "kind": "Kyma", "metadata": {"name": "default"},
+            "spec": {"channel": "regular", "modules": modules},
+        });
+        remote.create(&PostParams::default(), &serde_json::from_value(own)?).await?;
+        let version = remote.list(&ListParams::default()).await?.metadata.resource_version;
+        let nothing = json!({
+            "apiVersion": KYMA_GROUP, "kind": "KymaList", "metadata": {"resourceVersion": version}, "items": [],
+        });
+        let proxy = Scripted::in_front_of(&self.landscape.targets()[1]).await?;
+        let lists = format!("/apis/{KYMA_GROUP}/namespaces/{TARGET_NAMESPACE}/kymas");
+        proxy.next(1, Matching::path(&lists).method("GET"), Answer::json(&nothing));
+        let access = self.landscape.access(&self.landscape.targets()[1]).await?;
+        self.grant(KYMAS[1], &proxy.access_of(&access).kubeconfig()).await?;
+        self.fleet.create(KYMAS[1]).await?;
+        self.fleet.until_installed(KYMAS[1]).await?;
+        self.has_catalogue(KYMAS[1]).await?;
+        Ok(proxy)
+    }
+
+    /// What was Ready is Ready once more, which is the same event again.
+    async fn access_breaks(&self) -> Result<()> {
+        self.grant(KYMAS[0], "no kubeconfig").await?;
+        self.says(KYMAS[0], "Ready", "False", Reason::AccessInvalid).await?;
+        self.says(KYMAS[0], "ModuleCatalog", "False", Reason::AccessInvalid).await?;
+        for component in self.components().await? {
+            until(&format!("{} is not Ready", component.name_any()), DEADLINE, || async {
+                let found = self.component_api(&component)?.get(&component.name_any()).await?;
+                let found = serde_json::to_value(found)?;
+                Ok(is(&found, "Ready", "False", Reason::AccessInvalid).then_some(()))
+            })
+            .await?;
+        }
+        let access = self.landscape.access(&self.landscape.targets()[0]).await?;
+        self.grant(KYMAS[0], &access.kubeconfig()).await?;
+        self.fleet.until_installed(KYMAS[0]).await?;
+        self.has_catalogue(KYMAS[0]).await
+    }
+
+    /// It comes to every target and goes from every target.
+    async fn a_mandatory_module(&self) -> Result<()> {
+        self.push("beacon", &json!([config_map("beacon")])).await?;
+        catalogue::offer(self.hub.clone(), "beacon", &json!({"mandatory": {"version": "1.0.0"}})).await?;
+        for target in &self.targets {
+            let maps: Api<ConfigMap> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
+            until("the mandatory module is there", DEADLINE, || async { Ok(maps.get_opt("beacon").await?) })
+                .await?;
+        }
+        let releases: Api<ModuleReleaseMeta> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        releases.delete("beacon", &DeleteParams::default()).await?;
+        gone(&releases, "beacon").await?;
+        for target in &self.targets {
+            gone(&Api::<ConfigMap>::namespaced(target.clone(), TARGET_NAMESPACE), "beacon").await?;
+        }
+        Ok(())
+    }
+
+    /// Its copies leave the targets.
+    async fn a_module_leaves_the_catalogue(&self) -> Result<()> {
+        self.push("buoy", &json!([config_map("buoy")])).await?;
+        catalogue::assign(self.hub.clone(), "buoy", "1.0.0").await?;
+        let copies = |target: &Client| {
+            let templates: Api<ModuleTemplate> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
+            (templates, Api::<ModuleReleaseMeta>::namespaced(target.clone(), TARGET_NAMESPACE))
+        };
+        for (templates, releases) in self.targets.iter().map(copies) {
+            until("the template is copied", DEADLINE, || async {
+                Ok(templates.get_opt("buoy-1.0.0").await?)
+            })
+            .await?;
+            until("the release is copied", DEADLINE, || async { Ok(releases.get_opt("buoy").await?) })
+                .await?;
+        }
+        let releases: Api<ModuleReleaseMeta> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let templates: Api<ModuleTemplate> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        releases.delete("buoy", &DeleteParams::default()).await?;
+        templates.delete("buoy-1.0.0", &DeleteParams::default()).await?;
+        for (templates, releases) in self.targets.iter().map(copies) {
+            gone(&templates, "buoy-1.0.0").await?;
+            gone(&releases, "buoy").await?;
+        }
+        Ok(())
+    }
+
+    async fn delete_kyma(&self, name: &str) -> Result<()> {
+        let kymas = self.fleet.kymas();
+        kymas.delete(name, &DeleteParams::default()).await?;
+        gone(&kymas, name).await
+    }
+
+    /// Pushes a module of these objects, in version 1.0.0, and publishes its template.
+    async fn push(&self, module: &str, objects: &Value) -> Result<()> {
+        let directory = self.landscape.directory().join("modules").join(module);
+        std::fs::create_dir_all(&directory)?;
+        let config = json!({
+            "name": format!("kyma-project.io/module/{module}"),
+            "version": "1.0.0",
+            "manifest": "manifest.yaml",
+            "repository": "https://example.com/module",
+            "documentation": "https://example.com/module/docs",
+            "icons": [{"name": "module-icon", "link": "https://example.com/icon.svg"}],
+        });
+        std::fs::write(directory.join("module-config.yaml"), config.to_string())?;
+        let objects: Vec<String> = objects.as_array().into_iter().flatten().map(Value::to_string).collect();
+        std::fs::write(directory.join("manifest.yaml"), objects.join("\n---\n"))?;
+        catalogue::push(self.landscape, &directory).await
+    }
+
+    /// Gives or changes the access Secret of a Kyma.
+    async fn grant(&self, kyma: &str, kubeconfig: &str) -> Result<()> {
+        let name = format!("kubeconfig-{kyma}");
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": name, "labels": {kyma_api::labels::KYMA_NAME: kyma}},
+            "stringData": {"config": kubeconfig},
+        });
+        let params = PatchParams::apply("person").force();
+        self.secrets().patch(&name, &params, &Patch::Apply(&secret)).await?;
+        Ok(())
+    }
+
+    fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+
+    async fn has_catalogue(&self, name: &str) -> Result<()> {
+        self.says(name, condition::types::MODULE_CATALOG, "True", Reason::CatalogSynced).await
+    }
+
+    async fn says(&self, name: &str, type_: &str, status: &str, reason: Reason) -> Result<()> {
+        until_or_why(&format!("{name} has {type_}={status} for {reason}"), DEADLINE, || async {
+            let kyma = serde_json::to_value(self.fleet.kymas().get(name).await?)?;
+            Ok(if is(&kyma, type_, status, reason) { Ok(()) } else { Err(kyma["status"].to_string()) })
+        })
+        .await
+    }
+
+    /// Components of the first Kyma, of both kinds.
+    async fn components(&self) -> Result<Vec<DynamicObject>> {
+        let of_kyma = ListParams::default().labels(&format!("{}={}", kyma_api::labels::KYMA_NAME, KYMAS[0]));
+        let mut all = Vec::new();
+        for (group, kind) in
+            [("component.kyma-project.io", "HelmComponent"), ("demo.kyma-project.io", "Greeting")]
+        {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1alpha1", kind));
+            let api: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource);
+            all.extend(api.list(&of_kyma).await?);
+        }
+        ensure!(all.len() == 3, "three modules have three components, not {}", all.len());
+        Ok(all)
+    }
+
+    fn component_api(&self, component: &DynamicObject) -> Result<Api<DynamicObject>> {
+        let types = component.types.as_ref().context("components name their kind")?;
+        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
+        Ok(Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource))
+    }
+}
+
+/// The CRD as an operator before a field was added would have installed it.
+fn older_kyma_crd() -> Result<CustomResourceDefinition> {
+    let mut crd = serde_json::to_value(kyma_api::crds::kyma())?;
+    let versions = crd["spec"]["versions"].as_array_mut().context("a CRD has versions")?;
+    for version in versions {
+        let fields = version.pointer_mut("/schema/openAPIV3Schema/properties/spec/properties");
+        fields.and_then(Value::as_object_mut).map(|fields| fields.remove("kubeconfigSecretRef"));
+    }
+    Ok(serde_json::from_value(crd)?)
+}
+
+fn config_map(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": TARGET_NAMESPACE}, "data": {"light": "on"},
+    })
+}
+
+/// Whether a condition has this status and reason.
+fn is(object: &Value, type_: &str, status: &str, reason: Reason) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|held| held["type"] == type_ && held["status"] == status && held["reason"] == reason.as_str())
+}
+
+async fn gone<K>(api: &Api<K>, name: &str) -> Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
+{
+    until_or_why(&format!("{name} is gone"), DEADLINE, || async {
+        Ok(match api.get_opt(name).await? {
+            None => Ok(()),
+            Some(left) => Err(serde_json::to_string(&left)?),
+        })
+    })
+    .await
+}

@@ -1,0 +1,158 @@
+//! Rights that the apiserver asks for by itself, so that no audit log shows their use.
+
+use anyhow::{Context, Result};
+use e2e::landscape::{ACCESS_USER, HUB_NAMESPACE, TARGET_NAMESPACE};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kyma_api::{HelmComponent, Reason};
+use serde_json::{Value, json};
+use testbed::{until, until_or_why};
+
+use super::{DEADLINE, KYMAS, Story, gone, is};
+
+/// helm-component's role on targets.
+const ROLE: &str = "helm-component-target";
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// A role that gives more than helm-component's own verbs.
+const STRONG: &str = "strong";
+
+/// A right, and the module that cannot be installed without it.
+struct Row {
+    verb: &'static str,
+    resource: &'static str,
+    object: Value,
+}
+
+impl Story<'_> {
+    /// Without any one of them a module is refused, and with it the same module is installed.
+    pub(super) async fn needs_what_no_log_shows(&self) -> Result<()> {
+        let roles: Api<ClusterRole> = Api::all(self.targets[0].clone());
+        let whole = roles.get(ROLE).await?.rules.context("the role has rules")?;
+        self.strong_roles(&roles).await?;
+        for Row { verb, resource, object } in rows() {
+            let module = format!("{verb}-{resource}");
+            self.push(&module, &json!([object])).await?;
+            self.set(&roles, &without(&whole, verb, resource)).await?;
+            self.is_allowed(verb, resource, false).await?;
+            self.wish(&module, 1).await?;
+            self.reports(&module, "Applied", "False", Reason::TargetForbidden).await?;
+            self.set(&roles, &whole).await?;
+            self.is_allowed(verb, resource, true).await?;
+            self.wish(&module, 2).await?;
+            self.reports(&module, "Ready", "True", Reason::Ready).await?;
+            self.standalone().delete(&module, &DeleteParams::default()).await?;
+            gone(&self.standalone(), &module).await?;
+        }
+        Ok(())
+    }
+
+    async fn strong_roles(&self, everywhere: &Api<ClusterRole>) -> Result<()> {
+        let strong = json!({"metadata": {"name": STRONG}, "rules": strong_rules()});
+        everywhere.create(&PostParams::default(), &serde_json::from_value(strong.clone())?).await?;
+        let here: Api<Role> = Api::namespaced(self.targets[0].clone(), TARGET_NAMESPACE);
+        here.create(&PostParams::default(), &serde_json::from_value(strong)?).await?;
+        Ok(())
+    }
+
+    async fn set(&self, roles: &Api<ClusterRole>, granted: &[PolicyRule]) -> Result<()> {
+        let granted = Patch::Merge(json!({"rules": granted}));
+        roles.patch(ROLE, &PatchParams::default(), &granted).await?;
+        Ok(())
+    }
+
+    /// The apiserver learns of a changed role by a watch of its own.
+    async fn is_allowed(&self, verb: &str, resource: &str, wanted: bool) -> Result<()> {
+        let reviews: Api<SubjectAccessReview> = Api::all(self.targets[0].clone());
+        let attributes =
+            json!({"group": RBAC, "resource": resource, "verb": verb, "namespace": TARGET_NAMESPACE});
+        let question =
+            json!({"metadata": {}, "spec": {"user": ACCESS_USER, "resourceAttributes": attributes}});
+        let question: SubjectAccessReview = serde_json::from_value(question)?;
+        until(&format!("{verb} {resource} is allowed: {wanted}"), DEADLINE, || async {
+            let answer = reviews.create(&PostParams::default(), &question).await?;
+            Ok(answer.status.filter(|status| status.allowed == wanted))
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn wish(&self, module: &str, attempt: u32) -> Result<()> {
+        let component = json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1",
+            "kind": "HelmComponent",
+            "metadata": {"name": module},
+            "spec": {
+                "target": {"kubeconfigSecretRef": {"name": format!("kubeconfig-{}", KYMAS[0]), "key": "config"}},
+                "source": {"ocm": {"component": format!("kyma-project.io/module/{module}"), "version": "1.0.0"}},
+                "release": {"name": module, "namespace": TARGET_NAMESPACE},
+                "userValues": {"attempt": attempt},
+                "deletionPolicy": "Delete",
+            },
+        });
+        let params = PatchParams::apply("person").force();
+        self.standalone().patch(module, &params, &Patch::Apply(&component)).await?;
+        Ok(())
+    }
+
+    async fn reports(&self, module: &str, type_: &str, status: &str, reason: Reason) -> Result<()> {
+        until_or_why(&format!("{module} has {type_}={status} for {reason}"), DEADLINE, || async {
+            let found = serde_json::to_value(self.standalone().get(module).await?)?;
+            let is_seen = found["status"]["observedGeneration"] == found["metadata"]["generation"];
+            let as_wanted = is_seen && is(&found, type_, status, reason);
+            Ok(if as_wanted { Ok(()) } else { Err(found["status"].to_string()) })
+        })
+        .await
+    }
+
+    fn standalone(&self) -> Api<HelmComponent> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+}
+
+fn rows() -> [Row; 4] {
+    let role = |kind: &str| {
+        json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": kind,
+            "metadata": {"name": "module", "namespace": TARGET_NAMESPACE}, "rules": strong_rules(),
+        })
+    };
+    let binding = |kind: &str| {
+        json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding",
+            "metadata": {"name": "module", "namespace": TARGET_NAMESPACE},
+            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": STRONG},
+            "subjects": [{"kind": "ServiceAccount", "name": "module", "namespace": TARGET_NAMESPACE}],
+        })
+    };
+    [
+        Row { verb: "escalate", resource: "roles", object: role("Role") },
+        Row { verb: "escalate", resource: "clusterroles", object: role("ClusterRole") },
+        Row { verb: "bind", resource: "roles", object: binding("Role") },
+        Row { verb: "bind", resource: "clusterroles", object: binding("ClusterRole") },
+    ]
+}
+
+/// A verb that helm-component has on nothing.
+fn strong_rules() -> Value {
+    json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["deletecollection"]}])
+}
+
+/// The rules without one verb on one of the resources of RBAC.
+fn without(whole: &[PolicyRule], verb: &str, resource: &str) -> Vec<PolicyRule> {
+    let mut left = Vec::new();
+    for rule in whole {
+        let is_on = |list: &Option<Vec<String>>| list.iter().flatten().any(|one| one == resource);
+        if !(is_on(&rule.resources) && rule.verbs.iter().any(|one| one == verb)) {
+            left.push(rule.clone());
+            continue;
+        }
+        for one in rule.resources.iter().flatten() {
+            let mut verbs = rule.verbs.clone();
+            verbs.retain(|held| one != resource || held != verb);
+            left.push(PolicyRule { resources: Some(vec![one.clone()]), verbs, ..rule.clone() });
+        }
+    }
+    left
+}
