@@ -241,8 +241,8 @@ impl Failure {
         if has("request is too large") || status.code == 413 {
             return Self::TooLarge;
         }
-        if has("failed to create typed patch object") {
-            // An apply of fields that the schema does not have, which API servers report as their own fault.
+        if has("failed to create typed patch object") || has("failed to convert new object") {
+            // An apply of what the schema does not have or hold, which API servers report as their own fault.
             return Self::Refused(unknown_fields(text));
         }
         match status.code {

@@ -122,6 +122,11 @@ fn messages_hold_paths_and_never_values() {
         "failed to create typed patch object (n/x; apps/v1, Kind=Deployment): .spec.template.spec.x: field not declared in schema",
         &[],
     );
+    let unfit = of(
+        500,
+        "failed to convert new object (n/x; /v1, Kind=Secret) to proper version: unable to convert unstructured object to /v1, Kind=Secret: error decoding from json: illegal base64 data at input byte 7",
+        &[],
+    );
     let hostile = of(422, "", &[("FieldValueInvalid", "<script>\n\u{7}", "x")]);
     assert_eq!(refused.to_string(), "refused as invalid: data[key] (FieldValueInvalid)");
     assert_eq!(
@@ -129,6 +134,7 @@ fn messages_hold_paths_and_never_values() {
         "refused as invalid: spec.replicsa (unknown field), spec.foo (unknown field)"
     );
     assert_eq!(typed.to_string(), "refused as invalid: spec.template.spec.x");
+    assert_eq!((unfit.to_string().as_str(), unfit.reason()), ("refused as invalid", Reason::ApplyRefused));
     assert_eq!(hostile.to_string(), "refused as invalid");
 }
 
