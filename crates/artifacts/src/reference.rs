@@ -76,7 +76,7 @@ pub struct Repository {
 impl Repository {
     fn new(host: &str, path: &str) -> Result<Self, ArtifactError> {
         let whole = format!("{host}/{path}");
-        let bad = || ArtifactError::invalid(printable(&whole), "not a repository of a registry");
+        let bad = || ArtifactError::invalid(shown(&whole), "not a repository of a registry");
         if !is_authority(host) {
             return Err(bad());
         }
@@ -169,7 +169,10 @@ impl FromStr for OciReference {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let bare = strip_scheme(text)?;
         let (named, digest) = match bare.split_once('@') {
-            Some((named, digest)) => (named, Some(digest.parse()?)),
+            Some((named, digest)) => {
+                let no_digest = |_| ArtifactError::invalid(shown(text), "not a sha256 digest behind `@`");
+                (named, Some(digest.parse().map_err(no_digest)?))
+            }
             None => (bare, None),
         };
         let slash = named.find('/').unwrap_or(0);
@@ -178,13 +181,13 @@ impl FromStr for OciReference {
             None => (named, None),
         };
         let (host, path) = path.split_once('/').ok_or_else(|| {
-            ArtifactError::invalid(printable(text), "a registry host and a repository are needed")
+            ArtifactError::invalid(shown(text), "a registry host and a repository are needed")
         })?;
         if tag.is_none() && digest.is_none() {
-            return Err(ArtifactError::invalid(printable(text), "neither tag nor digest"));
+            return Err(ArtifactError::invalid(shown(text), "neither tag nor digest"));
         }
         if tag.is_some_and(|tag| !is_tag(tag)) {
-            return Err(ArtifactError::invalid(printable(text), "not a tag of a registry"));
+            return Err(ArtifactError::invalid(shown(text), "not a tag of a registry"));
         }
         Ok(Self { repository: Repository::new(host, path)?, tag: tag.map(str::to_owned), digest })
     }
@@ -209,11 +212,19 @@ impl fmt::Debug for OciReference {
 fn strip_scheme(text: &str) -> Result<&str, ArtifactError> {
     if text.starts_with("http://") {
         return Err(ArtifactError::invalid(
-            printable(text),
+            shown(text),
             "plain http is chosen by a flag that names the host, not by the address",
         ));
     }
     Ok(text.strip_prefix("oci://").or_else(|| text.strip_prefix("https://")).unwrap_or(text))
+}
+
+/// An address as messages show it: without what stands before the host, which may be a password, and without a query.
+fn shown(text: &str) -> String {
+    let (address, digest) = text.rfind("@sha256:").map_or((text, ""), |at| text.split_at(at));
+    let place = address.rsplit('@').next().unwrap_or_default();
+    let place = place.split(['?', '#']).next().unwrap_or_default();
+    printable(&format!("{place}{digest}"))
 }
 
 fn is_tag(tag: &str) -> bool {
@@ -272,6 +283,24 @@ mod tests {
             "host.io/a:b c",
         ] {
             assert!(text.parse::<OciReference>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_told_without_password_and_query() {
+        for text in [
+            "me:hush@localhost:5000/a:1",
+            "oci://me:hush@localhost:5000/a:1",
+            "http://me:hu/sh?hush@localhost:5000/a:1",
+            "me@you:hush@localhost:5000/a",
+            "localhost:5000/a?token=hush",
+            "oci://me:hush@localhost:5000/A:1@sha256:2c",
+            "localhost:5000/A:1?signature=hush",
+        ] {
+            let errors = [text.parse::<OciReference>().err(), text.parse::<RegistryBase>().err()];
+            for error in errors.into_iter().flatten().map(|error| error.to_string()) {
+                assert!(!error.contains("hu") && error.contains("localhost:5000"), "{text}: {error}");
+            }
         }
     }
 
