@@ -1,0 +1,47 @@
+//! What was planted as a secret is told nowhere, whatever goes wrong with it.
+//!
+//! Secrets are planted where people put them: kubeconfigs that work and that do not, pull secrets, addresses, values,
+//! overrides, manifests, default custom resources. Each cause makes one of them the very thing that is wrong. Then
+//! everything that operators emit is searched: logs at the most verbose level, events, metadata and status of every
+//! object on hub and targets, metrics, and what `kymactl` prints. A harmless word, planted beside them, must be found
+//! in each of these places, or the search would see nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod causes;
+mod kyma;
+mod look;
+mod planted;
+mod world;
+
+use anyhow::{Result, ensure};
+use futures::StreamExt;
+
+use planted::Needles;
+use world::World;
+
+/// Causes that are at work at a time.
+const PARALLEL: usize = 6;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_told_whatever_goes_wrong_with_it() -> Result<()> {
+    let world = World::start().await?;
+    let rows = causes::all(&world).await?;
+    let told = futures::stream::iter(rows.into_iter().map(|row| world.force(row)));
+    let told: Vec<Result<()>> = told.buffer_unordered(PARALLEL).collect().await;
+    let untold: Vec<String> =
+        told.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    ensure!(untold.is_empty(), "causes without their effect:\n{}", untold.join("\n"));
+    kyma::modules_fail(&world).await?;
+    let mut emitted = look::kymactl(&world).await?;
+    kyma::access_fails(&world).await?;
+    emitted.extend(look::kymactl(&world).await?);
+    emitted.extend(look::everywhere(&world).await?);
+
+    let needles = Needles::of(&world.tokens);
+    let leaks: Vec<String> = emitted.iter().flat_map(|output| needles.found_in(output)).collect();
+    ensure!(leaks.is_empty(), "{} leaks:\n{}", leaks.len(), leaks.join("\n"));
+    let blind = look::without_the_word(&emitted);
+    ensure!(blind.is_empty(), "the search sees nothing in {blind:?}");
+    world.landscape.stop().await
+}

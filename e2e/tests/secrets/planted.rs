@@ -1,0 +1,80 @@
+//! What is planted, and how it is found again. Pure.
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+
+use crate::look::Output;
+
+/// What every planted secret begins with: one search finds all of them, cut off at the end or not. It has no
+/// character that an address or a string literal would write in another way.
+const STEM: &str = "planted-";
+/// What is planted beside the secrets and told freely.
+pub(crate) const WORD: &str = "periwinkle";
+
+/// A secret with this name in it; it ends with characters that addresses have to escape.
+pub(crate) fn secret(name: &str) -> String {
+    format!("{STEM}{name}+/1")
+}
+
+/// As [`secret`], as it stands in an address.
+pub(crate) fn secret_in_url(name: &str) -> String {
+    format!("{STEM}{name}%2B%2F1")
+}
+
+/// Texts of which none may be emitted.
+pub(crate) struct Needles(Vec<String>);
+
+impl Needles {
+    /// The planted ones, and these real ones.
+    pub(crate) fn of(real: &[String]) -> Self {
+        let mut all = Vec::new();
+        for secret in real.iter().map(String::as_str).chain([STEM]) {
+            all.push(secret.to_owned());
+            all.extend((0..3).flat_map(|offset| encoded(secret, offset)));
+        }
+        Self(all)
+    }
+
+    /// The places in which one of them is, with what stands around it.
+    pub(crate) fn found_in(&self, output: &Output) -> Vec<String> {
+        let around = |at: usize| {
+            let clear = |at: usize| (0..=at).rev().find(|&at| output.text.is_char_boundary(at)).unwrap_or(0);
+            let (from, to) = (clear(at.saturating_sub(160)), clear((at + 100).min(output.text.len())));
+            format!("{}: …{}…", output.place, output.text[from..to].replace('\n', " ⏎ "))
+        };
+        self.0.iter().filter_map(|needle| output.text.find(needle.as_str())).map(around).collect()
+    }
+}
+
+/// The characters of base64 that depend on the secret alone, if it begins at this place of a group of three bytes.
+fn encoded(secret: &str, offset: usize) -> [String; 2] {
+    let bytes: Vec<u8> = std::iter::repeat_n(b'.', offset).chain(secret.bytes()).collect();
+    let (first, last) = ((offset * 8).div_ceil(6), bytes.len() * 8 / 6);
+    [STANDARD.encode(&bytes), URL_SAFE.encode(&bytes)].map(|text| text[first..last].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finds(text: &str) -> bool {
+        let output = Output { place: "here".to_owned(), kind: "log".to_owned(), text: text.to_owned() };
+        !Needles::of(&["a-real-token?>~".to_owned()]).found_in(&output).is_empty()
+    }
+
+    #[test]
+    fn a_secret_is_found_plain_encoded_and_in_the_middle_of_something_encoded() {
+        let secret = secret("x");
+        assert!(finds(&format!("é bad value {secret:?} é")));
+        assert!(finds(&secret_in_url("x")) && finds(&secret[..12]));
+        for before in ["", "a", "ab", "abc"] {
+            for secret in [secret.as_str(), "a-real-token?>~"] {
+                let longer = format!("{before}{secret} and more");
+                assert!(finds(&STANDARD.encode(&longer)), "{longer}");
+                assert!(finds(&URL_SAFE.encode(&longer)), "{longer}");
+            }
+        }
+        assert!(finds("Bearer a-real-token?>~"));
+        assert!(!finds(WORD) && !finds(&STANDARD.encode("nothing of that sort")));
+    }
+}

@@ -1,0 +1,192 @@
+//! Hub, operators and two targets, and a component for each cause.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use e2e::catalogue;
+use e2e::landscape::{HUB_NAMESPACE, Landscape, Options};
+use e2e::net::{Door, Shelf};
+use k8s_openapi::api::core::v1::{Event, Secret, Service};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use kyma_api::{HelmComponent, Reason};
+use serde_json::{Value, json};
+use testbed::{Access, Cluster, Credentials, Gate, until_or_why};
+
+use crate::planted::{WORD, secret};
+
+const DEADLINE: Duration = Duration::from_mins(2);
+/// Who writes on the hub.
+pub(crate) const PERSON: &str = "person";
+/// User of the registry's door that asks for a password.
+pub(crate) const PULLER: &str = "puller";
+
+pub(crate) struct World {
+    pub(crate) landscape: Landscape,
+    pub(crate) hub: Client,
+    /// Target of the components of causes.
+    pub(crate) quay: Cluster,
+    /// Target of the Kyma.
+    pub(crate) lake: Cluster,
+    /// The way to the first target that works.
+    pub(crate) access: Access,
+    /// The way into a cluster of another authority.
+    pub(crate) foreign: Access,
+    pub(crate) shelf: Shelf,
+    /// In front of the registry, and asks for a password.
+    pub(crate) locked: Door,
+    _gate: Gate,
+    /// Real tokens that are as secret as planted ones.
+    pub(crate) tokens: Vec<String>,
+}
+
+/// One cause: a component, what is wrong with it, and what is said of that.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    /// Kubeconfig; the one that works if absent.
+    pub(crate) access: Option<String>,
+    /// Specs, one after the other; each but the last becomes Ready.
+    pub(crate) specs: Vec<Value>,
+    pub(crate) reason: Reason,
+}
+
+impl World {
+    pub(crate) async fn start() -> Result<Self> {
+        let shelf = Shelf::open().await?;
+        let locked = testbed::free_address()?;
+        let plain_http = vec![shelf.address(), locked.to_string()];
+        let flags = vec!["--log-level=trace".to_owned()];
+        let landscape = Landscape::start(Options { plain_http, flags, ..Options::default() }).await?;
+        let quay = landscape.bare_target("quay").await?;
+        let lake = landscape.bare_target("lake").await?;
+        let gate = landscape.registry().behind_password(PULLER, &secret("registry")).await?;
+        let locked = Door::before(gate.address(), locked);
+        locked.open().await?;
+        let access = landscape.access(&quay).await?;
+        let Credentials::Token(token) = access.credentials.clone() else {
+            anyhow::bail!("a ServiceAccount has a token")
+        };
+        let hub = landscape.hub().client()?;
+        let tokens = vec![token];
+        let foreign = testbed::Scripted::start().await?.access().clone();
+        let world = Self { landscape, hub, quay, lake, access, foreign, shelf, locked, _gate: gate, tokens };
+        for target in [&world.quay, &world.lake] {
+            world.remark(target).await?;
+        }
+        Ok(world)
+    }
+
+    /// The harmless word where operators write nothing of that sort on a target: an event, a status.
+    async fn remark(&self, target: &Cluster) -> Result<()> {
+        let event = json!({
+            "metadata": {"name": WORD, "namespace": "default"},
+            "involvedObject": {"kind": "Namespace", "name": "default", "namespace": "default"},
+            "reason": "Remark", "message": WORD, "type": "Normal",
+        });
+        let events: Api<Event> = Api::namespaced(target.client()?, "default");
+        events.create(&PostParams::default(), &serde_json::from_value(event)?).await?;
+        let service = json!({
+            "metadata": {"name": WORD, "labels": {format!("example.com/{WORD}"): ""}},
+            "spec": {"ports": [{"port": 80}]},
+        });
+        let services: Api<Service> = Api::namespaced(target.client()?, "default");
+        services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+        let condition = json!({
+            "type": "Remark", "status": "True", "reason": "Remark", "message": WORD,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+        services.patch_status(WORD, &PatchParams::default(), &status).await?;
+        Ok(())
+    }
+
+    /// Makes it go wrong, and waits until somebody says so.
+    pub(crate) async fn force(&self, row: Row) -> Result<()> {
+        let name = format!("{WORD}-{}", row.name);
+        let kubeconfig = row.access.unwrap_or_else(|| self.access.kubeconfig());
+        self.secret(&format!("kubeconfig-{name}"), json!({"config": kubeconfig})).await?;
+        let last = row.specs.len();
+        for (number, spec) in row.specs.iter().enumerate() {
+            self.wish(&name, spec).await.with_context(|| format!("cause {}", row.name))?;
+            let (status, reason) =
+                if number + 1 == last { ("False", row.reason) } else { ("True", Reason::Ready) };
+            self.says(&name, status, reason).await.with_context(|| format!("cause {}", row.name))?;
+        }
+        Ok(())
+    }
+
+    async fn wish(&self, name: &str, spec: &Value) -> Result<()> {
+        let mut component = json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1",
+            "kind": "HelmComponent",
+            "metadata": {"name": name, "annotations": {format!("example.com/{WORD}"): ""}},
+            "spec": {
+                "target": {"kubeconfigSecretRef": {"name": format!("kubeconfig-{name}"), "key": "config"}},
+                "release": {"name": "row", "namespace": name},
+            },
+        });
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            component["spec"][field] = value.clone();
+        }
+        let params = PatchParams::apply(PERSON).force();
+        self.components().patch(name, &params, &Patch::Apply(&component)).await?;
+        Ok(())
+    }
+
+    async fn says(&self, name: &str, status: &str, reason: Reason) -> Result<()> {
+        until_or_why(&format!("{name} has Ready={status} for {reason}"), DEADLINE, || async {
+            let found = serde_json::to_value(self.components().get(name).await?)?;
+            let is_seen = found["status"]["observedGeneration"] == found["metadata"]["generation"];
+            let as_wanted = is_seen && is(&found, "Ready", status, reason);
+            Ok(if as_wanted { Ok(()) } else { Err(found["status"]["conditions"].to_string()) })
+        })
+        .await
+    }
+
+    /// Gives or changes a Secret of the hub's namespace.
+    pub(crate) async fn secret(&self, name: &str, data: Value) -> Result<()> {
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
+        self.apply_secret(name, &secret).await
+    }
+
+    pub(crate) async fn apply_secret(&self, name: &str, secret: &Value) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        secrets.patch(name, &PatchParams::apply(PERSON).force(), &Patch::Apply(secret)).await?;
+        Ok(())
+    }
+
+    /// Pushes a module of these files beside its configuration, and publishes its template.
+    pub(crate) async fn push(&self, name: &str, config: Value, files: &[(&str, String)]) -> Result<()> {
+        let directory = self.landscape.directory().join("modules").join(name);
+        let mut whole = json!({
+            "name": format!("kyma-project.io/module/{name}"),
+            "version": "1.0.0",
+            "repository": "https://example.com/module",
+            "documentation": "https://example.com/module/docs",
+        });
+        for (field, value) in config.as_object().into_iter().flatten() {
+            whole[field] = value.clone();
+        }
+        let config = ("module-config.yaml", whole.to_string());
+        for (path, content) in std::iter::once(&config).chain(files) {
+            let path = directory.join(path);
+            std::fs::create_dir_all(path.parent().context("a file is in a directory")?)?;
+            std::fs::write(path, content)?;
+        }
+        catalogue::push(&self.landscape, &directory).await
+    }
+
+    pub(crate) fn components(&self) -> Api<HelmComponent> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+}
+
+/// Whether a condition has this status and reason.
+pub(crate) fn is(object: &Value, type_: &str, status: &str, reason: Reason) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|held| held["type"] == type_ && held["status"] == status && held["reason"] == reason.as_str())
+}
