@@ -43,15 +43,21 @@ const fn unseen(right: &'static str) -> Exception {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
-    let options = Options { targets: 2, audit: true, ..Options::default() };
+    // The second target on which something is deleted makes the brake of each operator act.
+    let flags = ["--brake-targets=1", "--brake-percent=0"].map(str::to_owned).to_vec();
+    let options = Options { targets: 2, audit: true, flags, ..Options::default() };
     let mut landscape = Landscape::start(options).await?;
-    let late =
-        [("helm-component", crds::helm_component()), ("release-meta-syncer", crds::module_release_meta())];
+    let late = [
+        ("helm-component", crds::helm_component()),
+        ("helm-component", crds::pause()),
+        ("release-meta-syncer", crds::module_release_meta()),
+    ];
     for (operator, crd) in late {
         late::crd_comes_late(&mut landscape, operator, crd).await.context(operator)?;
     }
     nobody_has_more_than_declared(&landscape).await?;
     Story::new(&landscape)?.tell().await?;
+    late::crd_comes_late(&mut landscape, "greeting-component", crds::pause()).await?;
     landscape.until_at_rest().await?;
     let mut found = Vec::new();
     for operator in OPERATORS {

@@ -1,5 +1,6 @@
 //! Everything that makes operators use a right of theirs, on one hub and two targets.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -7,12 +8,14 @@ use e2e::catalogue;
 use e2e::demo;
 use e2e::fleet::{Fleet, KYMAS};
 use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, condition};
+use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Pause, Reason, condition};
 use serde_json::{Value, json};
 use testbed::{Answer, Matching, Scripted, crd_is_served, until, until_or_why};
 
@@ -41,8 +44,15 @@ impl<'a> Story<'a> {
     }
 
     pub(crate) async fn tell(&self) -> Result<()> {
+        tokio::select! {
+            told = self.steps() => told,
+            ended = self.all_is_meant() => ended,
+        }
+    }
+
+    async fn steps(&self) -> Result<()> {
         self.fleet.publish().await.context("publish")?;
-        self.kinds_without_effect().await.context("kinds without effect")?;
+        self.kinds_that_are_told_of().await.context("kinds that are told of")?;
         self.kyma_operator_comes_first().await.context("kyma-operator comes first")?;
         self.a_component_without_a_kyma().await.context("a component without a Kyma")?;
         self.release_meta_syncer_comes_first().await.context("release-meta-syncer comes first")?;
@@ -60,23 +70,36 @@ impl<'a> Story<'a> {
         self.delete_kyma(KYMAS[1]).await
     }
 
-    /// Kinds of which kyma-operator says that they have no effect yet.
-    async fn kinds_without_effect(&self) -> Result<()> {
+    /// Kinds of which kyma-operator says whether they have any effect.
+    async fn kinds_that_are_told_of(&self) -> Result<()> {
         let nobody = json!({"matchLabels": {"nobody": "has-this"}});
         let config = json!({"module": "lantern", "selector": nobody});
         for (kind, spec) in [("ModuleConfig", config), ("Pause", json!({"selector": nobody}))] {
             let gvk = GroupVersionKind::gvk("operator.kyma-project.io", "v1alpha1", kind);
             let resource = ApiResource::from_gvk(&gvk);
             let api: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource);
-            let object = DynamicObject::new("without-effect", &resource).data(json!({"spec": spec}));
+            let object = DynamicObject::new("for-nobody", &resource).data(json!({"spec": spec}));
             api.create(&PostParams::default(), &object).await?;
-            until(&format!("{kind} says that it has no effect"), DEADLINE, || async {
-                let object = serde_json::to_value(api.get("without-effect").await?)?;
-                Ok(is(&object, "Ready", "False", Reason::NotYetSupported).then_some(()))
+            until(&format!("{kind} says whether it has an effect"), DEADLINE, || async {
+                let conditions = &api.get("for-nobody").await?.data["status"]["conditions"];
+                Ok(conditions.as_array().is_some_and(|all| !all.is_empty()).then_some(()))
             })
             .await?;
         }
         Ok(())
+    }
+
+    /// A person who says of every deletion that the brake stops that it is meant; for ever.
+    async fn all_is_meant(&self) -> Result<()> {
+        let pauses: Api<Pause> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let made = watcher(pauses.clone(), watcher::Config::default()).default_backoff().applied_objects();
+        let mut made = pin!(made.filter_map(|pause| async { pause.ok() }));
+        while let Some(pause) = made.next().await {
+            if pause.name_any().starts_with("brake-") {
+                pauses.delete(&pause.name_any(), &DeleteParams::default()).await.ok();
+            }
+        }
+        anyhow::bail!("the watch of Pauses ended")
     }
 
     /// It makes namespace and stamp itself; the other one finds them.

@@ -22,7 +22,9 @@ pub fn component_table<C: Component>() -> Table {
     let plural = word(C::Resource::plural(&()).into_owned());
     let status = words(vec![word(format!("{plural}/status"))]);
     let plural = words(vec![plural]);
-    let crd = words(vec![word(C::Resource::crd().name_any()), "pauses.operator.kyma-project.io"]);
+    let crd = word(C::Resource::crd().name_any());
+    let own = words(vec![crd]);
+    let awaited = words(vec![crd, "pauses.operator.kyma-project.io"]);
     let brake = words(vec![word(format!("brake-{}", C::NAME))]);
     let mut hub_namespace = hub_namespace(group, plural, status);
     hub_namespace.extend(pauses(brake));
@@ -33,23 +35,21 @@ pub fn component_table<C: Component>() -> Table {
     target.extend_from_slice(C::TARGET_RULES);
     Table {
         operator: C::NAME,
-        hub_cluster: hub_cluster(crd),
+        hub_cluster: hub_cluster(own, awaited),
         hub_namespace,
         target,
         aggregated: aggregated(group, plural),
     }
 }
 
-fn hub_cluster(crd: &'static [&'static str]) -> Vec<Rule> {
+fn hub_cluster(own: &'static [&'static str], awaited: &'static [&'static str]) -> Vec<Rule> {
     const APIEXTENSIONS: &[&str] = &["apiextensions.k8s.io"];
+    const CRDS: &[&str] = &["customresourcedefinitions"];
+    let (start, end) =
+        ("start: wait for its own CRD and that of Pauses", "end: a CRD that is being deleted orders nothing");
     vec![
-        Rule::new(
-            APIEXTENSIONS,
-            &["customresourcedefinitions"],
-            &["get", "list", "watch"],
-            "start: wait for its own CRD and that of Pauses; end: a CRD that is being deleted orders nothing",
-        )
-        .named(crd),
+        Rule::new(APIEXTENSIONS, CRDS, &["list", "watch"], start).named(awaited),
+        Rule::new(APIEXTENSIONS, CRDS, &["get"], end).named(own),
         Rule::new(
             &[""],
             &["namespaces"],
