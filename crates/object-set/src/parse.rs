@@ -233,6 +233,7 @@ fn values(part: &str, budget: &mut Budget) -> Result<Vec<Value>, YamlError> {
         // JSON first: it may escape what YAML does not, and several objects may follow each other.
         let json: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(part).into_iter().collect();
         if let Ok(values) = json {
+            values.iter().try_for_each(|value| budget.take(value))?;
             return Ok(values);
         }
     }
@@ -332,5 +333,22 @@ mod tests {
         ));
         let limits = Limits { text_bytes: 3, ..Limits::default() };
         assert!(matches!(ObjectSet::parse(&text, &limits), Err(ParseError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn json_counts_as_yaml_does() {
+        let limits = Limits { nodes: 10, ..Limits::default() };
+        let text = r#"{"apiVersion":"v1","kind":"A","metadata":{"name":"a"},"x":[1,2,3,4,5,6,7,8]}"#;
+        let error = ObjectSet::parse(text, &limits).unwrap_err();
+        assert!(matches!(error, ParseError::TooLarge { what: "YAML nodes", .. }), "{error}");
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        for (open, close) in [("[", "]"), ("{a: ", "}"), ("- ", "")] {
+            let text = format!("a:\n  {}x{}\n", open.repeat(200_000), close.repeat(200_000));
+            let text = if close.is_empty() { text.replace("a:\n  ", "") } else { text };
+            assert!(ObjectSet::parse(&text, &Limits::default()).is_err(), "{open}");
+        }
     }
 }

@@ -20,6 +20,31 @@ pub(crate) struct Budget {
     pub(crate) bytes: usize,
 }
 
+impl Budget {
+    /// Takes what a value costs that did not come from YAML.
+    pub(crate) fn take(&mut self, value: &Value) -> Result<(), YamlError> {
+        let bytes = value.as_str().map_or(0, str::len);
+        self.charge(1, bytes)?;
+        match value {
+            Value::Array(items) => items.iter().try_for_each(|item| self.take(item)),
+            Value::Object(map) => map.iter().try_for_each(|(key, value)| {
+                self.charge(1, key.len())?;
+                self.take(value)
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn charge(&mut self, nodes: usize, bytes: usize) -> Result<(), YamlError> {
+        self.nodes = self.nodes.checked_sub(nodes).ok_or(YamlError::Budget)?;
+        self.bytes = self.bytes.checked_sub(bytes).ok_or(YamlError::Budget)?;
+        Ok(())
+    }
+}
+
+/// How deep lists and maps may nest: what JSON parsers, ours among them, read back.
+const DEEPEST: usize = 127;
+
 /// Why a text is not YAML that can be used; never holds text of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum YamlError {
@@ -63,13 +88,25 @@ struct Node {
     value: Value,
     nodes: usize,
     bytes: usize,
+    /// Lists and maps within each other; 0 for a scalar.
+    depth: usize,
     /// A plain `<<`, which is an instruction when it stands as a key.
     merge: bool,
 }
 
-enum Open {
-    Sequence { items: Vec<Value>, anchor: usize, nodes: usize, bytes: usize },
-    Mapping { map: Map<String, Value>, key: Option<Key>, anchor: usize, nodes: usize, bytes: usize },
+/// A list or map that is being read.
+struct Open {
+    content: Content,
+    anchor: usize,
+    nodes: usize,
+    bytes: usize,
+    /// Of the deepest node in it.
+    depth: usize,
+}
+
+enum Content {
+    Sequence(Vec<Value>),
+    Mapping { map: Map<String, Value>, key: Option<Key> },
 }
 
 enum Key {
@@ -89,27 +126,23 @@ impl Builder<'_> {
         match event {
             Event::DocumentStart(..) => self.anchors.clear(),
             Event::Scalar(text, style, anchor, tag) => {
-                self.charge(1, text.len())?;
+                self.budget.charge(1, text.len())?;
                 let plain = style == ScalarStyle::Plain;
                 let value = scalar::resolve(&text, plain, tag.as_deref())
                     .map_err(|problem| YamlError::Value { problem, line })?;
                 let merge = plain && tag.is_none() && text == "<<";
-                self.place(Node { value, nodes: 1, bytes: text.len(), merge }, anchor, line)?;
+                self.place(Node { value, nodes: 1, bytes: text.len(), depth: 0, merge }, anchor, line)?;
             }
-            Event::SequenceStart(_, anchor, _) => {
-                self.charge(1, 0)?;
-                self.open.push(Open::Sequence { items: Vec::new(), anchor, nodes: 1, bytes: 0 });
-            }
+            Event::SequenceStart(_, anchor, _) => self.open(Content::Sequence(Vec::new()), anchor)?,
             Event::MappingStart(_, anchor, _) => {
-                self.charge(1, 0)?;
-                self.open.push(Open::Mapping { map: Map::new(), key: None, anchor, nodes: 1, bytes: 0 });
+                self.open(Content::Mapping { map: Map::new(), key: None }, anchor)?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(line)?,
             Event::Alias(id) => {
                 let Some(node) = self.anchors.get(&id).cloned() else {
                     return Err(YamlError::Value { problem: "an anchor contains itself", line });
                 };
-                self.charge(node.nodes, node.bytes)?;
+                self.budget.charge(node.nodes, node.bytes)?;
                 self.place(node, 0, line)?;
             }
             _ => {}
@@ -117,53 +150,48 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn charge(&mut self, nodes: usize, bytes: usize) -> Result<(), YamlError> {
-        self.budget.nodes = self.budget.nodes.checked_sub(nodes).ok_or(YamlError::Budget)?;
-        self.budget.bytes = self.budget.bytes.checked_sub(bytes).ok_or(YamlError::Budget)?;
+    fn open(&mut self, content: Content, anchor: usize) -> Result<(), YamlError> {
+        self.budget.charge(1, 0)?;
+        self.open.push(Open { content, anchor, nodes: 1, bytes: 0, depth: 0 });
         Ok(())
     }
 
     fn close(&mut self, line: usize) -> Result<(), YamlError> {
-        let (value, anchor, nodes, bytes) = match self.open.pop() {
-            Some(Open::Sequence { items, anchor, nodes, bytes }) => {
-                (Value::Array(items), anchor, nodes, bytes)
-            }
-            Some(Open::Mapping { map, anchor, nodes, bytes, .. }) => {
-                (Value::Object(map), anchor, nodes, bytes)
-            }
-            None => return Ok(()),
+        let Some(Open { content, anchor, nodes, bytes, depth }) = self.open.pop() else { return Ok(()) };
+        let value = match content {
+            Content::Sequence(items) => Value::Array(items),
+            Content::Mapping { map, .. } => Value::Object(map),
         };
-        self.place(Node { value, nodes, bytes, merge: false }, anchor, line)
+        self.place(Node { value, nodes, bytes, depth: depth + 1, merge: false }, anchor, line)
     }
 
     fn place(&mut self, node: Node, anchor: usize, line: usize) -> Result<(), YamlError> {
+        if self.open.len() + node.depth > DEEPEST {
+            return Err(YamlError::Value { problem: "nested too deeply", line });
+        }
         if anchor != 0 {
+            // The copy takes memory whether or not an alias asks for it.
+            self.budget.charge(node.nodes, node.bytes)?;
             self.anchors.insert(anchor, node.clone());
         }
-        match self.open.last_mut() {
-            None => self.documents.push(node.value),
-            Some(Open::Sequence { items, nodes, bytes, .. }) => {
-                *nodes += node.nodes;
-                *bytes += node.bytes;
-                items.push(node.value);
-            }
-            Some(Open::Mapping { map, key, nodes, bytes, .. }) => {
-                *nodes += node.nodes;
-                *bytes += node.bytes;
-                match key.take() {
-                    None if node.merge => *key = Some(Key::Merge),
-                    None => {
-                        let name = scalar::key(&node.value);
-                        *key = Some(Key::Name(name.map_err(|problem| YamlError::Value { problem, line })?));
-                    }
-                    Some(Key::Name(name)) => {
-                        map.insert(name, node.value);
-                    }
-                    Some(Key::Merge) => {
-                        merge(map, node.value).map_err(|problem| YamlError::Value { problem, line })?;
-                    }
+        let Some(open) = self.open.last_mut() else {
+            self.documents.push(node.value);
+            return Ok(());
+        };
+        open.nodes += node.nodes;
+        open.bytes += node.bytes;
+        open.depth = open.depth.max(node.depth);
+        let wrong = |problem| YamlError::Value { problem, line };
+        match &mut open.content {
+            Content::Sequence(items) => items.push(node.value),
+            Content::Mapping { map, key } => match key.take() {
+                None if node.merge => *key = Some(Key::Merge),
+                None => *key = Some(Key::Name(scalar::key(&node.value).map_err(wrong)?)),
+                Some(Key::Name(name)) => {
+                    map.insert(name, node.value);
                 }
-            }
+                Some(Key::Merge) => merge(map, node.value).map_err(wrong)?,
+            },
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ fn deployment(view: View<'_>) -> Health {
     }
     let want = wanted_replicas(view);
     let (total, updated) = (view.count("replicas"), view.count("updatedReplicas"));
-    let old = total - updated;
+    let old = total.saturating_sub(updated);
     let counts = too_few(total, want, "created")
         .or_else(|| too_few(updated, want, "updated"))
         .or_else(|| (total > want).then(|| Health::in_progress(format!("{old} old replicas remain"))))
@@ -104,14 +104,16 @@ fn stateful_set(view: View<'_>) -> Health {
     let counts = too_few(total, want, "created")
         .or_else(|| too_few(view.count("readyReplicas"), want, "ready"))
         .or_else(|| {
-            (total > want).then(|| Health::in_progress(format!("{} surplus replicas remain", total - want)))
+            (total > want).then(|| {
+                Health::in_progress(format!("{} surplus replicas remain", total.saturating_sub(want)))
+            })
         });
     if let Some(health) = counts {
         return health;
     }
     // The API server defaults the partition to 0, which means none.
     if let Some(partition) = view.int("/spec/updateStrategy/rollingUpdate/partition").filter(|p| *p > 0) {
-        return too_few(view.count("updatedReplicas"), want - partition, "updated")
+        return too_few(view.count("updatedReplicas"), want.saturating_sub(partition), "updated")
             .unwrap_or_else(Health::current);
     }
     let (current, update) = (view.text("/status/currentRevision"), view.text("/status/updateRevision"));

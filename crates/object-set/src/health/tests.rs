@@ -370,3 +370,30 @@ fn messages_hold_no_prose_of_the_target() {
         {"type": "Ready", "status": "False", "reason": "<b>no word</b>", "message": "password hunter2"}]}});
     assert_eq!(assess(&object, now()).message, "Ready is False");
 }
+
+#[test]
+fn counts_beyond_all_measure_are_counts() {
+    let (most, least) = (i64::MAX, i64::MIN);
+    let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": most}});
+    check(
+        "apps/v1",
+        "Deployment",
+        &[(
+            "old",
+            InProgress,
+            json!({"status": {"replicas": most, "updatedReplicas": least}, "spec": {"replicas": 1}}),
+        )],
+    );
+    check(
+        "apps/v1",
+        "StatefulSet",
+        &[
+            ("surplus", InProgress, json!({"spec": {"replicas": least}, "status": {"replicas": most}})),
+            (
+                "partition",
+                Current,
+                json!({"spec": {"replicas": least, "updateStrategy": rolling}, "status": {"replicas": least}}),
+            ),
+        ],
+    );
+}

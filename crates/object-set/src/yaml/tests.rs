@@ -128,3 +128,23 @@ fn syntax_errors_name_the_line_and_quote_nothing() {
     let YamlError::Syntax { problem, .. } = &error else { panic!("{error:?}") };
     assert!(!problem.contains("hush") && !problem.contains("secret") && !problem.is_empty());
 }
+
+#[test]
+fn an_anchor_counts_as_the_copy_that_it_is() {
+    let items = "x, ".repeat(100);
+    let text = format!("a: &a [&b [&c [&d [{items}]]]]\n");
+    assert_eq!(parse(&text, &mut Budget { nodes: 400, bytes: 10_000 }), Err(YamlError::Budget));
+    assert!(parse(&text, &mut Budget { nodes: 600, bytes: 10_000 }).is_ok());
+}
+
+#[test]
+fn aliases_do_not_nest_deeper_than_json_may() {
+    let mut text = "a0: &a0 [x]\n".to_owned();
+    for level in 1..300 {
+        text.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
+    }
+    assert!(matches!(
+        parse(&text, &mut Budget { nodes: 1_000_000, bytes: 1_000_000 }),
+        Err(YamlError::Value { problem: "nested too deeply", .. })
+    ));
+}
