@@ -1,6 +1,6 @@
 //! Helm charts from OCI registries and HTTP repositories.
 
-mod index;
+pub(crate) mod index;
 mod package;
 
 use std::{path::Path, sync::Arc};

@@ -213,13 +213,13 @@ fn tls(ca_pem: Option<&[u8]>) -> Result<ClientConfig, ArtifactError> {
 }
 
 /// Which hosts may be spoken to, and how.
-struct Hosts {
+pub(crate) struct Hosts {
     insecure: Vec<String>,
     allowed: Vec<String>,
 }
 
 impl Hosts {
-    fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         let lower = |hosts: &[String]| hosts.iter().map(|host| host.to_ascii_lowercase()).collect::<Vec<_>>();
         let mut allowed = lower(&config.allowed_hosts);
         allowed.extend(WELL_KNOWN_HOSTS.iter().map(|host| (*host).to_owned()));
@@ -236,7 +236,7 @@ impl Hosts {
             && (url.scheme() == "https" || (url.scheme() == "http" && self.is_insecure(&authority(url))))
     }
 
-    fn may_follow(&self, from: &Url, to: &Url) -> bool {
+    pub(crate) fn may_follow(&self, from: &Url, to: &Url) -> bool {
         let target = authority(to);
         let listed = || self.allowed.iter().any(|pattern| covers(pattern, &target));
         self.scheme_allowed(to) && (authority(from) == target || listed())

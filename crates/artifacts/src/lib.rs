@@ -14,6 +14,8 @@ mod digest;
 mod error;
 mod fetch;
 mod flight;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod http;
 mod manifests;
 mod ocm;

@@ -13,7 +13,8 @@ use crate::{
     manifests,
 };
 
-use descriptor::{Descriptor, Resource};
+pub(crate) use descriptor::Descriptor;
+use descriptor::Resource;
 
 /// Media type of the config blob of a component version.
 pub(crate) const CONFIG: &str = "application/vnd.ocm.software.component.config.v1+json";
@@ -63,15 +64,15 @@ pub struct Image {
 /// The config blob: points at the layer with the descriptor.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Config {
-    component_descriptor_layer: Pointer,
+pub(crate) struct Config {
+    pub(crate) component_descriptor_layer: Pointer,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Pointer {
+pub(crate) struct Pointer {
     media_type: String,
-    digest: Digest,
+    pub(crate) digest: Digest,
 }
 
 /// The OCI tag of a component version: `+` is not allowed in tags, OCM writes `.build-`.

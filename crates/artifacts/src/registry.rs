@@ -13,6 +13,8 @@ use crate::{
     http::{self, Http, Request},
 };
 
+#[cfg(fuzzing)]
+pub(crate) use tokens::bearer_challenge;
 use tokens::{Scope, Tokens};
 pub(crate) use tokens::{basic, bearer};
 

@@ -38,6 +38,9 @@ mod owned;
 mod program;
 mod rbac;
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
+
 pub use args::{KymaArgs, VisibilityLoss};
 pub use controller::run;
 pub use deletion::IgnorePolicy;

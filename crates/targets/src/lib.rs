@@ -11,6 +11,8 @@ mod breaker;
 mod cache;
 mod dial;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod identity;
 mod kubeconfig;
 mod limits;

@@ -26,6 +26,9 @@ use crate::throttle::{Slot, Throttle};
 mod answer;
 mod stream;
 
+#[cfg(fuzzing)]
+pub(crate) use answer::read as read_answer;
+
 /// When to come back after all slots stayed taken.
 const BUSY: Duration = Duration::from_secs(1);
 

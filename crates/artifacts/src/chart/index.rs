@@ -45,17 +45,27 @@ pub(super) async fn locate(
     let described = what.clone();
     let found = tokio::task::spawn_blocking(move || find(&described, &index, &name, &version)).await;
     let found = found.unwrap_or_else(|_| Err(ArtifactError::invalid(&what, "index.yaml cannot be read")))?;
-    let url = base
-        .join(&found.0)
-        .map_err(|_| ArtifactError::invalid(&what, "its address in index.yaml is none"))?;
-    // The index is the repository's word, like a redirect.
-    if !fetch.http().may_follow(&base, &url) {
-        return Err(ArtifactError::RedirectNotAllowed { what, host: crate::http::authority(&url) });
-    }
+    let url = resolve(&what, &base, &found.0, |url| fetch.http().may_follow(&base, url))?;
     Ok(Located { url, digest: found.1 })
 }
 
-fn find(
+/// The address that an index gives, if it may be followed: it is the repository's word, like a redirect.
+pub(crate) fn resolve(
+    what: &str,
+    base: &Url,
+    address: &str,
+    may_follow: impl FnOnce(&Url) -> bool,
+) -> Result<Url, ArtifactError> {
+    let url =
+        base.join(address).map_err(|_| ArtifactError::invalid(what, "its address in index.yaml is none"))?;
+    if may_follow(&url) {
+        return Ok(url);
+    }
+    Err(ArtifactError::RedirectNotAllowed { what: what.to_owned(), host: crate::http::authority(&url) })
+}
+
+/// Address and digest of a chart version, as the index writes them.
+pub(crate) fn find(
     what: &str,
     index: &Bytes,
     name: &str,

@@ -151,6 +151,15 @@ impl Challenge {
     }
 }
 
+/// Realm and service of the bearer challenge that gets answered.
+#[cfg(fuzzing)]
+pub(crate) fn bearer_challenge(headers: &HeaderMap) -> Option<(String, Option<String>)> {
+    match Challenge::choose(headers, None)? {
+        Challenge::Bearer { realm, service } => Some((realm, service)),
+        Challenge::Basic => None,
+    }
+}
+
 fn param(challenge: &ChallengeRef<'_>, name: &str) -> Option<String> {
     let found = challenge.params.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.to_unescaped())

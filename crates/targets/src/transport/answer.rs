@@ -17,7 +17,7 @@ use crate::error::{TargetError, from_chain};
 ///
 /// Errors: redirects, bodies over `limit`, and answers that are not JSON. Refusals and server errors that hold no
 /// `Status` get one that says no more than the code.
-pub(super) async fn read(
+pub(crate) async fn read(
     answer: Response<AnswerBody>,
     limit: usize,
     path: &str,

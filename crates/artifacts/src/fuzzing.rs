@@ -1,0 +1,76 @@
+//! What fuzz targets reach beyond the API. Only in their builds: `cargo fuzz` sets the cfg.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use url::Url;
+
+use crate::{
+    ArtifactError, ChartArchive, Config, Credentials, Digest, Image, Limits, archive, chart::index, ocm,
+};
+
+const WHAT: &str = "the artifact";
+
+/// The regular files of an archive.
+pub fn files(content: &[u8], limits: &Limits) -> Result<BTreeMap<String, Bytes>, ArtifactError> {
+    archive::files(WHAT, content, limits)
+}
+
+/// YAML from content that is YAML or an archive of it.
+pub fn manifests(content: &Bytes, limits: &Limits) -> Result<Bytes, ArtifactError> {
+    crate::manifests::yaml_of(WHAT, content, limits)
+}
+
+/// Media types and digests of an OCI manifest's layers.
+pub fn layers(manifest: &[u8]) -> Result<Vec<(String, Digest)>, ArtifactError> {
+    crate::manifests::layers(WHAT, manifest)
+}
+
+/// A chart as it is pulled.
+pub fn chart(content: Bytes, limits: &Limits) -> Result<ChartArchive, ArtifactError> {
+    ChartArchive::parse(WHAT, content, limits)
+}
+
+/// Address and digest of a chart version, by the index of the repository at `base`.
+pub fn locate(
+    text: &Bytes,
+    base: &Url,
+    name: &str,
+    version: &str,
+) -> Result<(Url, Option<Digest>), ArtifactError> {
+    let (address, digest) = index::find(WHAT, text, name, version)?;
+    Ok((index::resolve(WHAT, base, &address, |url| may_follow(base, url))?, digest))
+}
+
+/// Whether something at `from` may send us on to `to`, by the default settings.
+pub fn may_follow(from: &Url, to: &Url) -> bool {
+    crate::http::Hosts::new(&Config::new("unused")).may_follow(from, to)
+}
+
+/// What a component descriptor names: each resource with its local blob, and the images.
+pub fn descriptor(
+    yaml: &[u8],
+    name: &str,
+    version: &str,
+) -> Result<(Vec<(String, Result<Digest, ArtifactError>)>, Vec<Image>), ArtifactError> {
+    let found = ocm::Descriptor::parse(WHAT, yaml, name, version)?;
+    let blobs = found.component.resources.iter().map(|one| (one.name.clone(), one.blob(WHAT))).collect();
+    Ok((blobs, found.images()))
+}
+
+/// Digest of the layer that a component version's config names.
+pub fn descriptor_layer(config: &[u8]) -> Option<Digest> {
+    serde_json::from_slice::<ocm::Config>(config).ok().map(|config| config.component_descriptor_layer.digest)
+}
+
+/// Realm and service of the bearer challenge that gets answered.
+pub fn challenge(header: &[u8]) -> Option<(String, Option<String>)> {
+    let header = HeaderValue::from_bytes(header).ok()?;
+    crate::registry::bearer_challenge(&HeaderMap::from_iter([(WWW_AUTHENTICATE, header)]))
+}
+
+/// Whether there is a credential for a repository.
+pub fn covers(credentials: &Credentials, host: &str, path: &str) -> bool {
+    credentials.for_path(host, path).is_some()
+}
