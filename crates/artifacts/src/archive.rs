@@ -7,13 +7,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use flate2::read::MultiGzDecoder;
+use flate2::{Compression, GzBuilder, read::MultiGzDecoder};
 use tar::EntryType;
 
 use crate::{ArtifactError, Limits, digest::printable};
 
 /// The regular files of an archive by their path, `/`-separated, without leading `./`.
-pub(crate) type Files = BTreeMap<String, Bytes>;
+pub type Files = BTreeMap<String, Bytes>;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -42,11 +42,85 @@ pub(crate) fn reproducible_header(size: usize) -> tar::Header {
 ///
 /// Refused: absolute paths, `..`, links, devices, two entries of one path, more or larger than `limits`.
 pub(crate) fn files(what: &str, content: &[u8], limits: &Limits) -> Result<Files, ArtifactError> {
-    if is_gzip(content) {
-        read(what, MultiGzDecoder::new(content), limits)
-    } else {
-        read(what, content, limits)
+    Unpacker::new(limits).files(what, content)
+}
+
+/// Unpacks an archive, and archives in it, out of one budget.
+pub struct Unpacker {
+    limits: Limits,
+    unpacked: u64,
+    entries: usize,
+    /// Bytes of archives that may still be read. Headers, long names and padding count too: an archive of a
+    /// million empty entries is a bomb as well.
+    raw: u64,
+}
+
+impl Unpacker {
+    /// With the whole budget.
+    pub fn new(limits: &Limits) -> Self {
+        let raw = limits.unpacked + (limits.entries as u64 + 2) * 1536;
+        Self { limits: *limits, unpacked: limits.unpacked, entries: limits.entries, raw }
     }
+
+    /// The regular files of a tar archive, gzipped or not. `what` names it in errors.
+    ///
+    /// Refused: absolute paths, `..`, links, devices, two entries of one path, more or larger than what is left of
+    /// the limits.
+    pub fn files(&mut self, what: &str, content: &[u8]) -> Result<Files, ArtifactError> {
+        if is_gzip(content) {
+            self.read(what, MultiGzDecoder::new(content))
+        } else {
+            self.read(what, content)
+        }
+    }
+
+    fn read(&mut self, what: &str, reader: impl Read) -> Result<Files, ArtifactError> {
+        let Self { limits, unpacked, entries, raw } = self;
+        let broken = |_| ArtifactError::invalid(what, "broken archive");
+        let mut archive = tar::Archive::new(Bounded { inner: reader, left: raw });
+        let mut files = Files::new();
+        for entry in archive.entries().map_err(broken)? {
+            let mut entry = entry
+                .map_err(|error| over(&error, what, limits.unpacked).unwrap_or_else(|| broken(error)))?;
+            *entries = entries.checked_sub(1).ok_or_else(|| {
+                ArtifactError::invalid(what, format!("more than {} entries", limits.entries))
+            })?;
+            let kind = entry.header().entry_type();
+            if matches!(kind, EntryType::Directory | EntryType::XGlobalHeader) {
+                continue;
+            }
+            let path = path_of(what, &entry.path_bytes())?;
+            if !matches!(kind, EntryType::Regular | EntryType::Continuous) {
+                return Err(ArtifactError::invalid(
+                    what,
+                    format!("{} is a link or a device", printable(&path)),
+                ));
+            }
+            let size = entry.size();
+            let too_large =
+                |limit| ArtifactError::TooLarge { what: format!("{what}: {}", printable(&path)), limit };
+            if size > limits.file {
+                return Err(too_large(limits.file));
+            }
+            *unpacked = unpacked.checked_sub(size).ok_or_else(|| too_large(limits.unpacked))?;
+            let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+            entry.read_to_end(&mut content).map_err(broken)?;
+            if files.insert(path.clone(), content.into()).is_some() {
+                return Err(ArtifactError::invalid(what, format!("{} is in it twice", printable(&path))));
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// Packs files as a gzipped tar, to the same bytes for the same files.
+pub fn pack(files: &Files, compression: Compression) -> io::Result<Bytes> {
+    let gzip = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), compression);
+    let mut archive = tar::Builder::new(gzip);
+    for (path, content) in files {
+        archive.append_data(&mut reproducible_header(content.len()), path, content.as_ref())?;
+    }
+    Ok(archive.into_inner()?.finish()?.into())
 }
 
 /// Unpacks gzip in memory, at most `limit` bytes.
@@ -60,43 +134,6 @@ pub(crate) fn gunzip(what: &str, content: &[u8], limit: u64) -> Result<Bytes, Ar
         return Err(ArtifactError::TooLarge { what: what.to_owned(), limit });
     }
     Ok(unpacked.into())
-}
-
-fn read(what: &str, reader: impl Read, limits: &Limits) -> Result<Files, ArtifactError> {
-    let broken = |_| ArtifactError::invalid(what, "broken archive");
-    // Headers and padding count too: an archive of a million empty entries is a bomb as well.
-    let bound = limits.unpacked + (limits.entries as u64 + 2) * 1536;
-    let mut archive = tar::Archive::new(Bounded { inner: reader, left: bound });
-    let mut files = Files::new();
-    let mut total = 0;
-    for (count, entry) in archive.entries().map_err(broken)?.enumerate() {
-        let mut entry =
-            entry.map_err(|error| over(&error, what, limits.unpacked).unwrap_or_else(|| broken(error)))?;
-        if count >= limits.entries {
-            return Err(ArtifactError::invalid(what, format!("more than {} entries", limits.entries)));
-        }
-        let kind = entry.header().entry_type();
-        if matches!(kind, EntryType::Directory | EntryType::XGlobalHeader) {
-            continue;
-        }
-        let path = path_of(what, &entry.path_bytes())?;
-        if !matches!(kind, EntryType::Regular | EntryType::Continuous) {
-            return Err(ArtifactError::invalid(what, format!("{} is a link or a device", printable(&path))));
-        }
-        let size = entry.size();
-        total += size;
-        for (size, limit) in [(size, limits.file), (total, limits.unpacked)] {
-            if size > limit {
-                return Err(ArtifactError::TooLarge { what: format!("{what}: {}", printable(&path)), limit });
-            }
-        }
-        let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-        entry.read_to_end(&mut content).map_err(broken)?;
-        if files.insert(path.clone(), content.into()).is_some() {
-            return Err(ArtifactError::invalid(what, format!("{} is in it twice", printable(&path))));
-        }
-    }
-    Ok(files)
 }
 
 /// The entry's path, or why it is no place inside the archive. Backslashes separate too, as Helm reads them.
@@ -124,15 +161,15 @@ fn path_of(what: &str, raw: &[u8]) -> Result<String, ArtifactError> {
 }
 
 /// A reader that fails, instead of ending, once it has given its share.
-struct Bounded<R> {
+struct Bounded<'a, R> {
     inner: R,
-    left: u64,
+    left: &'a mut u64,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for Bounded<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
-        self.left = self
+        *self.left = self
             .left
             .checked_sub(count as u64)
             .ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, "archive larger than allowed"))?;

@@ -4,7 +4,7 @@
 //! read from its cache, and gives them only to credentials that the source itself has let through. It also pushes
 //! component versions in the layout that `modulectl` and the OCM tools make.
 
-mod archive;
+pub mod archive;
 mod artifacts;
 mod cache;
 mod chart;

@@ -5,6 +5,8 @@
 
 mod cache;
 mod chart;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod helm;
 mod message;
 mod process;

@@ -184,7 +184,7 @@ async fn pull(artifacts: &Artifacts, place: &Place, credentials: &Credentials) -
             let archive = artifacts.chart(source, credentials).await.map_err(|error| failure(&error))?;
             let (digest, bytes) = (archive.digest, archive.content().clone());
             // Unpacking is processor work: away from the tasks that wait for the network.
-            let chart = tokio::task::spawn_blocking(move || Chart::open(bytes))
+            let chart = tokio::task::spawn_blocking(move || Chart::open(&bytes))
                 .await
                 .map_err(|error| Failure::new(Reason::Internal, error.to_string()))?
                 .map_err(|fault| Failure::new(Reason::SourceInvalid, fault.to_string()))?;

@@ -98,6 +98,27 @@ fn a_bomb_of_headers_or_zeroes_ends_early() {
 }
 
 #[test]
+fn archives_share_one_budget() {
+    // Each promises little and hides a long name in front of it.
+    let long = vec![b'a'; 50_000];
+    let hidden = gzip(&archive(&[("long", EntryType::GNULongName, &long), ("x", EntryType::Directory, b"")]));
+    let full = archive(&[("a", EntryType::Regular, &[0; 4_000])]);
+    for (content, fits) in [(&hidden, 1), (&full, 2)] {
+        let mut unpacker = Unpacker::new(&limits());
+        let read = (0..=fits).map(|_| unpacker.files("test", content).is_ok()).collect::<Vec<_>>();
+        assert_eq!(read.iter().filter(|ok| **ok).count(), fits, "{read:?}");
+    }
+}
+
+#[test]
+fn what_is_packed_unpacks_to_the_same() {
+    let long = format!("{}/b", "a".repeat(200));
+    let files = Files::from([("a".to_owned(), Bytes::from("1")), (long, Bytes::from("2"))]);
+    let packed = pack(&files, flate2::Compression::fast()).unwrap();
+    assert_eq!(read(&packed).unwrap(), files);
+}
+
+#[test]
 fn broken_archives_are_invalid() {
     let whole = gzip(&archive(&[("a", EntryType::Regular, &[7; 3_000])]));
     for content in [&whole[..whole.len() / 2], &b"\x1f\x8bnonsense"[..]] {

@@ -6,11 +6,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use flate2::{Compression, GzBuilder};
+use flate2::Compression;
 use glob::{MatchOptions, Pattern};
 
 use super::ChartArchive;
-use crate::{ArtifactError, Limits, archive::reproducible_header, digest::printable};
+use crate::{ArtifactError, Limits, archive, digest::printable};
 
 impl ChartArchive {
     /// Packs the chart in `directory`, without what its `.helmignore` names. Links are refused. Unlike `helm package`
@@ -40,14 +40,12 @@ impl ChartArchive {
 }
 
 fn pack(directory: &Path, name: &str, files: &[PathBuf]) -> io::Result<Bytes> {
-    let gzip = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Compression::best());
-    let mut archive = tar::Builder::new(gzip);
-    for file in files {
-        let content = fs::read(directory.join(file))?;
-        let mut header = reproducible_header(content.len());
-        archive.append_data(&mut header, Path::new(name).join(file), content.as_slice())?;
-    }
-    Ok(archive.into_inner()?.finish()?.into())
+    let read = |file: &PathBuf| {
+        let path = Path::new(name).join(file).into_os_string().into_string();
+        let path = path.map_err(|_| io::Error::other("a path is not UTF-8"))?;
+        Ok((path, fs::read(directory.join(file))?.into()))
+    };
+    archive::pack(&files.iter().map(read).collect::<io::Result<_>>()?, Compression::best())
 }
 
 fn collect(root: &Path, below: &Path, ignored: &Ignored, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -1,40 +1,35 @@
 //! A chart's files, read within bounds before any engine sees them.
 
-use std::io::Read;
-use std::path::Path;
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use kyma_artifacts::ArtifactError;
 use regex::bytes::Regex;
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// Bytes of all files of a chart, subcharts unpacked (Helm's own bound).
-const TOTAL: u64 = 100 << 20;
-/// Bytes of one file (Helm's own bound).
-const FILE: u64 = 5 << 20;
-/// Files of a chart, subcharts included.
-const FILES: usize = 20_000;
-/// Charts within charts.
-const NESTING: usize = 10;
+mod tree;
+
+use tree::Tree;
 
 /// Why a chart is refused.
 #[derive(Debug, Clone, Error)]
 pub enum ChartFault {
-    /// It could not be read as an archive.
-    #[error("the chart cannot be read: {detail}")]
-    Unreadable {
-        /// What the reader said.
+    /// It could not be read as an archive, or not within bounds.
+    #[error("the chart cannot be read: {0}")]
+    Unreadable(ArtifactError),
+    /// What was read could not be packed again.
+    #[error("the chart cannot be packed: {detail}")]
+    Unpackable {
+        /// What the packer said.
         detail: String,
     },
-    /// It is larger than the bounds of an archive.
-    #[error("the chart is refused: {what}")]
-    TooLarge {
-        /// Which bound.
-        what: &'static str,
-    },
+    /// Charts within charts within charts.
+    #[error("the chart is refused: charts are nested too deeply")]
+    TooDeep,
     /// There is no usable `Chart.yaml`.
     #[error("the archive is no chart: {what}")]
     NotAChart {
@@ -47,6 +42,12 @@ pub enum ChartFault {
         /// Why.
         what: &'static str,
     },
+    /// A `values.schema.json` that we cannot read: the engine might, and follow what it refers to.
+    #[error("{file} is not JSON")]
+    SchemaUnreadable {
+        /// The schema's path in the chart.
+        file: String,
+    },
     /// A `values.schema.json` refers to something outside of itself.
     #[error("{file} refers to `{target}`; only references within the document are followed")]
     RemoteReference {
@@ -57,7 +58,7 @@ pub enum ChartFault {
     },
 }
 
-/// A chart archive that was read once, within bounds: what it says about itself, and what its text may look at.
+/// A chart that was read once, within bounds: what it says about itself, and what its text may look at.
 pub struct Chart {
     archive: Bytes,
     digest: String,
@@ -99,18 +100,18 @@ impl Metadata {
 impl Chart {
     /// Reads a `.tgz` and refuses what must not reach an engine: bombs, references from a schema to files or
     /// URLs, library charts, chart API versions other than v1 and v2.
-    pub fn open(archive: Bytes) -> Result<Self, ChartFault> {
+    pub fn open(archive: &[u8]) -> Result<Self, ChartFault> {
+        let tree = Tree::read(archive)?;
         let mut root: Option<Metadata> = None;
         let (mut reads_api_versions, mut uses_lookup) = (false, false);
-        walk(&archive, &mut |file, bytes| {
+        tree.each(&mut |file, bytes| {
             if file == "Chart.yaml" {
-                let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-                let metadata = serde_saphyr::from_slice(bytes)
+                let metadata = serde_saphyr::from_slice(without_bom(bytes))
                     .map_err(|_| ChartFault::NotAChart { what: "its Chart.yaml lacks name or version" })?;
                 root = Some(metadata);
             }
             if file.rsplit('/').next() == Some("values.schema.json") {
-                check_schema(file, bytes)?;
+                check_schema(file, without_bom(bytes))?;
             }
             reads_api_versions |= API_VERSIONS.is_match(bytes);
             uses_lookup |= file.contains("templates/") && LOOKUP.is_match(bytes);
@@ -118,17 +119,19 @@ impl Chart {
         })?;
         let root = root.ok_or(ChartFault::NotAChart { what: "it has no Chart.yaml" })?;
         root.installable()?;
-        let digest = format!("sha256:{}", hex::encode(Sha256::digest(&archive)));
+        let digest = format!("sha256:{}", hex::encode(Sha256::digest(archive)));
+        let archive = tree.pack()?;
         let Metadata { name, version, .. } = root;
         Ok(Self { archive, digest, name, version, reads_api_versions, uses_lookup })
     }
 
-    /// The archive: a gzipped tar.
+    /// The chart for an engine: a gzipped tar of what was read, packed anew, so that no other reader of archives
+    /// sees in it what this one did not.
     pub fn archive(&self) -> &Bytes {
         &self.archive
     }
 
-    /// `sha256:…` of the archive.
+    /// `sha256:…` of the archive as it was pulled.
     pub fn digest(&self) -> &str {
         &self.digest
     }
@@ -154,32 +157,62 @@ impl Chart {
     }
 }
 
-/// The text of a chart's templates, to tell what an author wrote from what values brought in.
-pub(super) struct TemplateText(String);
+/// The text and the files of a chart's templates, to tell what an author wrote from what values brought in.
+pub(super) struct TemplateText {
+    text: String,
+    /// What charts say about themselves and the charts in them, names among it.
+    about: String,
+    /// Paths below `templates/`.
+    files: BTreeSet<String>,
+}
 
 impl TemplateText {
     pub(super) fn of(chart: &Chart) -> Self {
-        let mut text = String::new();
-        // The same archive was walked when the chart was opened; what fails now only shortens a message.
-        let _ = walk(&chart.archive, &mut |file, bytes| {
-            if file.contains("templates/") {
-                text.push_str(&String::from_utf8_lossy(bytes));
-                text.push('\n');
-            }
-            Ok(())
+        let mut found = Self { text: String::new(), about: String::new(), files: BTreeSet::new() };
+        // The archive is one that we packed; what fails now only shortens a message.
+        let tree = Tree::read(&chart.archive);
+        let _ = tree.and_then(|tree| {
+            tree.each(&mut |file, bytes| {
+                found.take(file, &String::from_utf8_lossy(bytes));
+                Ok(())
+            })
         });
-        Self(text)
+        found
+    }
+
+    fn take(&mut self, file: &str, content: &str) {
+        if let Some((_, below)) = file.split_once("templates/") {
+            self.text.push_str(content);
+            self.text.push('\n');
+            self.files.insert(below.to_owned());
+        }
+        if matches!(file.rsplit('/').next(), Some("Chart.yaml" | "requirements.yaml")) {
+            self.about.push_str(content);
+            self.about.push('\n');
+        }
     }
 
     /// Whether `words` stand in a template as they are (also inside a quoted string literal).
     pub(super) fn holds(&self, words: &str) -> bool {
         let literal = words.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        self.0.contains(words) || self.0.contains(&literal)
+        self.text.contains(words) || self.text.contains(&literal)
     }
 
-    #[cfg(test)]
-    pub(super) fn from_text(text: &str) -> Self {
-        Self(text.to_owned())
+    /// Whether a place, as the engine names it (`<chart>/charts/<chart>/templates/a.yaml:1:2`), is one in the chart.
+    pub(super) fn has(&self, place: &str) -> bool {
+        let path = place.split(':').next().unwrap_or_default();
+        let Some((folders, below)) = path.split_once("/templates/") else { return false };
+        let known = |folder: &str| folder == "charts" || self.about.contains(folder);
+        self.files.contains(below) && folders.split('/').all(known)
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn from_files(files: &[(&str, &str)]) -> Self {
+        let mut found = Self { text: String::new(), about: String::new(), files: BTreeSet::new() };
+        for (file, content) in files {
+            found.take(file, content);
+        }
+        found
     }
 }
 
@@ -187,8 +220,8 @@ static API_VERSIONS: LazyLock<Regex> = LazyLock::new(|| pattern("APIVersions"));
 static LOOKUP: LazyLock<Regex> = LazyLock::new(|| pattern(r"\blookup\s"));
 
 fn check_schema(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {
-    // What is not JSON fails in the engine with a better message.
-    let Ok(schema) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
+    let schema: Value =
+        serde_json::from_slice(bytes).map_err(|_| ChartFault::SchemaUnreadable { file: file.to_owned() })?;
     let mut open = vec![&schema];
     while let Some(value) = open.pop() {
         match value {
@@ -196,8 +229,12 @@ fn check_schema(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {
             Value::Object(fields) => {
                 for (key, value) in fields {
                     let target = value.as_str().unwrap_or("#");
-                    let reference = matches!(key.as_str(), "$ref" | "$dynamicRef" | "$recursiveRef");
-                    if reference && !target.starts_with('#') {
+                    let leads_out = match key.as_str() {
+                        "$ref" | "$dynamicRef" | "$recursiveRef" => !target.starts_with('#'),
+                        "$schema" => value.is_string() && !is_draft(target),
+                        _ => false,
+                    };
+                    if leads_out {
                         return Err(ChartFault::RemoteReference {
                             file: file.to_owned(),
                             target: target.chars().take(200).collect(),
@@ -212,91 +249,30 @@ fn check_schema(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {
     Ok(())
 }
 
+/// Whether a `$schema` is one that engines know by heart; any other is fetched.
+fn is_draft(target: &str) -> bool {
+    let target = target.strip_suffix('#').unwrap_or(target);
+    let target = target.strip_prefix("http://").or_else(|| target.strip_prefix("https://"));
+    let path = target.and_then(|target| target.strip_prefix("json-schema.org/"));
+    let known = [
+        "schema",
+        "draft-04/schema",
+        "draft-06/schema",
+        "draft-07/schema",
+        "draft/2019-09/schema",
+        "draft/2020-12/schema",
+    ];
+    path.is_some_and(|path| known.contains(&path))
+}
+
+/// Helm drops the byte order mark of every file.
+fn without_bom(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
 fn pattern(text: &str) -> Regex {
     // The patterns are constants of this file, exercised by its tests.
     Regex::new(text).unwrap_or_else(|_| unreachable!("a constant pattern"))
-}
-
-type See<'a> = dyn FnMut(&str, &[u8]) -> Result<(), ChartFault> + 'a;
-
-fn walk(archive: &[u8], see: &mut See<'_>) -> Result<(), ChartFault> {
-    walk_archive(archive, "", 0, &mut Budget { bytes: TOTAL, files: FILES }, see)
-}
-
-/// What is left of the bounds.
-struct Budget {
-    bytes: u64,
-    files: usize,
-}
-
-impl Budget {
-    fn take(&mut self, bytes: usize) -> Result<(), ChartFault> {
-        self.files =
-            self.files.checked_sub(1).ok_or(ChartFault::TooLarge { what: "it has too many files" })?;
-        self.bytes = self
-            .bytes
-            .checked_sub(bytes as u64)
-            .ok_or(ChartFault::TooLarge { what: "it unpacks to more than 100 MiB" })?;
-        Ok(())
-    }
-}
-
-fn walk_archive(
-    packed: &[u8],
-    prefix: &str,
-    depth: usize,
-    budget: &mut Budget,
-    see: &mut See<'_>,
-) -> Result<(), ChartFault> {
-    if depth > NESTING {
-        return Err(ChartFault::TooLarge { what: "charts are nested too deeply" });
-    }
-    // Headers count too, hence twice the bound; files are counted exactly below.
-    let unpacked = flate2::read::MultiGzDecoder::new(packed).take(2 * TOTAL);
-    let mut archive = tar::Archive::new(unpacked);
-    for entry in archive.entries().map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
-        if !entry.header().entry_type().is_file() {
-            budget.take(0)?;
-            continue;
-        }
-        let path = entry.path().map_err(unreadable)?.to_string_lossy().replace('\\', "/");
-        // The first segment is the chart's own folder.
-        let Some((_, inside)) = path.trim_start_matches("./").split_once('/') else { continue };
-        let name = format!("{prefix}{inside}");
-        visit(&name, entry, depth, budget, see)?;
-    }
-    Ok(())
-}
-
-fn visit(
-    name: &str,
-    content: impl Read,
-    depth: usize,
-    budget: &mut Budget,
-    see: &mut See<'_>,
-) -> Result<(), ChartFault> {
-    let mut bytes = Vec::new();
-    content.take(FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > FILE {
-        return Err(ChartFault::TooLarge { what: "one of its files is larger than 5 MiB" });
-    }
-    budget.take(bytes.len())?;
-    let subchart = name.rsplit_once('/').is_some_and(|(folder, file)| {
-        let packed =
-            Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("tgz"));
-        packed && folder.rsplit('/').next() == Some("charts")
-    });
-    if subchart {
-        let prefix = format!("{}/", name.trim_end_matches(".tgz"));
-        return walk_archive(&bytes, &prefix, depth + 1, budget, see);
-    }
-    see(name, &bytes)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
-fn unreadable(error: std::io::Error) -> ChartFault {
-    ChartFault::Unreadable { detail: error.to_string() }
 }
 
 #[cfg(test)]

@@ -15,7 +15,10 @@ const SUMMARY: usize = 600;
 
 /// Turns standard error of a failed `helm template` into an error that may be shown.
 pub(super) fn reduce(stderr: &str, chart: &TemplateText) -> RenderError {
-    if stderr.contains("meet the specifications of the schema") {
+    // What is logged before the error is of no use here.
+    let start = stderr.find("Error: ").filter(|start| *start == 0 || stderr[..*start].ends_with('\n'));
+    let stderr = &stderr[start.unwrap_or(0)..];
+    if stderr.lines().next().is_some_and(|line| line.contains("meet the specifications of the schema")) {
         return RenderError::Schema { violations: violations(stderr) };
     }
     let mut summary = words(stderr, chart).unwrap_or_else(|| {
@@ -49,20 +52,83 @@ static REASON: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 static KUBE_VERSION: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(r"chart requires kubeVersion: [^\n]+ which is incompatible with Kubernetes v[\w.+-]+")
+    pattern(
+        r"^Error: (?:[\w .`]+: )*(chart requires kubeVersion: [^\n]+ which is incompatible with Kubernetes v[\w.+-]+)",
+    )
 });
-static MISSING: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"found in Chart.yaml, but missing in charts/ directory: [\w, .-]+"));
+static MISSING: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(r"^Error: (?:[\w .`]+: )*(found in Chart.yaml, but missing in charts/ directory: [\w, .-]+)")
+});
 static VIOLATION: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\s*- at '([^']*)': (.*)$"));
 static TYPES: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r"^got \w+, want [\w ]+(?: or \w+)*$|^(?:missing|additional) propert(?:y|ies) ")
 });
 
+/// Words of [`REASON`] that are the engine's: those of its sentences, and of the types in them.
+const ENGINE: &[&str] = &[
+    "nil",
+    "pointer",
+    "evaluating",
+    "can",
+    "t",
+    "evaluate",
+    "field",
+    "in",
+    "type",
+    "wrong",
+    "for",
+    "value",
+    "expected",
+    "got",
+    "found",
+    "number",
+    "of",
+    "args",
+    "want",
+    "map",
+    "has",
+    "no",
+    "entry",
+    "key",
+    "error",
+    "calling",
+    "function",
+    "not",
+    "defined",
+    "incompatible",
+    "types",
+    "comparison",
+    "range",
+    "iterate",
+    "over",
+    "interface",
+    "string",
+    "int",
+    "int64",
+    "float64",
+    "bool",
+    "struct",
+    "slice",
+    "list",
+    "any",
+    "at",
+    "least",
+    "integer",
+    "chart",
+    "common",
+    "Values",
+    "Metadata",
+    "Capabilities",
+    "Files",
+    "files",
+];
+
 fn words(stderr: &str, chart: &TemplateText) -> Option<String> {
-    if let Some(found) = PARSE.captures(stderr) {
+    let known = |place: &str| chart.has(place);
+    if let Some(found) = PARSE.captures(stderr).filter(|found| known(&found[1])) {
         return Some(format!("{}: {}", &found[1], found[2].trim()));
     }
-    if let Some(found) = REFUSED.captures(stderr) {
+    if let Some(found) = REFUSED.captures(stderr).filter(|found| known(&found[1])) {
         let (place, said) = (&found[1], found[2].trim());
         return Some(if chart.holds(said) {
             format!("{place}: {said}")
@@ -72,23 +138,39 @@ fn words(stderr: &str, chart: &TemplateText) -> Option<String> {
             )
         });
     }
-    if let Some(found) = YAML.captures(stderr) {
+    if let Some(found) = YAML.captures(stderr).filter(|found| known(&found[1])) {
         return Some(format!("{}: it gives broken YAML: {}", &found[1], unquoted(&found[2])));
     }
     for fixed in [&*KUBE_VERSION, &*MISSING] {
-        if let Some(found) = fixed.find(stderr) {
-            return Some(found.as_str().to_owned());
+        if let Some(found) = fixed.captures(stderr) {
+            return Some(found[1].to_owned());
         }
     }
-    let place = PLACE.find_iter(stderr).last()?.as_str();
+    // `tpl` runs values as templates: what looks like a place or a name may be a piece of one.
+    let place = PLACE.find_iter(stderr).map(|found| found.as_str()).filter(|place| known(place)).last()?;
     let expression = EXPRESSION.captures_iter(stderr).last().map(|found| found[1].to_owned());
-    let reason = REASON.find_iter(stderr).last().map(|found| found.as_str().to_owned());
+    let reason = REASON.find_iter(stderr).last().map(|found| without_values(found.as_str(), chart));
     let at = expression.filter(|text| chart.holds(text)).map(|text| format!(" at <{text}>"));
     Some(format!(
         "{place}{}: {}",
         at.unwrap_or_default(),
         reason.unwrap_or_else(|| "the template fails".to_owned())
     ))
+}
+
+/// Cuts before the first word that is neither the engine's nor the chart's.
+fn without_values(reason: &str, chart: &TemplateText) -> String {
+    let is_count = |word: &str| word.len() <= 2 && word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_known = |word: &str| is_count(word) || ENGINE.contains(&word) || chart.holds(word);
+    let words = reason.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let foreign = words.into_iter().find(|word| !is_known(word));
+    match foreign.and_then(|word| reason.find(word)) {
+        Some(start) => {
+            let kept = reason[..start].trim_end_matches(|c: char| !c.is_alphanumeric());
+            format!("{kept} … (its words may hold values)")
+        }
+        None => reason.to_owned(),
+    }
 }
 
 /// Cuts before the first quote, behind which the parser shows the text it met.

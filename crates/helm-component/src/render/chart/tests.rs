@@ -1,3 +1,5 @@
+use kyma_artifacts::Limits;
+
 use super::*;
 
 const CHART: &str = "apiVersion: v2\nname: demo\nversion: 1.2.3\n";
@@ -14,7 +16,7 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 fn opened(files: &[(&str, &[u8])]) -> Result<Chart, ChartFault> {
-    Chart::open(archive(files).into())
+    Chart::open(&archive(files))
 }
 
 #[test]
@@ -69,12 +71,84 @@ fn an_archive_bomb_is_stopped() {
     let names: Vec<String> = (0..21).map(|index| format!("files/{index}")).collect();
     let mut files: Vec<(&str, &[u8])> = vec![("Chart.yaml", CHART.as_bytes())];
     files.extend(names.iter().map(|name| (name.as_str(), zeros.as_slice())));
-    assert!(matches!(opened(&files), Err(ChartFault::TooLarge { .. })));
+    assert!(matches!(opened(&files), Err(ChartFault::Unreadable(ArtifactError::TooLarge { .. }))));
 }
 
 #[test]
 fn a_file_over_five_mebibytes_is_refused() {
     let large = vec![0; (5 << 20) + 1];
     let refused = opened(&[("Chart.yaml", CHART.as_bytes()), ("files/large", &large)]);
-    assert!(matches!(refused, Err(ChartFault::TooLarge { .. })));
+    assert!(matches!(refused, Err(ChartFault::Unreadable(ArtifactError::TooLarge { .. }))));
+}
+
+/// An archive with raw names and types, which `Builder` would refuse to write.
+fn raw(entries: &[(&[u8], tar::EntryType, &[u8])]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best()));
+    for (path, kind, content) in entries {
+        let mut header = tar::Header::new_ustar();
+        header.as_old_mut().name[..path.len()].copy_from_slice(path);
+        header.set_entry_type(*kind);
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        tar.append(&header, *content).unwrap();
+    }
+    tar.into_inner().unwrap().finish().unwrap()
+}
+
+#[test]
+fn a_schema_that_only_the_engine_could_read_is_refused() {
+    let deep = format!("{}{{\"$ref\":\"file:///x\"}}{}", "[".repeat(200), "]".repeat(200));
+    for schema in [
+        "\u{feff}{\"$ref\":\"file:///x\"}",
+        r#"{"minimum":1e999,"$ref":"file:///x"}"#,
+        r#"{"title":"\ud800","$ref":"file:///x"}"#,
+        r#"{"$schema":"http://elsewhere.example/meta"}"#,
+        r#"{"$schema":"file:///x"}"#,
+        &deep,
+    ] {
+        let refused = opened(&[("Chart.yaml", CHART.as_bytes()), ("values.schema.json", schema.as_bytes())]);
+        assert!(refused.is_err(), "{schema:.60}");
+    }
+}
+
+#[test]
+fn a_schema_is_found_however_its_path_or_type_is_written() {
+    let schema: &[u8] = br#"{"$ref":"file:///x"}"#;
+    let regular = tar::EntryType::Regular;
+    let inner =
+        |path: &[u8], kind| raw(&[(b"sub/Chart.yaml", regular, CHART.as_bytes()), (path, kind, schema)]);
+    let plain = inner(b"sub/values.schema.json", regular);
+    for (path, kind, content) in [
+        (&b"demo/values.schema.json/."[..], regular, schema),
+        (b"demo/values.schema.json", tar::EntryType::Continuous, schema),
+        (b"demo/charts/./sub.tgz", regular, &plain),
+        (b"demo/charts/sub.tgz", regular, &inner(b"sub/values.schema.json", tar::EntryType::new(b'Z'))),
+        (b"demo/charts/sub.tgz", regular, &inner(b"sub/values.schema.json", tar::EntryType::Continuous)),
+        (b"demo/charts/sub.tgz", regular, &inner(b"sub/values.schema.json/.", regular)),
+    ] {
+        let chart = raw(&[(b"demo/Chart.yaml", regular, CHART.as_bytes()), (path, kind, content)]);
+        assert!(Chart::open(&chart).is_err(), "{} {kind:?}", String::from_utf8_lossy(path));
+    }
+}
+
+#[test]
+fn an_archive_for_the_engine_holds_what_was_read_and_nothing_else() {
+    let regular = tar::EntryType::Regular;
+    let inner =
+        raw(&[(b"sub/./Chart.yaml", regular, CHART.as_bytes()), (b"sub/", tar::EntryType::Directory, b"")]);
+    let chart = raw(&[
+        (b"./demo/Chart.yaml", regular, CHART.as_bytes()),
+        (b"demo\\templates\\a.yaml", regular, b"a: 1"),
+        (b"demo/charts//sub.tgz", regular, &inner),
+    ]);
+    let chart = Chart::open(&chart).unwrap();
+    let files =
+        |archive: &[u8]| kyma_artifacts::archive::Unpacker::new(&Limits::default()).files("test", archive);
+    let packed = files(chart.archive()).unwrap();
+    let paths: Vec<&str> = packed.keys().map(String::as_str).collect();
+    assert_eq!(paths, ["demo/Chart.yaml", "demo/charts/sub.tgz", "demo/templates/a.yaml"]);
+    assert_eq!(
+        files(&packed["demo/charts/sub.tgz"]).unwrap().into_keys().collect::<Vec<_>>(),
+        ["sub/Chart.yaml"]
+    );
 }

@@ -20,7 +20,7 @@ fn chart(files: &[(&str, &str)]) -> Arc<Chart> {
         tar.append_data(&mut header, format!("demo/{path}"), text.as_bytes()).unwrap();
     }
     let archive = tar.into_inner().unwrap().finish().unwrap();
-    Arc::new(Chart::open(archive.into()).unwrap())
+    Arc::new(Chart::open(&archive).unwrap())
 }
 
 fn request(chart: &Arc<Chart>, values: Value) -> RenderRequest {

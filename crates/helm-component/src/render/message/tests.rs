@@ -1,7 +1,11 @@
 use super::*;
 
 fn shown(stderr: &str, chart: &str) -> String {
-    reduce(stderr, &TemplateText::from_text(chart)).to_string()
+    reduce(stderr, &of(chart)).to_string()
+}
+
+fn of(template: &str) -> TemplateText {
+    TemplateText::from_files(&[("Chart.yaml", "name: t\n"), ("templates/a.yaml", template)])
 }
 
 #[test]
@@ -47,9 +51,7 @@ fn broken_yaml_is_named_without_the_text_met() {
 #[test]
 fn schema_violations_name_key_paths_and_never_values() {
     let stderr = "Error: values don't meet the specifications of the schema(s) in the following chart(s):\nt:\n- at '': validation failed\n  - at '': missing property 'd'\n- at '/a': got string, want integer\n- at '/b': 'secretvalue' does not match pattern '^x'\n";
-    let RenderError::Schema { violations } = reduce(stderr, &TemplateText::from_text("")) else {
-        panic!("a schema error")
-    };
+    let RenderError::Schema { violations } = reduce(stderr, &of("")) else { panic!("a schema error") };
     assert_eq!(
         violations,
         ["/: missing property 'd'", "/a: got string, want integer", "/b: not allowed by the schema"]
@@ -60,4 +62,18 @@ fn schema_violations_name_key_paths_and_never_values() {
 fn what_is_not_understood_is_not_shown() {
     let shown = shown("Error: se(cret\n", "");
     assert!(!shown.contains("cret"), "{shown}");
+}
+
+#[test]
+fn a_value_that_is_run_as_a_template_is_not_repeated() {
+    let executing = "Error: template: t/templates/a.yaml:1:3: executing \"t/templates/a.yaml\" at <tpl .Values.pw .>: error calling tpl:";
+    for told in [
+        "cannot parse template \"{{hunter2}}\": template: t/templates/a.yaml:1: function \"hunter2\" not defined",
+        "error during tpl function execution for \"{{.hunter2}}\": template: t/templates/a.yaml:1:2: executing \"t/templates/a.yaml\" at <.hunter2>: can't evaluate field hunter2 in type string",
+        "error during tpl function execution for \"{{.a.hunter2}}\": t/templates/a.yaml:1:2: nil pointer evaluating interface {}.hunter2",
+        "cannot parse template \"https://user@hunter2/templates/a:80\": unexpected",
+    ] {
+        let shown = shown(&format!("{executing} {told}\n"), "{{ tpl .Values.pw . }}");
+        assert!(shown.contains("t/templates/a.yaml:1") && !shown.contains("hunter2"), "{shown}");
+    }
 }

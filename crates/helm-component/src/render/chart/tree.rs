@@ -1,0 +1,97 @@
+//! A chart's files, those of the charts packed in it among them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bytes::Bytes;
+use flate2::Compression;
+use kyma_artifacts::Limits;
+use kyma_artifacts::archive::{self, Unpacker};
+
+use super::ChartFault;
+
+/// Bytes of a chart and all charts in it (Helm's own bound).
+const TOTAL: u64 = 100 << 20;
+/// Bytes of one file (Helm's own bound).
+const FILE: u64 = 5 << 20;
+/// Files of a chart, subcharts included.
+const FILES: usize = 20_000;
+/// Charts within charts.
+const NESTING: usize = 10;
+
+/// What is done with each file: its path below the chart's own folder, and its content.
+type See<'a> = dyn FnMut(&str, &[u8]) -> Result<(), ChartFault> + 'a;
+
+/// The files of a chart by their whole path.
+pub(super) struct Tree(BTreeMap<String, Node>);
+
+enum Node {
+    File(Bytes),
+    Chart(Tree),
+}
+
+impl Tree {
+    /// Reads a chart's archive, and the archives in its `charts` folders.
+    pub(super) fn read(archive: &[u8]) -> Result<Self, ChartFault> {
+        let limits = Limits { unpacked: TOTAL, file: FILE, entries: FILES, ..Limits::default() };
+        Self::unpack(archive, 0, &mut Unpacker::new(&limits))
+    }
+
+    fn unpack(archive: &[u8], depth: usize, unpacker: &mut Unpacker) -> Result<Self, ChartFault> {
+        if depth > NESTING {
+            return Err(ChartFault::TooDeep);
+        }
+        let files = unpacker.files("the archive", archive).map_err(ChartFault::Unreadable)?;
+        let node = |(path, content): (String, Bytes)| {
+            let node = if is_chart(&path) {
+                Node::Chart(Self::unpack(&content, depth + 1, unpacker)?)
+            } else {
+                Node::File(content)
+            };
+            Ok((path, node))
+        };
+        files.into_iter().map(node).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Shows every file; one in a packed chart as if it lay in a folder of the archive's name.
+    pub(super) fn each(&self, see: &mut See<'_>) -> Result<(), ChartFault> {
+        self.each_below("", see)
+    }
+
+    fn each_below(&self, prefix: &str, see: &mut See<'_>) -> Result<(), ChartFault> {
+        for (path, node) in &self.0 {
+            // The first segment is the chart's own folder.
+            let Some((_, inside)) = path.split_once('/') else { continue };
+            match node {
+                Node::File(content) => see(&format!("{prefix}{inside}"), content)?,
+                Node::Chart(tree) => {
+                    let folder = inside.rsplit_once('.').map_or(inside, |(folder, _)| folder);
+                    tree.each_below(&format!("{prefix}{folder}/"), see)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A gzipped tar of the tree.
+    pub(super) fn pack(&self) -> Result<Bytes, ChartFault> {
+        let pack = |(path, node): (&String, &Node)| {
+            let content = match node {
+                Node::File(content) => content.clone(),
+                Node::Chart(tree) => tree.pack()?,
+            };
+            Ok((path.clone(), content))
+        };
+        let files = self.0.iter().map(pack).collect::<Result<_, ChartFault>>()?;
+        archive::pack(&files, Compression::fast())
+            .map_err(|error| ChartFault::Unpackable { detail: error.to_string() })
+    }
+}
+
+/// Whether Helm takes the file for a packed chart.
+fn is_chart(path: &str) -> bool {
+    path.rsplit_once('/').is_some_and(|(folder, file)| {
+        let packed = Path::new(file).extension().is_some_and(|found| found.eq_ignore_ascii_case("tgz"));
+        packed && folder.rsplit('/').next() == Some("charts")
+    })
+}

@@ -1,0 +1,9 @@
+//! What fuzz targets reach beyond the API. Only in their builds: `cargo fuzz` sets the cfg.
+
+use super::chart::TemplateText;
+use super::{RenderError, message};
+
+/// The error that may be shown of a failed `helm template`, for a chart of these files.
+pub fn reduce(stderr: &str, files: &[(&str, &str)]) -> RenderError {
+    message::reduce(stderr, &TemplateText::from_files(files))
+}
