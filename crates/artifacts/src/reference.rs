@@ -232,11 +232,17 @@ fn is_tag(tag: &str) -> bool {
     tag.len() <= 128 && tag.starts_with(word) && tag.chars().all(|c| word(c) || c == '.' || c == '-')
 }
 
-/// A host name or address with an optional port, nothing that could move a URL's authority.
+/// A host name or address with an optional port, nothing that could move a URL's authority or that a URL takes for
+/// another host, as it does `127.1`.
 fn is_authority(host: &str) -> bool {
-    url::Url::parse(&format!("https://{host}/"))
-        .is_ok_and(|url| url.path() == "/" && url.username().is_empty() && url.password().is_none())
-        && !host.contains(['?', '#', '\\', '@'])
+    let name =
+        host.rsplit_once(':').map_or(host, |(name, port)| if port.contains(']') { host } else { name });
+    url::Url::parse(&format!("https://{host}/")).is_ok_and(|url| {
+        url.path() == "/"
+            && url.username().is_empty()
+            && url.password().is_none()
+            && url.host_str().is_some_and(|taken| taken.eq_ignore_ascii_case(name))
+    }) && !host.contains(['?', '#', '\\', '@'])
 }
 
 #[cfg(test)]
@@ -281,6 +287,11 @@ mod tests {
             "host.io/a:1/../../x",
             "host.io?x/a:1",
             "host.io/a:b c",
+            // A URL takes these for addresses.
+            "1:5000/a:1",
+            "127.1:5000/a:1",
+            "0x7f.1:5000/a:1",
+            "0177.0.0.1:5000/a:1",
         ] {
             assert!(text.parse::<OciReference>().is_err(), "{text}");
         }
