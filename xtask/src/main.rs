@@ -2,6 +2,7 @@
 
 mod codegen;
 mod docs;
+mod fuzz;
 mod landscape;
 #[path = "../../crates/testbed/src/pins.rs"]
 mod pins;
@@ -48,6 +49,8 @@ enum Chore {
     /// Measure (`bench --help`)
     #[command(disable_help_flag = true)]
     Bench(Arguments),
+    /// Feed generated input to every parser of foreign bytes
+    Fuzz(fuzz::Request),
     /// Get the programs that the test bed runs
     Setup,
     /// Write the generated files (CRDs, roles) from the operators' code
@@ -79,6 +82,7 @@ fn run(chore: Chore) -> Result<()> {
         Chore::Up(line) => landscape::run("landscape", Some("up"), &line.arguments),
         Chore::Down(line) => landscape::down(&line.arguments),
         Chore::Bench(line) => landscape::run("bench", None, &line.arguments),
+        Chore::Fuzz(request) => fuzz::run(&request),
         Chore::Setup => setup::run(true),
         Chore::Codegen { check } => codegen::run(check),
         Chore::Tidy => tidy::run(),

@@ -10,13 +10,14 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use crate::setup::progress::say;
-use crate::{codegen, docs, setup, tidy, workspace};
+use crate::{codegen, docs, fuzz, setup, tidy, workspace};
 
 /// What a person asks of the test command.
 #[derive(Args)]
 pub(crate) struct Request {
     /// Also what takes very long: ignored tests, TEST_FULL=1 for tests that have a longer form, the dependency
-    /// policy (needs cargo-deny), and 20 minutes of watching idle operators
+    /// policy (needs cargo-deny), fuzzing (needs cargo-fuzz and a nightly toolchain), and 20 minutes of watching
+    /// idle operators
     #[arg(long)]
     full: bool,
     /// Leave out the tests that read third-party modules and charts
@@ -70,8 +71,17 @@ pub(crate) fn run(request: Request) -> Result<()> {
 impl Run {
     fn steps(&mut self) -> Result<()> {
         self.step("inputs", |run| inputs(run.request.no_inputs))?;
-        self.step("setup", |_| docs::ensure_kubectl().and_then(|()| setup::run(false)))?;
-        self.step("format", |run| run.cargo(&["fmt", "--all", "--check"]))?;
+        self.step("setup", |run| {
+            docs::ensure_kubectl()?;
+            if run.request.full {
+                fuzz::ensure_tools()?;
+            }
+            setup::run(false)
+        })?;
+        self.step("format", |run| {
+            run.cargo(&["fmt", "--all", "--check"])?;
+            run.cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
+        })?;
         self.step("lint", |run| {
             run.cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"])
         })?;
@@ -86,6 +96,7 @@ impl Run {
             self.step("dependency policy", |run| {
                 run.cargo(&["deny", "check", "bans", "licenses", "sources"])
             })?;
+            self.step("fuzzing", |_| fuzz::run(&fuzz::Request { seconds: 60, targets: Vec::new() }))?;
             self.step("20 minutes of rest", Self::rest)?;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Rules of the house that no compiler checks.
 
 mod dependencies;
+mod fuzz;
 mod purity;
 mod runbook;
 mod text;
@@ -19,6 +20,7 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(purity::check(root, &files)?);
     findings.extend(text::check(root, &files)?);
     findings.extend(runbook::check(root, &files)?);
+    findings.extend(fuzz::check(root, &files)?);
     if findings.is_empty() {
         return Ok(());
     }

@@ -1,0 +1,40 @@
+//! What the users of a target choose, in a Kyma that nobody may have judged: within the limits, each name once, and a
+//! Kyma born with the choice is read as the same choice.
+#![no_main]
+
+use std::collections::BTreeSet;
+
+use kyma_api::{limits, patterns};
+use kyma_operator::fuzzing::{Wish, birth, select};
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(spec) = serde_json::from_slice::<Value>(bytes) else { return };
+    let born = birth(&spec);
+    assert_eq!(birth(&born), born, "a birth is remembered as it is");
+    let (channel, wishes) = match select(&spec) {
+        Ok(selected) => selected,
+        Err(error) => return assert!(is_plain(&error), "{error:?}"),
+    };
+    assert!(channel.is_empty() || patterns::is_channel(&channel));
+    assert!(wishes.len() <= limits::MODULES);
+    assert_eq!(wishes.iter().map(|wish| &wish.name).collect::<BTreeSet<_>>().len(), wishes.len());
+    wishes.iter().for_each(check);
+    let (_, again) = select(&born).expect("what is born of a choice is a choice");
+    let usable = wishes.iter().filter(|wish| wish.invalid.is_none());
+    assert!(usable.eq(again.iter().filter(|wish| wish.invalid.is_none())), "{wishes:?} became {again:?}");
+});
+
+fn check(wish: &Wish) {
+    let part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    assert!((1..=64).contains(&wish.name.len()) && wish.name.bytes().all(part), "{}", wish.name);
+    assert!(wish.invalid.as_deref().is_none_or(is_plain));
+    assert!(wish.channel.as_deref().is_none_or(patterns::is_channel));
+    assert!(wish.values.as_ref().is_none_or(|values| limits::fits(values, limits::USER_VALUES_BYTES)));
+}
+
+/// Our words and a judged name: nothing else of the input.
+fn is_plain(text: &str) -> bool {
+    text.len() <= 200 && text.chars().all(|c| c.is_ascii_alphanumeric() || " .-:`[]();".contains(c))
+}
