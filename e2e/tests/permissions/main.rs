@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use e2e::landscape::{ACCESS_USER, HUB_NAMESPACE, Landscape, Options};
 use e2e::permissions::{Exception, Right, Use, findings, powers, uses};
+use futures::FutureExt;
 use kyma_api::crds;
 use testbed::{AuditEvent, AuditMark};
 
@@ -56,7 +57,7 @@ async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
         late::crd_comes_late(&mut landscape, operator, crd).await.context(operator)?;
     }
     nobody_has_more_than_declared(&landscape).await?;
-    Story::new(&landscape)?.tell().await?;
+    Story::new(&landscape)?.tell().boxed().await?;
     late::crd_comes_late(&mut landscape, "greeting-component", crds::pause()).await?;
     landscape.until_at_rest().await?;
     let mut found = Vec::new();
