@@ -112,7 +112,7 @@ async fn mean_it(hub: &Client) -> Result<BTreeMap<String, Option<String>>> {
     let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
     let pauses: Api<Pause> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
     let mut asked = BTreeMap::new();
-    let gone = async {
+    let gone = Box::pin(async {
         let gone = kube::runtime::watcher(kymas.clone(), watcher::Config::default()).default_backoff();
         let mut gone = pin!(gone);
         loop {
@@ -121,8 +121,8 @@ async fn mean_it(hub: &Client) -> Result<BTreeMap<String, Option<String>>> {
             }
             gone.next().await;
         }
-    };
-    let answer = async {
+    });
+    let answer = Box::pin(async {
         let made = kube::runtime::watcher(pauses.clone(), watcher::Config::default()).default_backoff();
         let mut made = pin!(made.applied_objects());
         while let Some(pause) = made.next().await {
@@ -136,7 +136,7 @@ async fn mean_it(hub: &Client) -> Result<BTreeMap<String, Option<String>>> {
             }
         }
         Ok(())
-    };
+    });
     tokio::time::timeout(DEADLINE, async {
         tokio::select! {
             gone = gone => gone,
