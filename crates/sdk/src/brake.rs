@@ -24,10 +24,15 @@ use tokio::sync::Mutex;
 pub use window::BrakeLimit;
 use window::{Verdict, Window};
 
-use crate::{Failure, Pauses, Settings, call::is_conflict, hub_apply, is_in_force};
+use crate::{Failure, Pauses, Settings, call::is_conflict, hub_apply};
 
 /// Key of the counted targets in the `ConfigMap`.
 const COUNTED: &str = "targets";
+
+/// Name of the Pause that an operator makes for itself, and of the `ConfigMap` with what it counted.
+pub(crate) fn brake_name(operator: &str) -> String {
+    format!("brake-{operator}")
+}
 
 /// Asked before anything is removed from a target. Cheap to clone; one for each operator.
 #[derive(Clone)]
@@ -43,8 +48,19 @@ struct Inner {
     makes: Api<Pause>,
     pauses: Pauses,
     /// None until the record of the life before was read.
-    window: Mutex<Option<Window>>,
+    held: Mutex<Option<Held>>,
     all: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
+}
+
+/// What is remembered between two questions.
+struct Held {
+    window: Window,
+    /// The Pause was made, and nobody has taken it away since.
+    is_on: bool,
+    /// How many of [`Pauses::released`] were taken for a person's word.
+    heard: u64,
+    /// The record holds all that was counted.
+    is_recorded: bool,
 }
 
 impl Brake {
@@ -52,12 +68,12 @@ impl Brake {
         let namespace = &settings.hub_namespace;
         let inner = Inner {
             operator,
-            name: format!("brake-{operator}"),
+            name: brake_name(operator),
             limit: settings.brake,
             records: Api::namespaced(hub.clone(), namespace),
             makes: Api::namespaced(hub.clone(), namespace),
             pauses,
-            window: Mutex::default(),
+            held: Mutex::default(),
             all: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -76,65 +92,47 @@ impl Brake {
     /// `MassDeletion`: too many other targets lost something within ten minutes. What the hub says where it cannot be
     /// recorded: nothing may be removed then.
     pub async fn permit(&self, target: &str) -> Result<(), Failure> {
-        let mut held = self.inner.window.lock().await;
-        let mut window = match held.take() {
-            Some(window) => window,
-            None => self.restore().await?,
+        // What is remembered stays where it is: a pass may be cut off at every await.
+        let mut guard = self.inner.held.lock().await;
+        let held = match &mut *guard {
+            Some(held) => held,
+            none => none.insert(self.restore().await?),
         };
+        self.hear(held);
         let all = self.inner.all.get().map_or(0, |count| count());
-        let before = window.clone();
-        let verdict = window.ask(target, self.inner.limit, all, Timestamp::now());
-        if verdict == Verdict::Counted
-            && let Err(failure) = self.record(&window).await
-        {
-            *held = Some(before);
-            return Err(failure);
+        match held.window.ask(target, self.inner.limit, all, Timestamp::now()) {
+            Verdict::Stop { limit } => return Err(self.stop(held, limit, all).await),
+            Verdict::Counted => held.is_recorded = false,
+            Verdict::Go => {}
         }
-        *held = Some(window);
-        match verdict {
-            Verdict::Go | Verdict::Counted => Ok(()),
-            Verdict::Stop { limit } => Err(self.stop(limit, all).await),
+        if !held.is_recorded {
+            self.record(&held.window).await?;
+            held.is_recorded = true;
         }
+        Ok(())
     }
 
-    /// Takes the end of its own Pause for a person's word that what goes on is meant; for ever.
-    pub(crate) async fn listen(self) {
-        let mut changes = self.inner.pauses.changes();
-        let mut was_on = self.is_on();
-        loop {
-            changes.next().await;
-            let is_on = self.is_on();
-            if was_on && !is_on {
-                self.mean_it().await;
-            }
-            was_on = is_on;
+    /// That a person took its Pause away says that what goes on is meant.
+    fn hear(&self, held: &mut Held) {
+        let released = self.inner.pauses.released();
+        if released > held.heard {
+            tracing::warn!(pause = self.inner.name, "deletions go on: a person says that they are meant");
+            held.window.mean_it(Timestamp::now());
+            held.is_on = false;
+            held.heard = released;
+            held.is_recorded = false;
         }
     }
 
-    fn is_on(&self) -> bool {
-        self.inner
-            .pauses
-            .all()
-            .get(&self.inner.name)
-            .is_some_and(|pause| is_in_force(pause, Timestamp::now()))
-    }
-
-    async fn mean_it(&self) {
-        let mut held = self.inner.window.lock().await;
-        let mut window = held.take().unwrap_or_default();
-        window.mean_it(Timestamp::now());
-        if let Err(failure) = self.record(&window).await {
-            tracing::warn!(reason = %failure.reason, "brake: {}", failure.message);
-        }
-        *held = Some(window);
-        tracing::warn!(pause = self.inner.name, "deletions go on: a person says that they are meant");
-    }
-
-    async fn stop(&self, limit: usize, all: usize) -> Failure {
+    async fn stop(&self, held: &mut Held, limit: usize, all: usize) -> Failure {
         let Inner { operator, name, makes, .. } = &*self.inner;
         let why = format!(
             "{operator} would delete on more than {limit} of {all} targets within 10 minutes; if that is meant, delete this Pause"
         );
+        let stopped = || Failure::new(Reason::MassDeletion, format!("Pause {name}: {why}"));
+        if held.is_on {
+            return stopped();
+        }
         let spec = PauseSpec {
             scope: PauseScope::Deletes,
             operators: vec![(*operator).to_owned()],
@@ -147,10 +145,11 @@ impl Brake {
             Err(error) if is_conflict(&error) => {}
             Err(error) => return Failure::hub(&format!("create Pause {name}"), &error),
         }
-        Failure::new(Reason::MassDeletion, format!("Pause {name}: {why}"))
+        held.is_on = true;
+        stopped()
     }
 
-    async fn restore(&self) -> Result<Window, Failure> {
+    async fn restore(&self) -> Result<Held, Failure> {
         let Inner { name, records, .. } = &*self.inner;
         let record = records.get_opt(name).await;
         let record = record.map_err(|error| Failure::hub(&format!("read ConfigMap {name}"), &error))?;
@@ -163,7 +162,7 @@ impl Brake {
                 BTreeMap::new()
             }
         };
-        Ok(Window::restored(counted))
+        Ok(Held { window: Window::restored(counted), is_on: false, heard: 0, is_recorded: true })
     }
 
     async fn record(&self, window: &Window) -> Result<(), Failure> {

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 pub use halt::{Halt, is_in_force};
 use halt::{Known, Whose};
 
-use crate::{News, Runtime, await_crds, feed};
+use crate::{News, Runtime, await_crds, brake::brake_name, feed};
 
 /// Name under which the watch of Pauses appears in /readyz.
 const PART: &str = "pauses";
@@ -28,6 +28,8 @@ const LONGEST_NAP: Duration = Duration::from_mins(5);
 #[derive(Clone, Debug)]
 pub struct Pauses {
     operator: &'static str,
+    /// Name of the Pause that the operator makes for itself.
+    brake: String,
     /// A new value whenever what stands still may be other than before.
     known: watch::Sender<Known>,
     /// Whether the first list is complete.
@@ -36,7 +38,12 @@ pub struct Pauses {
 
 impl Pauses {
     pub(crate) fn new(operator: &'static str) -> Self {
-        Self { operator, known: watch::Sender::new(Known::default()), listed: watch::Sender::new(false) }
+        Self {
+            operator,
+            brake: brake_name(operator),
+            known: watch::Sender::new(Known::default()),
+            listed: watch::Sender::new(false),
+        }
     }
 
     /// Returns once all Pauses are known. Before that nothing may be written.
@@ -55,6 +62,12 @@ impl Pauses {
         let known = self.known.subscribe();
         let now = (known.borrow().clone(), Timestamp::now());
         PauseChanges { operator: self.operator, known, before: now.clone(), now }
+    }
+
+    /// How often a person took away the Pause that the brake had made. A count, since a Pause that comes and goes at
+    /// once is seen by nobody.
+    pub(crate) fn released(&self) -> u64 {
+        self.known.borrow().released
     }
 
     /// What stands still for an object now: for a Kyma by its own labels, for another by those of the Kyma that its
@@ -102,18 +115,8 @@ impl Pauses {
 
     fn take(&self, news: News<Pause>, runtime: &Runtime) {
         match news {
-            News::Applied(pause) => {
-                let name = pause.name_any();
-                let held = self.known.borrow().pauses.get(&name).cloned();
-                if held.is_none_or(|held| held.spec != pause.spec) {
-                    tracing::info!(pause = name, scope = ?pause.spec.scope, reason = pause.spec.reason, "paused");
-                }
-                self.known.send_modify(|known| drop(known.pauses.insert(name, Arc::from(pause))));
-            }
-            News::Gone(name) => {
-                tracing::info!(pause = name, "no longer paused");
-                self.known.send_modify(|known| drop(known.pauses.remove(&name)));
-            }
+            News::Applied(pause) => self.applied(pause),
+            News::Gone(name) => self.gone(&name),
             News::Listed(names) => {
                 self.keep(&names);
                 self.listed.send_replace(true);
@@ -122,9 +125,28 @@ impl Pauses {
         }
     }
 
+    fn applied(&self, pause: Box<Pause>) {
+        let name = pause.name_any();
+        let held = self.known.borrow().pauses.get(&name).cloned();
+        if held.is_none_or(|held| held.spec != pause.spec) {
+            tracing::info!(pause = name, scope = ?pause.spec.scope, reason = pause.spec.reason, "paused");
+        }
+        self.known.send_modify(|known| drop(known.pauses.insert(name, Arc::from(pause))));
+    }
+
+    fn gone(&self, name: &str) {
+        tracing::info!(pause = name, "no longer paused");
+        self.known.send_modify(|known| {
+            known.pauses.remove(name);
+            known.released += u64::from(name == self.brake);
+        });
+    }
+
     fn keep(&self, names: &BTreeSet<String>) {
         self.known.send_if_modified(|known| {
             let before = known.pauses.len();
+            known.released +=
+                u64::from(known.pauses.contains_key(&self.brake) && !names.contains(&self.brake));
             known.pauses.retain(|name, _| names.contains(name));
             known.pauses.len() != before
         });
@@ -158,9 +180,41 @@ impl PauseChanges {
         self.before = std::mem::replace(&mut self.now, now);
     }
 
-    /// Whether the last change makes another thing stand still for an object than before.
+    /// Whether the last change makes another thing stand still for an object than before, or lets go on what the brake
+    /// had stopped.
     pub fn concern<K: Resource<DynamicType = ()>>(&self, object: &K) -> bool {
         let halt = |(known, at): &(Known, Timestamp)| known.halt(self.operator, Whose::of(object), *at);
-        halt(&self.before) != halt(&self.now)
+        self.before.0.released != self.now.0.released || halt(&self.before) != halt(&self.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::{HelmComponent, HelmComponentSpec, PauseSpec};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_brake_that_was_released_before_anybody_looked_wakes_all_the_same() {
+        let pauses = Pauses::new("x");
+        let component = HelmComponent::new("c", HelmComponentSpec::default());
+        for (name, concerns) in [("maintenance", false), ("brake-y", false), ("brake-x", true)] {
+            let mut changes = pauses.changes();
+            pauses.applied(Box::new(Pause::new(name, PauseSpec::default())));
+            pauses.gone(name);
+            changes.next().await;
+            assert_eq!(changes.concern(&component), concerns, "{name}");
+        }
+        assert_eq!(pauses.released(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_brake_that_is_missing_from_a_list_was_released() {
+        let pauses = Pauses::new("x");
+        pauses.applied(Box::new(Pause::new("brake-x", PauseSpec::default())));
+        pauses.keep(&BTreeSet::from(["brake-x".to_owned()]));
+        assert_eq!(pauses.released(), 0);
+        pauses.keep(&BTreeSet::new());
+        assert_eq!((pauses.released(), pauses.all().len()), (1, 0));
     }
 }

@@ -151,7 +151,6 @@ impl Runtime {
         let (runtime, shutdown) = (self.clone(), self.process.shutdown.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = runtime.brake.clone().listen() => {}
                 () = runtime.pauses.clone().run(runtime) => {}
                 () = shutdown.cancelled() => {}
             }

@@ -85,6 +85,8 @@ pub(crate) struct Known {
     pub(crate) pauses: BTreeMap<String, Arc<Pause>>,
     /// None while they are not known, or nothing asks.
     pub(crate) kymas: Option<Arc<KymaLabels>>,
+    /// How often a person took away the Pause that this operator's brake had made.
+    pub(crate) released: u64,
 }
 
 impl Known {
@@ -172,7 +174,7 @@ mod tests {
             whole.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
             ((*name).to_owned(), Arc::new(serde_json::from_value(whole).unwrap()))
         };
-        Known { pauses: pauses.iter().map(pause).collect(), kymas: None }
+        Known { pauses: pauses.iter().map(pause).collect(), kymas: None, released: 0 }
     }
 
     fn labels(region: &str) -> BTreeMap<String, String> {
