@@ -36,6 +36,38 @@ pub async fn push(landscape: &Landscape, directory: &Path) -> Result<()> {
     publish(landscape.hub().client()?, template).await
 }
 
+/// Writes a module of these files and pushes it; `config` adds to what every module's configuration says, and may
+/// replace it: without a version there it is 1.0.0.
+///
+/// # Errors
+/// The disk, `kymactl` or the hub refuses it.
+pub async fn push_files(
+    landscape: &Landscape,
+    module: &str,
+    config: &Value,
+    files: &[(&str, String)],
+) -> Result<()> {
+    let mut whole = json!({
+        "name": format!("kyma-project.io/module/{module}"),
+        "version": "1.0.0",
+        "repository": "https://example.com/module",
+        "documentation": "https://example.com/module/docs",
+        "icons": [{"name": "module-icon", "link": "https://example.com/icon.svg"}],
+    });
+    for (field, value) in config.as_object().into_iter().flatten() {
+        whole[field] = value.clone();
+    }
+    let version = whole["version"].as_str().context("a version is a string")?;
+    let directory = landscape.directory().join("modules").join(format!("{module}-{version}"));
+    let config = ("module-config.yaml", whole.to_string());
+    for (path, content) in std::iter::once(&config).chain(files) {
+        let path = directory.join(path);
+        std::fs::create_dir_all(path.parent().context("a file is in a directory")?)?;
+        std::fs::write(path, content)?;
+    }
+    push(landscape, &directory).await
+}
+
 /// Publishes a module whose component is of a kind of its own.
 ///
 /// # Errors

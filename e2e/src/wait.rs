@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use kube::runtime::wait::{Condition, await_condition};
 use kube::{Api, Resource};
+use kyma_api::Reason;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// Time that one change may take to reach its target.
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -24,4 +26,13 @@ where
         Ok(found) => Ok(found?),
         Err(_) => bail!("{what}: not within {DEADLINE:?}; it is {:?}", api.get_opt(name).await?),
     }
+}
+
+/// Whether a condition has this status and reason.
+pub fn has_condition(object: &Value, type_: &str, status: &str, reason: Reason) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|held| held["type"] == type_ && held["status"] == status && held["reason"] == reason.as_str())
 }

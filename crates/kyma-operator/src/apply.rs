@@ -96,7 +96,7 @@ async fn component(state: &State, wanted: &Wanted) -> Result<(), Error> {
 /// takes something from the target asks the brake, where the Kyma stands for its target.
 pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Failure> {
     if order.policy == DeletionPolicy::Delete {
-        state.runtime.brake.permit(authority.uid).await?;
+        state.runtime.brake.permit(&order.component.kyma.to_string()).await?;
     }
     Ok(carry_out(state, order, authority).await?)
 }

@@ -1,10 +1,11 @@
 //! The hub's watches that feed the indexes: catalogue, component CRDs, components.
 
 use std::collections::{BTreeSet, HashMap};
+use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube_runtime::reflector::Store;
@@ -112,7 +113,7 @@ async fn listed<K: Listed>(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
 /// CRDs of groups from which components may come. Each kind that satisfies the contract gets a watch.
 async fn crds(state: Arc<State>, mut first: Announce) {
     let api: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
-    let mut events = pin!(stream(api, watcher::Config::default()));
+    let mut events = pin!(hub_watch(api, watcher::Config::default()).filter_map(|event| ready(event.ok())));
     let mut watched: HashMap<GroupKind, JoinHandle<()>> = HashMap::new();
     let mut starting: Vec<oneshot::Receiver<()>> = Vec::new();
     let mut listed: BTreeSet<GroupKind> = BTreeSet::new();
@@ -194,18 +195,6 @@ fn is_established(crd: &CustomResourceDefinition) -> bool {
         .into_iter()
         .flatten()
         .any(|condition| condition.type_ == "Established" && condition.status == "True")
-}
-
-/// A watch that survives errors.
-fn stream<K>(api: Api<K>, config: watcher::Config) -> impl Stream<Item = watcher::Event<K>> + Send
-where
-    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
-{
-    hub_watch(api, config).filter_map(|event| async move {
-        event
-            .inspect_err(|error| tracing::warn!(%error, "watch on the hub broke off; it is opened again"))
-            .ok()
-    })
 }
 
 fn announce(first: &mut Announce) {

@@ -87,7 +87,7 @@ async fn give(state: &State, kyma: &Kyma, orders: &[Order]) -> Result<Wait, Fail
 
 async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Result<Wait, Failure> {
     let Some(session) = session else { return Ok(Wait::Event) };
-    state.runtime.brake.permit(&kyma.uid().unwrap_or_default()).await?;
+    state.runtime.brake.permit(&key_of(kyma).to_string()).await?;
     let cleaned = session::clean(state, kyma, &session.target).await;
     match cleaned {
         Ok(true) => {

@@ -14,6 +14,7 @@ use kyma_api::{Reason, State};
 use crate::catalogue::{Catalogue, Interest, Release, Template};
 use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
 
+mod halt;
 mod version;
 
 pub(crate) use version::compare;
@@ -35,18 +36,6 @@ pub(crate) struct Inputs<'a> {
     pub(crate) policy: &'a Policy,
     /// Why what is installed keeps its version now.
     pub(crate) upgrades_halted: Option<&'a str>,
-}
-
-impl Inputs<'_> {
-    /// Whether a Pause keeps another version from being installed over what there is.
-    fn halts(&self, installed: &Installed, install: &Install) -> bool {
-        let ordered = installed.ordered.as_deref().or(installed.version());
-        self.upgrades_halted.is_some() && ordered != Some(install.version.as_str())
-    }
-
-    fn halted(&self) -> Because {
-        Because::warning(Reason::Paused, self.upgrades_halted.unwrap_or_default())
-    }
 }
 
 /// Settings that change decisions.
@@ -224,11 +213,9 @@ fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, insta
     if let Some(because) = kind_changed(installed, &install) {
         return Decision::Keep(because);
     }
-    match version::judge(installed, &install) {
+    let held_back = version::judge(installed, &install).or_else(|| halt::halted(inputs, installed, &install));
+    match held_back {
         Some(because) => keep_version(inputs, installed, &install, because),
-        None if inputs.halts(installed, &install) => {
-            keep_version(inputs, installed, &install, inputs.halted())
-        }
         None if wish.manual && installed.version() != Some(install.version.as_str()) => {
             let message = format!(
                 "version {} waits: approving upgrades (upgrade.mode: Manual) is not supported yet",
@@ -298,7 +285,7 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
             let because = installed.and_then(|installed| {
                 kind_changed(installed, &install)
                     .or_else(|| version::judge(installed, &install))
-                    .or_else(|| inputs.halts(installed, &install).then(|| inputs.halted()))
+                    .or_else(|| halt::halted(inputs, installed, &install))
             });
             because.map_or(Decision::Install(install), Decision::Keep)
         }

@@ -83,7 +83,7 @@ async fn is_access_gone(state: &State, kyma: &Kyma, key: &KymaKey) -> Result<boo
 async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let owner = names::owner_hash(&key.namespace, &key.name);
-    state.runtime.brake.permit(&owner).await?;
+    state.runtime.brake.permit(&key.to_string()).await?;
     let mut left = vec![];
     for kind in Kind::BOTH {
         let Some(crd) = catalogue_crd(target, kind).await? else { continue };

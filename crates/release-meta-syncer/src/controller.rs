@@ -175,7 +175,7 @@ async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass) -> Result<
     let before = session.memory().begin();
     let before = before.filter(|_| session.is_fresh(state));
     let mut known = None;
-    let outcome = bring_in_step(state, kyma, &session, (before, pass.halt()), &mut known).await;
+    let outcome = bring_in_step(state, kyma, &session, pass.halt(), before, &mut known).await;
     if let Ok(Some(written)) = &outcome {
         pass.repaired(*written);
     }
@@ -205,7 +205,8 @@ async fn bring_in_step(
     state: &State,
     kyma: &Kyma,
     session: &Session,
-    (before, halt): (Option<Known>, &Halt),
+    halt: &Halt,
+    before: Option<Known>,
     after: &mut Option<Known>,
 ) -> Result<Option<usize>, Failure> {
     let key = KymaKey::of(kyma);
@@ -237,7 +238,7 @@ async fn bring_in_step(
         plan.remove.clear();
     }
     if !plan.is_empty() {
-        let place = Place { state, target, namespace, owner: &owner };
+        let place = Place { state, kyma: &key, target, namespace, owner: &owner };
         write::carry_out(&place, &plan, &mut known.copies).await?;
     }
     *after = Some(known);

@@ -25,6 +25,7 @@ const PARALLEL: usize = 4;
 /// Where a plan is carried out.
 pub(crate) struct Place<'a> {
     pub(crate) state: &'a State,
+    pub(crate) kyma: &'a KymaKey,
     pub(crate) target: &'a Target,
     pub(crate) namespace: &'a str,
     pub(crate) owner: &'a str,
@@ -51,7 +52,7 @@ pub(crate) async fn carry_out(
     // What is new has to be there before what is old goes.
     outcome?;
     if !plan.remove.is_empty() {
-        place.state.runtime.brake.permit(place.owner).await?;
+        place.state.runtime.brake.permit(&place.kyma.to_string()).await?;
     }
     for removal in &plan.remove {
         if remove(place, removal).await? {

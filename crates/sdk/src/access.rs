@@ -175,17 +175,17 @@ impl Access {
         let mut events = pin!(hub_watch(api, watcher::Config::default()));
         let mut listed: Vec<PartialObjectMeta<Secret>> = vec![];
         while let Some(event) = events.next().await {
+            let Ok(event) = event else { continue };
             match event {
-                Ok(watcher::Event::Apply(secret)) => self.applied(secret),
-                Ok(watcher::Event::Delete(secret)) => self.gone(&secret.name_any()),
-                Ok(watcher::Event::Init) => listed.clear(),
-                Ok(watcher::Event::InitApply(secret)) => listed.push(secret),
-                Ok(watcher::Event::InitDone) => {
+                watcher::Event::Apply(secret) => self.applied(secret),
+                watcher::Event::Delete(secret) => self.gone(&secret.name_any()),
+                watcher::Event::Init => listed.clear(),
+                watcher::Event::InitApply(secret) => listed.push(secret),
+                watcher::Event::InitDone => {
                     self.relisted(std::mem::take(&mut listed));
                     self.inner.listed.send_replace(true);
                     health.ready(PART);
                 }
-                Err(error) => tracing::warn!(%error, "watch of access secrets broke off; it is opened again"),
             }
         }
     }

@@ -197,6 +197,22 @@ mod tests {
     }
 
     #[test]
+    fn another_version_over_one_that_is_there_is_an_upgrade() {
+        let is_upgrade = |wanted: &Value, held: &Value| {
+            let thing =
+                thing(&json!({"name": "a"}), &json!({ "module": wanted }), &json!({ "version": held }));
+            Contract::of(&thing).unwrap().is_upgrade()
+        };
+        let module = |version: &str| json!({"name": "m", "version": version});
+        assert!(
+            is_upgrade(&module("1.1.0"), &json!("1.0.0")) && is_upgrade(&module("1.0.0"), &json!("1.1.0"))
+        );
+        assert!(!is_upgrade(&module("1.0.0"), &json!("1.0.0")));
+        assert!(!is_upgrade(&module("1.0.0"), &Value::Null), "the first installation");
+        assert!(!is_upgrade(&Value::Null, &json!("1.0.0")), "made by hand, it has no version");
+    }
+
+    #[test]
     fn only_the_owning_kyma_can_order_a_removal() {
         assert!(matches!(deletion(&owned(Some("u")), DeletionPolicy::Delete), Deletion::Ordered(_)));
         assert_eq!(deletion(&owned(Some("another")), DeletionPolicy::Delete), Deletion::Unproven);

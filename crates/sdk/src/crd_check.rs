@@ -40,7 +40,7 @@ pub async fn await_crds(hub: &Client, needed: &[Crd]) -> Result<(), CrdError> {
         let name = crd.name_any();
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let found = hub_watch(Api::<Crd>::all(hub.clone()), config).applied_objects();
-        let mut found = pin!(found.inspect_err(|error| tracing::warn!(%error, "CRD cannot be watched yet")));
+        let mut found = pin!(found);
         tracing::info!(crd = name, "waiting for the CRD");
         loop {
             match found.try_next().await {

@@ -25,14 +25,9 @@ pub enum News<K> {
 pub fn feed<K: HubResource>(runtime: &Runtime) -> impl Stream<Item = News<K>> + Send + use<K> {
     let api: Api<DeserializeGuard<K>> = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
     let events = hub_watch(api, watcher::Config::default());
-    let news = events.scan(BTreeSet::new(), |listed, event| {
-        let told = event.map(|event| tell(listed, event));
-        let log = |error: &watcher::Error| {
-            tracing::warn!(%error, kind = %K::kind(&()), "watch on the hub broke off; it is opened again");
-        };
-        ready(Some(told.inspect_err(log).ok().flatten()))
-    });
-    news.filter_map(ready)
+    events
+        .scan(BTreeSet::new(), |listed, event| ready(Some(event.ok().and_then(|event| tell(listed, event)))))
+        .filter_map(ready)
 }
 
 fn tell<K: HubResource>(

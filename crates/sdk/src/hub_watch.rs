@@ -4,39 +4,42 @@ use futures::{Stream, StreamExt, stream};
 use kube::{Api, Resource};
 use kube_runtime::{
     utils::Backoff,
-    watcher::{self, DefaultBackoff, watcher},
+    watcher::{self, DefaultBackoff, Event, watcher},
 };
 use serde::de::DeserializeOwned;
 
-/// Watches for ever, as kube's watcher does, but starts with a list after every break. What comes back after one may
-/// be an apiserver that was restored from a backup: a watch that went on from a resourceVersion of its future would
-/// hear nothing until the hub gets there (kubernetes/kubernetes#107457).
+/// Watches for ever, as kube's watcher does, but starts with a list after every break; that one broke is logged here.
+/// What comes back after a break may be an apiserver that was restored from a backup: a watch that went on from a
+/// resourceVersion of its future would hear nothing until the hub gets there (kubernetes/kubernetes#107457).
 pub fn hub_watch<K>(
     api: Api<K>,
     config: watcher::Config,
-) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
     let begin = (None, DefaultBackoff::default(), None);
-    stream::unfold(begin, move |(events, mut backoff, delay)| {
+    stream::unfold(begin, move |(open, mut backoff, delay)| {
         let (api, config) = (api.clone(), config.clone());
         async move {
             if let Some(delay) = delay {
                 tokio::time::sleep(delay).await;
             }
-            let mut events = events.unwrap_or_else(|| watcher(api, config).boxed());
+            let url = api.resource_url().to_owned();
+            let mut events = open.unwrap_or_else(|| watcher(api, config).boxed());
             let event = events.next().await?;
-            Some(match event {
+            Some(match &event {
                 Err(error) => {
+                    tracing::warn!(%error, url, "watch on the hub broke off; it is opened again");
                     let delay = backoff.next();
-                    (Err(error), (None, backoff, delay))
+                    (event, (None, backoff, delay))
                 }
-                Ok(event) => {
-                    if !matches!(event, watcher::Event::Init) {
+                Ok(told) => {
+                    // Init comes before the list was even tried; kube's StreamBackoff takes it for success.
+                    if !matches!(told, Event::Init) {
                         backoff.reset();
                     }
-                    (Ok(event), (Some(events), backoff, None))
+                    (event, (Some(events), backoff, None))
                 }
             })
         }

@@ -97,7 +97,7 @@ impl Pauses {
         let labels = kymas::Labels::new(&runtime, self.known.clone());
         let mut labels = pin!(labels.follow());
         loop {
-            let nap = nap(self.known.borrow().next_end(Timestamp::now()));
+            let end = self.known.borrow().next_end(Timestamp::now());
             runtime
                 .process
                 .metrics
@@ -107,7 +107,10 @@ impl Pauses {
                     Some(news) => self.take(news, &runtime),
                     None => return,
                 },
-                () = nap => self.known.send_modify(|_| {}),
+                () = nap(end) => {
+                    let is_over = end.is_some_and(|end| end <= Timestamp::now());
+                    self.known.send_if_modified(|_| is_over);
+                }
                 () = &mut labels => return,
             }
         }

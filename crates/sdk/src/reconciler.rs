@@ -137,25 +137,14 @@ where
                 log_result(result);
                 futures::future::ready(())
             });
-        let announced = async {
-            tokio::select! {
-                () = ready => {}
-                () = shutdown.cancelled() => {}
-            }
-        };
         let controller = async {
-            tokio::select! {
-                () = runtime.pauses.listed() => controller.await,
-                () = shutdown.cancelled() => {}
+            if shutdown.run_until_cancelled(runtime.pauses.listed()).await.is_some() {
+                controller.await;
             }
         };
-        let halted = async {
-            tokio::select! {
-                () = halted => {}
-                () = shutdown.cancelled() => {}
-            }
-        };
-        tokio::join!(controller, announced, halted);
+        let ready = shutdown.run_until_cancelled(ready);
+        let halted = shutdown.run_until_cancelled(halted);
+        tokio::join!(controller, ready, halted);
     }
 }
 
@@ -278,13 +267,11 @@ fn log_result<K: Resource<DynamicType = ()>>(
     result: Result<(ObjectRef<K>, Action), ControllerError<Failure, watcher::Error>>,
 ) {
     match result {
-        Ok(_) | Err(ControllerError::ReconcilerFailed(..)) => {}
+        // Told where they happened.
+        Ok(_) | Err(ControllerError::ReconcilerFailed(..) | ControllerError::QueueError(_)) => {}
         // Pushed for an object that is gone meanwhile.
         Err(ControllerError::ObjectNotFound(key)) => {
             tracing::debug!(%key, "reconcile of an object that is gone");
-        }
-        Err(ControllerError::QueueError(error)) => {
-            tracing::warn!(%error, kind = %K::kind(&()), "watch on the hub broke off; it is opened again");
         }
         Err(error) => tracing::warn!(%error, kind = %K::kind(&()), "controller"),
     }

@@ -148,13 +148,9 @@ impl Runtime {
     }
 
     fn spawn_pauses(&self) {
-        let (runtime, shutdown) = (self.clone(), self.process.shutdown.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = runtime.pauses.clone().run(runtime) => {}
-                () = shutdown.cancelled() => {}
-            }
-        });
+        let (pauses, runtime) = (self.pauses.clone(), self.clone());
+        let shutdown = self.process.shutdown.clone();
+        tokio::spawn(async move { shutdown.run_until_cancelled(pauses.run(runtime)).await });
     }
 }
 

@@ -1,12 +1,13 @@
 //! What the user chose and the catalogue does not offer, on the Kyma `lake`, beside a module that runs.
 
 use anyhow::{Context, Result, ensure};
+use e2e::wait::has_condition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_api::{Kyma, Reason};
 use serde_json::{Value, json};
 
-use crate::row::{is, until};
+use crate::row::until;
 use crate::world::{World, row};
 
 #[test]
@@ -112,14 +113,14 @@ pub(crate) async fn chosen(world: &World, modules: &Value) -> Result<()> {
 pub(crate) async fn is_refused(world: &World, module: &str, reason: Reason, words: &str) -> Result<()> {
     let what = format!("{module} is refused for {reason}");
     let kyma = until(&what, world.kymas(), world.lake.kyma, |kyma| {
-        is(kyma, "Ready", "False", reason)
+        has_condition(kyma, "Ready", "False", reason)
             && line(kyma, module)["message"].as_str().is_some_and(|it| it.contains(words))
     })
     .await?;
     ensure!(line(&kyma, "anchor")["state"] == "Ready", "the neighbour must not care: {}", kyma["status"]);
     let shown: Api<Kyma> = Api::namespaced(world.lake.target.client()?, "kyma-system");
     until(&format!("{what}, as the user sees it"), shown, "default", |kyma| {
-        is(kyma, "Ready", "False", reason)
+        has_condition(kyma, "Ready", "False", reason)
     })
     .await?;
     Ok(())

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use e2e::landscape::HUB_NAMESPACE;
 use e2e::remains::has_kyma;
+use e2e::wait::has_condition;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::conditions::is_deleted;
@@ -14,7 +15,7 @@ use kyma_api::Reason;
 use serde_json::{Value, json};
 use testbed::{Cluster, Scripted, Validity, free_address};
 
-use crate::row::{Row, is, says, until};
+use crate::row::{Row, says, until};
 use crate::world::{PERSON, kyma, row, row_alone};
 use e2e::net::Door;
 
@@ -123,7 +124,7 @@ fn a_cluster_with_another_hubs_stamp_is_left_alone_until_a_person_adopts_it() ->
         adopt(row, &moor).await?;
         is_ready(row).await?;
         until("the catalogue follows", row.world.kymas(), &row.name, |kyma| {
-            is(kyma, "ModuleCatalog", "True", Reason::CatalogSynced)
+            has_condition(kyma, "ModuleCatalog", "True", Reason::CatalogSynced)
         })
         .await?;
         let content = maps.get("anchor-content").await?.data.unwrap_or_default();
@@ -168,8 +169,8 @@ async fn grant(row: &Row, kubeconfig: &str) -> Result<()> {
 async fn is_stuck(row: &Row, reason: Reason, words: &str) -> Result<()> {
     let what = format!("Kyma {} is not Ready for {reason}", row.name);
     until(&what, row.world.kymas(), &row.name, |kyma| {
-        is(kyma, "Ready", "False", reason)
-            && is(kyma, "TargetReachable", "False", reason)
+        has_condition(kyma, "Ready", "False", reason)
+            && has_condition(kyma, "TargetReachable", "False", reason)
             && says(kyma, "Ready", words)
     })
     .await?;
@@ -178,8 +179,8 @@ async fn is_stuck(row: &Row, reason: Reason, words: &str) -> Result<()> {
 
 async fn is_ready(row: &Row) -> Result<()> {
     until(&format!("Kyma {} is Ready", row.name), row.world.kymas(), &row.name, |kyma| {
-        is(kyma, "Ready", "True", Reason::Ready)
-            && is(kyma, "TargetReachable", "True", Reason::Ready)
+        has_condition(kyma, "Ready", "True", Reason::Ready)
+            && has_condition(kyma, "TargetReachable", "True", Reason::Ready)
             && kyma["status"]["modules"][0]["state"] == "Ready"
     })
     .await?;

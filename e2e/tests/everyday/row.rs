@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use e2e::landscape::HUB_NAMESPACE;
+use e2e::wait::has_condition;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
@@ -102,8 +103,8 @@ impl Row {
         let what = format!("{} has {type_}=False for {reason}", self.name);
         let api = self.world.components();
         until(&what, api, &self.name, |component| {
-            is(component, type_, "False", reason)
-                && is(component, "Ready", "False", reason)
+            has_condition(component, type_, "False", reason)
+                && has_condition(component, "Ready", "False", reason)
                 && says(component, type_, words)
         })
         .await?;
@@ -114,7 +115,7 @@ impl Row {
     pub(crate) async fn is_ready(&self) -> Result<()> {
         let what = format!("{} is Ready", self.name);
         until(&what, self.world.components(), &self.name, |component| {
-            is(component, "Ready", "True", Reason::Ready)
+            has_condition(component, "Ready", "True", Reason::Ready)
                 && component["status"]["state"] == "Ready"
                 && component["status"]["observedGeneration"] == component["metadata"]["generation"]
         })
@@ -152,15 +153,6 @@ impl Row {
         let secrets = [self.canary(), token.to_owned(), PULLER.1.to_owned(), "CANARY".to_owned()];
         self.world.nobody_told(&secrets).await
     }
-}
-
-/// Whether a condition has this status and reason.
-pub(crate) fn is(object: &Value, type_: &str, status: &str, reason: Reason) -> bool {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|held| held["type"] == type_ && held["status"] == status && held["reason"] == reason.as_str())
 }
 
 /// Whether the condition's message contains these words.

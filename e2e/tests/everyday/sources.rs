@@ -124,30 +124,17 @@ async fn pull_secret(row: &Row, password: &str) -> Result<()> {
 
 /// A chart in the registry that wants to know its pier, and takes a number of berths.
 async fn chart(row: &Row) -> Result<Value> {
-    let directory = row.world.landscape.directory().join("modules").join(&row.name);
-    let templates = directory.join("chart/templates");
-    std::fs::create_dir_all(&templates)?;
     let name = format!("pier-{}", row.name);
-    let config = json!({
-        "name": format!("kyma-project.io/module/{name}"),
-        "version": "1.0.0",
-        "chart": "chart",
-        "repository": "https://example.com/pier",
-        "documentation": "https://example.com/pier/docs",
-    });
-    std::fs::write(directory.join("module-config.yaml"), config.to_string())?;
-    std::fs::write(
-        directory.join("chart/Chart.yaml"),
-        json!({"apiVersion": "v2", "name": name, "version": "1.0.0"}).to_string(),
-    )?;
+    let chart = json!({"apiVersion": "v2", "name": name, "version": "1.0.0"});
     let schema = json!({"type": "object", "properties": {"berths": {"type": "integer"}}});
-    std::fs::write(directory.join("chart/values.schema.json"), schema.to_string())?;
-    std::fs::write(
-        templates.join("content.yaml"),
-        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: content}\n\
-         data: {pier: {{ required \"name the pier in values\" .Values.pier }}}\n",
-    )?;
-    e2e::catalogue::push(&row.world.landscape, &directory).await?;
+    let content = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: content}\n\
+                   data: {pier: {{ required \"name the pier in values\" .Values.pier }}}\n";
+    let files = [
+        ("chart/Chart.yaml", chart.to_string()),
+        ("chart/values.schema.json", schema.to_string()),
+        ("chart/templates/content.yaml", content.to_owned()),
+    ];
+    e2e::catalogue::push_files(&row.world.landscape, &name, &json!({"chart": "chart"}), &files).await?;
     let url = format!("oci://{}/charts/{name}", row.world.landscape.registry().address());
     Ok(json!({"chart": {"url": url, "version": "1.0.0"}}))
 }

@@ -1,7 +1,6 @@
 //! The landscape that all rows share, and the bystanders that no row may disturb.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
@@ -142,24 +141,9 @@ impl World {
 
     /// Pushes a module of one ConfigMap to the registry and publishes its ModuleTemplate.
     pub(crate) async fn push(&self, module: &str, version: &str) -> Result<()> {
-        catalogue::push(&self.landscape, &self.module(module, version)?).await
-    }
-
-    fn module(&self, module: &str, version: &str) -> Result<PathBuf> {
-        let directory = self.landscape.directory().join(format!("modules/{module}-{version}"));
-        std::fs::create_dir_all(&directory)?;
-        let config = json!({
-            "name": format!("kyma-project.io/module/{module}"),
-            "version": version,
-            "manifest": "manifest.yaml",
-            "repository": "https://example.com/module",
-            "documentation": "https://example.com/module/docs",
-            "icons": [{"name": "module-icon", "link": "https://example.com/icon.svg"}],
-        });
-        std::fs::write(directory.join("module-config.yaml"), config.to_string())?;
-        let manifest = config_map(&format!("{module}-content"), "kyma-system", version);
-        std::fs::write(directory.join("manifest.yaml"), manifest.to_string())?;
-        Ok(directory)
+        let manifest = config_map(&format!("{module}-content"), "kyma-system", version).to_string();
+        let config = json!({"version": version, "manifest": "manifest.yaml"});
+        catalogue::push_files(&self.landscape, module, &config, &[("manifest.yaml", manifest)]).await
     }
 
     /// A ModuleReleaseMeta whose `spec` has this besides the names.

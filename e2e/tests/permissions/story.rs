@@ -253,20 +253,9 @@ impl<'a> Story<'a> {
 
     /// Pushes a module of these objects, in version 1.0.0, and publishes its template.
     async fn push(&self, module: &str, objects: &Value) -> Result<()> {
-        let directory = self.landscape.directory().join("modules").join(module);
-        std::fs::create_dir_all(&directory)?;
-        let config = json!({
-            "name": format!("kyma-project.io/module/{module}"),
-            "version": "1.0.0",
-            "manifest": "manifest.yaml",
-            "repository": "https://example.com/module",
-            "documentation": "https://example.com/module/docs",
-            "icons": [{"name": "module-icon", "link": "https://example.com/icon.svg"}],
-        });
-        std::fs::write(directory.join("module-config.yaml"), config.to_string())?;
         let objects: Vec<String> = objects.as_array().into_iter().flatten().map(Value::to_string).collect();
-        std::fs::write(directory.join("manifest.yaml"), objects.join("\n---\n"))?;
-        catalogue::push(self.landscape, &directory).await
+        let files = [("manifest.yaml", objects.join("\n---\n"))];
+        catalogue::push_files(self.landscape, module, &json!({"manifest": "manifest.yaml"}), &files).await
     }
 
     /// Gives or changes the access Secret of a Kyma.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use e2e::catalogue;
 use e2e::landscape::HUB_NAMESPACE;
+use e2e::wait::has_condition;
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use testbed::until_or_why;
 
 use crate::planted::{WORD, secret};
-use crate::world::{World, is};
+use crate::world::World;
 
 const DEADLINE: Duration = Duration::from_mins(2);
 
@@ -134,7 +135,7 @@ fn kymas(world: &World) -> Api<Kyma> {
 async fn kyma_says(world: &World, type_: &str, status: &str, reason: Reason) -> Result<()> {
     until_or_why(&format!("the Kyma has {type_}={status} for {reason}"), DEADLINE, || async {
         let kyma = serde_json::to_value(kymas(world).get(WORD).await?)?;
-        Ok(if is(&kyma, type_, status, reason) { Ok(()) } else { Err(kyma["status"].to_string()) })
+        Ok(if has_condition(&kyma, type_, status, reason) { Ok(()) } else { Err(kyma["status"].to_string()) })
     })
     .await
 }
@@ -160,7 +161,7 @@ async fn component_says(world: &World, module: &str, reason: Reason) -> Result<(
         let Some(found) = api.get_opt(&name).await? else { return Ok(Err("not there".to_owned())) };
         let found = serde_json::to_value(found)?;
         let conditions = &found["status"]["conditions"];
-        Ok(if is(&found, "Ready", "False", reason) { Ok(()) } else { Err(conditions.to_string()) })
+        Ok(if has_condition(&found, "Ready", "False", reason) { Ok(()) } else { Err(conditions.to_string()) })
     })
     .await
     .context("a component of the Kyma")

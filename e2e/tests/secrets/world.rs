@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use e2e::catalogue;
 use e2e::landscape::{HUB_NAMESPACE, Landscape, Options};
 use e2e::net::{Door, Shelf};
+use e2e::wait::has_condition;
 use k8s_openapi::api::core::v1::{Event, Secret, Service};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -137,7 +138,7 @@ impl World {
         until_or_why(&format!("{name} has Ready={status} for {reason}"), DEADLINE, || async {
             let found = serde_json::to_value(self.components().get(name).await?)?;
             let is_seen = found["status"]["observedGeneration"] == found["metadata"]["generation"];
-            let as_wanted = is_seen && is(&found, "Ready", status, reason);
+            let as_wanted = is_seen && has_condition(&found, "Ready", status, reason);
             Ok(if as_wanted { Ok(()) } else { Err(found["status"]["conditions"].to_string()) })
         })
         .await
@@ -158,35 +159,10 @@ impl World {
 
     /// Pushes a module of these files beside its configuration, and publishes its template.
     pub(crate) async fn push(&self, name: &str, config: Value, files: &[(&str, String)]) -> Result<()> {
-        let directory = self.landscape.directory().join("modules").join(name);
-        let mut whole = json!({
-            "name": format!("kyma-project.io/module/{name}"),
-            "version": "1.0.0",
-            "repository": "https://example.com/module",
-            "documentation": "https://example.com/module/docs",
-        });
-        for (field, value) in config.as_object().into_iter().flatten() {
-            whole[field] = value.clone();
-        }
-        let config = ("module-config.yaml", whole.to_string());
-        for (path, content) in std::iter::once(&config).chain(files) {
-            let path = directory.join(path);
-            std::fs::create_dir_all(path.parent().context("a file is in a directory")?)?;
-            std::fs::write(path, content)?;
-        }
-        catalogue::push(&self.landscape, &directory).await
+        catalogue::push_files(&self.landscape, name, &config, files).await
     }
 
     pub(crate) fn components(&self) -> Api<HelmComponent> {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
     }
-}
-
-/// Whether a condition has this status and reason.
-pub(crate) fn is(object: &Value, type_: &str, status: &str, reason: Reason) -> bool {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|held| held["type"] == type_ && held["status"] == status && held["reason"] == reason.as_str())
 }

@@ -40,13 +40,9 @@ pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String,
                 complete(&state, &kind, &listed);
                 announce(&mut first);
             }
-            Err(error) => {
-                tracing::warn!(%error, %kind, "components cannot be watched; tried again");
-                // Other kinds must not wait for one that our role does not cover.
-                if is_denied(&error) {
-                    announce(&mut first);
-                }
-            }
+            // Other kinds must not wait for one that our role does not cover.
+            Err(error) if is_denied(&error) => announce(&mut first),
+            Err(_) => {}
         }
     }
 }

@@ -31,11 +31,8 @@ pub(super) async fn feed(state: Arc<State>, resource: ApiResource) {
     let events = hub_watch(api.clone(), watcher::Config::default()).applied_objects();
     let mut events = pin!(events);
     while let Some(event) = events.next().await {
-        match event {
-            Ok(object) => tell(&api, &resource, &object).await,
-            Err(error) => {
-                tracing::warn!(%error, kind = resource.kind, "watch on the hub broke off; it is opened again");
-            }
+        if let Ok(object) = event {
+            tell(&api, &resource, &object).await;
         }
     }
 }

@@ -41,19 +41,17 @@ impl Labels {
         let mut events = pin!(hub_watch(self.api.clone(), watcher::Config::default()));
         let mut listed = KymaLabels::new();
         while let Some(event) = events.next().await {
+            let Ok(event) = event else { continue };
             match event {
-                Ok(watcher::Event::Init) => listed.clear(),
-                Ok(watcher::Event::InitApply(kyma)) => insert(&mut listed, &kyma),
-                Ok(watcher::Event::InitDone) => {
+                watcher::Event::Init => listed.clear(),
+                watcher::Event::InitApply(kyma) => insert(&mut listed, &kyma),
+                watcher::Event::InitDone => {
                     let all = Arc::new(std::mem::take(&mut listed));
                     self.known.send_modify(|known| known.kymas = Some(all));
                 }
-                Ok(watcher::Event::Apply(kyma)) => self.change(|kymas| insert(kymas, &kyma)),
-                Ok(watcher::Event::Delete(kyma)) => {
+                watcher::Event::Apply(kyma) => self.change(|kymas| insert(kymas, &kyma)),
+                watcher::Event::Delete(kyma) => {
                     self.change(|kymas| drop(kymas.remove(&kyma_label(&kyma.name_any()))));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, kind = "Kyma", "watch on the hub broke off; it is opened again");
                 }
             }
         }

@@ -141,6 +141,33 @@ async fn a_changed_wish_is_applied_and_a_suspended_one_is_not() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_pause_holds_for_what_it_names_and_no_longer_than_it_is_there() -> Result<()> {
+    let stage = Stage::new("pause").await?;
+    let version = |version: &str| {
+        let module = json!({"name": "greeting", "version": version});
+        json!({"text": "Hello", "module": module, "deletionPolicy": "Delete"})
+    };
+    stage.create("pause", version("1.0.0")).await?;
+    stage.until_state("pause", kyma_sdk::api::State::Ready).await?;
+    stage.pause("freeze", "Upgrades").await?;
+    stage.change("pause", json!({"text": "Good evening"})).await?;
+    stage.until_greeting("pause", Some("Good evening")).await?;
+    stage.change("pause", version("1.1.0")).await?;
+    stage.until_ready_says("pause", "Pause freeze holds").await?;
+    assert_eq!(stage.greeting_on_target("pause").await?.as_deref(), Some("Good evening"));
+    stage.resume("freeze").await?;
+    stage.until_greeting("pause", Some("Hello")).await?;
+    stage.pause("keep", "Deletes").await?;
+    stage.delete("pause").await?;
+    stage.until_ready_says("pause", "Pause keep holds").await?;
+    assert_eq!(stage.greeting_on_target("pause").await?.as_deref(), Some("Hello"));
+    stage.resume("keep").await?;
+    stage.until_gone("pause").await?;
+    stage.until_greeting("pause", None).await?;
+    stage.stop().await
+}
+
+#[tokio::test]
 async fn a_reason_of_its_own_is_shown_like_any_other() -> Result<()> {
     let stage = Stage::new("loud").await?;
     stage.create("loud", json!({"text": "HELLO"})).await?;

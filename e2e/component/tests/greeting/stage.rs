@@ -175,6 +175,26 @@ impl Stage {
         self.merge(name, json!({"spec": spec})).await
     }
 
+    /// Makes a Pause that the component has seen when this returns.
+    pub(crate) async fn pause(&self, name: &str, scope: &str) -> Result<()> {
+        let pause = json!({"apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Pause",
+            "metadata": {"name": name}, "spec": {"scope": scope}});
+        self.pauses()?.create(&PostParams::default(), &serde_json::from_value(pause)?).await?;
+        let (process, _) = self.running.as_ref().context("the component runs")?;
+        let line = format!(r#"pauses{{operator="greeting-component",scope="{scope}"}} 1"#);
+        until(&line, SOON, || async { Ok(process.metrics.render()?.contains(&line).then_some(())) }).await
+    }
+
+    /// Deletes a Pause.
+    pub(crate) async fn resume(&self, name: &str) -> Result<()> {
+        self.pauses()?.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    fn pauses(&self) -> Result<Api<kyma_sdk::api::Pause>> {
+        Ok(Api::namespaced(self.hub.client()?, &self.namespace))
+    }
+
     pub(crate) async fn annotate(&self, name: &str, key: &str, value: &str) -> Result<()> {
         self.merge(name, json!({"metadata": {"annotations": {key: value}}})).await
     }
