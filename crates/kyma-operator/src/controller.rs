@@ -68,7 +68,7 @@ fn follow_remote(state: &State, kyma: &KymaKey, sighting: &Sighting) {
     let is_ours = |object: &&kube::api::DynamicObject| object.metadata.name.as_deref() == Some(NAME);
     let is_news = match sighting {
         Sighting::Listed { objects, .. } => match objects.iter().find(is_ours).and_then(TargetKyma::of) {
-            Some(seen) => state.saw_remote(kyma, seen),
+            Some(seen) => state.listed_remote(kyma, seen),
             None => state.missed_remote(kyma, None),
         },
         Sighting::Applied(object) => TargetKyma::of(object).is_some_and(|seen| state.saw_remote(kyma, seen)),
@@ -125,5 +125,6 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
             state.forget(&key);
             state.wake_all(&state.blocked());
         }
+        Change::Listing => state.forget_written(),
     }
 }

@@ -101,6 +101,13 @@ impl State {
         lock(&self.remotes).get(kyma).cloned()
     }
 
+    /// The target's Kyma was listed: it is so, even where its resourceVersion went back with a restored target. False
+    /// if that is no news.
+    pub(crate) fn listed_remote(&self, kyma: &KymaKey, seen: TargetKyma) -> bool {
+        let seen = Remote::Present(Box::new(seen));
+        lock(&self.remotes).insert(kyma.clone(), seen.clone()).is_none_or(|held| held != seen)
+    }
+
     /// The target's Kyma was seen. False if that is no news.
     pub(crate) fn saw_remote(&self, kyma: &KymaKey, seen: TargetKyma) -> bool {
         let mut remotes = lock(&self.remotes);
@@ -225,6 +232,11 @@ impl State {
         let kyma = Arc::new(kyma);
         lock(&self.written).insert(key_of(&kyma), Arc::clone(&kyma));
         kyma
+    }
+
+    /// A list of Kymas begins: what it shows is how they are, even where resourceVersions went back with a restored hub.
+    pub(crate) fn forget_written(&self) {
+        lock(&self.written).clear();
     }
 
     /// How often a session of the Kyma ended: one that was being opened meanwhile is of no use.

@@ -14,7 +14,7 @@ pub(crate) use write::{give_birth, show};
 pub(crate) const NAME: &str = "default";
 
 /// What is known of a target's Kyma.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Remote {
     /// A complete list without it.
     Absent,
@@ -23,7 +23,7 @@ pub(crate) enum Remote {
 }
 
 /// A target's Kyma, reduced. Everything in it is hostile.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TargetKyma {
     pub(crate) uid: String,
     pub(crate) resource_version: u64,

@@ -149,6 +149,11 @@ impl State {
         is_lost
     }
 
+    /// A list of Kymas begins: what it shows is how they are, even where resourceVersions went back with a restored hub.
+    pub(crate) fn forget_reported(&self) {
+        lock(&self.reported).values_mut().for_each(|(version, _)| *version = 0);
+    }
+
     /// Since when a deleted Kyma's access has been seen missing; starts now.
     pub(crate) fn missing_since(&self, kyma: &KymaKey) -> Instant {
         *lock(&self.missing_access).entry(kyma.clone()).or_insert_with(Instant::now)

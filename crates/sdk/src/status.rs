@@ -160,6 +160,11 @@ impl<R: ComponentResource> StatusWriter<R> {
         reported.remove(&key)
     }
 
+    /// A list begins: what it shows is how it is, even where resourceVersions went back with a restored hub.
+    pub(crate) fn listing(&self) {
+        self.inner.written.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Forgets an object that is gone.
     pub(crate) fn forget(&self, key: &ObjectRef<R>) {
         self.inner.reported.lock().unwrap_or_else(PoisonError::into_inner).remove(key);

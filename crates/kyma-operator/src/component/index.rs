@@ -40,16 +40,18 @@ impl Components {
     /// Takes in a component; tells whose Kyma has to look again. An older state than the one held, which a
     /// watch may deliver after our own write, changes nothing.
     pub(crate) fn apply(&mut self, view: ComponentView) -> Option<KymaKey> {
+        let held = self.views.get(&view.id());
+        let older =
+            held.is_some_and(|held| held.uid == view.uid && view.resource_version <= held.resource_version);
+        if older { None } else { self.listed(view) }
+    }
+
+    /// Takes in a component of a list: it is so, even where its resourceVersion went back with a restored hub.
+    pub(crate) fn listed(&mut self, view: ComponentView) -> Option<KymaKey> {
         let id = view.id();
-        if let Some(held) = self.views.get(&id) {
-            let older = held.uid == view.uid && view.resource_version <= held.resource_version;
-            if older {
-                return None;
-            }
-            if held.kyma != view.kyma {
-                let held = held.clone();
-                self.unlink(&held);
-            }
+        if let Some(held) = self.views.get(&id).filter(|held| held.kyma != view.kyma) {
+            let held = held.clone();
+            self.unlink(&held);
         }
         let kyma = view.kyma.clone();
         self.by_kyma.entry(kyma.clone()).or_default().insert(id.clone());
@@ -86,5 +88,40 @@ impl Components {
                 self.by_kyma.remove(&view.kyma);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::component::ComponentKind;
+
+    fn view(resource_version: u64, version: &str) -> ComponentView {
+        let object = json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+            "metadata": {
+                "name": "c", "namespace": "n", "uid": "u", "resourceVersion": resource_version.to_string(),
+                "ownerReferences": [{
+                    "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "name": "k", "uid": "k",
+                }],
+            },
+            "spec": {"module": {"name": "m", "version": version}},
+        });
+        ComponentView::of(&ComponentKind::helm(), &serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_older_state_counts_only_where_it_is_listed() {
+        let mut components = Components::default();
+        let kyma = KymaKey::new("n", "k");
+        let ordered = |components: &Components| components.of(&kyma)[0].ordered.clone().unwrap();
+        components.apply(view(20, "2.0.0"));
+        assert_eq!(components.apply(view(10, "1.0.0")), None, "late, after our own write");
+        assert_eq!(ordered(&components), "2.0.0");
+        assert_eq!(components.listed(view(10, "1.0.0")), Some(kyma.clone()), "the hub was restored");
+        assert_eq!(ordered(&components), "1.0.0");
+        assert_eq!(components.apply(view(11, "1.1.0")), Some(kyma.clone()));
     }
 }

@@ -32,7 +32,8 @@ pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String,
             Ok(watcher::Event::InitApply(object)) => {
                 let view = ComponentView::of(&kind, &object);
                 listed.extend(view.as_ref().map(ComponentView::id));
-                seen(&state, view);
+                let changed = view.and_then(|view| state.components_mut().listed(view));
+                state.wake_all(&changed);
             }
             Ok(watcher::Event::Apply(object)) => seen(&state, ComponentView::of(&kind, &object)),
             Ok(watcher::Event::Delete(object)) => gone(&state, ComponentView::of(&kind, &object)),

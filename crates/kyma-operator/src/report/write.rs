@@ -60,6 +60,8 @@ async fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaSt
             events.warning(object, reason, "Reconcile", &message).await;
         }
         Some(ModuleState::Ready) => events.normal(object, reason, "Reconcile", &message).await,
+        // Nothing moves until somebody acts: not only what is wrong has to be seen.
+        _ if reason.class().is_some() => events.warning(object, reason, "Reconcile", &message).await,
         _ => {}
     }
 }

@@ -21,6 +21,9 @@ pub enum Change<'a, K: Resource<DynamicType = ()>> {
     Applied(&'a K),
     /// It is gone.
     Gone(&'a ObjectRef<K>),
+    /// A list begins. The hub may have been restored from a backup before it: resourceVersions that were seen earlier
+    /// can no longer be compared with those that follow.
+    Listing,
 }
 
 impl<K: Resource<DynamicType = ()>> Clone for Change<'_, K> {
@@ -114,7 +117,10 @@ impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
                 self.present.remove(&key);
                 self.call(Change::Gone(&key));
             }
-            watcher::Event::Init => self.listed.clear(),
+            watcher::Event::Init => {
+                self.listed.clear();
+                self.call(Change::Listing);
+            }
             watcher::Event::InitApply(object) => {
                 self.listed.insert(ObjectRef::from_obj(object));
                 self.call(Change::Applied(object));
@@ -159,7 +165,9 @@ mod tests {
         let told = Arc::new(Mutex::new(vec![]));
         let heard = Arc::clone(&told);
         let hook = move |change: Change<'_, ConfigMap>| {
-            heard.lock().unwrap().push(matches!(change, Change::Gone(_)));
+            if !matches!(change, Change::Listing) {
+                heard.lock().unwrap().push(matches!(change, Change::Gone(_)));
+            }
         };
         let mut seen = Seen { hooks: vec![Box::new(hook)], present: HashSet::new(), listed: HashSet::new() };
         let list = |data: Value| [Event::Init, Event::InitApply(guard(&data)), Event::InitDone];
