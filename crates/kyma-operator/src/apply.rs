@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use kyma_api::component::DeletionOrder;
@@ -17,7 +17,8 @@ use crate::FIELD_MANAGER;
 use crate::component::{ComponentKind, ComponentView};
 use crate::deletion::Order;
 use crate::error::Error;
-use crate::plan::{Plan, Wanted};
+use crate::key::KymaKey;
+use crate::plan::{Plan, Wanted, owner};
 use crate::state::State;
 
 /// Writes at the same time for one Kyma.
@@ -41,7 +42,9 @@ impl Applied {
 /// On whose behalf orders are given.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Authority<'a> {
-    /// uid of the Kyma.
+    /// The Kyma.
+    pub(crate) kyma: &'a KymaKey,
+    /// Its uid.
     pub(crate) uid: &'a str,
     /// Its generation.
     pub(crate) generation: i64,
@@ -60,14 +63,27 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
         })
         .buffer_unordered(PARALLEL);
     let mut done: Vec<(String, Result<(), Failure>)> = components.collect().await;
-    for order in &plan.orders {
+    for order in plan.orders.iter().filter(|order| order.removes()) {
         done.push((order.component.module.clone(), give(state, order, authority).await));
+    }
+    for wanted in &plan.finishes {
+        done.push((wanted.module.clone(), finish(state, wanted, authority).await));
     }
     for view in &plan.recalls {
         done.push((view.module.clone(), recall(state, view).await.map_err(Failure::from)));
     }
     let failures = done.into_iter().filter_map(|(module, result)| Some((module, result.err()?))).collect();
     Applied { failures }
+}
+
+/// Lets go of components without anything being removed. The status is to say so before: killed in between, nothing of
+/// theirs is taken for something that is to be removed.
+pub(crate) async fn let_go(state: &State, plan: &Plan, authority: Authority<'_>) -> Result<(), Failure> {
+    let mut result = Ok(());
+    for order in plan.orders.iter().filter(|order| !order.removes()) {
+        result = give(state, order, authority).await.and(result);
+    }
+    result
 }
 
 async fn install(state: &State, crd: &CustomResourceDefinition) -> Result<(), Error> {
@@ -95,7 +111,7 @@ async fn component(state: &State, wanted: &Wanted) -> Result<(), Error> {
 /// Gives an order, then deletes. The order goes first: a reconciler that sees the deletion sees the order. One that
 /// takes something from the target asks the brake, where the Kyma stands for its target.
 pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Failure> {
-    if order.policy == DeletionPolicy::Delete {
+    if order.removes() {
         state.runtime.brake.permit(&order.component.kyma.to_string()).await?;
     }
     Ok(carry_out(state, order, authority).await?)
@@ -121,6 +137,25 @@ async fn carry_out(state: &State, order: &Order, authority: Authority<'_>) -> Re
     Ok(())
 }
 
+/// Makes a component anew for a module that lost its own, with the order to remove, and deletes it.
+async fn finish(state: &State, wanted: &Wanted, authority: Authority<'_>) -> Result<(), Failure> {
+    let text = |name: &str| wanted.body["metadata"][name].as_str().unwrap_or_default();
+    state.runtime.brake.permit(&authority.kyma.to_string()).await?;
+    let api = api(state, &wanted.kind, &wanted.plural, text("namespace"));
+    let named = || format!("{} {}", wanted.kind, text("name"));
+    let body = serde_json::from_value(wanted.body.clone());
+    let body: DynamicObject = body.map_err(|source| Error::Compose { what: "a component", source })?;
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let made = api.create(&params, &body).await;
+    let made = made.map_err(|source| Error::ApplyComponent { component: named(), source })?;
+    saw(state, &wanted.kind, &made);
+    let deleted =
+        api.delete(&made.name_any(), &delete_of_uid(&made.uid().unwrap_or_default())).await.map(drop);
+    gone_is_fine(deleted).map_err(|source| Error::DeleteComponent { component: named(), source })?;
+    tracing::info!(component = text("name"), kind = %wanted.kind, module = wanted.module, "component made anew to remove the module");
+    Ok(())
+}
+
 fn order_body(order: &Order, authority: Authority<'_>) -> Value {
     let given = DeletionOrder {
         reason: order.reason,
@@ -132,10 +167,15 @@ fn order_body(order: &Order, authority: Authority<'_>) -> Value {
         .into_iter()
         .map(|(name, value)| (name, (order.policy == DeletionPolicy::Delete).then_some(value)))
         .collect();
-    json!({
+    let mut body = json!({
         "metadata": { "uid": order.component.uid, "annotations": annotations },
         "spec": { "deletionPolicy": order.policy },
-    })
+    });
+    // Its reconciler takes orders of the owner alone.
+    if order.component.owner.as_deref() != Some(authority.uid) {
+        body["metadata"]["ownerReferences"] = json!([owner(&authority.kyma.name, authority.uid)]);
+    }
+    body
 }
 
 /// Takes an order back: the module is wanted again, so what is left of it stays for the next component.

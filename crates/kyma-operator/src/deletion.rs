@@ -29,6 +29,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) scope_terminating: bool,
     /// Its components.
     pub(crate) components: &'a [ComponentView],
+    /// Whether modules lost their component, so that nothing removes them.
+    pub(crate) has_lost: bool,
     /// What is known of its target.
     pub(crate) target: TargetFacts,
     /// A person declared the cluster gone, by annotation.
@@ -64,6 +66,8 @@ pub(crate) enum TargetFacts {
 pub(crate) enum Step {
     /// Give these orders, then wait for their effect.
     Order(Vec<Order>),
+    /// Have components again, with the order, for modules that lost theirs.
+    Finish,
     /// Wait for components to go.
     AwaitComponents {
         /// Names of those left.
@@ -104,6 +108,11 @@ impl Order {
         Self { component: component.clone(), policy: DeletionPolicy::Orphan, reason }
     }
 
+    /// Whether it takes something from the target.
+    pub(crate) fn removes(&self) -> bool {
+        self.policy == DeletionPolicy::Delete
+    }
+
     /// Whether the component already has it.
     pub(crate) fn is_given(&self) -> bool {
         self.component.terminating && self.component.deletion_policy == self.policy
@@ -126,6 +135,9 @@ pub(crate) fn next(facts: &Facts<'_>) -> Step {
     let orders = pending(facts.components, |component| Order::remove(component, facts.ignore, REASON));
     if !orders.is_empty() {
         return Step::Order(orders);
+    }
+    if facts.has_lost {
+        return Step::Finish;
     }
     let waits_for_target = match facts.target {
         TargetFacts::NoSecret { since } => Some(since.checked_add(facts.gone_after).ok()),

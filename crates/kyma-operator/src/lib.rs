@@ -25,6 +25,7 @@ mod component;
 mod component_crd;
 mod deletion;
 mod kinds;
+mod lost;
 mod plan;
 mod resolve;
 mod selection;

@@ -8,6 +8,7 @@ use kyma_api::{Kyma, Selection as Choice, TargetRef, names};
 use kyma_sdk::{Failure, Pass};
 use serde_json::json;
 
+use crate::apply::Authority;
 use crate::component::ComponentView;
 use crate::key::KymaKey;
 use crate::resolve::Installed;
@@ -47,6 +48,12 @@ impl Observed {
         self.remote
             .as_ref()
             .map_or(0, |remote| names::shard(&self.key.namespace, &remote.session.access.name))
+    }
+
+    /// On whose behalf orders are given.
+    pub(crate) fn authority(&self) -> Authority<'_> {
+        let generation = self.kyma.metadata.generation.unwrap_or(0);
+        Authority { kyma: &self.key, uid: &self.uid, generation }
     }
 
     /// What is installed, as decisions see it.

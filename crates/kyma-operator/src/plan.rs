@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::component::DeletionReason;
-use kyma_api::{DeletionPolicy, Reason, State, TargetRef, limits};
+use kyma_api::{DeletionPolicy, Reason, State, TargetIdentity, TargetRef, limits};
 use serde_json::Value;
 
 use crate::component::{ComponentKind, ComponentView, kind_of};
@@ -19,7 +19,7 @@ use crate::selection::Wish;
 
 mod body;
 
-pub(crate) use body::{default_resource, withheld};
+pub(crate) use body::{default_resource, owner, withheld};
 
 /// What a plan is made for.
 #[derive(Debug)]
@@ -28,10 +28,14 @@ pub(crate) struct Scope<'a> {
     pub(crate) kyma: &'a KymaKey,
     /// Its uid.
     pub(crate) uid: &'a str,
+    /// Its generation.
+    pub(crate) generation: i64,
     /// The shard that does all work for its target.
     pub(crate) shard: u8,
     /// Its target; none where it is the hub itself.
     pub(crate) target: Option<&'a TargetRef>,
+    /// Which cluster that is, as recorded.
+    pub(crate) identity: Option<&'a TargetIdentity>,
     /// Namespace on the target for what names none.
     pub(crate) target_namespace: &'a str,
     /// The modules asked for.
@@ -57,6 +61,8 @@ pub(crate) struct Plan {
     pub(crate) components: Vec<Wanted>,
     /// Components to let go.
     pub(crate) orders: Vec<Order>,
+    /// Components to make anew with the order to remove, for modules that lost theirs.
+    pub(crate) finishes: Vec<Wanted>,
     /// Components whose ordered removal is taken back, because the module is wanted again.
     pub(crate) recalls: Vec<ComponentView>,
     /// Modules that wait for something on the hub.
@@ -90,6 +96,11 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
             }
             Decision::Remove { reason, .. } => {
                 let_go(scope, view.map(|view| Order::remove(view, scope.ignore, *reason)), &mut plan);
+            }
+            Decision::Finish(install, reason) => {
+                if let Err(because) = finish(scope, install, *reason, &mut plan) {
+                    plan.blocked.insert(module.to_owned(), because);
+                }
             }
             Decision::Unmanage => {
                 let_go(scope, view.map(|view| Order::orphan(view, DeletionReason::Disabled)), &mut plan);
@@ -129,17 +140,7 @@ fn have(
             "the module is being let go and is installed again after that",
         ));
     }
-    offer_crd(scope, install, &kind, plan)?;
-    let plural = match scope.kinds.status(&kind) {
-        KindStatus::Ready { plural } => plural,
-        KindStatus::Starting => return Err(waiting(Reason::Progressing, "the component kind is being read")),
-        KindStatus::Violated(violations) => return Err(component_crd::violated(&kind, &violations)),
-        KindStatus::Missing => {
-            let message =
-                format!("the hub has no CRD for component kind {kind}: install it, or bring it along");
-            return Err(Because::error(Reason::ComponentCrdMissing, message));
-        }
-    };
+    let plural = plural(scope, install, &kind, plan)?;
     let body = body::compose(scope, install, &kind, view)?;
     if !limits::fits(&body, limits::OBJECT_BYTES) {
         let message =
@@ -152,6 +153,45 @@ fn have(
         plan.components.push(Wanted { module: install.release.module.clone(), kind, plural, body });
     }
     Ok(())
+}
+
+/// The component of a module that lost its own, born with the order to remove the module.
+fn finish(
+    scope: &Scope<'_>,
+    install: &Install,
+    reason: DeletionReason,
+    plan: &mut Plan,
+) -> Result<(), Because> {
+    let kind = kind_of(&install.template);
+    component_crd::check_group(&kind, &scope.policy.component_groups)?;
+    let plural = plural(scope, install, &kind, plan)?;
+    if let Some(why) = scope.deletes_halted {
+        return Err(Because::warning(Reason::Paused, why));
+    }
+    let mut body = body::compose(scope, install, &kind, None)?;
+    body::order(scope, reason, &mut body);
+    plan.finishes.push(Wanted { module: install.release.module.clone(), kind, plural, body });
+    Ok(())
+}
+
+/// The plural of a component kind, once its components can be written.
+fn plural(
+    scope: &Scope<'_>,
+    install: &Install,
+    kind: &ComponentKind,
+    plan: &mut Plan,
+) -> Result<String, Because> {
+    offer_crd(scope, install, kind, plan)?;
+    match scope.kinds.status(kind) {
+        KindStatus::Ready { plural } => Ok(plural),
+        KindStatus::Starting => Err(waiting(Reason::Progressing, "the component kind is being read")),
+        KindStatus::Violated(violations) => Err(component_crd::violated(kind, &violations)),
+        KindStatus::Missing => {
+            let message =
+                format!("the hub has no CRD for component kind {kind}: install it, or bring it along");
+            Err(Because::error(Reason::ComponentCrdMissing, message))
+        }
+    }
 }
 
 /// A CRD that the template brings is installed before the first component; the kind's arrival wakes the Kyma.

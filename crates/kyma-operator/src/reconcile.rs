@@ -8,12 +8,13 @@ use kube::ResourceExt;
 use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState, labels};
 use kyma_sdk::{Failure, Halt, Pass, Wait};
 
-use crate::apply::{self, Applied, Authority};
+use crate::apply::{self, Applied};
 use crate::catalogue::Interest;
 use crate::claim;
 use crate::component::{ComponentView, kind_of};
 use crate::error::Error;
-use crate::kinds::KindStatus;
+use crate::kinds::{GroupKind, KindStatus, Kinds};
+use crate::lost;
 use crate::observe::{self, Observed};
 use crate::plan::{self, Plan};
 use crate::removal;
@@ -49,7 +50,7 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
     };
     let decided = decide(&state, &observed, pass.halt());
     let plan = plan_for(&state, &observed, &decided, pass.halt());
-    let applied = apply::apply(&state, &plan, authority(&observed)).await;
+    let applied = apply::apply(&state, &plan, observed.authority()).await;
     pass.repaired(plan.components.len());
     let (status, wait) = status_of(&state, &observed, &decided, &plan, &applied);
     let kyma = report::write(&state, &observed.kyma, &status).await?;
@@ -59,6 +60,7 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
             return troubled(&state, &kyma, failure.into()).await;
         }
     }
+    apply::let_go(&state, &plan, observed.authority()).await?;
     applied.worst().map_or(Ok(wait), |failure| Err(failure.clone()))
 }
 
@@ -95,6 +97,7 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     let Some(selection) = &observed.selection else { return Vec::new() };
     let installed = observed.installed();
     let none = std::collections::BTreeMap::new();
+    let before = observed.kyma.status.clone().unwrap_or_default();
     let decided = resolve::resolve(&Inputs {
         labels: observed.kyma.metadata.labels.as_ref().unwrap_or(&none),
         channel: &selection.channel,
@@ -103,6 +106,7 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
         catalogue: &state.catalogue(),
         policy: &state.policy,
         upgrades_halted: halt.upgrades(),
+        lost: &lost::of(&before, &observed.views, state.args.ignore_policy),
     });
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
     state.catalogue_mut().follow(&observed.key, &interests);
@@ -111,20 +115,14 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
 
 fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Halt) -> Plan {
     let kinds = state.kinds();
-    let not_ready = decided.iter().filter_map(|resolved| match &resolved.decision {
-        Decision::Install(install) | Decision::KeepVersion(install, _) => Some(kind_of(&install.template)),
-        _ => None,
-    });
-    let waiting = not_ready
-        .filter(|kind| !matches!(kinds.status(kind), KindStatus::Ready { .. }))
-        .map(|kind| (kind.group().to_owned(), kind.kind.clone()))
-        .collect();
-    state.waits_for_kinds(&observed.key, waiting);
+    state.waits_for_kinds(&observed.key, unready_kinds(&kinds, decided));
     let scope = plan::Scope {
         kyma: &observed.key,
         uid: &observed.uid,
+        generation: observed.authority().generation,
         shard: observed.shard(),
         target: observed.remote.as_ref().map(|remote| &remote.reference),
+        identity: observed.remote.as_ref().map(|remote| &remote.session.identity),
         target_namespace: &state.runtime.settings.target_namespace,
         wishes: observed.selection.as_ref().map_or(&[], |selection| selection.wishes.as_slice()),
         installed: &observed.views,
@@ -136,8 +134,16 @@ fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Hal
     plan::plan(&scope, decided)
 }
 
-fn authority(observed: &Observed) -> Authority<'_> {
-    Authority { uid: &observed.uid, generation: observed.kyma.metadata.generation.unwrap_or(0) }
+/// Kinds of components to be had that cannot be written yet: their arrival wakes the Kyma.
+pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKind> {
+    let wanted = decided.iter().filter_map(|resolved| match &resolved.decision {
+        Decision::Install(install) | Decision::KeepVersion(install, _) | Decision::Finish(install, _) => {
+            Some(kind_of(&install.template))
+        }
+        _ => None,
+    });
+    let unready = wanted.filter(|kind| !matches!(kinds.status(kind), KindStatus::Ready { .. }));
+    unready.map(|kind| (kind.group().to_owned(), kind.kind.clone())).collect()
 }
 
 /// The status that follows, and when to look again without an event.

@@ -8,19 +8,25 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use kyma_api::condition;
-use kyma_api::{Kyma, Reason, State as ModuleState, annotations, labels};
+use kyma_api::{Kyma, Reason, annotations, labels};
 use kyma_sdk::{Failure, Pass, Wait};
 
-use crate::apply::{self, Authority};
 use crate::claim;
 use crate::component::ComponentView;
-use crate::deletion::{self, Facts, Order, Step, TargetFacts};
+use crate::deletion::{self, Facts, Step, TargetFacts};
 use crate::error::Error;
+use crate::lost::Lost;
 use crate::reconcile::leave_alone;
-use crate::report::{self, Line, Trouble};
+use crate::report;
 use crate::scope;
 use crate::session::{self, Session};
 use crate::state::{State, key_of};
+
+mod orders;
+mod status;
+
+use orders::{carry_out, end_of, lost_modules};
+use status::report;
 
 /// Until the next look at a target whose Kyma is going, where no watch tells of its end.
 const UNWATCHED: Duration = Duration::from_secs(30);
@@ -46,11 +52,13 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     }
     let key = key_of(kyma);
     let components = state.components().of(&key);
-    let reach = reach(state, kyma, &components, pass).await?;
+    let lost = lost_modules(state, kyma);
+    let reach = reach(state, kyma, &components, &lost, pass).await?;
     let facts = Facts {
         scope_terminating: scope::is_terminating(state, &key.namespace, &kyma_api::crds::kyma().name_any())
             .await?,
         components: &components,
+        has_lost: !lost.is_empty(),
         target: reach.facts,
         declared_gone: kyma.annotations().get(annotations::CLUSTER_GONE).is_some_and(|value| value == "true"),
         now: Timestamp::now(),
@@ -59,30 +67,19 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     };
     let step = deletion::next(&facts);
     let gone = deletion::is_gone(&facts);
-    report(state, kyma, &reach, &step, gone).await?;
+    let done = carry_out(state, kyma, &step, &lost).await;
+    report(state, kyma, &reach, &step, gone, &done).await?;
     if gone && matches!(step, Step::Order(_) | Step::Release) {
         state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE).await;
     }
     match step {
-        Step::Order(orders) => give(state, kyma, &orders).await,
+        Step::Order(_) | Step::Finish => end_of(done, state, kyma).await,
         Step::AwaitComponents { .. } => Ok(Wait::Event),
         Step::AwaitTarget { gone_at: Some(moment) } => Ok(Wait::Timer(until(moment))),
         Step::AwaitTarget { gone_at: None } => reach.failure.map_or(Ok(Wait::Event), Err),
         Step::CleanTarget => clean(state, kyma, reach.session).await,
         Step::Release => claim::release(state, kyma).await.map(|()| Wait::Event),
     }
-}
-
-async fn give(state: &State, kyma: &Kyma, orders: &[Order]) -> Result<Wait, Failure> {
-    let uid = kyma.uid().unwrap_or_default();
-    let authority = Authority { uid: &uid, generation: kyma.metadata.generation.unwrap_or(0) };
-    let mut result = Ok(Wait::Event);
-    for order in orders {
-        if let Err(failure) = apply::give(state, order, authority).await {
-            result = Err(failure);
-        }
-    }
-    result
 }
 
 async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Result<Wait, Failure> {
@@ -114,6 +111,7 @@ async fn reach(
     state: &State,
     kyma: &Arc<Kyma>,
     components: &[ComponentView],
+    lost: &[Lost],
     pass: &Pass,
 ) -> Result<Reach, Failure> {
     let none = |facts, failure| Reach { facts, session: None, failure };
@@ -121,7 +119,7 @@ async fn reach(
         return Ok(none(TargetFacts::Local, None));
     }
     let was_contacted = kyma.status.as_ref().is_some_and(|status| status.target.is_some());
-    if !was_contacted && components.is_empty() {
+    if !was_contacted && components.is_empty() && lost.is_empty() {
         return Ok(none(TargetFacts::NeverContacted, None));
     }
     if is_access_gone(state, kyma, components).await? {
@@ -163,104 +161,4 @@ fn missing_since(kyma: &Kyma) -> Timestamp {
     let conditions = kyma.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     let held = condition::get(&conditions, report::ACCESS_MISSING).filter(|held| held.status == "True");
     held.map_or_else(Timestamp::now, |held| held.last_transition_time.0)
-}
-
-/// What keeps the deletion from going on as usual, with its reason.
-fn trouble(step: &Step, gone: bool, failure: Option<&Failure>) -> Option<(Reason, String)> {
-    match (step, failure) {
-        _ if gone => Some((Reason::ClusterGone, CLUSTER_GONE.to_owned())),
-        (Step::AwaitTarget { gone_at: Some(moment) }, _) => Some((
-            Reason::AwaitingAccess,
-            format!(
-                "the access Secret is gone: from {} on the cluster counts as gone",
-                moment.strftime("%FT%TZ")
-            ),
-        )),
-        (_, Some(failure)) => Some((failure.reason, failure.message.clone())),
-        _ => None,
-    }
-}
-
-async fn report(
-    state: &State,
-    kyma: &Arc<Kyma>,
-    reach: &Reach,
-    step: &Step,
-    gone: bool,
-) -> Result<(), Failure> {
-    if *step == Step::Release {
-        return Ok(());
-    }
-    let before = kyma.status.clone().unwrap_or_default();
-    let trouble = trouble(step, gone, reach.failure.as_ref());
-    let status = report::status(&report::Facts {
-        before: &before,
-        generation: kyma.metadata.generation,
-        now: Timestamp::now(),
-        channel: None,
-        lines: lines(state, kyma),
-        trouble: trouble.map(|(reason, message)| Trouble {
-            reason,
-            message,
-            state: ModuleState::Deleting,
-            about_target: true,
-        }),
-        target: None,
-        is_remote: reach.session.is_some(),
-        access_missing: matches!(reach.facts, TargetFacts::NoSecret { .. }),
-        choice: None,
-        unsupported: Vec::new(),
-        deleting: true,
-    });
-    let kyma = report::write(state, kyma, &status).await?;
-    show(state, &kyma, reach).await;
-    Ok(())
-}
-
-/// The target shows the deletion as long as it has a Kyma; nothing depends on it.
-async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
-    let (Some(session), Some(status)) = (&reach.session, &kyma.status) else { return };
-    let Some(crate::target_kyma::Remote::Present(remote)) = state.remote(&key_of(kyma)) else { return };
-    let shown = crate::target_kyma::show(state, kyma, session, &remote, status).await;
-    if let Err(failure) = shown.map_err(Failure::from) {
-        tracing::info!(kyma = %key_of(kyma), reason = %failure.reason, "status of the target's Kyma: {}", failure.message);
-    }
-}
-
-/// Modules that are left, with what their components wait for.
-fn lines(state: &State, kyma: &Kyma) -> Vec<Line> {
-    let before = kyma.status.clone().unwrap_or_default();
-    let views = crate::observe::views(state, &key_of(kyma));
-    let mut lines = report::lines_before(&before);
-    lines.retain(|line| views.contains_key(&line.status.name));
-    for line in &mut lines {
-        let view = views.get(&line.status.name);
-        line.status.state = ModuleState::Deleting;
-        line.reason = Reason::Deleting;
-        line.status.message = view
-            .and_then(|view| view.ready.as_ref())
-            .map(|ready| ready.message.clone())
-            .filter(|text| !text.is_empty());
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cluster_that_is_gone_is_told_as_such_and_one_that_may_be_by_its_moment() {
-        let moment = Timestamp::from_second(1_800_000_000).unwrap();
-        let waiting = Step::AwaitTarget { gone_at: Some(moment) };
-        let reason = |step: &Step, gone, failure: Option<&Failure>| {
-            trouble(step, gone, failure).map(|(reason, _)| reason)
-        };
-        assert_eq!(reason(&Step::Order(vec![]), true, None), Some(Reason::ClusterGone));
-        assert_eq!(reason(&waiting, false, None), Some(Reason::AwaitingAccess));
-        let silent = Failure::new(Reason::TargetTimeout, "");
-        let waiting = Step::AwaitTarget { gone_at: None };
-        assert_eq!(reason(&waiting, false, Some(&silent)), Some(Reason::TargetTimeout));
-        assert_eq!(reason(&Step::CleanTarget, false, None), None);
-    }
 }

@@ -12,11 +12,15 @@ use kyma_api::visibility::{Hidden, Viewer};
 use kyma_api::{Reason, State};
 
 use crate::catalogue::{Catalogue, Interest, Release, Template};
+use crate::component::kind_of;
+use crate::lost::Lost;
 use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
 
 mod halt;
+mod lost;
 mod version;
 
+pub(crate) use lost::finish;
 pub(crate) use version::compare;
 
 /// Everything a decision about one Kyma rests on.
@@ -36,6 +40,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) policy: &'a Policy,
     /// Why what is installed keeps its version now.
     pub(crate) upgrades_halted: Option<&'a str>,
+    /// Modules that lost their component.
+    pub(crate) lost: &'a [Lost],
 }
 
 /// Settings that change decisions.
@@ -100,6 +106,8 @@ pub(crate) enum Decision {
         /// What the Kyma's user is told; none where the user wished it.
         because: Option<Because>,
     },
+    /// It lost its component and is to go: have one again, with the order to remove.
+    Finish(Install, DeletionReason),
     /// Let go of it; everything on the target stays.
     Unmanage,
     /// Nothing is installed, and nothing will be.
@@ -145,7 +153,7 @@ impl Because {
 }
 
 /// Decides about every module of a Kyma: wishes first, in their order, then mandatory modules, then what is
-/// installed and no longer asked for.
+/// installed and no longer asked for, be it without its component.
 pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
     let mut decided: Vec<Resolved> = inputs.wishes.iter().map(|wish| decide(inputs, wish)).collect();
     let listed: BTreeSet<&str> = inputs.wishes.iter().map(|wish| wish.name.as_str()).collect();
@@ -158,6 +166,11 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
             decided.push(unlisted(inputs.catalogue, module, installed));
         }
     }
+    let gone = |lost: &&Lost| !decided.iter().any(|resolved| resolved.module == lost.module);
+    let lost = inputs.lost.iter().filter(gone);
+    let lost: Vec<Resolved> =
+        lost.map(|lost| lost::finish(inputs.catalogue, lost, DeletionReason::Disabled)).collect();
+    decided.extend(lost);
     decided
 }
 
@@ -374,7 +387,7 @@ fn missing_release(module: &str) -> Because {
 
 /// A component keeps its kind: another kind would install beside the first and fight over the same objects.
 fn kind_changed(installed: &Installed, install: &Install) -> Option<Because> {
-    let wanted = crate::component::kind_of(&install.template);
+    let wanted = kind_of(&install.template);
     let (group, kind) = (wanted.group(), wanted.kind.as_str());
     if installed.group == group && installed.kind == kind {
         return None;

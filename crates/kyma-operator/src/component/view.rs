@@ -1,8 +1,9 @@
 //! One component, reduced.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
-use kyma_api::{DeletionPolicy, OPERATOR_GROUP, ReadyView, ResourcePolicy, State, labels};
+use kyma_api::{DeletionPolicy, OPERATOR_GROUP, ReadyView, ResourcePolicy, State, labels, names};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -28,8 +29,11 @@ pub(crate) struct ComponentView {
     pub(crate) generation: i64,
     /// Generation that its reconciler has seen.
     pub(crate) observed_generation: Option<i64>,
-    /// The Kyma it belongs to, by its label and namespace.
+    /// The Kyma it belongs to.
     pub(crate) kyma: KymaKey,
+    /// uid of that Kyma by the owner reference; none where it was taken away, as a deletion of the Kyma with
+    /// `--cascade=orphan` does.
+    pub(crate) owner: Option<String>,
     /// The module it installs, by `spec.module.name`.
     pub(crate) module: String,
     /// What its reconciler reports.
@@ -66,10 +70,16 @@ impl ComponentView {
         let text = |pointer: &str| object.data.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let is_mandatory = meta.labels.as_ref().and_then(|set| set.get(labels::MANDATORY_MODULE));
         let policy = object.data.pointer("/spec/resourcePolicy");
+        let module = text("/spec/module/name").or(contract.module)?;
+        let (kyma, owner) = match owner_of(object) {
+            Some(owner) => (owner.name.clone(), Some(owner.uid.clone())),
+            None => (by_label(object, &contract.name, &module)?, None),
+        };
         Some(Self {
             kind: kind.clone(),
-            kyma: KymaKey::new(&contract.namespace, kyma_of(object)?),
-            module: text("/spec/module/name").or(contract.module)?,
+            kyma: KymaKey::new(&contract.namespace, kyma),
+            owner,
+            module,
             resource_version: contract.resource_version?.parse().ok()?,
             generation: contract.generation,
             observed_generation: contract.observed_generation,
@@ -115,9 +125,38 @@ impl ComponentView {
 }
 
 /// The Kyma by its controller reference, which unlike a label holds names of any length.
-fn kyma_of(object: &DynamicObject) -> Option<String> {
+fn owner_of(object: &DynamicObject) -> Option<&OwnerReference> {
     let owners = object.metadata.owner_references.as_ref()?;
-    let owner =
-        owners.iter().find(|owner| owner.kind == "Kyma" && owner.api_version.starts_with(OPERATOR_GROUP));
-    owner.map(|owner| owner.name.clone())
+    owners.iter().find(|owner| owner.kind == "Kyma" && owner.api_version.starts_with(OPERATOR_GROUP))
+}
+
+/// The Kyma by its label, where the name says that this is the component which it made for the module.
+fn by_label(object: &DynamicObject, name: &str, module: &str) -> Option<String> {
+    let kyma = object.metadata.labels.as_ref()?.get(labels::KYMA_NAME)?;
+    (names::component_name(kyma, module) == name).then(|| kyma.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_component_that_lost_its_owner_is_found_by_label_and_name() {
+        let kyma = |name: &str| {
+            let object = json!({
+                "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+                "metadata": {
+                    "name": name, "namespace": "n", "uid": "u", "resourceVersion": "1",
+                    "labels": {"operator.kyma-project.io/kyma-name": "sample"},
+                },
+                "spec": {"module": {"name": "keda", "version": "1.0.0"}},
+            });
+            let view = ComponentView::of(&ComponentKind::helm(), &serde_json::from_value(object).unwrap());
+            view.map(|view| (view.kyma.name, view.owner))
+        };
+        assert_eq!(kyma(&names::component_name("sample", "keda")), Some(("sample".to_owned(), None)));
+        assert_eq!(kyma("made-by-hand"), None);
+    }
 }

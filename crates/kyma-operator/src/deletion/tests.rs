@@ -33,6 +33,7 @@ fn facts(components: &[ComponentView], target: TargetFacts) -> Facts<'_> {
     Facts {
         scope_terminating: false,
         components,
+        has_lost: false,
         target,
         declared_gone: false,
         now: at(0),
@@ -78,6 +79,19 @@ fn then_components_are_awaited_then_the_target_is_cleaned() {
         Step::AwaitComponents { left: vec!["a".into()] }
     );
     assert_eq!(next(&facts(&[], TargetFacts::Reachable)), Step::CleanTarget);
+}
+
+#[test]
+fn a_module_without_its_component_is_still_removed_unless_the_cluster_is_gone() {
+    let lost = Facts { has_lost: true, ..facts(&[], TargetFacts::Reachable) };
+    assert_eq!(next(&lost), Step::Finish);
+    assert_eq!(next(&Facts { target: TargetFacts::Unreachable, ..lost }), Step::Finish);
+    let components = [component("a", "Orphan", "CreateAndDelete", false)];
+    let others = Facts { has_lost: true, ..facts(&components, TargetFacts::Reachable) };
+    assert_eq!(policies(next(&others)), [("a".into(), DeletionPolicy::Delete)], "others first");
+    let gone = TargetFacts::NoSecret { since: at(0) };
+    assert_eq!(next(&Facts { has_lost: true, now: at(10), ..facts(&[], gone) }), Step::Release);
+    assert_eq!(next(&Facts { has_lost: true, scope_terminating: true, ..facts(&[], gone) }), Step::Release);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The whole body with which a component is applied.
 
 use kube::Resource;
+use kyma_api::component::{DeletionOrder, DeletionReason};
 use kyma_api::{Adopt, DeletionPolicy, FreeForm, GroupKind, Kyma, Reason, finalizers, labels, names};
+use kyma_targets::Recorded;
 use serde_json::{Map, Value, json};
 
 use super::Scope;
@@ -31,19 +33,35 @@ pub(super) fn compose(
         "namespace": scope.kyma.namespace,
         "labels": labels_of(scope, install),
         "finalizers": [finalizers::COMPONENT],
-        "ownerReferences": [{
-            "apiVersion": Kyma::api_version(&()),
-            "kind": Kyma::kind(&()),
-            "name": scope.kyma.name,
-            "uid": scope.uid,
-            "controller": true,
-            "blockOwnerDeletion": false,
-        }],
+        "ownerReferences": [owner(&scope.kyma.name, scope.uid)],
     });
     if let Some(view) = view {
         metadata["uid"] = Value::from(view.uid.as_str());
     }
     Ok(json!({ "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec }))
+}
+
+/// What makes a component the Kyma's.
+pub(crate) fn owner(kyma: &str, uid: &str) -> Value {
+    json!({
+        "apiVersion": Kyma::api_version(&()),
+        "kind": Kyma::kind(&()),
+        "name": kyma,
+        "uid": uid,
+        "controller": true,
+        "blockOwnerDeletion": false,
+    })
+}
+
+/// Turns the body into that of a component born with the order to remove its module. It knows which cluster it was, so
+/// that a target which cannot be reached now does not count as one that there never was.
+pub(super) fn order(scope: &Scope<'_>, reason: DeletionReason, body: &mut Value) {
+    let order = DeletionOrder { reason, kyma_uid: scope.uid.to_owned(), kyma_generation: scope.generation };
+    let mut annotations = order.to_annotations();
+    annotations
+        .extend(scope.identity.map(|known| kyma_targets::record(&Recorded::from(known))).unwrap_or_default());
+    body["metadata"]["annotations"] = json!(annotations);
+    body["spec"]["deletionPolicy"] = json!(DeletionPolicy::Delete);
 }
 
 fn own_spec(install: &Install) -> Map<String, Value> {

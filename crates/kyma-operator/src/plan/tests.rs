@@ -45,6 +45,7 @@ struct Stage {
     kinds: Kinds,
     wishes: Vec<Wish>,
     target: TargetRef,
+    identity: TargetIdentity,
     deletes_halted: Option<&'static str>,
 }
 
@@ -56,15 +57,18 @@ impl Stage {
         let wishes = Selection::read(&json!({ "modules": [module] })).unwrap().wishes;
         let secret = SecretKeyRef { name: "access".into(), key: "config".into() };
         let target = TargetRef { kubeconfig_secret_ref: Some(secret) };
-        Self { installed: BTreeMap::new(), kinds, wishes, target, deletes_halted: None }
+        let identity = TargetIdentity { cluster_uid: "uid-of-cluster".into(), epoch: Some(2) };
+        Self { installed: BTreeMap::new(), kinds, wishes, target, identity, deletes_halted: None }
     }
 
     fn plan(&self, decision: Decision) -> Plan {
         let scope = Scope {
             kyma: &KymaKey::new("kcp-system", "sample"),
             uid: "uid-of-kyma",
+            generation: 3,
             shard: 7,
             target: Some(&self.target),
+            identity: Some(&self.identity),
             target_namespace: "kyma-system",
             wishes: &self.wishes,
             installed: &self.installed,
@@ -233,4 +237,19 @@ fn a_fingerprint_does_not_depend_on_the_order_of_keys_or_on_identity() {
     let two =
         json!({ "spec": {}, "metadata": { "labels": { "b": "2", "a": "1" }, "name": "m" }, "kind": "B" });
     assert_eq!(owned::fingerprint_of_apply(&one), owned::fingerprint_of_apply(&two));
+}
+
+#[test]
+fn a_component_that_only_removes_is_born_with_the_order_and_knows_its_cluster() {
+    let stage = Stage::new(&json!({"name": "keda"}));
+    let plan = stage.plan(Decision::Finish(install(json!({})), DeletionReason::KymaDeleted));
+    let body = &plan.finishes[0].body;
+    assert_eq!(body["spec"]["deletionPolicy"], "Delete");
+    let annotations = &body["metadata"]["annotations"];
+    assert_eq!(annotations["component.kyma-project.io/deletion-kyma-uid"], "uid-of-kyma");
+    assert_eq!(annotations[kyma_api::annotations::TARGET_UID], "uid-of-cluster");
+    let halted = Stage { deletes_halted: Some("stop"), ..Stage::new(&json!({"name": "keda"})) };
+    let plan = halted.plan(Decision::Finish(install(json!({})), DeletionReason::KymaDeleted));
+    assert!(plan.finishes.is_empty());
+    assert_eq!(plan.blocked["keda"].reason, Reason::Paused);
 }

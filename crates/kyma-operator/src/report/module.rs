@@ -3,7 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 use kyma_api::{
-    KymaStatus, ModuleStatus, ModuleTemplate, PartialMeta, Reason, ResourcePolicy, State, TrackedObject,
+    DeletionPolicy, KymaStatus, ModuleStatus, ModuleTemplate, PartialMeta, Reason, ResourcePolicy, State,
+    TrackedObject,
 };
 use kyma_sdk::Failure;
 use serde_json::Value;
@@ -62,6 +63,7 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
         Decision::KeepVersion(install, because) => installing(outcome, install, Some(because)),
         Decision::Keep(because) => kept(outcome, because),
         Decision::Remove { because, .. } => removing(outcome, because.as_ref())?,
+        Decision::Finish(..) => finishing(outcome)?,
         Decision::Unmanage => unmanaged(outcome),
         Decision::Refuse(because) => refused(outcome, because),
     };
@@ -97,7 +99,7 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
             version: Some(install.version.clone()),
             message: Some(message).filter(|message| !message.is_empty()),
             state,
-            manifest: outcome.view.map(tracked_component),
+            manifest: component_of(outcome),
             resource: resource.as_ref().and_then(shown),
             template: Some(tracked_template(install)),
             ..ModuleStatus::default()
@@ -150,7 +152,7 @@ fn kept(outcome: &Outcome<'_>, because: &Because) -> Line {
             channel: outcome.view.and_then(|view| view.channel.clone()).or(before.channel),
             state: because.state,
             message: Some(because.message.clone()),
-            manifest: outcome.view.map(tracked_component),
+            manifest: component_of(outcome),
             ..before
         },
         reason: because.reason,
@@ -167,11 +169,13 @@ fn removing(outcome: &Outcome<'_>, because: Option<&Because>) -> Option<Line> {
         Some((reason, message)) => (reason, Some(message)),
         None => (Reason::Deleting, told),
     };
+    let ordered = view.terminating || view.deletion_policy == DeletionPolicy::Delete;
     Some(Line {
         status: ModuleStatus {
             version: view.ordered.clone(),
             channel: view.channel.clone(),
-            state: State::Deleting,
+            // Only what was ordered is told as such: see [`crate::lost`].
+            state: if ordered { State::Deleting } else { State::Warning },
             message,
             manifest: Some(tracked_component(view)),
             resource: None,
@@ -179,6 +183,26 @@ fn removing(outcome: &Outcome<'_>, because: Option<&Because>) -> Option<Line> {
         },
         reason,
     })
+}
+
+/// It lost its component: told as it was until it has one again, with the order.
+fn finishing(outcome: &Outcome<'_>) -> Option<Line> {
+    let held = outcome.failure.map(|failure| (failure.reason, failure.message.clone()));
+    match held.or_else(|| outcome.blocked.map(|because| (because.reason, because.message.clone()))) {
+        Some((reason, message)) => Some(kept(outcome, &Because::warning(reason, message))),
+        None => removing(outcome, None),
+    }
+}
+
+/// The component; one that is gone is still named, as what the module was installed by.
+fn component_of(outcome: &Outcome<'_>) -> Option<TrackedObject> {
+    let before = installed_before(outcome).and_then(|before| before.manifest.clone());
+    outcome.view.map(tracked_component).or(before)
+}
+
+/// The entry so far, where the module had a component and was not removed as ordered.
+fn installed_before<'a>(outcome: &Outcome<'a>) -> Option<&'a ModuleStatus> {
+    outcome.before.filter(|before| before.manifest.is_some() && before.state != State::Deleting)
 }
 
 fn unmanaged(outcome: &Outcome<'_>) -> Line {
@@ -200,8 +224,10 @@ fn refused(outcome: &Outcome<'_>, because: &Because) -> Line {
     Line {
         status: ModuleStatus {
             channel: outcome.resolved.interest.channel.clone(),
+            version: installed_before(outcome).and_then(|before| before.version.clone()),
             state: because.state,
             message: Some(because.message.clone()),
+            manifest: component_of(outcome),
             ..ModuleStatus::default()
         },
         reason: because.reason,

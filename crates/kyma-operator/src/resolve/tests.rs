@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::catalogue::{Catalogue, Release, Template};
+use crate::component::ComponentKind;
 use crate::selection::Selection;
 
 #[derive(Deserialize)]
@@ -24,6 +25,8 @@ struct Case {
     kyma: KymaCase,
     #[serde(default)]
     installed: BTreeMap<String, InstalledCase>,
+    #[serde(default)]
+    lost: BTreeMap<String, String>,
     #[serde(default)]
     policy: PolicyCase,
     #[serde(default)]
@@ -177,6 +180,7 @@ fn written(decision: &Decision) -> String {
         Decision::KeepVersion(install, why) => because(&format!("keep-version {}", install.version), why),
         Decision::Remove { reason, because: None } => format!("remove {reason}"),
         Decision::Remove { reason, because: Some(why) } => format!("remove {reason} {}", why.reason),
+        Decision::Finish(install, reason) => format!("finish {} {reason}", install.version),
         Decision::Unmanage => "unmanage".to_owned(),
         Decision::Refuse(why) => because("refuse", why),
     }
@@ -192,6 +196,8 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         uninstall_on_visibility_loss: case.policy.uninstall_on_visibility_loss,
         ..Policy::default()
     };
+    let lost = |(module, version)| Lost { module, version, channel: None, kind: ComponentKind::helm() };
+    let lost: Vec<Lost> = case.lost.into_iter().map(lost).collect();
     let inputs = Inputs {
         labels: &case.kyma.labels,
         channel: &selection.channel,
@@ -200,6 +206,7 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         catalogue: &catalogue(case.catalogue),
         policy: &policy,
         upgrades_halted: case.halted.as_deref(),
+        lost: &lost,
     };
     let mut decisions: BTreeMap<String, String> = BTreeMap::new();
     for resolved in resolve(&inputs) {
@@ -249,6 +256,7 @@ fn what_a_decision_depends_on_is_what_can_change_it() {
             catalogue: &catalogue(offered),
             policy: &policy,
             upgrades_halted: None,
+            lost: &[],
         })
     };
     let refused = case("[{name: nats, version: 7.7.7}]");

@@ -152,8 +152,11 @@ fn a_module_that_is_removed_shows_what_its_component_waits_for_until_it_is_gone(
     let blocked = json!({ "state": "Deleting", "observedGeneration": 2, "conditions": [
         { "type": "Ready", "status": "False", "reason": "DeletionBlocked", "message": "1 Sample is left" },
     ]});
-    let line = line_of(removed(), Some(&view(&blocked)), at(0)).0.unwrap();
+    let ordered = ComponentView { deletion_policy: DeletionPolicy::Delete, ..view(&blocked) };
+    let line = line_of(removed(), Some(&ordered), at(0)).0.unwrap();
     assert_eq!(line.status.state, State::Deleting);
+    let not_ordered = line_of(removed(), Some(&view(&ready())), at(0)).0.unwrap();
+    assert_eq!(not_ordered.status.state, State::Warning, "held back, the order was not given");
     assert_eq!(line.status.message.as_deref(), Some("1 Sample is left"));
     assert!(line_of(removed(), None, at(0)).0.is_none());
 }

@@ -1,0 +1,103 @@
+//! What the deletion of a Kyma writes on the hub: orders to components, and components for modules that lost theirs.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use kyma_api::component::DeletionReason;
+use kyma_api::{Kyma, Reason, TargetRef, names};
+use kyma_sdk::{Failure, Wait};
+
+use crate::apply::{self, Applied, Authority};
+use crate::catalogue::Interest;
+use crate::deletion::Step;
+use crate::key::KymaKey;
+use crate::lost::{self, Lost};
+use crate::observe;
+use crate::plan::{self, Plan};
+use crate::reconcile::unready_kinds;
+use crate::resolve::{self, Because, Decision, Resolved};
+use crate::session;
+use crate::state::{State, key_of};
+
+/// What a step of the deletion wrote on the hub.
+#[derive(Default)]
+pub(super) struct Done {
+    pub(super) plan: Plan,
+    pub(super) applied: Applied,
+}
+
+/// Carries out what removes something; what leaves everything in place is told before it is ordered.
+pub(super) async fn carry_out(state: &State, kyma: &Kyma, step: &Step, lost: &[Lost]) -> Done {
+    let plan = match step {
+        Step::Order(orders) => Plan { orders: orders.clone(), ..Plan::default() },
+        Step::Finish => plan_to_finish(state, kyma, lost),
+        _ => return Done::default(),
+    };
+    let (key, uid) = (key_of(kyma), kyma.uid().unwrap_or_default());
+    let applied = apply::apply(state, &plan, authority(kyma, &key, &uid)).await;
+    Done { plan, applied }
+}
+
+pub(super) async fn end_of(done: Done, state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
+    let (key, uid) = (key_of(kyma), kyma.uid().unwrap_or_default());
+    apply::let_go(state, &done.plan, authority(kyma, &key, &uid)).await?;
+    done.applied.worst().map_or(Ok(Wait::Event), |failure| Err(failure.clone()))
+}
+
+fn authority<'a>(kyma: &Kyma, key: &'a KymaKey, uid: &'a str) -> Authority<'a> {
+    Authority { kyma: key, uid, generation: kyma.metadata.generation.unwrap_or(0) }
+}
+
+/// Modules that nothing removes, because their component is gone. While a kind's components are being read, none of
+/// them is missed.
+pub(super) fn lost_modules(state: &State, kyma: &Kyma) -> Vec<Lost> {
+    let before = kyma.status.clone().unwrap_or_default();
+    lost::of(&before, &observe::views(state, &key_of(kyma)), state.args.ignore_policy)
+}
+
+fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[Lost]) -> Plan {
+    let key = key_of(kyma);
+    let decided: Vec<Resolved> = {
+        let catalogue = state.catalogue();
+        lost.iter().map(|lost| resolve::finish(&catalogue, lost, DeletionReason::KymaDeleted)).collect()
+    };
+    let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
+    state.catalogue_mut().follow(&key, &interests);
+    let access = (!state.runtime.settings.is_local(&key.name)).then(|| session::access_of(state, kyma));
+    let reference = match access.transpose() {
+        Ok(access) => access.map(|access| TargetRef { kubeconfig_secret_ref: Some(access) }),
+        Err(failure) => return blocked(lost, failure.reason, &failure.message),
+    };
+    let shard = reference.as_ref().and_then(|reference| reference.kubeconfig_secret_ref.as_ref());
+    let kinds = state.kinds();
+    state.waits_for_kinds(&key, unready_kinds(&kinds, &decided));
+    let mut plan = plan::plan(
+        &plan::Scope {
+            kyma: &key,
+            uid: &kyma.uid().unwrap_or_default(),
+            generation: kyma.metadata.generation.unwrap_or(0),
+            shard: shard.map_or(0, |access| names::shard(&key.namespace, &access.name)),
+            target: reference.as_ref(),
+            identity: kyma.status.as_ref().and_then(|status| status.target.as_ref()),
+            target_namespace: &state.runtime.settings.target_namespace,
+            wishes: &[],
+            installed: &BTreeMap::new(),
+            kinds: &kinds,
+            policy: &state.policy,
+            ignore: state.args.ignore_policy,
+            deletes_halted: None,
+        },
+        &decided,
+    );
+    for Resolved { module, decision, .. } in decided {
+        if let Decision::Keep(because) = decision {
+            plan.blocked.insert(module, because);
+        }
+    }
+    plan
+}
+
+fn blocked(lost: &[Lost], reason: Reason, message: &str) -> Plan {
+    let because = |lost: &Lost| (lost.module.clone(), Because::warning(reason, message));
+    Plan { blocked: lost.iter().map(because).collect(), ..Plan::default() }
+}

@@ -1,0 +1,137 @@
+//! What the status of a Kyma that is being deleted says.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kyma_api::{DeletionPolicy, Kyma, Reason, State as ModuleState};
+use kyma_sdk::Failure;
+
+use super::orders::{Done, lost_modules};
+use super::{CLUSTER_GONE, Reach};
+use crate::deletion::{Step, TargetFacts};
+use crate::observe;
+use crate::report::{self, Line, Trouble};
+use crate::resolve::Because;
+use crate::state::{State, key_of};
+
+/// What keeps the deletion from going on as usual, with its reason.
+fn trouble(
+    step: &Step,
+    gone: bool,
+    failure: Option<&Failure>,
+    blocked: Option<&Because>,
+) -> Option<(Reason, String)> {
+    match (step, failure) {
+        _ if gone => Some((Reason::ClusterGone, CLUSTER_GONE.to_owned())),
+        (Step::AwaitTarget { gone_at: Some(moment) }, _) => Some((
+            Reason::AwaitingAccess,
+            format!(
+                "the access Secret is gone: from {} on the cluster counts as gone",
+                moment.strftime("%FT%TZ")
+            ),
+        )),
+        (_, Some(failure)) => Some((failure.reason, failure.message.clone())),
+        _ => blocked.map(|because| (because.reason, because.message.clone())),
+    }
+}
+
+pub(super) async fn report(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    reach: &Reach,
+    step: &Step,
+    gone: bool,
+    done: &Done,
+) -> Result<(), Failure> {
+    if *step == Step::Release {
+        return Ok(());
+    }
+    let before = kyma.status.clone().unwrap_or_default();
+    let blocked = done.plan.blocked.values().next();
+    let trouble = trouble(step, gone, reach.failure.as_ref(), blocked);
+    let status = report::status(&report::Facts {
+        before: &before,
+        generation: kyma.metadata.generation,
+        now: Timestamp::now(),
+        channel: None,
+        lines: lines(state, kyma, gone, done),
+        trouble: trouble.map(|(reason, message)| Trouble {
+            reason,
+            message,
+            state: ModuleState::Deleting,
+            about_target: true,
+        }),
+        target: None,
+        is_remote: reach.session.is_some(),
+        access_missing: matches!(reach.facts, TargetFacts::NoSecret { .. }),
+        choice: None,
+        unsupported: Vec::new(),
+        deleting: true,
+    });
+    let kyma = report::write(state, kyma, &status).await?;
+    show(state, &kyma, reach).await;
+    Ok(())
+}
+
+/// The target shows the deletion as long as it has a Kyma; nothing depends on it.
+async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
+    let (Some(session), Some(status)) = (&reach.session, &kyma.status) else { return };
+    let Some(crate::target_kyma::Remote::Present(remote)) = state.remote(&key_of(kyma)) else { return };
+    let shown = crate::target_kyma::show(state, kyma, session, &remote, status).await;
+    if let Err(failure) = shown.map_err(Failure::from) {
+        tracing::info!(kyma = %key_of(kyma), reason = %failure.reason, "status of the target's Kyma: {}", failure.message);
+    }
+}
+
+/// Modules that are left, with what their components wait for. One counts as Deleting once its removal was ordered, or
+/// once it is to be let go: see [`lost`].
+fn lines(state: &State, kyma: &Kyma, gone: bool, done: &Done) -> Vec<Line> {
+    let before = kyma.status.clone().unwrap_or_default();
+    let views = observe::views(state, &key_of(kyma));
+    let lost: BTreeSet<String> = lost_modules(state, kyma).into_iter().map(|lost| lost.module).collect();
+    let mut lines = report::lines_before(&before);
+    lines.retain(|line| views.contains_key(&line.status.name) || !gone && lost.contains(&line.status.name));
+    for line in &mut lines {
+        let module = &line.status.name;
+        let view = views.get(module);
+        let told =
+            view.and_then(|view| view.ready.as_ref()).map(|ready| (Reason::Deleting, ready.message.clone()));
+        let blocked = done.plan.blocked.get(module).map(|because| (because.reason, because.message.clone()));
+        let failed =
+            done.applied.failures.get(module).map(|failure| (failure.reason, failure.message.clone()));
+        let (reason, message) = failed.or(blocked).or(told).unwrap_or((Reason::Deleting, String::new()));
+        let removes = view.is_some_and(|view| view.deletion_policy == DeletionPolicy::Delete);
+        let leaves =
+            done.plan.orders.iter().any(|order| order.component.module == *module && !order.removes());
+        if removes || leaves || line.status.state == ModuleState::Deleting {
+            line.status.state = ModuleState::Deleting;
+        }
+        line.reason = reason;
+        line.status.message = Some(message).filter(|text| !text.is_empty());
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_is_gone_is_told_as_such_and_one_that_may_be_by_its_moment() {
+        let moment = Timestamp::from_second(1_800_000_000).unwrap();
+        let waiting = Step::AwaitTarget { gone_at: Some(moment) };
+        let reason = |step: &Step, gone, failure: Option<&Failure>| {
+            trouble(step, gone, failure, None).map(|(reason, _)| reason)
+        };
+        assert_eq!(reason(&Step::Order(vec![]), true, None), Some(Reason::ClusterGone));
+        assert_eq!(reason(&waiting, false, None), Some(Reason::AwaitingAccess));
+        let silent = Failure::new(Reason::TargetTimeout, "");
+        let waiting = Step::AwaitTarget { gone_at: None };
+        assert_eq!(reason(&waiting, false, Some(&silent)), Some(Reason::TargetTimeout));
+        assert_eq!(reason(&Step::CleanTarget, false, None), None);
+        let missing = Because::warning(Reason::ModuleTemplateMissing, "");
+        let blocked = trouble(&Step::Finish, false, None, Some(&missing));
+        assert_eq!(blocked.map(|(reason, _)| reason), Some(Reason::ModuleTemplateMissing));
+    }
+}

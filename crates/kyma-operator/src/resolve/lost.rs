@@ -1,0 +1,53 @@
+//! What takes a module off its target whose component is gone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kyma_api::component::DeletionReason;
+use kyma_api::{Reason, State};
+
+use super::{Because, Decision, Install, Resolved, kind_of, missing_release};
+use crate::catalogue::{Catalogue, Interest};
+use crate::lost::Lost;
+
+/// The decision about a module that lost its component and is to go. Its template says which objects of users hold up
+/// a removal, so without it nothing is removed.
+pub(crate) fn finish(catalogue: &Catalogue, lost: &Lost, reason: DeletionReason) -> Resolved {
+    let interest = Interest {
+        module: lost.module.clone(),
+        channel: None,
+        versions: BTreeSet::from([lost.version.clone()]),
+    };
+    let decision = match install(catalogue, lost) {
+        Ok(install) => Decision::Finish(install, reason),
+        Err(because) => Decision::Keep(because),
+    };
+    Resolved { module: lost.module.clone(), decision, interest }
+}
+
+fn install(catalogue: &Catalogue, lost: &Lost) -> Result<Install, Because> {
+    let release = catalogue.release(&lost.module).ok_or_else(|| missing_release(&lost.module))?;
+    let missing = || {
+        let message = format!(
+            "no ModuleTemplate found for module {} in version {}: it is needed to remove the module",
+            lost.module, lost.version
+        );
+        Because { reason: Reason::ModuleTemplateMissing, state: State::Warning, message }
+    };
+    let template = catalogue.template(&lost.module, &lost.version).ok_or_else(missing)?;
+    let found = kind_of(template);
+    if found.group() != lost.kind.group() || found.kind != lost.kind.kind {
+        let message = format!(
+            "module {} was installed by {}, and its template in version {} names {found}",
+            lost.module, lost.kind, lost.version
+        );
+        return Err(Because::error(Reason::KindChanged, message));
+    }
+    Ok(Install {
+        template: Arc::clone(template),
+        release: Arc::clone(release),
+        version: lost.version.clone(),
+        channel: lost.channel.clone(),
+        mandatory: false,
+    })
+}
