@@ -1,6 +1,6 @@
 //! A small fleet of our own modules, for demo and benches: two Kymas, three modules each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
@@ -104,7 +104,22 @@ impl<'a> Fleet<'a> {
     /// # Errors
     /// It is not within the deadline.
     pub async fn until_installed(&self, name: &str) -> Result<()> {
-        let wanted = BTreeSet::from(MODULES.map(|(module, version)| (module, version, State::Ready)));
+        self.until_installed_in(name, MODULES.into()).await
+    }
+
+    /// Waits until the Kyma is Ready with all modules, the lantern in this version.
+    ///
+    /// # Errors
+    /// It is not within the deadline.
+    pub async fn until_lantern(&self, name: &str, version: &str) -> Result<()> {
+        let mut wanted = BTreeMap::from(MODULES);
+        wanted.insert(LANTERN, version);
+        self.until_installed_in(name, wanted).await
+    }
+
+    async fn until_installed_in(&self, name: &str, wanted: BTreeMap<&str, &str>) -> Result<()> {
+        let wanted: BTreeSet<_> =
+            wanted.into_iter().map(|(module, version)| (module, version, State::Ready)).collect();
         let what = format!("{name} is Ready with all modules");
         wait::until(&what, self.kymas(), name, |kyma: Option<&Kyma>| {
             kyma.and_then(|kyma| kyma.status.as_ref()).is_some_and(|status| {

@@ -46,6 +46,8 @@ pub struct Options {
     pub directory: Option<PathBuf>,
     /// Every apiserver writes an audit log.
     pub audit: bool,
+    /// Every cluster has an etcd of its own, so that it can be taken back to an earlier state ([`Cluster::save`]).
+    pub snapshots: bool,
     /// Further hosts (`HOST:PORT`) that module content may be pulled from without TLS.
     pub plain_http: Vec<String>,
     /// Further flags of every operator.
@@ -84,7 +86,8 @@ impl Landscape {
             None => Bed::start().await?,
         };
         let audited = |builder: testbed::ClusterBuilder| {
-            if options.audit { builder.with_audit() } else { builder }
+            let builder = if options.audit { builder.with_audit() } else { builder };
+            if options.snapshots { builder.with_own_etcd() } else { builder }
         };
         let hub = async { audited(bed.cluster("hub").with_controllers()).await };
         let targets = (1..=options.targets).map(|number| {
@@ -190,6 +193,26 @@ impl Landscape {
     pub fn operator(&self, name: &str) -> Result<&Process> {
         let mut all = self.operators();
         all.find(|operator| operator.name() == name).with_context(|| format!("no operator {name}"))
+    }
+
+    /// Kills an operator as it stands; [`Self::kill_and_restart`] brings it back.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn kill(&self, name: &str) -> Result<()> {
+        self.operator(name).map(Process::kill)
+    }
+
+    /// Installs what a platform team applies to the hub once more, where its namespace was deleted, and starts all
+    /// operators again with tokens of the new ServiceAccounts.
+    ///
+    /// # Errors
+    /// The hub refuses something, or an operator does not come up.
+    pub async fn install_again(&mut self) -> Result<()> {
+        self.operators().for_each(Process::kill);
+        install::hub(&self.hub).await?;
+        self.operators = operator::start_all(&self.bed, &self.hub, &self.registry, &self.given).await?;
+        Ok(())
     }
 
     /// Kills an operator as it stands and starts it again, until it is ready.

@@ -1,11 +1,12 @@
 //! From a component's spec to the objects it stands for: fetched, rendered, prepared.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason};
+use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, annotations};
 use kyma_artifacts::{Artifacts, Credentials, RegistryBase};
-use kyma_object_set::{Kinds, Limits, ObjectSet};
+use kyma_object_set::{Identity, Kinds, Limits, ObjectSet};
 use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -73,6 +74,11 @@ impl Inputs {
         Ok(Self { release, marks, merged, digest, values_digest })
     }
 
+    /// Whether objects bear the version of the module.
+    pub(crate) fn are_versioned(&self) -> bool {
+        self.marks.kyma.is_some() && self.marks.version.is_some()
+    }
+
     /// Key paths at which an override replaced the user's value.
     pub(crate) fn overridden(&self) -> &[String] {
         &self.merged.replaced
@@ -97,6 +103,15 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// The module's version on the objects that bear it.
+    pub(crate) fn versions(&self) -> BTreeMap<Identity, String> {
+        let objects = self.prepared.objects.iter();
+        let marked = objects.filter_map(|one| {
+            Some((one.identity(), one.annotation(annotations::MODULE_VERSION)?.to_owned()))
+        });
+        marked.collect()
+    }
+
     /// Fills in namespaces of objects whose kind the target has come to serve since they were prepared.
     pub(crate) fn rescope(&mut self, kinds: &Kinds, namespace: &str) {
         let scoped = |object: &kyma_object_set::Object| kinds.scoped(&object.identity(), namespace).namespace;

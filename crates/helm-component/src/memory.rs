@@ -40,6 +40,8 @@ pub(crate) struct Session {
     pub loaded: Option<Loaded>,
     /// Whether something waits for a kind, so that each pass asks anew what the target serves.
     pub(crate) kinds_awaited: bool,
+    /// Whether the target was searched for what is ours.
+    pub(crate) swept: bool,
     /// Whether the release's namespace was seen or made.
     pub namespace_ready: bool,
     /// Since when the objects are awaited to work, in Unix seconds; `None` while they do.

@@ -40,10 +40,11 @@ pub(crate) fn prepare(set: ObjectSet, kinds: &Kinds, namespace: &str, marks: &Ma
     let warnings = set.warnings().iter().map(ToString::to_string).collect();
     let (hooks, mut objects): (Vec<Object>, Vec<Object>) =
         set.into_objects().into_iter().partition(|object| object.annotation(HOOK).is_some());
+    let has_workloads = objects.iter().any(|object| WORKLOADS.contains(&object.kind()));
     for object in &mut objects {
         let scoped = kinds.scoped(&object.identity(), namespace);
         object.set_namespace(scoped.namespace.as_deref());
-        mark(object, marks);
+        mark(object, marks, has_workloads);
     }
     // Objects that differ only in naming their namespace or not are one.
     let objects = ObjectSet::new(objects).into_objects();
@@ -53,13 +54,15 @@ pub(crate) fn prepare(set: ObjectSet, kinds: &Kinds, namespace: &str, marks: &Ma
     Prepared { objects, hooks, warnings }
 }
 
-fn mark(object: &mut Object, marks: &Marks) {
+fn mark(object: &mut Object, marks: &Marks, has_workloads: bool) {
     object.set_label(labels::OWNER, &marks.owner);
     let Some(owned_by) = &marks.kyma else { return };
     object.set_label(labels::MANAGED_BY, labels::MANAGED_BY_KYMA);
     object.set_annotation(annotations::OWNED_BY, owned_by);
     object.set_annotation(annotations::DISCLAIMER, DISCLAIMER);
-    if let Some(version) = marks.version.as_ref().filter(|_| WORKLOADS.contains(&object.kind())) {
+    // KLM marks workloads; without any, something else has to tell which version is there.
+    let bears_version = WORKLOADS.contains(&object.kind()) || !has_workloads;
+    if let Some(version) = marks.version.as_ref().filter(|_| bears_version) {
         object.set_annotation(annotations::MODULE_VERSION, version);
     }
 }
@@ -89,6 +92,17 @@ mod tests {
         assert_eq!(managed[0].label(labels::MANAGED_BY), Some("kyma"));
         assert_eq!(managed[0].annotation(annotations::OWNED_BY), Some("kcp-system/c"));
         assert_eq!(managed[0].annotation(annotations::MODULE_VERSION), Some("1.2.3"));
+    }
+
+    #[test]
+    fn the_version_is_on_workloads_and_without_any_on_everything() {
+        let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
+        let versions = |text: &str| -> Vec<bool> {
+            let objects = prepared(text, &marks(Some("kcp-system/c"))).objects;
+            objects.iter().map(|object| object.annotation(annotations::MODULE_VERSION).is_some()).collect()
+        };
+        assert_eq!(versions(config), [true]);
+        assert_eq!(versions(&format!("{DEPLOYMENT}---\n{config}")), [true, false]);
     }
 
     #[test]

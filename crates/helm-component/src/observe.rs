@@ -16,6 +16,8 @@ use crate::reconcile::Pass;
 use crate::release;
 use crate::sight::{Snapshot, health_counts};
 
+mod version;
+
 /// Everything that decides the objects, but the content and the target's kinds.
 pub(crate) fn inputs(
     context: &Context<HelmComponent>,
@@ -42,10 +44,11 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let snapshot = pass.shared.sights.snapshot(&pass.context.target, &pass.dependent, &recorded.inventory);
     let spec = &pass.context.resource.spec;
     let refusal = refusal(spec).or_else(|| pass.inputs.as_ref().err().cloned());
-    let content = content(pass);
     let watched = pass.done.watching && snapshot.complete;
+    let set_back = watched && !pass.done.applied && version::is_set_back(pass, &snapshot);
+    let content = content(pass, set_back);
     let default = made_identity(pass);
-    let pieces = pieces(pass, &snapshot, content, watched);
+    let pieces = pieces(pass, &snapshot, content, (watched, set_back));
     let known = content != Content::Stale;
     Observed {
         order: pass.order,
@@ -61,6 +64,10 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         applied: pass.done.applied,
         inventory: recorded.inventory.clone(),
         owned: owned(pass, &snapshot, default.as_ref()),
+        blind: pass.done.watching && snapshot.blind,
+        versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
+        newer: version::newer(pass, &snapshot),
+        swept: pass.session.swept,
         kept: pass.done.kept.clone(),
         pruned: pass.done.pruned.clone(),
         drift: drift_mode(spec),
@@ -106,7 +113,7 @@ fn patience(pass: &Pass<'_>) -> Patience {
     Patience::since(since, jiff::Timestamp::now().as_second(), limit)
 }
 
-fn content(pass: &Pass<'_>) -> Content {
+fn content(pass: &Pass<'_>, set_back: bool) -> Content {
     let Ok(inputs) = &pass.inputs else { return Content::Stale };
     let kinds_fit =
         |kinds: Option<&String>| kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds));
@@ -118,11 +125,16 @@ fn content(pass: &Pass<'_>) -> Content {
     }
     let recorded = &pass.session.recorded;
     let unchanged = recorded.digests.inputs.as_ref() == Some(&inputs.digest);
-    let complete = unchanged && kinds_fit(recorded.digests.kinds.as_ref()) && !recorded.pending;
+    let complete = unchanged && kinds_fit(recorded.digests.kinds.as_ref()) && !recorded.pending && !set_back;
     if complete { Content::Recorded } else { Content::Stale }
 }
 
-fn pieces(pass: &Pass<'_>, snapshot: &Snapshot, content: Content, watched: bool) -> Vec<Piece> {
+fn pieces(
+    pass: &Pass<'_>,
+    snapshot: &Snapshot,
+    content: Content,
+    (watched, set_back): (bool, bool),
+) -> Vec<Piece> {
     let recorded = &pass.session.recorded;
     let now = jiff::Timestamp::now().as_second();
     let build = |identity: Identity, served: bool, changed: bool| {
@@ -146,7 +158,7 @@ fn pieces(pass: &Pass<'_>, snapshot: &Snapshot, content: Content, watched: bool)
         }
     };
     if let (Some(loaded), Content::Loaded) = (&pass.session.loaded, content) {
-        let changed = !recorded.is(loaded);
+        let changed = !recorded.is(loaded) || set_back;
         let objects = loaded.prepared.objects.iter();
         return objects
             .map(|object| {

@@ -149,7 +149,8 @@ impl<'a> Pass<'a> {
                 Step::Apply => self.apply(&seen).await,
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
                 Step::DefaultResource => self.default_resource().await,
-                Step::Remove => self.remove().await,
+                Step::Sweep => self.sweep().await,
+                Step::Remove => self.remove(&seen).await,
                 Step::Rest(Rest::Looking) => {
                     let rest = self.answers().await.map_or_else(Rest::Failed, |()| Rest::Looking);
                     return Ok(self.end(rest, &seen));

@@ -5,6 +5,7 @@ use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal};
 use serde_json::json;
 
+use crate::confirmed::ALLOW_DOWNGRADE;
 use crate::memory::LEFT;
 use crate::observe;
 use crate::patience::Patience;
@@ -56,6 +57,7 @@ impl Finding {
         }
         let complete =
             seen.content != Content::Stale && seen.pieces.iter().all(|piece| piece.fault.is_none());
+        let is_unseen = matches!(rest, Rest::Looking | Rest::Newer(_));
         let module = pass.context.resource.spec.module.as_ref();
         Self {
             aspects: vec![
@@ -64,8 +66,8 @@ impl Finding {
                 dependencies(&missing),
                 healthy(seen),
             ],
-            fields: fields(pass),
-            version: module.filter(|_| complete).map(|module| module.version.clone()),
+            fields: fields(pass, complete),
+            version: module.filter(|_| complete && !is_unseen).map(|module| module.version.clone()),
             look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
             patience: seen.patience,
             left: seen.left.clone(),
@@ -114,6 +116,9 @@ impl Ended {
             }
             Rest::StrayManager(name) => {
                 Progress::stopped(Failure::new(Reason::SpecInvalid, stray_message(&name)))
+            }
+            Rest::Newer(version) => {
+                Progress::stopped(Failure::new(Reason::DowngradeRefused, newer_message(&version)))
             }
             Rest::Unhealthy(names) => {
                 let failure = Failure::new(Reason::Unhealthy, list(&names));
@@ -194,6 +199,14 @@ impl Finding {
 
 fn stray_message(manager: &str) -> String {
     format!("spec.manager names {manager}, which is not among the component's objects")
+}
+
+fn newer_message(found: &str) -> String {
+    format!(
+        "the target runs version {found}, which is newer than all that this hub knows of, as after its restore from a \
+         backup: nothing is changed until the hub wishes {found} or newer; to go back all the same, confirm with the \
+         annotation {ALLOW_DOWNGRADE}=<metadata.generation>"
+    )
 }
 
 /// A message that also tells what was given up.
@@ -343,7 +356,7 @@ fn healthy(seen: &Observed) -> Aspect {
     aspect(types::HEALTHY, Status::True, Reason::Succeeded, "")
 }
 
-fn fields(pass: &Pass<'_>) -> FreeForm {
+fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
     let recorded = &pass.session.recorded;
     let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
     let fields = json!({
@@ -352,10 +365,12 @@ fn fields(pass: &Pass<'_>) -> FreeForm {
         "resource": recorded.resource,
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
     });
-    match fields {
-        serde_json::Value::Object(fields) => fields,
-        _ => FreeForm::new(),
+    let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
+    if pass.done.applied {
+        let module = pass.context.resource.spec.module.as_ref().filter(|_| !complete);
+        fields.insert("attemptedVersion".to_owned(), json!(module.map(|module| &module.version)));
     }
+    fields
 }
 
 /// The first few of a list, in order, and how many more there are.

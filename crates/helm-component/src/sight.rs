@@ -39,6 +39,8 @@ pub(crate) struct Seen {
     pub observed: Observed,
     /// How it does; `None` for kinds of which only metadata is watched.
     pub health: Option<Health>,
+    /// The module's version that we wrote on it.
+    pub version: Option<String>,
 }
 
 /// What is known of a component's objects.
@@ -48,6 +50,8 @@ pub(crate) struct Snapshot {
     pub objects: BTreeMap<Identity, Seen>,
     /// Whether every stream that the component wants is complete and alive.
     pub complete: bool,
+    /// Whether it wants none at all.
+    pub blind: bool,
 }
 
 /// The watches of all components on all targets. Cheap to clone.
@@ -96,8 +100,9 @@ impl Sights {
         let wanted = self.store.wanted(target.key(), dependent);
         let complete = !wanted.is_empty()
             && self.store.all_listed(target.key(), &wanted)
-            && self.watches.is_healthy(target, wanted);
-        Snapshot { objects: self.store.objects(target.key(), &dependent.owner, also), complete }
+            && self.watches.is_healthy(target, wanted.clone());
+        let objects = self.store.objects(target.key(), &dependent.owner, also);
+        Snapshot { objects, complete, blind: wanted.is_empty() }
     }
 
     /// Notes what an apply of our own gave, at that resourceVersion, unless the stream is further already.
@@ -106,9 +111,10 @@ impl Sights {
         target: &Target,
         identity: &Identity,
         observed: Observed,
+        version: Option<String>,
         revision: Option<u64>,
     ) {
-        self.store.note(target.key(), identity, observed, revision);
+        self.store.note(target.key(), identity, (observed, version), revision);
     }
 
     /// What the target serves, shared by all components there.

@@ -51,6 +51,13 @@ pub(crate) fn applied_entry<'a>(metadata: &'a ObjectMeta, manager: &str) -> Opti
     })
 }
 
+/// The value of an annotation, where a field manager applied it and nobody changed it since.
+pub fn applied_annotation<'a>(metadata: &'a ObjectMeta, manager: &str, name: &str) -> Option<&'a str> {
+    let fields = &applied_entry(metadata, manager)?.fields_v1.as_ref()?.0;
+    fields.get("f:metadata")?.get("f:annotations")?.get(format!("f:{name}"))?;
+    metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
 /// What became of an applied object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drift {
@@ -162,6 +169,21 @@ mod tests {
         assert_eq!(fingerprint(&among_others, "us"), alone);
         assert_eq!(alone.len(), 16);
         assert_eq!(fingerprint(&metadata(vec![]), "us"), "");
+    }
+
+    #[test]
+    fn an_annotation_counts_while_it_is_the_managers() {
+        let with = |manager: &str| {
+            let fields = json!({"f:metadata": {"f:annotations": {"f:v": {}}}});
+            let annotations = [("v".to_owned(), "1".to_owned())].into();
+            ObjectMeta {
+                annotations: Some(annotations),
+                ..metadata(vec![entry(manager, "Apply", None, fields)])
+            }
+        };
+        assert_eq!(applied_annotation(&with("us"), "us", "v"), Some("1"));
+        assert_eq!(applied_annotation(&with("them"), "us", "v"), None);
+        assert_eq!(applied_annotation(&with("us"), "us", "w"), None);
     }
 
     #[test]

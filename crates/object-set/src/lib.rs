@@ -19,6 +19,7 @@ mod error;
 // What is done to it.
 pub mod apply;
 pub mod remove;
+pub mod sweep;
 
 // What is decided: pure.
 pub mod drift;

@@ -23,6 +23,10 @@ pub struct HelmComponentStatus {
     /// Version that is installed: the last one whose objects were all applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Version of which the last objects were sent, while it differs from the installed one: an upgrade that is not
+    /// complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempted_version: Option<String>,
     /// Every object on the target that belongs to this component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]

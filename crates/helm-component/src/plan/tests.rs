@@ -1,6 +1,9 @@
-use kyma_object_set::Entry;
+use kyma_object_set::drift::Drift;
+use kyma_object_set::health::HealthStatus;
+use kyma_object_set::{Entry, Inventory};
 
 use super::*;
+use crate::patience::Patience;
 
 pub(crate) fn id(group: &str, kind: &str, name: &str) -> Identity {
     Identity::new(group, kind, Some("here"), name)
@@ -49,6 +52,10 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         applied: false,
         inventory: Inventory::new(),
         owned: BTreeSet::new(),
+        blind: false,
+        versioned: false,
+        newer: None,
+        swept: false,
         kept: BTreeSet::new(),
         pruned: None,
         drift: DriftMode::Correct,
@@ -94,6 +101,41 @@ fn a_first_installation_does_not_wait_for_watches_before_it_applies() {
     assert_eq!(next(&seen), waiting_for_watches(), "health is known from watches only");
     seen.watched = true;
     assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn a_module_is_first_looked_for_where_the_hub_may_have_forgotten_it() {
+    let mut seen = Observed { versioned: true, ..fresh(vec![piece(deployment())]) };
+    assert_eq!(next(&seen), waiting_for_watches());
+    seen.watched = true;
+    assert_eq!(next(&seen), Step::Apply);
+    let seen = Observed { watched: false, blind: true, ..seen };
+    assert_eq!(next(&seen), Step::Apply, "no watch would ever tell");
+}
+
+#[test]
+fn nothing_is_put_over_a_version_that_the_hub_does_not_know() {
+    let mut seen = running(vec![piece(deployment())]);
+    seen.newer = Some("1.1.0".to_owned());
+    seen.owned.insert(config("new"));
+    let refused = Step::Rest(Rest::Newer("1.1.0".to_owned()));
+    for content in [Content::Recorded, Content::Loaded] {
+        seen.content = content;
+        seen.pieces[0].changed = true;
+        assert_eq!(next(&seen), refused, "neither applied nor pruned");
+    }
+}
+
+#[test]
+fn what_a_removal_takes_is_searched_for_where_the_inventory_does_not_tell() {
+    let without = Observed { order: Order::Remove, watching: false, ..fresh(vec![]) };
+    assert_eq!(next(&without), Step::Sweep);
+    assert_eq!(next(&Observed { swept: true, ..without }), Step::Watch);
+    let older = Observed { order: Order::Remove, ..running(vec![piece(deployment())]) };
+    let older = Observed { newer: Some("1.1.0".to_owned()), ..older };
+    assert_eq!(next(&older), Step::Sweep);
+    assert_eq!(next(&Observed { swept: true, ..older.clone() }), Step::Remove);
+    assert_eq!(next(&Observed { watched: false, ..older }), waiting_for_watches());
 }
 
 #[test]

@@ -158,6 +158,7 @@ impl Pass<'_> {
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await.ok();
         let mut missing = vec![];
         let mut absent = BTreeSet::new();
+        let versions = loaded.versions();
         for (identity, outcome) in &applied.outcomes {
             match outcome {
                 Outcome::Refused(refusal) => {
@@ -174,7 +175,8 @@ impl Pass<'_> {
                 Outcome::Applied { revision, .. } => {
                     if let Some(entry) = applied.inventory.get(identity) {
                         let sight = self.sight_of(entry);
-                        self.shared.sights.note(&self.context.target, identity, sight, *revision);
+                        let version = versions.get(identity).cloned();
+                        self.shared.sights.note(&self.context.target, identity, sight, version, *revision);
                     }
                 }
                 Outcome::Missing(_) if is_unknown(kinds.as_deref(), identity) => {

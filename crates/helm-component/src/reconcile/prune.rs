@@ -3,18 +3,16 @@
 use std::collections::BTreeSet;
 
 use futures::FutureExt;
-use kyma_api::{HelmComponent, Reason};
+use kyma_api::Reason;
 use kyma_object_set::prune::{self, PruneBlocked, PrunePlan, PruneRequest};
 use kyma_object_set::remove::{self, Removal};
 use kyma_object_set::{Entry, Identity, Inventory, Object};
 use kyma_sdk::Failure;
 
 use super::{Pass, failure, protection};
+use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
 use crate::memory::LEFT;
 use crate::plan::Observed;
-
-/// On a component: the generation for which a person confirmed that a much smaller set is meant.
-const ALLOW_SHRINK: &str = "component.kyma-project.io/allow-shrink";
 
 impl Pass<'_> {
     /// Deletes what is no longer wanted.
@@ -50,14 +48,14 @@ impl Pass<'_> {
             desired: &desired,
             previous: self.done.before.unwrap_or(inventory.len()),
             complete,
-            allow_shrink: allows_shrink(&self.context.resource),
+            allow_shrink: is_confirmed(&self.context.resource, ALLOW_SHRINK),
             claimed: &|_| false,
             protection: &protection(),
         })
     }
 
     /// Objects with our label that the inventory lacks, left by a pass that was killed, join it with their uid.
-    fn adopt_strays(&mut self, surplus: &[Identity]) {
+    pub(super) fn adopt_strays(&mut self, surplus: &[Identity]) {
         let snapshot = self.shared.sights.snapshot(
             &self.context.target,
             &self.dependent,
@@ -101,13 +99,6 @@ impl Pass<'_> {
 /// What was given up, each with its reason.
 fn left(removal: &Removal) -> Vec<String> {
     removal.kept.iter().map(|(identity, reason)| format!("{identity} ({reason})")).collect()
-}
-
-/// Whether a person confirmed that this very generation is meant to hold much less.
-fn allows_shrink(component: &HelmComponent) -> bool {
-    let confirmed = component.metadata.annotations.as_ref().and_then(|all| all.get(ALLOW_SHRINK));
-    let generation = component.metadata.generation.unwrap_or_default().to_string();
-    confirmed.is_some_and(|confirmed| *confirmed == generation)
 }
 
 #[cfg(test)]

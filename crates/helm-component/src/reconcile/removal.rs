@@ -4,15 +4,34 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use kyma_api::Reason;
-use kyma_object_set::{Identity, remove};
+use kyma_object_set::{Identity, remove, sweep};
 use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
 
 use super::{Pass, failure, protection};
 use crate::memory::Recorded;
+use crate::plan::Observed;
 
 impl Pass<'_> {
+    /// Searches the target for what is ours, where the inventory does not tell.
+    pub(super) async fn sweep(&mut self) {
+        match sweep::owned(&self.cluster, &self.ownership).boxed().await {
+            Ok(found) => {
+                for (identity, entry) in &found {
+                    if !self.session.recorded.inventory.contains(identity) {
+                        self.session.recorded.inventory.insert(identity.clone(), entry.clone());
+                    }
+                }
+                self.session.swept = true;
+                self.done.watching = false;
+            }
+            Err(error) => self.done.load = Some(failure(&error)),
+        }
+    }
+
     /// One step of the removal: the default custom resource first, then everything else in order.
-    pub(super) async fn remove(&mut self) {
+    pub(super) async fn remove(&mut self, seen: &Observed) {
+        let strays: Vec<Identity> = seen.owned.iter().cloned().collect();
+        self.adopt_strays(&strays);
         self.done.removal = Some(self.removal_step().await);
     }
 

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::core::DynamicObject;
-use kyma_api::labels;
+use kyma_api::{annotations, labels};
 use kyma_object_set::health::{self, Health};
-use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Observed};
+use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Observed, drift};
 use kyma_sdk::{Content, Interest, Sighting};
 use kyma_targets::SecretKey;
 
@@ -49,6 +49,8 @@ struct Objects {
     seen: BTreeMap<Identity, Seen>,
     /// The resourceVersion up to which a stream has told everything.
     told: u64,
+    /// The resourceVersions that our own applies gave, until a list.
+    noted: HashMap<Identity, u64>,
 }
 
 impl Store {
@@ -102,7 +104,7 @@ impl Store {
         &self,
         target: Option<&SecretKey>,
         identity: &Identity,
-        observed: Observed,
+        (observed, version): (Observed, Option<String>),
         revision: Option<u64>,
     ) {
         let mut places = self.places();
@@ -115,8 +117,9 @@ impl Store {
         if revision.is_some_and(|revision| revision <= objects.told) {
             return;
         }
+        objects.noted.extend(revision.map(|revision| (identity.clone(), revision)));
         let health = objects.seen.get(identity).and_then(|seen| seen.health.clone());
-        objects.seen.insert(identity.clone(), Seen { observed, health });
+        objects.seen.insert(identity.clone(), Seen { observed, health, version });
     }
 
     pub(super) fn discovery(&self, target: Option<&SecretKey>) -> Arc<Discovery> {
@@ -169,7 +172,7 @@ impl Store {
             };
         }
         let kind = GroupKind::new(&interest.group, &interest.kind);
-        let Objects { seen: held, told } = place.objects.entry(kind.clone()).or_default();
+        let Objects { seen: held, told, noted } = place.objects.entry(kind.clone()).or_default();
         *told = match sighting {
             // Of a target that was restored it may be lower.
             Sighting::Listed { .. } => sighting.revision().unwrap_or_default(),
@@ -177,12 +180,20 @@ impl Store {
         };
         match sighting {
             Sighting::Listed { objects, .. } => {
+                noted.clear();
                 let list = objects.iter().map(|object| self.reduce(&kind, interest.content, object, held));
                 *held = list.collect();
                 if first_list { place.completed() } else { Changed { everybody: true, ..Changed::default() } }
             }
             Sighting::Applied(object) => {
                 let (identity, seen) = self.reduce(&kind, interest.content, object, held);
+                // From before our own apply, whose answer was faster.
+                if noted
+                    .get(&identity)
+                    .is_some_and(|noted| sighting.revision().is_some_and(|told| told < *noted))
+                {
+                    return Changed::default();
+                }
                 let before = held.insert(identity, seen.clone());
                 if before.as_ref() == Some(&seen) { Changed::default() } else { changed(before, Some(seen)) }
             }
@@ -214,7 +225,8 @@ impl Store {
                 .filter(|held| held.observed.uid == observed.uid)
                 .and_then(|held| held.health.clone()),
         };
-        (identity, Seen { observed, health })
+        let version = drift::applied_annotation(metadata, self.manager, annotations::MODULE_VERSION);
+        (identity, Seen { observed, health, version: version.map(str::to_owned) })
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<Option<SecretKey>, Place>> {
@@ -314,10 +326,19 @@ mod tests {
     fn what_an_apply_gave_counts_until_the_stream_shows_it() {
         let store = Store::new(OURS);
         saw(&store, &Sighting::Applied(drifted(4)));
-        store.note(None, &identity(), observed(&intact(5)), Some(5));
+        store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
         assert_eq!(held(&store).unwrap().observed, observed(&intact(5)));
         assert!(!saw(&store, &Sighting::Applied(intact(5))), "our own write is no news");
         assert!(saw(&store, &Sighting::Applied(drifted(6))));
+    }
+
+    #[test]
+    fn what_was_before_an_apply_does_not_cover_up_its_answer() {
+        let store = Store::new(OURS);
+        saw(&store, &Sighting::Applied(drifted(4)));
+        store.note(None, &identity(), (observed(&intact(6)), None), Some(6));
+        assert!(!saw(&store, &Sighting::Applied(drifted(5))), "late");
+        assert_eq!(held(&store).unwrap().observed, observed(&intact(6)));
     }
 
     #[test]
@@ -326,14 +347,14 @@ mod tests {
         saw(&store, &Sighting::Applied(drifted(4)));
         saw(&store, &Sighting::Applied(intact(5)));
         saw(&store, &Sighting::Applied(drifted(6)));
-        store.note(None, &identity(), observed(&intact(5)), Some(5));
+        store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
         assert_eq!(held(&store).unwrap().observed, observed(&drifted(6)), "changed again");
         saw(&store, &Sighting::Deleted(drifted(7)));
-        store.note(None, &identity(), observed(&intact(5)), Some(5));
+        store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
         assert_eq!(held(&store), None, "deleted");
-        store.note(None, &identity(), observed(&intact(8)), Some(8));
+        store.note(None, &identity(), (observed(&intact(8)), None), Some(8));
         saw(&store, &Sighting::Listed { objects: vec![], version: "9".into() });
-        store.note(None, &identity(), observed(&intact(8)), Some(8));
+        store.note(None, &identity(), (observed(&intact(8)), None), Some(8));
         assert_eq!(held(&store), None, "no longer listed");
     }
 
@@ -342,7 +363,7 @@ mod tests {
         let store = Store::new(OURS);
         saw(&store, &Sighting::Applied(intact(900)));
         saw(&store, &Sighting::Listed { objects: vec![*intact(5)], version: "6".into() });
-        store.note(None, &identity(), observed(&drifted(7)), Some(7));
+        store.note(None, &identity(), (observed(&drifted(7)), None), Some(7));
         assert_eq!(held(&store).unwrap().observed, observed(&drifted(7)));
     }
 

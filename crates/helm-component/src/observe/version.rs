@@ -1,0 +1,85 @@
+//! Which of hub and target went back in time, told by the version that our objects bear.
+
+use semver::Version;
+
+use crate::confirmed::{ALLOW_DOWNGRADE, is_confirmed};
+use crate::content::Inputs;
+use crate::plan::DriftMode;
+use crate::reconcile::Pass;
+use crate::sight::Snapshot;
+
+/// The version on the target, where it is newer than all that the hub knows of: then the hub is older than the target,
+/// as after its restore from a backup.
+pub(super) fn newer(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<String> {
+    let component = &pass.context.resource;
+    if !pass.inputs.as_ref().is_ok_and(Inputs::are_versioned) || is_confirmed(component, ALLOW_DOWNGRADE) {
+        return None;
+    }
+    let status = component.status.as_ref();
+    let known = [
+        component.spec.module.as_ref().map(|module| module.version.as_str()),
+        status.and_then(|status| status.version.as_deref()),
+        status.and_then(|status| status.attempted_version.as_deref()),
+    ];
+    newest_above(known.into_iter().flatten(), versions(pass, snapshot))
+}
+
+/// Whether the target has an older version than the one that was applied there: then it was restored from a backup, and
+/// nothing of what was applied since can be relied on, though the same fields may be ours.
+pub(super) fn is_set_back(pass: &Pass<'_>, snapshot: &Snapshot) -> bool {
+    let Ok(inputs) = &pass.inputs else { return false };
+    let corrects = super::drift_mode(&pass.context.resource.spec) == DriftMode::Correct;
+    let is_applied = corrects && pass.session.recorded.digests.inputs.as_ref() == Some(&inputs.digest);
+    let wanted = inputs.marks.version.as_deref();
+    is_applied && versions(pass, snapshot).any(|found| wanted.is_some_and(|wanted| is_older(found, wanted)))
+}
+
+fn is_older(version: &str, than: &str) -> bool {
+    let order = Version::parse(version).ok().zip(Version::parse(than).ok());
+    order.is_some_and(|(version, than)| version.cmp_precedence(&than).is_lt())
+}
+
+/// The versions that objects of ours bear.
+fn versions<'a>(pass: &'a Pass<'_>, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a str> {
+    let owner = &*pass.dependent.owner;
+    let ours = snapshot
+        .objects
+        .values()
+        .filter(move |seen| seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting);
+    ours.filter_map(|seen| seen.version.as_deref())
+}
+
+/// The newest of the versions found, if it is newer than every known one. What is no version does not count.
+fn newest_above<'a>(
+    known: impl Iterator<Item = &'a str>,
+    found: impl Iterator<Item = &'a str>,
+) -> Option<String> {
+    let newest = |versions: &mut dyn Iterator<Item = &'a str>| {
+        versions.filter_map(|text| Version::parse(text).ok()).max_by(Version::cmp_precedence)
+    };
+    let (known, mut found) = (newest(&mut { known })?, found);
+    let found = newest(&mut found)?;
+    found.cmp_precedence(&known).is_gt().then(|| found.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_version_above_all_known_ones_is_newer() {
+        let newer = |known: &[&'static str], found: &[&'static str]| {
+            newest_above(known.iter().copied(), found.iter().copied())
+        };
+        assert_eq!(newer(&["1.0.0"], &["1.0.0", "1.1.0"]).as_deref(), Some("1.1.0"));
+        assert_eq!(newer(&["1.0.0", "1.1.0"], &["1.1.0"]), None, "the hub knows of it");
+        assert_eq!(newer(&["1.10.0"], &["1.9.0"]), None);
+        assert_eq!(newer(&["1.0.0"], &["latest"]), None);
+        assert_eq!(newer(&["latest"], &["1.0.0"]), None, "nothing to compare with");
+    }
+
+    #[test]
+    fn only_a_lower_version_is_older() {
+        assert!(is_older("1.0.0", "1.0.1") && !is_older("1.1.0", "1.1.0") && !is_older("latest", "1.0.0"));
+    }
+}

@@ -1,0 +1,214 @@
+//! What a decision rests on, and what follows from it at once.
+
+use std::collections::BTreeSet;
+
+use kyma_object_set::drift::Drift;
+use kyma_object_set::health::HealthStatus;
+use kyma_object_set::{Identity, Inventory};
+use kyma_sdk::Failure;
+
+use crate::patience::Patience;
+
+/// What the component's owner wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Have the content on the target.
+    Install,
+    /// Take everything away; somebody explicitly ordered it.
+    Remove,
+}
+
+/// How far the content is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Unchanged since all of it was applied: the inventory stands for it.
+    Recorded,
+    /// To be fetched and rendered before anything can be decided.
+    Stale,
+    /// At hand.
+    Loaded,
+}
+
+/// One wanted object and what is known of it.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
+#[derive(Debug, Clone, PartialEq)]
+pub struct Piece {
+    /// Which object.
+    pub identity: Identity,
+    /// Whether the content it comes from is newer than what was applied.
+    pub changed: bool,
+    /// Whether the target serves its kind.
+    pub served: bool,
+    /// What became of it since it was applied; `None` while the watch has not told or it was never applied.
+    pub drift: Option<Drift>,
+    /// How it does; `None` while unknown.
+    pub health: Option<HealthStatus>,
+    /// Whether its health counts.
+    pub counts: bool,
+    /// Whether it was put right so often that it is left as it is for a while.
+    pub fought: bool,
+    /// What it waits for, where the apply of this pass could not send it yet.
+    pub waiting: Option<String>,
+    /// What the apply of this pass gave, where it failed.
+    pub fault: Option<Failure>,
+}
+
+impl Piece {
+    /// Whether somebody changed or deleted it, so that it would have to be applied again.
+    pub fn has_drifted(&self) -> bool {
+        matches!(self.drift, Some(Drift::Gone | Drift::Recreated | Drift::Changed))
+    }
+}
+
+/// Who may put right what others changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriftMode {
+    /// Put it right.
+    Correct,
+    /// Only say so.
+    Warn,
+    /// Do not look.
+    Off,
+}
+
+/// The state of the module's default custom resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DefaultResource {
+    /// None is wanted.
+    None,
+    /// Made once already; what became of it is the user's business.
+    Made,
+    /// Wanted; its kind is not served yet.
+    Unserved,
+    /// Wanted and possible.
+    Due,
+    /// Tried in this pass, in vain.
+    Failed(Failure),
+}
+
+/// Everything that the next decision needs.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
+#[derive(Debug, Clone)]
+pub struct Observed {
+    /// What is wanted.
+    pub order: Order,
+    /// Why the spec cannot be obeyed at all.
+    pub refusal: Option<Failure>,
+    /// How far the content is known.
+    pub content: Content,
+    /// Whether watches were started for all kinds concerned.
+    pub watching: bool,
+    /// Whether these watches have told what is there.
+    pub watched: bool,
+    /// Whether the release's namespace is there or not asked for.
+    pub namespace_ready: bool,
+    /// The wanted objects; with recorded content those of the inventory.
+    pub pieces: Vec<Piece>,
+    /// Whether the objects were sent in this pass.
+    pub applied: bool,
+    /// What was applied.
+    pub inventory: Inventory,
+    /// Objects on the target that carry our owner label, whatever the inventory says.
+    pub owned: BTreeSet<Identity>,
+    /// Whether there is nothing to watch, so that no watch will tell anything.
+    pub blind: bool,
+    /// Whether objects tell which version of the module they are of.
+    pub versioned: bool,
+    /// The version that is on the target, where it is newer than what is wanted and than all that the hub knows of.
+    pub newer: Option<String>,
+    /// Whether the target was searched for what is ours, beyond the inventory.
+    pub swept: bool,
+    /// Objects that a rule protects from deletion: they stay.
+    pub kept: BTreeSet<Identity>,
+    /// Whether pruning was done in this pass, or why it failed.
+    pub pruned: Option<Result<(), Failure>>,
+    /// Whether what others change is put right.
+    pub drift: DriftMode,
+    /// The default custom resource.
+    pub default_resource: DefaultResource,
+    /// How long the objects may take to work, or to go.
+    pub patience: Patience,
+    /// What was given up and stays on the target, with reasons.
+    pub left: Vec<String>,
+    /// The object of `spec.manager`, where nothing of the content or made from the spec is it.
+    pub stray_manager: Option<String>,
+    /// The default custom resource and its health, where `spec.manager` names it.
+    pub manager: Option<(String, Option<HealthStatus>)>,
+    /// How far the removal is, once it was tried in this pass: what is left.
+    pub removal: Option<Result<Vec<String>, Failure>>,
+}
+
+impl Observed {
+    /// Whether an object has to be sent.
+    pub fn needs_apply(&self, piece: &Piece) -> bool {
+        let new = piece.changed || !self.inventory.contains(&piece.identity);
+        match self.order {
+            Order::Install => new || self.needs_repair(piece),
+            Order::Remove => !new && self.needs_repair(piece),
+        }
+    }
+
+    /// Whether everything wanted is on the target, of kinds that it serves: the condition for pruning.
+    pub fn is_complete(&self) -> bool {
+        self.pieces.iter().all(|piece| piece.served && piece.fault.is_none() && self.is_sent(piece))
+    }
+
+    pub(super) fn is_sent(&self, piece: &Piece) -> bool {
+        piece.waiting.is_none() && self.inventory.contains(&piece.identity)
+    }
+
+    fn needs_repair(&self, piece: &Piece) -> bool {
+        self.drift == DriftMode::Correct && piece.has_drifted() && !piece.fought
+    }
+
+    /// Objects that somebody else changed and that are left so for a while.
+    pub fn fought(&self) -> Vec<String> {
+        let left = |piece: &&Piece| self.drift == DriftMode::Correct && piece.fought && piece.has_drifted();
+        self.pieces.iter().filter(left).map(|piece| piece.identity.to_string()).collect()
+    }
+
+    /// Objects that count and say that they failed.
+    pub fn failing(&self) -> Vec<String> {
+        self.named(|health| health == Some(HealthStatus::Failed))
+    }
+
+    /// Objects that count and do not work yet, or not any more.
+    pub fn unready(&self) -> Vec<String> {
+        self.named(|health| health != Some(HealthStatus::Current))
+    }
+
+    /// Objects that count and were not applied yet: nothing can be said of their health.
+    pub fn unapplied(&self) -> Vec<String> {
+        let counting = self.pieces.iter().filter(|piece| piece.counts);
+        let absent = counting.filter(|piece| !self.inventory.contains(&piece.identity));
+        absent.map(|piece| piece.identity.to_string()).collect()
+    }
+
+    /// Of the objects that count and are on the target, those of this health.
+    fn named(&self, wanted: fn(Option<HealthStatus>) -> bool) -> Vec<String> {
+        let there =
+            self.pieces.iter().filter(|piece| piece.counts && self.inventory.contains(&piece.identity));
+        let there = there.map(|piece| (piece.identity.to_string(), piece.health));
+        let all = there.chain(self.manager.clone());
+        all.filter(|(_, health)| wanted(*health)).map(|(name, _)| name).collect()
+    }
+
+    /// What was applied, or carries our label, and is wanted no longer.
+    pub fn surplus(&self) -> Vec<Identity> {
+        let wanted: BTreeSet<&Identity> = self.pieces.iter().map(|piece| &piece.identity).collect();
+        let applied = self.inventory.iter().map(|(identity, _)| identity);
+        let surplus: BTreeSet<&Identity> = applied
+            .chain(self.owned.iter())
+            .filter(|identity| !wanted.contains(identity) && !self.kept.contains(*identity))
+            .collect();
+        surplus.into_iter().cloned().collect()
+    }
+
+    /// Whether the kind of an object is defined by a CRD of the same set, which the target will serve soon.
+    pub(super) fn comes_with_own_crd(&self, identity: &Identity) -> bool {
+        self.pieces.iter().any(|piece| {
+            piece.identity.is_crd()
+                && piece.identity.name.split_once('.').is_some_and(|(_, group)| group == identity.group)
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! What is an owner's on a cluster, found by its marks alone: for when the inventory is lost.
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
+
+use crate::cluster::{Cluster, OWNER_LABEL, Ownership};
+use crate::discovery::Mapping;
+use crate::drift::{applied_entry, fingerprint};
+use crate::error::{Action, CallError, Failure};
+use crate::inventory::{Entry, Inventory};
+use crate::object::Identity;
+
+/// Lists at the same time.
+const PARALLEL: usize = 8;
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// Every object of every kind that carries the owner's mark and was applied by our field manager: an operator that
+/// copies labels to what it makes does not make that ours. Kinds that are shared are found by the owner's share.
+///
+/// One list for each kind that the cluster serves, so it is for when nothing else tells. Kinds of an aggregated API
+/// that does not answer are left out.
+///
+/// # Errors
+/// A kind cannot be listed: then what it holds is not known.
+pub async fn owned(cluster: &Cluster, ownership: &Ownership) -> Result<Inventory, CallError> {
+    let kinds = cluster.discovery.kinds(&cluster.client).await?;
+    let listable = kinds.all().filter(|mapping| mapping.can("list") && mapping.can("delete"));
+    let lists: Vec<_> = listable.map(|mapping| of_kind(cluster, mapping, ownership)).collect();
+    let found: Vec<Vec<(Identity, Entry)>> =
+        futures::stream::iter(lists).buffer_unordered(PARALLEL).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+async fn of_kind(
+    cluster: &Cluster,
+    mapping: &Mapping,
+    ownership: &Ownership,
+) -> Result<Vec<(Identity, Entry)>, CallError> {
+    let mut found = listed(cluster, mapping, &format!("{OWNER_LABEL}={}", ownership.owner)).await?;
+    let gvk = mapping.gvk();
+    let probe = Identity::new(&gvk.group, &gvk.kind, None, "");
+    if probe.is_crd() || probe.is_namespace() {
+        found.extend(listed(cluster, mapping, &Ownership::share_label(&ownership.owner)).await?);
+    }
+    let managers = [ownership.manager.clone(), ownership.share_manager(&ownership.owner)];
+    let entry = |object: PartialObjectMeta<DynamicObject>| {
+        let metadata = object.metadata;
+        let fingerprint = fingerprint(&metadata, &ownership.manager);
+        let applied = managers.iter().any(|manager| applied_entry(&metadata, manager).is_some());
+        let identity =
+            Identity::new(&gvk.group, &gvk.kind, metadata.namespace.as_deref(), metadata.name.as_deref()?);
+        let version = gvk.version.clone();
+        let entry = Entry { version, uid: metadata.uid?, fingerprint, ..Entry::default() };
+        applied.then_some((identity, entry))
+    };
+    Ok(found.into_iter().filter_map(entry).collect())
+}
+
+async fn listed(
+    cluster: &Cluster,
+    mapping: &Mapping,
+    labels: &str,
+) -> Result<Vec<PartialObjectMeta<DynamicObject>>, CallError> {
+    let api = mapping.api(&cluster.client, None);
+    let mut params = ListParams::default().labels(labels).limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let page = match api.list_metadata(&params).await {
+            Ok(page) => page,
+            Err(error) => match CallError::new(Action::List, None, error) {
+                // Its CRD went since discovery, and all objects with it.
+                error if error.failure == Failure::NotFound => return Ok(found),
+                error => return Err(error),
+            },
+        };
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}

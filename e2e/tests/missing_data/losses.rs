@@ -1,0 +1,175 @@
+//! What vanishes from the hub, one sort after the other, and how it comes back.
+
+use anyhow::{Context, Result};
+use e2e::landscape::{HUB_NAMESPACE, TARGET_NAMESPACE};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::conditions::is_deleted;
+use kube::runtime::wait::await_condition;
+use kube::{Api, ResourceExt};
+use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
+use serde_json::json;
+use testbed::{crd_is_served, until_or_why};
+
+use crate::world::{DEADLINE, KYMAS, World};
+
+pub const HELM_COMPONENTS: &str = "helmcomponents.component.kyma-project.io";
+pub const KYMA_CRD: &str = "kymas.operator.kyma-project.io";
+
+pub async fn component_objects(world: &World) -> Result<()> {
+    for api in [world.components(), world.greetings()] {
+        for component in api.list_metadata(&ListParams::default()).await?.items {
+            api.delete(&component.name_any(), &DeleteParams::default()).await?;
+        }
+    }
+    Ok(())
+}
+
+pub async fn catalogue(world: &World) -> Result<()> {
+    let releases: Api<ModuleReleaseMeta> = world.api();
+    let templates: Api<ModuleTemplate> = world.api();
+    releases.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    templates.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    world.all_say("ModuleReleaseMetaMissing").await
+}
+
+pub async fn publish_again(world: &World) -> Result<()> {
+    world.fleet()?.publish().await
+}
+
+pub async fn access_secrets(world: &World) -> Result<()> {
+    for name in KYMAS {
+        world.delete_secret(name).await?;
+    }
+    world.all_say("AwaitingAccess").await
+}
+
+pub async fn grant_again(world: &World) -> Result<()> {
+    for name in KYMAS {
+        world.grant(name).await?;
+    }
+    Ok(())
+}
+
+pub async fn labels(world: &World) -> Result<()> {
+    let strip = Patch::Merge(json!({"metadata": {"labels": null}}));
+    for name in KYMAS {
+        world.kymas().patch_metadata(name, &PatchParams::default(), &strip).await?;
+    }
+    Ok(())
+}
+
+pub async fn remote_kymas(world: &World) -> Result<()> {
+    for target in world.landscape.targets() {
+        let kymas: Api<Kyma> = Api::namespaced(target.client()?, TARGET_NAMESPACE);
+        let uid = kymas.get("default").await?.uid().context("a stored Kyma has a uid")?;
+        kymas.delete("default", &DeleteParams::default()).await?;
+        gone(kymas, "default", &uid).await?;
+    }
+    Ok(())
+}
+
+/// As a restore with Velero leaves it.
+pub async fn every_status(world: &World) -> Result<()> {
+    let kymas: Api<DynamicObject> =
+        Api::namespaced_with(world.hub.clone(), HUB_NAMESPACE, &ApiResource::erase::<Kyma>(&()));
+    for api in [kymas, world.components(), world.greetings()] {
+        for mut object in api.list(&ListParams::default()).await?.items {
+            object.data["status"] = json!({});
+            let name = object.name_any();
+            // An operator may report in between.
+            until_or_why(&format!("{name} has no status"), DEADLINE, || async {
+                let mut live = api.get(&name).await?;
+                live.data["status"] = json!({});
+                Ok(match api.replace_status(&name, &PostParams::default(), &live).await {
+                    Err(kube::Error::Api(status)) if status.is_conflict() => Err(status.message.clone()),
+                    stripped => Ok(stripped.map(drop)?),
+                })
+            })
+            .await?;
+        }
+    }
+    Ok(())
+}
+
+pub async fn component_crd(world: &World) -> Result<()> {
+    delete_crd(world, HELM_COMPONENTS).await?;
+    world.all_say("ComponentCrdMissing").await
+}
+
+pub async fn restore_component_crd(world: &World) -> Result<()> {
+    restore_crd(world, kyma_api::crds::helm_component()).await
+}
+
+pub async fn kyma_crd(world: &World) -> Result<()> {
+    delete_crd(world, KYMA_CRD).await
+}
+
+pub async fn restore_kymas(world: &World) -> Result<()> {
+    restore_crd(world, kyma_api::crds::kyma()).await?;
+    for name in KYMAS {
+        world.fleet()?.create(name).await?;
+    }
+    Ok(())
+}
+
+pub async fn delete_crd(world: &World, name: &str) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(world.hub.clone());
+    let uid = crds.get(name).await?.uid().context("a stored CRD has a uid")?;
+    crds.delete(name, &DeleteParams::default()).await?;
+    gone(crds, name, &uid).await
+}
+
+pub async fn restore_crd(world: &World, crd: CustomResourceDefinition) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(world.hub.clone());
+    let name = crd.name_any();
+    crds.create(&PostParams::default(), &crd).await?;
+    crd_is_served(&world.hub, &name).await
+}
+
+/// The namespace of everything on the hub, with the operators' ServiceAccounts: nobody is left who could take finalizers
+/// off, so a person does; then the platform team installs it all again.
+pub async fn namespace(mut world: World) -> Result<World> {
+    let marks = world.landscape.marks()?;
+    let namespaces: Api<Namespace> = Api::all(world.hub.clone());
+    let uid = namespaces.get(HUB_NAMESPACE).await?.uid().context("a stored Namespace has a uid")?;
+    namespaces.delete(HUB_NAMESPACE, &DeleteParams::default()).await?;
+    let kymas: Api<DynamicObject> =
+        Api::namespaced_with(world.hub.clone(), HUB_NAMESPACE, &ApiResource::erase::<Kyma>(&()));
+    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    for api in [kymas, world.components(), world.greetings()] {
+        until_or_why("all are being deleted", DEADLINE, || async {
+            let held = api.list(&ListParams::default()).await?.items;
+            let free = held.iter().find(|object| object.metadata.deletion_timestamp.is_none());
+            Ok(free.map_or(Ok(()), |object| Err(object.name_any())))
+        })
+        .await?;
+        for object in api.list(&ListParams::default()).await?.items {
+            match api.patch_metadata(&object.name_any(), &PatchParams::default(), &bare).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                freed => drop(freed?),
+            }
+        }
+    }
+    gone(namespaces, HUB_NAMESPACE, &uid).await?;
+    world.nothing_was_deleted(&marks).context("without the namespace")?;
+    world.landscape.install_again().await?;
+    world.fleet()?.publish().await?;
+    for name in KYMAS {
+        world.fleet()?.join(name, world.cluster(name)?).await?;
+    }
+    world.is_ready().await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_deleted(&marks).context("with the namespace again")?;
+    Ok(world)
+}
+
+pub async fn gone<K>(api: Api<K>, name: &str, uid: &str) -> Result<()>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let gone = await_condition(api, name, is_deleted(uid));
+    tokio::time::timeout(DEADLINE, gone).await.with_context(|| format!("{name} stays"))??;
+    Ok(())
+}

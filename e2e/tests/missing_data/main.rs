@@ -1,0 +1,71 @@
+//! Missing data never orders a deletion: whatever vanishes from the hub or goes back in time, everything on the targets
+//! stays, the frozen state is told, and what comes back is taken up again. What is wished is done all the same.
+
+mod losses;
+mod removals;
+mod restores;
+mod world;
+
+use anyhow::Result;
+use e2e::remains::until_as_before;
+
+use world::{KYMAS, World};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_vanishes_from_the_hub_removes_nothing_from_targets() {
+    vanishing().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_is_wished_is_finished_whatever_vanishes_meanwhile() {
+    removing().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_back_in_time_removes_and_downgrades_nothing() {
+    going_back().await.unwrap();
+}
+
+async fn vanishing() -> Result<()> {
+    let world = World::build(false).await?;
+    world.loses("component objects", losses::component_objects, world::nothing).await?;
+    world.loses("the catalogue", losses::catalogue, losses::publish_again).await?;
+    world.loses("access Secrets", losses::access_secrets, losses::grant_again).await?;
+    world.loses("labels of Kymas", losses::labels, world::nothing).await?;
+    world.loses("Kymas on targets", losses::remote_kymas, world::nothing).await?;
+    world.loses("every status", losses::every_status, world::nothing).await?;
+    world.loses("the CRD of components", losses::component_crd, losses::restore_component_crd).await?;
+    world.loses("the CRD of Kymas", losses::kyma_crd, losses::restore_kymas).await?;
+    world.loses("all of it, to new uids", restores::delete_all, restores::with_new_uids).await?;
+    let wished = KYMAS[KYMAS.len() - 1];
+    world.delete_kyma(wished).await?;
+    until_as_before(&world.target(wished)?, world.before(wished)).await?;
+
+    // The operators' own ServiceAccounts go with it, so this comes last.
+    world.fleet()?.create(wished).await?;
+    world.is_ready().await?;
+    let world = losses::namespace(world).await?;
+    world.delete_kyma(wished).await?;
+    until_as_before(&world.target(wished)?, world.before(wished)).await?;
+    world.stop().await
+}
+
+async fn removing() -> Result<()> {
+    let mut world = World::build(false).await?;
+    removals::cascade(&mut world, KYMAS[0], removals::orphan()).await?;
+    removals::cascade(&mut world, KYMAS[1], removals::foreground()).await?;
+    removals::disabled_and_deleted(&mut world, KYMAS[2]).await?;
+    removals::disabled_without_access(&world, KYMAS[0]).await?;
+    removals::deleted_without_access(&world, KYMAS[1]).await?;
+    world.stop().await
+}
+
+async fn going_back() -> Result<()> {
+    let world = World::build(true).await?;
+    restores::hub_beside_targets_that_moved_on(&world).await?;
+    restores::target(&world).await?;
+    let wished = KYMAS[0];
+    world.delete_kyma(wished).await?;
+    until_as_before(&world.target(wished)?, world.before(wished)).await?;
+    world.stop().await
+}

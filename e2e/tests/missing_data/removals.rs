@@ -1,0 +1,138 @@
+//! Removals that are wished while something vanishes.
+
+use anyhow::{Context, Result};
+use e2e::fleet::LANTERN;
+use e2e::landscape::TARGET_NAMESPACE;
+use e2e::remains::until_as_before;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt};
+use kyma_api::{ModuleStatus, Reason, State};
+use serde_json::json;
+use testbed::until_or_why;
+
+use crate::world::{DEADLINE, World};
+
+const LANTERNS: &str = "lanterns.demo.example.com";
+const KYMA_OPERATOR: &str = "kyma-operator";
+
+/// `kubectl delete --cascade=orphan`.
+pub fn orphan() -> DeleteParams {
+    DeleteParams::orphan()
+}
+
+/// `kubectl delete --cascade=foreground`.
+pub fn foreground() -> DeleteParams {
+    DeleteParams::foreground()
+}
+
+/// A Kyma is deleted while kyma-operator is down, and garbage collection has done its part when it is back: components
+/// without owner, or none at all.
+pub async fn cascade(world: &mut World, kyma: &str, how: DeleteParams) -> Result<()> {
+    let marks = world.landscape.marks()?;
+    world.landscape.kill(KYMA_OPERATOR)?;
+    world.kymas().delete(kyma, &how).await?;
+    until_or_why(&format!("garbage collection is done with {kyma}"), DEADLINE, || async {
+        let mut owned = Vec::new();
+        for api in [world.components(), world.greetings()] {
+            let of_kyma = api.list(&ListParams::default()).await?.items.into_iter().filter(|component| {
+                component.owner_references().iter().any(|owner| owner.kind == "Kyma" && owner.name == kyma)
+            });
+            owned.extend(of_kyma.map(|component| component.name_any()));
+        }
+        Ok(if owned.is_empty() { Ok(()) } else { Err(owned.join(", ")) })
+    })
+    .await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_deleted(&marks).with_context(|| format!("{kyma} without kyma-operator"))?;
+    world.landscape.kill_and_restart(KYMA_OPERATOR).await?;
+    world.kyma_is_gone(kyma).await?;
+    until_as_before(&world.target(kyma)?, world.before(kyma)).await?;
+    world.fleet()?.create(kyma).await?;
+    world.is_ready().await
+}
+
+/// Somebody deletes a component while kyma-operator is down, and the user disables the module.
+pub async fn disabled_and_deleted(world: &mut World, kyma: &str) -> Result<()> {
+    let marks = world.landscape.marks()?;
+    world.landscape.kill(KYMA_OPERATOR)?;
+    let found = world.components().list(&ListParams::default()).await?.items.into_iter();
+    let mut found = found.map(|component| component.name_any());
+    let name = found.find(|name| name.starts_with(&format!("{kyma}-{LANTERN}-")));
+    let name = name.context("the lantern has a component")?;
+    world.components().delete(&name, &DeleteParams::default()).await?;
+    world.choose(kyma, &["harbour", "greeting"]).await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_deleted(&marks)?;
+    world.landscape.kill_and_restart(KYMA_OPERATOR).await?;
+    lantern_is_gone(world, kyma).await?;
+    back_to_all_modules(world, kyma).await
+}
+
+/// The access Secret goes while the removal of a module waits for the user's own object.
+pub async fn disabled_without_access(world: &World, kyma: &str) -> Result<()> {
+    let lanterns = lanterns(world, kyma)?;
+    let own = json!({
+        "apiVersion": "demo.example.com/v1", "kind": "Lantern", "metadata": {"name": "mine"},
+        "spec": {"colour": "red"},
+    });
+    lanterns.create(&PostParams::default(), &serde_json::from_value(own)?).await?;
+    world.choose(kyma, &["harbour", "greeting"]).await?;
+    until_or_why("the removal waits for the user's lantern", DEADLINE, || async {
+        let held = world.components().list(&ListParams::default()).await?.items.into_iter();
+        let mut held = held.filter(|one| one.name_any().starts_with(&format!("{kyma}-{LANTERN}-")));
+        let held = held.next().map(|one| json!({"status": one.data["status"]})).unwrap_or_default();
+        let blocked = e2e::wait::has_condition(&held, "Ready", "False", Reason::DeletionBlocked);
+        Ok(if blocked { Ok(()) } else { Err(held.to_string()) })
+    })
+    .await?;
+    let marks = world.landscape.marks()?;
+    world.delete_secret(kyma).await?;
+    world.says(kyma, "AwaitingAccess").await?;
+    lanterns.delete("mine", &DeleteParams::default()).await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_deleted(&marks)?;
+    world.grant(kyma).await?;
+    lantern_is_gone(world, kyma).await?;
+    back_to_all_modules(world, kyma).await
+}
+
+/// A Kyma is deleted while its access Secret is away for a moment, as when Secrets are rotated.
+pub async fn deleted_without_access(world: &World, kyma: &str) -> Result<()> {
+    let marks = world.landscape.marks()?;
+    world.delete_secret(kyma).await?;
+    world.kymas().delete(kyma, &DeleteParams::default()).await?;
+    world.says(kyma, "AwaitingAccess").await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_deleted(&marks)?;
+    world.grant(kyma).await?;
+    world.kyma_is_gone(kyma).await?;
+    until_as_before(&world.target(kyma)?, world.before(kyma)).await?;
+    world.fleet()?.create(kyma).await?;
+    world.is_ready().await
+}
+
+async fn lantern_is_gone(world: &World, kyma: &str) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(world.target(kyma)?);
+    until_or_why(&format!("{kyma} has no lantern"), DEADLINE, || async {
+        let modules = world.kymas().get(kyma).await?.status.and_then(|status| status.modules);
+        let told = |module: &ModuleStatus| module.name == LANTERN;
+        let line = modules.into_iter().flatten().find(told);
+        let crd = crds.get_opt(LANTERNS).await?;
+        Ok(if line.is_none() && crd.is_none() { Ok(()) } else { Err(format!("{line:?}")) })
+    })
+    .await
+}
+
+async fn back_to_all_modules(world: &World, kyma: &str) -> Result<()> {
+    world.choose(kyma, &[LANTERN, "harbour", "greeting"]).await?;
+    world.fleet()?.until_state(kyma, State::Ready).await?;
+    world.is_ready().await?;
+    world.landscape.until_at_rest().await
+}
+
+fn lanterns(world: &World, kyma: &str) -> Result<Api<DynamicObject>> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("demo.example.com", "v1", "Lantern"));
+    Ok(Api::namespaced_with(world.target(kyma)?, TARGET_NAMESPACE, &kind))
+}

@@ -1,0 +1,115 @@
+//! Backups that are restored: with new uids, of a hub whose targets moved on, of a target.
+
+use std::sync::Mutex;
+
+use anyhow::{Context, Result, ensure};
+use e2e::catalogue;
+use e2e::fleet::LANTERN;
+use e2e::landscape::{HUB_NAMESPACE, TARGET_NAMESPACE};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
+use kube::core::ObjectMeta;
+use kube::{Api, ResourceExt};
+use kyma_api::Kyma;
+
+use crate::losses::{self, HELM_COMPONENTS, KYMA_CRD};
+use crate::world::{KYMAS, World};
+
+/// What a backup tool holds: Kymas and components as they were.
+static BACKUP: Mutex<Vec<DynamicObject>> = Mutex::new(Vec::new());
+
+/// Backs up, then deletes everything with its CRD.
+pub async fn delete_all(world: &World) -> Result<()> {
+    let mut backup = Vec::new();
+    for api in [world.components(), kymas(world)] {
+        for object in api.list(&ListParams::default()).await?.items {
+            let ObjectMeta { name, namespace, labels, annotations, finalizers, owner_references, .. } =
+                object.metadata;
+            let metadata = ObjectMeta {
+                name,
+                namespace,
+                labels,
+                annotations,
+                finalizers,
+                owner_references,
+                ..ObjectMeta::default()
+            };
+            backup.push(DynamicObject { metadata, ..object });
+        }
+    }
+    ensure!(backup.len() == KYMAS.len() * 3, "2 components and the Kyma itself, of each: {}", backup.len());
+    *BACKUP.lock().unwrap() = backup;
+    losses::delete_crd(world, KYMA_CRD).await?;
+    losses::delete_crd(world, HELM_COMPONENTS).await
+}
+
+/// Components come first and name owners that do not exist any more: garbage collection takes them.
+pub async fn with_new_uids(world: &World) -> Result<()> {
+    losses::restore_crd(world, kyma_api::crds::kyma()).await?;
+    losses::restore_crd(world, kyma_api::crds::helm_component()).await?;
+    let backup = std::mem::take(&mut *BACKUP.lock().unwrap());
+    for object in backup {
+        let is_kyma = object.types.as_ref().is_some_and(|types| types.kind == "Kyma");
+        let api = if is_kyma { kymas(world) } else { world.components() };
+        match api.create(&PostParams::default(), &object).await {
+            // kyma-operator may be faster.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            created => drop(created.with_context(|| object.name_any())?),
+        }
+    }
+    Ok(())
+}
+
+fn kymas(world: &World) -> Api<DynamicObject> {
+    Api::namespaced_with(world.hub.clone(), HUB_NAMESPACE, &ApiResource::erase::<Kyma>(&()))
+}
+
+/// The hub is taken back to before an upgrade: it does not downgrade what runs, and goes on once it wishes that again.
+pub async fn hub_beside_targets_that_moved_on(world: &World) -> Result<()> {
+    world.landscape.hub().save("before")?;
+    world.cluster(KYMAS[0])?.save("before")?;
+    catalogue::assign(world.hub.clone(), LANTERN, "1.1.0").await?;
+    all_run(world, "1.1.0").await?;
+    world.landscape.until_at_rest().await?;
+
+    let marks = world.landscape.marks()?;
+    world.landscape.hub().restore("before").await?;
+    world.all_say("DowngradeRefused").await?;
+    world.landscape.until_at_rest().await?;
+    for kyma in KYMAS {
+        ensure!(image(world, kyma).await?.ends_with(":1.1.0"), "{kyma} was downgraded");
+    }
+    catalogue::assign(world.hub.clone(), LANTERN, "1.1.0").await?;
+    all_run(world, "1.1.0").await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_deleted(&marks).context("after the hub's restore")
+}
+
+/// A target is taken back to before an upgrade, which is done again.
+pub async fn target(world: &World) -> Result<()> {
+    let marks = world.landscape.marks()?;
+    world.cluster(KYMAS[0])?.restore("before").await?;
+    testbed::until_or_why("the upgrade is done again", crate::world::DEADLINE, || async {
+        let image = image(world, KYMAS[0]).await?;
+        Ok(if image.ends_with(":1.1.0") { Ok(()) } else { Err(image) })
+    })
+    .await?;
+    all_run(world, "1.1.0").await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_deleted(&marks).context("after the target's restore")
+}
+
+async fn all_run(world: &World, version: &str) -> Result<()> {
+    for kyma in KYMAS {
+        world.fleet()?.until_lantern(kyma, version).await?;
+    }
+    Ok(())
+}
+
+/// The image of the lantern's operator on the target.
+async fn image(world: &World, kyma: &str) -> Result<String> {
+    let deployments: Api<Deployment> = Api::namespaced(world.target(kyma)?, TARGET_NAMESPACE);
+    let deployment = deployments.get("lantern-operator").await?;
+    let pod = deployment.spec.and_then(|spec| spec.template.spec).context("a Deployment has Pods")?;
+    pod.containers.into_iter().find_map(|container| container.image).context("a container has an image")
+}

@@ -1,0 +1,212 @@
+//! A hub with three Kymas, three modules each, on three real targets.
+
+use std::future::{Ready, ready};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::fleet::Fleet;
+use e2e::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE, is_of_an_operator};
+use e2e::snapshot::{self, Snapshot};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::{GroupVersionKind, NamespaceResourceScope};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, Kyma};
+use serde_json::{Value, json};
+use testbed::{AuditMark, Cluster, until_or_why};
+
+pub const KYMAS: [&str; 3] = ["east", "north", "west"];
+pub const DEADLINE: Duration = Duration::from_mins(2);
+
+pub struct World {
+    pub landscape: Landscape,
+    pub hub: Client,
+    /// The targets before their Kymas.
+    before: Vec<Snapshot>,
+}
+
+/// It comes back by itself.
+pub fn nothing(_: &World) -> Ready<Result<()>> {
+    ready(Ok(()))
+}
+
+impl World {
+    /// All Kymas Ready; with `snapshots` every cluster can be taken back to an earlier state.
+    pub async fn build(snapshots: bool) -> Result<Self> {
+        let options = Options { targets: KYMAS.len(), audit: true, snapshots, ..Options::default() };
+        let landscape = Landscape::start(options).await?;
+        let mut before = Vec::new();
+        for target in landscape.targets() {
+            before.push(snapshot::take(&target.client()?).await?);
+        }
+        let world = Self { hub: landscape.hub().client()?, landscape, before };
+        world.fleet()?.publish().await?;
+        for name in KYMAS {
+            world.fleet()?.join(name, world.cluster(name)?).await?;
+        }
+        world.is_ready().await?;
+        world.landscape.until_at_rest().await?;
+        Ok(world)
+    }
+
+    pub fn fleet(&self) -> Result<Fleet<'_>> {
+        Fleet::new(&self.landscape)
+    }
+
+    fn position(kyma: &str) -> Result<usize> {
+        KYMAS.iter().position(|name| *name == kyma).with_context(|| format!("no Kyma {kyma}"))
+    }
+
+    pub fn cluster(&self, kyma: &str) -> Result<&Cluster> {
+        Ok(&self.landscape.targets()[Self::position(kyma)?])
+    }
+
+    /// The target of a Kyma.
+    pub fn target(&self, kyma: &str) -> Result<Client> {
+        self.cluster(kyma)?.client()
+    }
+
+    /// What was on the target of a Kyma before it.
+    pub fn before(&self, kyma: &str) -> &Snapshot {
+        &self.before[Self::position(kyma).unwrap_or_default()]
+    }
+
+    /// One row: the cause, what it freezes, the end of the cause; and no deletion on any target.
+    pub async fn loses(
+        &self,
+        what: &str,
+        cause: impl AsyncFn(&Self) -> Result<()>,
+        mend: impl AsyncFn(&Self) -> Result<()>,
+    ) -> Result<()> {
+        let marks = self.landscape.marks()?;
+        cause(self).await.with_context(|| format!("without {what}"))?;
+        self.landscape.until_at_rest().await.with_context(|| format!("without {what}"))?;
+        self.nothing_was_deleted(&marks).with_context(|| format!("without {what}"))?;
+        mend(self).await.with_context(|| format!("{what} again"))?;
+        self.is_ready().await.with_context(|| format!("{what} again"))?;
+        self.landscape.until_at_rest().await.with_context(|| format!("{what} again"))?;
+        self.nothing_was_deleted(&marks).with_context(|| format!("{what} again"))
+    }
+
+    pub fn nothing_was_deleted(&self, marks: &[AuditMark]) -> Result<()> {
+        let logs = self.landscape.clusters().into_iter().zip(marks);
+        // The hub comes first; what operators clean up there is their own.
+        for (target, mark) in logs.skip(1) {
+            let events = target.audit()?.since(*mark)?;
+            let deletes = events.iter().filter(|event| is_of_an_operator(event));
+            let deletes = deletes.filter(|event| event.verb.starts_with("delete"));
+            // Copies follow a catalogue that is served and lacks them; nothing that runs hangs on them.
+            let is_copy = |resource: &str| matches!(resource, "moduletemplates" | "modulereleasemetas");
+            let deletes = deletes.filter(|event| !is_copy(&event.resource));
+            let lines: Vec<String> =
+                deletes.map(|event| format!("{} {} {}", event.user_agent, event.verb, event.uri)).collect();
+            ensure!(lines.is_empty(), "deleted on {}:\n{}", target.name(), lines.join("\n"));
+        }
+        Ok(())
+    }
+
+    pub async fn is_ready(&self) -> Result<()> {
+        for name in KYMAS {
+            self.fleet()?.until_installed(name).await?;
+        }
+        Ok(())
+    }
+
+    /// Every Kyma says why it goes no further, by condition and by event.
+    pub async fn all_say(&self, reason: &str) -> Result<()> {
+        for name in KYMAS {
+            self.says(name, reason).await?;
+        }
+        Ok(())
+    }
+
+    /// The Kyma says why it goes no further, by condition and by event.
+    pub async fn says(&self, kyma: &str, reason: &str) -> Result<()> {
+        self.fleet()?.until_reason(kyma, reason).await?;
+        let events: Api<Event> = self.api();
+        until_or_why(&format!("an event of {kyma} says {reason}"), DEADLINE, || async {
+            let told = events.list(&ListParams::default()).await?.items;
+            let of_kyma = told.iter().filter(|event| {
+                event.regarding.as_ref().is_some_and(|object| {
+                    object.kind.as_deref() == Some("Kyma") && object.name.as_deref() == Some(kyma)
+                })
+            });
+            let reasons: Vec<&str> = of_kyma.filter_map(|event| event.reason.as_deref()).collect();
+            Ok(if reasons.contains(&reason) { Ok(()) } else { Err(format!("{reasons:?}")) })
+        })
+        .await
+    }
+
+    /// The user of the target chooses exactly these modules, as they were entered before.
+    pub async fn choose(&self, kyma: &str, modules: &[&str]) -> Result<()> {
+        let kymas: Api<Kyma> = Api::namespaced(self.target(kyma)?, TARGET_NAMESPACE);
+        let hubs = self.kymas().get(kyma).await?.spec.modules.unwrap_or_default();
+        let chosen: Vec<Value> = hubs
+            .iter()
+            .filter(|module| modules.contains(&module.name.as_str()))
+            .map(|module| json!(module))
+            .collect();
+        let chosen = Patch::Merge(json!({"spec": {"modules": chosen}}));
+        kymas.patch("default", &PatchParams::default(), &chosen).await?;
+        Ok(())
+    }
+
+    pub async fn delete_kyma(&self, name: &str) -> Result<()> {
+        self.kymas().delete(name, &DeleteParams::default()).await?;
+        self.kyma_is_gone(name).await
+    }
+
+    pub async fn kyma_is_gone(&self, name: &str) -> Result<()> {
+        until_or_why(&format!("{name} is gone"), DEADLINE, || async {
+            let Some(kyma) = self.kymas().get_opt(name).await? else { return Ok(Ok(())) };
+            let mut left = Vec::new();
+            for api in [self.components(), self.greetings()] {
+                let ending = api.list(&ListParams::default()).await?.items.into_iter();
+                let ending = ending.filter(|component| component.metadata.deletion_timestamp.is_some());
+                left.extend(ending.map(|component| format!("{}: {}", component.name_any(), component.data)));
+            }
+            Ok(Err(format!("{:?} {:?}\n{}", kyma.metadata.finalizers, kyma.status, left.join("\n"))))
+        })
+        .await
+    }
+
+    pub async fn delete_secret(&self, kyma: &str) -> Result<()> {
+        let secrets: Api<Secret> = self.api();
+        secrets.delete(&format!("kubeconfig-{kyma}"), &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    pub async fn grant(&self, kyma: &str) -> Result<()> {
+        let secrets: Api<Secret> = self.api();
+        let secret = self.landscape.access_secret(kyma, self.cluster(kyma)?).await?;
+        secrets.create(&Default::default(), &secret).await?;
+        Ok(())
+    }
+
+    pub fn kymas(&self) -> Api<Kyma> {
+        self.api()
+    }
+
+    pub fn components(&self) -> Api<DynamicObject> {
+        let resource = ApiResource::erase::<HelmComponent>(&());
+        Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource)
+    }
+
+    pub fn greetings(&self) -> Api<DynamicObject> {
+        let resource =
+            ApiResource::from_gvk(&GroupVersionKind::gvk("demo.kyma-project.io", "v1alpha1", "Greeting"));
+        Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource)
+    }
+
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+
+    pub async fn stop(self) -> Result<()> {
+        self.landscape.stop().await
+    }
+}
