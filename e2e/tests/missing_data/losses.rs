@@ -14,10 +14,10 @@ use testbed::{crd_is_served, until_or_why};
 
 use crate::world::{DEADLINE, KYMAS, World};
 
-pub const HELM_COMPONENTS: &str = "helmcomponents.component.kyma-project.io";
-pub const KYMA_CRD: &str = "kymas.operator.kyma-project.io";
+pub(crate) const HELM_COMPONENTS: &str = "helmcomponents.component.kyma-project.io";
+pub(crate) const KYMA_CRD: &str = "kymas.operator.kyma-project.io";
 
-pub async fn component_objects(world: &World) -> Result<()> {
+pub(crate) async fn component_objects(world: &World) -> Result<()> {
     for api in [world.components(), world.greetings()] {
         for component in api.list_metadata(&ListParams::default()).await?.items {
             api.delete(&component.name_any(), &DeleteParams::default()).await?;
@@ -26,7 +26,7 @@ pub async fn component_objects(world: &World) -> Result<()> {
     Ok(())
 }
 
-pub async fn catalogue(world: &World) -> Result<()> {
+pub(crate) async fn catalogue(world: &World) -> Result<()> {
     let releases: Api<ModuleReleaseMeta> = world.api();
     let templates: Api<ModuleTemplate> = world.api();
     releases.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
@@ -34,25 +34,25 @@ pub async fn catalogue(world: &World) -> Result<()> {
     world.all_say("ModuleReleaseMetaMissing").await
 }
 
-pub async fn publish_again(world: &World) -> Result<()> {
+pub(crate) async fn publish_again(world: &World) -> Result<()> {
     world.fleet()?.publish().await
 }
 
-pub async fn access_secrets(world: &World) -> Result<()> {
+pub(crate) async fn access_secrets(world: &World) -> Result<()> {
     for name in KYMAS {
         world.delete_secret(name).await?;
     }
     world.all_say("AwaitingAccess").await
 }
 
-pub async fn grant_again(world: &World) -> Result<()> {
+pub(crate) async fn grant_again(world: &World) -> Result<()> {
     for name in KYMAS {
         world.grant(name).await?;
     }
     Ok(())
 }
 
-pub async fn labels(world: &World) -> Result<()> {
+pub(crate) async fn labels(world: &World) -> Result<()> {
     let strip = Patch::Merge(json!({"metadata": {"labels": null}}));
     for name in KYMAS {
         world.kymas().patch_metadata(name, &PatchParams::default(), &strip).await?;
@@ -60,7 +60,7 @@ pub async fn labels(world: &World) -> Result<()> {
     Ok(())
 }
 
-pub async fn remote_kymas(world: &World) -> Result<()> {
+pub(crate) async fn remote_kymas(world: &World) -> Result<()> {
     for target in world.landscape.targets() {
         let kymas: Api<Kyma> = Api::namespaced(target.client()?, TARGET_NAMESPACE);
         let uid = kymas.get("default").await?.uid().context("a stored Kyma has a uid")?;
@@ -71,7 +71,7 @@ pub async fn remote_kymas(world: &World) -> Result<()> {
 }
 
 /// As a restore with Velero leaves it.
-pub async fn every_status(world: &World) -> Result<()> {
+pub(crate) async fn every_status(world: &World) -> Result<()> {
     let kymas: Api<DynamicObject> =
         Api::namespaced_with(world.hub.clone(), HUB_NAMESPACE, &ApiResource::erase::<Kyma>(&()));
     for api in [kymas, world.components(), world.greetings()] {
@@ -93,20 +93,20 @@ pub async fn every_status(world: &World) -> Result<()> {
     Ok(())
 }
 
-pub async fn component_crd(world: &World) -> Result<()> {
+pub(crate) async fn component_crd(world: &World) -> Result<()> {
     delete_crd(world, HELM_COMPONENTS).await?;
     world.all_say("ComponentCrdMissing").await
 }
 
-pub async fn restore_component_crd(world: &World) -> Result<()> {
+pub(crate) async fn restore_component_crd(world: &World) -> Result<()> {
     restore_crd(world, kyma_api::crds::helm_component()).await
 }
 
-pub async fn kyma_crd(world: &World) -> Result<()> {
+pub(crate) async fn kyma_crd(world: &World) -> Result<()> {
     delete_crd(world, KYMA_CRD).await
 }
 
-pub async fn restore_kymas(world: &World) -> Result<()> {
+pub(crate) async fn restore_kymas(world: &World) -> Result<()> {
     restore_crd(world, kyma_api::crds::kyma()).await?;
     for name in KYMAS {
         world.fleet()?.create(name).await?;
@@ -114,14 +114,14 @@ pub async fn restore_kymas(world: &World) -> Result<()> {
     Ok(())
 }
 
-pub async fn delete_crd(world: &World, name: &str) -> Result<()> {
+pub(crate) async fn delete_crd(world: &World, name: &str) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(world.hub.clone());
     let uid = crds.get(name).await?.uid().context("a stored CRD has a uid")?;
     crds.delete(name, &DeleteParams::default()).await?;
     gone(crds, name, &uid).await
 }
 
-pub async fn restore_crd(world: &World, crd: CustomResourceDefinition) -> Result<()> {
+pub(crate) async fn restore_crd(world: &World, crd: CustomResourceDefinition) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(world.hub.clone());
     let name = crd.name_any();
     crds.create(&PostParams::default(), &crd).await?;
@@ -130,7 +130,7 @@ pub async fn restore_crd(world: &World, crd: CustomResourceDefinition) -> Result
 
 /// The namespace of everything on the hub, with the operators' ServiceAccounts: nobody is left who could take finalizers
 /// off, so a person does; then the platform team installs it all again.
-pub async fn namespace(mut world: World) -> Result<World> {
+pub(crate) async fn namespace(mut world: World) -> Result<World> {
     let marks = world.landscape.marks()?;
     let namespaces: Api<Namespace> = Api::all(world.hub.clone());
     let uid = namespaces.get(HUB_NAMESPACE).await?.uid().context("a stored Namespace has a uid")?;
@@ -165,7 +165,7 @@ pub async fn namespace(mut world: World) -> Result<World> {
     Ok(world)
 }
 
-pub async fn gone<K>(api: Api<K>, name: &str, uid: &str) -> Result<()>
+pub(crate) async fn gone<K>(api: Api<K>, name: &str, uid: &str) -> Result<()>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {

@@ -18,18 +18,18 @@ const LANTERNS: &str = "lanterns.demo.example.com";
 const KYMA_OPERATOR: &str = "kyma-operator";
 
 /// `kubectl delete --cascade=orphan`.
-pub fn orphan() -> DeleteParams {
+pub(crate) fn orphan() -> DeleteParams {
     DeleteParams::orphan()
 }
 
 /// `kubectl delete --cascade=foreground`.
-pub fn foreground() -> DeleteParams {
+pub(crate) fn foreground() -> DeleteParams {
     DeleteParams::foreground()
 }
 
 /// A Kyma is deleted while kyma-operator is down, and garbage collection has done its part when it is back: components
 /// without owner, or none at all.
-pub async fn cascade(world: &mut World, kyma: &str, how: DeleteParams) -> Result<()> {
+pub(crate) async fn cascade(world: &mut World, kyma: &str, how: DeleteParams) -> Result<()> {
     let marks = world.landscape.marks()?;
     world.landscape.kill(KYMA_OPERATOR)?;
     world.kymas().delete(kyma, &how).await?;
@@ -54,7 +54,7 @@ pub async fn cascade(world: &mut World, kyma: &str, how: DeleteParams) -> Result
 }
 
 /// Somebody deletes a component while kyma-operator is down, and the user disables the module.
-pub async fn disabled_and_deleted(world: &mut World, kyma: &str) -> Result<()> {
+pub(crate) async fn disabled_and_deleted(world: &mut World, kyma: &str) -> Result<()> {
     let marks = world.landscape.marks()?;
     world.landscape.kill(KYMA_OPERATOR)?;
     let found = world.components().list(&ListParams::default()).await?.items.into_iter();
@@ -71,7 +71,7 @@ pub async fn disabled_and_deleted(world: &mut World, kyma: &str) -> Result<()> {
 }
 
 /// The access Secret goes while the removal of a module waits for the user's own object.
-pub async fn disabled_without_access(world: &World, kyma: &str) -> Result<()> {
+pub(crate) async fn disabled_without_access(world: &World, kyma: &str) -> Result<()> {
     let lanterns = lanterns(world, kyma)?;
     let own = json!({
         "apiVersion": "demo.example.com/v1", "kind": "Lantern", "metadata": {"name": "mine"},
@@ -99,7 +99,7 @@ pub async fn disabled_without_access(world: &World, kyma: &str) -> Result<()> {
 }
 
 /// A Kyma is deleted while its access Secret is away for a moment, as when Secrets are rotated.
-pub async fn deleted_without_access(world: &World, kyma: &str) -> Result<()> {
+pub(crate) async fn deleted_without_access(world: &World, kyma: &str) -> Result<()> {
     let marks = world.landscape.marks()?;
     world.delete_secret(kyma).await?;
     world.kymas().delete(kyma, &DeleteParams::default()).await?;

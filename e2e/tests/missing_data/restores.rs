@@ -11,15 +11,16 @@ use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, ResourceExt};
 use kyma_api::Kyma;
+use testbed::{Cluster, until_or_why};
 
 use crate::losses::{self, HELM_COMPONENTS, KYMA_CRD};
-use crate::world::{KYMAS, World};
+use crate::world::{DEADLINE, KYMAS, World};
 
 /// What a backup tool holds: Kymas and components as they were.
 static BACKUP: Mutex<Vec<DynamicObject>> = Mutex::new(Vec::new());
 
 /// Backs up, then deletes everything with its CRD.
-pub async fn delete_all(world: &World) -> Result<()> {
+pub(crate) async fn delete_all(world: &World) -> Result<()> {
     let mut backup = Vec::new();
     for api in [world.components(), kymas(world)] {
         for object in api.list(&ListParams::default()).await?.items {
@@ -44,7 +45,7 @@ pub async fn delete_all(world: &World) -> Result<()> {
 }
 
 /// Components come first and name owners that do not exist any more: garbage collection takes them.
-pub async fn with_new_uids(world: &World) -> Result<()> {
+pub(crate) async fn with_new_uids(world: &World) -> Result<()> {
     losses::restore_crd(world, kyma_api::crds::kyma()).await?;
     losses::restore_crd(world, kyma_api::crds::helm_component()).await?;
     let backup = std::mem::take(&mut *BACKUP.lock().unwrap());
@@ -65,7 +66,7 @@ fn kymas(world: &World) -> Api<DynamicObject> {
 }
 
 /// The hub is taken back to before an upgrade: it does not downgrade what runs, and goes on once it wishes that again.
-pub async fn hub_beside_targets_that_moved_on(world: &World) -> Result<()> {
+pub(crate) async fn hub_beside_targets_that_moved_on(world: &World) -> Result<()> {
     world.landscape.hub().save("before")?;
     world.cluster(KYMAS[0])?.save("before")?;
     catalogue::assign(world.hub.clone(), LANTERN, "1.1.0").await?;
@@ -73,7 +74,7 @@ pub async fn hub_beside_targets_that_moved_on(world: &World) -> Result<()> {
     world.landscape.until_at_rest().await?;
 
     let marks = world.landscape.marks()?;
-    world.landscape.hub().restore("before").await?;
+    restore(world.landscape.hub()).await?;
     world.all_say("DowngradeRefused").await?;
     world.landscape.until_at_rest().await?;
     for kyma in KYMAS {
@@ -86,10 +87,10 @@ pub async fn hub_beside_targets_that_moved_on(world: &World) -> Result<()> {
 }
 
 /// A target is taken back to before an upgrade, which is done again.
-pub async fn target(world: &World) -> Result<()> {
+pub(crate) async fn target(world: &World) -> Result<()> {
     let marks = world.landscape.marks()?;
-    world.cluster(KYMAS[0])?.restore("before").await?;
-    testbed::until_or_why("the upgrade is done again", crate::world::DEADLINE, || async {
+    restore(world.cluster(KYMAS[0])?).await?;
+    until_or_why("the upgrade is done again", DEADLINE, || async {
         let image = image(world, KYMAS[0]).await?;
         Ok(if image.ends_with(":1.1.0") { Ok(()) } else { Err(image) })
     })
@@ -97,6 +98,16 @@ pub async fn target(world: &World) -> Result<()> {
     all_run(world, "1.1.0").await?;
     world.landscape.until_at_rest().await?;
     world.nothing_was_deleted(&marks).context("after the target's restore")
+}
+
+/// Takes a cluster back, until it serves Kymas again.
+async fn restore(cluster: &Cluster) -> Result<()> {
+    cluster.restore("before").await?;
+    let kymas: Api<Kyma> = Api::all(cluster.client()?);
+    until_or_why("Kymas are served again", DEADLINE, || async {
+        Ok(kymas.list(&ListParams::default()).await.map(drop).map_err(|error| error.to_string()))
+    })
+    .await
 }
 
 async fn all_run(world: &World, version: &str) -> Result<()> {

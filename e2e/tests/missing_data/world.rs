@@ -16,24 +16,24 @@ use kyma_api::{HelmComponent, Kyma};
 use serde_json::{Value, json};
 use testbed::{AuditMark, Cluster, until_or_why};
 
-pub const KYMAS: [&str; 3] = ["east", "north", "west"];
-pub const DEADLINE: Duration = Duration::from_mins(2);
+pub(crate) const KYMAS: [&str; 3] = ["east", "north", "west"];
+pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
 
-pub struct World {
-    pub landscape: Landscape,
-    pub hub: Client,
+pub(crate) struct World {
+    pub(crate) landscape: Landscape,
+    pub(crate) hub: Client,
     /// The targets before their Kymas.
     before: Vec<Snapshot>,
 }
 
 /// It comes back by itself.
-pub fn nothing(_: &World) -> Ready<Result<()>> {
+pub(crate) fn nothing(_: &World) -> Ready<Result<()>> {
     ready(Ok(()))
 }
 
 impl World {
     /// All Kymas Ready; with `snapshots` every cluster can be taken back to an earlier state.
-    pub async fn build(snapshots: bool) -> Result<Self> {
+    pub(crate) async fn build(snapshots: bool) -> Result<Self> {
         let options = Options { targets: KYMAS.len(), audit: true, snapshots, ..Options::default() };
         let landscape = Landscape::start(options).await?;
         let mut before = Vec::new();
@@ -50,7 +50,7 @@ impl World {
         Ok(world)
     }
 
-    pub fn fleet(&self) -> Result<Fleet<'_>> {
+    pub(crate) fn fleet(&self) -> Result<Fleet<'_>> {
         Fleet::new(&self.landscape)
     }
 
@@ -58,22 +58,22 @@ impl World {
         KYMAS.iter().position(|name| *name == kyma).with_context(|| format!("no Kyma {kyma}"))
     }
 
-    pub fn cluster(&self, kyma: &str) -> Result<&Cluster> {
+    pub(crate) fn cluster(&self, kyma: &str) -> Result<&Cluster> {
         Ok(&self.landscape.targets()[Self::position(kyma)?])
     }
 
     /// The target of a Kyma.
-    pub fn target(&self, kyma: &str) -> Result<Client> {
+    pub(crate) fn target(&self, kyma: &str) -> Result<Client> {
         self.cluster(kyma)?.client()
     }
 
     /// What was on the target of a Kyma before it.
-    pub fn before(&self, kyma: &str) -> &Snapshot {
+    pub(crate) fn before(&self, kyma: &str) -> &Snapshot {
         &self.before[Self::position(kyma).unwrap_or_default()]
     }
 
     /// One row: the cause, what it freezes, the end of the cause; and no deletion on any target.
-    pub async fn loses(
+    pub(crate) async fn loses(
         &self,
         what: &str,
         cause: impl AsyncFn(&Self) -> Result<()>,
@@ -89,7 +89,7 @@ impl World {
         self.nothing_was_deleted(&marks).with_context(|| format!("{what} again"))
     }
 
-    pub fn nothing_was_deleted(&self, marks: &[AuditMark]) -> Result<()> {
+    pub(crate) fn nothing_was_deleted(&self, marks: &[AuditMark]) -> Result<()> {
         let logs = self.landscape.clusters().into_iter().zip(marks);
         // The hub comes first; what operators clean up there is their own.
         for (target, mark) in logs.skip(1) {
@@ -106,7 +106,7 @@ impl World {
         Ok(())
     }
 
-    pub async fn is_ready(&self) -> Result<()> {
+    pub(crate) async fn is_ready(&self) -> Result<()> {
         for name in KYMAS {
             self.fleet()?.until_installed(name).await?;
         }
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// Every Kyma says why it goes no further, by condition and by event.
-    pub async fn all_say(&self, reason: &str) -> Result<()> {
+    pub(crate) async fn all_say(&self, reason: &str) -> Result<()> {
         for name in KYMAS {
             self.says(name, reason).await?;
         }
@@ -122,7 +122,7 @@ impl World {
     }
 
     /// The Kyma says why it goes no further, by condition and by event.
-    pub async fn says(&self, kyma: &str, reason: &str) -> Result<()> {
+    pub(crate) async fn says(&self, kyma: &str, reason: &str) -> Result<()> {
         self.fleet()?.until_reason(kyma, reason).await?;
         let events: Api<Event> = self.api();
         until_or_why(&format!("an event of {kyma} says {reason}"), DEADLINE, || async {
@@ -139,7 +139,7 @@ impl World {
     }
 
     /// The user of the target chooses exactly these modules, as they were entered before.
-    pub async fn choose(&self, kyma: &str, modules: &[&str]) -> Result<()> {
+    pub(crate) async fn choose(&self, kyma: &str, modules: &[&str]) -> Result<()> {
         let kymas: Api<Kyma> = Api::namespaced(self.target(kyma)?, TARGET_NAMESPACE);
         let hubs = self.kymas().get(kyma).await?.spec.modules.unwrap_or_default();
         let chosen: Vec<Value> = hubs
@@ -152,12 +152,12 @@ impl World {
         Ok(())
     }
 
-    pub async fn delete_kyma(&self, name: &str) -> Result<()> {
+    pub(crate) async fn delete_kyma(&self, name: &str) -> Result<()> {
         self.kymas().delete(name, &DeleteParams::default()).await?;
         self.kyma_is_gone(name).await
     }
 
-    pub async fn kyma_is_gone(&self, name: &str) -> Result<()> {
+    pub(crate) async fn kyma_is_gone(&self, name: &str) -> Result<()> {
         until_or_why(&format!("{name} is gone"), DEADLINE, || async {
             let Some(kyma) = self.kymas().get_opt(name).await? else { return Ok(Ok(())) };
             let mut left = Vec::new();
@@ -171,42 +171,42 @@ impl World {
         .await
     }
 
-    pub async fn delete_secret(&self, kyma: &str) -> Result<()> {
+    pub(crate) async fn delete_secret(&self, kyma: &str) -> Result<()> {
         let secrets: Api<Secret> = self.api();
         secrets.delete(&format!("kubeconfig-{kyma}"), &DeleteParams::default()).await?;
         Ok(())
     }
 
-    pub async fn grant(&self, kyma: &str) -> Result<()> {
+    pub(crate) async fn grant(&self, kyma: &str) -> Result<()> {
         let secrets: Api<Secret> = self.api();
         let secret = self.landscape.access_secret(kyma, self.cluster(kyma)?).await?;
         secrets.create(&Default::default(), &secret).await?;
         Ok(())
     }
 
-    pub fn kymas(&self) -> Api<Kyma> {
+    pub(crate) fn kymas(&self) -> Api<Kyma> {
         self.api()
     }
 
-    pub fn components(&self) -> Api<DynamicObject> {
+    pub(crate) fn components(&self) -> Api<DynamicObject> {
         let resource = ApiResource::erase::<HelmComponent>(&());
         Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource)
     }
 
-    pub fn greetings(&self) -> Api<DynamicObject> {
+    pub(crate) fn greetings(&self) -> Api<DynamicObject> {
         let resource =
             ApiResource::from_gvk(&GroupVersionKind::gvk("demo.kyma-project.io", "v1alpha1", "Greeting"));
         Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource)
     }
 
-    pub fn api<K>(&self) -> Api<K>
+    pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
     }
 
-    pub async fn stop(self) -> Result<()> {
+    pub(crate) async fn stop(self) -> Result<()> {
         self.landscape.stop().await
     }
 }
