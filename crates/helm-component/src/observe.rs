@@ -67,6 +67,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         blind: pass.done.watching && snapshot.blind,
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
         newer: version::newer(pass, &snapshot),
+        set_back,
         swept: pass.session.swept,
         kept: pass.done.kept.clone(),
         pruned: pass.done.pruned.clone(),

@@ -53,7 +53,7 @@ pub enum Rest {
     Fought(Vec<String>),
     /// `spec.manager` names this object, which the component does not have.
     StrayManager(String),
-    /// The target runs this version, of which the hub knows nothing.
+    /// The target runs this version, which is newer than the one that is wanted.
     Newer(String),
     /// Kinds that parts of the content need are missing; the rest is applied.
     MissingKinds(Vec<String>),

@@ -203,8 +203,8 @@ fn stray_message(manager: &str) -> String {
 
 fn newer_message(found: &str) -> String {
     format!(
-        "the target runs version {found}, which is newer than all that this hub knows of, as after its restore from a \
-         backup: nothing is changed until the hub wishes {found} or newer; to go back all the same, confirm with the \
+        "the target runs version {found}, which is newer than the one that is wished, as after a restore of the hub from \
+         a backup: nothing is changed until the hub wishes {found} or newer; to go back all the same, confirm with the \
          annotation {ALLOW_DOWNGRADE}=<metadata.generation>"
     )
 }

@@ -43,6 +43,12 @@ impl Inventory {
         self.entries.insert(identity, entry);
     }
 
+    /// The same objects, none of which is known to be as it was sent: the next apply sends all of them.
+    pub fn unproven(&self) -> Self {
+        let entries = self.entries.clone().into_iter();
+        entries.map(|(identity, entry)| (identity, Entry { hash: String::new(), ..entry })).collect()
+    }
+
     /// Forgets an object.
     pub fn remove(&mut self, identity: &Identity) -> Option<Entry> {
         self.entries.remove(identity)

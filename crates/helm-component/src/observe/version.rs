@@ -8,8 +8,8 @@ use crate::plan::DriftMode;
 use crate::reconcile::Pass;
 use crate::sight::Snapshot;
 
-/// The version on the target, where it is newer than all that the hub knows of: then the hub is older than the target,
-/// as after its restore from a backup.
+/// The version on the target, where it is newer than the one that is wished and than one whose installation was not
+/// completed, which may be taken back: then the hub is older than the target, as after its restore from a backup.
 pub(super) fn newer(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<String> {
     let component = &pass.context.resource;
     if !pass.inputs.as_ref().is_ok_and(Inputs::are_versioned) || is_confirmed(component, ALLOW_DOWNGRADE) {
@@ -18,7 +18,6 @@ pub(super) fn newer(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<String> {
     let status = component.status.as_ref();
     let known = [
         component.spec.module.as_ref().map(|module| module.version.as_str()),
-        status.and_then(|status| status.version.as_deref()),
         status.and_then(|status| status.attempted_version.as_deref()),
     ];
     newest_above(known.into_iter().flatten(), versions(pass, snapshot))

@@ -114,8 +114,10 @@ pub struct Observed {
     pub blind: bool,
     /// Whether objects tell which version of the module they are of.
     pub versioned: bool,
-    /// The version that is on the target, where it is newer than what is wanted and than all that the hub knows of.
+    /// The version that is on the target, where it is newer than the one that is wanted.
     pub newer: Option<String>,
+    /// Whether the target has an older version than the one that was applied, which is therefore sent again as a whole.
+    pub set_back: bool,
     /// Whether the target was searched for what is ours, beyond the inventory.
     pub swept: bool,
     /// Objects that a rule protects from deletion: they stay.

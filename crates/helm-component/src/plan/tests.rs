@@ -55,6 +55,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         blind: false,
         versioned: false,
         newer: None,
+        set_back: false,
         swept: false,
         kept: BTreeSet::new(),
         pruned: None,

@@ -65,7 +65,9 @@ impl Pass<'_> {
             .map(|piece| piece.identity.clone())
             .collect();
         let observed = self.observed(seen);
-        let result = match self.send(&set, &self.session.recorded.inventory, &observed, &|_| true).await {
+        let held = &self.session.recorded.inventory;
+        let held = if seen.set_back { held.unproven() } else { held.clone() };
+        let result = match self.send(&set, &held, &observed, &|_| true).await {
             Ok(applied) => self.send_over_the_dead(&set, &observed, applied).await,
             failed => failed,
         };

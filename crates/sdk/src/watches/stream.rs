@@ -195,7 +195,8 @@ impl Source {
         let api = self.api();
         let due = Instant::now() + shortened(self.verify, VERIFY_SHARE);
         loop {
-            let mut params = WatchParams::default().timeout(seconds(shortened(LONGEST, 0.5)));
+            let (opened_at, asked) = (Instant::now(), shortened(LONGEST, 0.5));
+            let mut params = WatchParams::default().timeout(seconds(asked));
             params.label_selector.clone_from(&self.interest.labels);
             params.field_selector.clone_from(&self.interest.fields);
             let opened = self.open(&api, &params, &version).await;
@@ -212,7 +213,14 @@ impl Source {
                     Err(_) if left < self.pulse.silence => return Gap::Due,
                     Err(_) => return Gap::Silence,
                     Ok(Err(error)) => return self.failed(&error),
-                    // The request reached its end of life: go on from where it stopped.
+                    // It reached its end of life, or was cut off: go on from where it stopped, if that is still there.
+                    Ok(Ok(None)) if opened_at.elapsed() < asked.mul_f64(0.9) => {
+                        match self.reaches(&version).await {
+                            Ok(true) => break,
+                            Ok(false) => return Gap::Expired,
+                            Err(gap) => return gap,
+                        }
+                    }
                     Ok(Ok(None)) => break,
                     Ok(Ok(Some(event))) => match self.take(event, delivered, saw) {
                         Ok(seen) => version = seen,
@@ -222,6 +230,15 @@ impl Source {
                 self.pulse.beat();
             }
         }
+    }
+
+    /// Whether the target is as far as `version`: one that was restored from a backup is not, and a watch from its
+    /// future would hear nothing until it gets there (kubernetes/kubernetes#107457).
+    async fn reaches(&self, version: &str) -> Result<bool, Gap> {
+        let page = self.page(&self.api(), &ListParams::default().limit(1)).await;
+        let newest = page.map_err(|error| self.failed(&error))?.metadata.resource_version.unwrap_or_default();
+        let numbers = newest.parse::<u64>().ok().zip(version.parse::<u64>().ok());
+        Ok(numbers.is_some_and(|(newest, version)| newest >= version))
     }
 
     async fn open(

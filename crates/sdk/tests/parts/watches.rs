@@ -141,6 +141,29 @@ async fn an_expired_watch_is_listed_anew_and_nothing_is_missed() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_stream_that_broke_off_in_the_future_of_its_target_is_listed_anew() -> Result<()> {
+    let cluster = cluster().await?;
+    let namespace = cluster.namespace("restored").await?;
+    let server = Scripted::in_front_of(&cluster).await?;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    // What the target said before it was taken back to an earlier state.
+    let lost = json!({"type": "ADDED", "object": {
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "lost", "namespace": namespace, "uid": "u", "resourceVersion": "999999999999"},
+    }});
+    server.next(1, Matching::watch(&path), Answer::raw(format!("{lost}\n")));
+    let target = target("restored", server.access())?;
+    let log = Log::default();
+    let watches = log.watches(SOON);
+    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    log.until("applied lost").await?;
+    until("it was listed anew", SOON, || async { Ok((log.count("listed ") == 2).then_some(())) }).await?;
+    put(&cluster, &namespace, "new").await?;
+    log.until("applied new").await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_silent_stream_is_not_trusted() -> Result<()> {
     let cluster = cluster().await?;
     let namespace = cluster.namespace("silent").await?;
