@@ -216,14 +216,15 @@ impl Cluster {
     }
 
     /// Takes the cluster back to the state that was saved under this name, as from a backup of its etcd: also its
-    /// resourceVersions go back. The apiserver is killed and started again at the same URL.
+    /// resourceVersions go back. The apiserver is killed and started again at the same URL, and so are the controllers.
     ///
     /// # Errors
     /// There is no such state, or the cluster does not come up.
     pub async fn restore(&self, name: &str) -> Result<()> {
         self.stop();
         self.own_etcd()?.restore(&self.saved(name)).await?;
-        self.start_again().await
+        self.start_again().await?;
+        self.inner.workloads.start_again()
     }
 
     fn own_etcd(&self) -> Result<&Etcd> {

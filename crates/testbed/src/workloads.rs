@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -32,17 +33,31 @@ const READY_WITHIN: Duration = Duration::from_mins(2);
 /// The processes beside an apiserver; dropped last started first.
 #[derive(Default)]
 pub(crate) struct Workloads {
-    processes: Vec<Process>,
+    processes: Mutex<Vec<(Start, Process)>>,
 }
 
 impl Workloads {
     /// Fails if one of them has ended.
     pub(crate) fn check(&self) -> Result<()> {
-        self.processes.iter().try_for_each(Process::check)
+        self.processes().iter().try_for_each(|(_, process)| process.check())
+    }
+
+    /// Starts all of them again, as has to be done after a restore of etcd: their caches are of its future.
+    pub(crate) fn start_again(&self) -> Result<()> {
+        let mut processes = self.processes();
+        for (start, process) in processes.iter_mut() {
+            process.kill();
+            *process = Process::spawn(start)?;
+        }
+        Ok(())
+    }
+
+    fn processes(&self) -> MutexGuard<'_, Vec<(Start, Process)>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn start(builder: &ClusterBuilder, apiserver: &ApiServer) -> Result<Self> {
-        let mut workloads = Self::default();
+        let workloads = Self::default();
         if !builder.controllers {
             return Ok(workloads);
         }
@@ -85,7 +100,7 @@ impl Workloads {
     }
 
     fn spawn(
-        &mut self,
+        &self,
         builder: &ClusterBuilder,
         apiserver: &ApiServer,
         program: Program,
@@ -95,13 +110,9 @@ impl Workloads {
         let log = apiserver.files.logs.join(format!("{name}.log"));
         let arguments = flags.iter().map(OsString::from).collect();
         let environment = vec![("GOGC".to_owned(), "50".into())];
-        self.processes.push(Process::spawn(&Start {
-            name,
-            program: program.path()?,
-            arguments,
-            environment,
-            log,
-        })?);
+        let start = Start { name, program: program.path()?, arguments, environment, log };
+        let process = Process::spawn(&start)?;
+        self.processes().push((start, process));
         Ok(())
     }
 
@@ -110,7 +121,7 @@ impl Workloads {
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
         let node: Api<Node> = Api::all(client.clone());
         until("controllers and nodes are ready", READY_WITHIN, || async {
-            self.processes.iter().try_for_each(Process::check)?;
+            self.check()?;
             if accounts.get_opt("default").await?.is_none() {
                 return Ok(None);
             }
@@ -128,7 +139,7 @@ impl Workloads {
 
 impl Drop for Workloads {
     fn drop(&mut self) {
-        while self.processes.pop().is_some() {}
+        while self.processes().pop().is_some() {}
     }
 }
 
