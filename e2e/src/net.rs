@@ -85,6 +85,11 @@ impl Door {
         self.address.to_string()
     }
 
+    /// The `HOST:PORT` that it leads to.
+    pub fn upstream(&self) -> &str {
+        &self.upstream
+    }
+
     /// Passes on what comes from now on.
     ///
     /// # Errors

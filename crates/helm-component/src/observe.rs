@@ -145,7 +145,8 @@ fn pieces(
         Piece {
             changed,
             served,
-            drift: drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed))),
+            drift: drift
+                .map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner)),
             health: seen.and_then(|seen| seen.health.as_ref()).map(|health| health.status),
             counts: counts(pass, &identity),
             fought: pass

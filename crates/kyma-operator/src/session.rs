@@ -32,16 +32,19 @@ pub(crate) struct Session {
     pub(crate) identity: TargetIdentity,
     /// When it was opened.
     pub(crate) opened: Instant,
+    /// The connection that was proven.
+    connection: u64,
 }
 
 impl Session {
     /// Whether what was proven and prepared when it was opened may still be relied on.
     fn is_fresh(&self, resync: Duration) -> bool {
-        self.opened.elapsed() < resync.mul_f64(VERIFY_AT)
+        self.connection == self.target.connection() && self.opened.elapsed() < resync.mul_f64(VERIFY_AT)
     }
 }
 
-/// The session of a Kyma with its target; opened if there is none, or if it is old.
+/// The session of a Kyma with its target; opened if there is none, if it is old, or if another server may
+/// answer by now.
 pub(crate) async fn of(
     state: &State,
     kyma: &Arc<Kyma>,
@@ -80,6 +83,7 @@ async fn open(
     pass: &Pass,
 ) -> Result<Session, Failure> {
     let target = state.runtime.access.target(&access).await?;
+    let connection = target.connection();
     let found = target.identify().await?;
     let proven = prove(state, kyma, &target, &found).await;
     let identity = proven.inspect_err(|_| look_again(state, &target))?;
@@ -88,7 +92,7 @@ async fn open(
         pass.repaired(ground::prepare(state, kyma, &target).await?);
     }
     watch(state, kyma, &target)?;
-    Ok(Session { access, target, identity, opened: Instant::now() })
+    Ok(Session { access, target, identity, opened: Instant::now(), connection })
 }
 
 /// A target tells who it is once for each connection; after a refusal, or once its stamp is gone, it is asked anew.

@@ -6,6 +6,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
+use crate::cluster::SHARED;
 use crate::inventory::Entry;
 use crate::object::hash_value;
 
@@ -20,6 +21,8 @@ pub struct Observed {
     pub deleting: bool,
     /// Value of the owner label (`component.kyma-project.io/owner`).
     pub owner: Option<String>,
+    /// Whether our field manager applied that label.
+    pub marked: bool,
 }
 
 impl Observed {
@@ -30,8 +33,20 @@ impl Observed {
             fingerprint: fingerprint(metadata, manager),
             deleting: metadata.deletion_timestamp.is_some(),
             owner: metadata.labels.as_ref().and_then(|labels| labels.get(owner_label)).cloned(),
+            marked: applied_entry(metadata, manager).is_some_and(|entry| marks(entry, owner_label)),
         }
     }
+
+    /// Whether another owner that we serve has it by now. What others write into the label is a change like any other.
+    fn is_taken_from(&self, us: &str) -> bool {
+        self.marked && self.owner.as_deref().is_some_and(|owner| owner != us && owner != SHARED)
+    }
+}
+
+fn marks(entry: &ManagedFieldsEntry, label: &str) -> bool {
+    let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+    let labels = fields.and_then(|fields| fields.get("f:metadata")?.get("f:labels"));
+    labels.is_some_and(|labels| labels.get(format!("f:{label}")).is_some())
 }
 
 /// The hash of what a field manager applied: 16 hex digits, empty where it applied nothing. Depends on the
@@ -71,17 +86,20 @@ pub enum Drift {
     Recreated,
     /// The object is being deleted; it can be applied again once it is gone.
     Deleting,
+    /// Another owner that we serve took it.
+    Taken,
 }
 
-/// Compares what was remembered with what is there (`None`: nothing of that name).
-pub fn compare(recorded: &Entry, observed: Option<&Observed>) -> Drift {
+/// Compares what was remembered with what is there (`None`: nothing of that name); `us` is the owner who remembers.
+pub fn compare(recorded: &Entry, observed: Option<&Observed>, us: &str) -> Drift {
     match observed {
         None => Drift::Gone,
         Some(observed) if observed.uid != recorded.uid => Drift::Recreated,
         Some(observed) if observed.deleting => Drift::Deleting,
-        Some(observed) if recorded.fingerprint.is_empty() || observed.fingerprint == recorded.fingerprint => {
-            Drift::Unchanged
-        }
+        // It is another owner's already, and recorded as such.
+        Some(_) if recorded.fingerprint.is_empty() => Drift::Unchanged,
+        Some(observed) if observed.is_taken_from(us) => Drift::Taken,
+        Some(observed) if observed.fingerprint == recorded.fingerprint => Drift::Unchanged,
         Some(_) => Drift::Changed,
     }
 }
@@ -193,13 +211,32 @@ mod tests {
             uid: uid.into(),
             fingerprint: fingerprint.into(),
             deleting,
-            owner: None,
+            ..Observed::default()
         };
-        assert_eq!(compare(&recorded, None), Drift::Gone);
-        assert_eq!(compare(&recorded, Some(&seen("v", "f", false))), Drift::Recreated);
-        assert_eq!(compare(&recorded, Some(&seen("u", "f", true))), Drift::Deleting);
-        assert_eq!(compare(&recorded, Some(&seen("u", "f", false))), Drift::Unchanged);
-        assert_eq!(compare(&recorded, Some(&seen("u", "", false))), Drift::Changed);
+        let compare = |observed: Option<&Observed>| compare(&recorded, observed, "us");
+        assert_eq!(compare(None), Drift::Gone);
+        assert_eq!(compare(Some(&seen("v", "f", false))), Drift::Recreated);
+        assert_eq!(compare(Some(&seen("u", "f", true))), Drift::Deleting);
+        assert_eq!(compare(Some(&seen("u", "f", false))), Drift::Unchanged);
+        assert_eq!(compare(Some(&seen("u", "", false))), Drift::Changed);
+    }
+
+    #[test]
+    fn an_object_is_taken_where_our_manager_marked_it_for_another_owner() {
+        let labelled = |owner: &str, manager: &str| {
+            let fields = json!({"f:metadata": {"f:labels": {"f:l": {}}}});
+            let mut found = metadata(vec![entry(manager, "Apply", None, fields)]);
+            found.labels = Some([("l".to_owned(), owner.to_owned())].into());
+            Observed::from_metadata(&found, "m", "l")
+        };
+        let recorded =
+            Entry { uid: "u".into(), fingerprint: labelled("us", "m").fingerprint, ..Entry::default() };
+        assert_eq!(compare(&recorded, Some(&labelled("us", "m")), "us"), Drift::Unchanged);
+        assert_eq!(compare(&recorded, Some(&labelled("them", "m")), "us"), Drift::Taken);
+        assert_eq!(compare(&recorded, Some(&labelled("them", "kubectl")), "us"), Drift::Changed);
+        assert_eq!(compare(&recorded, Some(&labelled(SHARED, "m")), "us"), Drift::Unchanged);
+        let inherited = Entry { fingerprint: String::new(), ..recorded };
+        assert_eq!(compare(&inherited, Some(&labelled("them", "m")), "us"), Drift::Unchanged);
     }
 
     #[test]

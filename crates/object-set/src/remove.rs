@@ -1,6 +1,6 @@
 //! Deleting objects of ours from the cluster, step by step, never waiting: who calls comes again on an event.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::{FutureExt as _, StreamExt as _};
@@ -25,6 +25,9 @@ const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
 
 /// Deletions at the same time.
 const PARALLEL: usize = 8;
+
+/// Looks at one object that others keep changing.
+const TRIES: usize = 4;
 
 /// What became of objects that were to go.
 #[derive(Clone, Debug, Default)]
@@ -107,10 +110,7 @@ pub async fn prune(
     let run = Run { cluster, kinds, inventory, ownership, protection, purpose: Purpose::Prune };
     let mut removal = run.steps(plan.delete.clone()).await;
     for (identity, reason) in &plan.release {
-        let fate = match run.give_up(identity).await {
-            Ok(()) => Fate::Kept(*reason),
-            Err(error) => Fate::Failed(error),
-        };
+        let fate = run.until_settled(identity, Some(*reason)).await.unwrap_or_else(Fate::Failed);
         removal.take(identity.clone(), fate);
     }
     Ok(removal)
@@ -132,6 +132,24 @@ pub async fn uninstall(
     Ok(run.steps(inventory.iter().map(|(identity, _)| identity.clone()).collect()).await)
 }
 
+/// Owners besides us that hold an object or have a share in it; none where it does not exist.
+///
+/// # Errors
+/// When the target does not say.
+pub async fn other_owners(
+    cluster: &Cluster,
+    object: &Identity,
+    ownership: &Ownership,
+) -> Result<BTreeSet<String>, CallError> {
+    let kinds = cluster.discovery.kinds(&cluster.client).await?;
+    let Some(mapping) = kinds.preferred(&object.group_kind()) else { return Ok(BTreeSet::new()) };
+    let found = cluster.metadata(mapping, object).await?;
+    let labels = found.and_then(|found| found.metadata.labels).unwrap_or_default();
+    let holder = labels.get(OWNER_LABEL).cloned();
+    let owners = sharers(labels.keys()).into_iter().chain(holder);
+    Ok(owners.filter(|owner| *owner != ownership.owner).collect())
+}
+
 impl Run<'_> {
     /// Deletes step by step, and stops at the first step of which something is still there.
     async fn steps(&self, mut identities: Vec<Identity>) -> Removal {
@@ -146,7 +164,7 @@ impl Run<'_> {
             }
             let deletions = of_step.into_iter().map(|identity| {
                 async move {
-                    let fate = self.one(identity).await.unwrap_or_else(Fate::Failed);
+                    let fate = self.until_settled(identity, None).await.unwrap_or_else(Fate::Failed);
                     (identity.clone(), fate)
                 }
                 .boxed()
@@ -161,7 +179,19 @@ impl Run<'_> {
         removal
     }
 
-    async fn one(&self, identity: &Identity) -> Result<Fate, CallError> {
+    /// One object, looked at again where it changed between the look and the deed.
+    async fn until_settled(&self, identity: &Identity, kept: Option<KeepReason>) -> Result<Fate, CallError> {
+        for _ in 1..TRIES {
+            match self.one(identity, kept).await {
+                Err(error) if error.failure == Failure::Conflict => {}
+                settled => return settled,
+            }
+        }
+        self.one(identity, kept).await
+    }
+
+    /// Deletes an object, or gives it up where something forbids that; `kept` says so beforehand.
+    async fn one(&self, identity: &Identity, kept: Option<KeepReason>) -> Result<Fate, CallError> {
         let Some(entry) = self.inventory.get(identity) else { return Ok(Fate::Gone) };
         let Some(mapping) = self.mapping(identity, entry) else {
             return Ok(self.without_kind(identity));
@@ -172,13 +202,15 @@ impl Run<'_> {
             return Ok(Fate::Kept(KeepReason::NotTheSame));
         }
         if live.deletion_timestamp.is_some() {
-            return Ok(Fate::Waiting);
+            return Ok(kept.map_or(Fate::Waiting, Fate::Kept));
         }
-        if let Some(reason) = self.must_stay(identity, entry, mapping, &live).await? {
-            self.give_up(identity).await?;
-            return Ok(Fate::Kept(reason));
-        }
-        self.delete(identity, mapping, &live).await
+        let reason = match kept {
+            Some(reason) => Some(reason),
+            None => self.must_stay(identity, entry, mapping, &live).await?,
+        };
+        let Some(reason) = reason else { return self.delete(identity, mapping, &live).await };
+        self.give_up(identity, mapping, &live).await?;
+        Ok(Fate::Kept(reason))
     }
 
     /// What an absent kind says of an object: a kind that is not served has none, but one of which nothing is known

@@ -27,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) target: Target,
     /// When it was opened.
     pub(crate) opened: Instant,
+    /// The connection that was proven.
+    connection: u64,
     memory: Mutex<Memory>,
     verified: Mutex<Option<Instant>>,
 }
@@ -49,20 +51,25 @@ impl Session {
     }
 }
 
-/// The session of a Kyma with its target; opened if there is none.
+/// The session of a Kyma with its target; opened if there is none, or if another server may answer by now.
 pub(crate) async fn of(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failure> {
     let key = KymaKey::of(kyma);
     let access = access_of(state, kyma)?;
     state.is_accessible(&key);
-    if let Some(session) = state.session(&key).filter(|session| session.access == access) {
+    let proven = |session: &Arc<Session>| {
+        session.access == access && session.connection == session.target.connection()
+    };
+    if let Some(session) = state.session(&key).filter(proven) {
         return Ok(session);
     }
+    state.end_session(&key);
     let target = state.runtime.access.target(&access).await?;
+    let connection = target.connection();
     let found = target.identify().await?;
     let proven = prove(state, kyma, &target, &found).await;
     doubted_if_refused(&target, proven).await?;
     let (memory, verified) = (Mutex::default(), Mutex::default());
-    let session = Arc::new(Session { access, target, opened: Instant::now(), memory, verified });
+    let session = Arc::new(Session { access, target, opened: Instant::now(), connection, memory, verified });
     state.begin_session(&key, &session);
     Ok(session)
 }

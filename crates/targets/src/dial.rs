@@ -3,12 +3,13 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
@@ -102,11 +103,39 @@ fn host(uri: &Uri) -> &str {
     uri.host().unwrap_or_default().trim_matches(['[', ']'])
 }
 
+/// Counts what may mean that another server answers than before: another certificate, or a connection that broke.
+#[derive(Debug, Default)]
+pub(crate) struct Servers {
+    /// The certificate of the server that was met last.
+    last: Mutex<Option<Vec<u8>>>,
+    changes: AtomicU64,
+}
+
+impl Servers {
+    fn met(&self, certificate: &[u8]) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last.replace(certificate.to_vec());
+        if before.is_some_and(|before| before != certificate) {
+            self.lost();
+        }
+    }
+
+    /// A connection broke, or none could be made.
+    pub(crate) fn lost(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+}
+
 /// Connector of one target: guarded TCP, TLS with the kubeconfig's authorities only, one deadline for both.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     https: HttpsConnector<GuardedTcp>,
     timeout: Duration,
+    servers: Arc<Servers>,
 }
 
 impl Dialer {
@@ -115,6 +144,7 @@ impl Dialer {
         kubeconfig: &Kubeconfig,
         policy: Arc<AccessPolicy>,
         timeout: Duration,
+        servers: Arc<Servers>,
     ) -> Result<Self, KubeconfigError> {
         let malformed = |field, why| KubeconfigError::Malformed { field, why };
         let proxy = kubeconfig.proxy.as_ref().map(|proxy| proxy.as_str().parse::<Uri>()).transpose();
@@ -131,7 +161,7 @@ impl Dialer {
                 builder.with_server_name_resolver(resolver).enable_http1().wrap_connector(tcp)
             }
         };
-        Ok(Self { https, timeout })
+        Ok(Self { https, timeout, servers })
     }
 }
 
@@ -146,11 +176,15 @@ impl Service<Uri> for Dialer {
 
     fn call(&mut self, to: Uri) -> Self::Future {
         let opening = tokio::time::timeout(self.timeout, self.https.call(to));
+        let servers = Arc::clone(&self.servers);
         Box::pin(async move {
-            match opening.await {
-                Ok(opened) => opened.map_err(|error| from_chain(error.as_ref())),
-                Err(_) => Err(TargetError::Connect(NO_ANSWER)),
+            let opened = opening.await.map_err(|_| TargetError::Connect(NO_ANSWER))?;
+            let opened = opened.map_err(|error| from_chain(error.as_ref()))?;
+            if let MaybeHttpsStream::Https(stream) = &opened {
+                let certificates = stream.inner().get_ref().1.peer_certificates();
+                certificates.and_then(<[_]>::first).inspect(|certificate| servers.met(certificate));
             }
+            Ok(opened)
         })
     }
 }
@@ -182,4 +216,22 @@ fn tls_config(kubeconfig: &Kubeconfig) -> Result<ClientConfig, KubeconfigError> 
     let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(bad_certificate)?;
     let key = PrivateKeyDer::from_pem_slice(&identity.key).map_err(|_| bad_key.clone())?;
     builder.with_client_auth_cert(chain, key).map_err(|_| bad_key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_certificate_or_a_broken_connection_is_a_change_and_a_further_connection_is_none() {
+        let servers = Servers::default();
+        let mut changes = vec![];
+        for certificate in [b"one", b"one", b"two", b"two", b"one"] {
+            servers.met(certificate);
+            changes.push(servers.changes());
+        }
+        assert_eq!(changes, [0, 0, 1, 1, 2]);
+        servers.lost();
+        assert_eq!(servers.changes(), 3);
+    }
 }

@@ -71,18 +71,24 @@ impl Target {
         health.wait_for(|health: &Health| health.calls_pass).await.ok();
     }
 
-    /// Which cluster this is and whose, from the target itself: one look for each connection, that is for
-    /// each access Secret version and after each outage.
+    /// Another number whenever another server may answer than before: after an outage, after a connection that
+    /// broke, and where the server shows another certificate.
+    pub fn connection(&self) -> u64 {
+        self.transport.connection()
+    }
+
+    /// Which cluster this is and whose, from the target itself: one look for each access Secret version and
+    /// [`Target::connection`].
     ///
     /// Errors: any [`TargetError`]. That the stamp may not be read is an error, not its absence.
     pub async fn identify(&self) -> Result<Found, TargetError> {
         let mut known = self.found.lock().await;
-        let recoveries = self.transport.health().borrow().recoveries;
-        if let Some((_, found)) = known.as_ref().filter(|(seen, _)| *seen == recoveries) {
+        let connection = self.connection();
+        if let Some((_, found)) = known.as_ref().filter(|(seen, _)| *seen == connection) {
             return Ok(found.clone());
         }
         let found = self.look().await?;
-        *known = Some((recoveries, found.clone()));
+        *known = Some((connection, found.clone()));
         Ok(found)
     }
 

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::access::AccessPolicy;
 use crate::breaker::{Breaker, Effect, Outcome};
 use crate::cache::Notices;
-use crate::dial::Dialer;
+use crate::dial::{Dialer, Servers};
 use crate::error::{TargetError, from_chain};
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::limits::Limits;
@@ -45,6 +45,7 @@ pub(crate) struct Transport {
     throttle: Mutex<Throttle>,
     freed: Notify,
     watches: Arc<Semaphore>,
+    servers: Arc<Servers>,
     /// How often the breaker has closed again, and whether calls pass.
     health: watch::Sender<Health>,
     notices: Notices,
@@ -76,7 +77,8 @@ impl Transport {
         notices: Notices,
     ) -> Result<Arc<Self>, KubeconfigError> {
         let malformed = |field, why| KubeconfigError::Malformed { field, why };
-        let dialer = Dialer::new(kubeconfig, policy, limits.connect)?;
+        let servers = Arc::<Servers>::default();
+        let dialer = Dialer::new(kubeconfig, policy, limits.connect, Arc::clone(&servers))?;
         let http = HyperClient::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_mins(1))
@@ -93,16 +95,17 @@ impl Transport {
             Ok(value)
         });
         let authorization = authorization.transpose()?;
-        Ok(Self::new(Wire::Remote(Box::new(Remote { http, base, authorization })), limits, notices))
+        Ok(Self::new(Wire::Remote(Box::new(Remote { http, base, authorization })), servers, limits, notices))
     }
 
     pub(crate) fn local(client: kube::Client, limits: Limits, notices: Notices) -> Arc<Self> {
-        Self::new(Wire::Local(client), limits, notices)
+        Self::new(Wire::Local(client), Arc::default(), limits, notices)
     }
 
-    fn new(wire: Wire, limits: Limits, notices: Notices) -> Arc<Self> {
+    fn new(wire: Wire, servers: Arc<Servers>, limits: Limits, notices: Notices) -> Arc<Self> {
         Arc::new(Self {
             wire,
+            servers,
             breaker: Mutex::new(Breaker::new(limits.breaker.clone())),
             cause: Mutex::default(),
             throttle: Mutex::new(Throttle::new(limits.calls)),
@@ -116,6 +119,11 @@ impl Transport {
 
     pub(crate) fn health(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
+    }
+
+    /// Grows whenever another server may answer from now on than before.
+    pub(crate) fn connection(&self) -> u64 {
+        self.health.borrow().recoveries + self.servers.changes()
     }
 
     /// Sends one request of kube's and gives back an answer that is bounded in time and size. Who has to wait gets
@@ -165,7 +173,9 @@ impl Transport {
         let opening = async {
             let answer = self.send(request, agent).await?;
             if answer.status().is_success() {
-                return Ok(answer.map(|body| stream::bounded(body, &self.limits, permit)));
+                return Ok(
+                    answer.map(|body| stream::bounded(body, &self.limits, permit, Arc::clone(&self.servers)))
+                );
             }
             answer::read(answer, self.limits.body, "").await.map(|answer| answer.map(boxed))
         };
@@ -240,6 +250,9 @@ impl Transport {
     ) -> Result<Response<B>, TargetError> {
         let answer = answer.and_then(|answer| self.paced(answer));
         let Some((outcome, cause)) = judged(&answer) else { return answer };
+        if outcome == Outcome::Unreachable {
+            self.servers.lost();
+        }
         let effect = lock(&self.breaker).record(outcome, Instant::now(), jitter());
         match effect {
             Effect::None | Effect::Recovered => {}

@@ -38,14 +38,13 @@ fn is_older(version: &str, than: &str) -> bool {
     order.is_some_and(|(version, than)| version.cmp_precedence(&than).is_lt())
 }
 
-/// The versions that objects of ours bear.
+/// The versions that objects of ours bear. A CRD may be written by another owner who shares it.
 fn versions<'a>(pass: &'a Pass<'_>, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a str> {
     let owner = &*pass.dependent.owner;
-    let ours = snapshot
-        .objects
-        .values()
-        .filter(move |seen| seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting);
-    ours.filter_map(|seen| seen.version.as_deref())
+    let ours = snapshot.objects.iter().filter(move |(identity, seen)| {
+        seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting && !identity.is_crd()
+    });
+    ours.filter_map(|(_, seen)| seen.version.as_deref())
 }
 
 /// The newest of the versions found, if it is newer than every known one. What is no version does not count.

@@ -54,9 +54,9 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Whether somebody changed or deleted it, so that it would have to be applied again.
+    /// Whether somebody changed, took or deleted it, so that it would have to be applied again.
     pub fn has_drifted(&self) -> bool {
-        matches!(self.drift, Some(Drift::Gone | Drift::Recreated | Drift::Changed))
+        matches!(self.drift, Some(Drift::Gone | Drift::Recreated | Drift::Changed | Drift::Taken))
     }
 }
 

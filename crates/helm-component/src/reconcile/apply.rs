@@ -119,16 +119,23 @@ impl Pass<'_> {
         if !(adopts && foreign) {
             return Ok(applied);
         }
+        let live = self.components(|_| true).await?;
+        self.send(set, &applied.inventory, observed, &|owner| live.contains(owner)).await
+    }
+
+    /// The owner hashes of the namespace's components of which this holds.
+    pub(super) async fn components(
+        &self,
+        holds: impl Fn(&PartialObjectMeta<HelmComponent>) -> bool,
+    ) -> Result<BTreeSet<String>, Failure> {
         let components: Api<PartialObjectMeta<HelmComponent>> =
             Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
         let listed = components.list(&ListParams::default()).await;
         let listed = listed.map_err(|error| Failure::hub("list components", &error))?;
-        let live: BTreeSet<String> = listed
-            .items
-            .iter()
-            .map(|one| names::owner_hash(&one.namespace().unwrap_or_default(), &one.name_any()))
-            .collect();
-        self.send(set, &applied.inventory, observed, &|owner| live.contains(owner)).await
+        let hash = |one: &PartialObjectMeta<HelmComponent>| {
+            names::owner_hash(&one.namespace().unwrap_or_default(), &one.name_any())
+        };
+        Ok(listed.items.iter().filter(|one| holds(one)).map(hash).collect())
     }
 
     /// What the watches show, as the apply sees it.
@@ -161,10 +168,14 @@ impl Pass<'_> {
         let mut missing = vec![];
         let mut absent = BTreeSet::new();
         let versions = loaded.versions();
+        let mut foreign = BTreeMap::<GroupKind, Vec<Identity>>::new();
         for (identity, outcome) in &applied.outcomes {
             match outcome {
                 Outcome::Refused(refusal) => {
                     absent.extend(namespace_of(refusal).map(str::to_owned));
+                    if matches!(refusal, Refusal::OwnedByOther { .. }) {
+                        foreign.entry(identity.group_kind()).or_default().push(identity.clone());
+                    }
                     if self.order == Order::Remove {
                         // Conditions tell what holds up the removal.
                         tracing::warn!(%identity, %refusal, "drift is not put right");
@@ -175,7 +186,9 @@ impl Pass<'_> {
                     self.done.waiting.insert(identity.clone(), (*what).to_owned());
                 }
                 Outcome::Applied { revision, .. } => {
-                    if let Some(entry) = applied.inventory.get(identity) {
+                    let entry = applied.inventory.get(identity);
+                    // Of what is shared the stream knows more: whose it is.
+                    if let Some(entry) = entry.filter(|entry| !entry.fingerprint.is_empty()) {
                         let sight = self.sight_of(entry);
                         let version = versions.get(identity).cloned();
                         self.shared.sights.note(&self.context.target, identity, sight, version, *revision);
@@ -192,6 +205,7 @@ impl Pass<'_> {
             }
         }
         self.await_namespaces(&absent);
+        self.await_owners(&foreign);
         self.session.recorded.inventory = applied.inventory;
         // With its kind an object went too.
         for identity in missing {
@@ -258,6 +272,22 @@ impl Pass<'_> {
         self.context.watch(Interest { fields: only, ..Interest::in_kind(&mapping.resource) });
     }
 
+    /// Objects that others own: that they let go or delete them wakes the component.
+    fn await_owners(&self, foreign: &BTreeMap<GroupKind, Vec<Identity>>) {
+        for (kind, objects) in foreign {
+            let Some(mapping) = self.kinds.preferred(kind) else { continue };
+            let interest = Interest::in_kind(&mapping.resource);
+            self.context.watch(match objects.as_slice() {
+                [one] => Interest {
+                    namespace: one.namespace.clone(),
+                    fields: Some(format!("metadata.name={}", one.name)),
+                    ..interest
+                },
+                _ => interest.owned(),
+            });
+        }
+    }
+
     /// What the stream will show of an object that was just applied.
     fn sight_of(&self, entry: &Entry) -> Observed {
         Observed {
@@ -265,6 +295,7 @@ impl Pass<'_> {
             fingerprint: entry.fingerprint.clone(),
             deleting: false,
             owner: Some(self.ownership.owner.clone()),
+            marked: true,
         }
     }
 }

@@ -59,17 +59,13 @@ impl Pass<'_> {
         }
     }
 
-    /// Objects of the kinds that the module's CRDs define, or that the spec names, belong to users. What cannot be listed counts as there.
+    /// Objects of the kinds that the module's CRDs define, or that the spec names, belong to users. What cannot be
+    /// listed counts as there.
     async fn refuse_while_blocked(&self) -> Result<(), Failure> {
         let recorded = &self.session.recorded;
-        let crds: BTreeSet<&str> = recorded
-            .inventory
-            .iter()
-            .filter(|(identity, _)| identity.is_crd())
-            .map(|(identity, _)| identity.name.as_str())
-            .collect();
+        let crds = self.crds_that_go().await?;
         let defined = self.kinds.all().filter(|mapping| {
-            crds.contains(format!("{}.{}", mapping.resource.plural, mapping.resource.group).as_str())
+            crds.contains(&format!("{}.{}", mapping.resource.plural, mapping.resource.group))
         });
         let kinds = defined.map(|mapping| kyma_api::GroupKind {
             group: mapping.resource.group.clone(),
@@ -85,6 +81,29 @@ impl Pass<'_> {
             0 => Ok(()),
             _ => Err(Failure::new(Reason::DeletionBlocked, blockers.describe())),
         }
+    }
+
+    /// The CRDs of the inventory, but for those that stay with another component: their objects lose nothing.
+    async fn crds_that_go(&self) -> Result<BTreeSet<String>, Failure> {
+        let mut going = BTreeSet::new();
+        let mut shared = Vec::new();
+        for (crd, _) in self.session.recorded.inventory.iter().filter(|(identity, _)| identity.is_crd()) {
+            let others = remove::other_owners(&self.cluster, crd, &self.ownership).await;
+            let others = others.map_err(|error| failure(&error))?;
+            if others.is_empty() {
+                going.insert(crd.name.clone());
+            } else {
+                shared.push((crd.name.clone(), others));
+            }
+        }
+        if shared.is_empty() {
+            return Ok(going);
+        }
+        // Of two that go at the same time neither keeps it.
+        let staying = self.components(|component| component.metadata.deletion_timestamp.is_none()).await?;
+        let going_too = shared.into_iter().filter(|(_, others)| others.is_disjoint(&staying));
+        going.extend(going_too.map(|(crd, _)| crd));
+        Ok(going)
     }
 }
 

@@ -117,8 +117,13 @@ impl Store {
         if revision.is_some_and(|revision| revision <= objects.told) {
             return;
         }
+        let held = objects.seen.get(identity);
+        // Whose it was has to hear of it, and hears what the stream has to tell.
+        if held.is_some_and(|held| held.observed.owner.is_some() && held.observed.owner != observed.owner) {
+            return;
+        }
+        let health = held.and_then(|seen| seen.health.clone());
         objects.noted.extend(revision.map(|revision| (identity.clone(), revision)));
-        let health = objects.seen.get(identity).and_then(|seen| seen.health.clone());
         objects.seen.insert(identity.clone(), Seen { observed, health, version });
     }
 
@@ -339,6 +344,16 @@ mod tests {
         store.note(None, &identity(), (observed(&intact(6)), None), Some(6));
         assert!(!saw(&store, &Sighting::Applied(drifted(5))), "late");
         assert_eq!(held(&store).unwrap().observed, observed(&intact(6)));
+    }
+
+    #[test]
+    fn an_owner_whose_object_another_one_took_hears_of_it() {
+        let store = Store::new(OURS);
+        saw(&store, &Sighting::Applied(intact(4)));
+        let mut theirs = intact(5);
+        theirs.metadata.labels = Some([(labels::OWNER.to_owned(), "another".to_owned())].into());
+        store.note(None, &identity(), (observed(&theirs), None), Some(5));
+        assert!(saw(&store, &Sighting::Applied(theirs)));
     }
 
     #[test]

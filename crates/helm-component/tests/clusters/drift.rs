@@ -111,3 +111,35 @@ async fn a_writer_who_never_gives_way_is_reported_and_left_alone_for_a_while() -
     world.ready("rope", "True", "Ready").await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn two_components_that_both_take_an_object_stop_fighting_over_it() -> Result<()> {
+    let world = world().await?;
+    let names = ["knot", "loop"];
+    for name in names {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "bone", "namespace": "default"}, "data": {"of": name},
+        });
+        let source = world.push(name, "1.0.0", &map.to_string()).await?;
+        world.apply(name, json!({"source": source, "adopt": "Always"})).await?;
+    }
+    let components = world.components()?;
+    let configs: Api<ConfigMap> = Api::namespaced(world.target.client()?, "default");
+    testbed::until_or_why("one gives in, and the other has it", PATIENCE, || async {
+        let mut reasons = vec![];
+        for name in names {
+            let ready = crate::world::ready_of(&components.get(name).await?);
+            reasons.push(ready.map(|(_, reason, _)| reason).unwrap_or_default());
+        }
+        let holder = configs.get_opt("bone").await?.and_then(|map| map.data?.get("of").cloned());
+        let settled = (0..2).any(|one| {
+            reasons[one] == "DriftFlapping"
+                && reasons[1 - one] == "Ready"
+                && holder.as_deref() == Some(names[1 - one])
+        });
+        Ok(if settled { Ok(()) } else { Err(format!("{reasons:?} {holder:?}")) })
+    })
+    .await?;
+    Ok(())
+}

@@ -38,7 +38,10 @@ impl Adopt {
         }
         let why = refusal(&verdict);
         let uid = uid_of(&found)?;
-        let Some((recorded, stamp)) = adopt(&claim, &recorded, &found) else { return Err(why.into()) };
+        let Some((recorded, stamp)) = adopt(&claim, &recorded, &found) else {
+            // Whose it is says more than that it is another one.
+            return Err(refusal(&compare(&claim, &Recorded::default(), &found)).into());
+        };
         match self.cluster_uid.as_deref() {
             Some(meant) if meant == uid => {}
             Some(_) => {

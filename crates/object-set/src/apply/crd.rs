@@ -7,6 +7,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
+use kube::api::DynamicObject;
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::Value;
 
@@ -36,6 +37,22 @@ enum Step {
     Send { object: Box<Object>, shares: Vec<String> },
     /// Leave it as it is; mark our own share.
     ShareOnly,
+}
+
+/// A CRD as it is on the target.
+struct Live {
+    metadata: ObjectMeta,
+    spec: Value,
+    /// API versions in which objects may be stored.
+    stored: Vec<String>,
+}
+
+impl Live {
+    fn of(found: DynamicObject) -> Self {
+        let stored = found.data["status"]["storedVersions"].as_array().into_iter().flatten();
+        let stored = stored.filter_map(|version| version.as_str().map(str::to_owned)).collect();
+        Self { spec: found.data.get("spec").cloned().unwrap_or_default(), stored, metadata: found.metadata }
+    }
 }
 
 impl Run<'_> {
@@ -78,11 +95,11 @@ impl Run<'_> {
             .get(&wanted.identity.name)
             .await
             .map_err(|error| CallError::new(Action::Get, Some(&wanted.identity), error))?;
-        let metadata = live.metadata.clone();
+        let live = Live::of(live);
+        let step = decide(object, &live, ownership, self.options.owner_is_live);
+        let metadata = live.metadata;
         let uid = metadata.uid.clone().unwrap_or_default();
         let was_ours = self.recorded.contains(&wanted.identity);
-        let live_spec = live.data.get("spec").cloned().unwrap_or_default();
-        let step = decide(object, &metadata, &live_spec, ownership, self.options.owner_is_live);
         let Step::Send { object, shares } = step else {
             let manager = ownership.share_manager(&ownership.owner);
             let owner = &ownership.owner;
@@ -115,18 +132,13 @@ impl Run<'_> {
     }
 }
 
-/// Who writes a CRD that is there: we, unless another live owner has a version that is not lower.
-fn decide(
-    mut ours: Object,
-    live: &ObjectMeta,
-    live_spec: &Value,
-    us: &Ownership,
-    is_live: &(dyn Fn(&str) -> bool + Sync),
-) -> Step {
+/// Who writes a CRD that is there: we, unless another live owner has a version that is not lower. Nothing goes back:
+/// what a higher version wrote stays as it is, whoever is left of its owners, and objects keep all their fields.
+fn decide(mut ours: Object, live: &Live, us: &Ownership, is_live: &(dyn Fn(&str) -> bool + Sync)) -> Step {
     let owner = us.owner.as_str();
-    let is_live = |other: &str| !owner::is_dead(other, live, us, is_live);
-    let labels = live.labels.clone().unwrap_or_default();
-    let annotations = live.annotations.clone().unwrap_or_default();
+    let is_live = |other: &str| !owner::is_dead(other, &live.metadata, us, is_live);
+    let labels = live.metadata.labels.clone().unwrap_or_default();
+    let annotations = live.metadata.annotations.clone().unwrap_or_default();
     let holder =
         labels.get(OWNER_LABEL).filter(|holder| holder.as_str() != owner && is_live(holder)).cloned();
     let others = sharers(labels.keys()).into_iter().filter(|other| other != owner && is_live(other));
@@ -134,24 +146,34 @@ fn decide(
     if let Some(by) = annotations.get(CREATED_BY) {
         ours.set_annotation(CREATED_BY, by);
     }
-    if others.is_empty() {
-        return Step::Send { object: Box::new(ours), shares: Vec::new() };
+    let order = compare(&ours, live);
+    if holder.is_some() && order != Ordering::Greater {
+        return Step::ShareOnly;
     }
-    if holder.is_some() {
-        let spec = ours.body().get("spec").cloned().unwrap_or_default();
-        let their_version = annotations.get(SET_VERSION).map_or("", String::as_str);
-        let our_version = ours.annotation(SET_VERSION).unwrap_or_default();
-        let order = highest_api_version(&spec)
-            .cmp(&highest_api_version(live_spec))
-            .then_with(|| compare_versions(our_version, their_version));
-        if order != Ordering::Greater {
-            return Step::ShareOnly;
+    if order == Ordering::Less {
+        ours.body_mut().insert("spec".to_owned(), live.spec.clone());
+        if let Some(version) = annotations.get(SET_VERSION) {
+            ours.set_annotation(SET_VERSION, version);
         }
     }
-    keep_versions(&mut ours, live_spec);
+    if others.is_empty() {
+        keep_versions(&mut ours, &live.spec, |version| live.stored.iter().any(|stored| stored == version));
+        return Step::Send { object: Box::new(ours), shares: Vec::new() };
+    }
+    keep_versions(&mut ours, &live.spec, |_| true);
     let mut shares: Vec<String> = holder.into_iter().collect();
     shares.push(owner.to_owned());
     Step::Send { object: Box::new(ours), shares }
+}
+
+/// Our CRD against the one that is there: by their highest API versions, then by the versions of their sets.
+fn compare(ours: &Object, live: &Live) -> Ordering {
+    let spec = ours.body().get("spec").cloned().unwrap_or_default();
+    let theirs = live.metadata.annotations.as_ref().and_then(|all| all.get(SET_VERSION));
+    let version = ours.annotation(SET_VERSION).unwrap_or_default();
+    highest_api_version(&spec)
+        .cmp(&highest_api_version(&live.spec))
+        .then_with(|| compare_versions(version, theirs.map_or("", String::as_str)))
 }
 
 /// The field manager under which an owner's share is marked: one of the operator that serves the owner, so that
@@ -166,15 +188,16 @@ fn share_manager(owner: &str, live: &ObjectMeta, us: &Ownership) -> String {
     us.share_manager(owner)
 }
 
-/// Versions that are there and not in ours stay, or objects of other owners could not be read any more.
-fn keep_versions(ours: &mut Object, live_spec: &Value) {
+/// Versions that are there, needed, and not in ours stay, or objects could not be read any more.
+fn keep_versions(ours: &mut Object, live_spec: &Value, needed: impl Fn(&str) -> bool) {
     let Some(live) = live_spec.get("versions").and_then(Value::as_array) else { return };
     let spec = ours.body_mut().get_mut("spec");
     let Some(versions) = spec.and_then(|spec| spec.get_mut("versions")).and_then(Value::as_array_mut) else {
         return;
     };
     for version in live {
-        if !versions.iter().any(|own| own["name"] == version["name"]) {
+        let known = versions.iter().any(|own| own["name"] == version["name"]);
+        if !known && version["name"].as_str().is_some_and(&needed) {
             let mut version = version.clone();
             version["storage"] = false.into();
             versions.push(version);
@@ -258,20 +281,60 @@ mod tests {
     }
 
     fn step(ours: Object, live: &ObjectMeta, api_versions: &[&str]) -> Step {
+        step_over(ours, live, api_versions, &[])
+    }
+
+    fn step_over(ours: Object, live: &ObjectMeta, api_versions: &[&str], stored: &[&str]) -> Step {
         let versions: Vec<Value> =
             api_versions.iter().map(|name| json!({"name": name, "storage": true})).collect();
-        decide(ours, live, &json!({ "versions": versions }), &us(), &|owner| owner != "dead")
+        let stored = stored.iter().map(|version| (*version).to_owned()).collect();
+        let live = Live { metadata: live.clone(), spec: json!({ "versions": versions }), stored };
+        decide(ours, &live, &us(), &|owner| owner != "dead")
+    }
+
+    fn sent(step: Step) -> (Object, Vec<String>) {
+        let Step::Send { object, shares } = step else { panic!("{step:?}") };
+        let versions = object.body()["spec"]["versions"].as_array().unwrap();
+        let names = versions.iter().map(|version| version["name"].as_str().unwrap().to_owned()).collect();
+        assert!(shares.is_empty());
+        (*object, names)
     }
 
     #[test]
     fn a_crd_of_nobody_else_is_sent_as_it_is() {
         for holder in ["us", "dead"] {
-            let step = step(ours("1.0.0", &["v1"]), &live(holder, "2.0.0"), &["v1", "v2"]);
-            let Step::Send { object, shares } = step else { panic!("{step:?}") };
-            assert!(shares.is_empty());
-            assert_eq!(object.body()["spec"]["versions"].as_array().unwrap().len(), 1);
+            let step = step(ours("2.0.0", &["v1"]), &live(holder, "1.0.0"), &["v1", "v1beta1"]);
+            let (object, versions) = sent(step);
+            assert_eq!(versions, ["v1"]);
             assert_eq!(object.annotation(CREATED_BY), Some("first"));
         }
+    }
+
+    #[test]
+    fn a_crd_never_goes_back_to_a_lower_version() {
+        for holder in ["us", "dead"] {
+            let (object, versions) =
+                sent(step(ours("1.0.0", &["v1"]), &live(holder, "2.0.0"), &["v1", "v2"]));
+            assert_eq!(versions, ["v1", "v2"], "a higher API version");
+            assert_eq!(object.annotation(SET_VERSION), Some("2.0.0"));
+            let mut narrower = ours("1.0.0", &["v1"]);
+            narrower.body_mut()["spec"]["versions"][0]["schema"] = "narrow".into();
+            let (object, _) = sent(step(narrower, &live(holder, "2.0.0"), &["v1"]));
+            assert_eq!(object.body()["spec"]["versions"][0]["schema"], Value::Null, "a higher set");
+        }
+        let mut by_hand = live("us", "");
+        by_hand.labels = None;
+        by_hand.annotations = None;
+        let (object, versions) = sent(step(ours("9.0.0", &["v1"]), &by_hand, &["v1", "v2"]));
+        assert_eq!(versions, ["v1", "v2"], "somebody installed a newer one by hand");
+        assert_eq!(object.annotation(SET_VERSION), Some("9.0.0"));
+    }
+
+    #[test]
+    fn versions_in_which_objects_are_stored_stay() {
+        let step =
+            step_over(ours("2.0.0", &["v1"]), &live("us", "1.0.0"), &["v1beta1", "v1alpha1"], &["v1beta1"]);
+        assert_eq!(sent(step).1, ["v1", "v1beta1"]);
     }
 
     #[test]

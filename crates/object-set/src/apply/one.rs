@@ -27,7 +27,7 @@ pub(super) enum Place {
     Changed(Observed),
     /// Nothing.
     Empty,
-    /// An object that is not in the inventory.
+    /// An object that is not in the inventory, or not ours any more.
     Found(Box<ObjectMeta>),
     /// It is being deleted.
     Deleting,
@@ -99,12 +99,13 @@ impl Run<'_> {
     /// What stands in the object's place: from the watch where that is proof, else from the target.
     pub(super) async fn look(&self, identity: &Identity, mapping: &Mapping) -> Result<Place, CallError> {
         let recorded = self.recorded.get(identity);
+        let us = self.options.ownership.owner.as_str();
         if let (Some(recorded), Some(seen)) = (recorded, self.observed.get(identity)) {
-            match drift::compare(recorded, Some(&seen)) {
+            match drift::compare(recorded, Some(&seen), us) {
                 Drift::Unchanged => return Ok(Place::Ours(seen)),
                 Drift::Changed => return Ok(Place::Changed(seen)),
                 Drift::Deleting => return Ok(Place::Deleting),
-                Drift::Gone | Drift::Recreated => {}
+                Drift::Gone | Drift::Recreated | Drift::Taken => {}
             }
         }
         let Some(found) = self.cluster.metadata(mapping, identity).await? else { return Ok(Place::Empty) };
@@ -113,14 +114,14 @@ impl Run<'_> {
         }
         let Some(recorded) = recorded else { return Ok(Place::Found(Box::new(found.metadata))) };
         let seen = Observed::from_metadata(&found.metadata, &self.options.ownership.manager, OWNER_LABEL);
-        Ok(match drift::compare(recorded, Some(&seen)) {
+        Ok(match drift::compare(recorded, Some(&seen), us) {
             Drift::Unchanged => Place::Ours(seen),
             Drift::Changed => Place::Changed(seen),
             _ => Place::Found(Box::new(found.metadata)),
         })
     }
 
-    /// Whether an object that is there and not recorded may become ours.
+    /// Whether an object that is there and not ours may become it.
     pub(super) fn may_adopt(
         &self,
         identity: &Identity,

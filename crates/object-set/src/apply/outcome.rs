@@ -127,6 +127,9 @@ impl Applied {
             if let Some(entry) = entry {
                 self.inventory.insert(identity.clone(), entry);
             }
+            if matches!(outcome, Outcome::Refused(Refusal::OwnedByOther { .. })) {
+                self.inventory.remove(&identity);
+            }
             self.outcomes.push((identity, outcome));
         }
         crds_changed

@@ -31,6 +31,43 @@ async fn an_object_of_another_live_owner_is_left_alone() -> Result<()> {
 }
 
 #[tokio::test]
+async fn what_another_owner_took_is_that_owners() -> Result<()> {
+    let mut story = Story::begin("taken").await?;
+    let mut neighbour = story.neighbour("1.0.0");
+    story.apply(&config_map("a", "ours")).await?;
+    neighbour.adopt = Adopt::Always;
+    neighbour.apply(&config_map("a", "theirs")).await?;
+    let applied = story.try_apply(&config_map("a", "ours"), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::OwnedByOther { .. })), "{applied:?}");
+    assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "theirs");
+    assert!(story.inventory.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_owners_that_come_at_the_same_time_one_has_the_object() -> Result<()> {
+    let mut story = Story::begin("coming").await?;
+    let mut neighbour = story.neighbour("1.0.0");
+    let all: String = (0..10).map(|number| config_map(&format!("m{number}"), "1")).collect();
+    let (one, other) =
+        futures::join!(story.try_apply(&all, &NothingObserved), neighbour.try_apply(&all, &NothingObserved));
+    one?;
+    other?;
+    // Both may have thought that nothing was there; the next look tells whose it is.
+    story.try_apply(&all, &NothingObserved).await?;
+    neighbour.try_apply(&all, &NothingObserved).await?;
+    for number in 0..10 {
+        let id = story.config_map(&format!("m{number}"));
+        let live = story.config_maps().get(&id.name).await?;
+        let owner = &live.metadata.labels.unwrap()[OWNER_LABEL];
+        for each in [&story, &neighbour] {
+            assert_eq!(each.inventory.contains(&id), *owner == each.ownership.owner, "{id}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_object_of_another_operator_is_left_alone_though_its_owner_is_not_known() -> Result<()> {
     let mut story = Story::begin("operators").await?;
     let mut greeting = story.neighbour("1.0.0");

@@ -11,7 +11,11 @@ use super::story::{MANAGER, Story, config_map, outcome};
 async fn drift_of(story: &Story, identity: &Identity) -> Result<Drift> {
     let live = story.live(identity).await?;
     let observed = live.map(|live| Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL));
-    Ok(drift::compare(story.inventory.get(identity).context("entry")?, observed.as_ref()))
+    Ok(drift::compare(
+        story.inventory.get(identity).context("entry")?,
+        observed.as_ref(),
+        &story.ownership.owner,
+    ))
 }
 
 #[tokio::test]

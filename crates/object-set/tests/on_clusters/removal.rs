@@ -146,6 +146,21 @@ async fn owners_share_a_namespace_and_users_labels_win() -> Result<()> {
 }
 
 #[tokio::test]
+async fn of_owners_that_leave_at_the_same_time_one_takes_away_what_they_shared() -> Result<()> {
+    let mut story = Story::begin("leaving").await?;
+    let mut neighbour = story.neighbour("1.0.0");
+    let names: Vec<String> = (0..10).map(|number| format!("{}-{number}", story.namespace)).collect();
+    let all: String = names.iter().map(|name| namespace(name, "")).collect();
+    story.apply(&all).await?;
+    neighbour.apply(&all).await?;
+    let (one, other) = futures::join!(story.uninstall_all(), neighbour.uninstall_all());
+    let kept: Vec<_> = one?.kept.into_keys().collect();
+    let twice: Vec<_> = other?.kept.into_keys().filter(|identity| kept.contains(identity)).collect();
+    assert!(twice.is_empty(), "each left these to the other: {twice:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_uninstall_waits_for_finalizers_step_by_step() -> Result<()> {
     let mut story = Story::begin("steps").await?;
     let group = format!("{}.io", story.namespace);

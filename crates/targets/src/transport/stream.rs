@@ -1,6 +1,7 @@
 //! Bounds a watch stream: silence, and the length of one event.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,14 +12,21 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use super::AnswerBody;
+use crate::dial::Servers;
 use crate::error::TargetError;
 use crate::limits::Limits;
 
 /// `body` that fails when nothing arrives for too long or one line grows too long; holds `permit` until it
-/// is dropped.
-pub(super) fn bounded(body: AnswerBody, limits: &Limits, permit: OwnedSemaphorePermit) -> AnswerBody {
+/// is dropped, and tells `servers` when it breaks.
+pub(super) fn bounded(
+    body: AnswerBody,
+    limits: &Limits,
+    permit: OwnedSemaphorePermit,
+    servers: Arc<Servers>,
+) -> AnswerBody {
     Bounded {
         body,
+        servers,
         idle: limits.watch_idle,
         silence: Box::pin(tokio::time::sleep(limits.watch_idle)),
         limit: limits.body,
@@ -30,6 +38,7 @@ pub(super) fn bounded(body: AnswerBody, limits: &Limits, permit: OwnedSemaphoreP
 
 struct Bounded {
     body: AnswerBody,
+    servers: Arc<Servers>,
     idle: Duration,
     silence: Pin<Box<Sleep>>,
     limit: usize,
@@ -49,7 +58,10 @@ impl HttpBody for Bounded {
         match Pin::new(&mut this.body).poll_frame(cx) {
             Poll::Pending => {
                 let silent = this.silence.as_mut().poll(cx);
-                silent.map(|()| Some(Err(TargetError::Deadline(this.idle))))
+                silent.map(|()| {
+                    this.servers.lost();
+                    Some(Err(TargetError::Deadline(this.idle)))
+                })
             }
             Poll::Ready(Some(Ok(frame))) => {
                 this.silence.as_mut().reset(Instant::now() + this.idle);
@@ -60,7 +72,11 @@ impl HttpBody for Bounded {
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(other) => Poll::Ready(other),
+            Poll::Ready(Some(Err(error))) => {
+                this.servers.lost();
+                Poll::Ready(Some(Err(error)))
+            }
+            Poll::Ready(None) => Poll::Ready(None),
         }
     }
 }

@@ -1,0 +1,111 @@
+//! The right cluster: whatever an access Secret or an address leads to by now, nothing is written there before it is
+//! proven to be the Kyma's target, people see why, and there is a way out.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod world;
+
+use anyhow::{Context, Result, ensure};
+use futures::FutureExt;
+use kyma_api::Reason;
+
+use world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_written_to_a_cluster_that_is_not_proven_to_be_the_target() {
+    // Boxed: the compiler's proof that a story so deep may move between threads has a limit.
+    tokio::spawn(story().boxed()).await.unwrap().unwrap();
+}
+
+async fn story() -> Result<()> {
+    let world = World::build().await?;
+    swapped(&world).await.context("two kubeconfigs swapped")?;
+    shared(&world).await.context("two Kymas on one target")?;
+    looped(&world).await.context("the hub as a target")?;
+    recreated(&world).await.context("another cluster at the same address")?;
+    world.end().await
+}
+
+/// Two kubeconfigs are swapped between two Kymas, and the catalogue moves on meanwhile.
+async fn swapped(world: &World) -> Result<()> {
+    let marks = world.landscape.marks()?;
+    world.grant("west", &world.through_the_door()?).await?;
+    world.grant("east", &world.straight().await?).await?;
+    world.assign("1.1.0").await?;
+    for kyma in ["east", "west"] {
+        world.is_refused(kyma, Reason::TargetChanged).await?;
+    }
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_written(&[1, 2], &marks)?;
+
+    let test = world.kymactl(&["test", "east"]).await?;
+    ensure!(test.code == Some(1) && test.said.contains("TargetChanged"), "{test:?}");
+    let adopt = world.kymactl(&["adopt", "east", "--cluster-uid", &world.uid(2).await?]).await?;
+    ensure!(adopt.code == Some(1) && adopt.said.contains("TargetInUse"), "a neighbour's: {adopt:?}");
+    world.nothing_was_written(&[1, 2], &marks)?;
+
+    world.grant("east", &world.through_the_door()?).await?;
+    world.grant("west", &world.straight().await?).await?;
+    for kyma in ["east", "west"] {
+        world.has(kyma, "1.1.0").await?;
+    }
+    world.landscape.until_at_rest().await
+}
+
+/// A second Kyma leads to a target that another one has.
+async fn shared(world: &World) -> Result<()> {
+    let marks = world.landscape.marks()?;
+    world.create("squatter", &world.straight().await?).await?;
+    world.is_refused("squatter", Reason::TargetInUse).await?;
+    world.landscape.until_at_rest().await?;
+    world.delete("squatter").await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_written(&[2], &marks)?;
+    world.has("west", "1.1.0").await
+}
+
+/// A kubeconfig leads to the hub, with every right there.
+async fn looped(world: &World) -> Result<()> {
+    let kubeconfig = world.into_the_hub().await?;
+    let marks = world.landscape.marks()?;
+    world.create("loop", &kubeconfig).await?;
+    world.is_refused("loop", Reason::TargetIsHub).await?;
+    world.landscape.until_at_rest().await?;
+    let adopt = world.kymactl(&["adopt", "loop", "--cluster-uid", &world.uid(0).await?]).await?;
+    ensure!(adopt.code == Some(1) && adopt.said.contains("TargetIsHub"), "{adopt:?}");
+    world.delete("loop").await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_written(&[0], &marks)
+}
+
+/// Behind the address that the unchanged Secret names is another cluster, from one moment to the next.
+async fn recreated(world: &World) -> Result<()> {
+    let marks = world.landscape.marks()?;
+    world.switch_to(3).await?;
+    world.assign("1.2.0").await?;
+    world.has("west", "1.2.0").await?;
+    world.is_refused("east", Reason::TargetChanged).await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_written(&[1, 3], &marks)?;
+
+    let uid = world.uid(3).await?;
+    let asked = world.kymactl(&["adopt", "east"]).await?;
+    ensure!(asked.code == Some(2) && asked.said.contains(&uid), "{asked:?}");
+    world.nothing_was_written(&[1, 3], &marks)?;
+    let adopted = world.kymactl(&["adopt", "east", "--cluster-uid", &uid]).await?;
+    ensure!(adopted.code == Some(0), "{adopted:?}");
+    world.has("east", "1.2.0").await?;
+    world.nothing_was_written(&[1], &marks)?;
+    world.landscape.until_at_rest().await?;
+
+    // The old one is back: it is the wrong one by now.
+    let marks = world.landscape.marks()?;
+    world.switch_to(1).await?;
+    world.assign("1.3.0").await?;
+    world.is_refused("east", Reason::TargetChanged).await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_written(&[1, 3], &marks)?;
+    world.switch_to(3).await?;
+    world.grant("east", &world.through_the_door()?).await?;
+    world.has("east", "1.3.0").await
+}

@@ -1,0 +1,235 @@
+//! Two Kymas: one straight to its target, one through a door that can lead to another cluster.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::catalogue;
+use e2e::landscape::{ACCESS_USER, HUB_NAMESPACE, Landscape, Options};
+use e2e::net::Door;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, Kyma, Reason, labels, names};
+use serde_json::{Value, json};
+use testbed::{AuditMark, Cluster, Validity, free_address, until, until_or_why};
+
+const DEADLINE: Duration = Duration::from_mins(1);
+/// The module that every Kyma has.
+const MODULE: &str = "anchor";
+const VERSIONS: [&str; 4] = ["1.0.0", "1.1.0", "1.2.0", "1.3.0"];
+
+pub(crate) struct World {
+    pub(crate) landscape: Landscape,
+    hub: Client,
+    /// Where the door is, whatever is behind it.
+    address: SocketAddr,
+    door: Mutex<Option<Door>>,
+}
+
+/// What `kymactl target` said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) said: String,
+}
+
+impl World {
+    /// Kyma `east` on the first target, through the door; Kyma `west` on the second; the third is nobody's.
+    pub(crate) async fn build() -> Result<Self> {
+        let landscape = Landscape::start(Options { targets: 3, audit: true, ..Options::default() }).await?;
+        let hub = landscape.hub().client()?;
+        for version in VERSIONS {
+            let config = json!({"version": version, "manifest": "manifest.yaml"});
+            let content = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": MODULE, "namespace": "kyma-system"}, "data": {"version": version},
+            });
+            let files = [("manifest.yaml", content.to_string())];
+            catalogue::push_files(&landscape, MODULE, &config, &files).await?;
+        }
+        let world = Self { landscape, hub, address: free_address()?, door: Mutex::default() };
+        world.assign(VERSIONS[0]).await?;
+        world.switch_to(1).await?;
+        world.create("east", &world.through_the_door()?).await?;
+        world.create("west", &world.straight().await?).await?;
+        for kyma in ["east", "west"] {
+            world.has(kyma, VERSIONS[0]).await?;
+        }
+        world.landscape.until_at_rest().await?;
+        Ok(world)
+    }
+
+    pub(crate) async fn end(self) -> Result<()> {
+        self.landscape.stop().await
+    }
+
+    /// 0 is the hub.
+    fn cluster(&self, number: usize) -> &Cluster {
+        self.landscape.clusters()[number]
+    }
+
+    /// The cluster's own identity.
+    pub(crate) async fn uid(&self, number: usize) -> Result<String> {
+        let namespaces: Api<Namespace> = Api::all(self.cluster(number).client()?);
+        namespaces.get("kube-system").await?.uid().context("a stored Namespace has a uid")
+    }
+
+    /// Lets the door lead to this cluster from now on, and cuts what goes through it.
+    pub(crate) async fn switch_to(&self, number: usize) -> Result<()> {
+        let upstream = self.cluster(number).url().trim_start_matches("https://").to_owned();
+        let next = Door::before(&upstream, self.address);
+        if let Some(before) = self.door.lock().unwrap().take() {
+            before.shut();
+        }
+        until("the door's address is free", DEADLINE, || async { Ok(next.open().await.ok()) }).await?;
+        *self.door.lock().unwrap() = Some(next);
+        Ok(())
+    }
+
+    /// A kubeconfig for whatever is behind the door: with a certificate that all clusters here take for the same user.
+    pub(crate) fn through_the_door(&self) -> Result<String> {
+        let way = self.cluster(1).certificate_user(ACCESS_USER, None, Validity::Long)?;
+        let ca = way.ca.clone();
+        Ok(way.at(format!("https://{}", self.address), ca).kubeconfig())
+    }
+
+    /// A kubeconfig for the second target.
+    pub(crate) async fn straight(&self) -> Result<String> {
+        Ok(self.landscape.access(self.cluster(2)).await?.kubeconfig())
+    }
+
+    /// A kubeconfig for the hub, with every right.
+    pub(crate) async fn into_the_hub(&self) -> Result<String> {
+        let way = self.landscape.access(self.cluster(0)).await?;
+        let (namespace, name) = way.user.rsplit_once(':').context("a ServiceAccount")?;
+        let namespace = namespace.rsplit(':').next().context("its namespace")?;
+        let binding: ClusterRoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": "way-back"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        }))?;
+        Api::all(self.hub.clone()).create(&PostParams::default(), &binding).await?;
+        Ok(way.kubeconfig())
+    }
+
+    /// Puts this kubeconfig into the Kyma's access Secret.
+    pub(crate) async fn grant(&self, kyma: &str, kubeconfig: &str) -> Result<()> {
+        let name = format!("kubeconfig-{kyma}");
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": {"config": kubeconfig},
+            "metadata": {"name": name, "labels": {labels::KYMA_NAME: kyma}},
+        });
+        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        secrets.patch(&name, &PatchParams::apply("person").force(), &Patch::Apply(&secret)).await?;
+        Ok(())
+    }
+
+    /// A Kyma with the module, and its access Secret.
+    pub(crate) async fn create(&self, kyma: &str, kubeconfig: &str) -> Result<()> {
+        self.grant(kyma, kubeconfig).await?;
+        let object: Kyma = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": kyma},
+            "spec": {"channel": "regular", "modules": [{"name": MODULE}]},
+        }))?;
+        self.kymas().create(&PostParams::default(), &object).await?;
+        Ok(())
+    }
+
+    /// Deletes a Kyma, until it is gone.
+    pub(crate) async fn delete(&self, kyma: &str) -> Result<()> {
+        self.kymas().delete(kyma, &DeleteParams::default()).await?;
+        until_or_why(&format!("{kyma} is gone"), DEADLINE, || async {
+            let found = self.kymas().get_opt(kyma).await?;
+            Ok(found.map_or(Ok(()), |found| Err(format!("{:?}", found.status))))
+        })
+        .await
+    }
+
+    /// The version of the module that all Kymas have.
+    pub(crate) async fn assign(&self, version: &str) -> Result<()> {
+        catalogue::assign(self.hub.clone(), MODULE, version).await
+    }
+
+    /// Waits until the Kyma says so, and its component and catalogue too if there are any.
+    pub(crate) async fn is_refused(&self, kyma: &str, reason: Reason) -> Result<()> {
+        until_or_why(&format!("{kyma} says {reason}"), DEADLINE, || async {
+            let found = serde_json::to_value(self.kymas().get(kyma).await?)?;
+            let component = self.components().get_opt(&names::component_name(kyma, MODULE)).await?;
+            let component = serde_json::to_value(component)?;
+            let said = |object: &Value, type_: &str| {
+                let conditions = object["status"]["conditions"].as_array();
+                let mut held = conditions.into_iter().flatten();
+                held.any(|held| {
+                    held["type"] == type_ && held["status"] == "False" && held["reason"] == reason.as_str()
+                })
+            };
+            let all = said(&found, "TargetReachable")
+                && said(&found, "ModuleCatalog")
+                && (component.is_null() || said(&component, "Ready"));
+            let shown = format!("{}\n{}", found["status"]["conditions"], component["status"]["conditions"]);
+            Ok(if all { Ok(()) } else { Err(shown) })
+        })
+        .await
+    }
+
+    /// Waits until the Kyma is Ready with this version, and its target has it.
+    pub(crate) async fn has(&self, kyma: &str, version: &str) -> Result<()> {
+        until_or_why(&format!("{kyma} has {version}"), DEADLINE, || async {
+            let found = serde_json::to_value(self.kymas().get(kyma).await?)?;
+            let module = &found["status"]["modules"][0];
+            let ready = found["status"]["state"] == "Ready" && module["state"] == "Ready";
+            Ok(if ready && module["version"] == version { Ok(()) } else { Err(found["status"].to_string()) })
+        })
+        .await?;
+        let target = if kyma == "west" { 2 } else { self.behind_the_door()? };
+        let maps: Api<ConfigMap> = Api::namespaced(self.cluster(target).client()?, "kyma-system");
+        let data = maps.get(MODULE).await?.data.unwrap_or_default();
+        ensure!(data.get("version").is_some_and(|held| held == version), "{data:?} on cluster {target}");
+        Ok(())
+    }
+
+    fn behind_the_door(&self) -> Result<usize> {
+        let door = self.door.lock().unwrap();
+        let upstream = door.as_ref().context("the door is open")?.upstream();
+        let clusters = self.landscape.clusters();
+        clusters.iter().position(|cluster| cluster.url().ends_with(upstream)).context("a cluster of ours")
+    }
+
+    /// Fails if anybody who came with an access Secret wrote to one of these clusters since.
+    pub(crate) fn nothing_was_written(&self, clusters: &[usize], marks: &[AuditMark]) -> Result<()> {
+        for &number in clusters {
+            let events = self.cluster(number).audit()?.since(marks[number])?;
+            let writes = events.iter().filter(|event| event.user == ACCESS_USER && event.is_write());
+            // `kymactl target` asks what it may do.
+            let writes = writes.filter(|event| event.resource != "selfsubjectaccessreviews");
+            let writes: Vec<String> =
+                writes.map(|event| format!("{} {} {}", event.user_agent, event.verb, event.uri)).collect();
+            ensure!(writes.is_empty(), "written to cluster {number}:\n{}", writes.join("\n"));
+        }
+        Ok(())
+    }
+
+    /// `kymactl target`.
+    pub(crate) async fn kymactl(&self, words: &[&str]) -> Result<Said> {
+        let mut command = self.landscape.kymactl();
+        command.arg("target").args(words).args([
+            "--allow-loopback-targets",
+            "--hub-namespace",
+            HUB_NAMESPACE,
+        ]);
+        let output = command.output().await.context("cannot start kymactl")?;
+        let said = [output.stdout, output.stderr].concat();
+        Ok(Said { code: output.status.code(), said: String::from_utf8_lossy(&said).into_owned() })
+    }
+
+    fn kymas(&self) -> Api<Kyma> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+
+    fn components(&self) -> Api<HelmComponent> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+}

@@ -1,0 +1,128 @@
+//! What no module may touch: each try is refused with its reason, and nothing has changed.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use e2e::catalogue;
+use e2e::landscape::Landscape;
+use e2e::remains::until_as_before;
+use e2e::snapshot;
+use e2e::wait;
+use kyma_api::Reason;
+use serde_json::{Value, json};
+use testbed::until_or_why;
+
+use crate::town::Town;
+
+const DEADLINE: Duration = Duration::from_mins(1);
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+const CRDS: &str = "apiextensions.k8s.io/v1";
+
+/// A module that ships an object which it may not touch.
+struct Intruder {
+    module: &'static str,
+    manifest: Value,
+    /// The object as it is named to people.
+    names: &'static str,
+}
+
+fn intruders() -> Vec<Intruder> {
+    let object = |api_version: &str, kind: &str, metadata: Value, more: (&str, Value)| {
+        let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
+        object[more.0] = more.1;
+        object
+    };
+    let in_kyma_system = |name: &str| json!({"name": name, "namespace": "kyma-system"});
+    let crd = |plural: &str, group: &str, kind: &str| {
+        let names = json!({"kind": kind, "plural": plural, "singular": kind.to_lowercase()});
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        let version = json!({"name": "v9", "served": true, "storage": true, "schema": schema});
+        let spec = json!({"group": group, "scope": "Namespaced", "names": names, "versions": [version]});
+        object(CRDS, "CustomResourceDefinition", json!({"name": format!("{plural}.{group}")}), ("spec", spec))
+    };
+    let nothing = ("rules", json!([]));
+    let everybody =
+        json!([{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"}]);
+    let mut admins =
+        object(RBAC, "ClusterRoleBinding", json!({"name": "system:basic-user"}), ("subjects", everybody));
+    admins["roleRef"] =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:basic-user"});
+    let kyma = object(
+        "operator.kyma-project.io/v1beta2",
+        "Kyma",
+        in_kyma_system("default"),
+        ("spec", json!({"channel": "fast", "modules": [{"name": "alder"}]})),
+    );
+    let stamp =
+        object("v1", "ConfigMap", in_kyma_system("kyma-target-stamp"), ("data", json!({"hubUid": "mine"})));
+    // Without a namespace it comes to lie in the release's, which is the stamp's.
+    let hidden = json!({"name": "kyma-target-stamp"});
+    let hidden = object("v1", "ConfigMap", hidden, ("data", json!({"hubUid": "mine"})));
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [hidden]});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-mine"}});
+    [
+        ("kyma-thief", kyma, "Kyma.operator.kyma-project.io kyma-system/default"),
+        ("stamp-forger", stamp, "ConfigMap kyma-system/kyma-target-stamp"),
+        ("hidden-forger", list, "ConfigMap kyma-system/kyma-target-stamp"),
+        (
+            "kyma-shadow",
+            crd("kymas", "operator.kyma-project.io", "Kyma"),
+            "CustomResourceDefinition.apiextensions.k8s.io kymas.operator.kyma-project.io",
+        ),
+        (
+            "helm-shadow",
+            crd("helmcomponents", "component.kyma-project.io", "HelmComponent"),
+            "CustomResourceDefinition.apiextensions.k8s.io helmcomponents.component.kyma-project.io",
+        ),
+        (
+            "role-thief",
+            object(RBAC, "ClusterRole", json!({"name": "system:discovery"}), nothing),
+            "ClusterRole.rbac.authorization.k8s.io system:discovery",
+        ),
+        ("binding-thief", admins, "ClusterRoleBinding.rbac.authorization.k8s.io system:basic-user"),
+        ("founder", namespace, "Namespace kube-mine"),
+    ]
+    .into_iter()
+    .map(|(module, manifest, names)| Intruder { module, manifest, names })
+    .collect()
+}
+
+/// Pushes all of them, and lets Kymas pin them.
+pub(crate) async fn publish(landscape: &Landscape) -> Result<()> {
+    for intruder in intruders() {
+        let config = json!({"manifest": "manifest.yaml"});
+        let files = [("manifest.yaml", intruder.manifest.to_string())];
+        catalogue::push_files(landscape, intruder.module, &config, &files).await?;
+        let versions = json!({"versions": [{"version": "1.0.0"}]});
+        catalogue::offer(landscape.hub().client()?, intruder.module, &versions).await?;
+    }
+    Ok(())
+}
+
+/// All of them at once on one target.
+pub(crate) async fn row(town: &Town) -> Result<()> {
+    let intruders = intruders();
+    let before = snapshot::take(&town.target).await?;
+    let modules = intruders.iter().map(|one| json!({"name": one.module, "version": "1.0.0"}));
+    town.choose_modules(&modules.collect::<Vec<_>>()).await?;
+    for intruder in &intruders {
+        until_or_why(&format!("{} is refused", intruder.module), DEADLINE, || async {
+            let found = town.component(intruder.module).await?.unwrap_or_default();
+            let refused = wait::has_condition(&found, "Applied", "False", Reason::Protected);
+            let said = found["status"]["conditions"].to_string();
+            Ok(if refused && said.contains(intruder.names) { Ok(()) } else { Err(said) })
+        })
+        .await?;
+    }
+    town.choose_modules(&[]).await?;
+    for intruder in &intruders {
+        until_or_why(&format!("{} goes", intruder.module), DEADLINE, || async {
+            let found = town.component(intruder.module).await?;
+            Ok(found.map_or(Ok(()), |found| Err(found["status"].to_string())))
+        })
+        .await?;
+    }
+    let left = until_as_before(&town.target, &before).await?;
+    anyhow::ensure!(left.is_empty(), "{left:?}");
+    Ok(())
+}

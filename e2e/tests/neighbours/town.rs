@@ -1,0 +1,315 @@
+//! One Kyma and its target, where modules come and go while users and their operators are at work.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
+use e2e::remains::until_as_before;
+use e2e::snapshot::{self, Snapshot};
+use e2e::wait;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, Kyma, Reason, condition, labels, names};
+use serde_json::{Value, json};
+use testbed::{Cluster, until, until_or_why};
+
+use crate::editions::{CRD, EDITIONS, Edition, GROUP, KEPT, MODULES, ROLE, SHARED};
+use crate::order::{Deed, Expected, Order, Step};
+
+const DEADLINE: Duration = Duration::from_mins(1);
+/// A user's own object in a Namespace that modules ship.
+const USERS: &str = "users";
+
+/// A Kyma and its target.
+pub(crate) struct Town {
+    pub(crate) kyma: String,
+    hub: Client,
+    pub(crate) target: Client,
+    /// The target without modules.
+    pub(crate) before: Snapshot,
+}
+
+/// What users and their operators made, as it has to stay.
+#[derive(Default)]
+struct Users {
+    leaves: Vec<DynamicObject>,
+    maps: Vec<ConfigMap>,
+}
+
+impl Town {
+    /// A Kyma without modules on this target.
+    pub(crate) async fn settle(landscape: &Landscape, number: usize, target: &Cluster) -> Result<Self> {
+        let kyma = format!("town-{number}");
+        let hub = landscape.hub().client()?;
+        let secrets: Api<Secret> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+        let secret = landscape.access_secret(&kyma, target).await?;
+        secrets.create(&PostParams::default(), &secret).await?;
+        let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+        let object = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": kyma}, "spec": {"channel": "regular"},
+        }))?;
+        kymas.create(&PostParams::default(), &object).await?;
+        wait::until(&format!("{kyma} is Ready"), kymas, &kyma, |kyma: Option<&Kyma>| {
+            let conditions = kyma.and_then(|kyma| kyma.status.as_ref()?.conditions.as_deref());
+            let holds = |type_| condition::get(conditions.unwrap_or_default(), type_);
+            ["Ready", "ModuleCatalog"]
+                .iter()
+                .all(|type_| holds(type_).is_some_and(|held| held.status == "True"))
+        })
+        .await?;
+        let target = target.client()?;
+        let before = snapshot::take(&target).await?;
+        Ok(Self { kyma, hub, target, before })
+    }
+
+    /// Goes through all steps; after each everything is as the rules say, and in the end nothing of ours is left.
+    pub(crate) async fn live(&self, order: &Order) -> Result<()> {
+        let mut expected = Expected::default();
+        let mut users = Users::default();
+        for step in &order.0 {
+            expected = self.take(*step, expected, &mut users).await.with_context(|| step.to_string())?;
+        }
+        self.end(&users).await
+    }
+
+    /// Both modules come, are upgraded and go at the same moment.
+    pub(crate) async fn all_at_once(&self) -> Result<()> {
+        let mut users = Users::default();
+        let mut expected = Expected::default();
+        for deed in [Deed::Install, Deed::Upgrade] {
+            expected = (0..2).fold(expected, |so_far, module| so_far.after(Step { deed, module }));
+            self.choose(&expected).await?;
+            if deed == Deed::Install {
+                expected.holder = Some(self.first_to_come().await?);
+            }
+            self.until_settled(&expected).await?;
+            self.users_act(&expected, &mut users).await?;
+            self.nothing_is_lost(&expected, &users).await?;
+        }
+        expected = Expected::default();
+        self.choose(&expected).await?;
+        for module in MODULES {
+            self.until_blocked(module).await?;
+        }
+        self.nothing_is_lost(&expected, &users).await?;
+        self.users_delete_leaves(&mut users).await?;
+        self.until_settled(&expected).await?;
+        self.end(&users).await
+    }
+
+    async fn take(&self, step: Step, before: Expected, users: &mut Users) -> Result<Expected> {
+        let expected = before.after(step);
+        self.choose(&expected).await?;
+        if step.deed == Deed::Remove && expected.is_empty() {
+            self.until_blocked(MODULES[step.module]).await?;
+            self.nothing_is_lost(&expected, users).await?;
+            self.users_delete_leaves(users).await?;
+        }
+        self.until_settled(&expected).await?;
+        self.users_act(&expected, users).await?;
+        self.nothing_is_lost(&expected, users).await?;
+        Ok(expected)
+    }
+
+    /// What users chose on the target.
+    async fn choose(&self, wished: &Expected) -> Result<()> {
+        let modules = wished.editions.iter().flatten();
+        let modules = modules.map(|edition| json!({"name": edition.module, "version": edition.version}));
+        self.choose_modules(&modules.collect::<Vec<_>>()).await
+    }
+
+    pub(crate) async fn choose_modules(&self, modules: &[Value]) -> Result<()> {
+        let kymas: Api<Kyma> = Api::namespaced(self.target.clone(), TARGET_NAMESPACE);
+        let edit = Patch::Merge(json!({"spec": {"modules": modules}}));
+        kymas.patch("default", &PatchParams::default(), &edit).await?;
+        Ok(())
+    }
+
+    /// Waits until each module is there, refused or gone, as it should be.
+    async fn until_settled(&self, expected: &Expected) -> Result<()> {
+        until_or_why("modules are as expected", DEADLINE, || async {
+            for (module, edition) in expected.editions.iter().enumerate() {
+                let name = MODULES[module];
+                let found = self.component(name).await?;
+                let status = found.as_ref().map_or(Value::Null, |found| found["status"].clone());
+                let as_expected = match (edition, &found) {
+                    (None, found) => found.is_none(),
+                    (Some(_), None) => false,
+                    (Some(edition), Some(found)) if expected.is_refused(module) => {
+                        is_present(found, edition)
+                            && wait::has_condition(found, "Applied", "False", Reason::OwnedByOther)
+                    }
+                    (Some(edition), Some(found)) => {
+                        is_present(found, edition)
+                            && status["version"] == edition.version
+                            && wait::has_condition(found, "Ready", "True", Reason::Ready)
+                    }
+                };
+                if !as_expected {
+                    return Ok(Err(format!("{name} instead of {edition:?}: {}", status["conditions"])));
+                }
+            }
+            Ok(Ok(()))
+        })
+        .await
+    }
+
+    /// The module that won the ClusterRole, once the other one has been refused.
+    async fn first_to_come(&self) -> Result<usize> {
+        until("one module is refused", DEADLINE, || async {
+            for (module, name) in MODULES.iter().enumerate() {
+                let found = self.component(name).await?.unwrap_or_default();
+                if wait::has_condition(&found, "Applied", "False", Reason::OwnedByOther) {
+                    return Ok(Some(1 - module));
+                }
+            }
+            Ok(None)
+        })
+        .await
+    }
+
+    async fn until_blocked(&self, module: &str) -> Result<()> {
+        until_or_why(&format!("users' leaves hold up the removal of {module}"), DEADLINE, || async {
+            let found = self.component(module).await?.context("the component waits")?;
+            let conditions = &found["status"]["conditions"];
+            let mut reasons = conditions.as_array().into_iter().flatten().map(|held| &held["reason"]);
+            let blocked = reasons.any(|reason| reason == Reason::DeletionBlocked.as_str());
+            Ok(if blocked { Ok(()) } else { Err(conditions.to_string()) })
+        })
+        .await
+    }
+
+    /// Users write what a new edition lets them, and an operator of theirs copies objects with all their labels.
+    async fn users_act(&self, expected: &Expected, users: &mut Users) -> Result<()> {
+        if users.maps.is_empty() {
+            let own = json!({"metadata": {"name": USERS, "namespace": KEPT}, "data": {"mine": "yes"}});
+            users.maps.push(self.create_map(own).await?);
+        }
+        for (module, edition) in expected.editions.iter().enumerate() {
+            let Some(edition) = edition else { continue };
+            let leaf: DynamicObject = serde_json::from_value(edition.leaf())?;
+            if users.leaves.iter().all(|made| made.name_any() != leaf.name_any()) {
+                let strict = PostParams::default();
+                users.leaves.push(self.leaves(edition.api_version()).create(&strict, &leaf).await?);
+            }
+            let copied = users.maps.iter().any(|map| map.name_any().ends_with(edition.module));
+            if !expected.is_refused(module) && !copied {
+                users.maps.extend(self.copy(edition).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// As kustomize-controller's children (its issue 192) and as operators that create a deep copy under another name.
+    async fn copy(&self, edition: &Edition) -> Result<[ConfigMap; 2]> {
+        let original: Api<ConfigMap> = Api::namespaced(self.target.clone(), SHARED);
+        let original = serde_json::to_value(original.get(edition.module).await?)?;
+        let metadata = &original["metadata"];
+        let child = json!({
+            "metadata": {
+                "name": format!("child-of-{}", edition.module), "namespace": KEPT,
+                "labels": metadata["labels"], "annotations": metadata["annotations"],
+            },
+            "data": original["data"],
+        });
+        let mut twin = original.clone();
+        twin["metadata"]["name"] = format!("twin-of-{}", edition.module).into();
+        twin["metadata"]["namespace"] = KEPT.into();
+        twin["metadata"]["resourceVersion"] = Value::Null;
+        Ok([self.create_map(child).await?, self.create_map(twin).await?])
+    }
+
+    async fn create_map(&self, map: Value) -> Result<ConfigMap> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.target.clone(), KEPT);
+        let map: ConfigMap = serde_json::from_value(map)?;
+        Ok(maps.create(&PostParams::default(), &map).await?)
+    }
+
+    /// Leaves keep all their fields, users' objects are untouched, and what is shared is there.
+    async fn nothing_is_lost(&self, expected: &Expected, users: &Users) -> Result<()> {
+        for leaf in &users.leaves {
+            let name = leaf.name_any();
+            let edition = EDITIONS.iter().find(|edition| name.ends_with(edition.version));
+            let api = self.leaves(edition.context("each leaf is of an edition")?.api_version());
+            let live = api.get(&name).await.with_context(|| format!("leaf {name}"))?;
+            ensure!(live.uid() == leaf.uid(), "{name} is another one");
+            ensure!(live.data["spec"] == leaf.data["spec"], "{name} was {} and is {}", leaf.data, live.data);
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(self.target.clone(), KEPT);
+        for map in &users.maps {
+            let live = maps.get(&map.name_any()).await?;
+            ensure!(live.resource_version() == map.resource_version(), "{live:?} was {map:?}");
+        }
+        let roles: Api<ClusterRole> = Api::all(self.target.clone());
+        let role = roles.get_opt(ROLE).await?;
+        let owner = role.as_ref().and_then(|role| role.labels().get(labels::OWNER)).cloned();
+        let holder = expected.holder.map(|module| {
+            names::owner_hash(HUB_NAMESPACE, &names::component_name(&self.kyma, MODULES[module]))
+        });
+        ensure!(owner == holder, "the role is {owner:?}'s instead of {holder:?}'s");
+        if !expected.is_empty() {
+            let namespaces: Api<Namespace> = Api::all(self.target.clone());
+            for name in [SHARED, KEPT] {
+                let phase = namespaces.get(name).await?.status.and_then(|status| status.phase);
+                ensure!(phase.as_deref() == Some("Active"), "{name}: {phase:?}");
+            }
+        }
+        Ok(())
+    }
+
+    async fn users_delete_leaves(&self, users: &mut Users) -> Result<()> {
+        for leaf in users.leaves.drain(..) {
+            let version = leaf.types.as_ref().and_then(|types| types.api_version.rsplit('/').next());
+            let api = self.leaves(version.context("a leaf has a version")?);
+            api.delete(&leaf.name_any(), &DeleteParams::default()).await?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is left but what users made and the Namespace around it; then they go too.
+    async fn end(&self, users: &Users) -> Result<()> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.target.clone(), KEPT);
+        let theirs = maps.list(&ListParams::default()).await?;
+        let theirs = theirs.iter().filter(|map| map.name_any() != "kube-root-ca.crt").count();
+        ensure!(theirs == users.maps.len(), "{theirs} of {} objects of users", users.maps.len());
+        let namespaces: Api<Namespace> = Api::all(self.target.clone());
+        let kept = namespaces.get(KEPT).await?;
+        let marks: Vec<&String> =
+            kept.labels().keys().filter(|label| label.contains("kyma-project.io")).collect();
+        ensure!(marks.is_empty(), "{KEPT} is still marked: {marks:?}");
+        let crds: Api<CustomResourceDefinition> = Api::all(self.target.clone());
+        until("the CRD is gone", DEADLINE, || async { Ok(crds.get_opt(CRD).await?.is_none().then_some(())) })
+            .await?;
+        namespaces.delete(KEPT, &DeleteParams::default()).await?;
+        until_or_why("the target is as before", DEADLINE, || async {
+            let left = until_as_before(&self.target, &self.before).await?;
+            let left: Vec<String> = left.iter().map(ToString::to_string).collect();
+            Ok(if left.is_empty() { Ok(()) } else { Err(left.join(", ")) })
+        })
+        .await
+    }
+
+    fn leaves(&self, version: &str) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk(GROUP, version, "Leaf");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "leaves");
+        Api::namespaced_with(self.target.clone(), KEPT, &resource)
+    }
+
+    pub(crate) async fn component(&self, module: &str) -> Result<Option<Value>> {
+        let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let found = components.get_opt(&names::component_name(&self.kyma, module)).await?;
+        Ok(found.map(serde_json::to_value).transpose()?)
+    }
+}
+
+/// Whether the component wants this edition, and its status speaks of that.
+fn is_present(component: &Value, edition: &Edition) -> bool {
+    component["spec"]["module"]["version"] == edition.version
+        && component["metadata"]["deletionTimestamp"].is_null()
+        && component["status"]["observedGeneration"] == component["metadata"]["generation"]
+}
