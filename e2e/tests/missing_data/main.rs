@@ -52,8 +52,8 @@ async fn vanishing() -> Result<()> {
 
 async fn removing() -> Result<()> {
     let mut world = World::build(false).await?;
-    removals::cascade(&mut world, KYMAS[0], removals::orphan()).await?;
-    removals::cascade(&mut world, KYMAS[1], removals::foreground()).await?;
+    removals::orphaned(&mut world, KYMAS[0]).await?;
+    removals::without_components(&mut world, KYMAS[1]).await?;
     removals::disabled_and_deleted(&mut world, KYMAS[2]).await?;
     removals::disabled_without_access(&world, KYMAS[0]).await?;
     removals::deleted_without_access(&world, KYMAS[1]).await?;

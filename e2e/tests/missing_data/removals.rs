@@ -17,33 +17,51 @@ use crate::world::{DEADLINE, World};
 const LANTERNS: &str = "lanterns.demo.example.com";
 const KYMA_OPERATOR: &str = "kyma-operator";
 
-/// `kubectl delete --cascade=orphan`.
-pub(crate) fn orphan() -> DeleteParams {
-    DeleteParams::orphan()
-}
+/// What garbage collection does to a Kyma that is deleted with `--cascade`, as finalizers.
+const CASCADES: [&str; 2] = ["orphan", "foregroundDeletion"];
 
-/// `kubectl delete --cascade=foreground`.
-pub(crate) fn foreground() -> DeleteParams {
-    DeleteParams::foreground()
-}
-
-/// A Kyma is deleted while kyma-operator is down, and garbage collection has done its part when it is back: components
-/// without owner, or none at all.
-pub(crate) async fn cascade(world: &mut World, kyma: &str, how: DeleteParams) -> Result<()> {
+/// `kubectl delete kyma --cascade=orphan` while kyma-operator is down: when it is back, components have no owner.
+pub(crate) async fn orphaned(world: &mut World, kyma: &str) -> Result<()> {
     world.landscape.kill(KYMA_OPERATOR)?;
-    world.kymas().delete(kyma, &how).await?;
-    until_or_why(&format!("garbage collection is done with {kyma}"), DEADLINE, || async {
-        let mut owned = Vec::new();
-        for api in [world.components(), world.greetings()] {
-            let of_kyma = api.list(&ListParams::default()).await?.items.into_iter().filter(|component| {
-                component.owner_references().iter().any(|owner| owner.kind == "Kyma" && owner.name == kyma)
-            });
-            owned.extend(of_kyma.map(|component| component.name_any()));
-        }
-        Ok(if owned.is_empty() { Ok(()) } else { Err(owned.join(", ")) })
+    delete(world, kyma, DeleteParams::orphan()).await?;
+    finishes(world, kyma).await
+}
+
+/// `kubectl delete kyma --cascade=foreground` while kyma-operator is down, and somebody deletes the components: when it
+/// is back, there are none, and their modules are on the target still.
+pub(crate) async fn without_components(world: &mut World, kyma: &str) -> Result<()> {
+    world.landscape.kill(KYMA_OPERATOR)?;
+    delete(world, kyma, DeleteParams::foreground()).await?;
+    for component in components_of(world, kyma).await? {
+        world.components().delete(&component, &DeleteParams::default()).await?;
+    }
+    until_or_why("the components are gone", DEADLINE, || async {
+        let left = components_of(world, kyma).await?;
+        Ok(if left.is_empty() { Ok(()) } else { Err(left.join(", ")) })
     })
     .await?;
-    world.landscape.until_at_rest().await?;
+    finishes(world, kyma).await
+}
+
+async fn components_of(world: &World, kyma: &str) -> Result<Vec<String>> {
+    let held = world.components().list(&ListParams::default()).await?.items.into_iter();
+    let names = held.map(|component| component.name_any());
+    Ok(names.filter(|name| name.starts_with(&format!("{kyma}-"))).collect())
+}
+
+/// Deletes a Kyma and waits until garbage collection has done its part.
+async fn delete(world: &World, kyma: &str, how: DeleteParams) -> Result<()> {
+    world.kymas().delete(kyma, &how).await?;
+    until_or_why(&format!("garbage collection is done with {kyma}"), DEADLINE, || async {
+        let finalizers = world.kymas().get(kyma).await?.metadata.finalizers.unwrap_or_default();
+        let is_done = !finalizers.iter().any(|one| CASCADES.contains(&one.as_str()));
+        Ok(if is_done { Ok(()) } else { Err(finalizers.join(", ")) })
+    })
+    .await
+}
+
+/// Back again, kyma-operator finishes the removal that was wished.
+async fn finishes(world: &mut World, kyma: &str) -> Result<()> {
     world.landscape.kill_and_restart(KYMA_OPERATOR).await?;
     world.kyma_is_gone(kyma).await?;
     until_as_before(&world.target(kyma)?, world.before(kyma)).await?;
@@ -55,8 +73,7 @@ pub(crate) async fn cascade(world: &mut World, kyma: &str, how: DeleteParams) ->
 pub(crate) async fn disabled_and_deleted(world: &mut World, kyma: &str) -> Result<()> {
     let marks = world.landscape.marks()?;
     world.landscape.kill(KYMA_OPERATOR)?;
-    let found = world.components().list(&ListParams::default()).await?.items.into_iter();
-    let mut found = found.map(|component| component.name_any());
+    let mut found = components_of(world, kyma).await?.into_iter();
     let name = found.find(|name| name.starts_with(&format!("{kyma}-{LANTERN}-")));
     let name = name.context("the lantern has a component")?;
     world.components().delete(&name, &DeleteParams::default()).await?;
