@@ -114,6 +114,20 @@ impl State {
         true
     }
 
+    /// The target's Kyma was listed: a list begins anew, since the versions of a target that was restored, or that lied,
+    /// may be lower than before. False if that is no news.
+    pub(crate) fn listed_remote(&self, kyma: &KymaKey, seen: TargetKyma) -> bool {
+        let mut remotes = lock(&self.remotes);
+        if let Some(Remote::Present(held)) = remotes.get(kyma)
+            && held.uid == seen.uid
+            && held.resource_version == seen.resource_version
+        {
+            return false;
+        }
+        remotes.insert(kyma.clone(), Remote::Present(Box::new(seen)));
+        true
+    }
+
     /// The target has no Kyma, or no longer the one of this uid. False if that is no news.
     pub(crate) fn missed_remote(&self, kyma: &KymaKey, uid: Option<&str>) -> bool {
         let mut remotes = lock(&self.remotes);
