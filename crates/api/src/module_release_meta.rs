@@ -92,7 +92,7 @@ pub struct ReleasedVersion {
     #[schemars(regex(pattern = patterns::PINNED_VERSION), length(max = 32))]
     pub version: String,
     /// From then on the version should not be used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "schemas::moment")]
     #[schemars(schema_with = "schemas::date_time")]
     pub deprecation_date: Option<Time>,
     /// Why, and what to use instead.

@@ -43,7 +43,7 @@ pub struct PauseSpec {
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
     /// End. Absent: until it is deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "schemas::moment")]
     #[schemars(schema_with = "schemas::date_time")]
     pub until: Option<Time>,
 }
@@ -82,4 +82,23 @@ pub struct PauseStatus {
     /// Generation that this was found for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_read_whatever_end_an_api_server_lets_it_have() {
+        let end = |until: &str| {
+            let spec = serde_json::json!({"scope": "All", "until": until});
+            let spec: PauseSpec = serde_json::from_value(spec).unwrap();
+            spec.until.unwrap().0.to_string()
+        };
+        assert_eq!(end("2026-01-01T00:00:00Z"), "2026-01-01T00:00:00Z");
+        assert_eq!(end("2026-01-01T00:00:00+14:00"), "2025-12-31T10:00:00Z");
+        for late in ["9999-12-31T23:59:59Z", "9999-12-31T00:00:00Z", "2026-01-01T00:00:00"] {
+            assert!(end(late).starts_with("9999-12-30T"), "{late}");
+        }
+    }
 }

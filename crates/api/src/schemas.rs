@@ -1,6 +1,9 @@
 //! Schemas that several kinds share and that a Rust type cannot say.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer};
 
 /// An object whose content is somebody else's. Atomic: managedFields name it once, not by every key.
 pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
@@ -112,4 +115,11 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
 /// A moment.
 pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
+}
+
+/// Reads a moment that somebody set. An API server takes some that we cannot count to, such as the end of the year
+/// 9999: those are the last moment that there is, since an object that cannot be read would not be heeded at all.
+pub(crate) fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Time>, D::Error> {
+    let text: Option<String> = Deserialize::deserialize(from)?;
+    Ok(text.map(|text| Time(text.parse().unwrap_or(Timestamp::MAX))))
 }

@@ -71,6 +71,8 @@ fn follow_remote(state: &State, kyma: &KymaKey, sighting: &Sighting) {
             Some(seen) => state.listed_remote(kyma, seen),
             None => state.missed_remote(kyma, None),
         },
+        // A target may tell of what nobody asked for.
+        Sighting::Applied(object) | Sighting::Deleted(object) if !is_ours(&&**object) => false,
         Sighting::Applied(object) => TargetKyma::of(object).is_some_and(|seen| state.saw_remote(kyma, seen)),
         Sighting::Deleted(object) => state.missed_remote(kyma, object.metadata.uid.as_deref()),
     };

@@ -107,6 +107,22 @@ impl Selection {
     }
 }
 
+/// What is kept of a spec that a target told. Of a list that is too long to be taken only its length is left.
+pub(crate) fn reduced(spec: &Value) -> Value {
+    let mut kept = serde_json::Map::new();
+    if let Some(channel) = spec.get("channel") {
+        kept.insert("channel".to_owned(), channel.clone());
+    }
+    match spec.get("modules") {
+        Some(Value::Array(modules)) if modules.len() > limits::MODULES => {
+            kept.insert("modules".to_owned(), Value::Array(vec![Value::Null; modules.len()]));
+        }
+        Some(modules) => drop(kept.insert("modules".to_owned(), modules.clone())),
+        None => {}
+    }
+    Value::Object(kept)
+}
+
 /// What a user has a say in, of a spec: as the hub remembers it, and as the target's Kyma is born with it.
 /// Entries that cannot be read are left out.
 pub(crate) fn choice(spec: &Value) -> kyma_api::Selection {

@@ -101,8 +101,8 @@ impl State {
         lock(&self.remotes).get(kyma).cloned()
     }
 
-    /// The target's Kyma was listed: it is so, even where its resourceVersion went back with a restored target. False
-    /// if that is no news.
+    /// The target's Kyma was listed: it is so, even where its resourceVersion went back with a target that was
+    /// restored, or that lied. False if that is no news.
     pub(crate) fn listed_remote(&self, kyma: &KymaKey, seen: TargetKyma) -> bool {
         let seen = Remote::Present(Box::new(seen));
         lock(&self.remotes).insert(kyma.clone(), seen.clone()).is_none_or(|held| held != seen)

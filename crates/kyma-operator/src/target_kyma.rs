@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use kube::api::DynamicObject;
-use kyma_api::{Kyma, KymaStatus, annotations, labels};
+use kyma_api::{Kyma, KymaStatus, annotations, labels, limits};
 use serde_json::{Value, json};
+
+use crate::selection;
 
 mod write;
 
@@ -38,7 +40,6 @@ impl TargetKyma {
     /// Reduces what a watch or a write returned.
     pub(crate) fn of(object: &DynamicObject) -> Option<Self> {
         let meta = &object.metadata;
-        let part = |name: &str| object.data.get(name).cloned().unwrap_or_else(|| json!({}));
         Some(Self {
             uid: meta.uid.clone()?,
             resource_version: meta
@@ -49,10 +50,15 @@ impl TargetKyma {
             labels: meta.labels.clone().unwrap_or_default(),
             annotations: meta.annotations.clone().unwrap_or_default(),
             terminating: meta.deletion_timestamp.is_some(),
-            spec: part("spec"),
-            status: part("status"),
+            spec: object.data.get("spec").map_or_else(|| json!({}), selection::reduced),
+            status: object.data.get("status").map_or_else(|| json!({}), shown),
         })
     }
+}
+
+/// A status of ours; what is larger is none.
+fn shown(status: &Value) -> Value {
+    if limits::fits(status, limits::OBJECT_BYTES) { status.clone() } else { json!({}) }
 }
 
 /// Labels that mark the target's Kyma as ours and tell whose it is, as KLM sets them.

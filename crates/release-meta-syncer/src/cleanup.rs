@@ -121,17 +121,15 @@ fn crd_name(kind: Kind) -> String {
 /// Deletes our copies of a kind; returns those that are still there.
 async fn remove_copies(state: &State, target: &Target, kind: Kind, owner: &str) -> Result<Vec<Key>, Failure> {
     let namespace = &state.runtime.settings.target_namespace;
-    for object in observe::list(target, namespace, kind).await?.unwrap_or_default() {
-        let held = observe::reduce(&object, owner, None);
+    let reduced = |object: &DynamicObject| (object.name_any(), observe::reduce(object, owner, None));
+    for (name, held) in observe::list(target, namespace, kind, reduced).await?.unwrap_or_default() {
         if held.whose == Whose::Ours {
-            write::delete(target, namespace, &Key { kind, name: object.name_any() }, &held.uid).await?;
+            write::delete(target, namespace, &Key { kind, name }, &held.uid).await?;
         }
     }
-    let left = observe::list(target, namespace, kind).await?.unwrap_or_default();
-    let ours = left
-        .iter()
-        .filter(|object| matches!(observe::reduce(object, owner, None).whose, Whose::Ours | Whose::Going));
-    Ok(ours.map(|object| Key { kind, name: object.name_any() }).collect())
+    let left = observe::list(target, namespace, kind, reduced).await?.unwrap_or_default().into_iter();
+    let ours = left.filter(|(_, held)| matches!(held.whose, Whose::Ours | Whose::Going));
+    Ok(ours.map(|(name, _)| Key { kind, name }).collect())
 }
 
 /// Deletes the CRD if we made it and nobody has an object of its kind.

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::{DynamicObject, ListParams};
 use kyma_api::{Reason, labels};
 use kyma_object_set::drift::fingerprint;
-use kyma_sdk::Failure;
+use kyma_sdk::{Failure, is_plausible};
 use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
@@ -19,6 +19,8 @@ use crate::plan::{Held, Whose};
 const PAGE: u32 = 100;
 /// Objects of one kind that are looked at; a catalogue has some hundreds.
 const MOST: usize = 5_000;
+/// Pages of one list that are read.
+const PAGES: usize = 100;
 /// KLM's field manager for the same objects.
 const KLM_MANAGER: &str = "catalog-sync";
 
@@ -31,42 +33,52 @@ pub(crate) async fn held(
 ) -> Result<Option<BTreeMap<Key, Held>>, Failure> {
     let mut held = BTreeMap::new();
     for kind in Kind::BOTH {
-        let Some(objects) = list(target, namespace, kind).await? else { return Ok(None) };
-        for object in objects {
+        let reduced = |object: &DynamicObject| {
             let key = Key { kind, name: object.name_any() };
-            let copy = wanted.get(&key);
-            held.insert(key, reduce(&object, owner, copy.map(AsRef::as_ref)));
-        }
+            let copy = wanted.get(&key).map(AsRef::as_ref);
+            let reduced = reduce(object, owner, copy);
+            (key, reduced)
+        };
+        let Some(found) = list(target, namespace, kind, reduced).await? else { return Ok(None) };
+        held.extend(found);
     }
     Ok(Some(held))
 }
 
-/// All objects of a kind, page by page; none while the kind is not served.
-pub(crate) async fn list(
+/// All objects of a kind, reduced page by page; none while the kind is not served.
+pub(crate) async fn list<T>(
     target: &Target,
     namespace: &str,
     kind: Kind,
-) -> Result<Option<Vec<DynamicObject>>, Failure> {
+    reduced: impl Fn(&DynamicObject) -> T,
+) -> Result<Option<Vec<T>>, Failure> {
     let api: Api<DynamicObject> = Api::namespaced_with(target.client(), namespace, &kind.resource());
     let mut params = ListParams::default().limit(PAGE);
     let mut objects = vec![];
-    loop {
+    for _ in 0..PAGES {
         let page = match api.list(&params).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
             page => page,
         };
         let page =
             page.map_err(|error| Failure::target(&format!("list the target's {}s", kind.word()), &error))?;
-        objects.extend(page.items);
+        for object in &page.items {
+            is_plausible(&object.metadata).map_err(|what| too_much(kind, &what.to_string()))?;
+        }
+        objects.extend(page.items.iter().map(&reduced));
         if objects.len() > MOST {
-            let message = format!("the target has more than {MOST} objects of kind {}", kind.word());
-            return Err(Failure::new(Reason::TargetAnswerInvalid, message));
+            return Err(too_much(kind, &format!("more than {MOST} objects")));
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(Some(objects)),
         }
     }
+    Err(too_much(kind, &format!("more than {PAGES} pages of one list")))
+}
+
+fn too_much(kind: Kind, what: &str) -> Failure {
+    Failure::new(Reason::TargetAnswerInvalid, format!("the target's {}s: {what}", kind.word()))
 }
 
 /// What decisions need of one object.

@@ -129,7 +129,7 @@ async fn list(
         for object in &page.items {
             let uid = object.uid().unwrap_or_default();
             if !own.contains(uid.as_str()) {
-                found.insert(uid, blocker(resource, object));
+                found.insert(shown(&uid), blocker(resource, object));
             }
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {

@@ -87,7 +87,9 @@ pub use settings::{Settings, SettingsError};
 pub use status::{Report, next_status};
 pub use telemetry::{TelemetryError, init_telemetry};
 pub use trigger::Trigger;
-pub use watches::{Content, Interest, Listener, Sighting, WatchLimit, WatchTimes, Watches};
+pub use watches::{
+    Content, Implausible, Interest, Listener, Sighting, WatchLimit, WatchTimes, Watches, is_plausible,
+};
 
 // The versions that this crate is built with, so that components need no dependencies of their own on them.
 pub use k8s_openapi;

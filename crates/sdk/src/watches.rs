@@ -1,5 +1,6 @@
 //! Watches on targets: started when somebody needs one, shared, and dropped when nobody does.
 
+mod bounds;
 mod delivered;
 mod registry;
 mod stream;
@@ -12,6 +13,7 @@ use kube::{
 };
 use kyma_targets::SecretKey;
 
+pub use bounds::{Implausible, is_plausible};
 pub use registry::{WatchLimit, Watches};
 
 /// Which objects of a target are watched, and how much of them.

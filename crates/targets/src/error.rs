@@ -56,8 +56,8 @@ pub enum TargetError {
     /// The target asked for fewer calls (429), or all slots for it stayed taken. How long to wait.
     #[error("the target takes fewer calls than are asked of it")]
     Throttled(Duration),
-    /// An answer beyond the limit.
-    #[error("the target's answer is larger than {0} bytes")]
+    /// An answer beyond a limit, as it comes or as it would be in memory.
+    #[error("the target's answer takes more than {0} bytes")]
     TooLarge(usize),
     /// An answer that redirects elsewhere. Never followed.
     #[error("the target answered with a redirect ({0}), which is not followed")]

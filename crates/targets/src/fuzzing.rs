@@ -1,14 +1,16 @@
 //! What fuzz targets reach beyond the API. Only in their builds: `cargo fuzz` sets the cfg.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
+use tokio::sync::Semaphore;
 
-use crate::transport::read_answer;
-use crate::{Kubeconfig, TargetError, classify};
+use crate::transport::{Bounds, read_answer};
+use crate::{Kubeconfig, Limits, TargetError, classify};
 
 /// Everything that a kubeconfig was read to.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,9 +56,10 @@ pub fn answer(
     let mut answer = Response::new(body);
     *answer.status_mut() = StatusCode::from_u16(code).ok()?;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_bytes(content_type).ok()?);
-    let reading = std::pin::pin!(read_answer(answer, limit, "/api/v1/namespaces"));
+    let (limits, large) = (Limits { body: limit, ..Limits::default() }, Arc::new(Semaphore::new(1)));
+    let reading = std::pin::pin!(read_answer(answer, Bounds::of(&limits, &large), "/api/v1/namespaces"));
     match reading.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(read) => Some(read),
+        Poll::Ready(read) => Some(read.map(|answer| answer.map(|read| read.bytes))),
         Poll::Pending => None,
     }
 }

@@ -29,5 +29,5 @@ pub use identity::{
     adopt, compare, record, recorded,
 };
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
-pub use limits::{BreakerLimits, Limits};
+pub use limits::{BreakerLimits, Limits, WatchPace};
 pub use target::Target;

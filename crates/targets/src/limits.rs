@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+const MIB: usize = 1024 * 1024;
+
 /// Deadlines and budgets for each target. The defaults are the ones documented for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -13,14 +15,32 @@ pub struct Limits {
     /// Silence after which a watch stream is given up. Apiservers send a bookmark about once a minute.
     /// Default 180 s.
     pub watch_idle: Duration,
-    /// Bytes of one answer, and of one line of a watch. Default 16 MiB.
+    /// Bytes of one answer. Default 16 MiB.
     pub body: usize,
+    /// Bytes that one answer may take in memory once it is read, by an estimate from above. Default 96 MiB.
+    pub body_weight: usize,
+    /// Bytes of one line of a watch. Default 4 MiB: an API server stores no object of that size.
+    pub line: usize,
+    /// Bytes that one line of a watch may take in memory once it is read, by an estimate from above. Default 32 MiB.
+    pub line_weight: usize,
+    /// How fast all watches together may tell.
+    pub watch_pace: WatchPace,
     /// Calls in flight at once; 429 answers lower it for a while. Default 8.
     pub calls: usize,
     /// Watch streams open at once. Default 128.
     pub watches: usize,
     /// When a target counts as unhealthy and how it is probed.
     pub breaker: BreakerLimits,
+}
+
+/// How much of a target's watches is read in a time; a line counts as 4 KiB at least. The target has to wait with the
+/// rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchPace {
+    /// Bytes at once after a silence. Default 8 MiB.
+    pub burst: usize,
+    /// Bytes in a second beyond that. Default 256 KiB.
+    pub per_second: usize,
 }
 
 /// When a target counts as unhealthy and how it is probed.
@@ -40,11 +60,21 @@ impl Default for Limits {
             connect: Duration::from_secs(5),
             call: Duration::from_secs(15),
             watch_idle: Duration::from_mins(3),
-            body: 16 * 1024 * 1024,
+            body: 16 * MIB,
+            body_weight: 96 * MIB,
+            line: 4 * MIB,
+            line_weight: 32 * MIB,
+            watch_pace: WatchPace::default(),
             calls: 8,
             watches: 128,
             breaker: BreakerLimits::default(),
         }
+    }
+}
+
+impl Default for WatchPace {
+    fn default() -> Self {
+        Self { burst: 8 * MIB, per_second: MIB / 4 }
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::Body;
@@ -24,10 +24,12 @@ use crate::limits::Limits;
 use crate::throttle::{Slot, Throttle};
 
 mod answer;
+mod pace;
 mod stream;
+mod weight;
 
 #[cfg(fuzzing)]
-pub(crate) use answer::read as read_answer;
+pub(crate) use answer::{Bounds, read as read_answer};
 
 /// When to come back after all slots stayed taken.
 const BUSY: Duration = Duration::from_secs(1);
@@ -46,6 +48,9 @@ pub(crate) struct Transport {
     freed: Notify,
     watches: Arc<Semaphore>,
     servers: Arc<Servers>,
+    pace: Arc<Mutex<pace::Pace>>,
+    /// One large answer is read at a time.
+    large: Arc<Semaphore>,
     /// How often the breaker has closed again, and whether calls pass.
     health: watch::Sender<Health>,
     notices: Notices,
@@ -111,6 +116,8 @@ impl Transport {
             throttle: Mutex::new(Throttle::new(limits.calls)),
             freed: Notify::new(),
             watches: Arc::new(Semaphore::new(limits.watches)),
+            pace: Arc::new(Mutex::new(pace::Pace::new(limits.watch_pace, Instant::now()))),
+            large: Arc::new(Semaphore::new(1)),
             health: watch::Sender::new(Health { calls_pass: true, recoveries: 0 }),
             notices,
             limits,
@@ -134,7 +141,9 @@ impl Transport {
         agent: HeaderValue,
     ) -> Result<Response<AnswerBody>, TargetError> {
         match self.admitted(request, agent).await {
-            Err(TargetError::Throttled(pause)) => answer::throttled(pause).map(|answer| answer.map(boxed)),
+            Err(TargetError::Throttled(pause)) => {
+                answer::throttled(pause).map(|answer| answer.map(AnswerBody::from))
+            }
             other => other,
         }
     }
@@ -157,7 +166,7 @@ impl Transport {
         let sent = tokio::time::timeout_at(deadline, self.exchange(request, agent)).await;
         let answer = sent.unwrap_or(Err(TargetError::Deadline(self.limits.call)));
         drop(slot);
-        self.noted(answer).map(|answer| answer.map(boxed))
+        self.noted(answer).map(|answer| answer.map(AnswerBody::from))
     }
 
     async fn watch(
@@ -173,11 +182,11 @@ impl Transport {
         let opening = async {
             let answer = self.send(request, agent).await?;
             if answer.status().is_success() {
-                return Ok(
-                    answer.map(|body| stream::bounded(body, &self.limits, permit, Arc::clone(&self.servers)))
-                );
+                let (pace, servers) = (Arc::clone(&self.pace), Arc::clone(&self.servers));
+                return Ok(answer.map(|body| stream::bounded(body, &self.limits, (pace, servers), permit)));
             }
-            answer::read(answer, self.limits.body, "").await.map(|answer| answer.map(boxed))
+            let bounds = answer::Bounds::of(&self.limits, &self.large);
+            answer::read(answer, bounds, "").await.map(|answer| answer.map(AnswerBody::from))
         };
         let opened = tokio::time::timeout_at(deadline, opening).await;
         drop(slot);
@@ -188,10 +197,10 @@ impl Transport {
         &self,
         request: Request<Body>,
         agent: HeaderValue,
-    ) -> Result<Response<Bytes>, TargetError> {
+    ) -> Result<Response<answer::Read>, TargetError> {
         let path = request.uri().path().to_owned();
         let answer = self.send(request, agent).await?;
-        answer::read(answer, self.limits.body, &path).await
+        answer::read(answer, answer::Bounds::of(&self.limits, &self.large), &path).await
     }
 
     async fn send(
@@ -359,10 +368,6 @@ fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Opti
         Err(TargetError::AddressRefused(_) | TargetError::Request) => None,
         Err(error) => Some((Outcome::Unreachable, Some(error.clone()))),
     }
-}
-
-fn boxed(body: Bytes) -> AnswerBody {
-    Full::new(body).map_err(|never| match never {}).boxed_unsync()
 }
 
 fn is_watch(uri: &Uri) -> bool {

@@ -11,7 +11,7 @@ use kube::api::{ListParams, WatchParams};
 use kyma_api::{ErrorClass, Reason};
 use kyma_targets::{
     AccessPolicy, AddressRefusal, BreakerLimits, KubeconfigError, Limits, SecretKey, Target, TargetError,
-    TargetEvent, Targets, TlsFault, classify,
+    TargetEvent, Targets, TlsFault, WatchPace, classify,
 };
 use serde_json::json;
 use testbed::{Access, Answer, Matching, Scripted};
@@ -27,6 +27,9 @@ fn limits() -> Limits {
         call: CALL,
         watch_idle: Duration::from_millis(400),
         body: 64 * 1024,
+        body_weight: 1024 * 1024,
+        line: 64 * 1024,
+        line_weight: 256 * 1024,
         breaker: BreakerLimits {
             failures: 3,
             probe_first: Duration::from_millis(50),
@@ -83,6 +86,8 @@ async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Res
         (Answer::slow_drip(&map, Duration::from_millis(20)), Reason::TargetTimeout),
         (Answer::endless(), Reason::TargetAnswerInvalid),
         (Answer::raw(vec![b'['; 65 * 1024]), Reason::TargetAnswerInvalid),
+        // Small as it comes, large in memory.
+        (Answer::raw(format!("{{\"items\":[{}{{}}]}}", "{},".repeat(5000))), Reason::TargetAnswerInvalid),
         (Answer::reset(), Reason::TargetUnreachable),
         (Answer::html(503, PLANTED), Reason::TargetServerError),
         (Answer::html(200, PLANTED), Reason::TargetAnswerInvalid),
@@ -277,6 +282,28 @@ async fn a_silent_watch_ends_and_one_endless_event_too() -> Result<()> {
         reasons.push(classify(&error).reason());
     }
     assert_eq!(reasons, [Reason::TargetTimeout, Reason::TargetAnswerInvalid]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of_streams() -> Result<()> {
+    const SIZE: usize = 512 * 1024;
+    let server = Scripted::start().await?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "x".repeat(SIZE)}});
+    let line = format!("{}\n", json!({"type": "ADDED", "object": map}));
+    server.always(Matching::any(), Answer::made(move |_| Some(line.clone().into())));
+    let pace = WatchPace { burst: 2 * SIZE, per_second: 2 * SIZE };
+    let limits = Limits { line: 2 * SIZE, line_weight: 2 * SIZE, watch_pace: pace, ..limits() };
+    let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
+    let target = target(&targets, server.access())?;
+    let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
+    let params = WatchParams::default();
+    let (one, other) = tokio::try_join!(maps.watch(&params, "0"), maps.watch(&params, "0"))?;
+    let started = Instant::now();
+    let events: Vec<_> = futures::stream::select(one.boxed(), other.boxed()).take(8).collect().await;
+    assert!(events.iter().all(Result::is_ok), "{events:?}");
+    // Of eight, two are the burst; what was on its way of each stream may come at once, too.
+    assert!(started.elapsed() > Duration::from_secs(1), "{:?}", started.elapsed());
     Ok(())
 }
 

@@ -108,7 +108,8 @@ impl Matching {
         self
     }
 
-    fn fits(&self, request: &Seen) -> bool {
+    /// Whether it is one of these requests.
+    pub fn fits(&self, request: &Seen) -> bool {
         self.method.as_ref().is_none_or(|method| *method == request.method)
             && self.path.as_ref().is_none_or(|path| request.path.starts_with(path.as_str()))
             && self.query.as_ref().is_none_or(|query| request.query.contains(query.as_str()))

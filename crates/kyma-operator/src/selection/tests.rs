@@ -56,3 +56,21 @@ fn a_kyma_is_born_with_the_choice_and_always_with_a_channel() {
     assert_eq!(born["channel"], "regular");
     assert_eq!(Selection::read(&born).unwrap().wishes[0].version.as_deref(), Some("1.0.0"));
 }
+
+#[test]
+fn what_is_kept_of_a_targets_spec_is_what_is_read_of_it() {
+    let many: Vec<_> =
+        (0..50_000).map(|number| json!({ "name": format!("m{number}"), "values": {} })).collect();
+    for spec in [
+        json!({ "channel": "fast", "modules": [{ "name": "keda" }], "kubeconfigSecretRef": { "name": "evil" } }),
+        json!({ "channel": "none", "modules": "all" }),
+        json!({ "modules": many }),
+        json!("planted"),
+        json!({}),
+    ] {
+        assert_eq!(Selection::read(&reduced(&spec)), Selection::read(&spec));
+    }
+    let kept = reduced(&json!({ "modules": many, "else": many }));
+    assert!(kept.to_string().len() < 10 * 50_000, "only the number of them is kept");
+    assert_eq!(kept.get("else"), None);
+}

@@ -67,7 +67,7 @@ pub(crate) fn yaml(template: &ModuleTemplate) -> Result<String, Error> {
 
 fn all_labels(module: &str, config: &ModuleConfig) -> BTreeMap<String, String> {
     let mut all = config.labels.clone().unwrap_or_default();
-    all.insert(labels::MODULE_NAME.to_owned(), module.to_owned());
+    all.insert(labels::MODULE_NAME.to_owned(), names::label_value(module));
     let marks = [
         (labels::BETA, config.beta),
         (labels::INTERNAL, config.internal),

@@ -39,6 +39,11 @@ impl Delivered {
         self.reached(version_of(object).unwrap_or(0));
     }
 
+    /// How many objects there are.
+    pub(super) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
     /// The stream told that there is nothing more up to here.
     pub(super) fn reached(&mut self, version: u64) {
         self.position = self.position.max(version);

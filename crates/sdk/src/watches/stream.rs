@@ -17,14 +17,15 @@ use kube::{
 };
 use kyma_targets::{Target, classify};
 
+use super::bounds::{Implausible, Tally, is_bearable, is_plausible};
 use super::{Content, Interest, Sighting, delivered::Delivered};
 use crate::backoff::doubled;
 use crate::jitter::{jitter, shortened};
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// Objects beyond which a list is given up: no module has as many, so somebody floods us.
-const MOST_OBJECTS: usize = 100_000;
+/// Shortest life of one watch request: one that ends earlier is not opened again before that.
+const SHORTEST: Duration = Duration::from_secs(1);
 /// Longest life of one watch request, in seconds; shortened at random by up to half so that they spread.
 const LONGEST: Duration = Duration::from_mins(10);
 /// Share by which the time between two verifications is shortened at random.
@@ -158,17 +159,11 @@ impl Source {
         params.label_selector.clone_from(&self.interest.labels);
         params.field_selector.clone_from(&self.interest.fields);
         let api = self.api();
-        let mut objects = vec![];
+        let (mut objects, mut tally) = (vec![], Tally::default());
         loop {
             let page = self.page(&api, &params).await.map_err(|error| self.failed(&error))?;
+            tally.page(&page.items).map_err(|what| self.given_up(what))?;
             objects.extend(page.items);
-            if objects.len() > MOST_OBJECTS {
-                tracing::warn!(
-                    kind = self.interest.kind,
-                    "list on target has too many objects and is given up"
-                );
-                return Err(Gap::Failed);
-            }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => return Ok((objects, page.metadata.resource_version.unwrap_or_default())),
@@ -195,10 +190,11 @@ impl Source {
         let api = self.api();
         let due = Instant::now() + shortened(self.verify, VERIFY_SHARE);
         loop {
-            let (opened_at, asked) = (Instant::now(), shortened(LONGEST, 0.5));
+            let asked = shortened(LONGEST, 0.5);
             let mut params = WatchParams::default().timeout(seconds(asked));
             params.label_selector.clone_from(&self.interest.labels);
             params.field_selector.clone_from(&self.interest.fields);
+            let opens = tokio::time::Instant::now();
             let opened = self.open(&api, &params, &version).await;
             let mut events = match opened {
                 Ok(events) => pin!(events),
@@ -214,7 +210,8 @@ impl Source {
                     Err(_) => return Gap::Silence,
                     Ok(Err(error)) => return self.failed(&error),
                     // It reached its end of life, or was cut off: go on from where it stopped, if that is still there.
-                    Ok(Ok(None)) if opened_at.elapsed() < asked.mul_f64(0.9) => {
+                    Ok(Ok(None)) if opens.elapsed() < asked.mul_f64(0.9) => {
+                        tokio::time::sleep_until(opens + SHORTEST).await;
                         match self.reaches(&version).await {
                             Ok(true) => break,
                             Ok(false) => return Gap::Expired,
@@ -267,12 +264,15 @@ impl Source {
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 let seen = version(&object)?;
+                is_plausible(&object.metadata).map_err(|what| self.given_up(what))?;
                 delivered.applied(&object);
+                is_bearable(delivered.len()).map_err(|what| self.given_up(what))?;
                 saw(Sighting::Applied(Box::new(object)));
                 Ok(seen)
             }
             WatchEvent::Deleted(object) => {
                 let seen = version(&object)?;
+                is_plausible(&object.metadata).map_err(|what| self.given_up(what))?;
                 delivered.deleted(&object);
                 saw(Sighting::Deleted(Box::new(object)));
                 Ok(seen)
@@ -284,6 +284,12 @@ impl Source {
             WatchEvent::Error(status) if status.code == 410 => Err(Gap::Expired),
             WatchEvent::Error(status) => Err(self.failed(&kube::Error::Api(status))),
         }
+    }
+
+    fn given_up(&self, what: Implausible) -> Gap {
+        let Interest { group, kind, .. } = &self.interest;
+        tracing::warn!(group, kind, target = ?self.target.key(), "watch on target is given up: {what}");
+        Gap::Failed
     }
 
     fn failed(&self, error: &kube::Error) -> Gap {

@@ -1,44 +1,101 @@
 //! Reads an answer whole, within the limit, and keeps foreign text out of it.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
-use http_body_util::{BodyExt as _, Collected, LengthLimitError, Limited};
+use http_body::{Body as HttpBody, Frame};
+use http_body_util::BodyExt as _;
 use kube::core::Status;
 use kube::core::response::reason;
 use serde_json::json;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
 use super::AnswerBody;
-use crate::error::{TargetError, from_chain};
+use super::weight::Weight;
+use crate::error::TargetError;
+use crate::limits::Limits;
+
+/// Bytes of an answer from which on it counts as large.
+const LARGE: usize = 1024 * 1024;
+
+/// Within which bounds an answer is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds<'a> {
+    bytes: usize,
+    weight: usize,
+    large: &'a Arc<Semaphore>,
+}
+
+impl<'a> Bounds<'a> {
+    pub(crate) fn of(limits: &Limits, large: &'a Arc<Semaphore>) -> Self {
+        Self { bytes: limits.body, weight: limits.body_weight, large }
+    }
+}
+
+/// An answer that was read. A large one keeps others waiting until it is handed over.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) bytes: Bytes,
+    _turn: Option<OwnedSemaphorePermit>,
+}
+
+impl From<Read> for AnswerBody {
+    fn from(read: Read) -> Self {
+        read.boxed_unsync()
+    }
+}
+
+impl HttpBody for Read {
+    type Data = Bytes;
+    type Error = TargetError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TargetError>>> {
+        let bytes = std::mem::take(&mut self.get_mut().bytes);
+        Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+    }
+}
+
+impl From<Bytes> for Read {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, _turn: None }
+    }
+}
 
 /// Reads `answer` whole. `path` is the path asked for: a few of them answer in plain text.
 ///
-/// Errors: redirects, bodies over `limit`, and answers that are not JSON. Refusals and server errors that hold no
+/// Errors: redirects, bodies out of `bounds`, and answers that are not JSON. Refusals and server errors that hold no
 /// `Status` get one that says no more than the code.
 pub(crate) async fn read(
     answer: Response<AnswerBody>,
-    limit: usize,
+    bounds: Bounds<'_>,
     path: &str,
-) -> Result<Response<Bytes>, TargetError> {
+) -> Result<Response<Read>, TargetError> {
     let (parts, body) = answer.into_parts();
     if parts.status.is_redirection() {
         return Err(TargetError::Redirected(parts.status.as_u16()));
     }
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if announced.is_some_and(|length: usize| length > limit) {
-        return Err(TargetError::TooLarge(limit));
+    if announced.is_some_and(|length: usize| length > bounds.bytes) {
+        return Err(TargetError::TooLarge(bounds.bytes));
     }
-    let mut answer = Response::from_parts(parts, collect(body, limit).await?);
+    let mut answer = Response::from_parts(parts, collect(body, bounds).await?);
     if answer.status().is_success() {
         let readable = answers_in_text(path) || is_json(answer.headers().get(CONTENT_TYPE));
         return readable.then_some(answer).ok_or(TargetError::Unreadable);
     }
-    if is_status(answer.body()) {
+    if is_status(&answer.body().bytes) {
         return Ok(answer);
     }
-    *answer.body_mut() = to_json(&bare_status(answer.status()))?;
+    *answer.body_mut() = to_json(&bare_status(answer.status()))?.into();
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if answer.status().is_server_error() {
         answer.extensions_mut().insert(NotFromApiserver);
@@ -51,10 +108,10 @@ pub(crate) async fn read(
 pub(super) struct NotFromApiserver;
 
 /// The answer that an apiserver gives to whom it asks to wait, for calls that are not even sent.
-pub(super) fn throttled(pause: Duration) -> Result<Response<Bytes>, TargetError> {
+pub(super) fn throttled(pause: Duration) -> Result<Response<Read>, TargetError> {
     let mut status = json!(bare_status(StatusCode::TOO_MANY_REQUESTS));
     status["details"] = json!({ "retryAfterSeconds": pause.as_millis().div_ceil(1000) });
-    let mut answer = Response::new(to_json(&status)?);
+    let mut answer = Response::new(to_json(&status)?.into());
     *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     Ok(answer)
 }
@@ -63,12 +120,23 @@ fn to_json(value: &impl serde::Serialize) -> Result<Bytes, TargetError> {
     serde_json::to_vec(value).map(Bytes::from).map_err(|_| TargetError::Unreadable)
 }
 
-async fn collect(body: AnswerBody, limit: usize) -> Result<Bytes, TargetError> {
-    let collected = Limited::new(body, limit).collect().await;
-    collected.map(Collected::to_bytes).map_err(|error| {
-        let over = error.downcast_ref::<LengthLimitError>().is_some();
-        if over { TargetError::TooLarge(limit) } else { from_chain(error.as_ref()) }
-    })
+async fn collect(mut body: AnswerBody, bounds: Bounds<'_>) -> Result<Read, TargetError> {
+    let (mut read, mut weight, mut turn) = (BytesMut::new(), Weight::default(), None);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if read.len() + data.len() > bounds.bytes {
+            return Err(TargetError::TooLarge(bounds.bytes));
+        }
+        if weight.add(&data) > bounds.weight {
+            return Err(TargetError::TooLarge(bounds.weight));
+        }
+        if turn.is_none() && read.len() + data.len() > LARGE {
+            // The semaphore is never closed.
+            turn = Arc::clone(bounds.large).acquire_owned().await.ok();
+        }
+        read.extend_from_slice(&data);
+    }
+    Ok(Read { bytes: read.freeze(), _turn: turn })
 }
 
 fn is_json(content_type: Option<&HeaderValue>) -> bool {

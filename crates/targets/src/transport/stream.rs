@@ -1,8 +1,8 @@
-//! Bounds a watch stream: silence, and the length of one event.
+//! Bounds a watch stream: silence, the length of one event, and how much comes in a time.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,26 +11,32 @@ use http_body_util::BodyExt as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
-use super::AnswerBody;
+use super::pace::Pace;
+use super::weight::Weight;
+use super::{AnswerBody, lock};
 use crate::dial::Servers;
 use crate::error::TargetError;
 use crate::limits::Limits;
 
-/// `body` that fails when nothing arrives for too long or one line grows too long; holds `permit` until it
-/// is dropped, and tells `servers` when it breaks.
+/// `body` that fails when nothing arrives for too long or one line grows too long, and is read no faster than
+/// the target's `pace`; holds `permit` until it is dropped, and tells `servers` when it breaks.
 pub(super) fn bounded(
     body: AnswerBody,
     limits: &Limits,
+    (pace, servers): (Arc<Mutex<Pace>>, Arc<Servers>),
     permit: OwnedSemaphorePermit,
-    servers: Arc<Servers>,
 ) -> AnswerBody {
     Bounded {
         body,
         servers,
         idle: limits.watch_idle,
         silence: Box::pin(tokio::time::sleep(limits.watch_idle)),
-        limit: limits.body,
+        limit: limits.line,
         line: 0,
+        heaviest: limits.line_weight,
+        weight: Weight::default(),
+        pace,
+        pause: None,
         _permit: permit,
     }
     .boxed_unsync()
@@ -43,7 +49,28 @@ struct Bounded {
     silence: Pin<Box<Sleep>>,
     limit: usize,
     line: usize,
+    heaviest: usize,
+    weight: Weight,
+    pace: Arc<Mutex<Pace>>,
+    /// Until then nothing is read; the sender waits.
+    pause: Option<Pin<Box<Sleep>>>,
     _permit: OwnedSemaphorePermit,
+}
+
+impl Bounded {
+    fn check(&mut self, data: &[u8]) -> Result<(), TargetError> {
+        self.silence.as_mut().reset(Instant::now() + self.idle);
+        self.line = longest_open_line(self.line, data);
+        if self.line > self.limit {
+            return Err(TargetError::TooLarge(self.limit));
+        }
+        if self.weight.add_lines(data) > self.heaviest {
+            return Err(TargetError::TooLarge(self.heaviest));
+        }
+        let pause = lock(&self.pace).took(data, std::time::Instant::now());
+        self.pause = pause.map(|pause| Box::pin(tokio::time::sleep(pause)));
+        Ok(())
+    }
 }
 
 impl HttpBody for Bounded {
@@ -55,6 +82,11 @@ impl HttpBody for Bounded {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, TargetError>>> {
         let this = self.get_mut();
+        if let Some(pause) = &mut this.pause {
+            ready!(pause.as_mut().poll(cx));
+            this.pause = None;
+            this.silence.as_mut().reset(Instant::now() + this.idle);
+        }
         match Pin::new(&mut this.body).poll_frame(cx) {
             Poll::Pending => {
                 let silent = this.silence.as_mut().poll(cx);
@@ -64,13 +96,8 @@ impl HttpBody for Bounded {
                 })
             }
             Poll::Ready(Some(Ok(frame))) => {
-                this.silence.as_mut().reset(Instant::now() + this.idle);
-                let data = frame.data_ref().map(AsRef::as_ref).unwrap_or_default();
-                this.line = longest_open_line(this.line, data);
-                if this.line > this.limit {
-                    return Poll::Ready(Some(Err(TargetError::TooLarge(this.limit))));
-                }
-                Poll::Ready(Some(Ok(frame)))
+                let checked = this.check(frame.data_ref().map(AsRef::as_ref).unwrap_or_default());
+                Poll::Ready(Some(checked.map(|()| frame)))
             }
             Poll::Ready(Some(Err(error))) => {
                 this.servers.lost();

@@ -1,5 +1,7 @@
 //! The answers of a script.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,6 +49,18 @@ enum Content {
     Stalled(Bytes),
     /// First the beginning, then the filler again and again.
     Endless(Bytes, Bytes),
+    /// Piece after piece, as they are made.
+    Made(Pieces),
+}
+
+/// Makes the pieces of a body, by number, to the last.
+#[derive(Clone)]
+struct Pieces(Arc<dyn Fn(u64) -> Option<Bytes> + Send + Sync>);
+
+impl fmt::Debug for Pieces {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Pieces")
+    }
 }
 
 impl Answer {
@@ -118,6 +132,12 @@ impl Answer {
         Self::respond(StatusCode::OK, "application/json", Content::Endless(beginning, filler))
     }
 
+    /// 200 with a body of which each piece is made when it is sent: the first one has number 0, and after none the
+    /// body is at its end.
+    pub fn made(piece: impl Fn(u64) -> Option<Bytes> + Send + Sync + 'static) -> Self {
+        Self::respond(StatusCode::OK, "application/json", Content::Made(Pieces(Arc::new(piece))))
+    }
+
     /// 200 with these bytes, as `application/json`.
     pub fn raw(body: impl Into<Bytes>) -> Self {
         Self::respond(StatusCode::OK, "application/json", Content::Whole(body.into()))
@@ -171,6 +191,7 @@ impl Content {
             Self::Endless(beginning, filler) => {
                 stream::iter([beginning]).chain(stream::repeat(filler)).boxed()
             }
+            Self::Made(pieces) => stream::iter((0..).map_while(move |number| (pieces.0)(number))).boxed(),
         };
         StreamBody::new(frames.map(|bytes| Ok(Frame::data(bytes)))).boxed_unsync()
     }

@@ -91,3 +91,12 @@ fn texts_that_yaml_1_1_reads_as_something_else_stay_text() {
         assert!(word == "a: b" || !text.contains(&plain), "{word} stands unquoted in\n{text}");
     }
 }
+
+#[test]
+fn the_longest_module_name_fits_its_label() {
+    let config = ModuleConfig::default();
+    let longest = "m".repeat(64);
+    let printed = printed(Parts { module: &longest, ..parts(&config) });
+    let label = printed["metadata"]["labels"]["operator.kyma-project.io/module-name"].as_str().unwrap();
+    assert!(label.len() <= 63 && label.starts_with("mmm"), "{label}");
+}

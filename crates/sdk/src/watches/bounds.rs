@@ -1,0 +1,129 @@
+//! What is taken of a target that may lie. Pure.
+
+use std::io;
+
+use kube::api::ObjectMeta;
+use kube::core::DynamicObject;
+use kyma_api::labels;
+
+/// Objects of one stream: no module has as many, so somebody floods us.
+const OBJECTS: usize = 20_000;
+/// Bytes of a list as JSON.
+const BYTES: usize = 32 * 1024 * 1024;
+/// Pages of a list.
+const PAGES: usize = 200;
+/// Longest of what names an object.
+const NAME: usize = 253;
+
+/// More than is taken, or nothing that Kubernetes would say. It tells of nothing that the target said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Implausible {
+    /// More objects than anybody has.
+    #[error("more than {OBJECTS} objects")]
+    Objects,
+    /// A list that takes too much memory.
+    #[error("objects of more than {BYTES} bytes")]
+    Bytes,
+    /// A list without end.
+    #[error("more than {PAGES} pages of one list")]
+    Pages,
+    /// A name, uid, version or owner that no object has.
+    #[error("an object that no API server would store")]
+    Object,
+}
+
+/// Counts what one list brings, page by page.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    objects: usize,
+    bytes: usize,
+    pages: usize,
+}
+
+impl Tally {
+    /// One more page.
+    pub(super) fn page(&mut self, objects: &[DynamicObject]) -> Result<(), Implausible> {
+        self.pages += 1;
+        self.objects += objects.len();
+        if self.objects > OBJECTS {
+            return Err(Implausible::Objects);
+        }
+        for object in objects {
+            is_plausible(&object.metadata)?;
+            self.bytes += length(object);
+            if self.bytes > BYTES {
+                return Err(Implausible::Bytes);
+            }
+        }
+        if self.pages > PAGES { Err(Implausible::Pages) } else { Ok(()) }
+    }
+}
+
+/// Whether a stream may go on when it has told of so many objects.
+pub(super) fn is_bearable(objects: usize) -> Result<(), Implausible> {
+    if objects > OBJECTS { Err(Implausible::Objects) } else { Ok(()) }
+}
+
+/// Whether what is kept of an object is as short as with any real one.
+///
+/// # Errors
+/// It is not.
+pub fn is_plausible(meta: &ObjectMeta) -> Result<(), Implausible> {
+    let owner = meta.labels.as_ref().and_then(|labels| labels.get(labels::OWNER));
+    let kept = [&meta.name, &meta.namespace, &meta.uid, &meta.resource_version];
+    let mut kept = kept.into_iter().flatten().chain(owner);
+    if kept.any(|text| text.len() > NAME) { Err(Implausible::Object) } else { Ok(()) }
+}
+
+/// Bytes of an object as JSON, without writing it.
+fn length(object: &DynamicObject) -> usize {
+    struct Counter(usize);
+    impl io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // What was read as JSON can be written as JSON.
+    serde_json::to_writer(&mut counter, object).map_or(BYTES, |()| counter.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, text: usize) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "annotations": {"text": "x".repeat(text)}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_list_ends_by_objects_bytes_and_pages() {
+        let page = vec![object("a", 0); 500];
+        let mut tally = Tally::default();
+        assert_eq!((0..41).find_map(|_| tally.page(&page).err()), Some(Implausible::Objects));
+        let mut tally = Tally::default();
+        let fat = [object("a", 15 * 1024 * 1024)];
+        assert_eq!((0..3).map(|_| tally.page(&fat).is_ok()).collect::<Vec<_>>(), [true, true, false]);
+        let mut tally = Tally::default();
+        assert_eq!((0..201).find_map(|_| tally.page(&[]).err()), Some(Implausible::Pages));
+    }
+
+    #[test]
+    fn what_is_kept_of_an_object_is_short() {
+        assert_eq!(is_plausible(&object(&"n".repeat(253), 0).metadata), Ok(()));
+        assert_eq!(is_plausible(&object(&"n".repeat(254), 0).metadata), Err(Implausible::Object));
+        let mut long = object("a", 0);
+        long.metadata.labels = Some([(labels::OWNER.to_owned(), "o".repeat(1000))].into());
+        assert_eq!(is_plausible(&long.metadata), Err(Implausible::Object));
+    }
+}

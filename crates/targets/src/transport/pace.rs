@@ -1,0 +1,72 @@
+//! How fast the watches on a target may tell: a bucket that empties with what arrives and fills with time. Pure.
+
+use std::time::{Duration, Instant};
+
+use crate::limits::WatchPace;
+
+/// What a line costs at least, in bytes: each wakes somebody, however short it is.
+const LINE: f64 = 4096.0;
+
+/// The bucket of one target's watches.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    limits: WatchPace,
+    left: f64,
+    seen: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(limits: WatchPace, now: Instant) -> Self {
+        Self { left: as_f64(limits.burst), limits, seen: now }
+    }
+
+    /// Notes what arrived; gives how long nothing more is to be read.
+    pub(super) fn took(&mut self, data: &[u8], now: Instant) -> Option<Duration> {
+        let refill = now.saturating_duration_since(self.seen).as_secs_f64() * as_f64(self.limits.per_second);
+        self.seen = now;
+        let lines = data.iter().filter(|byte| **byte == b'\n').count();
+        let cost = as_f64(data.len()).max(as_f64(lines) * LINE);
+        self.left = (self.left + refill).min(as_f64(self.limits.burst)) - cost;
+        let wait = -self.left / as_f64(self.limits.per_second.max(1));
+        (self.left < 0.0).then(|| Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX))
+    }
+}
+
+fn as_f64(bytes: usize) -> f64 {
+    f64::from(u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: WatchPace = WatchPace { burst: 100_000, per_second: 10_000 };
+
+    #[test]
+    fn a_burst_passes_and_then_time_decides() {
+        let now = Instant::now();
+        let mut pace = Pace::new(LIMITS, now);
+        assert_eq!(pace.took(&[b'x'; 100_000], now), None);
+        assert_eq!(pace.took(&[b'x'; 20_000], now), Some(Duration::from_secs(2)));
+        let later = now + Duration::from_secs(2);
+        assert_eq!(pace.took(b"", later), None);
+        assert_eq!(pace.took(&[b'x'; 10_000], later), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn short_lines_cost_more_than_their_bytes() {
+        let now = Instant::now();
+        let mut pace = Pace::new(LIMITS, now);
+        assert_eq!(pace.took(&b"{}\n".repeat(24), now), None);
+        assert!(pace.took(b"{}\n", now).is_some());
+    }
+
+    #[test]
+    fn silence_saves_up_no_more_than_one_burst() {
+        let now = Instant::now();
+        let mut pace = Pace::new(LIMITS, now);
+        let later = now + Duration::from_hours(1);
+        assert_eq!(pace.took(&[b'x'; 100_000], later), None);
+        assert!(pace.took(b"x", later).is_some());
+    }
+}
