@@ -33,7 +33,11 @@ pub(crate) async fn without_components(world: &mut World, kyma: &str) -> Result<
     world.landscape.kill(KYMA_OPERATOR)?;
     delete(world, kyma, DeleteParams::foreground()).await?;
     for component in components_of(world, kyma).await? {
-        world.components().delete(&component, &DeleteParams::default()).await?;
+        match world.components().delete(&component, &DeleteParams::default()).await {
+            // Garbage collection may have been faster.
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            deleted => drop(deleted?),
+        }
     }
     until_or_why("the components are gone", DEADLINE, || async {
         let left = components_of(world, kyma).await?;
