@@ -3,6 +3,7 @@
 mod current;
 mod idle;
 mod install;
+mod objects;
 mod quantile;
 mod react;
 
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 
 pub use idle::idle;
 pub use install::install;
+pub use objects::objects;
 pub use react::react;
 
 /// What one bench found.

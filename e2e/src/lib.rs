@@ -3,12 +3,15 @@
 pub mod bench;
 pub mod catalogue;
 pub mod demo;
+pub mod emitted;
 pub mod fleet;
 pub mod helm;
 pub mod inputs;
 pub mod landscape;
 pub mod net;
+pub mod objects;
 pub mod permissions;
 pub mod remains;
+pub mod resident;
 pub mod snapshot;
 pub mod wait;

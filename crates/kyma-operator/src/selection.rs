@@ -107,7 +107,11 @@ impl Selection {
     }
 }
 
-/// What is kept of a spec that a target told. Of a list that is too long to be taken only its length is left.
+/// Fields of an entry that only the hub sets.
+const HUB_ONLY: [&str; 2] = ["controller", "remoteModuleTemplateRef"];
+
+/// What is kept of a spec that a target told: what its users have a say in. Of a list that is too long to be taken only
+/// its length is left.
 pub(crate) fn reduced(spec: &Value) -> Value {
     let mut kept = serde_json::Map::new();
     if let Some(channel) = spec.get("channel") {
@@ -119,6 +123,11 @@ pub(crate) fn reduced(spec: &Value) -> Value {
         }
         Some(modules) => drop(kept.insert("modules".to_owned(), modules.clone())),
         None => {}
+    }
+    for module in kept.get_mut("modules").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Value::Object(module) = module {
+            module.retain(|field, _| !HUB_ONLY.contains(&field.as_str()));
+        }
     }
     Value::Object(kept)
 }

@@ -109,6 +109,10 @@ impl Access {
             return Ok(target);
         }
         let namespace = &self.inner.namespace;
+        if !is_object_name(name) {
+            let message = "the reference to the access Secret holds no name that a Secret can have";
+            return Err(Failure::new(Reason::AccessInvalid, message));
+        }
         let read = self.inner.secrets.get_opt(name).await;
         let secret =
             read.map_err(|error| Failure::hub(&format!("read secret {namespace}/{name}"), &error))?;
@@ -136,6 +140,9 @@ impl Access {
     /// # Errors
     /// `HubUnavailable` and the like: no answer is not an answer.
     pub async fn is_gone(&self, name: &str) -> Result<bool, Failure> {
+        if !is_object_name(name) {
+            return Ok(true);
+        }
         let read = self.inner.secrets.get_metadata_opt(name).await;
         let read = read.map_err(|error| Failure::hub(&format!("read secret {name}"), &error))?;
         Ok(read.is_none())
@@ -245,5 +252,31 @@ impl Access {
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, ObjectMeta>> {
         self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether an object can have this name. Another one would be a part of the path that is asked for, and lead elsewhere.
+pub fn is_object_name(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    let ends = [name.bytes().next(), name.bytes().next_back()];
+    name.len() <= 253
+        && name.bytes().all(inner)
+        && ends.into_iter().all(|byte| byte.is_some_and(|byte| byte.is_ascii_alphanumeric()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_a_path_is_none() {
+        for name in ["kubeconfig-a", "a.b", "0", &"x".repeat(253)] {
+            assert!(is_object_name(name), "{name}");
+        }
+        for name in
+            ["", "..", "../configmaps/a", "a/b", "a?b", "{{ x }}", "A", "é", ".a", "a-", &"x".repeat(254)]
+        {
+            assert!(!is_object_name(name), "{name}");
+        }
     }
 }

@@ -51,7 +51,7 @@ mod settings;
 mod telemetry;
 pub mod testing;
 
-pub use access::{Access, AccessChange};
+pub use access::{Access, AccessChange, is_object_name};
 pub use admin::{AdminError, AdminServer, Health};
 pub use args::{Args, LogFormat, Mode};
 pub use backoff::delay_after;

@@ -30,6 +30,15 @@ enum Bench {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Made-up objects of all our kinds: each ends with a condition or a refusal, and nobody breaks
+    Objects {
+        /// How many
+        #[arg(long, default_value_t = 100_000)]
+        count: usize,
+        /// The same seed makes the same objects
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// From a write to the first write that it causes
     React {
         /// How many writes of each sort
@@ -44,6 +53,7 @@ async fn main() -> anyhow::Result<()> {
     let outcome = match arguments.bench {
         Bench::Install { rounds } => Box::pin(bench::install(rounds)).await?,
         Bench::Idle { seconds } => Box::pin(bench::idle(seconds)).await?,
+        Bench::Objects { count, seed } => Box::pin(bench::objects(count, seed)).await?,
         Bench::React { tries } => Box::pin(bench::react(tries)).await?,
     };
     print(&outcome.table());

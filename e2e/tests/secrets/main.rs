@@ -36,7 +36,7 @@ async fn no_secret_is_told_whatever_goes_wrong_with_it() -> Result<()> {
     let mut emitted = look::kymactl(&world).await?;
     kyma::access_fails(&world).await?;
     emitted.extend(look::kymactl(&world).await?);
-    emitted.extend(look::everywhere(&world).await?);
+    emitted.extend(e2e::emitted::everywhere(&world.landscape, &[&world.quay, &world.lake]).await?);
 
     let needles = Needles::of(&world.tokens);
     let leaks: Vec<String> = emitted.iter().flat_map(|output| needles.found_in(output)).collect();

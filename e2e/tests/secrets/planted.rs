@@ -2,8 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-
-use crate::look::Output;
+use e2e::emitted::Output;
 
 /// What every planted secret begins with: one search finds all of them, cut off at the end or not. It has no
 /// character that an address or a string literal would write in another way.

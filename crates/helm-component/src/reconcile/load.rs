@@ -47,6 +47,9 @@ impl Pass<'_> {
         let missing = |what: &str| {
             Failure::new(Reason::SourceUnauthorized, format!("pull secret {}: {what}", reference.name))
         };
+        if !kyma_sdk::is_object_name(&reference.name) {
+            return Err(missing("no Secret can have this name"));
+        }
         let secrets: Api<Secret> = Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
         let secret = secrets
             .get_opt(&reference.name)

@@ -70,6 +70,12 @@ fn what_is_kept_of_a_targets_spec_is_what_is_read_of_it() {
     ] {
         assert_eq!(Selection::read(&reduced(&spec)), Selection::read(&spec));
     }
+    let told = json!({ "modules": [{ "name": "keda", "controller": "x", "remoteModuleTemplateRef": "y", "managed": true }] });
+    assert_eq!(
+        reduced(&told),
+        json!({ "modules": [{ "name": "keda", "managed": true }] }),
+        "who manages it is said on the hub"
+    );
     let kept = reduced(&json!({ "modules": many, "else": many }));
     assert!(kept.to_string().len() < 10 * 50_000, "only the number of them is kept");
     assert_eq!(kept.get("else"), None);

@@ -1,0 +1,73 @@
+//! Made-up objects of all our kinds, in chunks, each of which is taken away before the next.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::{Outcome, Row};
+use crate::landscape::{Landscape, Options};
+use crate::objects::{Crowd, kinds};
+use crate::resident::resident;
+
+/// Objects of one kind that are on the hub at a time.
+const CHUNK: usize = 500;
+/// The longest time, in seconds, until operators hear of an object as anybody makes it.
+const HEARD: f64 = 5.0;
+
+/// Sends `count` objects from `seed`, as many of each kind. It fails where one ends with neither a condition nor a
+/// refusal, and where an operator panics, ends, or no longer hears.
+///
+/// # Errors
+/// The landscape does not come up, or an object did harm.
+pub async fn objects(count: usize, seed: u64) -> Result<Outcome> {
+    let landscape = Landscape::start(Options::default()).await?;
+    let kinds = kinds()?;
+    let mut crowd = Crowd::new(&landscape, seed)?;
+    let start = Instant::now();
+    let mut left = vec![count.div_ceil(kinds.len()); kinds.len()];
+    let before = held(&landscape)?;
+    while left.iter().any(|left| *left > 0) {
+        for (kind, left) in kinds.iter().zip(&mut left) {
+            let chunk = CHUNK.min(*left);
+            if chunk > 0 {
+                crowd.send(kind, chunk).await?;
+                crowd.sweep(kind).await?;
+                *left -= chunk;
+            }
+        }
+    }
+    let took = start.elapsed().as_secs_f64();
+    let mut rows = Vec::new();
+    let (mut stored, mut refused, mut conditions) = (0, 0, 0);
+    for (kind, told) in &crowd.told {
+        rows.push(Row::plain(format!("{kind}: stored"), number(told.stored), "objects"));
+        rows.push(Row::plain(format!("{kind}: refused by the API"), number(told.refused), "objects"));
+        stored += told.stored;
+        refused += told.refused;
+        conditions += told.conditions;
+    }
+    rows.push(Row::plain("objects", number(stored + refused), "objects"));
+    rows.push(Row::plain("given a condition", number(conditions), "objects"));
+    rows.push(Row::at_most("slowest reaction in between", crowd.slowest.as_secs_f64(), "s", HEARD));
+    for ((name, before), (_, after)) in before.into_iter().zip(held(&landscape)?) {
+        rows.push(Row::plain(format!("{name}: memory before"), before, "MiB"));
+        rows.push(Row::plain(format!("{name}: memory after"), after, "MiB"));
+    }
+    rows.push(Row::plain("time", took, "s"));
+    landscape.stop().await?;
+    Ok(Outcome::new("objects", &json!({"count": count, "seed": seed, "chunk": CHUNK}), rows))
+}
+
+fn held(landscape: &Landscape) -> Result<Vec<(String, f64)>> {
+    let of = |process: &testbed::Process| {
+        let held = usize::try_from(resident(process)?.now / 1024)?;
+        Ok((process.name().to_owned(), number(held)))
+    };
+    landscape.operators().map(of).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count")]
+fn number(count: usize) -> f64 {
+    count as f64
+}

@@ -1,0 +1,191 @@
+//! Many made-up objects at a time, sent to the hub of running operators.
+
+use std::collections::{BTreeMap, HashSet};
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, Kyma, ModuleConfig, ModuleReleaseMeta, ModuleTemplate, Pause, Watcher};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::draw::{Drawer, Drawn};
+use super::schema::Kind;
+use super::sentinel;
+use crate::landscape::{HUB_NAMESPACE, Landscape};
+
+/// Requests at a time.
+const PARALLEL: usize = 16;
+/// Time in which operators have to say something of every object, however many there are.
+const DEADLINE: Duration = Duration::from_mins(2);
+/// Failures that no object may cause: those that nobody foresaw, and passes that did not end.
+const NEVER: [&str; 2] = ["Internal", "DeadlineExceeded"];
+
+/// What became of the objects of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Taken by the API.
+    pub stored: usize,
+    /// Refused by the API.
+    pub refused: usize,
+    /// Given a condition by an operator.
+    pub conditions: usize,
+}
+
+/// The hub of a landscape, to which objects are sent.
+pub struct Crowd<'a> {
+    landscape: &'a Landscape,
+    hub: Client,
+    drawer: Drawer,
+    sent: usize,
+    /// What became of them, by kind.
+    pub told: BTreeMap<String, Told>,
+    /// The longest time until an object as anybody makes it was heard.
+    pub slowest: Duration,
+}
+
+impl<'a> Crowd<'a> {
+    /// Objects from this seed.
+    ///
+    /// # Errors
+    /// The hub has no way in.
+    pub fn new(landscape: &'a Landscape, seed: u64) -> Result<Self> {
+        let hub = landscape.hub().client()?;
+        let (told, slowest) = (BTreeMap::new(), Duration::ZERO);
+        Ok(Self { landscape, hub, drawer: Drawer::new(seed), sent: 0, told, slowest })
+    }
+
+    /// Sends objects of a kind; each is refused by the API, or gets its condition where its kind has one. Then
+    /// operators still run and hear of new objects.
+    ///
+    /// # Errors
+    /// An object got neither, the API failed, or an operator ended, panicked, or met what nobody foresaw.
+    pub async fn send(&mut self, kind: &Kind, count: usize) -> Result<()> {
+        let name = kind.resource.kind.clone();
+        let drawn: Vec<Drawn> =
+            (self.sent..self.sent + count).map(|number| self.drawer.object(kind, number)).collect();
+        self.sent += count;
+        let api: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &kind.resource);
+        let stored = futures::stream::iter(drawn.iter().map(|drawn| create(&api, drawn)));
+        let stored: Vec<Option<String>> =
+            stored.buffer_unordered(PARALLEL).try_collect().await.with_context(|| name.clone())?;
+        let stored: HashSet<String> = stored.into_iter().flatten().collect();
+        let told = self.told.entry(name.clone()).or_default();
+        told.stored += stored.len();
+        told.refused += count - stored.len();
+        if let Some(condition) = kind.condition {
+            told.conditions += stored.len();
+            all_have(&api, condition, stored).await?;
+        }
+        if name == "Pause" {
+            // Each holds up others: how they end is part of it.
+            self.sweep(kind).await?;
+        }
+        let heard = sentinel::heard(&self.hub, self.sent).await.with_context(|| format!("after {name}s"))?;
+        self.slowest = self.slowest.max(heard);
+        self.nobody_broke().await.with_context(|| format!("after {name}s"))
+    }
+
+    /// Takes all objects of a kind away.
+    ///
+    /// # Errors
+    /// The hub refuses it.
+    pub async fn sweep(&self, kind: &Kind) -> Result<()> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &kind.resource);
+        loop {
+            let page = api.list(&ListParams::default().limit(500)).await?;
+            if page.items.is_empty() {
+                return Ok(());
+            }
+            let parts = page.items.chunks(page.items.len().div_ceil(PARALLEL));
+            futures::future::try_join_all(parts.map(|part| sentinel::sweep(&api, part))).await?;
+        }
+    }
+
+    async fn nobody_broke(&self) -> Result<()> {
+        self.landscape.check()?;
+        for operator in self.landscape.operators() {
+            let log = std::fs::read_to_string(operator.log())?;
+            let panicked = log.lines().find(|line| line.contains("panicked at"));
+            ensure!(panicked.is_none(), "{} {}", operator.name(), panicked.unwrap_or_default());
+            let metrics = self.landscape.metrics(operator.name()).await?;
+            for reason in NEVER {
+                let wanted = format!("reason=\"{reason}\"");
+                let counts =
+                    metrics.lines().find(|line| line.contains("failures_total{") && line.contains(&wanted));
+                ensure!(counts.is_none(), "{}: {}", operator.name(), counts.unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Its name if it is stored, none if the API refuses it.
+async fn create(api: &Api<DynamicObject>, drawn: &Drawn) -> Result<Option<String>> {
+    let object: DynamicObject = serde_json::from_value(drawn.object.clone())?;
+    match api.create(&PostParams::default(), &object).await {
+        Ok(stored) => {
+            readable(&serde_json::to_value(stored)?)?;
+            Ok(Some(drawn.name.clone()))
+        }
+        Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => Ok(None),
+        Err(error) => Err(error).with_context(|| drawn.object.to_string()),
+    }
+}
+
+/// Fails if our own types cannot read what an API server with our CRDs has stored: no operator would ever hear of it.
+fn readable(stored: &Value) -> Result<()> {
+    fn through<K: DeserializeOwned>(stored: &Value) -> serde_json::Result<()> {
+        K::deserialize(stored).map(drop)
+    }
+    let read = match stored["kind"].as_str().unwrap_or_default() {
+        "HelmComponent" => through::<HelmComponent>(stored),
+        "Kyma" => through::<Kyma>(stored),
+        "ModuleConfig" => through::<ModuleConfig>(stored),
+        "ModuleReleaseMeta" => through::<ModuleReleaseMeta>(stored),
+        "ModuleTemplate" => through::<ModuleTemplate>(stored),
+        "Pause" => through::<Pause>(stored),
+        "Watcher" => through::<Watcher>(stored),
+        other => bail!("there is no type for kind {other}"),
+    };
+    read.with_context(|| format!("our types cannot read {stored}"))
+}
+
+/// Waits until each of these objects has the condition.
+async fn all_have(api: &Api<DynamicObject>, condition: &str, mut missing: HashSet<String>) -> Result<()> {
+    let waiting = async {
+        let changes = watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects();
+        let mut changes = pin!(changes);
+        while !missing.is_empty() {
+            let Some(object) = changes.try_next().await? else { bail!("the watch ended") };
+            if has(&object, condition) {
+                missing.remove(&object.name_any());
+            }
+        }
+        Ok(())
+    };
+    match tokio::time::timeout(DEADLINE, waiting).await {
+        Ok(done) => done,
+        Err(_) => {
+            let name = missing.iter().next().cloned().unwrap_or_default();
+            let one = serde_json::to_value(api.get_opt(&name).await?)?;
+            bail!("{} objects have no condition {condition}, such as {one}", missing.len())
+        }
+    }
+}
+
+/// Whether it says something of the object as it is now.
+fn has(object: &DynamicObject, condition: &str) -> bool {
+    let conditions = object.data["status"]["conditions"].as_array();
+    let held = conditions.into_iter().flatten().find(|held| held["type"] == condition);
+    held.is_some_and(|held| {
+        let seen = held["observedGeneration"].as_i64();
+        held["reason"].as_str().is_some_and(|reason| !reason.is_empty())
+            && seen.is_none_or(|seen| Some(seen) == object.metadata.generation)
+            && !matches!(held["status"], Value::Null)
+    })
+}

@@ -1,0 +1,39 @@
+//! How much memory a process holds, as the kernel counts it.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use testbed::Process;
+
+/// Memory of a process that is in RAM, in KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// Now.
+    pub now: u64,
+    /// At most, since the process began or [`forget_peak`] was called.
+    pub peak: u64,
+}
+
+/// What a process holds.
+///
+/// # Errors
+/// It has ended.
+pub fn resident(process: &Process) -> Result<Resident> {
+    let path = format!("/proc/{}/status", process.id());
+    let status = fs::read_to_string(&path).with_context(|| path.clone())?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let value = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
+        value.with_context(|| format!("{path} has no {name}"))
+    };
+    Ok(Resident { now: field("VmRSS")?, peak: field("VmHWM")? })
+}
+
+/// From now on the peak is that of what follows.
+///
+/// # Errors
+/// It has ended.
+pub fn forget_peak(process: &Process) -> Result<()> {
+    let path = format!("/proc/{}/clear_refs", process.id());
+    fs::write(&path, "5").context(path)
+}

@@ -1,0 +1,98 @@
+//! The target that is well: how long operators take there, each for what is its work.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use e2e::landscape::{HUB_NAMESPACE, TARGET_NAMESPACE};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use kyma_api::{HelmComponent, Kyma, ModuleTemplate, names};
+use serde_json::{Value, json};
+use testbed::until;
+
+use crate::world::{ANCHOR, CALM, World};
+
+/// One reaction that takes longer counts as lost.
+const LOST: Duration = Duration::from_secs(30);
+
+/// How long each operator took: an edit of the target's Kyma until the hub's component has it, drift until it is put
+/// right, a catalogue entry that vanished until it is back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reactions {
+    pub(crate) edit: Duration,
+    pub(crate) drift: Duration,
+    pub(crate) copy: Duration,
+}
+
+impl Reactions {
+    /// The slowest of both in each.
+    pub(crate) fn or_slower(self, other: Self) -> Self {
+        Self {
+            edit: self.edit.max(other.edit),
+            drift: self.drift.max(other.drift),
+            copy: self.copy.max(other.copy),
+        }
+    }
+
+    pub(crate) fn slowest(self) -> Duration {
+        self.edit.max(self.drift).max(self.copy)
+    }
+}
+
+/// Has each operator do its work once.
+pub(crate) async fn react(world: &World, number: usize) -> Result<Reactions> {
+    Ok(Reactions {
+        edit: edit(world, number).await.context("an edit of the calm Kyma")?,
+        drift: drift(world, number).await.context("drift on the calm target")?,
+        copy: copy(world).await.context("the calm target's catalogue")?,
+    })
+}
+
+async fn edit(world: &World, number: usize) -> Result<Duration> {
+    let kymas: Api<Kyma> = Api::namespaced(world.calm.client()?, TARGET_NAMESPACE);
+    let components: Api<HelmComponent> = Api::namespaced(world.hub.clone(), HUB_NAMESPACE);
+    let component = names::component_name(CALM, ANCHOR);
+    let modules = json!([{"name": ANCHOR, "values": {"number": number}}]);
+    let start = Instant::now();
+    let edit = Patch::Merge(json!({"spec": {"modules": modules}}));
+    kymas.patch("default", &PatchParams::default(), &edit).await?;
+    until("the component has it", LOST, || async {
+        let found: Value = serde_json::to_value(components.get(&component).await?)?;
+        Ok((found["spec"]["userValues"]["number"] == number).then(|| start.elapsed()))
+    })
+    .await
+}
+
+async fn drift(world: &World, number: usize) -> Result<Duration> {
+    let maps: Api<ConfigMap> = Api::namespaced(world.calm.client()?, TARGET_NAMESPACE);
+    let name = format!("{ANCHOR}-content");
+    let start = Instant::now();
+    let edit = Patch::Merge(json!({"data": {"version": format!("wrong {number}")}}));
+    maps.patch(&name, &PatchParams::default(), &edit).await?;
+    until("it is put right", LOST, || async {
+        let data = maps.get(&name).await?.data.unwrap_or_default();
+        Ok((data.get("version").map(String::as_str) == Some("1.0.0")).then(|| start.elapsed()))
+    })
+    .await
+}
+
+async fn copy(world: &World) -> Result<Duration> {
+    let copies: Api<ModuleTemplate> = Api::namespaced(world.calm.client()?, TARGET_NAMESPACE);
+    let name = format!("{ANCHOR}-1.0.0");
+    let uid = copies.get(&name).await?.uid();
+    let start = Instant::now();
+    copies.delete(&name, &DeleteParams::default()).await?;
+    until("it is back", LOST, || async {
+        let found = copies.get_opt(&name).await?;
+        Ok(found.is_some_and(|found| found.uid() != uid).then(|| start.elapsed()))
+    })
+    .await
+}
+
+impl std::fmt::Display for Reactions {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [edit, drift, copy] = [self.edit, self.drift, self.copy].map(|one| one.as_millis());
+        write!(out, "edit {edit} ms, drift {drift} ms, copy {copy} ms;")
+    }
+}

@@ -1,0 +1,198 @@
+//! What a hostile target makes of its own Kyma: it may choose, and nothing else.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::landscape::{HUB_NAMESPACE, TARGET_NAMESPACE};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kyma_api::{HelmComponent, Kyma, annotations, labels, names};
+use serde_json::{Value, json};
+use testbed::{Answer, Matching, until_or_why};
+
+use crate::faults::PLANTED;
+use crate::world::{ANCHOR, CALM, HOSTILE, World};
+
+const KYMAS: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas";
+const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn story(world: &World) -> Result<()> {
+    let mine = Mine { world, resource: ApiResource::erase::<Kyma>(&()) };
+    lying_versions(&mine).await.context("lying resourceVersions")?;
+    far_too_many(&mine).await.context("50,000 modules")?;
+    fields_of_others(&mine).await.context("fields that it may not set")?;
+    tampered_crd(&mine).await.context("a tampered CRD")?;
+    ensure!(world.landscape.hub().name() != HOSTILE, "the hub is another cluster");
+    Ok(())
+}
+
+/// The hostile target, seen by its owner.
+struct Mine<'a> {
+    world: &'a World,
+    resource: ApiResource,
+}
+
+impl Mine<'_> {
+    fn kymas(&self) -> Result<Api<DynamicObject>> {
+        Ok(Api::namespaced_with(self.world.behind.client()?, TARGET_NAMESPACE, &self.resource))
+    }
+
+    async fn edit(&self, change: Value) -> Result<()> {
+        self.kymas()?.patch("default", &PatchParams::default(), &Patch::Merge(change)).await?;
+        Ok(())
+    }
+
+    async fn stored(&self) -> Result<Value> {
+        Ok(serde_json::to_value(self.kymas()?.get("default").await?)?)
+    }
+
+    /// The component of the module that is installed there.
+    async fn component(&self) -> Result<Value> {
+        let components: Api<HelmComponent> = Api::namespaced(self.world.hub.clone(), HUB_NAMESPACE);
+        Ok(serde_json::to_value(components.get(&names::component_name(HOSTILE, ANCHOR)).await?)?)
+    }
+
+    /// Waits until the values that it chose are in the component.
+    async fn reaches(&self, values: &Value) -> Result<()> {
+        until_or_why(&format!("the component has {values}"), DEADLINE, || async {
+            let found = self.component().await?["spec"]["userValues"].clone();
+            Ok(if found == *values { Ok(()) } else { Err(found.to_string()) })
+        })
+        .await
+    }
+}
+
+/// Versions that are no numbers, that are too large, that run backwards. Who stops lying is heard at once.
+async fn lying_versions(mine: &Mine<'_>) -> Result<()> {
+    let hostile = &mine.world.hostile;
+    let lie = |number: u32, version: &str, stored: &Value| {
+        let mut lie = stored.clone();
+        lie["metadata"]["resourceVersion"] = json!(version);
+        lie["spec"]["modules"] = json!([{"name": ANCHOR, "values": {"lie": number}}]);
+        lie
+    };
+    let stored = mine.stored().await?;
+    let highest = u64::MAX.to_string();
+    let list = json!({
+        "kind": "KymaList", "apiVersion": "operator.kyma-project.io/v1beta2",
+        "metadata": {"resourceVersion": PLANTED}, "items": [lie(0, &highest, &stored)],
+    });
+    let versions = ["7", PLANTED, "-1", &highest, "0"];
+    let told = |(number, version): (u32, &&str)| json!({"type": "MODIFIED", "object": lie(number, version, &stored)});
+    let mut events: Vec<Value> = (1..).zip(&versions).map(told).collect();
+    events.push(json!({"type": "BOOKMARK", "object": {"kind": "Kyma", "apiVersion": "operator.kyma-project.io/v1beta2", "metadata": {"resourceVersion": highest}}}));
+    // So that it is listed anew, and lies again.
+    events.push(json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired", "message": PLANTED, "status": "Failure", "metadata": {}}}));
+    let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+    hostile.always(Matching::watch(KYMAS), Answer::raw(lines));
+    hostile.always(Matching::path(KYMAS).query("limit="), Answer::json(&list));
+    mine.world.grant(HOSTILE, &mine.world.access, 1001).await?;
+    mine.reaches(&json!({"lie": 0})).await?;
+    hostile.clear();
+    for number in 0..2 {
+        let values = json!({"truth": number});
+        mine.edit(json!({"spec": {"modules": [{"name": ANCHOR, "values": values}]}})).await?;
+        mine.reaches(&values).await?;
+    }
+    mine.world.is_ready(HOSTILE).await
+}
+
+async fn far_too_many(mine: &Mine<'_>) -> Result<()> {
+    let before = mine.component().await?["metadata"]["uid"].clone();
+    let mut many = mine.stored().await?;
+    many["spec"]["modules"] =
+        (0..50_000).map(|number| json!({"name": format!("{PLANTED}-{number}")})).collect();
+    let list = json!({
+        "kind": "KymaList", "apiVersion": "operator.kyma-project.io/v1beta2",
+        "metadata": {"resourceVersion": many["metadata"]["resourceVersion"]}, "items": [many],
+    });
+    mine.world.hostile.always(Matching::path(KYMAS).query("limit="), Answer::json(&list));
+    mine.world.grant(HOSTILE, &mine.world.access, 1002).await?;
+    mine.world.says(HOSTILE, "Ready", &["TooManyModules"]).await?;
+    ensure!(mine.component().await?["metadata"]["uid"] == before, "what is installed must stay");
+    mine.world.hostile.clear();
+    mine.world.grant(HOSTILE, &mine.world.access, 1003).await?;
+    mine.world.is_ready(HOSTILE).await
+}
+
+/// Whose target it is, who may see what, how it is managed, is said on the hub.
+async fn fields_of_others(mine: &Mine<'_>) -> Result<()> {
+    let world = mine.world;
+    world.publish_as("vault", "1.0.0", &json!({labels::INTERNAL: "true"})).await?;
+    let hub_before = serde_json::to_value(world.kymas().get(HOSTILE).await?)?;
+    mine.edit(json!({
+        "metadata": {
+            "labels": {labels::INTERNAL: "true", labels::BETA: "true", labels::SKIP_RECONCILIATION: "true", labels::KYMA_NAME: CALM},
+            "annotations": {annotations::OWNED_BY: format!("{HUB_NAMESPACE}/{CALM}")},
+        },
+        "spec": {
+            "kubeconfigSecretRef": {"name": format!("kubeconfig-{CALM}"), "key": "config"},
+            "skipMaintenanceWindows": true,
+            "modules": [
+                {"name": ANCHOR, "controller": PLANTED, "remoteModuleTemplateRef": PLANTED, "values": {"mine": true}},
+                {"name": "vault"},
+            ],
+        },
+    }))
+    .await?;
+    let forged = json!({"status": {"state": "Ready", "activeChannel": PLANTED, "modules": [{"name": ANCHOR, "state": "Ready", "message": PLANTED}]}});
+    mine.kymas()?.patch_status("default", &PatchParams::default(), &Patch::Merge(forged)).await?;
+    mine.reaches(&json!({"mine": true})).await?;
+    world.says(HOSTILE, "Ready", &["NotVisible"]).await?;
+    let component = mine.component().await?;
+    let way = &component["spec"]["target"]["kubeconfigSecretRef"]["name"];
+    ensure!(*way == format!("kubeconfig-{HOSTILE}"), "its component leads to {way}");
+    ensure!(!component.to_string().contains(PLANTED), "its component holds what it may not set: {component}");
+    let hub_after = serde_json::to_value(world.kymas().get(HOSTILE).await?)?;
+    for field in ["/spec", "/metadata/labels", "/metadata/annotations", "/status/target"] {
+        let (before, after) = (hub_before.pointer(field), hub_after.pointer(field));
+        ensure!(before == after, "{field} of the hub's Kyma: {before:?} became {after:?}");
+    }
+    until_or_why("the forged status is gone, and the mark is ours", DEADLINE, || async {
+        let stored = mine.stored().await?;
+        let owner = &stored["metadata"]["annotations"][annotations::OWNED_BY];
+        let is_ours = *owner == format!("{HUB_NAMESPACE}/{HOSTILE}");
+        let is_told = !stored["status"].to_string().contains(PLANTED);
+        Ok(if is_ours && is_told { Ok(()) } else { Err(format!("{owner} {}", stored["status"])) })
+    })
+    .await?;
+    mine.edit(json!({
+        "metadata": {"labels": {labels::INTERNAL: null, labels::BETA: null, labels::SKIP_RECONCILIATION: null, labels::KYMA_NAME: null}},
+        "spec": {"kubeconfigSecretRef": null, "skipMaintenanceWindows": null, "modules": [{"name": ANCHOR}]},
+    }))
+    .await?;
+    world.is_ready(HOSTILE).await
+}
+
+/// A schema that admits everything lets nothing through, and is put right.
+async fn tampered_crd(mine: &Mine<'_>) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(mine.world.behind.client()?);
+    let name = "kymas.operator.kyma-project.io";
+    let anything =
+        json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let mut crd = crds.get(name).await?;
+    for version in &mut crd.spec.versions {
+        version.schema = Some(serde_json::from_value(anything.clone())?);
+    }
+    crds.replace(name, &Default::default(), &crd).await?;
+    let before = mine.component().await?["metadata"]["uid"].clone();
+    until_or_why("the schema admits everything", DEADLINE, || async {
+        let planted = json!({"spec": {"channel": [PLANTED], "modules": PLANTED}});
+        Ok(mine.edit(planted).await.map_err(|error| format!("{error:#}")))
+    })
+    .await?;
+    mine.world.says(HOSTILE, "Ready", &["SelectionInvalid"]).await?;
+    let wild = json!([{"name": ANCHOR, "managed": PLANTED}, {"name": "vault", "values": [PLANTED]}]);
+    mine.edit(json!({"spec": {"channel": "regular", "modules": wild}})).await?;
+    mine.world.says(HOSTILE, "Ready", &["SelectionInvalid"]).await?;
+    ensure!(mine.component().await?["metadata"]["uid"] == before, "what is installed must stay");
+    mine.edit(json!({"spec": {"modules": [{"name": ANCHOR}]}})).await?;
+    mine.world.grant(HOSTILE, &mine.world.access, 1004).await?;
+    mine.world.is_ready(HOSTILE).await?;
+    until_or_why("the schema is ours again", DEADLINE, || async {
+        let refused = mine.edit(json!({"spec": {"channel": [PLANTED]}})).await.is_err();
+        Ok(if refused { Ok(()) } else { Err("it admits everything".to_owned()) })
+    })
+    .await
+}

@@ -1,0 +1,116 @@
+//! One fault of the hostile target after the other.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::emitted;
+use e2e::resident::{Resident, forget_peak, resident};
+use testbed::{Matching, until_or_why};
+
+use crate::calm::{Reactions, react};
+use crate::faults::{Fault, PLANTED, all};
+use crate::world::{HOSTILE, World};
+
+/// Operators that talk to targets of Kymas.
+const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-syncer"];
+/// What each of them may hold at most, in KiB: up to 80 MiB without any fault, one large answer (16 MiB, which the
+/// client copies twice more) and what is made of it (96 MiB by estimate).
+const MEMORY: u64 = 256 * 1024;
+/// By how much the calm target's reactions may grow: a call that hangs takes 15 s, and this machine may be busy.
+const SLOWER: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn story(world: &World) -> Result<()> {
+    let mut before = Reactions::default();
+    for number in 0..5 {
+        before = before.or_slower(react(world, number).await?);
+    }
+    println!("{:<32} {before} {}", "before", held(world)?);
+    for (turn, fault) in all().into_iter().enumerate() {
+        let name = fault.name;
+        Box::pin(meet(world, turn + 1, fault, before)).await.with_context(|| name.to_owned())?;
+    }
+    Ok(())
+}
+
+/// The target is hostile until every operator has met it and the Kyma says so; then it is as any other.
+async fn meet(world: &World, turn: usize, fault: Fault, before: Reactions) -> Result<()> {
+    let start = Instant::now();
+    for name in OPERATORS {
+        forget_peak(world.landscape.operator(name)?)?;
+    }
+    let seen = world.hostile.seen().len();
+    for (matching, answer) in fault.rules.clone() {
+        world.hostile.always(matching, answer);
+    }
+    world.grant(HOSTILE, &world.access, 2 * turn).await?;
+    until_or_why("every operator meets it", DEADLINE, || async {
+        let requests = world.hostile.seen();
+        let met = |name: &str| {
+            let fits =
+                |request: &testbed::Seen| fault.rules.iter().any(|(matching, _)| matching.fits(request));
+            requests[seen..].iter().any(|request| request.user_agent.starts_with(name) && fits(request))
+        };
+        let missing: Vec<_> = OPERATORS.into_iter().filter(|name| !met(name)).collect();
+        Ok(if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} has not")) })
+    })
+    .await?;
+    let mut during = react(world, turn * 10).await?;
+    if !fault.reasons.is_empty() {
+        world.says(HOSTILE, "Ready", fault.reasons).await?;
+    }
+    if let Some((enough, sent)) = &fault.sent {
+        until_or_why("enough was sent", DEADLINE, || async {
+            let sent = sent.load(Ordering::Relaxed);
+            Ok(if sent >= *enough { Ok(()) } else { Err(sent.to_string()) })
+        })
+        .await?;
+    }
+    for number in 1..3 {
+        during = during.or_slower(react(world, turn * 10 + number).await?);
+    }
+    let held = held(world)?;
+    world.hostile.clear();
+    world.grant(HOSTILE, &world.access, 2 * turn + 1).await?;
+    world.is_ready(HOSTILE).await?;
+    println!("{:<32} {during} {held} {:>6.1?}", fault.name, start.elapsed());
+    ensure!(held.most() <= MEMORY, "an operator holds too much: {held}");
+    let bearable = before.slowest() * 2 + SLOWER;
+    ensure!(during.slowest() <= bearable, "the calm target was moved: {during} after {before}");
+    Ok(())
+}
+
+/// The words of a hostile target are nowhere.
+pub(crate) async fn nobody_repeats(world: &World) -> Result<()> {
+    let clusters = [&world.calm, &world.behind, &world.shop];
+    let emitted = emitted::everywhere(&world.landscape, &clusters).await?;
+    let told = emitted.iter().filter(|output| output.text.contains(PLANTED));
+    let told: Vec<String> = told.map(|output| format!("{}: {}", output.place, output.text)).collect();
+    ensure!(told.is_empty(), "{} repeat it:\n{}", told.len(), told.join("\n"));
+    let words = emitted.iter().any(|output| output.text.contains("TargetAnswerInvalid"));
+    ensure!(words && world.hostile.count(&Matching::any()) > 0, "the search sees nothing");
+    Ok(())
+}
+
+/// What operators hold.
+struct Held(Vec<(&'static str, Resident)>);
+
+fn held(world: &World) -> Result<Held> {
+    let of = |name: &'static str| Ok((name, resident(world.landscape.operator(name)?)?));
+    OPERATORS.into_iter().map(of).collect::<Result<_>>().map(Held)
+}
+
+impl Held {
+    fn most(&self) -> u64 {
+        self.0.iter().map(|(_, held)| held.peak).max().unwrap_or_default()
+    }
+}
+
+impl std::fmt::Display for Held {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all: Vec<String> =
+            self.0.iter().map(|(name, held)| format!("{name} {} MiB", held.peak / 1024)).collect();
+        out.write_str(&all.join(", "))
+    }
+}

@@ -1,0 +1,142 @@
+//! Hub, operators, a target that is well and one that is hostile.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use e2e::catalogue;
+use e2e::landscape::{HUB_NAMESPACE, Landscape, Options};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use kyma_api::{Kyma, labels};
+use serde_json::{Value, json};
+use testbed::{Cluster, Scripted, until_or_why};
+
+/// Who writes on hub and targets here.
+pub(crate) const PERSON: &str = "person";
+/// Name of the module that all have.
+pub(crate) const ANCHOR: &str = "anchor";
+pub(crate) const CALM: &str = "calm";
+pub(crate) const HOSTILE: &str = "hostile";
+const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) struct World {
+    pub(crate) landscape: Landscape,
+    pub(crate) hub: Client,
+    pub(crate) calm: Cluster,
+    /// The target of a Kyma that chooses of a hostile catalogue.
+    pub(crate) shop: Cluster,
+    /// What is behind the hostile target.
+    pub(crate) behind: Cluster,
+    /// The hostile target.
+    pub(crate) hostile: Scripted,
+    /// The way to it.
+    pub(crate) access: String,
+}
+
+impl World {
+    pub(crate) async fn start() -> Result<Self> {
+        let landscape = Landscape::start(Options::default()).await?;
+        let (calm, shop, behind) = tokio::try_join!(
+            landscape.bare_target(CALM),
+            landscape.bare_target("shop"),
+            landscape.bare_target(HOSTILE)
+        )?;
+        let hostile = Scripted::in_front_of(&behind).await?;
+        let access = hostile.access_of(&landscape.access(&behind).await?).kubeconfig();
+        let hub = landscape.hub().client()?;
+        let world = Self { landscape, hub, calm, shop, behind, hostile, access };
+        world.publish(ANCHOR, "1.0.0").await?;
+        let way = world.landscape.access(&world.calm).await?.kubeconfig();
+        world.grant(CALM, &way, 0).await?;
+        world.grant(HOSTILE, &world.access, 0).await?;
+        for name in [CALM, HOSTILE] {
+            world.kymas().create(&PostParams::default(), &kyma(name, json!([{"name": ANCHOR}]))?).await?;
+        }
+        for name in [CALM, HOSTILE] {
+            world.is_ready(name).await?;
+        }
+        Ok(world)
+    }
+
+    /// A module of one ConfigMap.
+    pub(crate) async fn publish(&self, module: &str, version: &str) -> Result<()> {
+        self.publish_as(module, version, &json!({})).await
+    }
+
+    /// As [`Self::publish`], with these labels on its template, in the channel `regular`.
+    pub(crate) async fn publish_as(&self, module: &str, version: &str, labels: &Value) -> Result<()> {
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": format!("{module}-content"), "namespace": "kyma-system"},
+            "data": {"version": version},
+        });
+        let config = json!({"version": version, "manifest": "manifest.yaml", "labels": labels});
+        let files = [("manifest.yaml", manifest.to_string())];
+        catalogue::push_files(&self.landscape, module, &config, &files).await?;
+        catalogue::assign(self.hub.clone(), module, version).await
+    }
+
+    /// Gives a Kyma its access, or touches it: all that was read through it is read again.
+    pub(crate) async fn grant(&self, kyma: &str, kubeconfig: &str, turn: usize) -> Result<()> {
+        let name = format!("kubeconfig-{kyma}");
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {
+                "name": name,
+                "labels": {labels::KYMA_NAME: kyma},
+                "annotations": {"example.com/turn": turn.to_string()},
+            },
+            "stringData": {"config": kubeconfig},
+        });
+        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        secrets.patch(&name, &PatchParams::apply(PERSON).force(), &Patch::Apply(&secret)).await?;
+        Ok(())
+    }
+
+    pub(crate) fn kymas(&self) -> Api<Kyma> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+
+    /// Waits until a Kyma and its catalogue are as they should be.
+    pub(crate) async fn is_ready(&self, name: &str) -> Result<()> {
+        until_or_why(&format!("{name} is Ready"), DEADLINE, || async {
+            let kyma = serde_json::to_value(self.kymas().get(name).await?)?;
+            let conditions = &kyma["status"]["conditions"];
+            let holds = |type_: &str| reason_of(conditions, type_).is_some_and(|(is, _)| is == "True");
+            let runs = kyma["status"]["modules"][0]["state"] == "Ready";
+            Ok(if holds("Ready") && holds("ModuleCatalog") && runs {
+                Ok(())
+            } else {
+                Err(kyma["status"].to_string())
+            })
+        })
+        .await
+    }
+
+    /// Waits until a condition of a Kyma is not True for one of these reasons; gives the reason.
+    pub(crate) async fn says(&self, name: &str, type_: &str, reasons: &[&str]) -> Result<String> {
+        until_or_why(&format!("{type_} of {name} says {reasons:?}"), DEADLINE, || async {
+            let kyma = serde_json::to_value(self.kymas().get(name).await?)?;
+            let said = reason_of(&kyma["status"]["conditions"], type_);
+            let said = said.filter(|(is, said)| is != "True" && reasons.contains(&said.as_str()));
+            Ok(said.map(|(_, said)| said).ok_or_else(|| kyma["status"]["conditions"].to_string()))
+        })
+        .await
+    }
+}
+
+/// Status and reason of a condition.
+pub(crate) fn reason_of(conditions: &Value, type_: &str) -> Option<(String, String)> {
+    let held = conditions.as_array()?.iter().find(|held| held["type"] == type_)?;
+    Some((held["status"].as_str()?.to_owned(), held["reason"].as_str()?.to_owned()))
+}
+
+/// A Kyma that follows the channel `regular`.
+pub(crate) fn kyma(name: &str, modules: Value) -> Result<Kyma> {
+    serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": name},
+        "spec": {"channel": "regular", "modules": modules},
+    }))
+    .context("a Kyma")
+}

@@ -1,0 +1,41 @@
+//! Objects of all our kinds, made up from their schemas, at and beyond what these say: none makes an operator panic or
+//! stops its queue, and each ends with a condition or the API's own refusal.
+
+use anyhow::{Context, Result, ensure};
+use e2e::landscape::{Landscape, Options};
+use e2e::objects::{Crowd, Kind, kinds};
+
+/// The same objects in each run; `cargo xtask bench objects` takes others.
+const SEED: u64 = 20_260_101;
+
+/// How many of each kind, in this order: a Pause that is forgotten would hold up all that follows.
+const COUNTS: [(&str, usize); 7] = [
+    ("Watcher", 100),
+    ("ModuleConfig", 100),
+    ("Pause", 100),
+    ("ModuleTemplate", 400),
+    ("ModuleReleaseMeta", 400),
+    ("Kyma", 450),
+    ("HelmComponent", 450),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_made_up_object_ends_with_a_condition_or_a_refusal() {
+    story().await.unwrap();
+}
+
+async fn story() -> Result<()> {
+    let landscape = Landscape::start(Options::default()).await?;
+    let kinds = kinds()?;
+    ensure!(kinds.len() == COUNTS.len(), "a kind is missing here");
+    let mut crowd = Crowd::new(&landscape, SEED)?;
+    for (name, count) in COUNTS {
+        let kind = kinds.iter().find(|kind: &&Kind| kind.resource.kind == name);
+        crowd.send(kind.with_context(|| format!("there is no kind {name}"))?, count).await?;
+    }
+    println!("{:#?} slowest {:?}", crowd.told, crowd.slowest);
+    for (kind, told) in &crowd.told {
+        ensure!(told.stored > 10 && told.refused > 10, "{kind}: {told:?} is no sample of both sides");
+    }
+    landscape.stop().await
+}
