@@ -70,7 +70,7 @@ async fn shared(world: &World) -> Result<()> {
 
 /// A kubeconfig leads to the hub, with every right there.
 async fn looped(world: &World) -> Result<()> {
-    let kubeconfig = world.into_the_hub().await?;
+    let kubeconfig = world.way_to_the_hub().await?;
     let marks = world.landscape.marks()?;
     world.create("loop", &kubeconfig).await?;
     world.is_refused("loop", Reason::TargetIsHub).await?;

@@ -104,7 +104,7 @@ impl World {
     }
 
     /// A kubeconfig for the hub, with every right.
-    pub(crate) async fn into_the_hub(&self) -> Result<String> {
+    pub(crate) async fn way_to_the_hub(&self) -> Result<String> {
         let way = self.landscape.access(self.cluster(0)).await?;
         let (namespace, name) = way.user.rsplit_once(':').context("a ServiceAccount")?;
         let namespace = namespace.rsplit(':').next().context("its namespace")?;

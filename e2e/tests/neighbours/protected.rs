@@ -27,41 +27,49 @@ struct Intruder {
     names: &'static str,
 }
 
+fn object(api_version: &str, kind: &str, metadata: &Value, (field, value): (&str, Value)) -> Value {
+    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
+    object[field] = value;
+    object
+}
+
+fn in_kyma_system(name: &str) -> Value {
+    json!({"name": name, "namespace": "kyma-system"})
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+fn crd(plural: &str, group: &str, kind: &str) -> Value {
+    let names = json!({"kind": kind, "plural": plural, "singular": kind.to_lowercase()});
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let version = json!({"name": "v9", "served": true, "storage": true, "schema": schema});
+    let spec = json!({"group": group, "scope": "Namespaced", "names": names, "versions": [version]});
+    object(CRDS, "CustomResourceDefinition", &json!({"name": format!("{plural}.{group}")}), ("spec", spec))
+}
+
 fn intruders() -> Vec<Intruder> {
-    let object = |api_version: &str, kind: &str, metadata: Value, more: (&str, Value)| {
-        let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
-        object[more.0] = more.1;
-        object
-    };
-    let in_kyma_system = |name: &str| json!({"name": name, "namespace": "kyma-system"});
-    let crd = |plural: &str, group: &str, kind: &str| {
-        let names = json!({"kind": kind, "plural": plural, "singular": kind.to_lowercase()});
-        let schema = json!({"openAPIV3Schema": {"type": "object"}});
-        let version = json!({"name": "v9", "served": true, "storage": true, "schema": schema});
-        let spec = json!({"group": group, "scope": "Namespaced", "names": names, "versions": [version]});
-        object(CRDS, "CustomResourceDefinition", json!({"name": format!("{plural}.{group}")}), ("spec", spec))
-    };
     let nothing = ("rules", json!([]));
     let everybody =
         json!([{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"}]);
     let mut admins =
-        object(RBAC, "ClusterRoleBinding", json!({"name": "system:basic-user"}), ("subjects", everybody));
+        object(RBAC, "ClusterRoleBinding", &json!({"name": "system:basic-user"}), ("subjects", everybody));
     admins["roleRef"] =
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:basic-user"});
     let kyma = object(
         "operator.kyma-project.io/v1beta2",
         "Kyma",
-        in_kyma_system("default"),
+        &in_kyma_system("default"),
         ("spec", json!({"channel": "fast", "modules": [{"name": "alder"}]})),
     );
     let stamp =
-        object("v1", "ConfigMap", in_kyma_system("kyma-target-stamp"), ("data", json!({"hubUid": "mine"})));
+        object("v1", "ConfigMap", &in_kyma_system("kyma-target-stamp"), ("data", json!({"hubUid": "mine"})));
     // Without a namespace it comes to lie in the release's, which is the stamp's.
     let hidden = json!({"name": "kyma-target-stamp"});
-    let hidden = object("v1", "ConfigMap", hidden, ("data", json!({"hubUid": "mine"})));
+    let hidden = object("v1", "ConfigMap", &hidden, ("data", json!({"hubUid": "mine"})));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [hidden]});
-    let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let harmless = object("v1", "ConfigMap", json!({"name": "harmless"}), ("data", json!({})));
+    let harmless = object("v1", "ConfigMap", &json!({"name": "harmless"}), ("data", json!({})));
     let by_default_cr = Intruder {
         module: "second-founder",
         manifest: harmless,
@@ -84,7 +92,7 @@ fn intruders() -> Vec<Intruder> {
         ),
         (
             "role-thief",
-            object(RBAC, "ClusterRole", json!({"name": "system:discovery"}), nothing),
+            object(RBAC, "ClusterRole", &json!({"name": "system:discovery"}), nothing),
             "ClusterRole.rbac.authorization.k8s.io system:discovery",
         ),
         ("binding-thief", admins, "ClusterRoleBinding.rbac.authorization.k8s.io system:basic-user"),
