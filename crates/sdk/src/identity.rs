@@ -9,8 +9,8 @@ use crate::{ComponentResource, Failure, Runtime, hub_apply};
 
 /// What a component claims and remembers, for the comparison. Pure.
 ///
-/// The stamp is kyma-operator's: a component of a Kyma checks it and never writes it, and takes the epoch from it,
-/// since taking a target over is decided for the Kyma as a whole.
+/// The stamp is kyma-operator's: a component of a Kyma checks it and never writes it. Who takes a target over for the
+/// Kyma raises the epoch of its components too, so one that lags behind the stamp is an old copy's.
 fn sides<R: ComponentResource>(runtime: &Runtime, resource: &R, found: &Found) -> (Claim, Recorded) {
     let owners = resource.owner_references();
     let kyma = owners.iter().find(|owner| owner.kind == "Kyma").map(|owner| KymaId {
@@ -25,8 +25,8 @@ fn sides<R: ComponentResource>(runtime: &Runtime, resource: &R, found: &Found) -
         version: runtime.operator.version.to_owned(),
     };
     let mut known = recorded(Some(resource.annotations()));
-    if known.target_uid.is_some() {
-        known.epoch = known.epoch.max(found.stamp.as_ref().map_or(1, |stamp| stamp.epoch));
+    if known.target_uid.is_some() && known.epoch == 0 {
+        known.epoch = found.stamp.as_ref().map_or(1, |stamp| stamp.epoch);
     }
     (claim, known)
 }

@@ -11,6 +11,8 @@ use kyma_api::Reason;
 
 use world::World;
 
+const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-syncer"];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_written_to_a_cluster_that_is_not_proven_to_be_the_target() {
     // Boxed: the compiler's proof that a story so deep may move between threads has a limit.
@@ -18,11 +20,13 @@ async fn nothing_is_written_to_a_cluster_that_is_not_proven_to_be_the_target() {
 }
 
 async fn story() -> Result<()> {
-    let world = World::build().await?;
+    let mut world = World::build().await?;
     swapped(&world).await.context("two kubeconfigs swapped")?;
     shared(&world).await.context("two Kymas on one target")?;
     looped(&world).await.context("the hub as a target")?;
+    world.landscape.hub().save("copy")?;
     recreated(&world).await.context("another cluster at the same address")?;
+    old_copy(&mut world).await.context("an old copy of the hub")?;
     world.end().await
 }
 
@@ -66,7 +70,7 @@ async fn shared(world: &World) -> Result<()> {
 
 /// A kubeconfig leads to the hub, with every right there.
 async fn looped(world: &World) -> Result<()> {
-    let kubeconfig = world.into_the_hub().await?;
+    let kubeconfig = world.way_to_the_hub().await?;
     let marks = world.landscape.marks()?;
     world.create("loop", &kubeconfig).await?;
     world.is_refused("loop", Reason::TargetIsHub).await?;
@@ -98,14 +102,39 @@ async fn recreated(world: &World) -> Result<()> {
     world.nothing_was_written(&[1], &marks)?;
     world.landscape.until_at_rest().await?;
 
-    // The old one is back: it is the wrong one by now.
+    // The old one is back: it is the wrong one by now, and is taken back.
     let marks = world.landscape.marks()?;
     world.switch_to(1).await?;
     world.assign("1.3.0").await?;
     world.is_refused("east", Reason::TargetChanged).await?;
     world.landscape.until_at_rest().await?;
     world.nothing_was_written(&[1, 3], &marks)?;
-    world.switch_to(3).await?;
-    world.grant("east", &world.through_the_door()?).await?;
+    let adopted = world.kymactl(&["adopt", "east", "--cluster-uid", &world.uid(1).await?]).await?;
+    ensure!(adopted.code == Some(0), "{adopted:?}");
+    world.has("east", "1.3.0").await?;
+    world.has("west", "1.3.0").await?;
+    world.landscape.until_at_rest().await
+}
+
+/// Operators work for a copy of the hub from before a target was taken over.
+async fn old_copy(world: &mut World) -> Result<()> {
+    for operator in OPERATORS {
+        world.landscape.kill(operator)?;
+    }
+    let marks = world.landscape.marks()?;
+    world.landscape.hub().restore("copy").await?;
+    for operator in OPERATORS {
+        world.landscape.kill_and_restart(operator).await?;
+    }
+    world.is_refused("east", Reason::StampMismatch).await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_written(&[1, 3], &marks)?;
+    // That it is a copy shows where a target changed hands since; elsewhere nothing goes back.
+    world.runs("west", "1.3.0").await?;
+    world.runs("east", "1.3.0").await?;
+
+    let adopted = world.kymactl(&["adopt", "east", "--cluster-uid", &world.uid(1).await?]).await?;
+    ensure!(adopted.code == Some(0), "{adopted:?}");
+    world.assign("1.3.0").await?;
     world.has("east", "1.3.0").await
 }

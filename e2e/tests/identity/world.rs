@@ -39,7 +39,9 @@ pub(crate) struct Said {
 impl World {
     /// Kyma `east` on the first target, through the door; Kyma `west` on the second; the third is nobody's.
     pub(crate) async fn build() -> Result<Self> {
-        let landscape = Landscape::start(Options { targets: 3, audit: true, ..Options::default() }).await?;
+        let landscape =
+            Landscape::start(Options { targets: 3, audit: true, snapshots: true, ..Options::default() })
+                .await?;
         let hub = landscape.hub().client()?;
         for version in VERSIONS {
             let config = json!({"version": version, "manifest": "manifest.yaml"});
@@ -102,7 +104,7 @@ impl World {
     }
 
     /// A kubeconfig for the hub, with every right.
-    pub(crate) async fn into_the_hub(&self) -> Result<String> {
+    pub(crate) async fn way_to_the_hub(&self) -> Result<String> {
         let way = self.landscape.access(self.cluster(0)).await?;
         let (namespace, name) = way.user.rsplit_once(':').context("a ServiceAccount")?;
         let namespace = namespace.rsplit(':').next().context("its namespace")?;
@@ -184,6 +186,11 @@ impl World {
             Ok(if ready && module["version"] == version { Ok(()) } else { Err(found["status"].to_string()) })
         })
         .await?;
+        self.runs(kyma, version).await
+    }
+
+    /// Fails unless the target has the module in this version.
+    pub(crate) async fn runs(&self, kyma: &str, version: &str) -> Result<()> {
         let target = if kyma == "west" { 2 } else { self.behind_the_door()? };
         let maps: Api<ConfigMap> = Api::namespaced(self.cluster(target).client()?, "kyma-system");
         let data = maps.get(MODULE).await?.data.unwrap_or_default();

@@ -22,45 +22,61 @@ const CRDS: &str = "apiextensions.k8s.io/v1";
 struct Intruder {
     module: &'static str,
     manifest: Value,
+    default_cr: Option<Value>,
     /// The object as it is named to people.
     names: &'static str,
 }
 
+fn object(api_version: &str, kind: &str, metadata: &Value, (field, value): (&str, Value)) -> Value {
+    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
+    object[field] = value;
+    object
+}
+
+fn in_kyma_system(name: &str) -> Value {
+    json!({"name": name, "namespace": "kyma-system"})
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+fn crd(plural: &str, group: &str, kind: &str) -> Value {
+    let names = json!({"kind": kind, "plural": plural, "singular": kind.to_lowercase()});
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let version = json!({"name": "v9", "served": true, "storage": true, "schema": schema});
+    let spec = json!({"group": group, "scope": "Namespaced", "names": names, "versions": [version]});
+    object(CRDS, "CustomResourceDefinition", &json!({"name": format!("{plural}.{group}")}), ("spec", spec))
+}
+
 fn intruders() -> Vec<Intruder> {
-    let object = |api_version: &str, kind: &str, metadata: Value, more: (&str, Value)| {
-        let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
-        object[more.0] = more.1;
-        object
-    };
-    let in_kyma_system = |name: &str| json!({"name": name, "namespace": "kyma-system"});
-    let crd = |plural: &str, group: &str, kind: &str| {
-        let names = json!({"kind": kind, "plural": plural, "singular": kind.to_lowercase()});
-        let schema = json!({"openAPIV3Schema": {"type": "object"}});
-        let version = json!({"name": "v9", "served": true, "storage": true, "schema": schema});
-        let spec = json!({"group": group, "scope": "Namespaced", "names": names, "versions": [version]});
-        object(CRDS, "CustomResourceDefinition", json!({"name": format!("{plural}.{group}")}), ("spec", spec))
-    };
     let nothing = ("rules", json!([]));
     let everybody =
         json!([{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"}]);
     let mut admins =
-        object(RBAC, "ClusterRoleBinding", json!({"name": "system:basic-user"}), ("subjects", everybody));
+        object(RBAC, "ClusterRoleBinding", &json!({"name": "system:basic-user"}), ("subjects", everybody));
     admins["roleRef"] =
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:basic-user"});
     let kyma = object(
         "operator.kyma-project.io/v1beta2",
         "Kyma",
-        in_kyma_system("default"),
+        &in_kyma_system("default"),
         ("spec", json!({"channel": "fast", "modules": [{"name": "alder"}]})),
     );
     let stamp =
-        object("v1", "ConfigMap", in_kyma_system("kyma-target-stamp"), ("data", json!({"hubUid": "mine"})));
+        object("v1", "ConfigMap", &in_kyma_system("kyma-target-stamp"), ("data", json!({"hubUid": "mine"})));
     // Without a namespace it comes to lie in the release's, which is the stamp's.
     let hidden = json!({"name": "kyma-target-stamp"});
-    let hidden = object("v1", "ConfigMap", hidden, ("data", json!({"hubUid": "mine"})));
+    let hidden = object("v1", "ConfigMap", &hidden, ("data", json!({"hubUid": "mine"})));
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [hidden]});
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-mine"}});
-    [
+    let harmless = object("v1", "ConfigMap", &json!({"name": "harmless"}), ("data", json!({})));
+    let by_default_cr = Intruder {
+        module: "second-founder",
+        manifest: harmless,
+        default_cr: Some(namespace("kube-yours")),
+        names: "Namespace kube-yours",
+    };
+    let by_manifest = [
         ("kyma-thief", kyma, "Kyma.operator.kyma-project.io kyma-system/default"),
         ("stamp-forger", stamp, "ConfigMap kyma-system/kyma-target-stamp"),
         ("hidden-forger", list, "ConfigMap kyma-system/kyma-target-stamp"),
@@ -76,22 +92,30 @@ fn intruders() -> Vec<Intruder> {
         ),
         (
             "role-thief",
-            object(RBAC, "ClusterRole", json!({"name": "system:discovery"}), nothing),
+            object(RBAC, "ClusterRole", &json!({"name": "system:discovery"}), nothing),
             "ClusterRole.rbac.authorization.k8s.io system:discovery",
         ),
         ("binding-thief", admins, "ClusterRoleBinding.rbac.authorization.k8s.io system:basic-user"),
-        ("founder", namespace, "Namespace kube-mine"),
-    ]
-    .into_iter()
-    .map(|(module, manifest, names)| Intruder { module, manifest, names })
-    .collect()
+        ("founder", namespace("kube-mine"), "Namespace kube-mine"),
+    ];
+    let by_manifest = by_manifest.into_iter().map(|(module, manifest, names)| Intruder {
+        module,
+        manifest,
+        default_cr: None,
+        names,
+    });
+    by_manifest.chain([by_default_cr]).collect()
 }
 
 /// Pushes all of them, and lets Kymas pin them.
 pub(crate) async fn publish(landscape: &Landscape) -> Result<()> {
     for intruder in intruders() {
-        let config = json!({"manifest": "manifest.yaml"});
-        let files = [("manifest.yaml", intruder.manifest.to_string())];
+        let mut config = json!({"manifest": "manifest.yaml"});
+        let mut files = vec![("manifest.yaml", intruder.manifest.to_string())];
+        if let Some(default_cr) = intruder.default_cr {
+            config["defaultCR"] = "default-cr.yaml".into();
+            files.push(("default-cr.yaml", default_cr.to_string()));
+        }
         catalogue::push_files(landscape, intruder.module, &config, &files).await?;
         let versions = json!({"versions": [{"version": "1.0.0"}]});
         catalogue::offer(landscape.hub().client()?, intruder.module, &versions).await?;
@@ -108,7 +132,7 @@ pub(crate) async fn row(town: &Town) -> Result<()> {
     for intruder in &intruders {
         until_or_why(&format!("{} is refused", intruder.module), DEADLINE, || async {
             let found = town.component(intruder.module).await?.unwrap_or_default();
-            let refused = wait::has_condition(&found, "Applied", "False", Reason::Protected);
+            let refused = wait::has_condition(&found, "Ready", "False", Reason::Protected);
             let said = found["status"]["conditions"].to_string();
             Ok(if refused && said.contains(intruder.names) { Ok(()) } else { Err(said) })
         })

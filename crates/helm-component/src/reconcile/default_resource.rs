@@ -3,10 +3,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PostParams, Preconditions};
 use kyma_api::{CreatedResource, FreeForm, Reason, labels};
-use kyma_object_set::{CallError, Gvk, Identity, Mapping, Object};
+use kyma_object_set::{CallError, Guard, Gvk, Identity, Mapping, Object, Refusal};
 use kyma_sdk::Failure;
 
-use super::{LAG, Pass, failure};
+use super::{LAG, Pass, failure, protection};
 
 impl Pass<'_> {
     /// Makes the default custom resource, once.
@@ -74,6 +74,10 @@ impl Pass<'_> {
         let namespace =
             self.inputs.as_ref().map(|inputs| inputs.release.namespace.clone()).unwrap_or_default();
         let identity = self.served.scoped(&object.identity(), &namespace);
+        if protection().guard(&identity) == Some(Guard::Always) {
+            let refusal = Refusal::Protected { object: identity };
+            return Err(Failure::new(refusal.reason(), format!("spec.resource: {refusal}")));
+        }
         let mut object = object;
         object.set_namespace(identity.namespace.as_deref());
         object.set_label(labels::OWNER, &self.ownership.owner);

@@ -9,6 +9,7 @@ use kube::{
 use kyma_api::{HelmComponent, Kyma, TargetIdentity, annotations, labels};
 use kyma_sdk::targets::{
     Found, Recorded, STAMP_NAMESPACE, Stamp, Target, Verdict, adopt, classify, compare, record,
+    recorded as recorded_on,
 };
 use kyma_sdk::{is_conflict, refusal};
 use serde_json::{Value, json};
@@ -33,6 +34,13 @@ impl Adopt {
         let found = target.identify().await.map_err(kyma_sdk::Failure::from)?;
         let (claim, recorded) = start.sides();
         let verdict = compare(&claim, &recorded, &found);
+        if matches!(verdict, Verdict::Match { .. }) {
+            // An adoption may have been broken off before it came to all of them.
+            let late = components_follow(&start, &recorded).await?;
+            if late > 0 {
+                return Ok(output::result(&format!("the cluster is the Kyma's; {late} components follow"))?);
+            }
+        }
         if matches!(verdict, Verdict::Match { .. } | Verdict::FirstContact { .. }) {
             return Ok(output::result("nothing to adopt: the cluster is not refused")?);
         }
@@ -90,18 +98,7 @@ impl Adoption {
         };
         let status = json!({"metadata": {"uid": kyma.uid()}, "status": {"target": identity}});
         kymas.patch_status(&name, &params, &Patch::Merge(&status)).await?;
-        let mut count = 0;
-        for resource in self.kinds() {
-            let api: Api<DynamicObject> = Api::namespaced_with(self.start.hub.clone(), &namespace, &resource);
-            let labelled = ListParams::default().labels(&format!("{}={name}", labels::KYMA_NAME));
-            for component in api.list_metadata(&labelled).await?.items {
-                let notes = json!({"metadata": {
-                    "uid": component.metadata.uid, "annotations": record(&self.recorded),
-                }});
-                api.patch_metadata(&component.name_any(), &params, &Patch::Merge(&notes)).await?;
-                count += 1;
-            }
-        }
+        let count = components_follow(&self.start, &self.recorded).await?;
         let adopted = format!("{}/{}", identity.cluster_uid, self.recorded.epoch);
         let notes: Value = json!({"metadata": {
             "uid": kyma.uid(), "annotations": {annotations::TARGET_ADOPTED: adopted},
@@ -121,20 +118,40 @@ impl Adoption {
             _ => Ok(()),
         }
     }
+}
 
-    /// The kinds of the Kyma's components: ours, and those that its status tracks.
-    fn kinds(&self) -> Vec<ApiResource> {
-        let mut kinds = vec![ApiResource::erase::<HelmComponent>(&())];
-        let modules = self.start.kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
-        for tracked in modules.filter_map(|module| module.manifest.as_ref()) {
-            let (Some(version), Some(kind)) = (&tracked.api_version, &tracked.kind) else { continue };
-            let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
-            let gvk = kube::core::GroupVersionKind::gvk(group, version, kind);
-            let resource = ApiResource::from_gvk(&gvk);
-            if !kinds.iter().any(|known| known.group == resource.group && known.kind == resource.kind) {
-                kinds.push(resource);
+/// Brings the Kyma's components to this record of its target; tells how many had another one.
+async fn components_follow(start: &Start, recorded: &Recorded) -> Result<usize, Error> {
+    let (namespace, name) = (start.kyma.namespace().unwrap_or_default(), start.kyma.name_any());
+    let params = PatchParams { field_manager: Some("kymactl".to_owned()), ..PatchParams::default() };
+    let mut count = 0;
+    for resource in kinds_of(&start.kyma) {
+        let api: Api<DynamicObject> = Api::namespaced_with(start.hub.clone(), &namespace, &resource);
+        let labelled = ListParams::default().labels(&format!("{}={name}", labels::KYMA_NAME));
+        for component in api.list_metadata(&labelled).await?.items {
+            if recorded_on(component.metadata.annotations.as_ref()) == *recorded {
+                continue;
             }
+            let notes = json!({"metadata": {"uid": component.metadata.uid, "annotations": record(recorded)}});
+            api.patch_metadata(&component.name_any(), &params, &Patch::Merge(&notes)).await?;
+            count += 1;
         }
-        kinds
     }
+    Ok(count)
+}
+
+/// The kinds of the Kyma's components: ours, and those that its status tracks.
+fn kinds_of(kyma: &Kyma) -> Vec<ApiResource> {
+    let mut kinds = vec![ApiResource::erase::<HelmComponent>(&())];
+    let modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+    for tracked in modules.filter_map(|module| module.manifest.as_ref()) {
+        let (Some(version), Some(kind)) = (&tracked.api_version, &tracked.kind) else { continue };
+        let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
+        let gvk = kube::core::GroupVersionKind::gvk(group, version, kind);
+        let resource = ApiResource::from_gvk(&gvk);
+        if !kinds.iter().any(|known| known.group == resource.group && known.kind == resource.kind) {
+            kinds.push(resource);
+        }
+    }
+    kinds
 }
