@@ -6,8 +6,9 @@ use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 
 use crate::access::{Access, Credentials};
@@ -224,6 +225,9 @@ impl Cluster {
         self.stop();
         self.own_etcd()?.restore(&self.saved(name)).await?;
         self.start_again().await?;
+        // Else the nodes wait until the leases of those who kept them then run out.
+        let leases: Api<Lease> = Api::namespaced(self.client()?, "kube-node-lease");
+        leases.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
         self.inner.workloads.start_again()
     }
 

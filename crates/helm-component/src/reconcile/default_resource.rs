@@ -54,6 +54,23 @@ impl Pass<'_> {
         })
     }
 
+    /// The default custom resource that an earlier object of this component made, where there is one.
+    pub(super) async fn find_default_resource(&self) -> Result<Option<CreatedResource>, Failure> {
+        // Of a kind that is not served there is none, and what is no object was never made.
+        let Ok((mapping, identity, _)) = self.default_object() else { return Ok(None) };
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let live = api.get_metadata_opt(&identity.name).await;
+        let live = live.map_err(|error| Failure::target("read the default custom resource", &error))?;
+        let uid = live.and_then(|live| self.born_here(&live.metadata));
+        Ok(uid.map(|uid| CreatedResource {
+            api_version: mapping.resource.api_version.clone(),
+            kind: identity.kind,
+            namespace: identity.namespace,
+            name: identity.name,
+            uid: Some(uid),
+        }))
+    }
+
     /// The uid of one that an earlier object of this component made: the hub may have lost its status. Otherwise the
     /// user was first, and it is theirs.
     fn born_here(&self, live: &ObjectMeta) -> Option<String> {

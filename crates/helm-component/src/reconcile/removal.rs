@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use futures::FutureExt;
-use kyma_api::Reason;
-use kyma_object_set::{Identity, remove, sweep};
+use kyma_api::{CreatedResource, Reason};
+use kyma_object_set::{Identity, Inventory, remove, sweep};
 use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
 
 use super::{Pass, failure, protection};
@@ -14,18 +14,27 @@ use crate::plan::Observed;
 impl Pass<'_> {
     /// Searches the target for what is ours, where the inventory does not tell.
     pub(super) async fn sweep(&mut self) {
-        match sweep::owned(&self.cluster, &self.ownership).boxed().await {
-            Ok(found) => {
+        let swept = self.find_ours().await;
+        match swept {
+            Ok((found, resource)) => {
                 for (identity, entry) in &found {
                     if !self.session.recorded.inventory.contains(identity) {
                         self.session.recorded.inventory.insert(identity.clone(), entry.clone());
                     }
                 }
+                if self.session.recorded.resource.is_none() {
+                    self.session.recorded.resource = resource;
+                }
                 self.session.swept = true;
                 self.done.watching = false;
             }
-            Err(error) => self.done.load = Some(failure(&error)),
+            Err(failure) => self.done.load = Some(failure),
         }
+    }
+
+    async fn find_ours(&self) -> Result<(Inventory, Option<CreatedResource>), Failure> {
+        let found = sweep::owned(&self.cluster, &self.ownership).boxed().await;
+        Ok((found.map_err(|error| failure(&error))?, self.find_default_resource().await?))
     }
 
     /// One step of the removal: the default custom resource first, then everything else in order.
