@@ -1,6 +1,8 @@
 //! Objects of all our kinds, made up from their schemas, at and beyond what these say: none makes an operator panic or
 //! stops its queue, and each ends with a condition or the API's own refusal.
 
+#![allow(clippy::print_stdout, reason = "what became of them, for whoever asks with --nocapture")]
+
 use anyhow::{Context, Result, ensure};
 use e2e::landscape::{Landscape, Options};
 use e2e::objects::{Crowd, Kind, kinds};

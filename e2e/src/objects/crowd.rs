@@ -168,14 +168,12 @@ async fn all_have(api: &Api<DynamicObject>, condition: &str, mut missing: HashSe
         }
         Ok(())
     };
-    match tokio::time::timeout(DEADLINE, waiting).await {
-        Ok(done) => done,
-        Err(_) => {
-            let name = missing.iter().next().cloned().unwrap_or_default();
-            let one = serde_json::to_value(api.get_opt(&name).await?)?;
-            bail!("{} objects have no condition {condition}, such as {one}", missing.len())
-        }
+    if let Ok(done) = tokio::time::timeout(DEADLINE, waiting).await {
+        return done;
     }
+    let name = missing.iter().next().cloned().unwrap_or_default();
+    let one = serde_json::to_value(api.get_opt(&name).await?)?;
+    bail!("{} objects have no condition {condition}, such as {one}", missing.len())
 }
 
 /// Whether it says something of the object as it is now.

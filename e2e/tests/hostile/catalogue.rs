@@ -8,7 +8,7 @@ use e2e::landscape::{HUB_NAMESPACE, TARGET_NAMESPACE};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kyma_api::{HelmComponent, Kyma, ModuleTemplate, names};
 use serde_json::{Value, json};
 use testbed::until_or_why;
@@ -43,14 +43,14 @@ async fn join(world: &World) -> Result<()> {
     });
     let secrets: Api<Secret> = Api::namespaced(world.hub.clone(), HUB_NAMESPACE);
     secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
-    let mut kyma = serde_json::to_value(kyma(&shop(), json!([{"name": ANCHOR}]))?)?;
+    let mut kyma = serde_json::to_value(kyma(&shop(), &json!([{"name": ANCHOR}]))?)?;
     kyma["spec"]["kubeconfigSecretRef"] = json!({"name": "kubeconfig-shop", "key": "config"});
     world.kymas().create(&PostParams::default(), &serde_json::from_value(kyma)?).await?;
     world.is_ready(&shop()).await
 }
 
 /// A module whose component is of this kind.
-async fn template(world: &World, module: &str, version: &str, component: Value) -> Result<()> {
+async fn template(world: &World, module: &str, version: &str, component: &Value) -> Result<()> {
     let template: ModuleTemplate = serde_json::from_value(json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
         "metadata": {"name": format!("{module}-{version}")},
@@ -61,7 +61,7 @@ async fn template(world: &World, module: &str, version: &str, component: Value) 
 }
 
 /// The user of the shop's target chooses a module beside the one that runs.
-async fn choose(world: &World, entry: Value) -> Result<()> {
+async fn choose(world: &World, entry: &Value) -> Result<()> {
     let kymas: Api<Kyma> = Api::namespaced(world.shop.client()?, TARGET_NAMESPACE);
     let choice = Patch::Merge(json!({"spec": {"modules": [{"name": ANCHOR}, entry]}}));
     kymas.patch("default", &PatchParams::default(), &choice).await?;
@@ -99,8 +99,8 @@ async fn foreign_kinds(world: &World) -> Result<()> {
     {
         let module = format!("pirate-{}", ["one", "two", "three", "four", "five", "six", "seven"][number]);
         let component = json!({"apiVersion": api_version, "kind": kind, "spec": {}});
-        template(world, &module, "1.0.0", component).await?;
-        choose(world, json!({"name": module})).await?;
+        template(world, &module, "1.0.0", &component).await?;
+        choose(world, &json!({"name": module})).await?;
         is_refused(world, &module, "ComponentGroupNotAllowed")
             .await
             .with_context(|| format!("{api_version} {kind}"))?;
@@ -119,8 +119,8 @@ async fn fields_of_others(world: &World) -> Result<()> {
         "adopt": "Always",
     });
     let component = json!({"apiVersion": HELM.0, "kind": HELM.1, "spec": spec});
-    template(world, "reaching", "1.0.0", component).await?;
-    choose(world, json!({"name": "reaching"})).await?;
+    template(world, "reaching", "1.0.0", &component).await?;
+    choose(world, &json!({"name": "reaching"})).await?;
     let components: Api<HelmComponent> = Api::namespaced(world.hub.clone(), HUB_NAMESPACE);
     let name = names::component_name(&shop(), "reaching");
     let found = until_or_why("its component is there", DEADLINE, || async {
@@ -149,7 +149,7 @@ async fn crds_of_others(world: &World) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(world.hub.clone());
     publish_greeting(&world.landscape).await?;
     assign(world.hub.clone(), "greeting", "1.0.0").await?;
-    choose(world, json!({"name": "greeting"})).await?;
+    choose(world, &json!({"name": "greeting"})).await?;
     let name = "greetings.demo.kyma-project.io";
     let crd = until_or_why("the CRD of the first is there", DEADLINE, || async {
         Ok(crds.get_opt(name).await?.ok_or_else(String::new))
@@ -159,7 +159,7 @@ async fn crds_of_others(world: &World) -> Result<()> {
     ours["metadata"] = json!({"name": "kymas.operator.kyma-project.io"});
     ours["status"] = Value::Null;
     let before = serde_json::to_value(
-        crds.list(&Default::default())
+        crds.list(&ListParams::default())
             .await?
             .items
             .iter()
@@ -177,12 +177,12 @@ async fn crds_of_others(world: &World) -> Result<()> {
         ("crd-that-differs", "Greeting", &differing, "CrdConflict"),
     ] {
         let component = json!({"apiVersion": greeting, "kind": kind, "spec": {"text": "x"}, "crd": crd});
-        template(world, module, "9.0.0", component).await?;
-        choose(world, json!({"name": module})).await?;
+        template(world, module, "9.0.0", &component).await?;
+        choose(world, &json!({"name": module})).await?;
         is_refused(world, module, reason).await?;
     }
     let after = serde_json::to_value(
-        crds.list(&Default::default())
+        crds.list(&ListParams::default())
             .await?
             .items
             .iter()
@@ -205,14 +205,14 @@ async fn names_over_limits(world: &World) -> Result<()> {
     for module in &over {
         let component = json!({"apiVersion": HELM.0, "kind": HELM.1, "spec": {}});
         ensure!(
-            template(world, module, "1.0.0", component).await.is_err(),
+            template(world, module, "1.0.0", &component).await.is_err(),
             "a template took module {module}"
         );
         let channels = json!({"channels": [{"channel": "regular", "version": "1.0.0"}]});
         ensure!(offer(world.hub.clone(), module, &channels).await.is_err(), "a release took module {module}");
     }
     for name in ["k".repeat(254), "ünïcode".to_owned(), "under_score".to_owned()] {
-        let created = world.kymas().create(&PostParams::default(), &kyma(&name, json!([]))?).await;
+        let created = world.kymas().create(&PostParams::default(), &kyma(&name, &json!([]))?).await;
         ensure!(created.is_err(), "a Kyma is called {name}");
     }
     for entry in [
@@ -220,7 +220,7 @@ async fn names_over_limits(world: &World) -> Result<()> {
         json!({"name": ANCHOR, "version": "not.a.version"}),
         json!({"name": "é".repeat(64)}),
     ] {
-        if choose(world, entry.clone()).await.is_ok() {
+        if choose(world, &entry).await.is_ok() {
             until_or_why(&format!("{entry} is refused"), DEADLINE, || async {
                 let status = serde_json::to_value(world.kymas().get(&shop()).await?)?["status"].clone();
                 let ready = reason_of(&status["conditions"], "Ready");
@@ -239,7 +239,7 @@ async fn names_over_limits(world: &World) -> Result<()> {
 async fn names_at_limits(world: &World) -> Result<()> {
     ensure!(LONGEST.len() == 64 && shop().len() == 253, "{} {}", LONGEST.len(), shop().len());
     world.publish(LONGEST, "1.0.0").await?;
-    choose(world, json!({"name": LONGEST})).await?;
+    choose(world, &json!({"name": LONGEST})).await?;
     until_or_why("the module with the longest name runs", DEADLINE, || async {
         let status = serde_json::to_value(world.kymas().get(&shop()).await?)?["status"].clone();
         let runs = status["modules"]
@@ -256,7 +256,7 @@ async fn unlisted_pins(world: &World) -> Result<()> {
     world.publish("pinned", "1.1.0").await?;
     offer(world.hub.clone(), "pinned", &json!({"versions": [{"version": "1.0.0"}]})).await?;
     for version in ["1.1.0", "9.9.9", "1.0.0-rc", "1.0.1"] {
-        choose(world, json!({"name": "pinned", "version": version})).await?;
+        choose(world, &json!({"name": "pinned", "version": version})).await?;
         is_refused(world, "pinned", "VersionNotListed").await.with_context(|| version.to_owned())?;
     }
     Ok(())

@@ -35,7 +35,7 @@ pub(crate) async fn story(world: &World) -> Result<()> {
     let token = world.landscape.directory().join("a-token");
     std::fs::write(&token, PLANTED)?;
     world.grant(GUEST, "{}", 0).await?;
-    world.kymas().create(&PostParams::default(), &kyma(GUEST, json!([]))?).await?;
+    world.kymas().create(&PostParams::default(), &kyma(GUEST, &json!([]))?).await?;
     components(world).create(&PostParams::default(), &component()?).await?;
 
     let base: Value = serde_saphyr::from_str(&thieves.server.access().kubeconfig())?;

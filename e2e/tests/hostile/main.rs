@@ -5,6 +5,7 @@
 //! appear nowhere.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+#![allow(clippy::print_stdout, reason = "what was measured, for whoever asks with --nocapture")]
 
 mod calm;
 mod catalogue;

@@ -29,13 +29,13 @@ pub(crate) async fn story(world: &World) -> Result<()> {
     println!("{:<32} {before} {}", "before", held(world)?);
     for (turn, fault) in all().into_iter().enumerate() {
         let name = fault.name;
-        Box::pin(meet(world, turn + 1, fault, before)).await.with_context(|| name.to_owned())?;
+        Box::pin(meet(world, turn + 1, &fault, before)).await.with_context(|| name.to_owned())?;
     }
     Ok(())
 }
 
 /// The target is hostile until every operator has met it and the Kyma says so; then it is as any other.
-async fn meet(world: &World, turn: usize, fault: Fault, before: Reactions) -> Result<()> {
+async fn meet(world: &World, turn: usize, fault: &Fault, before: Reactions) -> Result<()> {
     let start = Instant::now();
     for name in OPERATORS {
         forget_peak(world.landscape.operator(name)?)?;

@@ -51,7 +51,7 @@ impl World {
         world.grant(CALM, &way, 0).await?;
         world.grant(HOSTILE, &world.access, 0).await?;
         for name in [CALM, HOSTILE] {
-            world.kymas().create(&PostParams::default(), &kyma(name, json!([{"name": ANCHOR}]))?).await?;
+            world.kymas().create(&PostParams::default(), &kyma(name, &json!([{"name": ANCHOR}]))?).await?;
         }
         for name in [CALM, HOSTILE] {
             world.is_ready(name).await?;
@@ -133,7 +133,7 @@ pub(crate) fn reason_of(conditions: &Value, type_: &str) -> Option<(String, Stri
 }
 
 /// A Kyma that follows the channel `regular`.
-pub(crate) fn kyma(name: &str, modules: Value) -> Result<Kyma> {
+pub(crate) fn kyma(name: &str, modules: &Value) -> Result<Kyma> {
     serde_json::from_value(json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": name},
         "spec": {"channel": "regular", "modules": modules},

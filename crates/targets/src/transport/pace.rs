@@ -24,7 +24,7 @@ impl Pace {
     pub(super) fn took(&mut self, data: &[u8], now: Instant) -> Option<Duration> {
         let refill = now.saturating_duration_since(self.seen).as_secs_f64() * as_f64(self.limits.per_second);
         self.seen = now;
-        let lines = data.iter().filter(|byte| **byte == b'\n').count();
+        let lines = data.split(|byte| *byte == b'\n').count() - 1;
         let cost = as_f64(data.len()).max(as_f64(lines) * LINE);
         self.left = (self.left + refill).min(as_f64(self.limits.burst)) - cost;
         let wait = -self.left / as_f64(self.limits.per_second.max(1));
