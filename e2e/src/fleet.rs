@@ -163,7 +163,11 @@ impl<'a> Fleet<'a> {
     }
 }
 
-fn kyma(name: &str) -> Result<Kyma> {
+/// A Kyma with all three modules.
+///
+/// # Errors
+/// None: what is written here is a Kyma.
+pub fn kyma(name: &str) -> Result<Kyma> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "operator.kyma-project.io/v1beta2",
         "kind": "Kyma",

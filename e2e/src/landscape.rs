@@ -5,14 +5,18 @@ mod install;
 mod operator;
 mod state;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::{try_join, try_join_all};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
-use testbed::{Access, AuditEvent, AuditMark, Bed, Cluster, Process, Registry, until, until_quiet};
+use testbed::{
+    Access, AuditEvent, AuditMark, Bed, Between, Cluster, Process, Registry, Scripted, until, until_quiet,
+};
 
 pub use state::env_file;
 
@@ -52,7 +56,12 @@ pub struct Options {
     pub plain_http: Vec<String>,
     /// Further flags of every operator.
     pub flags: Vec<String>,
+    /// Further environment variables of every operator.
+    pub environment: Vec<(String, String)>,
 }
+
+/// Gives what stands between the hub and the operator of this name.
+pub type Doors<'a> = &'a (dyn Fn(&'static str) -> Arc<dyn Between> + Sync);
 
 /// Whether an operator of the landscape sent it.
 pub fn is_of_an_operator(event: &AuditEvent) -> bool {
@@ -81,6 +90,18 @@ impl Landscape {
     /// # Errors
     /// A program is missing or does not come up; the message says which, with the end of its log.
     pub async fn start(options: Options) -> Result<Self> {
+        Self::begin(options, None).await
+    }
+
+    /// As [`Self::start`], with something of the caller's between the hub and each operator, which is given by name.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_behind(options: Options, between: Doors<'_>) -> Result<Self> {
+        Self::begin(options, Some(between)).await
+    }
+
+    async fn begin(options: Options, between: Option<Doors<'_>>) -> Result<Self> {
         let bed = match &options.directory {
             Some(directory) => Bed::start_in(directory).await?,
             None => Bed::start().await?,
@@ -98,7 +119,14 @@ impl Landscape {
         let registry = bed.registry().await?;
         install::hub(&hub).await?;
         try_join_all(targets.iter().map(install::target)).await?;
-        let given = operator::Given { plain_http: options.plain_http, flags: options.flags };
+        let mut doors = BTreeMap::new();
+        for name in operator::OPERATORS.map(|operator| operator.name) {
+            if let Some(between) = between {
+                doors.insert(name, Scripted::with(between(name), &hub).await?);
+            }
+        }
+        let Options { plain_http, flags, environment, .. } = options;
+        let given = operator::Given { plain_http, flags, environment, doors };
         let operators = operator::start_all(&bed, &hub, &registry, &given).await?;
         let landscape = Self { operators, registry, targets, hub, bed, given };
         state::write(&landscape)?;
@@ -220,12 +248,24 @@ impl Landscape {
     /// # Errors
     /// There is none of that name, or it does not come up.
     pub async fn kill_and_restart(&mut self, name: &str) -> Result<()> {
+        self.operator(name)?.kill();
+        self.start_anew(name).await?.until_ready().await
+    }
+
+    /// Starts an operator that was killed, and waits for nothing.
+    ///
+    /// # Errors
+    /// There is none of that name, or it does not start.
+    pub async fn start_again(&mut self, name: &str) -> Result<()> {
+        self.start_anew(name).await.map(drop)
+    }
+
+    async fn start_anew(&mut self, name: &str) -> Result<&operator::Running> {
         let position = self.operators().position(|operator| operator.name() == name);
         let position = position.with_context(|| format!("no operator {name}"))?;
-        self.operators[position].process.kill();
         let started = operator::start_one(name, &self.bed, &self.hub, &self.registry, &self.given).await?;
         self.operators[position] = started;
-        Ok(())
+        Ok(&self.operators[position])
     }
 
     /// A binary of the workspace.
@@ -246,18 +286,7 @@ impl Landscape {
     /// # Errors
     /// The target does not answer.
     pub async fn access_secret(&self, kyma: &str, target: &Cluster) -> Result<Secret> {
-        let kubeconfig = self.access(target).await?.kubeconfig();
-        let secret = json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": format!("kubeconfig-{kyma}"),
-                "namespace": HUB_NAMESPACE,
-                "labels": {kyma_api::labels::KYMA_NAME: kyma},
-            },
-            "stringData": {"config": kubeconfig},
-        });
-        serde_json::from_value(secret).context("the Secret is well-formed")
+        secret_with(kyma, &self.access(target).await?)
     }
 
     /// The way into a target of a ServiceAccount with the union of all operators' target roles.
@@ -298,4 +327,22 @@ impl Landscape {
         }
         tokio::task::spawn_blocking(move || drop(self)).await.context("stopping broke off")
     }
+}
+
+/// The Secret that gives a Kyma its target by this way in.
+///
+/// # Errors
+/// None: what is written here is a Secret.
+pub fn secret_with(kyma: &str, access: &Access) -> Result<Secret> {
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": format!("kubeconfig-{kyma}"),
+            "namespace": HUB_NAMESPACE,
+            "labels": {kyma_api::labels::KYMA_NAME: kyma},
+        },
+        "stringData": {"config": access.kubeconfig()},
+    });
+    serde_json::from_value(secret).context("the Secret is well-formed")
 }

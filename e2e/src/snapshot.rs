@@ -64,15 +64,23 @@ impl fmt::Display for Key {
     }
 }
 
-/// The objects of a cluster, without status and counters.
+/// The objects of a cluster.
 pub type Snapshot = BTreeMap<Key, Value>;
 
-/// All objects of all kinds that the cluster serves.
+/// All objects of all kinds that the cluster serves, without status and counters.
 ///
 /// # Errors
 /// The cluster does not answer.
 pub async fn take(client: &Client) -> Result<Snapshot> {
-    list(client, &ListParams::default()).await
+    Ok(without_noise(list(client, &ListParams::default(), |_, _| true).await?))
+}
+
+/// As [`take`], with status and counters, of the kinds for which `is_wanted` holds, by group and name.
+///
+/// # Errors
+/// The cluster does not answer.
+pub async fn take_whole(client: &Client, is_wanted: fn(&str, &str) -> bool) -> Result<Snapshot> {
+    list(client, &ListParams::default(), is_wanted).await
 }
 
 /// Those with a label.
@@ -80,7 +88,21 @@ pub async fn take(client: &Client) -> Result<Snapshot> {
 /// # Errors
 /// The cluster does not answer.
 pub async fn labelled(client: &Client, label: &str, value: &str) -> Result<Snapshot> {
-    list(client, &ListParams::default().labels(&format!("{label}={value}"))).await
+    let wanted = ListParams::default().labels(&format!("{label}={value}"));
+    Ok(without_noise(list(client, &wanted, |_, _| true).await?))
+}
+
+/// Without status and counters.
+fn without_noise(mut snapshot: Snapshot) -> Snapshot {
+    for object in snapshot.values_mut() {
+        if let Some(fields) = object.as_object_mut() {
+            fields.remove("status");
+        }
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.retain(|field, _| !COUNTERS.contains(&field.as_str()));
+        }
+    }
+    snapshot
 }
 
 /// One thing that is not as it was.
@@ -153,8 +175,9 @@ async fn kinds(client: &Client) -> Result<Vec<(ApiResource, ApiCapabilities)>> {
         .collect())
 }
 
-async fn list(client: &Client, wanted: &ListParams) -> Result<Snapshot> {
-    let kinds = kinds(client).await?;
+async fn list(client: &Client, wanted: &ListParams, is_wanted: fn(&str, &str) -> bool) -> Result<Snapshot> {
+    let mut kinds = kinds(client).await?;
+    kinds.retain(|(resource, _)| is_wanted(&resource.group, &resource.kind));
     let lists =
         futures::stream::iter(kinds.into_iter().map(|(resource, _)| list_kind(client, resource, wanted)))
             .buffer_unordered(PARALLEL)
@@ -177,18 +200,11 @@ async fn list_kind(client: &Client, resource: ApiResource, wanted: &ListParams) 
         }
     });
     let list = list.await?;
-    list.into_iter().map(|object| Ok(without_noise(&resource, serde_json::to_value(object)?))).collect()
-}
-
-fn without_noise(resource: &ApiResource, mut object: Value) -> (Key, Value) {
-    let key = Key::of(&resource.group, &resource.kind, &object["metadata"]);
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove("status");
-    }
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.retain(|field, _| !COUNTERS.contains(&field.as_str()));
-    }
-    (key, object)
+    let keyed = list.into_iter().map(|object| {
+        let object = serde_json::to_value(object)?;
+        Ok((Key::of(&resource.group, &resource.kind, &object["metadata"]), object))
+    });
+    keyed.collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use kube::ResourceExt;
@@ -181,7 +181,7 @@ async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass) -> Result<
         pass.repaired(*written);
     }
     let again = match outcome {
-        Ok(None) => session.memory().end_before_kinds(),
+        Ok(None) => session.memory().end_before_kinds(Instant::now()),
         Ok(Some(_)) => session.memory().end(known),
         Err(_) => session.memory().end(None),
     };
@@ -196,7 +196,8 @@ async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass) -> Result<
 
 /// The first list tells that a kind is served. Where it does not come, the session is proven anew.
 fn kinds_are_late(session: &Session) -> Result<Wait, Failure> {
-    let left = SERVED.checked_sub(session.opened.elapsed()).map(|left| left + Duration::from_millis(100));
+    let waited = session.memory().awaited_since().map_or(Duration::ZERO, |since| since.elapsed());
+    let left = SERVED.checked_sub(waited).map(|left| left + Duration::from_millis(100));
     let late = || Failure::new(Reason::TargetTimeout, "the target does not serve the catalogue's kinds yet");
     left.map(Wait::Timer).ok_or_else(late)
 }

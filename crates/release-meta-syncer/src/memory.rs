@@ -1,6 +1,7 @@
 //! What is known of one target between reconciles, kept true by what its watches see. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use crate::copy::{Key, Kind};
 use crate::plan::{Held, Whose};
@@ -47,6 +48,8 @@ pub(crate) struct Memory {
     listed_late: bool,
     /// Whether the kinds are not served yet: the first list that comes tells that one is.
     awaits_kinds: bool,
+    /// Since when they are waited for.
+    awaited_since: Option<Instant>,
 }
 
 impl Memory {
@@ -59,15 +62,24 @@ impl Memory {
     }
 
     /// The reconcile ends because the kinds are not served yet. True if one is by now.
-    pub(crate) fn end_before_kinds(&mut self) -> bool {
+    pub(crate) fn end_before_kinds(&mut self, now: Instant) -> bool {
         self.awaits_kinds = !self.listed_late;
-        self.end(None) || self.listed_late
+        let since = self.awaited_since.unwrap_or(now);
+        let news = self.end(None) || self.listed_late;
+        self.awaited_since = Some(since);
+        news
+    }
+
+    /// Since when kinds that are not served yet are waited for, in one reconcile after the other.
+    pub(crate) fn awaited_since(&self) -> Option<Instant> {
+        self.awaited_since
     }
 
     /// The reconcile ends and left this; none if it does not know. True if the target has to be read again at
     /// once, because of what somebody else did meanwhile.
     pub(crate) fn end(&mut self, known: Option<Known>) -> bool {
         self.known = known;
+        self.awaited_since = None;
         let late = self.late.take().unwrap_or_default();
         late.into_iter().fold(false, |news, (thing, mark)| self.saw(thing, mark) || news)
     }
@@ -241,17 +253,31 @@ mod tests {
     fn kinds_that_are_not_served_yet_are_told_by_the_first_list() {
         let mut memory = Memory::default();
         memory.begin();
-        assert!(!memory.end_before_kinds());
+        assert!(!memory.end_before_kinds(Instant::now()));
         assert!(!memory.saw(Thing::Crd("crd".into()), Some(mark("f"))), "installed is not served");
         assert!(!memory.listed(vec![], None), "so is listed among CRDs");
         assert!(memory.listed(vec![], Some(Kind::Release)));
         assert!(!memory.listed(vec![], Some(Kind::Release)), "once is enough");
         memory.begin();
         memory.listed(vec![], Some(Kind::Template));
-        assert!(memory.end_before_kinds(), "it came while the reconcile found nothing");
+        assert!(memory.end_before_kinds(Instant::now()), "it came while the reconcile found nothing");
         memory.begin();
         assert!(!memory.end(None), "a failure is no such waiting");
         assert!(!memory.listed(vec![], Some(Kind::Template)));
+    }
+
+    #[test]
+    fn the_wait_for_kinds_begins_when_there_is_nothing_else_to_wait_for() {
+        let begun = Instant::now();
+        let at = |seconds| begun + std::time::Duration::from_secs(seconds);
+        let mut memory = Memory::default();
+        assert_eq!(memory.awaited_since(), None);
+        memory.end_before_kinds(at(60));
+        memory.end_before_kinds(at(61));
+        assert_eq!(memory.awaited_since(), Some(at(60)), "however old the session was then");
+        memory.end(None);
+        memory.end_before_kinds(at(90));
+        assert_eq!(memory.awaited_since(), Some(at(90)), "what failed was no such waiting");
     }
 
     #[test]

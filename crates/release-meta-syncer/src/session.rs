@@ -25,8 +25,6 @@ const VERIFY_AT: f64 = 0.8;
 pub(crate) struct Session {
     pub(crate) access: SecretKeyRef,
     pub(crate) target: Target,
-    /// When it was opened.
-    pub(crate) opened: Instant,
     /// The connection that was proven.
     connection: u64,
     memory: Mutex<Memory>,
@@ -69,7 +67,7 @@ pub(crate) async fn of(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failu
     let proven = prove(state, kyma, &target, &found).await;
     doubted_if_refused(&target, proven).await?;
     let (memory, verified) = (Mutex::default(), Mutex::default());
-    let session = Arc::new(Session { access, target, opened: Instant::now(), connection, memory, verified });
+    let session = Arc::new(Session { access, target, connection, memory, verified });
     state.begin_session(&key, &session);
     Ok(session)
 }

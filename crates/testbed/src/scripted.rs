@@ -1,10 +1,14 @@
 //! A server that answers by script: the faults that a real apiserver cannot produce on demand.
 
 mod answer;
+mod between;
+mod disorder;
 mod forward;
 mod serve;
 
-pub use answer::Answer;
+pub use answer::{Answer, Body};
+pub use between::{Between, Passing};
+pub use disorder::{Fate, disordered};
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,7 +74,8 @@ pub(crate) struct Script {
     seen: Mutex<Vec<Seen>>,
     connections: AtomicUsize,
     deaf: AtomicBool,
-    upstream: Option<Upstream>,
+    upstream: Option<Arc<Upstream>>,
+    between: Option<Arc<dyn Between>>,
 }
 
 struct Rule {
@@ -129,7 +134,7 @@ impl Scripted {
             user: "scripted".to_owned(),
             credentials: Credentials::Token("scripted".to_owned()),
         };
-        Self::serve(access, None).await
+        Self::serve(access, None, None).await
     }
 
     /// A server that passes on what no rule answers. Bearer tokens are passed on; requests without one are made as
@@ -138,10 +143,23 @@ impl Scripted {
     /// # Errors
     /// No port is free.
     pub async fn in_front_of(cluster: &Cluster) -> Result<Self> {
-        Self::serve(cluster.admin().clone(), Some(Upstream::new(cluster.admin())?)).await
+        Self::serve(cluster.admin().clone(), Some(Upstream::new(cluster.admin())?), None).await
     }
 
-    async fn serve(access: Access, upstream: Option<Upstream>) -> Result<Self> {
+    /// A server that gives every request to `between`, in place of a script; who asks is as with
+    /// [`Self::in_front_of`].
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn with(between: Arc<dyn Between>, cluster: &Cluster) -> Result<Self> {
+        Self::serve(cluster.admin().clone(), Some(Upstream::new(cluster.admin())?), Some(between)).await
+    }
+
+    async fn serve(
+        access: Access,
+        upstream: Option<Upstream>,
+        between: Option<Arc<dyn Between>>,
+    ) -> Result<Self> {
         let authority = Authority::new("scripted")?;
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no free port")?;
         let access = access.at(format!("https://{}", listener.local_addr()?), authority.pem());
@@ -150,7 +168,8 @@ impl Scripted {
             seen: Mutex::default(),
             connections: AtomicUsize::new(0),
             deaf: AtomicBool::new(false),
-            upstream,
+            upstream: upstream.map(Arc::new),
+            between,
         });
         let tls = serve::tls(&authority.server()?)?;
         let server = tokio::spawn(serve::serve(listener, tls, Arc::clone(&script)));

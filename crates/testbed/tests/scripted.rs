@@ -1,17 +1,20 @@
 //! Faults by script, alone and in front of a real cluster.
 
 use std::error::Error as _;
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use futures::{StreamExt, TryStreamExt};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::client::Body;
 use kube::{Api, Client};
 use serde_json::json;
-use testbed::{Answer, Cluster, Matching, Scripted, SharedBed};
+use testbed::{Answer, Between, Body as AnswerBody, Cluster, Matching, Passing, Scripted, SharedBed};
 
 static BED: SharedBed = SharedBed::new();
 
@@ -174,5 +177,30 @@ async fn load_balancers_answer_in_html_and_redirects_point_elsewhere() -> Result
         (302, b"https://example.org/".as_slice())
     );
     assert_eq!(get(&client, MAPS).await?.status(), 404);
+    Ok(())
+}
+
+/// Passes writes on and keeps the answer back.
+struct Swallows;
+
+impl Between for Swallows {
+    fn pass(&self, passing: Passing) -> BoxFuture<'_, io::Result<http::Response<AnswerBody>>> {
+        let is_write = passing.seen().method == "POST" && !passing.body().is_empty();
+        async move {
+            let answer = passing.onward().await?;
+            if is_write { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(answer) }
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn code_in_between_decides_after_the_cluster_did() -> Result<()> {
+    let hub = hub().await?;
+    let server = Scripted::with(Arc::new(Swallows), &hub).await?;
+    let maps = maps(&server)?;
+    let object = serde_json::from_value(json!({"metadata": {"name": "unheard-of"}}))?;
+    assert!(maps.create(&PostParams::default(), &object).await.is_err(), "the answer is kept back");
+    assert!(maps.get_opt("unheard-of").await?.is_some(), "and the write came about");
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! The operators as processes.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
-use testbed::{Bed, Cluster, Process, Program, Registry, free_address, until};
+use testbed::{Bed, Cluster, Process, Program, Registry, Scripted, free_address, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -26,6 +27,10 @@ pub(super) struct Given {
     pub(super) plain_http: Vec<String>,
     /// Further flags of each.
     pub(super) flags: Vec<String>,
+    /// Further environment variables of each.
+    pub(super) environment: Vec<(String, String)>,
+    /// What stands between the hub and some of them.
+    pub(super) doors: BTreeMap<&'static str, Scripted>,
 }
 
 /// What flags are made of.
@@ -34,7 +39,7 @@ pub(super) struct Setting<'a> {
     plain_http: String,
     directory: &'a Path,
     helm: &'a Path,
-    further: &'a [String],
+    given: &'a Given,
 }
 
 /// Every operator of the landscape; the last one is what another team would write.
@@ -64,9 +69,22 @@ fn helm_component(setting: &Setting<'_>) -> Vec<String> {
 pub(super) struct Running {
     pub(super) process: Process,
     admin: SocketAddr,
+    /// Its CRD comes with a module.
+    waits_for_crd: bool,
 }
 
 impl Running {
+    /// Waits until it is ready, where it can be before a module brings its CRD.
+    pub(super) async fn until_ready(&self) -> Result<()> {
+        until(&format!("{} is ready", self.process.name()), Duration::from_mins(1), || async {
+            self.process.check()?;
+            let is_ready = |answer: String| answer.starts_with("HTTP/1.1 200");
+            let ready = self.waits_for_crd || self.answer("/readyz").await.is_ok_and(is_ready);
+            Ok(ready.then_some(()))
+        })
+        .await
+    }
+
     /// What its admin server answers, head and body.
     pub(super) async fn answer(&self, path: &str) -> Result<String> {
         answer(self.admin, path).await
@@ -82,10 +100,12 @@ pub(super) async fn start_all(
 ) -> Result<Vec<Running>> {
     let helm = Program::Helm.path()?;
     let setting = Setting::new(bed, registry, given, &helm);
-    try_join_all(OPERATORS.iter().map(|operator| start(operator, bed, hub, &setting))).await
+    let started = try_join_all(OPERATORS.iter().map(|operator| start(operator, bed, hub, &setting))).await?;
+    try_join_all(started.iter().map(Running::until_ready)).await?;
+    Ok(started)
 }
 
-/// Starts one of them again.
+/// Starts one of them again, and waits for nothing.
 pub(super) async fn start_one(
     name: &str,
     bed: &Bed,
@@ -103,20 +123,16 @@ impl<'a> Setting<'a> {
     fn new(bed: &'a Bed, registry: &'a Registry, given: &'a Given, helm: &'a Path) -> Self {
         let hosts = std::iter::once(registry.address()).chain(given.plain_http.iter().map(String::as_str));
         let plain_http = hosts.collect::<Vec<_>>().join(",");
-        Self {
-            registry: registry.address(),
-            plain_http,
-            directory: bed.directory(),
-            helm,
-            further: &given.flags,
-        }
+        Self { registry: registry.address(), plain_http, directory: bed.directory(), helm, given }
     }
 }
 
 async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<'_>) -> Result<Running> {
     let name = operator.name;
     let kubeconfig = bed.directory().join(format!("{name}.kubeconfig"));
-    state::private(&kubeconfig, &hub.kubeconfig_for_service_account(HUB_NAMESPACE, name).await?)?;
+    let access = hub.service_account(HUB_NAMESPACE, name).await?;
+    let access = setting.given.doors.get(name).map_or_else(|| access.clone(), |door| door.access_of(&access));
+    state::private(&kubeconfig, &access.kubeconfig())?;
     let admin = free_address()?;
     let mut arguments = vec![
         "run".to_owned(),
@@ -126,21 +142,15 @@ async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<
         "--allow-loopback-targets".to_owned(),
     ];
     arguments.extend((operator.flags)(setting));
-    arguments.extend_from_slice(setting.further);
+    arguments.extend_from_slice(&setting.given.flags);
     let log = bed.logs().join(format!("{name}.log"));
     // What an operator that is killed leaves there goes with the bed.
     let scratch = bed.directory().join("tmp");
     std::fs::create_dir_all(&scratch)?;
     let environment = [("TMPDIR".to_owned(), scratch.display().to_string())];
+    let environment = environment.into_iter().chain(setting.given.environment.iter().cloned());
     let process = Process::start(name, bin(name), arguments, environment, log)?;
-    until(&format!("{name} is ready"), Duration::from_mins(1), || async {
-        process.check()?;
-        let is_ready = |answer: String| answer.starts_with("HTTP/1.1 200");
-        let ready = !operator.crd_first || answer(admin, "/readyz").await.is_ok_and(is_ready);
-        Ok(ready.then_some(()))
-    })
-    .await?;
-    Ok(Running { process, admin })
+    Ok(Running { process, admin, waits_for_crd: !operator.crd_first })
 }
 
 /// A binary of the workspace: beside this one, or one directory up for tests.

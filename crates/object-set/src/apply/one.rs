@@ -5,13 +5,14 @@ use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, Validation
 use serde_json::Value;
 
 use super::{Adopt, Outcome, Refusal, Run, Wanted, owner, take_over};
-use crate::cluster::OWNER_LABEL;
+use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
 use crate::drift::{self, Drift, Observed};
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::Entry;
 use crate::object::{Identity, Object, map_at};
 use crate::protect::Guard;
+use crate::prune::holds_data;
 
 /// The most that is sent as one object, in bytes of JSON: etcd takes little more.
 const MAX_OBJECT: usize = 1 << 20;
@@ -51,6 +52,9 @@ impl Run<'_> {
             object = self.keep_values(object, &wanted.identity, mapping).await?;
             hash.clone_from(&recorded.hash);
         }
+        // What only its creator may delete has to say who that is: a process that dies after an apply records nothing.
+        let is_marked = holds_data(&wanted.identity) || guard == Some(Guard::UnlessCreated);
+        let ownership = self.options.ownership;
         let (uid, created) = match place {
             Place::Deleting => return Ok((Outcome::Waiting("the old object is being deleted"), None)),
             Place::Ours(_) if recorded.is_some_and(|entry| entry.hash == hash) => {
@@ -63,9 +67,12 @@ impl Run<'_> {
             Place::Found(metadata) => {
                 self.may_adopt(&wanted.identity, &metadata, guard)?;
                 self.take_over(&wanted.identity, mapping, &metadata).await?;
-                (metadata.uid.clone(), false)
+                (metadata.uid.clone(), is_marked && owner::is_creator(&metadata, ownership))
             }
         };
+        if is_marked && created {
+            object.set_annotation(CREATED_BY, &ownership.owner);
+        }
         let was_there = uid.is_some();
         let metadata = self.send(&object, &wanted.identity, mapping, uid.as_deref()).await?;
         let entry = self.entry(mapping, &metadata, hash, created);

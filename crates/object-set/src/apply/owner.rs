@@ -1,8 +1,8 @@
 //! Who marked an object, and whether its owner is proven to be gone.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
-use crate::cluster::{OWNER_LABEL, Ownership};
+use crate::cluster::{CREATED_BY, OWNER_LABEL, Ownership};
 
 /// Whether an owner is proven to be gone, so that what it held may be taken: every mark of it on the object was
 /// made by our own field manager, and `is_live` does not know it. Of owners that other operators serve nothing
@@ -33,6 +33,19 @@ pub(super) fn writers<'a>(metadata: &'a ObjectMeta, label: &str) -> impl Iterato
         fields.get("f:metadata")?.get("f:labels")?.get(&field)?;
         entry.manager.as_deref()
     })
+}
+
+/// Whether the object says that we made it, and nobody else wrote that.
+pub(super) fn is_creator(metadata: &ObjectMeta, us: &Ownership) -> bool {
+    let field = format!("f:{CREATED_BY}");
+    let writes_it = |entry: &ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:metadata"]["f:annotations"]);
+        fields.is_some_and(|annotations| annotations.get(&field).is_some())
+    };
+    let mut writers = metadata.managed_fields.iter().flatten().filter(|entry| writes_it(entry)).peekable();
+    metadata.annotations.as_ref().and_then(|all| all.get(CREATED_BY)) == Some(&us.owner)
+        && writers.peek().is_some()
+        && writers.all(|entry| entry.manager.as_ref() == Some(&us.manager))
 }
 
 fn only_by(metadata: &ObjectMeta, label: &str, managers: &[&str]) -> bool {
@@ -87,5 +100,22 @@ mod tests {
         let bare =
             ObjectMeta { labels: Some([(OWNER_LABEL.into(), "o".into())].into()), ..ObjectMeta::default() };
         assert!(!is_dead("o", &bare, &ownership(), &|_| false), "nobody knows who marked it");
+    }
+
+    #[test]
+    fn the_mark_of_a_creator_counts_only_where_we_alone_wrote_it() {
+        let object = |value: &str, writers: &[&str]| -> ObjectMeta {
+            let annotations = json!({format!("f:{CREATED_BY}"): {}});
+            let entry = |manager: &&str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:metadata": {"f:annotations": annotations}}});
+            let entries: Vec<_> = writers.iter().map(entry).collect();
+            serde_json::from_value(json!({"annotations": {CREATED_BY: value}, "managedFields": entries}))
+                .unwrap()
+        };
+        assert!(is_creator(&object("us", &["m"]), &ownership()));
+        assert!(!is_creator(&object("them", &["m"]), &ownership()), "another owner made it");
+        assert!(!is_creator(&object("us", &["copier"]), &ownership()), "somebody copied the mark");
+        assert!(!is_creator(&object("us", &["m", "copier"]), &ownership()));
+        assert!(!is_creator(&object("us", &[]), &ownership()));
+        assert!(!is_creator(&ObjectMeta::default(), &ownership()));
     }
 }

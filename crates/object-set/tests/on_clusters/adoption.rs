@@ -1,8 +1,12 @@
 //! Objects that were there before.
 
 use anyhow::Result;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use kyma_object_set::{Adopt, NothingObserved, OWNER_LABEL, Outcome, Refusal};
+use kyma_object_set::{
+    Adopt, Identity, Inventory, KeepReason, NothingObserved, OWNER_LABEL, Outcome, Refusal,
+};
 use serde_json::json;
 
 use super::story::{Story, config_map, outcome};
@@ -117,5 +121,30 @@ async fn what_kubectl_or_helm_applied_and_we_do_not_have_goes() -> Result<()> {
         live.metadata.managed_fields.unwrap().into_iter().filter_map(|f| f.manager).collect();
     assert!(!managers.contains(&"helm".to_owned()), "{managers:?}");
     assert_eq!(story.apply(&config_map("a", "2")).await?.changed().count(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_only_its_creator_may_delete_goes_with_it_though_the_record_was_lost() -> Result<()> {
+    let mut story = Story::begin("lostrecord").await?;
+    let claim = |name: &str| {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}});
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec})
+    };
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
+    claims.create(&PostParams::default(), &serde_json::from_value(claim("before"))?).await?;
+    let role = format!("system:{}", story.namespace);
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role}, "rules": [],
+    });
+    let set = format!("{role}\n---\n{}\n---\n{}\n", claim("made"), claim("before"));
+    story.apply(&set).await?;
+
+    // Whoever applied it died before it could write down what it had done.
+    story.inventory = Inventory::new();
+    story.apply(&set).await?;
+    let removal = story.uninstall_all().await?;
+    let before = Identity::new("", "PersistentVolumeClaim", Some(&story.namespace), "before");
+    assert_eq!(removal.kept, [(before, KeepReason::NotCreatedByUs)].into());
     Ok(())
 }

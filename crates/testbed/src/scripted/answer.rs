@@ -13,8 +13,8 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use serde_json::{Value, json};
 
-/// Bodies of answers, own and passed on.
-pub(crate) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+/// Bodies of requests and answers, own and passed on.
+pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// What a request gets.
 #[derive(Clone, Debug)]

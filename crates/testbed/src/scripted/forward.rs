@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use http::header::{AUTHORIZATION, HOST};
 use http::{Request, Response, Uri};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -19,7 +18,7 @@ use rustls::{ClientConfig, RootCertStore};
 use super::answer::Body;
 use crate::access::{Access, Credentials, certificates};
 
-type Http = Client<HttpsConnector<HttpConnector>, Incoming>;
+type Http = Client<HttpsConnector<HttpConnector>, Body>;
 
 /// The cluster behind a scripted server. Who shows a token is passed on as what it is; all others are the
 /// administrator, since a client certificate ends where TLS does.
@@ -52,7 +51,7 @@ impl Upstream {
         Ok(Self { url, administrator: client(known), anonymous: client(anonymous) })
     }
 
-    pub(super) async fn forward(&self, mut request: Request<Incoming>) -> io::Result<Response<Body>> {
+    pub(super) async fn forward(&self, mut request: Request<Body>) -> io::Result<Response<Body>> {
         let place = request.uri().path_and_query().map_or("/", |place| place.as_str());
         *request.uri_mut() = format!("{}{place}", self.url).parse::<Uri>().map_err(io::Error::other)?;
         request.headers_mut().remove(HOST);

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -19,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::answer::{Answer, Body, What};
+use super::between::Passing;
 use super::{Script, Seen};
 use crate::access::certificates;
 use crate::certificates::Certificate;
@@ -82,6 +84,10 @@ async fn respond(
     breaker: Arc<Breaker>,
 ) -> Result<Response<Body>, io::Error> {
     let seen = Seen::of(&request);
+    if let (Some(between), Some(upstream)) = (&script.between, &script.upstream) {
+        return between.pass(Passing::whole(seen, request, upstream).await?).await;
+    }
+    let request = request.map(|body| body.map_err(io::Error::other).boxed_unsync());
     let answer = script.answer_to(&seen).map(|answer| answer.what);
     match (answer, &script.upstream) {
         (Some(What::Respond(respond)), _) => Ok(respond.response()),

@@ -1,0 +1,199 @@
+//! Watches whose events come twice, late, in another order, or not at all.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, stream};
+use http::Response;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::answer::Body;
+
+/// Longest time that an event waits for one that may overtake it.
+const OVERTAKEN: Duration = Duration::from_millis(300);
+
+/// What becomes of an event of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is passed on.
+    Comes,
+    /// It is passed on two times.
+    Doubled,
+    /// It is overtaken by the next event of another object.
+    Overtaken,
+    /// It comes later by this time, behind those that are late already.
+    Late(Duration),
+    /// It is not passed on, and the stream ends.
+    Lost,
+}
+
+/// The answer to a watch, with the fate that `judge` gives to each event, `{"type", "object"}`. The events of one
+/// object stay in order, and a bookmark or the stream's end comes after all that was before it, as apiservers have it.
+pub fn disordered(
+    answer: Response<Body>,
+    judge: impl FnMut(&Value) -> Fate + Send + 'static,
+) -> Response<Body> {
+    let (head, body) = answer.into_parts();
+    let (told, mut lines) = mpsc::channel::<Bytes>(64);
+    let events = Events { body, rest: BytesMut::new() };
+    tokio::spawn(async move {
+        let gone = told.clone();
+        // Whichever ends first: the cluster's stream, or the client.
+        tokio::select! {
+            () = gone.closed() => {}
+            _ = tell(events, judge, told) => {}
+        }
+    });
+    let lines = stream::poll_fn(move |context| lines.poll_recv(context));
+    let frames = lines.map(|line| Ok::<_, io::Error>(Frame::data(line)));
+    Response::from_parts(head, StreamBody::new(frames).boxed_unsync())
+}
+
+/// The lines of a body.
+struct Events {
+    body: Body,
+    rest: BytesMut,
+}
+
+impl Events {
+    /// The next line with its end; none where the stream ends.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                return Some(self.rest.split_to(end + 1).freeze());
+            }
+            let frame = self.body.frame().await?.ok()?;
+            self.rest.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        }
+    }
+}
+
+/// An event that waits for its time.
+struct Held {
+    due: Instant,
+    uid: Value,
+    line: Bytes,
+    /// It goes as soon as another one has overtaken it.
+    overtaken: bool,
+}
+
+impl Held {
+    fn new(line: &Bytes, uid: &Value, after: Duration, overtaken: bool) -> Self {
+        Self { due: Instant::now() + after, uid: uid.clone(), line: line.clone(), overtaken }
+    }
+}
+
+/// Passes events on until the stream ends, or nobody hears: then the error says so.
+async fn tell(
+    mut events: Events,
+    mut judge: impl FnMut(&Value) -> Fate,
+    told: mpsc::Sender<Bytes>,
+) -> Result<(), mpsc::error::SendError<Bytes>> {
+    let mut held = VecDeque::<Held>::new();
+    loop {
+        let due = held.front().map_or_else(Instant::now, |first| first.due);
+        let line = tokio::select! {
+            () = sleep_until(due), if !held.is_empty() => {
+                let first = held.pop_front();
+                send_all(&told, first).await?;
+                continue;
+            }
+            line = events.next() => line,
+        };
+        let event = line.as_deref().and_then(|line| serde_json::from_slice::<Value>(line).ok());
+        let (Some(line), Some(event)) = (line, event) else {
+            return send_all(&told, held).await;
+        };
+        let uid = &event["object"]["metadata"]["uid"];
+        let fate = if event["type"] == "BOOKMARK" { None } else { Some(judge(&event)) };
+        let is_behind = held.iter().any(|other| other.uid == *uid);
+        let ends_waiting = matches!(fate, None | Some(Fate::Lost));
+        if ends_waiting || is_behind && !matches!(fate, Some(Fate::Late(_))) {
+            send_all(&told, held.drain(..)).await?;
+        }
+        match fate {
+            Some(Fate::Lost) => return Ok(()),
+            Some(Fate::Late(time)) => held.push_back(Held::new(&line, uid, time, false)),
+            Some(Fate::Overtaken) => held.push_back(Held::new(&line, uid, OVERTAKEN, true)),
+            Some(Fate::Doubled) => {
+                told.send(line.clone()).await?;
+                told.send(line).await?;
+                let_go(&told, &mut held).await?;
+            }
+            Some(Fate::Comes) | None => {
+                told.send(line).await?;
+                let_go(&told, &mut held).await?;
+            }
+        }
+    }
+}
+
+/// Those that were overtaken come now.
+async fn let_go(
+    told: &mpsc::Sender<Bytes>,
+    held: &mut VecDeque<Held>,
+) -> Result<(), mpsc::error::SendError<Bytes>> {
+    let (free, late): (VecDeque<Held>, VecDeque<Held>) = held.drain(..).partition(|other| other.overtaken);
+    *held = late;
+    send_all(told, free).await
+}
+
+async fn send_all(
+    told: &mpsc::Sender<Bytes>,
+    held: impl IntoIterator<Item = Held>,
+) -> Result<(), mpsc::error::SendError<Bytes>> {
+    for one in held {
+        told.send(one.line).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::answer::whole;
+    use super::*;
+
+    /// What a client hears of these events, by uid; `b` is a bookmark.
+    async fn heard(events: &[&str], fates: &[Fate]) -> String {
+        let line = |uid: &&str| {
+            let type_ = if *uid == "b" { "BOOKMARK" } else { "MODIFIED" };
+            format!("{}\n", json!({"type": type_, "object": {"metadata": {"uid": uid}}}))
+        };
+        let lines: String = events.iter().map(line).collect();
+        let mut fates = Vec::from(fates).into_iter();
+        let answer = disordered(Response::new(whole(lines.into())), move |_| fates.next().unwrap());
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let uid = |line: &[u8]| {
+            serde_json::from_slice::<Value>(line).unwrap()["object"]["metadata"]["uid"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        lines.map(uid).collect()
+    }
+
+    #[tokio::test]
+    async fn each_event_meets_its_fate() {
+        use Fate::{Comes, Doubled, Late, Lost, Overtaken};
+        let late = Late(Duration::from_mins(1));
+        assert_eq!(heard(&["x", "y", "z"], &[Comes, Doubled, Comes]).await, "xyyz");
+        assert_eq!(heard(&["x", "y", "z"], &[Overtaken, Comes, Comes]).await, "yxz");
+        assert_eq!(heard(&["x", "y"], &[Overtaken, Lost]).await, "x", "the stream ends");
+        assert_eq!(heard(&["x", "y", "z"], &[late, Comes, late]).await, "yxz", "late ones before the end");
+        assert_eq!(heard(&["x", "x", "y"], &[Overtaken, Comes, Comes]).await, "xxy", "in order for each");
+        assert_eq!(
+            heard(&["x", "b", "y"], &[Overtaken, Comes]).await,
+            "xby",
+            "a bookmark leaves none behind"
+        );
+    }
+}

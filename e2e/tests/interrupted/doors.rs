@@ -1,0 +1,349 @@
+//! What stands between operators and clusters: it knows each write and each watch, and disturbs those of one Kyma.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::Response;
+use serde_json::Value;
+use testbed::{Answer, Between, Body, Fate, Passing, disordered};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::clock::Clock;
+use crate::writes::{Which, Write};
+
+/// How far stale lists and late events are behind.
+const LAG: Duration = Duration::from_secs(1);
+/// What apiservers say to a write that came between two others.
+const CONFLICT: &str = "Operation cannot be fulfilled: the object has been modified; please apply your changes to \
+                        the latest version and try again";
+
+/// How the operators are disturbed at what they do for a Kyma.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// The operator is killed after the write, before it hears of it.
+    Kill(Which),
+    /// The write is refused the first time.
+    Conflict(Which),
+    /// Events come twice, in another order, or not at all.
+    Disorder,
+    /// Events come late, and a list that begins a watch is old.
+    Stale,
+}
+
+/// A jump of the clock of all operators.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Jump {
+    /// After so many writes.
+    pub(crate) after: usize,
+    /// To so many seconds from now.
+    pub(crate) to: i64,
+}
+
+/// What is known of one Kyma.
+struct Case {
+    faults: Vec<Fault>,
+    /// Writes that were refused and not asked for again.
+    refused: BTreeSet<String>,
+    /// Writes that were asked for, without those that were asked for again.
+    asked: usize,
+    record: Record,
+}
+
+impl Case {
+    fn is_late(&self) -> bool {
+        self.faults.iter().any(|fault| matches!(fault, Fault::Stale))
+    }
+}
+
+/// What was done in one stage.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    /// The different writes that came about, in order.
+    pub(crate) writes: Vec<Write>,
+    /// How often the fault came about.
+    pub(crate) faults: usize,
+    /// When the last write came.
+    pub(crate) last: Instant,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self { writes: Vec::new(), faults: 0, last: Instant::now() }
+    }
+}
+
+/// All doors' common knowledge.
+pub(crate) struct Doors {
+    cases: Mutex<BTreeMap<String, Case>>,
+    /// Operators that are about to be killed: nothing of theirs passes any more.
+    condemned: Mutex<BTreeSet<String>>,
+    killer: UnboundedSender<String>,
+    clock: Clock,
+    jump: Mutex<Option<Jump>>,
+}
+
+impl Doors {
+    pub(crate) fn new(killer: UnboundedSender<String>, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            cases: Mutex::default(),
+            condemned: Mutex::default(),
+            killer,
+            clock,
+            jump: Mutex::default(),
+        })
+    }
+
+    /// Begins a stage: from now on the Kyma is disturbed in this way.
+    pub(crate) fn begin(&self, kyma: &str, faults: Vec<Fault>) {
+        let case = Case { faults, refused: BTreeSet::new(), asked: 0, record: Record::default() };
+        lock(&self.cases).insert(kyma.to_owned(), case);
+    }
+
+    /// What was done since.
+    pub(crate) fn record(&self, kyma: &str) -> Record {
+        lock(&self.cases).get(kyma).map(|case| case.record.clone()).unwrap_or_default()
+    }
+
+    /// The Kyma is no longer any.
+    pub(crate) fn forget(&self, kyma: &str) {
+        lock(&self.cases).remove(kyma);
+    }
+
+    /// The next life of an operator that was killed.
+    pub(crate) fn acquit(&self, operator: &str) {
+        lock(&self.condemned).remove(operator);
+    }
+
+    fn is_condemned(&self, operator: &str) -> bool {
+        lock(&self.condemned).contains(operator)
+    }
+
+    /// The Kyma that a text names; what names none concerns the only one, if there is only one.
+    fn concerned(&self, text: &str) -> Option<String> {
+        let cases = lock(&self.cases);
+        let named = cases.keys().find(|kyma| text.contains(kyma.as_str()));
+        named.or_else(|| cases.keys().next().filter(|_| cases.len() == 1)).cloned()
+    }
+
+    fn is_stale(&self, kyma: Option<&str>) -> bool {
+        let cases = lock(&self.cases);
+        let mut some = cases.iter().filter(|(name, _)| kyma.is_none_or(|kyma| kyma == name.as_str()));
+        some.any(|(_, case)| case.is_late())
+    }
+
+    /// Whether the write is refused: the first time, and not when it is asked for again.
+    fn refuses(&self, kyma: &str, write: &Write) -> bool {
+        let mut cases = lock(&self.cases);
+        let Some(case) = cases.get_mut(kyma) else { return false };
+        if case.refused.remove(&write.line) {
+            return false;
+        }
+        let says_no = |fault: &Fault| matches!(fault, Fault::Conflict(which) if which.has(case.asked));
+        let refused = case.faults.iter().any(says_no);
+        case.asked += 1;
+        case.record.faults += usize::from(refused);
+        if refused {
+            case.refused.insert(write.line.clone());
+        }
+        refused
+    }
+
+    /// The clock is going to jump.
+    pub(crate) fn prepare(&self, jump: Jump) {
+        *lock(&self.jump) = Some(jump);
+    }
+
+    /// Whether a jump that was prepared has not come about.
+    pub(crate) fn is_prepared(&self) -> bool {
+        lock(&self.jump).is_some()
+    }
+
+    /// A write came about; whether its operator dies of it.
+    fn came_about(&self, kyma: &str, write: &Write) -> io::Result<bool> {
+        let mut cases = lock(&self.cases);
+        let Some(case) = cases.get_mut(kyma) else { return Ok(false) };
+        case.record.last = Instant::now();
+        let is_new = !case.record.writes.iter().any(|other| other.digest == write.digest);
+        let number = case.record.writes.len();
+        if is_new {
+            case.record.writes.push(write.clone());
+        }
+        if let Some(jump) = lock(&self.jump).take_if(|jump| case.record.writes.len() >= jump.after) {
+            self.clock.set(jump.to)?;
+        }
+        let kills = |fault: &Fault| matches!(fault, Fault::Kill(which) if which.has(number));
+        let dies = is_new && case.faults.iter().any(kills);
+        case.record.faults += usize::from(dies);
+        Ok(dies)
+    }
+
+    /// What becomes of an event of a watch.
+    fn fate(&self, kyma: &str, number: usize) -> Fate {
+        let mut cases = lock(&self.cases);
+        let Some(case) = cases.get_mut(kyma) else { return Fate::Comes };
+        let is_garbled = case.faults.iter().any(|fault| matches!(fault, Fault::Disorder));
+        let fate = match number % 4 {
+            _ if case.is_late() => Fate::Late(LAG),
+            0 if is_garbled => Fate::Doubled,
+            1 if is_garbled => Fate::Overtaken,
+            3 if is_garbled => Fate::Lost,
+            _ => Fate::Comes,
+        };
+        case.record.faults += usize::from(fate != Fate::Comes);
+        fate
+    }
+}
+
+/// One door.
+pub(crate) struct Door {
+    doors: Arc<Doors>,
+    place: Place,
+    /// resourceVersions that were told on watches, and when.
+    told: Mutex<Vec<(Instant, u64)>>,
+    /// Events of the Kymas that are disturbed.
+    events: Mutex<usize>,
+    /// Collections whose watch lost an event; the next one is told that it comes too late.
+    gaps: Mutex<BTreeSet<String>>,
+}
+
+enum Place {
+    /// Between this operator and the hub.
+    Hub(String),
+    /// Between all operators and the target of this Kyma.
+    Target(String),
+}
+
+impl Door {
+    pub(crate) fn of_hub(doors: &Arc<Doors>, operator: &str) -> Arc<Self> {
+        Self::new(doors, Place::Hub(operator.to_owned()))
+    }
+
+    pub(crate) fn of_target(doors: &Arc<Doors>, kyma: &str) -> Arc<Self> {
+        Self::new(doors, Place::Target(kyma.to_owned()))
+    }
+
+    fn new(doors: &Arc<Doors>, place: Place) -> Arc<Self> {
+        let doors = Arc::clone(doors);
+        Arc::new(Self {
+            doors,
+            place,
+            told: Mutex::default(),
+            events: Mutex::default(),
+            gaps: Mutex::default(),
+        })
+    }
+
+    fn operator(&self, user_agent: &str) -> String {
+        match &self.place {
+            Place::Hub(operator) => operator.clone(),
+            Place::Target(_) => user_agent.split('/').next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    fn concerned(&self, text: &str) -> Option<String> {
+        match &self.place {
+            Place::Hub(_) => self.doors.concerned(text),
+            Place::Target(kyma) => Some(kyma.clone()),
+        }
+    }
+
+    async fn decide(self: Arc<Self>, passing: Passing) -> io::Result<Response<Body>> {
+        let seen = passing.seen().clone();
+        let operator = self.operator(&seen.user_agent);
+        if self.doors.is_condemned(&operator) {
+            return std::future::pending().await;
+        }
+        if seen.query.contains("watch=true") {
+            return self.watch(passing).await;
+        }
+        if seen.method == "GET" {
+            return self.read(passing).await;
+        }
+        let text = format!("{} {}", seen.path, String::from_utf8_lossy(passing.body()));
+        let Some(kyma) = self.concerned(&text) else { return passing.onward().await };
+        let Some(write) = Write::of(&operator, &kyma, &seen, passing.body()) else {
+            return passing.onward().await;
+        };
+        if self.doors.refuses(&kyma, &write) {
+            let refusal = Answer::failure(409, "Conflict", CONFLICT).into_response();
+            return refusal.ok_or_else(|| io::ErrorKind::Unsupported.into());
+        }
+        let answer = passing.onward().await?;
+        if answer.status().is_success() && self.doors.came_about(&kyma, &write)? {
+            lock(&self.doors.condemned).insert(operator.clone());
+            self.doors.killer.send(operator).ok();
+            return std::future::pending().await;
+        }
+        Ok(answer)
+    }
+
+    /// A list that begins a watch may be old; one that is read for a decision is not, as apiservers promise.
+    async fn read(&self, passing: Passing) -> io::Result<Response<Body>> {
+        let seen = passing.seen();
+        let begins_watch = seen.query.contains("limit=500") && !seen.query.contains("continue=");
+        let kyma = match &self.place {
+            Place::Hub(_) => None,
+            Place::Target(kyma) => Some(kyma.as_str()),
+        };
+        let old = lock(&self.told).iter().rev().find(|(when, _)| when.elapsed() >= LAG).map(|(_, it)| *it);
+        match old.filter(|_| begins_watch && self.doors.is_stale(kyma)) {
+            None => passing.onward().await,
+            Some(old) => {
+                let query = format!("{}&resourceVersion={old}&resourceVersionMatch=Exact", seen.query);
+                passing.with_query(&query).onward().await
+            }
+        }
+    }
+
+    async fn watch(self: Arc<Self>, passing: Passing) -> io::Result<Response<Body>> {
+        let path = passing.seen().path.clone();
+        if lock(&self.gaps).remove(&path) {
+            let expired = Answer::expired().into_response();
+            return expired.ok_or_else(|| io::ErrorKind::Unsupported.into());
+        }
+        let answer = passing.onward().await?;
+        if !answer.status().is_success() {
+            return Ok(answer);
+        }
+        let this = Arc::clone(&self);
+        Ok(disordered(answer, move |event| this.judge(&path, event)))
+    }
+
+    fn judge(&self, path: &str, event: &Value) -> Fate {
+        let meta = &event["object"]["metadata"];
+        if let Some(version) = meta["resourceVersion"].as_str().and_then(|version| version.parse().ok()) {
+            lock(&self.told).push((Instant::now(), version));
+        }
+        let Some(kyma) = self.concerned(meta["name"].as_str().unwrap_or_default()) else {
+            return Fate::Comes;
+        };
+        let number = {
+            let mut events = lock(&self.events);
+            *events += 1;
+            *events
+        };
+        let fate = self.doors.fate(&kyma, number);
+        // Every other time the client may go on where it was, and hears of what was lost all the same.
+        if fate == Fate::Lost && number % 8 == 3 {
+            lock(&self.gaps).insert(path.to_owned());
+        }
+        fate
+    }
+}
+
+/// A door as what stands in between.
+pub(crate) struct Standing(pub(crate) Arc<Door>);
+
+impl Between for Standing {
+    fn pass(&self, passing: Passing) -> BoxFuture<'_, io::Result<Response<Body>>> {
+        Arc::clone(&self.0).decide(passing).boxed()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,63 @@
+//! Interrupted anywhere: install, upgrade, taking a module over and back, disabling and deletion end in the same state
+//! however the operators are disturbed meanwhile.
+
+mod clock;
+mod doors;
+mod picture;
+mod rounds;
+mod stages;
+mod writes;
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use e2e::fleet::Fleet;
+use e2e::landscape::{Landscape, Options};
+use testbed::Between;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use clock::Clock;
+use doors::{Door, Doors, Standing};
+use rounds::World;
+
+/// As many as are disturbed side by side.
+const TARGETS: usize = 2;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_interrupts_an_operation_it_ends_in_the_same_state() {
+    let is_full = std::env::var_os("TEST_FULL").is_some_and(|value| value == "1");
+    story(is_full).await.unwrap();
+}
+
+async fn story(is_full: bool) -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let clock = Clock::in_directory(scratch.path())?;
+    let (killer, condemned) = unbounded_channel();
+    let environment = clock.environment();
+    let doors = Doors::new(killer, clock);
+    let options = Options { targets: TARGETS, environment, ..Options::default() };
+    let between =
+        |operator: &'static str| -> Arc<dyn Between> { Arc::new(Standing(Door::of_hub(&doors, operator))) };
+    let mut landscape = Landscape::start_behind(options, &between).await?;
+    Fleet::new(&landscape)?.publish().await?;
+    let world = World::new(&landscape, Arc::clone(&doors)).await?;
+    tokio::select! {
+        told = world.tell(is_full) => told?,
+        ended = kill(&mut landscape, condemned, &doors) => ended?,
+    }
+    landscape.stop().await
+}
+
+/// Kills each operator that is condemned, and gives it its next life.
+async fn kill(
+    landscape: &mut Landscape,
+    mut condemned: UnboundedReceiver<String>,
+    doors: &Doors,
+) -> Result<()> {
+    loop {
+        let operator = condemned.recv().await.context("the doors are there")?;
+        landscape.operator(&operator)?.kill();
+        doors.acquit(&operator);
+        landscape.start_again(&operator).await?;
+    }
+}

@@ -1,0 +1,170 @@
+//! What a stage left behind, in a form in which that of one Kyma can be compared with that of another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use e2e::snapshot::{self, Key, Snapshot, paths};
+use kube::Client;
+use kyma_api::labels;
+use serde_json::{Value, json};
+
+use crate::writes::{Write, masked, without_name};
+
+/// Kinds whose objects Kubernetes makes and names by itself.
+const FOREIGN: [(&str, &str); 7] = [
+    ("", "Pod"),
+    ("", "Endpoints"),
+    ("", "Node"),
+    ("apiregistration.k8s.io", "APIService"),
+    ("apps", "ReplicaSet"),
+    ("discovery.k8s.io", "EndpointSlice"),
+    ("networking.k8s.io", "IPAddress"),
+];
+/// Groups of the apiserver's own settings.
+const SETTINGS: [&str; 2] = ["flowcontrol.apiserver.k8s.io", "admissionregistration.k8s.io"];
+/// Fields that are made from names, or by Kubernetes.
+const MADE: [&str; 5] = ["hash", "resourceVersion", "clusterIP", "clusterIPs", labels::SHARD];
+
+/// What is of one Kyma on the hub, and everything on its target.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Picture {
+    objects: BTreeMap<String, Value>,
+    /// uids of the same.
+    uids: BTreeMap<String, String>,
+}
+
+impl Picture {
+    pub(crate) async fn take(hub: &Client, target: &Client, kyma: &str) -> Result<Self> {
+        let mut picture = Self::default();
+        let (on_hub, on_target) = futures::try_join!(
+            snapshot::take_whole(hub, is_ours),
+            snapshot::take_whole(target, is_compared)
+        )?;
+        picture.add("hub", on_hub.into_iter().filter(|(key, _)| key.name.contains(kyma)).collect(), kyma)?;
+        picture.add("target", on_target, kyma)?;
+        Ok(picture)
+    }
+
+    fn add(&mut self, place: &str, objects: Snapshot, kyma: &str) -> Result<()> {
+        for (key, object) in objects {
+            // The apiserver's own address is each cluster's own.
+            if key.is("", "Service") && key.name == "kubernetes" {
+                continue;
+            }
+            let name = format!("{place}: {}", without_name(&key.to_string(), kyma));
+            let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+            self.uids.insert(name.clone(), uid);
+            self.objects.insert(name, normal(&key, object, kyma)?);
+        }
+        Ok(())
+    }
+
+    /// What differs from the other picture, a line each.
+    pub(crate) fn differs_from(&self, other: &Self) -> Vec<String> {
+        let gone = other.objects.keys().filter(|name| !self.objects.contains_key(*name));
+        let gone = gone.map(|name| format!("lacks {name}"));
+        let rest = self.objects.iter().filter_map(|(name, object)| {
+            let Some(known) = other.objects.get(name) else { return Some(format!("has {name}")) };
+            let paths = paths(known, object);
+            let at = |object: &Value, path: &str| object.pointer(path).cloned().unwrap_or_default();
+            let of = |path: &String| format!("{path} {} not {}", at(object, path), at(known, path));
+            let all: Vec<String> = paths.iter().map(of).collect();
+            (!paths.is_empty()).then(|| format!("{name}: {}", all.join("; ")))
+        });
+        gone.chain(rest).collect()
+    }
+
+    /// Objects that were there before and are others now.
+    pub(crate) fn replaced_since(&self, before: &Self) -> BTreeSet<String> {
+        let others =
+            self.uids.iter().filter(|(name, uid)| before.uids.get(*name).is_some_and(|old| old != *uid));
+        others.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+fn is_ours(group: &str, _: &str) -> bool {
+    group.ends_with("kyma-project.io")
+}
+
+fn is_compared(group: &str, kind: &str) -> bool {
+    !FOREIGN.contains(&(group, kind)) && !SETTINGS.contains(&group)
+}
+
+/// What was deleted, by whom.
+pub(crate) fn deletions(writes: &[Write]) -> BTreeSet<String> {
+    writes.iter().filter(|write| write.line.contains(" DELETE ")).map(|write| write.line.clone()).collect()
+}
+
+/// An object without moments, uids, names that differ between Kymas, and what Kubernetes says of it.
+fn normal(key: &Key, mut object: Value, kyma: &str) -> Result<Value> {
+    if let Some(fields) = object.as_object_mut()
+        && !is_ours(&key.group, &key.kind)
+    {
+        fields.remove("status");
+    }
+    if let Some(entries) = object["metadata"]["managedFields"].as_array() {
+        object["metadata"]["managedFields"] = owned(entries);
+    }
+    // Who came first stands first.
+    if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
+        finalizers.sort_by_key(ToString::to_string);
+    }
+    if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
+        conditions.sort_by_key(|condition| condition["type"].to_string());
+    }
+    // Whether somebody else was there first is told by a mark on CRDs and namespaces; of others only the answer tells,
+    // which a kill may swallow.
+    for entry in object["status"]["inventory"].as_array_mut().into_iter().flatten() {
+        let is_marked = matches!(entry["kind"].as_str(), Some("CustomResourceDefinition" | "Namespace"));
+        if let Some(fields) = entry.as_object_mut().filter(|_| !is_marked) {
+            fields.remove("created");
+        }
+    }
+    drop_made(&mut object);
+    Ok(serde_json::from_str(&masked(&without_name(&object.to_string(), kyma)))?)
+}
+
+/// The fields that operators own, by owner. Namespaces, stamps and the record of a first contact are made by whoever
+/// comes first, so what was not applied belongs to all of them.
+fn owned(entries: &[Value]) -> Value {
+    let mut all = json!({});
+    for entry in entries {
+        let Some(manager) = entry["manager"].as_str().filter(|manager| is_operator(manager)) else {
+            continue;
+        };
+        let owner = if entry["operation"] == "Apply" { manager } else { "whoever came first" };
+        merge(&mut all[format!("{owner} {}", entry["subresource"])], &entry["fieldsV1"]);
+    }
+    all
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    let Some(fields) = from.as_object() else {
+        *into = from.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    // The object itself is his who makes it first, too.
+    for (field, value) in fields.iter().filter(|(field, _)| *field != ".") {
+        merge(&mut into[field], value);
+    }
+}
+
+fn is_operator(manager: &str) -> bool {
+    ["kyma-operator", "helm-component", "release-meta-syncer", "greeting-component"]
+        .iter()
+        .any(|operator| manager.starts_with(operator))
+}
+
+fn drop_made(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(drop_made),
+        Value::Object(fields) => {
+            fields.retain(|field, _| !MADE.contains(&field.as_str()));
+            fields.values_mut().for_each(drop_made);
+        }
+        _ => {}
+    }
+}

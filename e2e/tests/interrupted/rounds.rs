@@ -1,0 +1,257 @@
+//! Rounds: one that nothing disturbs, and others that have to end like it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::catalogue;
+use e2e::fleet::LANTERN;
+use e2e::landscape::{Landscape, secret_with};
+use e2e::remains::until_as_before;
+use e2e::snapshot::{self, Difference, Snapshot};
+use futures::future::try_join_all;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use testbed::{Access, Cluster, Scripted, until_or_why};
+
+use crate::doors::{Door, Doors, Fault, Jump, Record, Standing};
+use crate::picture::{Picture, deletions};
+use crate::stages::{STAGES, Stage, Town};
+use crate::writes::Which;
+
+/// Time that a stage may take.
+const DEADLINE: Duration = Duration::from_mins(4);
+/// Silence after which a stage has ended.
+const REST: Duration = Duration::from_secs(1);
+/// Silence after which it is worth to look.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Writes that are the occasion for a fault, where not all are.
+const SAMPLE: usize = 10;
+/// By how much the clock jumps, in seconds.
+const HOUR: i64 = 3600;
+
+/// Hub and targets, with what stands in front of them.
+pub(crate) struct World {
+    hub: Client,
+    targets: Vec<(Cluster, Access)>,
+    doors: Arc<Doors>,
+}
+
+/// What one stage left, and what was done for it.
+pub(crate) struct Left {
+    picture: Picture,
+    record: Record,
+}
+
+/// How a round went, by stage.
+type Round = BTreeMap<Stage, Left>;
+
+/// What is to be done to a Kyma in a stage, given what was done for the one that nothing disturbed.
+type Choice = fn(Stage, Option<&Left>) -> Vec<Fault>;
+
+/// A Kyma in a round.
+struct Guest {
+    town: Town,
+    choice: Choice,
+    /// Its target, before it came.
+    before: Snapshot,
+    _door: Scripted,
+}
+
+impl World {
+    pub(crate) async fn new(landscape: &Landscape, doors: Arc<Doors>) -> Result<Self> {
+        let mut targets = Vec::new();
+        for target in landscape.targets() {
+            targets.push((target.clone(), landscape.access(target).await?));
+        }
+        Ok(Self { hub: landscape.hub().client()?, targets, doors })
+    }
+
+    pub(crate) async fn tell(&self, is_full: bool) -> Result<()> {
+        let calm = self.round(&[("kyma-calm", |_, _| Vec::new())], None, None).await?;
+        let calm = calm.into_iter().next().context("there is one")?;
+        let garbled: (&str, Choice) = ("kyma-garbled", |_, _| vec![Fault::Disorder]);
+        let late: (&str, Choice) = ("kyma-late", |_, _| vec![Fault::Stale]);
+        // A restart would put right what a lost event or a jump of the clock did: kills come by themselves.
+        if is_full {
+            self.round(&[("kyma-killed", |_, _| vec![Fault::Kill(Which::Every)])], Some(&calm), None).await?;
+            let refused: (&str, Choice) = ("kyma-refused", |_, _| vec![Fault::Conflict(Which::Every)]);
+            self.round(&[refused, garbled], Some(&calm), None).await?;
+            self.round(&[late], Some(&calm), None).await?;
+            self.round(&[("kyma-ahead", |_, _| Vec::new())], Some(&calm), Some(HOUR)).await?;
+            self.round(&[("kyma-behind", |_, _| Vec::new())], Some(&calm), Some(-HOUR)).await?;
+        } else {
+            self.round(&[("kyma-killed", kill_some)], Some(&calm), None).await?;
+            self.round(&[("kyma-late", late_and_refused), garbled], Some(&calm), Some(HOUR)).await?;
+        }
+        Ok(())
+    }
+
+    /// All stages of these Kymas, side by side on a target each; `jumps` says where the clock jumps first.
+    async fn round(
+        &self,
+        kymas: &[(&str, Choice)],
+        calm: Option<&Round>,
+        jumps: Option<i64>,
+    ) -> Result<Vec<Round>> {
+        let guests = self.guests(kymas).await?;
+        let on_hub = snapshot::take(&self.hub).await?;
+        catalogue::assign(self.hub.clone(), LANTERN, "1.0.0").await?;
+        let mut rounds: Vec<Round> = guests.iter().map(|_| Round::new()).collect();
+        for stage in STAGES {
+            let known = calm.and_then(|calm| calm.get(&stage));
+            let faults: Vec<Vec<Fault>> = guests.iter().map(|guest| (guest.choice)(stage, known)).collect();
+            for (guest, faults) in guests.iter().zip(&faults) {
+                self.doors.begin(&guest.town.kyma, faults.clone());
+            }
+            if let Some(first) = jumps {
+                self.doors.prepare(jump(stage, known, first));
+            }
+            if stage == Stage::Upgrade {
+                catalogue::assign(self.hub.clone(), LANTERN, "1.1.0").await?;
+            }
+            let ends = guests.iter().zip(&faults).zip(&rounds).map(|((guest, faults), round)| {
+                let before = STAGES.iter().rev().find_map(|stage| round.get(stage));
+                self.stage(&guest.town, faults, stage, before, known)
+            });
+            let ends = try_join_all(ends).await?;
+            rounds.iter_mut().zip(ends).for_each(|(round, left)| drop(round.insert(stage, left)));
+            if let Some(first) = jumps {
+                ensure!(!self.doors.is_prepared(), "{stage:?}: the clock did not jump");
+                self.has_jumped(&guests, stage, first).await?;
+            }
+        }
+        for Guest { town, before, .. } in &guests {
+            until_as_before(&town.target, before).await?;
+            town.leave().await?;
+            self.doors.forget(&town.kyma);
+        }
+        is_as_before(&on_hub, &snapshot::take(&self.hub).await?)?;
+        Ok(rounds)
+    }
+
+    async fn guests(&self, kymas: &[(&str, Choice)]) -> Result<Vec<Guest>> {
+        let mut guests = Vec::new();
+        for ((kyma, choice), (target, access)) in kymas.iter().zip(&self.targets) {
+            let door = Arc::new(Standing(Door::of_target(&self.doors, kyma)));
+            let door = Scripted::with(door, target).await?;
+            let (kyma, hub, target) = ((*kyma).to_owned(), self.hub.clone(), target.client()?);
+            let secret = secret_with(&kyma, &door.access_of(access))?;
+            let before = snapshot::take(&target).await?;
+            let town = Town { kyma, hub, target, secret };
+            guests.push(Guest { town, choice: *choice, before, _door: door });
+        }
+        Ok(guests)
+    }
+
+    /// What operators write during the first stage bears the time to which their clock jumped.
+    async fn has_jumped(&self, guests: &[Guest], stage: Stage, by: i64) -> Result<()> {
+        for Guest { town, .. } in guests.iter().filter(|_| stage == Stage::Install) {
+            let ready = town.ready_since().await?.duration_since(Timestamp::now()).as_secs();
+            ensure!((ready - by).abs() < by.abs() / 2, "{}: Ready since {ready} s from now", town.kyma);
+        }
+        Ok(())
+    }
+
+    async fn stage(
+        &self,
+        town: &Town,
+        faults: &[Fault],
+        stage: Stage,
+        before: Option<&Left>,
+        calm: Option<&Left>,
+    ) -> Result<Left> {
+        town.act(stage).await?;
+        town.until_done(stage, DEADLINE).await?;
+        let name = &town.kyma;
+        // What comes after the end of a stage is disturbed, too, where everything is.
+        let is_thorough = calm.is_none() || kills_always(faults);
+        let rest = if is_thorough { REST } else { PAUSE };
+        let what = format!("{name} ends as if undisturbed: {stage:?}");
+        let picture = until_or_why(&what, DEADLINE, || async {
+            if self.doors.record(name).last.elapsed() < rest {
+                return Ok(Err("it is still at work".to_owned()));
+            }
+            let picture = Picture::take(&town.hub, &town.target, name).await?;
+            let differences = calm.map(|calm| picture.differs_from(&calm.picture)).unwrap_or_default();
+            Ok(if differences.is_empty() { Ok(picture) } else { Err(differences.join("\n")) })
+        })
+        .await?;
+        let left = Left { picture, record: self.doors.record(name) };
+        if let Some(calm) = calm {
+            left.is_like(calm, before, faults).with_context(|| format!("{name} {stage:?}"))?;
+        }
+        Ok(left)
+    }
+}
+
+impl Left {
+    /// The fault came about; nothing was deleted that is not deleted otherwise, and nothing replaced.
+    fn is_like(&self, calm: &Self, before: Option<&Self>, faults: &[Fault]) -> Result<()> {
+        // Some writes of the calm one become one where an operator dies in between.
+        let expected = if kills_always(faults) { self.record.writes.len() } else { 3 * faults.len() };
+        ensure!(self.record.faults >= expected, "only {} faults", self.record.faults);
+        let (deleted, allowed) = (deletions(&self.record.writes), deletions(&calm.record.writes));
+        let wrong: Vec<_> = deleted.difference(&allowed).collect();
+        ensure!(wrong.is_empty(), "deleted {wrong:?}");
+        let replaced = before.map(|before| self.picture.replaced_since(&before.picture)).unwrap_or_default();
+        ensure!(replaced.is_empty(), "replaced {replaced:?}");
+        Ok(())
+    }
+}
+
+/// The hub has no more and no less than before: but for what operators remember of removals, and a kind that a module
+/// brought.
+fn is_as_before(before: &Snapshot, after: &Snapshot) -> Result<()> {
+    let is_meant = |difference: &Difference| match difference {
+        Difference::Removed(_) => false,
+        Difference::Added(key) | Difference::Changed(key, _) => {
+            key.is("", "ConfigMap") && key.name.starts_with("brake-")
+                || key.is("operator.kyma-project.io", "ModuleReleaseMeta") && key.name == LANTERN
+                || key.name == "greetings.demo.kyma-project.io"
+                || key.name == "v1alpha1.demo.kyma-project.io"
+        }
+    };
+    let mut differences = snapshot::differences(before, after);
+    differences.retain(|difference| !is_meant(difference));
+    let lines: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    ensure!(lines.is_empty(), "on the hub:\n{}", lines.join("\n"));
+    Ok(())
+}
+
+fn kill_some(stage: Stage, calm: Option<&Left>) -> Vec<Fault> {
+    vec![Fault::Kill(sample(stage, calm))]
+}
+
+fn late_and_refused(stage: Stage, calm: Option<&Left>) -> Vec<Fault> {
+    vec![Fault::Conflict(sample(stage, calm)), Fault::Stale]
+}
+
+fn kills_always(faults: &[Fault]) -> bool {
+    faults.iter().any(|fault| matches!(fault, Fault::Kill(Which::Every)))
+}
+
+/// Ten writes; those of taking a module over and of giving it back together.
+fn sample(stage: Stage, calm: Option<&Left>) -> Which {
+    let many = match stage {
+        Stage::Unmanage => 4,
+        Stage::Manage => SAMPLE - 4,
+        _ => SAMPLE,
+    };
+    Which::sample(many, writes_of(calm))
+}
+
+fn writes_of(calm: Option<&Left>) -> usize {
+    calm.map_or(0, |left| left.record.writes.len())
+}
+
+/// In the midst of each stage the clock jumps by an hour: to and fro, so that it ends where it began.
+fn jump(stage: Stage, calm: Option<&Left>, first: i64) -> Jump {
+    let to = match stage {
+        Stage::Install | Stage::Unmanage => first,
+        Stage::Upgrade | Stage::Manage | Stage::Delete => 0,
+        Stage::Disable => -first,
+    };
+    Jump { after: writes_of(calm) / 3, to }
+}

@@ -1,0 +1,167 @@
+//! The life of a Kyma, stage by stage: what a person does, and how it ends.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use e2e::fleet::kyma;
+use e2e::landscape::{HUB_NAMESPACE, TARGET_NAMESPACE};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, Kyma, KymaStatus, State, condition};
+use serde_json::{Value, json};
+use testbed::until_or_why;
+
+/// Who chooses modules here.
+const USER: &str = "user";
+
+/// One after the other.
+pub(crate) const STAGES: [Stage; 6] =
+    [Stage::Install, Stage::Upgrade, Stage::Unmanage, Stage::Manage, Stage::Disable, Stage::Delete];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// A Kyma with three modules comes.
+    Install,
+    /// The channel gets another version of one module.
+    Upgrade,
+    /// The user takes a module into their own hands.
+    Unmanage,
+    /// The user gives it back.
+    Manage,
+    /// The user disables a module.
+    Disable,
+    /// The Kyma goes.
+    Delete,
+}
+
+/// A Kyma with its clusters.
+pub(crate) struct Town {
+    pub(crate) kyma: String,
+    pub(crate) hub: Client,
+    pub(crate) target: Client,
+    pub(crate) secret: Secret,
+}
+
+impl Stage {
+    /// Modules with version and state, once it is done; none where the Kyma is to be gone.
+    fn end(self) -> Option<BTreeSet<(String, String, State)>> {
+        let harbour = if self == Self::Unmanage { State::Unmanaged } else { State::Ready };
+        let lantern = if self == Self::Install { "1.0.0" } else { "1.1.0" };
+        let mut modules = vec![("greeting", "1.0.0", State::Ready), ("harbour", "2.0.0", harbour)];
+        match self {
+            Self::Delete => return None,
+            Self::Disable => {}
+            _ => modules.push(("lantern", lantern, State::Ready)),
+        }
+        Some(
+            modules
+                .into_iter()
+                .map(|(name, version, state)| (name.to_owned(), version.to_owned(), state))
+                .collect(),
+        )
+    }
+}
+
+impl Town {
+    /// What a person does; the channel is set for all Kymas at once elsewhere.
+    pub(crate) async fn act(&self, stage: Stage) -> Result<()> {
+        match stage {
+            Stage::Install => {
+                let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+                secrets.create(&PostParams::default(), &self.secret).await?;
+                self.kymas().create(&PostParams::default(), &kyma(&self.kyma)?).await?;
+            }
+            Stage::Upgrade => {}
+            Stage::Unmanage => {
+                self.choose(|module| module["managed"] = (module["name"] != "harbour").into()).await?;
+            }
+            Stage::Manage => self.choose(|module| module["managed"] = true.into()).await?,
+            Stage::Disable => {
+                self.choose(|module| {
+                    if module["name"] == "lantern" {
+                        *module = Value::Null;
+                    }
+                })
+                .await?;
+            }
+            Stage::Delete => {
+                self.kymas().delete(&self.kyma, &DeleteParams::default()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the Kyma says that it is done.
+    pub(crate) async fn until_done(&self, stage: Stage, deadline: Duration) -> Result<()> {
+        let wanted = stage.end();
+        until_or_why(&format!("{stage:?} of {}", self.kyma), deadline, || async {
+            let found = self.kymas().get_opt(&self.kyma).await?;
+            let (Some(found), Some(wanted)) = (&found, &wanted) else {
+                let is_done = found.is_none() && wanted.is_none();
+                return Ok(if is_done {
+                    Ok(())
+                } else {
+                    Err(format!("{:?}", found.map(|kyma| kyma.status)))
+                });
+            };
+            let status = found.status.clone().unwrap_or_default();
+            let modules = status.modules.iter().flatten();
+            let modules: BTreeSet<_> = modules
+                .map(|module| (module.name.clone(), module.version.clone().unwrap_or_default(), module.state))
+                .collect();
+            let is_done = status.state == Some(State::Ready) && modules == *wanted;
+            Ok(if is_done { Ok(()) } else { Err(self.progress(&status).await?) })
+        })
+        .await
+    }
+
+    /// How far Kyma, components and what runs are, a line each.
+    async fn progress(&self, status: &KymaStatus) -> Result<String> {
+        let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let deployments: Api<Deployment> = Api::namespaced(self.target.clone(), TARGET_NAMESPACE);
+        let mut lines = vec![format!("\n{:?} {:?}", status.state, status.conditions)];
+        for found in components.list(&ListParams::default()).await?.items {
+            let name = found.name_any();
+            lines.push(format!("{name}: {:?}", found.status.and_then(|status| status.conditions)));
+        }
+        for found in deployments.list(&ListParams::default()).await?.items {
+            lines.push(format!("{}: {:?}", found.name_any(), found.status));
+        }
+        Ok(lines.join("\n"))
+    }
+
+    /// When the Kyma became Ready, by the clock of whoever said so.
+    pub(crate) async fn ready_since(&self) -> Result<Timestamp> {
+        let status = self.kymas().get(&self.kyma).await?.status.unwrap_or_default();
+        let ready = condition::get(status.conditions.as_deref().unwrap_or_default(), condition::types::READY);
+        Ok(ready.context("it says whether it is Ready")?.last_transition_time.0)
+    }
+
+    /// Takes the way to the target back, once the Kyma has gone.
+    pub(crate) async fn leave(&self) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let name = self.secret.metadata.name.as_deref().context("it has a name")?;
+        secrets.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    fn kymas(&self) -> Api<Kyma> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+
+    /// The user of the target edits each entry; those that become null go.
+    async fn choose(&self, edit: impl Fn(&mut Value)) -> Result<()> {
+        let kymas: Api<Kyma> = Api::namespaced(self.target.clone(), TARGET_NAMESPACE);
+        let held = kymas.get("default").await?.spec.modules.unwrap_or_default();
+        let mut chosen: Vec<Value> = held.iter().map(|module| json!(module)).collect();
+        chosen.iter_mut().for_each(edit);
+        chosen.retain(|module| !module.is_null());
+        let params = PatchParams { field_manager: Some(USER.to_owned()), ..PatchParams::default() };
+        kymas.patch("default", &params, &Patch::Merge(json!({"spec": {"modules": chosen}}))).await?;
+        Ok(())
+    }
+}
