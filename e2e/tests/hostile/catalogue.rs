@@ -15,7 +15,7 @@ use testbed::until_or_why;
 
 use crate::world::{ANCHOR, CALM, World, kyma, reason_of};
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 /// The longest module name that there may be.
 const LONGEST: &str = "catalogue-module-with-the-longest-name-that-any-template-carries";
 /// What a shop may sell, and nobody should buy.

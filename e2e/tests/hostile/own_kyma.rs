@@ -15,7 +15,7 @@ use crate::faults::PLANTED;
 use crate::world::{ANCHOR, CALM, HOSTILE, World};
 
 const KYMAS: &str = "/apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/kymas";
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(crate) async fn story(world: &World) -> Result<()> {
     let mine = Mine { world, resource: ApiResource::erase::<Kyma>(&()) };

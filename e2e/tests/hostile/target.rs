@@ -19,7 +19,7 @@ const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-s
 const MEMORY: u64 = 256 * 1024;
 /// By how much the calm target's reactions may grow: a call that hangs takes 15 s, and this machine may be busy.
 const SLOWER: Duration = Duration::from_secs(5);
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(crate) async fn story(world: &World) -> Result<()> {
     let mut before = Reactions::default();

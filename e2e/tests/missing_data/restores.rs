@@ -1,7 +1,5 @@
 //! Backups that are restored: with new uids, of a hub whose targets moved on, of a target.
 
-use std::sync::Mutex;
-
 use anyhow::{Context, Result, ensure};
 use e2e::catalogue;
 use e2e::fleet::LANTERN;
@@ -15,9 +13,6 @@ use testbed::{Cluster, until_or_why};
 
 use crate::losses::{self, HELM_COMPONENTS, KYMA_CRD};
 use crate::world::{DEADLINE, KYMAS, World};
-
-/// What a backup tool holds: Kymas and components as they were.
-static BACKUP: Mutex<Vec<DynamicObject>> = Mutex::new(Vec::new());
 
 /// Backs up, then deletes everything with its CRD.
 pub(crate) async fn delete_all(world: &World) -> Result<()> {
@@ -39,7 +34,7 @@ pub(crate) async fn delete_all(world: &World) -> Result<()> {
         }
     }
     ensure!(backup.len() == KYMAS.len() * 3, "2 components and the Kyma itself, of each: {}", backup.len());
-    *BACKUP.lock().unwrap() = backup;
+    *world.backup() = backup;
     losses::delete_crd(world, KYMA_CRD).await?;
     losses::delete_crd(world, HELM_COMPONENTS).await
 }
@@ -48,7 +43,7 @@ pub(crate) async fn delete_all(world: &World) -> Result<()> {
 pub(crate) async fn with_new_uids(world: &World) -> Result<()> {
     losses::restore_crd(world, kyma_api::crds::kyma()).await?;
     losses::restore_crd(world, kyma_api::crds::helm_component()).await?;
-    let backup = std::mem::take(&mut *BACKUP.lock().unwrap());
+    let backup = std::mem::take(&mut *world.backup());
     for object in backup {
         let is_kyma = object.types.as_ref().is_some_and(|types| types.kind == "Kyma");
         let api = if is_kyma { kymas(world) } else { world.components() };

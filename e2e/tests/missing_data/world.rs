@@ -1,6 +1,7 @@
 //! A hub with three Kymas, three modules each, on three real targets.
 
 use std::future::{Ready, ready};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -9,7 +10,7 @@ use e2e::landscape::{HUB_NAMESPACE, Landscape, Options, TARGET_NAMESPACE, is_of_
 use e2e::snapshot::{self, Snapshot};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, NamespaceResourceScope};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, Kyma};
@@ -24,6 +25,8 @@ pub(crate) struct World {
     pub(crate) hub: Client,
     /// The targets before their Kymas.
     before: Vec<Snapshot>,
+    /// What a backup tool holds: Kymas and components as they were.
+    backup: Mutex<Vec<DynamicObject>>,
 }
 
 /// It comes back by itself.
@@ -40,7 +43,7 @@ impl World {
         for target in landscape.targets() {
             before.push(snapshot::take(&target.client()?).await?);
         }
-        let world = Self { hub: landscape.hub().client()?, landscape, before };
+        let world = Self { hub: landscape.hub().client()?, landscape, before, backup: Mutex::default() };
         world.fleet()?.publish().await?;
         for name in KYMAS {
             world.fleet()?.join(name, world.cluster(name)?).await?;
@@ -52,6 +55,10 @@ impl World {
 
     pub(crate) fn fleet(&self) -> Result<Fleet<'_>> {
         Fleet::new(&self.landscape)
+    }
+
+    pub(crate) fn backup(&self) -> MutexGuard<'_, Vec<DynamicObject>> {
+        self.backup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn position(kyma: &str) -> Result<usize> {
@@ -180,7 +187,7 @@ impl World {
     pub(crate) async fn grant(&self, kyma: &str) -> Result<()> {
         let secrets: Api<Secret> = self.api();
         let secret = self.landscape.access_secret(kyma, self.cluster(kyma)?).await?;
-        secrets.create(&Default::default(), &secret).await?;
+        secrets.create(&PostParams::default(), &secret).await?;
         Ok(())
     }
 

@@ -46,11 +46,11 @@ mod tests {
     fn a_burst_passes_and_then_time_decides() {
         let now = Instant::now();
         let mut pace = Pace::new(LIMITS, now);
-        assert_eq!(pace.took(&[b'x'; 100_000], now), None);
-        assert_eq!(pace.took(&[b'x'; 20_000], now), Some(Duration::from_secs(2)));
+        assert_eq!(pace.took(&vec![b'x'; 100_000], now), None);
+        assert_eq!(pace.took(&vec![b'x'; 20_000], now), Some(Duration::from_secs(2)));
         let later = now + Duration::from_secs(2);
         assert_eq!(pace.took(b"", later), None);
-        assert_eq!(pace.took(&[b'x'; 10_000], later), Some(Duration::from_secs(1)));
+        assert_eq!(pace.took(&vec![b'x'; 10_000], later), Some(Duration::from_secs(1)));
     }
 
     #[test]
@@ -66,7 +66,7 @@ mod tests {
         let now = Instant::now();
         let mut pace = Pace::new(LIMITS, now);
         let later = now + Duration::from_hours(1);
-        assert_eq!(pace.took(&[b'x'; 100_000], later), None);
+        assert_eq!(pace.took(&vec![b'x'; 100_000], later), None);
         assert!(pace.took(b"x", later).is_some());
     }
 }
