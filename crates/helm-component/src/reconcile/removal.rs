@@ -32,9 +32,29 @@ impl Pass<'_> {
         }
     }
 
-    async fn find_ours(&self) -> Result<(Inventory, Option<CreatedResource>), Failure> {
+    async fn find_ours(&mut self) -> Result<(Inventory, Option<CreatedResource>), Failure> {
+        self.look_again_at_kinds().await?;
         let found = sweep::owned(&self.cluster, &self.ownership).boxed().await;
         Ok((found.map_err(|error| failure(&error))?, self.find_default_resource().await?))
+    }
+
+    /// What the target serves by now: what was known of it may be from before a CRD of ours.
+    async fn look_again_at_kinds(&mut self) -> Result<(), Failure> {
+        let newer = self.cluster.discovery.newer_than(&self.kinds, &self.cluster.client).await;
+        self.kinds = newer.map_err(|error| failure(&error))?;
+        self.rescope();
+        Ok(())
+    }
+
+    /// Whether a CRD of ours defines a kind of which nothing is known, so that its objects would not be missed.
+    fn misses_a_kind(&self) -> bool {
+        let crds = self.session.recorded.inventory.iter().filter(|(identity, _)| identity.is_crd());
+        let mut unknown = crds.filter(|(crd, _)| {
+            !self.kinds.all().any(|mapping| {
+                crd.name.split_once('.') == Some((&mapping.resource.plural, &mapping.resource.group))
+            })
+        });
+        unknown.next().is_some()
     }
 
     /// One step of the removal: the default custom resource first, then everything else in order.
@@ -45,6 +65,9 @@ impl Pass<'_> {
     }
 
     async fn removal_step(&mut self) -> Result<Vec<String>, Failure> {
+        if self.misses_a_kind() {
+            self.look_again_at_kinds().await?;
+        }
         self.refuse_while_blocked().await?;
         if let Some(waiting) = self.remove_default_resource().await? {
             return Ok(vec![waiting]);
