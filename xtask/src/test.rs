@@ -12,10 +12,6 @@ use clap::Args;
 use crate::setup::progress::say;
 use crate::{codegen, docs, fuzz, setup, tidy, workspace};
 
-mod lanes;
-
-use lanes::Program;
-
 /// What a person asks of the test command.
 #[derive(Args)]
 pub(crate) struct Request {
@@ -35,15 +31,6 @@ struct Count {
     passed: u64,
     failed: u64,
     ignored: u64,
-}
-
-/// What tests said.
-#[derive(Debug, Default)]
-struct Told {
-    count: Count,
-    panics: Panics,
-    /// What failed.
-    failed: Vec<String>,
 }
 
 /// A step that ran.
@@ -103,7 +90,7 @@ impl Run {
         self.step("house rules", |_| tidy::run())?;
         self.step("unit tests", |run| run.tests(&["--lib", "--bins"]))?;
         self.step("examples in the code's docs", |run| run.tests(&["--doc"]))?;
-        self.step("tests on control planes", Self::control_planes)?;
+        self.step("tests on control planes", |run| run.tests(&["--test", "*"]))?;
         self.step("commands in the docs", |_| docs::run())?;
         if self.request.full {
             self.step("dependency policy", |run| {
@@ -135,31 +122,16 @@ impl Run {
         if self.request.full && !which.contains(&"--doc") {
             arguments.extend(["--", "--include-ignored"]);
         }
-        let told = tell(self.command(&arguments), &format!("cargo {}", arguments.join(" ")))?;
-        self.take(told)
-    }
-
-    fn control_planes(&mut self) -> Result<()> {
-        let arguments =
-            ["test", "--workspace", "--test", "*", "--no-run", "--quiet", "--message-format=json"];
-        let built =
-            self.command(&arguments).stderr(Stdio::inherit()).output().context("cannot start cargo")?;
-        ensure!(built.status.success(), "`cargo {}` failed", arguments.join(" "));
-        let programs = Program::among(&String::from_utf8_lossy(&built.stdout))?;
-        ensure!(!programs.is_empty(), "cargo built no tests on control planes");
-        let told = lanes::run(programs, |command| {
-            self.environment(command);
-            if self.request.full {
-                command.arg("--include-ignored");
-            }
-        })?;
-        self.take(told)
-    }
-
-    fn take(&mut self, told: Told) -> Result<()> {
-        self.count.add(told.count);
-        self.panics.lines.extend(told.panics.lines);
-        ensure!(told.failed.is_empty(), "failed: {}", told.failed.join(", "));
+        let mut child =
+            self.command(&arguments).stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+        for line in child.stdout.take().into_iter().flat_map(|lines| BufReader::new(lines).lines()) {
+            let line = line?;
+            writeln!(std::io::stdout(), "{line}")?;
+            self.count.add(&line);
+            self.panics.read(&line);
+        }
+        let status = child.wait()?;
+        ensure!(status.success(), "`cargo {}` failed", arguments.join(" "));
         Ok(())
     }
 
@@ -189,19 +161,14 @@ impl Run {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(workspace::root()).args(arguments);
-        self.environment(&mut cargo);
-        cargo
-    }
-
-    /// What tests find out about the run.
-    fn environment(&self, command: &mut Command) {
-        command.env("TESTBED_EXEC", workspace::bin("testbed-exec"));
+        cargo.env("TESTBED_EXEC", workspace::bin("testbed-exec"));
         if self.request.full {
-            command.env("TEST_FULL", "1");
+            cargo.env("TEST_FULL", "1");
         }
         if self.request.no_inputs {
-            command.env("NO_INPUTS", "1");
+            cargo.env("NO_INPUTS", "1");
         }
+        cargo
     }
 
     fn print_table(&self) {
@@ -215,39 +182,9 @@ impl Run {
     }
 }
 
-/// Runs a program of tests, printing what it prints.
-fn tell(mut program: Command, name: &str) -> Result<Told> {
-    let mut child = program.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {name}"))?;
-    let mut told = Told::default();
-    for line in child.stdout.take().into_iter().flat_map(|lines| BufReader::new(lines).lines()) {
-        let line = line?;
-        writeln!(std::io::stdout(), "{line}")?;
-        told.count.read(&line);
-        told.panics.read(&line);
-    }
-    if !child.wait()?.success() {
-        told.failed.push(name.to_owned());
-    }
-    Ok(told)
-}
-
-impl Told {
-    fn add(&mut self, other: Self) {
-        self.count.add(other.count);
-        self.panics.lines.extend(other.panics.lines);
-        self.failed.extend(other.failed);
-    }
-}
-
 impl Count {
-    fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.ignored += other.ignored;
-    }
-
     /// Takes in a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; …`.
-    fn read(&mut self, line: &str) {
+    fn add(&mut self, line: &str) {
         let Some((_, numbers)) = line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
         else {
             return;
@@ -320,7 +257,7 @@ mod tests {
             "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s",
             "test result: FAILED. 14 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 35.29s",
         ] {
-            count.read(line);
+            count.add(line);
         }
         assert_eq!(count, Count { passed: 17, failed: 2, ignored: 1 });
     }

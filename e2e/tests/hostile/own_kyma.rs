@@ -1,5 +1,6 @@
 //! What a hostile target makes of its own Kyma: it may choose, and nothing else.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -188,8 +189,11 @@ async fn tampered_crd(mine: &Mine<'_>) -> Result<()> {
     mine.edit(json!({"spec": {"modules": [{"name": ANCHOR}]}})).await?;
     mine.world.grant(HOSTILE, &mine.world.access, 1004).await?;
     mine.world.is_ready(HOSTILE).await?;
+    // What is stored already is admitted again by any schema, so each try plants something new.
+    let tries = AtomicU32::new(0);
     until_or_why("the schema is ours again", DEADLINE, || async {
-        let refused = mine.edit(json!({"spec": {"channel": [PLANTED]}})).await.is_err();
+        let another = format!("{PLANTED}-{}", tries.fetch_add(1, Ordering::Relaxed));
+        let refused = mine.edit(json!({"spec": {"channel": [another]}})).await.is_err();
         Ok(if refused { Ok(()) } else { Err("it admits everything".to_owned()) })
     })
     .await
