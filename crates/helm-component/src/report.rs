@@ -66,7 +66,7 @@ impl Finding {
                 dependencies(&missing),
                 healthy(seen),
             ],
-            fields: fields(pass, complete),
+            fields: fields(pass, complete && !is_unseen),
             version: module.filter(|_| complete && !is_unseen).map(|module| module.version.clone()),
             look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
             patience: seen.patience,
@@ -366,7 +366,8 @@ fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
-    if pass.done.applied {
+    // Only what was sent counts as attempted, and only until all of it is there.
+    if complete || pass.done.applied {
         let module = pass.context.resource.spec.module.as_ref().filter(|_| !complete);
         fields.insert("attemptedVersion".to_owned(), json!(module.map(|module| &module.version)));
     }
