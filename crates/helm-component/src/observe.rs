@@ -48,7 +48,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let set_back = watched && !pass.done.applied && version::is_set_back(pass, &snapshot);
     let content = content(pass, set_back);
     let default = made_identity(pass);
-    let pieces = pieces(pass, &snapshot, content, (watched, set_back));
+    let pieces = pieces(pass, &Look { snapshot: &snapshot, watched, set_back }, content);
     let known = content != Content::Stale;
     Observed {
         order: pass.order,
@@ -130,12 +130,17 @@ fn content(pass: &Pass<'_>, set_back: bool) -> Content {
     if complete { Content::Recorded } else { Content::Stale }
 }
 
-fn pieces(
-    pass: &Pass<'_>,
-    snapshot: &Snapshot,
-    content: Content,
-    (watched, set_back): (bool, bool),
-) -> Vec<Piece> {
+/// What is known of the target at this point of a pass.
+struct Look<'a> {
+    snapshot: &'a Snapshot,
+    /// Whether the watches have told what is there.
+    watched: bool,
+    /// Whether it went back to an older version than the one applied.
+    set_back: bool,
+}
+
+fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
+    let Look { snapshot, watched, set_back } = *look;
     let recorded = &pass.session.recorded;
     let now = jiff::Timestamp::now().as_second();
     let build = |identity: Identity, served: bool, changed: bool| {

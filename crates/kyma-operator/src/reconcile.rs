@@ -88,7 +88,7 @@ async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> 
     let Some(left) = opened.and_then(|opened| FIRST_ANSWER.checked_sub(opened.elapsed())) else {
         return troubled(state, kyma, Error::AwaitList.into()).await;
     };
-    Ok(Wait::Timer(left + Duration::from_millis(100)))
+    Ok(Wait::Answer(left + Duration::from_millis(100)))
 }
 
 /// Decides about all modules, and remembers which catalogue changes would change that. Without a selection that

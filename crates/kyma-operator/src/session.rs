@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
-use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof};
+use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, is_on_record};
 use kyma_targets::{Found, STAMP_NAMESPACE, Target};
 
 use crate::error::Error;
@@ -52,7 +52,8 @@ pub(crate) async fn of(
     pass: &Pass,
 ) -> Result<Arc<Session>, Failure> {
     let key = key_of(kyma);
-    let held = state.sessions().get(&key).filter(|session| session.access == access).cloned();
+    let proven = |session: &&Arc<Session>| session.access == access && is_on_record(kyma, &session.identity);
+    let held = state.sessions().get(&key).filter(proven).cloned();
     if let Some(session) = held.filter(|session| session.is_fresh(state.runtime.settings.resync)) {
         return Ok(session);
     }

@@ -199,7 +199,7 @@ fn kinds_are_late(session: &Session) -> Result<Wait, Failure> {
     let waited = session.memory().awaited_since().map_or(Duration::ZERO, |since| since.elapsed());
     let left = SERVED.checked_sub(waited).map(|left| left + Duration::from_millis(100));
     let late = || Failure::new(Reason::TargetTimeout, "the target does not serve the catalogue's kinds yet");
-    left.map(Wait::Timer).ok_or_else(late)
+    left.map(Wait::Answer).ok_or_else(late)
 }
 
 /// Tells how many objects it had to write; none if the kinds are not served yet.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
-use kyma_api::{Kyma, Reason, SecretKeyRef, labels};
+use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
 use kyma_object_set::drift::fingerprint;
-use kyma_sdk::{Content, Failure, Interest, KymaAccess, Sighting, prove_known};
+use kyma_sdk::{Content, Failure, Interest, KymaAccess, Proof, Sighting, is_on_record, prove_known};
 use kyma_targets::{Found, Target};
 
 use crate::copy::{Key, Kind};
@@ -27,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) target: Target,
     /// The connection that was proven.
     connection: u64,
+    /// What it was proven to be.
+    identity: TargetIdentity,
     memory: Mutex<Memory>,
     verified: Mutex<Option<Instant>>,
 }
@@ -55,7 +57,9 @@ pub(crate) async fn of(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failu
     let access = access_of(state, kyma)?;
     state.is_accessible(&key);
     let proven = |session: &Arc<Session>| {
-        session.access == access && session.connection == session.target.connection()
+        session.access == access
+            && session.connection == session.target.connection()
+            && is_on_record(kyma, &session.identity)
     };
     if let Some(session) = state.session(&key).filter(proven) {
         return Ok(session);
@@ -65,9 +69,9 @@ pub(crate) async fn of(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failu
     let connection = target.connection();
     let found = target.identify().await?;
     let proven = prove(state, kyma, &target, &found).await;
-    doubted_if_refused(&target, proven).await?;
+    let identity = doubted_if_refused(&target, proven).await?;
     let (memory, verified) = (Mutex::default(), Mutex::default());
-    let session = Arc::new(Session { access, target, connection, memory, verified });
+    let session = Arc::new(Session { access, target, connection, identity, memory, verified });
     state.begin_session(&key, &session);
     Ok(session)
 }
@@ -91,7 +95,7 @@ fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
 }
 
 /// A target tells who it is once for each connection; after a refusal it is asked anew.
-async fn doubted_if_refused(target: &Target, proven: Result<(), Failure>) -> Result<(), Failure> {
+async fn doubted_if_refused<T>(target: &Target, proven: Result<T, Failure>) -> Result<T, Failure> {
     if proven.is_err() {
         target.doubt().await;
     }
@@ -99,14 +103,20 @@ async fn doubted_if_refused(target: &Target, proven: Result<(), Failure>) -> Res
 }
 
 /// Is it the cluster that it was, and nobody else's?
-async fn prove(state: &State, kyma: &Kyma, target: &Target, found: &Found) -> Result<(), Failure> {
-    if let Some(stamp) = kyma_sdk::prove(&state.runtime, kyma, found).await?.stamp {
+async fn prove(
+    state: &State,
+    kyma: &Kyma,
+    target: &Target,
+    found: &Found,
+) -> Result<TargetIdentity, Failure> {
+    let Proof { identity, stamp, .. } = kyma_sdk::prove(&state.runtime, kyma, found).await?;
+    if let Some(stamp) = stamp {
         // The stamp of a Kyma that goes has just been taken away by kyma-operator.
         hub::ensure_wanted(state, kyma).await?;
         ground::namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
         target.put_stamp(&stamp, found).await?;
     }
-    Ok(())
+    Ok(identity)
 }
 
 /// What is watched on a target: metadata of the catalogue's kinds and of their CRDs.

@@ -116,6 +116,8 @@ pub enum Wait {
     Event,
     /// After this time: something is due at a known moment.
     Timer(Duration),
+    /// For a first answer, this long at most. Nothing was tried yet: failures in a row are counted on.
+    Answer(Duration),
 }
 
 impl Progress {

@@ -101,6 +101,13 @@ pub fn recorded_of(kyma: &Kyma) -> Recorded {
     target.map(Recorded::from).unwrap_or_default()
 }
 
+/// Whether what was proven of a Kyma's target still is what the hub has on record: the hub may have been restored from
+/// a backup, or a person may have decided otherwise. Pure.
+pub fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
+    let record = kyma.status.as_ref().and_then(|status| status.target.as_ref());
+    record.is_none_or(|record| record == proven)
+}
+
 fn claim(runtime: &Runtime, kyma: &Kyma) -> Claim {
     claim_of(kyma, &runtime.hub_uid, runtime.operator)
 }
@@ -148,6 +155,20 @@ mod tests {
 
     fn access(spec: &serde_json::Value, labelled: &[&str]) -> KymaAccess {
         KymaAccess::of(&kyma(spec), labelled.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[test]
+    fn what_was_proven_counts_while_the_hub_records_the_same() {
+        let proven = TargetIdentity { cluster_uid: "u".into(), epoch: Some(2) };
+        let recorded = |epoch| {
+            let mut kyma = kyma(&json!({}));
+            let target = Some(TargetIdentity { cluster_uid: "u".into(), epoch: Some(epoch) });
+            kyma.status = Some(kyma_api::KymaStatus { target, ..Default::default() });
+            kyma
+        };
+        assert!(is_on_record(&recorded(2), &proven));
+        assert!(!is_on_record(&recorded(1), &proven), "the hub went back");
+        assert!(is_on_record(&kyma(&json!({})), &proven), "the record was not seen yet");
     }
 
     #[test]

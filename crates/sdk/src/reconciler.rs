@@ -240,11 +240,13 @@ where
     let ended = if result.is_ok() { ReconcileResult::Done } else { ReconcileResult::Failed };
     process.metrics.reconciled(operator.name, started.elapsed(), ended);
     let wait = result?;
-    work.got_through(&key);
+    if !matches!(wait, Wait::Answer(_)) {
+        work.got_through(&key);
+    }
     let resync = work.verified_by(key, settings.resync);
     Ok(Action::requeue(match wait {
         Wait::Event => resync,
-        Wait::Timer(delay) => delay.min(resync),
+        Wait::Timer(delay) | Wait::Answer(delay) => delay.min(resync),
     }))
 }
 

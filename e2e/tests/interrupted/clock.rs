@@ -35,19 +35,19 @@ int clock_gettime(clockid_t id, struct timespec *now) {
 /// The operators' clock.
 pub(crate) struct Clock {
     file: PathBuf,
-    library: PathBuf,
+    shim: PathBuf,
 }
 
 impl Clock {
     /// A clock that goes right, with its files in this directory.
     pub(crate) fn in_directory(directory: &Path) -> Result<Self> {
-        let (source, library) = (directory.join("shift.c"), directory.join("shift.so"));
+        let (source, shim) = (directory.join("shift.c"), directory.join("shift.so"));
         std::fs::write(&source, SHIFT)?;
         let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).arg("-ldl");
+        cc.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(&source).arg("-ldl");
         let output = cc.output().context("cannot start cc, with which Rust links")?;
         ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
-        let clock = Self { file: directory.join("shift"), library };
+        let clock = Self { file: directory.join("shift"), shim };
         clock.set(0)?;
         Ok(clock)
     }
@@ -55,7 +55,7 @@ impl Clock {
     /// What operators are started with, so that it is theirs.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let text = |path: &Path| path.display().to_string();
-        vec![("LD_PRELOAD".to_owned(), text(&self.library)), ("CLOCK_SHIFT".to_owned(), text(&self.file))]
+        vec![("LD_PRELOAD".to_owned(), text(&self.shim)), ("CLOCK_SHIFT".to_owned(), text(&self.file))]
     }
 
     /// Sets it to so many seconds from now.

@@ -39,14 +39,14 @@ async fn vanishing() -> Result<()> {
     world.loses("all of it, to new uids", restores::delete_all, restores::with_new_uids).await?;
     let wished = KYMAS[KYMAS.len() - 1];
     world.delete_kyma(wished).await?;
-    until_as_before(&world.target(wished)?, world.before(wished)).await?;
+    until_as_before(&world.target(wished)?, world.before(wished)?).await?;
 
     // The operators' own ServiceAccounts go with it, so this comes last.
     world.fleet()?.create(wished).await?;
     world.is_ready().await?;
     let world = losses::namespace(world).await?;
     world.delete_kyma(wished).await?;
-    until_as_before(&world.target(wished)?, world.before(wished)).await?;
+    until_as_before(&world.target(wished)?, world.before(wished)?).await?;
     world.stop().await
 }
 
@@ -66,6 +66,6 @@ async fn going_back() -> Result<()> {
     restores::target(&world).await?;
     let wished = KYMAS[0];
     world.delete_kyma(wished).await?;
-    until_as_before(&world.target(wished)?, world.before(wished)).await?;
+    until_as_before(&world.target(wished)?, world.before(wished)?).await?;
     world.stop().await
 }

@@ -68,7 +68,7 @@ async fn delete(world: &World, kyma: &str, how: DeleteParams) -> Result<()> {
 async fn finishes(world: &mut World, kyma: &str) -> Result<()> {
     world.landscape.kill_and_restart(KYMA_OPERATOR).await?;
     world.kyma_is_gone(kyma).await?;
-    until_as_before(&world.target(kyma)?, world.before(kyma)).await?;
+    until_as_before(&world.target(kyma)?, world.before(kyma)?).await?;
     world.fleet()?.create(kyma).await?;
     world.is_ready().await
 }
@@ -127,7 +127,7 @@ pub(crate) async fn deleted_without_access(world: &World, kyma: &str) -> Result<
     world.nothing_was_deleted(&marks)?;
     world.grant(kyma).await?;
     world.kyma_is_gone(kyma).await?;
-    until_as_before(&world.target(kyma)?, world.before(kyma)).await?;
+    until_as_before(&world.target(kyma)?, world.before(kyma)?).await?;
     world.fleet()?.create(kyma).await?;
     world.is_ready().await
 }

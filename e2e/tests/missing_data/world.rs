@@ -75,8 +75,8 @@ impl World {
     }
 
     /// What was on the target of a Kyma before it.
-    pub(crate) fn before(&self, kyma: &str) -> &Snapshot {
-        &self.before[Self::position(kyma).unwrap_or_default()]
+    pub(crate) fn before(&self, kyma: &str) -> Result<&Snapshot> {
+        Ok(&self.before[Self::position(kyma)?])
     }
 
     /// One row: the cause, what it freezes, the end of the cause; and no deletion on any target.

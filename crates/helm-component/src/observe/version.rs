@@ -52,12 +52,12 @@ fn newest_above<'a>(
     known: impl Iterator<Item = &'a str>,
     found: impl Iterator<Item = &'a str>,
 ) -> Option<String> {
-    let newest = |versions: &mut dyn Iterator<Item = &'a str>| {
-        versions.filter_map(|text| Version::parse(text).ok()).max_by(Version::cmp_precedence)
-    };
-    let (known, mut found) = (newest(&mut { known })?, found);
-    let found = newest(&mut found)?;
+    let (known, found) = (newest(known)?, newest(found)?);
     found.cmp_precedence(&known).is_gt().then(|| found.to_string())
+}
+
+fn newest<'a>(versions: impl Iterator<Item = &'a str>) -> Option<Version> {
+    versions.filter_map(|text| Version::parse(text).ok()).max_by(Version::cmp_precedence)
 }
 
 #[cfg(test)]

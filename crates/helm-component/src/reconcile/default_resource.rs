@@ -29,10 +29,7 @@ impl Pass<'_> {
         let uid = match api.create(&params, &object).await {
             Ok(made) => made.metadata.uid,
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                let live = api.get_metadata_opt(&identity.name).await;
-                let live =
-                    live.map_err(|error| Failure::target("read the default custom resource", &error))?;
-                live.and_then(|live| self.born_here(&live.metadata))
+                self.born_here(&mapping, &identity).await?
             }
             Err(error) => {
                 let error = CallError::new(kyma_object_set::Action::Create, Some(&identity), error);
@@ -45,37 +42,26 @@ impl Pass<'_> {
                 return Err(if soon { failure.retry_after(LAG) } else { failure });
             }
         };
-        Ok(CreatedResource {
-            api_version: mapping.resource.api_version.clone(),
-            kind: identity.kind,
-            namespace: identity.namespace,
-            name: identity.name,
-            uid,
-        })
+        Ok(created(&mapping, identity, uid))
     }
 
     /// The default custom resource that an earlier object of this component made, where there is one.
     pub(super) async fn find_default_resource(&self) -> Result<Option<CreatedResource>, Failure> {
         // Of a kind that is not served there is none, and what is no object was never made.
         let Ok((mapping, identity, _)) = self.default_object() else { return Ok(None) };
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let live = api.get_metadata_opt(&identity.name).await;
-        let live = live.map_err(|error| Failure::target("read the default custom resource", &error))?;
-        let uid = live.and_then(|live| self.born_here(&live.metadata));
-        Ok(uid.map(|uid| CreatedResource {
-            api_version: mapping.resource.api_version.clone(),
-            kind: identity.kind,
-            namespace: identity.namespace,
-            name: identity.name,
-            uid: Some(uid),
-        }))
+        let uid = self.born_here(&mapping, &identity).await?;
+        Ok(uid.map(|uid| created(&mapping, identity, Some(uid))))
     }
 
     /// The uid of one that an earlier object of this component made: the hub may have lost its status. Otherwise the
     /// user was first, and it is theirs.
-    fn born_here(&self, live: &ObjectMeta) -> Option<String> {
-        let is_ours = is_born_of(live, &self.ownership.owner, &self.ownership.creator());
-        live.uid.clone().filter(|_| is_ours)
+    async fn born_here(&self, mapping: &Mapping, identity: &Identity) -> Result<Option<String>, Failure> {
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let live = api.get_metadata_opt(&identity.name).await;
+        let live = live.map_err(|error| Failure::target("read the default custom resource", &error))?;
+        let (owner, creator) = (&self.ownership.owner, self.ownership.creator());
+        let ours = live.filter(|live| is_born_of(&live.metadata, owner, &creator));
+        Ok(ours.and_then(|live| live.metadata.uid))
     }
 
     /// The default custom resource as it is sent, and how it is reached.
@@ -133,6 +119,16 @@ impl Pass<'_> {
             }
         }
         Ok(Some(format!("{} {}", made.kind, made.name)))
+    }
+}
+
+fn created(mapping: &Mapping, identity: Identity, uid: Option<String>) -> CreatedResource {
+    CreatedResource {
+        api_version: mapping.resource.api_version.clone(),
+        kind: identity.kind,
+        namespace: identity.namespace,
+        name: identity.name,
+        uid,
     }
 }
 

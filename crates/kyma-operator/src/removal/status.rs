@@ -104,7 +104,7 @@ fn lines(state: &State, kyma: &Kyma, gone: bool, done: &Done) -> Vec<Line> {
         let removes = view.is_some_and(|view| view.deletion_policy == DeletionPolicy::Delete);
         let leaves =
             done.plan.orders.iter().any(|order| order.component.module == *module && !order.removes());
-        if removes || leaves || line.status.state == ModuleState::Deleting {
+        if removes || leaves {
             line.status.state = ModuleState::Deleting;
         }
         line.reason = reason;

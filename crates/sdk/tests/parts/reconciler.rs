@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Result;
@@ -130,6 +130,23 @@ async fn failures_back_off_and_a_later_success_ends_them() -> Result<()> {
     let line =
         r#"reconcile_failures_total{class="Transient",operator="test-operator",reason="HubUnavailable"} 2"#;
     assert!(counted.contains(line), "{counted}");
+    stage.stop().await
+}
+
+#[tokio::test]
+async fn a_pass_that_only_waits_for_a_first_answer_takes_no_back_off_back() -> Result<()> {
+    let stage = Stage::new("answer", |_, times| async move {
+        if times.is_multiple_of(2) {
+            return Err(Failure::new(Reason::HubUnavailable, "not yet"));
+        }
+        Ok(Wait::Answer(Duration::ZERO))
+    })
+    .await?;
+    let start = Instant::now();
+    stage.put("a", json!({}), json!({})).await?;
+    stage.until_times("a", 9).await?;
+    // Four failures in a row wait for 0.25 + 0.5 + 1 + 2 s at least; forgotten each time, for 2 s at most.
+    assert!(start.elapsed() >= Duration::from_millis(3750), "{:?}", start.elapsed());
     stage.stop().await
 }
 

@@ -77,6 +77,25 @@ async fn put(cluster: &Cluster, namespace: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// A server that can be told what to answer, in front of a cluster with a namespace of the test's own.
+struct Front {
+    cluster: Cluster,
+    namespace: String,
+    server: Scripted,
+    /// Of the ConfigMaps in the namespace.
+    path: String,
+}
+
+impl Front {
+    async fn of(name: &str) -> Result<Self> {
+        let cluster = cluster().await?;
+        let namespace = cluster.namespace(name).await?;
+        let server = Scripted::in_front_of(&cluster).await?;
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        Ok(Self { cluster, namespace, server, path })
+    }
+}
+
 #[tokio::test]
 async fn a_quiet_stream_is_verified_by_a_list_of_its_own_without_a_gap() -> Result<()> {
     let cluster = cluster().await?;
@@ -123,10 +142,7 @@ async fn one_stream_serves_all_who_want_it_and_ends_with_the_last() -> Result<()
 
 #[tokio::test]
 async fn an_expired_watch_is_listed_anew_and_nothing_is_missed() -> Result<()> {
-    let cluster = cluster().await?;
-    let namespace = cluster.namespace("expired").await?;
-    let server = Scripted::in_front_of(&cluster).await?;
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let Front { cluster, namespace, server, path } = Front::of("expired").await?;
     server.next(1, Matching::watch(&path), Answer::watch_expired());
     server.next(1, Matching::watch(&path), Answer::expired());
     let target = target("expired", server.access())?;
@@ -142,10 +158,7 @@ async fn an_expired_watch_is_listed_anew_and_nothing_is_missed() -> Result<()> {
 
 #[tokio::test]
 async fn a_stream_that_broke_off_in_the_future_of_its_target_is_listed_anew() -> Result<()> {
-    let cluster = cluster().await?;
-    let namespace = cluster.namespace("restored").await?;
-    let server = Scripted::in_front_of(&cluster).await?;
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let Front { cluster, namespace, server, path } = Front::of("restored").await?;
     // What the target said before it was taken back to an earlier state.
     let lost = json!({"type": "ADDED", "object": {
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -165,10 +178,7 @@ async fn a_stream_that_broke_off_in_the_future_of_its_target_is_listed_anew() ->
 
 #[tokio::test]
 async fn a_silent_stream_is_not_trusted() -> Result<()> {
-    let cluster = cluster().await?;
-    let namespace = cluster.namespace("silent").await?;
-    let server = Scripted::in_front_of(&cluster).await?;
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let Front { cluster, namespace, server, path } = Front::of("silent").await?;
     server.next(1, Matching::watch(&path), Answer::watch(&[]));
     let target = target("silent", server.access())?;
     let log = Log::default();
