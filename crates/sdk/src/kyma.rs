@@ -161,14 +161,17 @@ mod tests {
     fn what_was_proven_counts_while_the_hub_records_the_same() {
         let proven = TargetIdentity { cluster_uid: "u".into(), epoch: Some(2) };
         let recorded = |epoch| {
-            let mut kyma = kyma(&json!({}));
+            let mut kyma = kyma(&json!({ "channel": "regular" }));
             let target = Some(TargetIdentity { cluster_uid: "u".into(), epoch: Some(epoch) });
             kyma.status = Some(kyma_api::KymaStatus { target, ..Default::default() });
             kyma
         };
         assert!(is_on_record(&recorded(2), &proven));
         assert!(!is_on_record(&recorded(1), &proven), "the hub went back");
-        assert!(is_on_record(&kyma(&json!({})), &proven), "the record was not seen yet");
+        assert!(
+            is_on_record(&kyma(&json!({ "channel": "regular" })), &proven),
+            "the record was not seen yet"
+        );
     }
 
     #[test]
