@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 /// An object whose content is somebody else's. Atomic: managedFields name it once, not by every key.
 pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
@@ -118,8 +119,10 @@ pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Reads a moment that somebody set. An API server takes some that we cannot count to, such as the end of the year
-/// 9999: those are the last moment that there is, since an object that cannot be read would not be heeded at all.
+/// 9999, and an empty list: those are the last moment that there is, since an object that cannot be read would not be
+/// heeded at all.
 pub(crate) fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Time>, D::Error> {
-    let text: Option<String> = Deserialize::deserialize(from)?;
-    Ok(text.map(|text| Time(text.parse().unwrap_or(Timestamp::MAX))))
+    let set: Option<Value> = Deserialize::deserialize(from)?;
+    let parsed = |set: &Value| set.as_str().and_then(|text| text.parse().ok());
+    Ok(set.map(|set| Time(parsed(&set).unwrap_or(Timestamp::MAX))))
 }

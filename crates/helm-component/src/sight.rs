@@ -6,7 +6,7 @@
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kyma_object_set::health::{self, Health};
@@ -59,6 +59,8 @@ pub(crate) struct Snapshot {
 pub(crate) struct Sights {
     watches: Watches<Dependent>,
     store: Arc<Store>,
+    /// Held while wishes change: store and streams have to agree on who wants what.
+    wishing: Arc<Mutex<()>>,
 }
 
 impl Sights {
@@ -77,7 +79,7 @@ impl Sights {
             let changed = listening.take(target, interest, sighting);
             dependents.iter().filter(|dependent| changed.concerns(dependent)).for_each(&wake);
         };
-        Self { watches: Watches::new(operator, metrics, listener), store }
+        Self { watches: Watches::new(operator, metrics, listener), store, wishing: Arc::default() }
     }
 
     /// Watches exactly these kinds for `dependent`, and the target's CRDs where kinds may come that it waits for.
@@ -90,7 +92,16 @@ impl Sights {
         served: &Kinds,
         kinds_may_come: bool,
     ) -> Result<(), WatchLimit> {
-        let interests = interests(kinds, manager, served, kinds_may_come);
+        self.wish(target, dependent, interests(kinds, manager, served, kinds_may_come))
+    }
+
+    fn wish(
+        &self,
+        target: &Target,
+        dependent: &Dependent,
+        interests: Vec<Interest>,
+    ) -> Result<(), WatchLimit> {
+        let _wishing = self.wishing();
         self.store.want(target.key(), dependent, &interests);
         self.watches.want(target, dependent, interests)
     }
@@ -134,14 +145,20 @@ impl Sights {
 
     /// The Secret of a target changed: its streams end, and what they showed is no longer known.
     pub(crate) fn access_changed(&self, secret: &str) {
+        let _wishing = self.wishing();
         self.watches.access_changed(secret);
         self.store.access_changed(secret);
     }
 
     /// `dependent` is gone.
     pub(crate) fn forget(&self, dependent: &Dependent) {
+        let _wishing = self.wishing();
         self.watches.leave_all(dependent);
         self.store.forget(dependent);
+    }
+
+    fn wishing(&self) -> MutexGuard<'_, ()> {
+        self.wishing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -198,18 +215,4 @@ fn of_kind(mapping: &Mapping, manager: Option<&GroupKind>) -> Interest {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_that_lag_behind_are_looked_at_soon_and_not_for_ever() {
-        assert_eq!(next_look(Duration::ZERO), Some(LOOK));
-        let (mut unchanged, mut looks) = (Duration::ZERO, 0);
-        while let Some(pause) = next_look(unchanged) {
-            unchanged += pause;
-            looks += 1;
-        }
-        assert!(looks < 15, "{looks}");
-        assert!(unchanged < 2 * MOTION, "{unchanged:?}");
-    }
-}
+mod tests;

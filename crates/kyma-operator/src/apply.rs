@@ -213,7 +213,7 @@ async fn patch(
 /// What a write returned is known at once; the watch brings the same later.
 fn saw(state: &State, kind: &ComponentKind, object: &DynamicObject) {
     if let Some(view) = ComponentView::of(kind, object) {
-        state.components_mut().apply(view);
+        state.components_mut().written(view);
     }
 }
 

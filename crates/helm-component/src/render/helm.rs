@@ -75,6 +75,10 @@ impl HelmProgram {
             })?;
             return Ok(Rendered { manifest: manifest.into(), reads: Reads::Unknown });
         }
+        if is_out_of_memory(&output.stderr) {
+            let limit = usize::try_from(limits.memory).unwrap_or(usize::MAX);
+            return Err(RenderError::TooLarge { what: "what the templates keep in memory", limit });
+        }
         // Reading the archive again is processor work: away from the tasks that wait for the network.
         let chart = Arc::clone(&request.chart);
         let text = tokio::task::spawn_blocking(move || TemplateText::of(&chart))
@@ -105,6 +109,14 @@ fn arguments(request: &RenderRequest, archive: &Path) -> Vec<String> {
     args.push(request.release.clone());
     args.push(archive.to_string_lossy().into_owned());
     args
+}
+
+/// Whether the Go runtime gave up for want of memory. Its words begin a line; those of a template do not.
+fn is_out_of_memory(stderr: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(stderr);
+    let first = text.lines().next().unwrap_or_default();
+    let is_fatal = |line: &str| line.starts_with("fatal error: ") || line.starts_with("runtime: ");
+    is_fatal(first) && text.lines().take(5).any(|line| is_fatal(line) && line.contains("memory"))
 }
 
 #[cfg(test)]

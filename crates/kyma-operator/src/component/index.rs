@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::ComponentView;
 use crate::key::KymaKey;
+use crate::kinds::GroupKind;
 
 /// What names a component: group, kind, namespace, name. The API version may change under it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,6 +24,8 @@ pub(crate) struct ComponentId {
 pub(crate) struct Components {
     views: HashMap<ComponentId, ComponentView>,
     by_kyma: HashMap<KymaKey, BTreeSet<ComponentId>>,
+    /// Kinds that are being listed, with what we wrote of them meanwhile: the list may be from before.
+    listing: HashMap<GroupKind, BTreeSet<ComponentId>>,
 }
 
 impl Components {
@@ -44,6 +47,20 @@ impl Components {
         let older =
             held.is_some_and(|held| held.uid == view.uid && view.resource_version <= held.resource_version);
         if older { None } else { self.listed(view) }
+    }
+
+    /// Takes in what a write of our own returned.
+    pub(crate) fn written(&mut self, view: ComponentView) {
+        let id = view.id();
+        if let Some(meanwhile) = self.listing.get_mut(&(id.group.clone(), id.kind.clone())) {
+            meanwhile.insert(id);
+        }
+        self.apply(view);
+    }
+
+    /// A list of a kind begins; [`Self::retain`] ends it.
+    pub(crate) fn begin_list(&mut self, group: &str, kind: &str) {
+        self.listing.insert((group.to_owned(), kind.to_owned()), BTreeSet::new());
     }
 
     /// Takes in a component of a list: it is so, even where its resourceVersion went back with a restored hub.
@@ -70,12 +87,16 @@ impl Components {
         Some(held.kyma)
     }
 
-    /// After a relist of a kind: takes out what is held of it and was not listed.
+    /// After a list of a kind: takes out what is held of it, was not listed, and was not written meanwhile.
     pub(crate) fn retain(&mut self, group: &str, kind: &str, listed: &BTreeSet<ComponentId>) -> Vec<KymaKey> {
+        let meanwhile = self.listing.remove(&(group.to_owned(), kind.to_owned())).unwrap_or_default();
+        let is_gone = |id: &ComponentId| {
+            id.group == group && id.kind == kind && !listed.contains(id) && !meanwhile.contains(id)
+        };
         let gone: Vec<(ComponentId, String)> = self
             .views
             .iter()
-            .filter(|(id, _)| id.group == group && id.kind == kind && !listed.contains(*id))
+            .filter(|(id, _)| is_gone(id))
             .map(|(id, view)| (id.clone(), view.uid.clone()))
             .collect();
         gone.iter().filter_map(|(id, uid)| self.delete(id, uid)).collect()
@@ -123,5 +144,21 @@ mod tests {
         assert_eq!(components.listed(view(10, "1.0.0")), Some(kyma.clone()), "the hub was restored");
         assert_eq!(ordered(&components), "1.0.0");
         assert_eq!(components.apply(view(11, "1.1.0")), Some(kyma.clone()));
+    }
+
+    #[test]
+    fn what_is_written_while_its_kind_is_listed_is_not_taken_for_gone() {
+        let mut components = Components::default();
+        let kyma = KymaKey::new("n", "k");
+        let list = |components: &mut Components| {
+            components.retain("component.kyma-project.io", "HelmComponent", &BTreeSet::new())
+        };
+        components.begin_list("component.kyma-project.io", "HelmComponent");
+        components.written(view(20, "1.0.0"));
+        assert!(list(&mut components).is_empty());
+        assert_eq!(components.of(&kyma).len(), 1);
+        components.begin_list("component.kyma-project.io", "HelmComponent");
+        assert_eq!(list(&mut components), [kyma.clone()], "written before the list began");
+        assert!(components.of(&kyma).is_empty());
     }
 }

@@ -28,7 +28,10 @@ pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String,
     let mut listed: BTreeSet<ComponentId> = BTreeSet::new();
     while let Some(event) = events.next().await {
         match event {
-            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::Init) => {
+                listed.clear();
+                state.components_mut().begin_list(kind.group(), &kind.kind);
+            }
             Ok(watcher::Event::InitApply(object)) => {
                 let view = ComponentView::of(&kind, &object);
                 listed.extend(view.as_ref().map(ComponentView::id));

@@ -32,7 +32,9 @@ pub(crate) async fn give_birth(
         other => other,
     };
     let created = created.map_err(|source| Error::GiveBirth { source })?;
-    saw(state, kyma, &created).ok_or(Error::ReadKyma)
+    let remote = TargetKyma::of(&created).ok_or(Error::ReadKyma)?;
+    state.saw_remote(&key_of(kyma), remote.clone());
+    Ok(remote)
 }
 
 /// Puts our labels and annotations and the hub's status on the target's Kyma, where they differ.
@@ -51,7 +53,7 @@ pub(crate) async fn show(
         body["metadata"]["annotations"] = json!(annotations_for(kyma));
         let marked = api(state, session).patch(NAME, &params, &Patch::Apply(&body)).await;
         let marked = marked.map_err(|source| Error::Mark { source })?;
-        saw(state, kyma, &marked);
+        wrote(state, kyma, remote, &marked);
     }
     let wanted = status_for(status, &state.runtime.settings.target_namespace);
     if shows(remote, &wanted) {
@@ -62,7 +64,7 @@ pub(crate) async fn show(
     body["status"] = json!(wanted);
     let shown = api(state, session).patch_status(NAME, &params, &Patch::Apply(&body)).await;
     let shown = shown.map_err(|source| Error::Show { source })?;
-    saw(state, kyma, &shown);
+    wrote(state, kyma, remote, &shown);
     Ok(())
 }
 
@@ -79,9 +81,11 @@ fn api(state: &State, session: &Session) -> Api<DynamicObject> {
     Api::namespaced_with(session.target.client(), &state.runtime.settings.target_namespace, &resource)
 }
 
-/// What a write returned is known at once; the watch brings the same later.
-fn saw(state: &State, kyma: &Kyma, object: &DynamicObject) -> Option<TargetKyma> {
-    let remote = TargetKyma::of(object)?;
-    state.saw_remote(&key_of(kyma), remote.clone());
-    Some(remote)
+/// What a write returned is known at once; the watch brings the same later. A choice that somebody made meanwhile,
+/// or a mark that he took off, is in it too: that is left to the watch, which wakes the Kyma.
+fn wrote(state: &State, kyma: &Kyma, before: &TargetKyma, object: &DynamicObject) {
+    let Some(now) = TargetKyma::of(object) else { return };
+    if now.spec == before.spec && now.terminating == before.terminating && is_marked(&now, kyma) {
+        state.saw_remote(&key_of(kyma), now);
+    }
 }

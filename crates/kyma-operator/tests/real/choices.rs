@@ -1,13 +1,24 @@
 //! What users choose on the target: unmanaged, Ignore, a change of mind, a lost Kyma.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use anyhow::Result;
+use http::Response;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use kyma_api::{DeletionPolicy, annotations};
 use serde_json::json;
 
+use testbed::{Body, Fate, Passing, Scripted, disordered};
+
 use crate::landscape::{Landscape, modules, remote, until_remote};
 use crate::lifecycle::choose;
+
+/// How late a target's watches are: later than any answer to a write.
+const LATE: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unmanaged_and_ignored_modules_are_let_go_of_and_a_change_of_mind_takes_a_removal_back() -> Result<()>
@@ -94,5 +105,40 @@ async fn i29_a_target_kyma_that_is_deleted_is_born_again_with_the_last_selection
     let component = landscape.until_component("the component is as before", "nats", |_| true).await?;
     assert!(component.metadata.deletion_timestamp.is_none());
     assert_eq!(serde_json::to_value(&component.spec)?["userValues"], json!({ "replicas": 3 }));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_choice_made_while_a_status_is_written_counts() -> Result<()> {
+    let landscape = Landscape::start(&[]).await?;
+    let (target, user) = landscape.target_and_user("meanwhile").await?;
+    let is_armed = Arc::new(AtomicBool::new(false));
+    let (armed, chosen) = (Arc::clone(&is_armed), target.clone());
+    let between = move |passing: Passing| {
+        let (armed, chosen) = (Arc::clone(&armed), chosen.clone());
+        let answer = async move {
+            let seen = passing.seen().clone();
+            let writes_status = seen.method == "PATCH" && seen.path.ends_with("/kymas/default/status");
+            if writes_status && armed.swap(false, Ordering::Relaxed) {
+                let choice = json!([{ "name": "keda" }, { "name": "nats" }]);
+                choose(&chosen, choice).await.map_err(io::Error::other)?;
+            }
+            let answer: Response<Body> = passing.onward().await?;
+            let is_watch = seen.query.contains("watch=true");
+            Ok(if is_watch { disordered(answer, |_| Fate::Late(LATE)) } else { answer })
+        };
+        Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
+    };
+    let door = Scripted::with(Arc::new(between), &target).await?;
+    for module in ["keda", "nats"] {
+        landscape.module(module, &[("regular", "1.0.0")]).await?;
+    }
+    landscape.secret("sample", &door.access_of(&user).kubeconfig()).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    until_remote(&target, "the status shows the module", |kyma| modules(kyma).len() == 1).await?;
+    is_armed.store(true, Ordering::Relaxed);
+    landscape.report_ready("keda").await?;
+    landscape.until_component("what was chosen meanwhile", "nats", |_| true).await?;
+    assert!(!is_armed.load(Ordering::Relaxed), "the choice was made during a write");
     Ok(())
 }

@@ -120,11 +120,17 @@ impl Landscape {
 
     /// A target of its own, and the kubeconfig of a user with exactly the target role.
     pub(crate) async fn target(&self, name: &str) -> Result<(Cluster, String)> {
+        let (target, user) = self.target_and_user(name).await?;
+        Ok((target, user.kubeconfig()))
+    }
+
+    /// The same, with the user's way in.
+    pub(crate) async fn target_and_user(&self, name: &str) -> Result<(Cluster, Access)> {
         let target = BED.cluster(name, testbed::ClusterBuilder::with_audit).await?;
         let user = target.service_account("default", "kyma-operator").await?;
         grant(&target.client()?, &rbac_table().render("default", Side::Target), "default").await?;
         bind(&target.client()?, "kyma-operator-target", "default").await?;
-        Ok((target, user.kubeconfig()))
+        Ok((target, user))
     }
 
     pub(crate) async fn secret(&self, kyma: &str, kubeconfig: &str) -> Result<()> {

@@ -20,6 +20,15 @@ pub trait Between: Send + Sync {
     fn pass(&self, passing: Passing) -> BoxFuture<'_, io::Result<Response<Body>>>;
 }
 
+impl<F> Between for F
+where
+    F: Fn(Passing) -> BoxFuture<'static, io::Result<Response<Body>>> + Send + Sync,
+{
+    fn pass(&self, passing: Passing) -> BoxFuture<'_, io::Result<Response<Body>>> {
+        self(passing)
+    }
+}
+
 /// A request on its way to a cluster.
 pub struct Passing {
     seen: Seen,

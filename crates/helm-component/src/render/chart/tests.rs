@@ -5,12 +5,19 @@ use super::*;
 const CHART: &str = "apiVersion: v2\nname: demo\nversion: 1.2.3\n";
 
 fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let files: Vec<(String, &[u8])> =
+        files.iter().map(|(path, bytes)| (format!("demo/{path}"), *bytes)).collect();
+    archive_of(&files)
+}
+
+/// The same with whole paths.
+fn archive_of(files: &[(String, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best()));
     for (path, bytes) in files {
         let mut header = tar::Header::new_gnu();
         header.set_size(bytes.len() as u64);
         header.set_mode(0o644);
-        tar.append_data(&mut header, format!("demo/{path}"), *bytes).unwrap();
+        tar.append_data(&mut header, path, *bytes).unwrap();
     }
     tar.into_inner().unwrap().finish().unwrap()
 }
@@ -51,6 +58,16 @@ fn a_schema_in_a_packed_subchart_must_not_refer_outside() {
     let Err(ChartFault::RemoteReference { file, target }) = refused else { panic!("{refused:?}") };
     assert_eq!(target, "file:///etc/passwd");
     assert_eq!(file, "charts/inner-1.0.0/values.schema.json");
+}
+
+#[test]
+fn files_outside_of_the_charts_folder_reach_no_engine() {
+    let files: [(String, &[u8]); 2] = [
+        ("demo/Chart.yaml".to_owned(), CHART.as_bytes()),
+        ("values.schema.json".to_owned(), br#"{"$ref":"file:///etc/passwd"}"#),
+    ];
+    let refused = Chart::open(&archive_of(&files));
+    assert!(matches!(refused, Err(ChartFault::NotAChart { .. })), "{refused:?}");
 }
 
 #[test]

@@ -43,6 +43,9 @@ impl Tree {
         }
         let files = unpacker.files("the archive", archive).map_err(ChartFault::Unreadable)?;
         let node = |(path, content): (String, Bytes)| {
+            if !path.contains('/') {
+                return Err(ChartFault::NotAChart { what: "it has files outside of its folder" });
+            }
             let node = if is_chart(&path) {
                 Node::Chart(Self::unpack(&content, depth + 1, unpacker)?)
             } else {

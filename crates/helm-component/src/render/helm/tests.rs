@@ -5,6 +5,7 @@ use testbed::Program;
 
 use super::*;
 use crate::render::{CachingRenderer, Chart};
+use kyma_api::Reason;
 
 fn helm() -> HelmProgram {
     let program = Program::Helm.path().expect("the helm program, from `cargo xtask setup`");
@@ -116,4 +117,43 @@ async fn unchanged_input_is_rendered_once() {
     let other = renderer.render(&request(&chart, json!({"v": 2}))).await.unwrap();
     assert_eq!(first.manifest, again.manifest);
     assert_ne!(first.manifest, other.manifest);
+}
+
+/// What comes of a template within `limits`.
+async fn outcome(template: &str, limits: RenderLimits) -> RenderError {
+    let helm = HelmProgram { limits, ..helm() };
+    let chart = chart(&[("templates/a.yaml", template)]);
+    helm.render(&request(&chart, json!({}))).await.map(|rendered| rendered.manifest.len()).unwrap_err()
+}
+
+#[tokio::test]
+async fn a_template_in_a_circle_fails() {
+    let circle = r#"{{ define "a" }}{{ include "a" . }}{{ end }}{{ include "a" . }}"#;
+    let refused = outcome(circle, RenderLimits::default()).await;
+    assert_eq!(refused.reason(), Reason::RenderFailed, "{refused}");
+}
+
+#[tokio::test]
+async fn a_template_that_never_ends_is_stopped() {
+    let endless =
+        "{{ range until 30000 }}{{ range until 30000 }}{{ range until 30000 }}{{ end }}{{ end }}{{ end }}";
+    let limits = RenderLimits { deadline: std::time::Duration::from_secs(1), ..RenderLimits::default() };
+    let refused = outcome(endless, limits).await;
+    assert_eq!(refused.reason(), Reason::RenderTimeout, "{refused}");
+}
+
+#[tokio::test]
+async fn a_template_that_wants_too_much_memory_is_stopped() {
+    let greedy = r#"{{ $x := "xxxxxxxx" }}{{ range until 30 }}{{ $x = print $x $x }}{{ end }}{{ len $x }}"#;
+    let refused = outcome(greedy, RenderLimits::default()).await;
+    assert_eq!(refused.reason(), Reason::RenderTooLarge, "{refused}");
+}
+
+#[tokio::test]
+async fn more_text_than_allowed_is_refused() {
+    for megabytes in [12, 100] {
+        let text = format!("a: {{{{ repeat {megabytes}000000 \"x\" }}}}");
+        let refused = outcome(&text, RenderLimits::default()).await;
+        assert_eq!(refused.reason(), Reason::RenderTooLarge, "{megabytes} MB: {refused}");
+    }
 }
