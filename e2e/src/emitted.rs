@@ -1,13 +1,13 @@
 //! Everything that operators emit, to be searched.
 
 use anyhow::{Context, Result};
-use kube::Api;
-use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::api::{ApiResource, ListParams};
 use kube::discovery::{Discovery, verbs};
 use serde_json::Value;
 use testbed::Cluster;
 
 use crate::landscape::Landscape;
+use crate::snapshot;
 
 /// Where secrets belong: people put them there, or a module installs them there.
 const HOLDERS: [(&str, &str, &str); 9] = [
@@ -69,9 +69,7 @@ async fn stored(cluster: &Cluster) -> Result<Vec<Output>> {
         if !capabilities.supports_operation(verbs::LIST) || resource.kind == "ComponentStatus" {
             continue;
         }
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let listed = api.list(&ListParams::default()).await.with_context(|| resource.plural.clone())?;
-        for object in listed {
+        for object in snapshot::objects(&client, &resource, &ListParams::default()).await? {
             all.extend(parts(cluster.name(), &resource, serde_json::to_value(object)?));
         }
     }

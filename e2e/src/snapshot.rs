@@ -187,9 +187,21 @@ async fn list(client: &Client, wanted: &ListParams, is_wanted: fn(&str, &str) ->
 }
 
 async fn list_kind(client: &Client, resource: ApiResource, wanted: &ListParams) -> Result<Vec<(Key, Value)>> {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let what = format!("{} can be listed", resource.plural);
-    let list = until(&what, DEADLINE, || async {
+    let keyed = objects(client, &resource, wanted).await?.into_iter().map(|object| {
+        let object = serde_json::to_value(object)?;
+        Ok((Key::of(&resource.group, &resource.kind, &object["metadata"]), object))
+    });
+    keyed.collect()
+}
+
+/// All objects of a kind, none where it is not served any more.
+pub(crate) async fn objects(
+    client: &Client,
+    resource: &ApiResource,
+    wanted: &ListParams,
+) -> Result<Vec<DynamicObject>> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    until(&format!("{} can be listed", resource.plural), DEADLINE, || async {
         match api.list(wanted).await {
             Ok(list) => Ok(Some(list.items)),
             // Its CRD went, or its aggregated API did, between discovery and now.
@@ -198,13 +210,8 @@ async fn list_kind(client: &Client, resource: ApiResource, wanted: &ListParams) 
             Err(kube::Error::Api(status)) if status.code == 429 => Ok(None),
             Err(error) => Err(error).with_context(|| format!("cannot list {}", resource.plural)),
         }
-    });
-    let list = list.await?;
-    let keyed = list.into_iter().map(|object| {
-        let object = serde_json::to_value(object)?;
-        Ok((Key::of(&resource.group, &resource.kind, &object["metadata"]), object))
-    });
-    keyed.collect()
+    })
+    .await
 }
 
 #[cfg(test)]

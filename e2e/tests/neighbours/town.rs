@@ -7,6 +7,7 @@ use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
 use e2e::remains::until_as_before;
 use e2e::snapshot::{self, Snapshot};
 use e2e::wait;
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -93,9 +94,7 @@ impl Town {
         }
         expected = Expected::default();
         self.choose(&expected).await?;
-        for module in MODULES {
-            self.until_blocked(module).await?;
-        }
+        self.until_the_last_is_blocked().await?;
         self.nothing_is_lost(&expected, &users).await?;
         self.users_delete_leaves(&mut users).await?;
         self.until_settled(&expected).await?;
@@ -176,10 +175,19 @@ impl Town {
     async fn until_blocked(&self, module: &str) -> Result<()> {
         until_or_why(&format!("users' leaves hold up the removal of {module}"), DEADLINE, || async {
             let found = self.component(module).await?.context("the component waits")?;
-            let conditions = &found["status"]["conditions"];
-            let mut reasons = conditions.as_array().into_iter().flatten().map(|held| &held["reason"]);
-            let blocked = reasons.any(|reason| reason == Reason::DeletionBlocked.as_str());
-            Ok(if blocked { Ok(()) } else { Err(conditions.to_string()) })
+            Ok(if is_blocked(&found) { Ok(()) } else { Err(found["status"]["conditions"].to_string()) })
+        })
+        .await
+    }
+
+    /// Of modules that leave together, those whose CRD another one still has may go before that one does.
+    async fn until_the_last_is_blocked(&self) -> Result<()> {
+        until_or_why("users' leaves hold up the removal of the last module", DEADLINE, || async {
+            let found = try_join_all(MODULES.map(|module| self.component(module))).await?;
+            let left: Vec<&Value> = found.iter().flatten().collect();
+            let settled = !left.is_empty() && left.iter().all(|component| is_blocked(component));
+            let states = || left.iter().map(|component| component["status"]["conditions"].to_string());
+            Ok(if settled { Ok(()) } else { Err(states().collect::<Vec<_>>().join("\n")) })
         })
         .await
     }
@@ -312,4 +320,10 @@ fn is_present(component: &Value, edition: &Edition) -> bool {
     component["spec"]["module"]["version"] == edition.version
         && component["metadata"]["deletionTimestamp"].is_null()
         && component["status"]["observedGeneration"] == component["metadata"]["generation"]
+}
+
+/// Whether objects of users hold up the component's removal.
+fn is_blocked(component: &Value) -> bool {
+    let mut conditions = component["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|held| held["reason"] == Reason::DeletionBlocked.as_str())
 }
