@@ -30,6 +30,8 @@ const SEGMENTS: [&str; 14] = [
     "demo\\charts",
     "\0",
 ];
+/// In place of a segment: there is none. So a path may have fewer, and no folder.
+const NO_SEGMENT: u8 = 0xff;
 const SCHEMAS: [&[u8]; 10] = [
     br##"{"$ref": "#/definitions/a"}"##,
     br#"{"$schema": "https://json-schema.org/draft/2020-12/schema"}"#,
@@ -107,7 +109,10 @@ fn packed(entries: &[Entry<'_>]) -> Vec<u8> {
     let mut tar = Vec::new();
     put(&mut tar, b"demo/Chart.yaml", 0, CHART);
     for Entry { path, shape, content } in entries {
-        let path = path.map(|part| SEGMENTS[usize::from(part) % SEGMENTS.len()]).join("/");
+        let segments = path.iter().filter(|part| **part != NO_SEGMENT);
+        let segments: Vec<&str> =
+            segments.map(|part| SEGMENTS[usize::from(*part) % SEGMENTS.len()]).collect();
+        let path = segments.join("/");
         let path = if shape & 1 == 0 { format!("demo/{path}") } else { path };
         let content = match content {
             Content::Schema(which) => SCHEMAS[usize::from(*which) % SCHEMAS.len()].to_vec(),

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Outcome, Row};
 use crate::landscape::{Landscape, Options};
-use crate::objects::{Crowd, kinds};
+use crate::objects::{Crowd, LEAST_STORED, kinds};
 use crate::resident::resident;
 
 /// Objects of one kind that are on the hub at a time.
@@ -43,6 +43,7 @@ pub async fn objects(count: usize, seed: u64) -> Result<Outcome> {
     for (kind, told) in &crowd.told {
         rows.push(Row::plain(format!("{kind}: stored"), number(told.stored), "objects"));
         rows.push(Row::plain(format!("{kind}: refused by the API"), number(told.refused), "objects"));
+        rows.push(Row::at_least(format!("{kind}: stored share"), told.share(), "", LEAST_STORED));
         stored += told.stored;
         refused += told.refused;
         conditions += told.conditions;

@@ -25,6 +25,10 @@ const DEADLINE: Duration = Duration::from_mins(2);
 /// Failures that no object may cause: those that nobody foresaw, and passes that did not end.
 const NEVER: [&str; 2] = ["Internal", "DeadlineExceeded"];
 
+/// Share of each kind that the API has to take, or the objects are not made well: of one that it refuses no operator
+/// hears.
+pub const LEAST_STORED: f64 = 0.5;
+
 /// What became of the objects of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
@@ -34,6 +38,15 @@ pub struct Told {
     pub refused: usize,
     /// Given a condition by an operator.
     pub conditions: usize,
+}
+
+impl Told {
+    /// Share of those that the API took.
+    pub fn share(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "counts")]
+        let [stored, sent] = [self.stored, self.stored + self.refused].map(|count| count as f64);
+        stored / sent.max(1.0)
+    }
 }
 
 /// The hub of a landscape, to which objects are sent.

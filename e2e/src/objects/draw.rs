@@ -1,105 +1,18 @@
 //! Values from a schema: drawn at random, the same from the same seed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use fastrand::Rng;
-use kyma_api::labels;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::schema::Kind;
-
-/// Texts that mean something somewhere, or that somebody may choke on.
-const TEXTS: [&str; 52] = [
-    "",
-    "a",
-    "regular",
-    "fast",
-    "none",
-    "anchor",
-    "keda",
-    "default",
-    "kcp-system",
-    "kyma-system",
-    "kube-system",
-    "1.0.0",
-    "0.0.0",
-    "1.2.3-rc",
-    "18446744073709551616.0.0",
-    "v1",
-    "apps",
-    "apps/v1",
-    "Deployment",
-    "Secret",
-    "Kyma",
-    "HelmComponent",
-    "Greeting",
-    "component.kyma-project.io/v1alpha1",
-    "demo.kyma-project.io/v1alpha1",
-    "example.com",
-    "example.com/module",
-    "kyma-project.io/module/anchor",
-    "oci://registry.invalid/module",
-    "https://charts.invalid/index",
-    "http://127.0.0.1:1/manifest.yaml",
-    "http://[::1]:1/",
-    "file:///etc/passwd",
-    "registry.invalid",
-    "127.0.0.1:1",
-    "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-    "kubeconfig-sentinel",
-    "config",
-    "../../etc/passwd",
-    "{{ .Values.x }}",
-    "{{ end }}",
-    "%s%n%x",
-    "null",
-    "true",
-    "-1",
-    "1e400",
-    "naïve",
-    "\u{202e}txet",
-    "🦀🦀🦀",
-    "a\u{0}b",
-    "a\nb: c",
-    "'\"`$(x)",
-];
-
-/// Times: first such as an API server takes, then such as it may take or not.
-const TIMES: [&str; 11] = [
-    "2026-01-01T00:00:00Z",
-    "2099-01-01T00:00:00Z",
-    "0001-01-01T00:00:00Z",
-    "9999-12-31T23:59:59Z",
-    "2026-01-01T00:00:00.123456789+14:00",
-    "2026-06-30T23:59:60Z",
-    "2026-01-01T24:00:00Z",
-    "2026-01-01T00:00:00",
-    "2026-01-01t00:00:00z",
-    "2026-01-01 00:00:00Z",
-    "tomorrow",
-];
-/// How many of them it takes.
-const VALID_TIMES: usize = 5;
-
-/// Labels by which operators decide.
-const LABELS: [&str; 8] = [
-    labels::BETA,
-    labels::INTERNAL,
-    labels::SKIP_RECONCILIATION,
-    labels::KYMA_NAME,
-    labels::MODULE_NAME,
-    labels::CHANNEL,
-    labels::MANAGED_BY,
-    labels::OWNER,
-];
+use super::words::{LABELS, TEXTS, TIMES, VALID_TIMES};
 
 /// How deep a free-form value goes.
 const DEEPEST: usize = 6;
-/// Longest text that is made for the sake of its length.
-const LONGEST_TEXT: usize = 10_000;
-/// Longest list that is made for the sake of its length.
-const LONGEST_LIST: u64 = 120;
+/// Entries of a map that is made for the sake of its size, as far as there are words for them.
+const LARGEST_MAP: usize = 40;
 
 /// One object, made up.
 #[derive(Clone, Debug)]
@@ -110,28 +23,38 @@ pub struct Drawn {
     pub object: Value,
 }
 
+/// Which of an object's fields are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fields {
+    /// Those that there have to be, and some of the others.
+    Some,
+    /// Those that there have to be.
+    Required,
+    /// All, as far as they do not exclude each other.
+    All,
+    /// Any, whatever the schema demands.
+    Careless,
+}
+
 /// Makes objects up.
 pub struct Drawer {
-    rng: Rng,
-    /// Of how many values one lies beyond its schema; none of them if 0.
-    beyond: u32,
+    pub(super) rng: Rng,
     patterns: HashMap<String, Option<Regex>>,
 }
 
 impl Drawer {
     /// The same seed makes the same objects.
     pub fn new(seed: u64) -> Self {
-        Self { rng: Rng::with_seed(seed), beyond: 0, patterns: HashMap::new() }
+        Self { rng: Rng::with_seed(seed), patterns: HashMap::new() }
     }
 
-    /// The next object of a kind. Three of four keep to the schema, as far as that can be told from it.
+    /// The next object of a kind. Nearly all keep to the schema but for one or two places, which are put to a limit or
+    /// beyond; a few are wild.
     pub fn object(&mut self, kind: &Kind, number: usize) -> Drawn {
-        self.beyond = *self.one_of(&[0, 0, 0, 0, 0, 0, 30, 6]);
         let name = self.name(number);
         let mut spec = self.value(&kind.spec, 0);
-        if self.rng.u8(..4) > 0 {
-            agree(&kind.resource.kind, &mut spec, &mut self.rng);
-        }
+        let strained = *self.one_of(&[0, 1, 1, 1, 2, 2, 2, 12]);
+        (0..strained).for_each(|_| self.strain(&kind.spec, &mut spec));
         let object = json!({
             "apiVersion": kind.resource.api_version, "kind": kind.resource.kind,
             "metadata": {"name": name, "labels": self.labels()}, "spec": spec,
@@ -159,16 +82,17 @@ impl Drawer {
         Value::Object(held)
     }
 
-    fn value(&mut self, schema: &Value, depth: usize) -> Value {
-        if self.beyond > 0 && self.rng.u32(..self.beyond) == 0 {
-            return self.free_form(depth);
-        }
+    /// One that keeps to the schema.
+    pub(super) fn value(&mut self, schema: &Value, depth: usize) -> Value {
         if let Some(values) = schema["enum"].as_array() {
             return self.one_of(values).clone();
         }
         match schema["type"].as_str() {
-            Some("object") => self.map(schema, depth),
-            Some("array") => self.list(schema, depth),
+            Some("object") => self.map(schema, depth, Fields::Some),
+            Some("array") => {
+                let length = schema["minItems"].as_u64().unwrap_or(0) + self.rng.u64(..3);
+                self.list(schema, length, depth)
+            }
             Some("string") => json!(self.text(schema)),
             Some("boolean") => json!(self.rng.bool()),
             Some("integer" | "number") => self.number(schema),
@@ -176,90 +100,88 @@ impl Drawer {
         }
     }
 
-    fn map(&mut self, schema: &Value, depth: usize) -> Value {
+    pub(super) fn map(&mut self, schema: &Value, depth: usize, fields: Fields) -> Value {
         let mut held = Map::new();
-        let required = schema["required"].as_array().cloned().unwrap_or_default();
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            let is_required = required.iter().any(|one| one == name);
-            let wanted = is_required || self.rng.usize(..depth + 2) == 0;
-            let is_left_out = self.beyond > 0 && self.rng.u32(..self.beyond) == 0;
-            if wanted && !is_left_out {
+            let is_required =
+                schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
+            let is_wanted = match fields {
+                Fields::Some => is_required || self.rng.usize(..depth + 2) == 0,
+                Fields::Required => is_required,
+                Fields::All => true,
+                Fields::Careless => self.rng.bool(),
+            };
+            if is_wanted {
                 held.insert(name.clone(), self.value(property, depth + 1));
             }
         }
-        if schema["additionalProperties"].is_object() {
-            for _ in 0..self.rng.usize(..3) {
-                let name = (*self.one_of(&TEXTS)).to_owned();
-                held.insert(name, self.value(&schema["additionalProperties"], depth + 1));
-            }
+        let entries = match fields {
+            Fields::Required => 0,
+            Fields::All => LARGEST_MAP,
+            Fields::Some | Fields::Careless => self.rng.usize(..4),
+        };
+        let of_one_kind = schema.get("additionalProperties").filter(|one| one.is_object());
+        let are_free = schema["x-kubernetes-preserve-unknown-fields"] == true;
+        for _ in 0..if are_free || of_one_kind.is_some() { entries } else { 0 } {
+            let name = (*self.one_of(&TEXTS)).to_owned();
+            let value = match of_one_kind {
+                Some(schema) => self.value(schema, depth + 1),
+                None => self.free_form(depth + 1),
+            };
+            held.insert(name, value);
         }
-        if schema["x-kubernetes-preserve-unknown-fields"] == true {
-            for _ in 0..self.rng.usize(..4) {
-                let name = (*self.one_of(&TEXTS)).to_owned();
-                held.insert(name, self.free_form(depth + 1));
-            }
+        if fields != Fields::Careless {
+            self.agree(schema, &mut held, depth);
         }
         Value::Object(held)
     }
 
-    fn list(&mut self, schema: &Value, depth: usize) -> Value {
-        let (least, most) = (schema["minItems"].as_u64().unwrap_or(0), schema["maxItems"].as_u64());
-        let length = match (self.rng.u8(..30), most) {
-            (0, Some(most)) if most <= LONGEST_LIST && depth < 3 => most,
-            (1, Some(most)) if most < LONGEST_LIST && depth < 3 && self.beyond > 0 => most + 1,
-            _ => least + self.rng.u64(..3),
-        };
-        (0..length).map(|_| self.value(&schema["items"], depth + 1)).collect()
+    /// At most so many items: those that may not stand beside others are left out.
+    pub(super) fn list(&mut self, schema: &Value, length: u64, depth: usize) -> Value {
+        let mut items: Vec<Value> = (0..length).map(|_| self.value(&schema["items"], depth + 1)).collect();
+        let keys = schema["x-kubernetes-list-map-keys"].as_array();
+        if keys.is_some() || schema["x-kubernetes-list-type"] == "set" {
+            let mut seen = HashSet::new();
+            items.retain(|item| {
+                let key = |name: &Value| item[name.as_str().unwrap_or_default()].to_string();
+                seen.insert(
+                    keys.map_or_else(|| vec![item.to_string()], |keys| keys.iter().map(key).collect()),
+                )
+            });
+        }
+        Value::Array(items)
     }
 
-    fn text(&mut self, schema: &Value) -> String {
-        if schema["format"] == "date-time" {
-            let times = if self.beyond > 0 { TIMES.as_slice() } else { &TIMES[..VALID_TIMES] };
-            return (*self.one_of(times)).to_owned();
-        }
-        let most = schema["maxLength"].as_u64().and_then(|most| usize::try_from(most).ok());
-        let length = match (self.rng.u8(..40), most) {
-            (0, Some(most)) => Some(most),
-            (1, Some(most)) if self.beyond > 0 => Some(most + 1),
-            _ => None,
-        };
-        let least = schema["minLength"].as_u64().and_then(|least| usize::try_from(least).ok()).unwrap_or(0);
-        let fits = |text: &&str| {
-            let count = text.chars().count();
-            count >= least && most.is_none_or(|most| count <= most)
-        };
+    pub(super) fn text(&mut self, schema: &Value) -> String {
+        let usable: Vec<&str> =
+            TEXTS.into_iter().chain(TIMES).filter(|text| self.fits(schema, text)).collect();
+        if usable.is_empty() { String::new() } else { (*self.one_of(&usable)).to_owned() }
+    }
+
+    /// Whether a text keeps to its schema.
+    pub(super) fn fits(&mut self, schema: &Value, text: &str) -> bool {
+        let count = text.chars().count() as u64;
         let pattern = schema["pattern"].as_str().unwrap_or_default();
         let compiled = self.patterns.entry(pattern.to_owned()).or_insert_with(|| Regex::new(pattern).ok());
-        let matches = |text: &&str| compiled.as_ref().is_none_or(|pattern| pattern.is_match(text));
-        if let Some(length) = length.filter(|length| *length < LONGEST_TEXT) {
-            let letter = ["a", "7", "é"][self.rng.usize(..if self.beyond > 0 { 3 } else { 2 })];
-            let text = letter.repeat(length);
-            if self.beyond > 0 || matches(&text.as_str()) {
-                return text;
-            }
-        }
-        let usable: Vec<&str> = TEXTS.into_iter().filter(fits).filter(matches).collect();
-        if usable.is_empty() || (self.beyond > 0 && self.rng.u8(..20) == 0) {
-            return (*self.one_of(&TEXTS)).to_owned();
-        }
-        (*self.one_of(&usable)).to_owned()
+        let is_formed = match schema["format"].as_str() {
+            Some("date-time") => TIMES[..VALID_TIMES].contains(&text),
+            Some("uri") => text.contains("://"),
+            _ => true,
+        };
+        is_formed
+            && schema["minLength"].as_u64().is_none_or(|least| count >= least)
+            && schema["maxLength"].as_u64().is_none_or(|most| count <= most)
+            && compiled.as_ref().is_none_or(|pattern| pattern.is_match(text))
     }
 
     fn number(&mut self, schema: &Value) -> Value {
-        let (least, most) = (schema["minimum"].as_i64(), schema["maximum"].as_i64());
-        let wild = self.beyond > 0;
-        match self.rng.u8(..20) {
-            0 if wild => json!(least.map_or(-1, |least| least.saturating_sub(1))),
-            1 if wild => json!(most.map_or(i64::MAX, |most| most.saturating_add(1))),
-            2 if wild => json!(1.5),
-            3 => json!(most.unwrap_or(i64::from(i32::MAX))),
-            4 => json!(least.unwrap_or(0)),
-            _ => json!(least.unwrap_or(0).max(0)),
-        }
+        let (least, most) = bounds(schema);
+        let (least, most) = (least.unwrap_or(0), most.unwrap_or(i64::from(i32::MAX)));
+        json!(self.rng.i64(least..=most))
     }
 
     /// Anything that is JSON.
-    fn free_form(&mut self, depth: usize) -> Value {
+    pub(super) fn free_form(&mut self, depth: usize) -> Value {
         let leaf = depth >= DEEPEST;
         match self.rng.u8(..if leaf { 5 } else { 8 }) {
             0 => Value::Null,
@@ -276,33 +198,16 @@ impl Drawer {
         }
     }
 
-    fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+    pub(super) fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.rng.usize(..all.len())]
     }
 }
 
-/// Drops what excludes other fields by a rule that the schema alone does not tell, or nearly all would be refused.
-fn agree(kind: &str, spec: &mut Value, rng: &mut Rng) {
-    let mut keep_one = |held: &mut Value, of: &[&str]| {
-        let Some(held) = held.as_object_mut() else { return };
-        let present: Vec<&str> = of.iter().copied().filter(|name| held.contains_key(*name)).collect();
-        let kept = present.get(rng.usize(..present.len().max(1))).copied();
-        held.retain(|name, _| !of.contains(&name.as_str()) || Some(name.as_str()) == kept);
-    };
-    match kind {
-        "HelmComponent" => {
-            spec.get_mut("source")
-                .into_iter()
-                .for_each(|source| keep_one(source, &["ocm", "chart", "manifests"]));
-        }
-        "ModuleReleaseMeta" => keep_one(spec, &["channels", "versions", "mandatory"]),
-        "Kyma" => {
-            for module in spec.get_mut("modules").and_then(Value::as_array_mut).into_iter().flatten() {
-                keep_one(module, &["channel", "version"]);
-            }
-        }
-        _ => {}
-    }
+/// The least and the greatest number that a schema admits.
+pub(super) fn bounds(schema: &Value) -> (Option<i64>, Option<i64>) {
+    #[expect(clippy::cast_possible_truncation, reason = "generated schemas write whole numbers as 1.0")]
+    let bound = |name: &str| schema[name].as_f64().map(|bound| bound as i64);
+    (bound("minimum"), bound("maximum"))
 }
 
 #[cfg(test)]
@@ -324,16 +229,27 @@ mod tests {
         assert!(made(7).into_iter().collect::<BTreeSet<_>>().len() > 40, "they differ among themselves");
     }
 
+    /// Or all objects that have such a field would be refused.
     #[test]
-    fn values_lie_within_on_and_beyond_their_limits() {
-        let schema = json!({"type": "array", "minItems": 1, "maxItems": 9, "items": {"type": "string", "maxLength": 5}});
+    fn for_each_text_of_our_kinds_there_is_a_word_that_fits() {
         let mut drawer = Drawer::new(1);
-        drawer.beyond = 1000;
-        let lists: Vec<Value> = (0..2000).map(|_| drawer.value(&schema, 0)).collect();
-        let lengths: BTreeSet<usize> = lists.iter().filter_map(Value::as_array).map(Vec::len).collect();
-        assert!(lengths.is_superset(&BTreeSet::from([1, 2, 3, 9, 10])), "{lengths:?}");
-        let texts = lists.iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
-        let lengths: BTreeSet<usize> = texts.map(|text| text.chars().count()).collect();
-        assert!(lengths.contains(&0) && lengths.contains(&5) && lengths.contains(&6), "{lengths:?}");
+        let mut open: Vec<Value> = kinds().unwrap().into_iter().map(|kind| kind.spec).collect();
+        while let Some(schema) = open.pop() {
+            if schema["type"] == "string" && schema["enum"].is_null() {
+                let text = drawer.text(&schema);
+                assert!(drawer.fits(&schema, &text), "no word fits {schema}");
+            }
+            let properties = schema["properties"].as_object();
+            open.extend(properties.into_iter().flat_map(|all| all.values()).cloned());
+            let others = ["items", "additionalProperties"].map(|below| schema[below].clone());
+            open.extend(others.into_iter().filter(Value::is_object));
+        }
+    }
+
+    #[test]
+    fn items_that_may_not_stand_beside_others_are_left_out() {
+        let schema = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+            "items": {"type": "object", "required": ["name"], "properties": {"name": {"enum": ["a", "b"]}, "n": {"type": "integer"}}}});
+        assert_eq!(Drawer::new(1).list(&schema, 50, 0).as_array().map(Vec::len), Some(2));
     }
 }

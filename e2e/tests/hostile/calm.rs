@@ -26,22 +26,40 @@ pub(crate) struct Reactions {
 }
 
 impl Reactions {
-    /// The slowest of both in each.
-    pub(crate) fn or_slower(self, other: Self) -> Self {
+    fn each(tries: &[Self], of: impl Fn(Vec<Duration>) -> Duration) -> Self {
+        let each = |one: fn(&Self) -> Duration| of(tries.iter().map(one).collect());
         Self {
-            edit: self.edit.max(other.edit),
-            drift: self.drift.max(other.drift),
-            copy: self.copy.max(other.copy),
+            edit: each(|tried| tried.edit),
+            drift: each(|tried| tried.drift),
+            copy: each(|tried| tried.copy),
         }
     }
 
-    pub(crate) fn slowest(self) -> Duration {
-        self.edit.max(self.drift).max(self.copy)
+    /// Of each, what half of the tries did not exceed.
+    pub(crate) fn median(tries: &[Self]) -> Self {
+        Self::each(tries, |mut times| {
+            times.sort();
+            times.get(times.len() / 2).copied().unwrap_or_default()
+        })
+    }
+
+    pub(crate) fn slowest(tries: &[Self]) -> Duration {
+        let Self { edit, drift, copy } =
+            Self::each(tries, |times| times.into_iter().max().unwrap_or_default());
+        edit.max(drift).max(copy)
+    }
+
+    /// Whether each lies within what `bound` says of that before.
+    pub(crate) fn within(self, before: Self, bound: impl Fn(Duration) -> Duration) -> bool {
+        self.edit <= bound(before.edit)
+            && self.drift <= bound(before.drift)
+            && self.copy <= bound(before.copy)
     }
 }
 
 /// Has each operator do its work once.
-pub(crate) async fn react(world: &World, number: usize) -> Result<Reactions> {
+pub(crate) async fn react(world: &World) -> Result<Reactions> {
+    let number = world.turn();
     Ok(Reactions {
         edit: edit(world, number).await.context("an edit of the calm Kyma")?,
         drift: drift(world, number).await.context("drift on the calm target")?,
@@ -93,6 +111,6 @@ async fn copy(world: &World) -> Result<Duration> {
 impl std::fmt::Display for Reactions {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [edit, drift, copy] = [self.edit, self.drift, self.copy].map(|one| one.as_millis());
-        write!(out, "edit {edit} ms, drift {drift} ms, copy {copy} ms;")
+        write!(out, "edit {edit} ms, drift {drift} ms, copy {copy} ms")
     }
 }

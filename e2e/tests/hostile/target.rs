@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use e2e::emitted;
 use e2e::resident::{Resident, forget_peak, resident};
 use testbed::{Matching, until_or_why};
@@ -17,34 +17,61 @@ const OPERATORS: [&str; 3] = ["kyma-operator", "helm-component", "release-meta-s
 /// What each of them may hold at most, in KiB: up to 80 MiB without any fault, one large answer (16 MiB, which the
 /// client copies twice more) and what is made of it (96 MiB by estimate).
 const MEMORY: u64 = 256 * 1024;
-/// By how much the calm target's reactions may grow: a call that hangs takes 15 s, and this machine may be busy.
+/// Of so many tries, half may be slow for another reason.
+const TRIES: usize = 9;
+/// How often a fault is met until nobody is moved by it.
+const ROUNDS: usize = 3;
+/// By how much the slowest of the calm target's reactions may grow beyond twice: a call that hangs takes 15 s, and this
+/// machine may be busy.
 const SLOWER: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_mins(1);
 
 pub(crate) async fn story(world: &World) -> Result<()> {
-    let mut before = Reactions::default();
-    for number in 0..5 {
-        before = before.or_slower(react(world, number).await?);
-    }
-    println!("{:<32} {before} {}", "before", held(world)?);
-    for (turn, fault) in all().into_iter().enumerate() {
-        let name = fault.name;
-        Box::pin(meet(world, turn + 1, &fault, before)).await.with_context(|| name.to_owned())?;
+    for fault in all() {
+        Box::pin(moves_nobody(world, &fault)).await.with_context(|| fault.name.to_owned())?;
     }
     Ok(())
 }
 
-/// The target is hostile until every operator has met it and the Kyma says so; then it is as any other.
-async fn meet(world: &World, turn: usize, fault: &Fault, before: Reactions) -> Result<()> {
+/// Where the calm target was slower, once more: the machine may have been busy, but who is moved is so each time.
+async fn moves_nobody(world: &World, fault: &Fault) -> Result<()> {
+    let mut moved = Vec::new();
+    for _ in 0..ROUNDS {
+        let mut before = Vec::new();
+        for _ in 0..TRIES {
+            before.push(react(world).await?);
+        }
+        let during = meet(world, fault).await?;
+        let slowest = [&before, &during].map(|tries| Reactions::slowest(tries));
+        ensure!(slowest[1] <= slowest[0] * 2 + SLOWER, "the calm target had to wait: {slowest:?}");
+        let [was, is] = [&before, &during].map(|tries| Reactions::median(tries));
+        println!("{:<32} {is} at the median; before: {was}", "");
+        if is.within(was, bearable) {
+            return Ok(());
+        }
+        moved.push(format!("{is} at the median after {was}"));
+    }
+    bail!("the calm target was moved each time: {moved:?}")
+}
+
+/// The longest median of a reaction that was this one before.
+fn bearable(before: Duration) -> Duration {
+    before * 3 / 2 + Duration::from_millis(100)
+}
+
+/// The target is hostile until every operator has met it and the Kyma says so; then it is as any other. Gives how the
+/// calm one fared meanwhile.
+async fn meet(world: &World, fault: &Fault) -> Result<Vec<Reactions>> {
     let start = Instant::now();
     for name in OPERATORS {
         forget_peak(world.landscape.operator(name)?)?;
     }
     let seen = world.hostile.seen().len();
+    let sent_before = fault.sent.as_ref().map_or(0, |(_, sent)| sent.load(Ordering::Relaxed));
     for (matching, answer) in fault.rules.clone() {
         world.hostile.always(matching, answer);
     }
-    world.grant(HOSTILE, &world.access, 2 * turn).await?;
+    world.grant(HOSTILE, &world.access, world.turn()).await?;
     until_or_why("every operator meets it", DEADLINE, || async {
         let requests = world.hostile.seen();
         let met = |name: &str| {
@@ -56,29 +83,27 @@ async fn meet(world: &World, turn: usize, fault: &Fault, before: Reactions) -> R
         Ok(if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} has not")) })
     })
     .await?;
-    let mut during = react(world, turn * 10).await?;
+    let mut during = vec![react(world).await?];
     if !fault.reasons.is_empty() {
         world.says(HOSTILE, "Ready", fault.reasons).await?;
     }
     if let Some((enough, sent)) = &fault.sent {
         until_or_why("enough was sent", DEADLINE, || async {
-            let sent = sent.load(Ordering::Relaxed);
+            let sent = sent.load(Ordering::Relaxed) - sent_before;
             Ok(if sent >= *enough { Ok(()) } else { Err(sent.to_string()) })
         })
         .await?;
     }
-    for number in 1..3 {
-        during = during.or_slower(react(world, turn * 10 + number).await?);
+    for _ in 1..TRIES {
+        during.push(react(world).await?);
     }
     let held = held(world)?;
     world.hostile.clear();
-    world.grant(HOSTILE, &world.access, 2 * turn + 1).await?;
+    world.grant(HOSTILE, &world.access, world.turn()).await?;
     world.is_ready(HOSTILE).await?;
-    println!("{:<32} {during} {held} {:>6.1?}", fault.name, start.elapsed());
+    println!("{:<32} {held} {:>6.1?}", fault.name, start.elapsed());
     ensure!(held.most() <= MEMORY, "an operator holds too much: {held}");
-    let bearable = before.slowest() * 2 + SLOWER;
-    ensure!(during.slowest() <= bearable, "the calm target was moved: {during} after {before}");
-    Ok(())
+    Ok(during)
 }
 
 /// The words of a hostile target are nowhere.

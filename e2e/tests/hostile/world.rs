@@ -1,5 +1,6 @@
 //! Hub, operators, a target that is well and one that is hostile.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -32,6 +33,7 @@ pub(crate) struct World {
     pub(crate) hostile: Scripted,
     /// The way to it.
     pub(crate) access: String,
+    turns: AtomicUsize,
 }
 
 impl World {
@@ -45,7 +47,8 @@ impl World {
         let hostile = Scripted::in_front_of(&behind).await?;
         let access = hostile.access_of(&landscape.access(&behind).await?).kubeconfig();
         let hub = landscape.hub().client()?;
-        let world = Self { landscape, hub, calm, shop, behind, hostile, access };
+        let world =
+            Self { landscape, hub, calm, shop, behind, hostile, access, turns: AtomicUsize::default() };
         world.publish(ANCHOR, "1.0.0").await?;
         let way = world.landscape.access(&world.calm).await?.kubeconfig();
         world.grant(CALM, &way, 0).await?;
@@ -92,6 +95,11 @@ impl World {
         let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         secrets.patch(&name, &PatchParams::apply(PERSON).force(), &Patch::Apply(&secret)).await?;
         Ok(())
+    }
+
+    /// Another number each time.
+    pub(crate) fn turn(&self) -> usize {
+        self.turns.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn kymas(&self) -> Api<Kyma> {

@@ -6,6 +6,7 @@ mod component;
 mod content;
 mod credentials;
 mod hosts;
+mod realms;
 mod server;
 mod tls;
 

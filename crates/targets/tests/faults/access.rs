@@ -1,0 +1,119 @@
+//! What a kubeconfig leads to, and whom it trusts.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kyma_api::{ErrorClass, Reason};
+use kyma_targets::{AccessPolicy, AddressRefusal, TargetError, TlsFault};
+use testbed::{Matching, Scripted};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::{config_map, fails, get, loopback, secret, target, targets};
+
+#[tokio::test]
+async fn refused_addresses_get_no_connection_at_all() -> Result<()> {
+    let server = Scripted::start().await?;
+    let by_name =
+        server.access().at(server.access().url.replace("127.0.0.1", "localhost"), &server.access().ca);
+    for access in [server.access(), &by_name] {
+        let error = fails(&target(&targets(AccessPolicy::default()), access)?).await?;
+        assert_eq!(error, TargetError::AddressRefused(AddressRefusal::Loopback));
+        assert_eq!(error.class(), ErrorClass::Invalid);
+    }
+    let hub = server.access().url.trim_start_matches("https://").parse()?;
+    let policy = AccessPolicy { hub_addresses: vec![hub], ..loopback() };
+    let error = fails(&target(&targets(policy), server.access())?).await?;
+    assert_eq!(error.reason(), Reason::TargetIsHub);
+    assert_eq!(server.connections(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_authority_is_refused() -> Result<()> {
+    let (server, other) = (Scripted::start().await?, Scripted::start().await?);
+    let access = server.access().at(&server.access().url, &other.access().ca);
+    let error = fails(&target(&targets(loopback()), &access)?).await?;
+    assert_eq!(error, TargetError::Tls(TlsFault::UnknownAuthority));
+    assert!(server.seen().is_empty(), "a request was sent to an untrusted server");
+    Ok(())
+}
+
+#[tokio::test]
+async fn certificates_and_keys_that_are_none_are_told_by_field() -> Result<()> {
+    let server = Scripted::start().await?;
+    let with = |key: &str, value: &str| {
+        let line = |line: &str| match line.trim_start().split_once(": ") {
+            Some((name, _)) if name == key => format!("    {key}: {value}"),
+            _ => line.to_owned(),
+        };
+        server.access().kubeconfig().lines().map(line).collect::<Vec<_>>().join("\n")
+    };
+    let targets = targets(loopback());
+    let no_authority = with("certificate-authority-data", "bm8gcGVt");
+    let pair = "x\n    client-certificate-data: bm8gcGVt\n    client-key-data: bm8gcGVt";
+    let no_certificate = with("token", pair);
+    let rows = [
+        (no_authority, "clusters[].cluster.certificate-authority-data"),
+        (no_certificate, "users[].user.client-certificate-data"),
+    ];
+    for (kubeconfig, field) in rows {
+        let error = targets.from_secret(&secret(kubeconfig, "1"), "config").map(drop).unwrap_err();
+        assert!(error.to_string().contains(field), "{error}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_user_agent_names_operator_replica_and_component() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), config_map());
+    let target = target(&targets(loopback()), server.access())?;
+    get(&target).await?;
+    get(&target.acting_for("component-uid")).await?;
+    let agents: Vec<_> = server.seen().into_iter().map(|request| request.user_agent).collect();
+    assert_eq!(agents, ["tester/1.2.3 (replica-0)", "tester/1.2.3 (replica-0; component-uid)"]);
+    Ok(())
+}
+
+/// Accepts one CONNECT, tunnels it, and returns its first line.
+async fn proxy_once(listener: TcpListener) -> Result<String> {
+    let (mut client, _) = listener.accept().await?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await?);
+    }
+    let line = String::from_utf8(head)?.lines().next().unwrap_or_default().to_owned();
+    let place = line.split(' ').nth(1).context("a place in the request")?;
+    let mut server = TcpStream::connect(place).await?;
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    // Ends with the client's connection.
+    copy_bidirectional(&mut client, &mut server).await.ok();
+    Ok(line)
+}
+
+#[tokio::test]
+async fn an_allowed_proxy_is_tunneled_through_and_judged_like_a_target() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), config_map());
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let proxied = format!("    proxy-url: http://{address}\n    certificate-authority-data:");
+    let kubeconfig = server.access().kubeconfig().replace("    certificate-authority-data:", &proxied);
+
+    let guarded = AccessPolicy { allow_proxy: true, ..AccessPolicy::default() };
+    let refused = targets(guarded).from_secret(&secret(kubeconfig.clone(), "1"), "config")?;
+    let error = fails(&refused).await?;
+    assert_eq!(error, TargetError::AddressRefused(AddressRefusal::Loopback));
+
+    let proxy = tokio::spawn(proxy_once(listener));
+    let allowed = targets(AccessPolicy { allow_proxy: true, ..loopback() });
+    let target = allowed.from_secret(&secret(kubeconfig, "1"), "config")?;
+    get(&target).await?;
+    allowed.forget(target.key().context("a key")?);
+    drop((target, allowed));
+    let line = tokio::time::timeout(Duration::from_secs(5), proxy).await???;
+    let place = server.access().url.replace("https://", "");
+    assert_eq!(line, format!("CONNECT {place} HTTP/1.1"));
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Answers that no apiserver gives.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ListParams, WatchParams};
+use kyma_api::{ErrorClass, Reason};
+use kyma_targets::{AccessPolicy, TargetError, classify};
+use serde_json::json;
+use testbed::{Answer, Matching, Scripted};
+
+use crate::{CALL, PLANTED, fails, loopback, target, targets};
+
+#[tokio::test]
+async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Result<()> {
+    let server = Scripted::start().await?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": PLANTED.repeat(100)}});
+    let rows = [
+        (Answer::silence(), Reason::TargetTimeout),
+        (Answer::stalled("{\"kind\":"), Reason::TargetTimeout),
+        (Answer::slow_drip(&map, Duration::from_millis(20)), Reason::TargetTimeout),
+        (Answer::endless(), Reason::TargetAnswerInvalid),
+        (Answer::raw(vec![b'['; 65 * 1024]), Reason::TargetAnswerInvalid),
+        // Small as it comes, large in memory.
+        (Answer::raw(format!("{{\"items\":[{}{{}}]}}", "{},".repeat(5000))), Reason::TargetAnswerInvalid),
+        (Answer::reset(), Reason::TargetUnreachable),
+        (Answer::html(503, PLANTED), Reason::TargetServerError),
+        (Answer::html(200, PLANTED), Reason::TargetAnswerInvalid),
+        (Answer::html(404, PLANTED), Reason::ApplyRefused),
+        (Answer::failure(503, PLANTED, PLANTED), Reason::TargetServerError),
+        (Answer::failure(401, "Unauthorized", PLANTED), Reason::TargetUnauthorized),
+        (Answer::failure(403, "Forbidden", PLANTED), Reason::TargetForbidden),
+        (Answer::failure(422, "Invalid", PLANTED), Reason::ApplyRefused),
+        (Answer::raw(format!("{{\"{PLANTED}")), Reason::TargetAnswerInvalid),
+        (Answer::redirect("https://127.0.0.1:1/stolen"), Reason::TargetAnswerInvalid),
+        (Answer::too_many_requests(9), Reason::TargetThrottled),
+    ];
+    for (answer, reason) in rows {
+        server.clear();
+        server.always(Matching::path("/api/v1"), answer.clone());
+        // A cache of its own each time, so that no breaker is open already.
+        let target = target(&targets(loopback()), server.access())?;
+        let started = Instant::now();
+        let error = fails(&target).await?;
+        assert_eq!(error.reason(), reason, "{answer:?} gave {error:?}");
+        assert!(started.elapsed() < CALL * 3, "{answer:?} took {:?}", started.elapsed());
+        assert!(!format!("{error} {error:?}").contains("planted"), "{error:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_our_token_goes_nowhere_else() -> Result<()> {
+    let (server, thief) = (Scripted::start().await?, Scripted::start().await?);
+    server.always(Matching::any(), Answer::redirect(&format!("{}/stolen", thief.access().url)));
+    let error = fails(&target(&targets(loopback()), server.access())?).await?;
+    assert_eq!(error, TargetError::Redirected(302));
+    assert_eq!(thief.connections(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn reasons_stay_the_same_however_often_one_asks() -> Result<()> {
+    let silent = Scripted::start().await?;
+    silent.always(Matching::any(), Answer::silence());
+    let broken = Scripted::start().await?;
+    broken.always(Matching::any(), Answer::html(502, PLANTED));
+    let rows = [
+        (AccessPolicy::default(), silent.access(), Reason::AccessRefused),
+        (loopback(), silent.access(), Reason::TargetTimeout),
+        (loopback(), broken.access(), Reason::TargetServerError),
+    ];
+    for (policy, access, reason) in rows {
+        let target = target(&targets(policy), access)?;
+        for attempt in 0..5 {
+            let error = fails(&target).await?;
+            assert_eq!(error.reason(), reason, "attempt {attempt}: {error:?}");
+            assert!(!error.to_string().contains("planted"), "{error}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_only_accepts_connections_is_given_up_in_time() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.set_deaf(true);
+    let started = Instant::now();
+    let error = fails(&target(&targets(loopback()), server.access())?).await?;
+    assert_eq!(error.class(), ErrorClass::Unreachable);
+    assert!(started.elapsed() < CALL * 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_silent_watch_ends_and_one_endless_event_too() -> Result<()> {
+    let server = Scripted::start().await?;
+    let bookmark = json!({"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"resourceVersion": "7"}}});
+    server.next(1, Matching::any(), Answer::watch(&[bookmark]));
+    server.next(1, Matching::any(), Answer::endless());
+    let target = target(&targets(loopback()), server.access())?;
+    let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
+    let mut reasons = Vec::new();
+    for _ in 0..2 {
+        let stream = maps.watch(&WatchParams::default(), "0").await?;
+        let events: Vec<_> = tokio::time::timeout(CALL * 5, stream.collect()).await?;
+        let error = events.into_iter().find_map(Result::err).context("the stream should fail")?;
+        reasons.push(classify(&error).reason());
+    }
+    assert_eq!(reasons, [Reason::TargetTimeout, Reason::TargetAnswerInvalid]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_list_page_within_the_limit_arrives_whole() -> Result<()> {
+    let server = Scripted::start().await?;
+    let items: Vec<_> = (0..300).map(|n| json!({"metadata": {"name": format!("m-{n}")}})).collect();
+    let list = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": items});
+    server.always(Matching::any(), Answer::json(&list));
+    let target = target(&targets(loopback()), server.access())?;
+    let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
+    assert_eq!(maps.list(&ListParams::default()).await?.items.len(), 300);
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! How much is asked of a target, and when it is left in peace.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::WatchParams;
+use kyma_targets::{Limits, TargetError, TargetEvent, Targets, WatchPace};
+use serde_json::json;
+use testbed::{Answer, Matching, Scripted};
+
+use crate::{config_map, fails, get, limits, loopback, target, targets};
+
+/// Longer than anything takes here.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+#[tokio::test]
+async fn after_three_failures_calls_cost_nothing_and_recovery_is_announced() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::reset());
+    let targets = targets(loopback());
+    let mut events = targets.events();
+    let target = target(&targets, server.access())?;
+    for _ in 0..3 {
+        assert!(matches!(fails(&target).await?, TargetError::Connect(_)));
+    }
+    let place = target.key().context("a remote target has a key")?.clone();
+    assert_eq!(events.recv().await?, TargetEvent::Suspended(place.clone()));
+    assert!(!target.calls_pass());
+    let before = server.count(&Matching::path("/api"));
+    assert!(matches!(fails(&target).await?, TargetError::Suspended { .. }));
+    assert_eq!(server.count(&Matching::path("/api")), before, "the call was tried");
+
+    server.wait_for(2, &Matching::path("/readyz"), Duration::from_secs(5)).await?;
+    server.clear();
+    server.always(Matching::any(), config_map());
+    tokio::time::timeout(Duration::from_secs(5), target.healthy_again()).await?;
+    assert_eq!(events.recv().await?, TargetEvent::Recovered(place));
+    get(&target).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn server_errors_of_one_api_do_not_suspend_a_target_whose_readyz_is_good() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::path("/readyz"), Answer::raw("ok"));
+    server.always(Matching::any(), Answer::failure(503, "ServiceUnavailable", "aggregated API is down"));
+    let target = target(&targets(loopback()), server.access())?;
+    for _ in 0..3 {
+        assert!(matches!(fails(&target).await?, TargetError::Server { code: 503, .. }));
+    }
+    server.wait_for(1, &Matching::path("/readyz"), Duration::from_secs(5)).await?;
+    for _ in 0..2 {
+        assert!(matches!(fails(&target).await?, TargetError::Server { code: 503, .. }));
+    }
+    assert!(target.calls_pass());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_429_holds_later_calls_back_instead_of_sending_them() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::too_many_requests(9));
+    let target = target(&targets(loopback()), server.access())?;
+    assert_eq!(fails(&target).await?, TargetError::Throttled(Duration::from_secs(9)));
+    let later = fails(&target).await?;
+    assert!(matches!(later, TargetError::Throttled(pause) if pause > Duration::from_secs(7)), "{later:?}");
+    assert_eq!(server.seen().len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn calls_at_once_are_bounded() -> Result<()> {
+    let server = Scripted::start().await?;
+    let ours = Matching::path("/api/v1/namespaces/default");
+    server.always(ours.clone(), Answer::silence());
+    server.always(Matching::any(), config_map());
+    // No call ends by itself while it is watched, however slow the machine.
+    let patient = Limits { call: PATIENCE, connect: PATIENCE, ..limits() };
+    let patient = || Targets::new(loopback(), patient.clone(), "tester/1.2.3", "replica-0", 8);
+    let target = target(&patient(), server.access())?;
+    let mut calls: FuturesUnordered<_> = (0..20).map(|_| fails(&target)).collect();
+    let others = async {
+        server.wait_for(Limits::default().calls, &ours, PATIENCE / 2).await?;
+        // In the time of as many calls of others, each with a connection to open, those that wait would come, too.
+        for _ in 0..20 {
+            let other = crate::target(&patient(), server.access())?;
+            Api::<ConfigMap>::namespaced(other.client(), "other").get("any").await?;
+        }
+        anyhow::Ok(server.count(&ours))
+    };
+    let seen = tokio::select! {
+        ended = calls.next() => bail!("a call ended: {ended:?}"),
+        seen = others => seen?,
+    };
+    assert_eq!(seen, Limits::default().calls);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of_streams() -> Result<()> {
+    const SIZE: usize = 512 * 1024;
+    let server = Scripted::start().await?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "x".repeat(SIZE)}});
+    let line = format!("{}\n", json!({"type": "ADDED", "object": map}));
+    server.always(Matching::any(), Answer::made(move |_| Some(line.clone().into())));
+    let pace = WatchPace { burst: 2 * SIZE, per_second: 2 * SIZE };
+    let limits = Limits { line: 2 * SIZE, line_weight: 2 * SIZE, watch_pace: pace, ..limits() };
+    let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
+    let target = target(&targets, server.access())?;
+    let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
+    let params = WatchParams::default();
+    let (one, other) = tokio::try_join!(maps.watch(&params, "0"), maps.watch(&params, "0"))?;
+    let started = Instant::now();
+    let events: Vec<_> = futures::stream::select(one.boxed(), other.boxed()).take(8).collect().await;
+    assert!(events.iter().all(Result::is_ok), "{events:?}");
+    // Of eight, two are the burst; what was on its way of each stream may come at once, too.
+    assert!(started.elapsed() > Duration::from_secs(1), "{:?}", started.elapsed());
+    Ok(())
+}

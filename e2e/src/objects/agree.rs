@@ -1,0 +1,170 @@
+//! What the API demands of an object besides the limits of each field: the rules (CEL) in the schemas of our kinds, and
+//! what makes an embedded object one.
+
+use serde_json::{Map, Value, json};
+
+use super::draw::Drawer;
+
+/// Kinds of embedded objects, some of which mean something to operators.
+const EMBEDDED: [(&str, &str); 5] = [
+    ("v1", "ConfigMap"),
+    ("apps/v1", "Deployment"),
+    ("operator.kyma-project.io/v1alpha1", "Sample"),
+    ("component.kyma-project.io/v1alpha1", "HelmComponent"),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+];
+/// Namespaces of embedded objects.
+const NAMESPACES: [&str; 3] = ["default", "kyma-system", "kube-system"];
+
+impl Drawer {
+    /// Brings drawn fields into agreement.
+    pub(super) fn agree(&mut self, schema: &Value, held: &mut Map<String, Value>, depth: usize) {
+        for rule in rules(schema) {
+            self.keep(rule, &mut Fields { schema, held, depth });
+        }
+        if schema["x-kubernetes-embedded-resource"] == true {
+            self.embed(held);
+        }
+    }
+
+    /// Keeps a rule, if it is known.
+    fn keep(&mut self, rule: &str, fields: &mut Fields<'_>) -> bool {
+        match rule {
+            "has(self.api) != has(self.module)" => self.exactly_one(&["api", "module"], fields),
+            "[has(self.ocm), has(self.chart), has(self.manifests)].exists_one(set, set)" => {
+                self.exactly_one(&["ocm", "chart", "manifests"], fields);
+            }
+            "has(self.mandatory) != (has(self.channels) || has(self.versions))" => {
+                if self.rng.bool() {
+                    fields.drop(&["channels", "versions"]);
+                    self.at_least_one(&["mandatory"], fields);
+                } else {
+                    fields.drop(&["mandatory"]);
+                    self.at_least_one(&["channels", "versions"], fields);
+                }
+            }
+            "self.url.startsWith('oci://') != has(self.name)" => {
+                if fields.are_of_oci() {
+                    fields.drop(&["name"]);
+                } else {
+                    self.at_least_one(&["name"], fields);
+                }
+            }
+            "has(self.version) || has(self.digest)" => self.at_least_one(&["version", "digest"], fields),
+            "!self.url.startsWith('oci://') || has(self.version) || has(self.digest)" => {
+                if fields.are_of_oci() {
+                    self.at_least_one(&["version", "digest"], fields);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn exactly_one(&mut self, names: &[&str], fields: &mut Fields<'_>) {
+        self.at_least_one(names, fields);
+        let present: Vec<&str> =
+            names.iter().copied().filter(|name| fields.held.contains_key(*name)).collect();
+        let kept = *self.one_of(&present);
+        fields.held.retain(|name, _| name == kept || !names.contains(&name.as_str()));
+    }
+
+    fn at_least_one(&mut self, names: &[&str], fields: &mut Fields<'_>) {
+        if !names.iter().any(|name| fields.held.contains_key(*name)) {
+            let name = *self.one_of(names);
+            let value = self.value(&fields.schema["properties"][name], fields.depth + 1);
+            fields.held.insert(name.to_owned(), value);
+        }
+    }
+
+    fn embed(&mut self, held: &mut Map<String, Value>) {
+        let (api_version, kind) = *self.one_of(&EMBEDDED);
+        let mut metadata = json!({"name": *self.one_of(&["default", "sample", "a.b-c.example.com"])});
+        if self.rng.bool() {
+            metadata["namespace"] = json!(*self.one_of(&NAMESPACES));
+        }
+        held.insert("apiVersion".to_owned(), json!(api_version));
+        held.insert("kind".to_owned(), json!(kind));
+        held.insert("metadata".to_owned(), metadata);
+    }
+}
+
+/// The fields of one object.
+struct Fields<'a> {
+    schema: &'a Value,
+    held: &'a mut Map<String, Value>,
+    depth: usize,
+}
+
+impl Fields<'_> {
+    fn drop(&mut self, names: &[&str]) {
+        self.held.retain(|name, _| !names.contains(&name.as_str()));
+    }
+
+    fn are_of_oci(&self) -> bool {
+        self.held.get("url").and_then(Value::as_str).is_some_and(|url| url.starts_with("oci://"))
+    }
+}
+
+/// The rules of a schema, without those of schemas in it.
+fn rules(schema: &Value) -> impl Iterator<Item = &str> {
+    let all = schema["x-kubernetes-validations"].as_array();
+    all.into_iter().flatten().filter_map(|validation| validation["rule"].as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::{draw, kinds};
+
+    /// All schemas within one.
+    fn within(schema: &Value) -> Vec<Value> {
+        let below = match schema {
+            Value::Object(fields) => fields.values().flat_map(within).collect(),
+            Value::Array(items) => items.iter().flat_map(within).collect(),
+            _ => Vec::new(),
+        };
+        [vec![schema.clone()], below].concat()
+    }
+
+    /// A new one has to be known here, or most objects of its kind are refused.
+    #[test]
+    fn every_rule_of_our_kinds_is_known() {
+        let mut drawer = Drawer::new(1);
+        let mut known = 0;
+        for schema in kinds().unwrap().iter().flat_map(|kind| within(&kind.spec)) {
+            for rule in rules(&schema) {
+                let mut held = Map::new();
+                let mut fields = Fields { schema: &schema, held: &mut held, depth: 0 };
+                assert!(drawer.keep(rule, &mut fields), "{rule} is unknown");
+                known += 1;
+            }
+        }
+        assert!(known > 5, "{known}");
+    }
+
+    #[test]
+    fn what_excludes_each_other_is_never_drawn_together_unless_nobody_cares() {
+        let field = json!({"type": "boolean"});
+        let schema = json!({
+            "type": "object", "properties": {"ocm": field, "chart": field, "manifests": field},
+            "x-kubernetes-validations": [{"rule": "[has(self.ocm), has(self.chart), has(self.manifests)].exists_one(set, set)"}],
+        });
+        let mut drawer = Drawer::new(1);
+        let mut drawn = |fields| drawer.map(&schema, 0, fields).as_object().map(Map::len).unwrap();
+        for fields in [draw::Fields::Some, draw::Fields::Required, draw::Fields::All] {
+            assert!((0..100).all(|_| drawn(fields) == 1), "{fields:?}");
+        }
+        assert!((0..100).any(|_| drawn(draw::Fields::Careless) != 1));
+    }
+
+    #[test]
+    fn an_embedded_object_has_kind_and_name() {
+        let schema = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
+        let drawn = Drawer::new(1).value(&schema, 0);
+        assert!(
+            ["/apiVersion", "/kind", "/metadata/name"].iter().all(|field| drawn.pointer(field).is_some()),
+            "{drawn}"
+        );
+    }
+}
