@@ -56,9 +56,10 @@ impl Fault {
 /// What somebody lists, and then watches.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stream {
-    side: Side,
-    cluster: String,
-    operator: String,
+    pub(crate) side: Side,
+    /// The operator on the hub's side, the target on theirs.
+    place: String,
+    agent: String,
     path: String,
     resource: String,
     /// Label and field selectors.
@@ -66,15 +67,15 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Whether it is the same operator at the same cluster.
+    /// Whether the same operator asks the same cluster.
     fn asks_the_same(&self, other: &Self) -> bool {
-        (&self.operator, &self.cluster) == (&other.operator, &other.cluster)
+        (&self.place, &self.agent) == (&other.place, &other.agent)
     }
 }
 
 impl fmt::Debug for Stream {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} at {}: {} {:?}", self.operator, self.cluster, self.path, self.only)
+        write!(out, "{:?} {} {}: {} {:?}", self.side, self.place, self.agent, self.path, self.only)
     }
 }
 
@@ -102,13 +103,13 @@ impl Doors {
 
     /// What stands on a way.
     pub(crate) fn on(self: &Arc<Self>, way: Way<'_>) -> Arc<dyn Between> {
-        let (side, cluster) = match way {
-            Way::ToHub(_) => (Side::Hub, "hub".to_owned()),
+        let (side, place) = match way {
+            Way::ToHub(operator) => (Side::Hub, operator.to_owned()),
             Way::ToTarget(name) => (Side::Targets, name.to_owned()),
         };
         let doors = Arc::clone(self);
         Arc::new(move |passing: Passing| {
-            let stream = stream(side, &cluster, passing.seen());
+            let stream = stream(side, &place, passing.seen());
             Arc::clone(&doors).pass(side, stream, passing).boxed()
         })
     }
@@ -256,13 +257,13 @@ fn missing<'a>(
 }
 
 /// What is listed or watched, if something is.
-fn stream(side: Side, cluster: &str, seen: &Seen) -> Option<Stream> {
+fn stream(side: Side, place: &str, seen: &Seen) -> Option<Stream> {
     let resource = collection(&seen.path).filter(|_| seen.method == "GET")?.to_owned();
     let is_selector = |part: &&str| part.starts_with("labelSelector=") || part.starts_with("fieldSelector=");
     Some(Stream {
         side,
-        cluster: cluster.to_owned(),
-        operator: seen.user_agent.split('/').next().unwrap_or_default().to_owned(),
+        place: place.to_owned(),
+        agent: seen.user_agent.split('/').next().unwrap_or_default().to_owned(),
         path: seen.path.clone(),
         resource,
         only: seen.query.split('&').filter(is_selector).map(str::to_owned).collect(),
