@@ -1,23 +1,21 @@
 //! Hub, targets, registry and operators on this machine, wired as a platform team would wire them: each operator is
 //! a process of its own with exactly the role that its table renders, through a ServiceAccount token.
 
+mod doors;
 mod install;
 mod operator;
 mod state;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::{try_join, try_join_all};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
-use testbed::{
-    Access, AuditEvent, AuditMark, Bed, Between, Cluster, Process, Registry, Scripted, until, until_quiet,
-};
+use testbed::{Access, AuditEvent, AuditMark, Bed, Cluster, Process, Registry, until, until_quiet};
 
+pub use doors::{Doors, Way};
 pub use state::env_file;
 
 /// Namespace of everything on the hub.
@@ -60,9 +58,6 @@ pub struct Options {
     pub environment: Vec<(String, String)>,
 }
 
-/// Gives what stands between the hub and the operator of this name.
-pub type Doors<'a> = &'a (dyn Fn(&'static str) -> Arc<dyn Between> + Sync);
-
 /// Whether an operator of the landscape sent it.
 pub fn is_of_an_operator(event: &AuditEvent) -> bool {
     let hub_account = format!("system:serviceaccount:{HUB_NAMESPACE}:");
@@ -90,18 +85,15 @@ impl Landscape {
     /// # Errors
     /// A program is missing or does not come up; the message says which, with the end of its log.
     pub async fn start(options: Options) -> Result<Self> {
-        Self::begin(options, None).await
+        Self::start_behind(options, &|_| None).await
     }
 
-    /// As [`Self::start`], with something of the caller's between the hub and each operator, which is given by name.
+    /// As [`Self::start`], with something of the caller's between the operators and the clusters; [`Self::access`] leads
+    /// to a target through it.
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub async fn start_behind(options: Options, between: Doors<'_>) -> Result<Self> {
-        Self::begin(options, Some(between)).await
-    }
-
-    async fn begin(options: Options, between: Option<Doors<'_>>) -> Result<Self> {
+    pub async fn start_behind(options: Options, doors: Doors<'_>) -> Result<Self> {
         let bed = match &options.directory {
             Some(directory) => Bed::start_in(directory).await?,
             None => Bed::start().await?,
@@ -119,12 +111,7 @@ impl Landscape {
         let registry = bed.registry().await?;
         install::hub(&hub).await?;
         try_join_all(targets.iter().map(install::target)).await?;
-        let mut doors = BTreeMap::new();
-        for name in operator::OPERATORS.map(|operator| operator.name) {
-            if let Some(between) = between {
-                doors.insert(name, Scripted::with(between(name), &hub).await?);
-            }
-        }
+        let doors = doors::Standing::of(doors, &hub, &targets).await?;
         let Options { plain_http, flags, environment, .. } = options;
         let given = operator::Given { plain_http, flags, environment, doors };
         let operators = operator::start_all(&bed, &hub, &registry, &given).await?;
@@ -294,7 +281,8 @@ impl Landscape {
     /// # Errors
     /// The target does not answer.
     pub async fn access(&self, target: &Cluster) -> Result<Access> {
-        target.service_account(ACCESS_NAMESPACE, ACCESS_ACCOUNT).await
+        let access = target.service_account(ACCESS_NAMESPACE, ACCESS_ACCOUNT).await?;
+        Ok(self.given.doors.to_target(target, access))
     }
 
     /// For a person who wants to look around.

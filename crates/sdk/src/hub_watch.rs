@@ -35,8 +35,7 @@ where
                     (event, (None, backoff, delay))
                 }
                 Ok(told) => {
-                    // Init comes before the list was even tried; kube's StreamBackoff takes it for success.
-                    if !matches!(told, Event::Init) {
+                    if got_through(told) {
                         backoff.reset();
                     }
                     (event, (Some(events), backoff, None))
@@ -44,4 +43,22 @@ where
             })
         }
     })
+}
+
+/// Whether a list is complete, or a watch at work. Init comes before the list was even tried, and kube's `StreamBackoff`
+/// takes it for success; objects come with their page, of which the next one may fail each time.
+const fn got_through<K>(event: &Event<K>) -> bool {
+    !matches!(event, Event::Init | Event::InitApply(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_page_of_a_list_takes_no_back_off_back() {
+        assert!(!got_through::<()>(&Event::Init) && !got_through(&Event::InitApply(())));
+        assert!(got_through::<()>(&Event::InitDone));
+        assert!(got_through(&Event::Apply(())) && got_through(&Event::Delete(())));
+    }
 }

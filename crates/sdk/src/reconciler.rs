@@ -2,6 +2,7 @@
 
 mod changes;
 mod halted;
+mod news;
 
 use std::{
     collections::HashMap,
@@ -44,7 +45,8 @@ const RESYNC_SHARE: f64 = 0.1;
 /// One controller over a custom resource on the hub.
 ///
 /// Its own watch triggers on changes of generation, labels, annotations and finalizers, so status writes do not
-/// come back; everything else that matters is pushed through [`Reconciler::trigger`].
+/// come back, and on what is there again after a list without it; everything else that matters is pushed through
+/// [`Reconciler::trigger`].
 pub struct Reconciler<K>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,

@@ -63,6 +63,8 @@ pub use port::free_address;
 pub use process::Process;
 pub use registry::{Gate, Registry};
 pub use rest::until_quiet;
-pub use scripted::{Answer, Between, Body, Fate, Matching, Passing, Scripted, Seen, disordered};
+pub use scripted::{
+    Answer, Between, Body, Fate, Matching, Passing, Scripted, Seen, disordered, emptied, expiring, halved,
+};
 pub use shared::SharedBed;
 pub use wait::{until, until_or_why};

@@ -1,11 +1,13 @@
 //! A server that answers by script: the faults that a real apiserver cannot produce on demand.
 
+mod altered;
 mod answer;
 mod between;
 mod disorder;
 mod forward;
 mod serve;
 
+pub use altered::{emptied, expiring, halved};
 pub use answer::{Answer, Body};
 pub use between::{Between, Passing};
 pub use disorder::{Fate, disordered};

@@ -1,16 +1,16 @@
 //! The operators as processes.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
-use testbed::{Bed, Cluster, Process, Program, Registry, Scripted, free_address, until};
+use testbed::{Bed, Cluster, Process, Program, Registry, free_address, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::doors::Standing;
 use super::{HUB_NAMESPACE, state};
 
 /// One operator and the flags that only it has.
@@ -29,8 +29,8 @@ pub(super) struct Given {
     pub(super) flags: Vec<String>,
     /// Further environment variables of each.
     pub(super) environment: Vec<(String, String)>,
-    /// What stands between the hub and some of them.
-    pub(super) doors: BTreeMap<&'static str, Scripted>,
+    /// What stands between them and the clusters.
+    pub(super) doors: Standing,
 }
 
 /// What flags are made of.
@@ -131,7 +131,7 @@ async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<
     let name = operator.name;
     let kubeconfig = bed.directory().join(format!("{name}.kubeconfig"));
     let access = hub.service_account(HUB_NAMESPACE, name).await?;
-    let access = setting.given.doors.get(name).map_or_else(|| access.clone(), |door| door.access_of(&access));
+    let access = setting.given.doors.to_hub(name, access);
     state::private(&kubeconfig, &access.kubeconfig())?;
     let admin = free_address()?;
     let mut arguments = vec![

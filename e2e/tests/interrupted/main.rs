@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use e2e::fleet::Fleet;
-use e2e::landscape::{Landscape, Options};
+use e2e::landscape::{Landscape, Options, Way};
 use testbed::Between;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -36,9 +36,14 @@ async fn story(is_full: bool) -> Result<()> {
     let environment = clock.environment();
     let doors = Doors::new(killer, clock);
     let options = Options { targets: TARGETS, environment, ..Options::default() };
-    let between =
-        |operator: &'static str| -> Arc<dyn Between> { Arc::new(Standing(Door::of_hub(&doors, operator))) };
-    let mut landscape = Landscape::start_behind(options, &between).await?;
+    let on_hub = |way: Way<'_>| -> Option<Arc<dyn Between>> {
+        match way {
+            Way::ToHub(operator) => Some(Arc::new(Standing(Door::of_hub(&doors, operator)))),
+            // Each Kyma has a door of its own.
+            Way::ToTarget(_) => None,
+        }
+    };
+    let mut landscape = Landscape::start_behind(options, &on_hub).await?;
     Fleet::new(&landscape)?.publish().await?;
     let world = World::new(&landscape, Arc::clone(&doors)).await?;
     tokio::select! {

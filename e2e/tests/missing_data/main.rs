@@ -1,6 +1,8 @@
 //! Missing data never orders a deletion: whatever vanishes from the hub or goes back in time, everything on the targets
 //! stays, the frozen state is told, and what comes back is taken up again. What is wished is done all the same.
 
+mod doors;
+mod lists;
 mod losses;
 mod removals;
 mod restores;
@@ -24,6 +26,12 @@ async fn a_removal_that_is_wished_is_finished_whatever_vanishes_meanwhile() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_goes_back_in_time_removes_and_downgrades_nothing() {
     going_back().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_that_are_empty_or_fail_remove_nothing_from_targets() {
+    let is_full = std::env::var_os("TEST_FULL").is_some_and(|value| value == "1");
+    lists::story(is_full).await.unwrap();
 }
 
 async fn vanishing() -> Result<()> {

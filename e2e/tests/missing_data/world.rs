@@ -38,7 +38,11 @@ impl World {
     /// All Kymas Ready; with `snapshots` every cluster can be taken back to an earlier state.
     pub(crate) async fn build(snapshots: bool) -> Result<Self> {
         let options = Options { targets: KYMAS.len(), audit: true, snapshots, ..Options::default() };
-        let landscape = Landscape::start(options).await?;
+        Self::on(Landscape::start(options).await?).await
+    }
+
+    /// The same on a landscape with a target for each Kyma and audit logs.
+    pub(crate) async fn on(landscape: Landscape) -> Result<Self> {
         let mut before = Vec::new();
         for target in landscape.targets() {
             before.push(snapshot::take(&target.client()?).await?);

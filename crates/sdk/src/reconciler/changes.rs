@@ -1,19 +1,18 @@
 //! The watch of the own kind: what changed, and what disappeared.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
-use futures::{Stream, TryStreamExt};
+use futures::{Stream, TryStreamExt, stream};
 use kube::{Api, Resource, core::DeserializeGuard};
 use kube_runtime::{
-    Predicate, WatchStreamExt, predicates,
+    WatchStreamExt,
     reflector::{ObjectRef, Store, store::Writer},
     watcher,
 };
 
+use super::news::News;
 use crate::{HubResource, Runtime, hub_watch, readable};
 
-/// How long it is remembered what an object looked like, to tell a change from a repetition.
-const REMEMBERED: Duration = Duration::from_hours(24);
 /// A change of an object on the hub, for indexes.
 #[derive(Debug)]
 pub enum Change<'a, K: Resource<DynamicType = ()>> {
@@ -55,16 +54,13 @@ where
     }
     let last = writer.as_reader();
     let mut seen = Seen { hooks, present: HashSet::new(), listed: HashSet::new() };
-    let changed = predicates::generation
-        .combine(predicates::labels)
-        .combine(predicates::annotations)
-        .combine(predicates::finalizers);
+    let mut news = News::default();
     hub_watch(guarded, config)
         .try_filter_map(move |event| futures::future::ready(Ok(decode(event, &last))))
         .inspect_ok(move |event| seen.tell(event))
         .reflect(writer)
-        .applied_objects()
-        .predicate_filter(changed, kube_runtime::PredicateConfig::default().ttl(REMEMBERED))
+        .map_ok(move |event| stream::iter(news.of(event).into_iter().map(Ok)))
+        .try_flatten()
 }
 
 /// Leaves out a change to an object that cannot be read: one of those must not stop the watch of all others. Where

@@ -108,9 +108,7 @@ impl Answer {
 
     /// A watch that starts well and whose first event is the error 410.
     pub fn watch_expired() -> Self {
-        let error =
-            json!({"type": "ERROR", "object": status_object(410, "Expired", "too old resource version")});
-        Self::respond(StatusCode::OK, "application/json", Content::Whole(format!("{error}\n").into()))
+        Self::respond(StatusCode::OK, "application/json", Content::Whole(watch_expired_event().into()))
     }
 
     /// 200 with a JSON body of which one byte comes per `interval`.
@@ -199,6 +197,12 @@ impl Content {
 
 pub(crate) fn whole(bytes: Bytes) -> Body {
     http_body_util::Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The line by which a watch says that it cannot go on from where it is.
+pub(super) fn watch_expired_event() -> String {
+    let status = status_object(410, "Expired", "too old resource version");
+    format!("{}\n", json!({"type": "ERROR", "object": status}))
 }
 
 fn drip(bytes: Bytes, interval: Duration) -> impl futures::Stream<Item = Bytes> {

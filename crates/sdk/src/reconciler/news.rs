@@ -1,0 +1,117 @@
+//! Which events of the own watch are news: those of objects that are new, back, or changed in what is asked of them.
+
+use std::collections::HashMap;
+
+use kube::Resource;
+use kube_runtime::{Predicate, predicates, reflector::ObjectRef, watcher::Event};
+
+/// The uid and a hash of what is asked of an object.
+type Looks = (Option<String>, Option<u64>);
+
+/// What the objects that are there looked like, to tell news from repetitions, such as a write of status. One that was
+/// missing in a list is news when it is back, changed or not: it was forgotten everywhere meanwhile.
+pub(super) struct News<K: Resource<DynamicType = ()>> {
+    known: HashMap<ObjectRef<K>, Looks>,
+    listed: HashMap<ObjectRef<K>, Looks>,
+    held: Vec<K>,
+}
+
+impl<K: Resource<DynamicType = ()>> Default for News<K> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), listed: HashMap::new(), held: vec![] }
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> News<K> {
+    /// The objects to reconcile after an event. Those of a list wait for its end: before that the store has it not.
+    pub(super) fn of(&mut self, event: Event<K>) -> Vec<K> {
+        match event {
+            Event::Apply(object) => {
+                let looks = looks(&object);
+                let before = self.known.insert(ObjectRef::from_obj(&object), looks.clone());
+                if before == Some(looks) { vec![] } else { vec![object] }
+            }
+            Event::Delete(object) => {
+                self.known.remove(&ObjectRef::from_obj(&object));
+                vec![]
+            }
+            Event::Init => {
+                self.listed.clear();
+                self.held.clear();
+                vec![]
+            }
+            Event::InitApply(object) => {
+                let (key, looks) = (ObjectRef::from_obj(&object), looks(&object));
+                if self.known.get(&key) != Some(&looks) {
+                    self.held.push(object);
+                }
+                self.listed.insert(key, looks);
+                vec![]
+            }
+            Event::InitDone => {
+                self.known = std::mem::take(&mut self.listed);
+                std::mem::take(&mut self.held)
+            }
+        }
+    }
+}
+
+fn looks<K: Resource>(object: &K) -> Looks {
+    let asked = predicates::generation
+        .combine(predicates::labels)
+        .combine(predicates::annotations)
+        .combine(predicates::finalizers);
+    (object.meta().uid.clone(), asked.hash_property(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::ResourceExt;
+    use serde_json::json;
+
+    use super::*;
+
+    fn map(name: &str, uid: &str, generation: i64) -> ConfigMap {
+        let metadata = json!({"name": name, "namespace": "n", "uid": uid, "generation": generation});
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    fn told(news: &mut News<ConfigMap>, events: impl IntoIterator<Item = Event<ConfigMap>>) -> Vec<String> {
+        events.into_iter().flat_map(|event| news.of(event)).map(|map| map.name_any()).collect()
+    }
+
+    fn list(maps: &[ConfigMap]) -> Vec<Event<ConfigMap>> {
+        let items = maps.iter().cloned().map(Event::InitApply);
+        std::iter::once(Event::Init).chain(items).chain([Event::InitDone]).collect()
+    }
+
+    #[test]
+    fn a_repetition_is_no_news_and_a_change_or_another_object_of_the_name_is() {
+        let mut news = News::default();
+        assert_eq!(told(&mut news, list(&[map("a", "1", 1), map("b", "2", 1)])), ["a", "b"]);
+        assert!(told(&mut news, [Event::Apply(map("a", "1", 1))]).is_empty(), "a write of status");
+        assert!(told(&mut news, list(&[map("a", "1", 1), map("b", "2", 1)])).is_empty());
+        assert_eq!(told(&mut news, [Event::Apply(map("a", "1", 2))]), ["a"]);
+        assert_eq!(told(&mut news, list(&[map("a", "1", 2), map("b", "3", 1)])), ["b"]);
+    }
+
+    #[test]
+    fn what_a_list_left_out_is_news_when_it_is_back() {
+        let mut news = News::default();
+        told(&mut news, list(&[map("a", "1", 1)]));
+        assert!(told(&mut news, list(&[])).is_empty());
+        assert_eq!(told(&mut news, list(&[map("a", "1", 1)])), ["a"]);
+        assert!(told(&mut news, [Event::Delete(map("a", "1", 1))]).is_empty());
+        assert_eq!(told(&mut news, [Event::Apply(map("a", "1", 1))]), ["a"]);
+    }
+
+    #[test]
+    fn news_of_a_list_waits_for_its_end_and_one_that_broke_off_takes_nothing_away() {
+        let mut news = News::default();
+        told(&mut news, list(&[map("a", "1", 1)]));
+        let broken = [Event::Init, Event::InitApply(map("b", "2", 1))];
+        assert!(told(&mut news, broken).is_empty());
+        assert_eq!(told(&mut news, list(&[map("a", "1", 1), map("b", "2", 1)])), ["b"]);
+    }
+}

@@ -1,0 +1,65 @@
+//! What stands on the ways of the operators to the clusters.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+use testbed::{Access, Between, Cluster, Scripted};
+
+use super::operator::OPERATORS;
+
+/// A way on which something may stand.
+#[derive(Clone, Copy, Debug)]
+pub enum Way<'a> {
+    /// From the operator of this name to the hub.
+    ToHub(&'static str),
+    /// From all operators to the target of this name.
+    ToTarget(&'a str),
+}
+
+/// Gives what stands on a way, if something does.
+pub type Doors<'a> = &'a (dyn Fn(Way<'_>) -> Option<Arc<dyn Between>> + Sync);
+
+/// What stands on the ways of one landscape.
+#[derive(Default)]
+pub(super) struct Standing {
+    /// By operator.
+    to_hub: BTreeMap<&'static str, Scripted>,
+    /// By target.
+    to_targets: BTreeMap<String, Scripted>,
+}
+
+impl Standing {
+    pub(super) async fn of(doors: Doors<'_>, hub: &Cluster, targets: &[Cluster]) -> Result<Self> {
+        let mut standing = Self::default();
+        for name in OPERATORS.map(|operator| operator.name) {
+            if let Some(between) = doors(Way::ToHub(name)) {
+                standing.to_hub.insert(name, Scripted::with(between, hub).await?);
+            }
+        }
+        for target in targets {
+            if let Some(between) = doors(Way::ToTarget(target.name())) {
+                let door = Scripted::with(between, target).await?;
+                standing.to_targets.insert(target.name().to_owned(), door);
+            }
+        }
+        Ok(standing)
+    }
+
+    /// The operator's own way into the hub.
+    pub(super) fn to_hub(&self, operator: &str, access: Access) -> Access {
+        through(self.to_hub.get(operator), access)
+    }
+
+    /// The operators' way into a target.
+    pub(super) fn to_target(&self, target: &Cluster, access: Access) -> Access {
+        through(self.to_targets.get(target.name()), access)
+    }
+}
+
+fn through(door: Option<&Scripted>, access: Access) -> Access {
+    match door {
+        Some(door) => door.access_of(&access),
+        None => access,
+    }
+}

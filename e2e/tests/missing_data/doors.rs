@@ -1,0 +1,296 @@
+//! What stands between operators and clusters: it alters lists, and ends watches so that all is listed anew.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Result, ensure};
+use e2e::landscape::Way;
+use futures::FutureExt;
+use http::Response;
+use testbed::{Answer, Between, Body, Passing, Seen, emptied, expiring, halved, until_or_why};
+use tokio::sync::watch;
+
+use crate::world::DEADLINE;
+
+/// Lists that failed for an operator at a cluster, so many that one was asked for again or several were met.
+const TRIES: usize = 2;
+
+/// Whose lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Side {
+    Hub,
+    Targets,
+}
+
+/// What becomes of what the operators ask for.
+#[derive(Clone, Copy)]
+pub(crate) enum Fault {
+    /// Lists of these resources have no items.
+    Empty(fn(Side, &str) -> bool),
+    /// Whatever is asked there is answered with 500.
+    Fails(Side),
+    /// Whatever is read there breaks off in the middle.
+    Halved(Side),
+    /// Lists have one object on a page, and after the first one the token has expired.
+    FirstPage,
+}
+
+impl Fault {
+    /// Whether lists of this resource are altered.
+    fn concerns(self, stream: &Stream) -> bool {
+        match self {
+            Self::Empty(of) => of(stream.side, &stream.resource),
+            Self::Fails(side) | Self::Halved(side) => side == stream.side,
+            Self::FirstPage => true,
+        }
+    }
+
+    /// Whether those who asked take the answer and ask no more.
+    pub(crate) fn is_believed(self) -> bool {
+        matches!(self, Self::Empty(_))
+    }
+}
+
+/// What somebody lists, and then watches.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stream {
+    pub(crate) side: Side,
+    /// The operator on the hub's side, the target on theirs.
+    place: String,
+    agent: String,
+    path: String,
+    resource: String,
+    /// Label and field selectors.
+    only: Vec<String>,
+}
+
+impl Stream {
+    /// Whether the same operator asks the same cluster.
+    fn asks_the_same(&self, other: &Self) -> bool {
+        (&self.place, &self.agent) == (&other.place, &other.agent)
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:?} {} {}: {} {:?}", self.side, self.place, self.agent, self.path, self.only)
+    }
+}
+
+/// All doors' common knowledge.
+pub(crate) struct Doors {
+    known: Mutex<Known>,
+    /// Changes when all watches end.
+    rounds: watch::Sender<usize>,
+}
+
+#[derive(Default)]
+struct Known {
+    fault: Option<Fault>,
+    /// Watches that are open.
+    open: Vec<Stream>,
+    /// Lists since the fault began or ended that were altered, and that were not.
+    altered: Vec<Stream>,
+    whole: Vec<Stream>,
+}
+
+impl Doors {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { known: Mutex::default(), rounds: watch::Sender::new(0) })
+    }
+
+    /// What stands on a way.
+    pub(crate) fn on(self: &Arc<Self>, way: Way<'_>) -> Arc<dyn Between> {
+        let (side, place) = match way {
+            Way::ToHub(operator) => (Side::Hub, operator.to_owned()),
+            Way::ToTarget(name) => (Side::Targets, name.to_owned()),
+        };
+        let doors = Arc::clone(self);
+        Arc::new(move |passing: Passing| {
+            let stream = stream(side, &place, passing.seen());
+            Arc::clone(&doors).pass(side, stream, passing).boxed()
+        })
+    }
+
+    /// What is watched now.
+    pub(crate) fn watched(&self) -> BTreeSet<Stream> {
+        self.known().open.iter().cloned().collect()
+    }
+
+    /// From now on the fault is there, or none; everything is listed anew.
+    pub(crate) fn set(&self, fault: Option<Fault>) {
+        let mut known = self.known();
+        (known.altered, known.whole) = (Vec::new(), Vec::new());
+        known.fault = fault;
+        self.rounds.send_modify(|round| *round += 1);
+    }
+
+    /// Waits until the fault has met all of these that it concerns, of which there are some. Where answers fail, who
+    /// asked stops asking that cluster after a few of them: it is enough that it has met each of those.
+    pub(crate) async fn until_met(&self, fault: Fault, streams: &BTreeSet<Stream>) -> Result<()> {
+        let concerned: Vec<&Stream> = streams.iter().filter(|stream| fault.concerns(stream)).collect();
+        ensure!(!concerned.is_empty(), "the fault concerns nothing of {streams:?}");
+        until_or_why("the fault has met all that it concerns", DEADLINE, || async {
+            let known = self.known();
+            let met = |stream: &Stream| match fault {
+                Fault::Empty(_) | Fault::FirstPage => known.altered.contains(stream),
+                Fault::Fails(_) | Fault::Halved(_) => {
+                    known.altered.iter().filter(|other| other.asks_the_same(stream)).count() >= TRIES
+                }
+            };
+            Ok(missing(concerned.iter().copied(), met))
+        })
+        .await
+    }
+
+    /// Waits until all of these were listed as they are.
+    pub(crate) async fn until_whole(&self, streams: &BTreeSet<Stream>) -> Result<()> {
+        until_or_why("all is listed as it is", DEADLINE, || async {
+            let known = self.known();
+            Ok(missing(streams, |stream| known.whole.contains(stream)))
+        })
+        .await
+    }
+
+    async fn pass(
+        self: Arc<Self>,
+        side: Side,
+        stream: Option<Stream>,
+        passing: Passing,
+    ) -> io::Result<Response<Body>> {
+        let fault = self.known().fault;
+        let is_read = passing.seen().method == "GET";
+        let is_watch = passing.seen().query.contains("watch=true");
+        match (fault, stream) {
+            (Some(Fault::Fails(failing)), stream) if failing == side => {
+                self.note(stream.filter(|_| !is_watch), true);
+                let failure = Answer::failure(500, "InternalError", "etcdserver: request timed out");
+                failure.into_response().ok_or_else(|| io::ErrorKind::Unsupported.into())
+            }
+            (_, Some(stream)) if is_watch => self.watch(stream, passing).await,
+            (Some(Fault::Halved(broken)), stream) if broken == side && is_read => {
+                let halved = halved(passing.onward().await?).await;
+                self.note(stream, true);
+                halved
+            }
+            (_, None) => passing.onward().await,
+            (Some(Fault::Empty(of)), Some(stream)) if of(side, &stream.resource) => {
+                let emptied = emptied(passing.onward().await?).await;
+                self.note(Some(stream), true);
+                emptied
+            }
+            (Some(Fault::FirstPage), Some(stream)) => self.first_page(stream, passing).await,
+            (_, Some(stream)) => {
+                let answer = passing.onward().await?;
+                self.note(Some(stream).filter(|_| answer.status().is_success()), false);
+                Ok(answer)
+            }
+        }
+    }
+
+    async fn first_page(&self, stream: Stream, passing: Passing) -> io::Result<Response<Body>> {
+        self.note(Some(stream), true);
+        let query = passing.seen().query.clone();
+        if query.contains("continue=") {
+            return Answer::expired().into_response().ok_or_else(|| io::ErrorKind::Unsupported.into());
+        }
+        let others = query.split('&').filter(|part| !part.is_empty() && !part.starts_with("limit="));
+        let one = others.chain(["limit=1"]).collect::<Vec<_>>().join("&");
+        passing.with_query(&one).onward().await
+    }
+
+    async fn watch(self: Arc<Self>, stream: Stream, passing: Passing) -> io::Result<Response<Body>> {
+        let mut rounds = self.rounds.subscribe();
+        let answer = passing.onward().await?;
+        if !answer.status().is_success() {
+            return Ok(answer);
+        }
+        let open = Open::new(Arc::clone(&self), stream);
+        Ok(expiring(answer, async move {
+            let _open = open;
+            rounds.changed().await.ok();
+        }))
+    }
+
+    fn note(&self, stream: Option<Stream>, altered: bool) {
+        let mut known = self.known();
+        let lists = if altered { &mut known.altered } else { &mut known.whole };
+        lists.extend(stream);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A watch that is open until this is dropped.
+struct Open {
+    doors: Arc<Doors>,
+    stream: Stream,
+}
+
+impl Open {
+    fn new(doors: Arc<Doors>, stream: Stream) -> Self {
+        doors.known().open.push(stream.clone());
+        Self { doors, stream }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut known = self.doors.known();
+        if let Some(position) = known.open.iter().position(|open| *open == self.stream) {
+            known.open.swap_remove(position);
+        }
+    }
+}
+
+/// Those that are not there yet, as what a wait says.
+fn missing<'a>(
+    streams: impl IntoIterator<Item = &'a Stream>,
+    is_there: impl Fn(&Stream) -> bool,
+) -> Result<(), String> {
+    let missing: Vec<&Stream> = streams.into_iter().filter(|stream| !is_there(stream)).collect();
+    if missing.is_empty() { Ok(()) } else { Err(format!("without {missing:#?}")) }
+}
+
+/// What is listed or watched, if something is.
+fn stream(side: Side, place: &str, seen: &Seen) -> Option<Stream> {
+    let resource = collection(&seen.path).filter(|_| seen.method == "GET")?.to_owned();
+    let is_selector = |part: &&str| part.starts_with("labelSelector=") || part.starts_with("fieldSelector=");
+    Some(Stream {
+        side,
+        place: place.to_owned(),
+        agent: seen.user_agent.split('/').next().unwrap_or_default().to_owned(),
+        path: seen.path.clone(),
+        resource,
+        only: seen.query.split('&').filter(is_selector).map(str::to_owned).collect(),
+    })
+}
+
+/// The resource whose collection this is the path of.
+fn collection(path: &str) -> Option<&str> {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let within = match *parts.as_slice() {
+        ["api", _, ref within @ ..] | ["apis", _, _, ref within @ ..] => within,
+        _ => return None,
+    };
+    match *within {
+        [resource] | ["namespaces", _, resource] => Some(resource),
+        _ => None,
+    }
+}
+
+#[test]
+fn collections_are_told_from_objects() {
+    assert_eq!(collection("/api/v1/secrets"), Some("secrets"));
+    assert_eq!(collection("/api/v1/namespaces/n/secrets"), Some("secrets"));
+    assert_eq!(collection("/apis/apps/v1/namespaces/n/deployments"), Some("deployments"));
+    assert_eq!(collection("/api/v1/namespaces"), Some("namespaces"));
+    for other in ["/api", "/apis/apps/v1", "/api/v1/namespaces/n", "/apis/apps/v1/namespaces/n/deployments/d"]
+    {
+        assert_eq!(collection(other), None, "{other}");
+    }
+}

@@ -1,0 +1,191 @@
+//! Lists that are empty, fail, or are cut off in the middle, while operators run and when they start.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use e2e::landscape::{Landscape, Options};
+use e2e::remains::until_as_before;
+use e2e::snapshot::{self, Difference, Snapshot};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use testbed::Process;
+
+use crate::doors::{Doors, Fault, Side};
+use crate::world::{KYMAS, World};
+
+/// One thing that is wrong with lists, for a while.
+struct Row {
+    what: &'static str,
+    fault: Fault,
+    /// Why Kymas go no further meanwhile.
+    says: Option<&'static str>,
+    /// Whether all operators start meanwhile.
+    starts: bool,
+    /// Whether it is left out unless all are run.
+    only_in_full: bool,
+}
+
+const fn row(what: &'static str, fault: Fault) -> Row {
+    Row { what, fault, says: None, starts: false, only_in_full: false }
+}
+
+impl Row {
+    const fn says(self, reason: &'static str) -> Self {
+        Self { says: Some(reason), ..self }
+    }
+
+    const fn at_start(self) -> Self {
+        Self { starts: true, ..self }
+    }
+
+    const fn in_full(self) -> Self {
+        Self { only_in_full: true, ..self }
+    }
+}
+
+const ROWS: [Row; 17] = [
+    row("Kymas are none", Fault::Empty(|side, of| side == Side::Hub && of == "kymas")),
+    row("components are none", Fault::Empty(|side, of| side == Side::Hub && is_component(of))),
+    row("access Secrets are none", Fault::Empty(|side, of| side == Side::Hub && of == "secrets"))
+        .says("AwaitingAccess"),
+    row("targets fail", Fault::Fails(Side::Targets)).says("TargetServerError"),
+    row("answers of targets are cut off", Fault::Halved(Side::Targets)).says("TargetUnreachable"),
+    row("all but Kymas is empty at the start", Fault::Empty(but_kymas))
+        .says("ModuleReleaseMetaMissing")
+        .at_start(),
+    row("the catalogue is empty", Fault::Empty(|side, of| side == Side::Hub && is_catalogue(of)))
+        .says("ModuleReleaseMetaMissing")
+        .in_full(),
+    row("versions are none", Fault::Empty(|side, of| side == Side::Hub && of == "moduletemplates"))
+        .says("ModuleTemplateMissing")
+        .in_full(),
+    row("CRDs are none", Fault::Empty(|_, of| of == CRDS)).in_full(),
+    row("Kymas on targets are none", Fault::Empty(|side, of| side == Side::Targets && of == "kymas"))
+        .in_full(),
+    row("nothing runs on targets", Fault::Empty(|side, of| side == Side::Targets && of != "kymas")).in_full(),
+    row("all is empty", Fault::Empty(|_, of| of != CRDS)).in_full(),
+    row("the hub fails", Fault::Fails(Side::Hub)).in_full(),
+    row("answers of the hub are cut off", Fault::Halved(Side::Hub)).in_full(),
+    row("pages are missing", Fault::FirstPage).in_full(),
+    row("all is empty at the start", Fault::Empty(|_, of| of != CRDS)).at_start().in_full(),
+    row("all but components is empty at the start", Fault::Empty(but_components)).at_start().in_full(),
+];
+
+const CRDS: &str = "customresourcedefinitions";
+
+fn is_component(resource: &str) -> bool {
+    matches!(resource, "helmcomponents" | "greetings")
+}
+
+fn is_catalogue(resource: &str) -> bool {
+    matches!(resource, "moduletemplates" | "modulereleasemetas")
+}
+
+/// With the way to the targets, or nothing would be done there.
+fn but_kymas(side: Side, resource: &str) -> bool {
+    side == Side::Targets || !matches!(resource, "kymas" | "secrets" | CRDS)
+}
+
+/// With the way to the targets, or nothing would be done there.
+fn but_components(side: Side, resource: &str) -> bool {
+    side == Side::Targets || !matches!(resource, "helmcomponents" | "greetings" | "secrets" | CRDS)
+}
+
+pub(crate) async fn story(is_full: bool) -> Result<()> {
+    let doors = Doors::new();
+    let options = Options { targets: KYMAS.len(), audit: true, ..Options::default() };
+    let landscape = Landscape::start_behind(options, &|way| Some(doors.on(way))).await?;
+    let mut lists = Lists { world: World::on(landscape).await?, doors };
+    let calm = lists.picture().await?;
+    for row in ROWS.iter().filter(|row| is_full || !row.only_in_full) {
+        lists.meet(row).await.context(row.what)?;
+    }
+    lists.is_as_it_was(&calm).await?;
+    let Lists { world, .. } = lists;
+    let wished = KYMAS[0];
+    world.delete_kyma(wished).await?;
+    until_as_before(&world.target(wished)?, world.before(wished)?).await?;
+    world.stop().await
+}
+
+/// The world, and what stands between its operators and its clusters.
+struct Lists {
+    world: World,
+    doors: Arc<Doors>,
+}
+
+impl Lists {
+    /// The fault comes, is met by all that it concerns, and goes: nothing is deleted, and all is Ready.
+    async fn meet(&mut self, row: &Row) -> Result<()> {
+        let marks = self.world.landscape.marks()?;
+        let streams = self.doors.watched();
+        if row.starts {
+            self.world.landscape.operators().for_each(Process::kill);
+        }
+        self.doors.set(Some(row.fault));
+        if row.starts {
+            self.start_operators().await?;
+        }
+        self.ask_for_passes(row.what).await?;
+        // Who starts without components goes to no target for them.
+        let asked =
+            streams.iter().filter(|stream| !row.starts || stream.side == Side::Hub).cloned().collect();
+        self.doors.until_met(row.fault, &asked).await?;
+        if let Some(reason) = row.says {
+            self.world.all_say(reason).await?;
+        }
+        if row.fault.is_believed() {
+            self.world.landscape.until_at_rest().await?;
+        }
+        self.world.nothing_was_deleted(&marks)?;
+
+        self.doors.set(None);
+        self.doors.until_whole(&streams).await?;
+        self.world.is_ready().await?;
+        self.world.landscape.until_at_rest().await?;
+        self.world.nothing_was_deleted(&marks).context("afterwards")
+    }
+
+    async fn start_operators(&mut self) -> Result<()> {
+        let operators = self.world.landscape.operators().map(|operator| operator.name().to_owned());
+        for name in operators.collect::<Vec<_>>() {
+            self.world.landscape.start_again(&name).await?;
+        }
+        Ok(())
+    }
+
+    /// Has all Kymas looked at, as far as operators hear of it.
+    async fn ask_for_passes(&self, why: &str) -> Result<()> {
+        let asked = Patch::Merge(json!({"metadata": {"annotations": {"example.com/look-at": why}}}));
+        for kyma in KYMAS {
+            self.world.kymas().patch_metadata(kyma, &PatchParams::default(), &asked).await?;
+        }
+        Ok(())
+    }
+
+    /// What is on the targets.
+    async fn picture(&self) -> Result<Vec<Snapshot>> {
+        let mut picture = Vec::new();
+        for kyma in KYMAS {
+            picture.push(snapshot::take(&self.world.target(kyma)?).await?);
+        }
+        Ok(picture)
+    }
+
+    /// Fails unless all on the targets is what it was; the copies of the catalogue have come anew.
+    async fn is_as_it_was(&self, calm: &[Snapshot]) -> Result<()> {
+        for (kyma, (before, after)) in KYMAS.iter().zip(calm.iter().zip(self.picture().await?)) {
+            let differences = snapshot::differences(before, &after);
+            let is_copy = |difference: &Difference| match difference {
+                Difference::Changed(key, _) => {
+                    matches!(key.kind.as_str(), "ModuleTemplate" | "ModuleReleaseMeta")
+                }
+                Difference::Added(_) | Difference::Removed(_) => false,
+            };
+            let wrong: Vec<String> =
+                differences.iter().filter(|one| !is_copy(one)).map(ToString::to_string).collect();
+            ensure!(wrong.is_empty(), "on the target of {kyma}:\n{}", wrong.join("\n"));
+        }
+        Ok(())
+    }
+}
