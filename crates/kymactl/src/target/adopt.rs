@@ -95,8 +95,12 @@ impl Adoption {
         let identity = TargetIdentity {
             cluster_uid: self.recorded.target_uid.clone().unwrap_or_default(),
             epoch: i64::try_from(self.recorded.epoch).ok(),
+            turn: None,
         };
-        let status = json!({"metadata": {"uid": kyma.uid()}, "status": {"target": identity}});
+        let mut record = json!(identity);
+        // Counting begins anew.
+        record["turn"] = Value::Null;
+        let status = json!({"metadata": {"uid": kyma.uid()}, "status": {"target": record}});
         kymas.patch_status(&name, &params, &Patch::Merge(&status)).await?;
         let count = components_follow(&self.start, &self.recorded).await?;
         let adopted = format!("{}/{}", identity.cluster_uid, self.recorded.epoch);
@@ -129,7 +133,7 @@ async fn components_follow(start: &Start, recorded: &Recorded) -> Result<usize, 
         let api: Api<DynamicObject> = Api::namespaced_with(start.hub.clone(), &namespace, &resource);
         let labelled = ListParams::default().labels(&format!("{}={name}", labels::KYMA_NAME));
         for component in api.list_metadata(&labelled).await?.items {
-            if recorded_on(component.metadata.annotations.as_ref()) == *recorded {
+            if record(&recorded_on(component.metadata.annotations.as_ref())) == record(recorded) {
                 continue;
             }
             let notes = json!({"metadata": {"uid": component.metadata.uid, "annotations": record(recorded)}});
