@@ -110,7 +110,10 @@ pub fn recorded_of(kyma: &Kyma) -> Recorded {
 /// Whether what was proven of a Kyma's target still is what the hub has on record, or has been gone on from since: the
 /// hub may have been restored from a backup, or a person may have decided otherwise. Pure.
 pub fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
-    let Some(record) = kyma.status.as_ref().and_then(|status| status.target.as_ref()) else { return true };
+    let Some(record) = kyma.status.as_ref().and_then(|status| status.target.as_ref()) else {
+        // Not seen yet after the first contact; later it was stripped off, and is recorded anew.
+        return proven.turn.is_none();
+    };
     let (now, then) = (Recorded::from(record), Recorded::from(proven));
     let went_back = then.turn.is_some_and(|then| then.is_beyond(now.turn.as_ref()));
     (now.target_uid, now.epoch) == (then.target_uid, then.epoch) && !went_back
@@ -215,10 +218,10 @@ mod tests {
         assert!(is_on_record(&recorded(2, "6-b"), &proven), "more was ordered since");
         assert!(!is_on_record(&recorded(2, "4-c"), &proven), "the hub went back");
         assert!(!is_on_record(&recorded(1, "5-a"), &proven), "the hub went back before an adoption");
-        assert!(
-            is_on_record(&kyma(&json!({ "channel": "regular" })), &proven),
-            "the record was not seen yet"
-        );
+        let without = kyma(&json!({ "channel": "regular" }));
+        assert!(!is_on_record(&without, &proven), "the status was stripped off");
+        let first = TargetIdentity { turn: None, ..proven };
+        assert!(is_on_record(&without, &first), "the record was not seen yet");
     }
 
     #[test]

@@ -65,7 +65,8 @@ impl Fence {
     }
 
     fn known(&self, target: &Target) -> Recorded {
-        let turn = Turn::later(self.recorded.turn.clone(), target.hub_turn());
+        // What was known once may be forgotten since, to be asked anew.
+        let turn = if self.ledger.is_some() { target.hub_turn() } else { self.recorded.turn.clone() };
         Recorded { turn, ..self.recorded.clone() }
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Given {
     pub(super) flags: Vec<String>,
     /// Further environment variables of each.
     pub(super) environment: Vec<(String, String)>,
+    /// Added to the names of their files, where several of one name run.
+    pub(super) label: &'static str,
     /// What stands between the hub and some of them.
     pub(super) doors: BTreeMap<&'static str, Scripted>,
 }
@@ -129,7 +131,8 @@ impl<'a> Setting<'a> {
 
 async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<'_>) -> Result<Running> {
     let name = operator.name;
-    let kubeconfig = bed.directory().join(format!("{name}.kubeconfig"));
+    let files = format!("{name}{}", setting.given.label);
+    let kubeconfig = bed.directory().join(format!("{files}.kubeconfig"));
     let access = hub.service_account(HUB_NAMESPACE, name).await?;
     let access = setting.given.doors.get(name).map_or_else(|| access.clone(), |door| door.access_of(&access));
     state::private(&kubeconfig, &access.kubeconfig())?;
@@ -143,7 +146,7 @@ async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<
     ];
     arguments.extend((operator.flags)(setting));
     arguments.extend_from_slice(&setting.given.flags);
-    let log = bed.logs().join(format!("{name}.log"));
+    let log = bed.logs().join(format!("{files}.log"));
     // What an operator that is killed leaves there goes with the bed.
     let scratch = bed.directory().join("tmp");
     std::fs::create_dir_all(&scratch)?;

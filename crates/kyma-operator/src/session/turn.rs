@@ -15,6 +15,9 @@ use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::state::{State, key_of};
 
+/// Where a Kyma has it on record.
+const TURN: &str = "/status/target/turn";
+
 /// Takes the next turn. Gives the Kyma that has it on record and the session that goes on with it.
 pub(crate) async fn take(
     state: &State,
@@ -49,13 +52,20 @@ async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &Found) -> R
     }
 }
 
-async fn record(state: &State, kyma: &Kyma, identity: &TargetIdentity) -> Result<Arc<Kyma>, Error> {
+/// Provided that the hub has the turn on record that we know of: it may have been restored from a backup meanwhile.
+async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc<Kyma>, Error> {
     let key = key_of(kyma);
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
-    let body = json!({ "metadata": { "uid": kyma.metadata.uid }, "status": { "target": identity } });
+    let known = kyma.status.as_ref().and_then(|status| status.target.as_ref()?.turn.clone());
+    let mut steps = vec![json!({ "op": "test", "path": "/metadata/uid", "value": kyma.metadata.uid })];
+    steps.extend(known.map(|turn| json!({ "op": "test", "path": TURN, "value": turn })));
+    steps.push(json!({ "op": "add", "path": TURN, "value": next.turn }));
+    let failed = |source| Error::RecordTurn { kyma: key.clone(), source };
+    let steps = serde_json::from_value(json!(steps));
+    let patch = steps.map_err(|source| Error::Compose { what: "the record of a turn", source })?;
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let written = api.patch_status(&key.name, &params, &Patch::Merge(&body)).await;
-    written.map(|kyma| state.wrote(kyma)).map_err(|source| Error::RecordTurn { kyma: key, source })
+    let written = api.patch_status(&key.name, &params, &Patch::<()>::Json(patch)).await;
+    written.map(|kyma| state.wrote(kyma)).map_err(failed)
 }
 
 async fn put(target: &Target, stamp: Stamp, over: &Found) -> Result<(), Failure> {
