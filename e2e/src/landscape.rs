@@ -181,6 +181,7 @@ impl Landscape {
             label: "-of-copy",
             doors: BTreeMap::new(),
         };
+        operator::until_roles_count(&hub).await?;
         let operators = operator::start_all(&self.bed, &hub, &self.registry, &given).await?;
         Ok(Copy { hub, operators })
     }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use testbed::{Bed, Cluster, Process, Program, Registry, Scripted, free_address, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -105,6 +107,18 @@ pub(super) async fn start_all(
     let started = try_join_all(OPERATORS.iter().map(|operator| start(operator, bed, hub, &setting))).await?;
     try_join_all(started.iter().map(Running::until_ready)).await?;
     Ok(started)
+}
+
+/// Waits until an apiserver that came up over stored roles goes by them.
+pub(super) async fn until_roles_count(hub: &Cluster) -> Result<()> {
+    for operator in &OPERATORS {
+        let account = hub.service_account(HUB_NAMESPACE, operator.name).await?;
+        let namespaces: Api<Namespace> = Api::all(account.client()?);
+        let what = format!("{} may ask which hub it is", operator.name);
+        until(&what, Duration::from_mins(1), || async { Ok(namespaces.get("kube-system").await.ok()) })
+            .await?;
+    }
+    Ok(())
 }
 
 /// Starts one of them again, and waits for nothing.

@@ -116,7 +116,9 @@ async fn all(starts: Vec<Start>, write: bool) -> Result<(), Error> {
         }
     }
     if would_be > 0 {
-        let problem = format!("{would_be} clusters would be adopted; repeat with --yes if this hub is the one to go on");
+        let problem = format!(
+            "{would_be} clusters would be adopted; repeat with --yes if this hub is the one to go on"
+        );
         return Err(Error::input("--all", problem));
     }
     output::result(&format!("{adopted} adopted, {left} left"))?;
@@ -147,7 +149,9 @@ struct Refused {
 enum Found {
     Refused(Refused),
     /// It is not, though an adoption may have been broken off before it came to these components.
-    OnRecord { late: usize },
+    OnRecord {
+        late: usize,
+    },
 }
 
 impl Refused {
