@@ -159,7 +159,10 @@ pub fn compare(claim: &Claim, recorded: &Recorded, found: &Found) -> Verdict {
     }
     let present = found.stamp.as_ref();
     let epoch = recorded.epoch.max(present.map_or(1, |stamp| stamp.epoch)).max(1);
-    let wanted = claim.kyma.as_ref().map(|kyma| stamp(claim, kyma, epoch, present));
+    // A stamp of an earlier epoch counted otherwise.
+    let counted = present.filter(|stamp| stamp.epoch == epoch);
+    let turn = counted.map_or_else(|| recorded.turn.clone(), |stamp| stamp.turn.clone());
+    let wanted = claim.kyma.as_ref().map(|kyma| stamp(claim, kyma, (epoch, turn), present));
     let write = wanted.filter(|wanted| present != Some(wanted));
     if known && recorded.epoch > 0 {
         return Verdict::Match { write };
@@ -221,11 +224,10 @@ fn contradiction(claim: &Claim, recorded: &Recorded, known: bool, stamp: &Stamp)
     (written_by > Some(minor(&claim.version))).then_some(Verdict::StampMismatch(Mismatch::NewerOperator))
 }
 
-fn stamp(claim: &Claim, kyma: &KymaId, epoch: u64, present: Option<&Stamp>) -> Stamp {
+fn stamp(claim: &Claim, kyma: &KymaId, (epoch, turn): (u64, Option<Turn>), present: Option<&Stamp>) -> Stamp {
     let mut versions = present.map(|stamp| stamp.versions.clone()).unwrap_or_default();
     let (major, minor) = minor(&claim.version);
     versions.insert(claim.operator.clone(), format!("{major}.{minor}"));
-    let turn = present.and_then(|stamp| stamp.turn.clone());
     Stamp { hub_uid: claim.hub_uid.clone(), kyma: kyma.clone(), epoch, turn, versions }
 }
 
