@@ -28,8 +28,6 @@ pub(crate) enum Error {
     RecallRemoval { component: String, source: kube::Error },
     #[error("delete {component}")]
     DeleteComponent { component: String, source: kube::Error },
-    #[error("record the turn of Kyma {kyma}")]
-    RecordTurn { kyma: KymaKey, source: kube::Error },
     #[error("the hub has no kind {kind}")]
     FindKind { kind: ComponentKind },
 
@@ -80,8 +78,7 @@ impl From<Error> for Failure {
             | Error::ApplyComponent { source, .. }
             | Error::OrderRemoval { source, .. }
             | Error::RecallRemoval { source, .. }
-            | Error::DeleteComponent { source, .. }
-            | Error::RecordTurn { source, .. } => Self::hub(&action, &source),
+            | Error::DeleteComponent { source, .. } => Self::hub(&action, &source),
             Error::EnsureNamespace { source, .. }
             | Error::InstallKymaCrd { source, .. }
             | Error::GiveBirth { source }

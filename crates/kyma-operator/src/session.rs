@@ -7,28 +7,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
-use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, fence_of, is_on_record};
-use kyma_targets::{Fence, Found, STAMP_NAMESPACE, Target};
+use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, is_on_record};
+use kyma_targets::{Found, STAMP_NAMESPACE, Target};
 
 use crate::error::Error;
 use crate::state::{State, key_of};
 use crate::target_kyma;
 
 mod ground;
-mod turn;
 
 pub(crate) use ground::{birth, clean};
-pub(crate) use turn::take as take_turn;
 
 /// Share of the resync after which a session is opened anew; less than what the resync is shortened by at random.
 const VERIFY_AT: f64 = 0.8;
 
 /// An open session.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Session {
     /// The access Secret it goes through.
     pub(crate) access: SecretKeyRef,
-    /// The target; written to only as long as it is this hub's.
+    /// The target.
     pub(crate) target: Target,
     /// What the hub recorded about it.
     pub(crate) identity: TargetIdentity,
@@ -90,8 +88,6 @@ async fn open(
     let found = target.identify().await?;
     let proven = prove(state, kyma, &target, &found).await;
     let identity = proven.inspect_err(|_| look_again(state, &target))?;
-    // Turns are taken here and nowhere else, so what was proven is the last one.
-    let target = target.fenced(Fence { ledger: None, ..fence_of(&state.runtime, kyma, &identity) });
     // To a target whose Kyma is going nothing is brought: who has just cleaned it would have to do so again.
     if kyma.metadata.deletion_timestamp.is_none() {
         pass.repaired(ground::prepare(state, kyma, &target).await?);

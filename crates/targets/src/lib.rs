@@ -11,7 +11,6 @@ mod breaker;
 mod cache;
 mod dial;
 mod error;
-mod fence;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod identity;
@@ -20,13 +19,11 @@ mod limits;
 mod target;
 mod throttle;
 mod transport;
-mod turn;
 
 pub use access::{AccessPolicy, AddressRefusal};
 pub use breaker::{Breaker, Effect, Outcome};
 pub use cache::{SecretKey, TargetEvent, Targets};
 pub use error::{TargetError, TlsFault, classify};
-pub use fence::{Fence, Ledger};
 pub use identity::{
     Claim, Found, KymaId, Mismatch, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, TARGET_EPOCH, Verdict,
     adopt, compare, record, recorded,
@@ -34,4 +31,3 @@ pub use identity::{
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub use limits::{BreakerLimits, Limits, WatchPace};
 pub use target::Target;
-pub use turn::{Turn, TurnError};
