@@ -273,9 +273,8 @@ fn stream(side: Side, place: &str, seen: &Seen) -> Option<Stream> {
 /// The resource whose collection this is the path of.
 fn collection(path: &str) -> Option<&str> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let within = match *parts.as_slice() {
-        ["api", _, ref within @ ..] | ["apis", _, _, ref within @ ..] => within,
-        _ => return None,
+    let (["api", _, ref within @ ..] | ["apis", _, _, ref within @ ..]) = *parts.as_slice() else {
+        return None;
     };
     match *within {
         [resource] | ["namespaces", _, resource] => Some(resource),

@@ -45,10 +45,11 @@ impl Row {
 
 const ROWS: [Row; 17] = [
     row("Kymas are none", Fault::Empty(|side, of| side == Side::Hub && of == "kymas")),
-    row("components are none", Fault::Empty(|side, of| side == Side::Hub && is_component(of))),
+    row("components are none", Fault::Empty(|side, of| side == Side::Hub && is_component(of))).in_full(),
     row("access Secrets are none", Fault::Empty(|side, of| side == Side::Hub && of == "secrets"))
-        .says("AwaitingAccess"),
-    row("targets fail", Fault::Fails(Side::Targets)).says("TargetServerError"),
+        .says("AwaitingAccess")
+        .in_full(),
+    row("targets fail", Fault::Fails(Side::Targets)).says("TargetServerError").in_full(),
     row("answers of targets are cut off", Fault::Halved(Side::Targets)).says("TargetUnreachable"),
     row("all but Kymas is empty at the start", Fault::Empty(but_kymas))
         .says("ModuleReleaseMetaMissing")
