@@ -30,6 +30,8 @@ pub(crate) enum Error {
     DeleteComponent { component: String, source: kube::Error },
     #[error("record the turn of Kyma {kyma}")]
     RecordTurn { kyma: KymaKey, source: kube::Error },
+    #[error("the hub has another turn of Kyma {kyma} on record than was read")]
+    MissTurn { kyma: KymaKey },
     #[error("the hub has no kind {kind}")]
     FindKind { kind: ComponentKind },
 
@@ -93,6 +95,7 @@ impl From<Error> for Failure {
             | Error::DeleteKymaCrd { source }
             | Error::DeleteStamp { source } => Self::target(&action, &source),
             Error::FindKind { .. } => Self::new(Reason::ComponentCrdMissing, action),
+            Error::MissTurn { .. } => Self::new(Reason::ApplyConflict, action),
             Error::AwaitList => Self::new(Reason::TargetTimeout, action),
             Error::ReadKyma | Error::OpenSession => Self::new(Reason::TargetAnswerInvalid, action),
             Error::ClaimKyma => Self::new(Reason::OwnedByOther, action),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
 use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, fence_of, is_on_record};
-use kyma_targets::{Fence, Found, STAMP_NAMESPACE, Target};
+use kyma_targets::{Found, STAMP_NAMESPACE, Target};
 
 use crate::error::Error;
 use crate::state::{State, key_of};
@@ -90,8 +90,7 @@ async fn open(
     let found = target.identify().await?;
     let proven = prove(state, kyma, &target, &found).await;
     let identity = proven.inspect_err(|_| look_again(state, &target))?;
-    // Turns are taken here and nowhere else, so what was proven is the last one.
-    let target = target.fenced(Fence { ledger: None, ..fence_of(&state.runtime, kyma, &identity) });
+    let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
     // To a target whose Kyma is going nothing is brought: who has just cleaned it would have to do so again.
     if kyma.metadata.deletion_timestamp.is_none() {
         pass.repaired(ground::prepare(state, kyma, &target).await?);

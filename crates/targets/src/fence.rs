@@ -65,9 +65,8 @@ impl Fence {
     }
 
     fn known(&self, target: &Target) -> Recorded {
-        // What was known once may be forgotten since, to be asked anew.
-        let turn = if self.ledger.is_some() { target.hub_turn() } else { self.recorded.turn.clone() };
-        Recorded { turn, ..self.recorded.clone() }
+        // What was proven once may have been forgotten since, to be asked anew.
+        Recorded { turn: target.hub_turn(), ..self.recorded.clone() }
     }
 }
 

@@ -77,7 +77,6 @@ impl Target {
     /// The same target, to which nothing is written unless `fence` admits it at that moment. What it refuses ends with
     /// [`TargetError::Refused`].
     pub fn fenced(&self, fence: Fence) -> Self {
-        self.hub_is_at(Turn::later(self.hub_turn(), fence.recorded.turn.clone()));
         Self { fence: Some(Arc::new(fence)), ..self.clone() }.connected()
     }
 

@@ -37,12 +37,6 @@ impl Turn {
             self.count > known.count || self.count == known.count && self.mark != known.mark
         })
     }
-
-    /// The later of two records of one hub.
-    pub fn later(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        let count = |turn: &Option<Self>| turn.as_ref().map_or(0, |turn| turn.count);
-        if count(&other) > count(&one) { other } else { one }
-    }
 }
 
 impl fmt::Display for Turn {
@@ -83,8 +77,6 @@ mod tests {
     fn the_next_turn_is_after_all_known_ones() {
         assert_eq!(Turn::after([], "x").to_string(), "1-x");
         assert_eq!(Turn::after([&turn("3-a"), &turn("5-b")], "x").to_string(), "6-x");
-        assert_eq!(Turn::later(Some(turn("3-a")), Some(turn("2-b"))), Some(turn("3-a")));
-        assert_eq!(Turn::later(None, Some(turn("2-b"))), Some(turn("2-b")));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_api::{Kyma, TargetIdentity};
 use kyma_sdk::{Failure, fence_of, recorded_of, refusal};
-use kyma_targets::{Fence, Found, STAMP_NAMESPACE, Stamp, Target, Turn, Verdict};
+use kyma_targets::{Found, STAMP_NAMESPACE, Stamp, Target, Turn, Verdict};
 use serde_json::json;
 
 use super::{Session, ground};
@@ -40,7 +40,7 @@ pub(crate) async fn take(
 
 /// The stamp as this hub may change it.
 async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &Found) -> Result<Stamp, Failure> {
-    let fence = Fence { ledger: None, ..fence_of(&state.runtime, kyma, &session.identity) };
+    let fence = fence_of(&state.runtime, kyma, &session.identity);
     match fence.judge(&session.target, found).await? {
         Verdict::Match { write } | Verdict::FirstContact { write, .. } => {
             Ok(write.or_else(|| found.stamp.clone()).unwrap_or_default())
@@ -60,7 +60,10 @@ async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc
     let mut steps = vec![json!({ "op": "test", "path": "/metadata/uid", "value": kyma.metadata.uid })];
     steps.extend(known.map(|turn| json!({ "op": "test", "path": TURN, "value": turn })));
     steps.push(json!({ "op": "add", "path": TURN, "value": next.turn }));
-    let failed = |source| Error::RecordTurn { kyma: key.clone(), source };
+    let failed = |source| match source {
+        kube::Error::Api(status) if status.code == 422 => Error::MissTurn { kyma: key.clone() },
+        source => Error::RecordTurn { kyma: key.clone(), source },
+    };
     let steps = serde_json::from_value(json!(steps));
     let patch = steps.map_err(|source| Error::Compose { what: "the record of a turn", source })?;
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
