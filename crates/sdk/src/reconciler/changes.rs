@@ -144,7 +144,6 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube_runtime::reflector;
     use serde_json::{Value, json};
-    use tracing::field::{Field, Visit};
     use watcher::Event;
 
     use super::*;
@@ -176,41 +175,5 @@ mod tests {
         assert_eq!(*told.lock().unwrap(), [false, false]);
         let held = store.get(&ObjectRef::new("a").within("n")).unwrap();
         assert_eq!(held.data.as_ref().unwrap()["x"], "1", "what was known of it stays");
-    }
-
-    /// Collects the text of all that is logged.
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<String>>);
-
-    impl Visit for Log {
-        fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
-            self.0.lock().unwrap().push_str(&format!("{value:?} "));
-        }
-    }
-
-    impl tracing::Subscriber for Log {
-        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-            true
-        }
-        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn event(&self, event: &tracing::Event<'_>) {
-            event.record(&mut self.clone());
-        }
-        fn enter(&self, _: &tracing::span::Id) {}
-        fn exit(&self, _: &tracing::span::Id) {}
-    }
-
-    #[test]
-    fn what_is_logged_of_an_unreadable_object_quotes_no_value() {
-        let log = Log::default();
-        tracing::subscriber::with_default(log.clone(), || {
-            assert!(readable(guard(&json!("s3cret"))).is_none());
-        });
-        let text = log.0.lock().unwrap().clone();
-        assert!(text.contains("cannot be read") && !text.contains("s3cret"), "{text}");
     }
 }
