@@ -69,6 +69,27 @@ pub fn asks(event: &AuditEvent) -> bool {
     is_of_an_operator(event) && !event.is_routine()
 }
 
+/// A copy of the hub, with operators of its own, beside the landscape's; it ends when this is dropped.
+pub struct Copy {
+    hub: Cluster,
+    operators: Vec<operator::Running>,
+}
+
+impl Copy {
+    /// The copy.
+    pub fn hub(&self) -> &Cluster {
+        &self.hub
+    }
+
+    /// Fails, with the end of its log, if an operator has ended by itself.
+    ///
+    /// # Errors
+    /// One has.
+    pub fn check(&self) -> Result<()> {
+        self.operators.iter().try_for_each(|operator| operator.process.check())
+    }
+}
+
 /// A running landscape; it ends when this is dropped.
 pub struct Landscape {
     operators: Vec<operator::Running>,
@@ -113,7 +134,7 @@ impl Landscape {
         try_join_all(targets.iter().map(install::target)).await?;
         let doors = doors::Standing::of(doors, &hub, &targets).await?;
         let Options { plain_http, flags, environment, .. } = options;
-        let given = operator::Given { plain_http, flags, environment, doors };
+        let given = operator::Given { plain_http, flags, environment, label: "", doors };
         let operators = operator::start_all(&bed, &hub, &registry, &given).await?;
         let landscape = Self { operators, registry, targets, hub, bed, given };
         state::write(&landscape)?;
@@ -129,6 +150,27 @@ impl Landscape {
         std::iter::once(&self.hub).chain(&self.targets).try_for_each(Cluster::check)?;
         self.registry.process().check()?;
         self.operators().try_for_each(Process::check)
+    }
+
+    /// One more hub, as this one was when it was saved under this name ([`Cluster::save`]), with operators of its own
+    /// that work on the same targets.
+    ///
+    /// # Errors
+    /// It was not saved, or something does not come up.
+    pub async fn copy_of_hub(&self, saved: &str) -> Result<Copy> {
+        let hub = self.bed.cluster("hub-copy").with_controllers().with_audit().with_own_etcd().await?;
+        hub.become_copy_of(&self.hub, saved).await?;
+        state::private(&self.kubeconfig(&hub), &hub.kubeconfig())?;
+        let given = operator::Given {
+            plain_http: self.given.plain_http.clone(),
+            flags: self.given.flags.clone(),
+            environment: self.given.environment.clone(),
+            label: "-of-copy",
+            doors: doors::Standing::default(),
+        };
+        operator::until_roles_count(&hub).await?;
+        let operators = operator::start_all(&self.bed, &hub, &self.registry, &given).await?;
+        Ok(Copy { hub, operators })
     }
 
     /// The cluster in which operators and custom resources live.
@@ -262,9 +304,18 @@ impl Landscape {
 
     /// `kymactl`, as administrator of the hub.
     pub fn kymactl(&self) -> tokio::process::Command {
+        self.kymactl_at(&self.hub)
+    }
+
+    /// `kymactl`, as administrator of this hub.
+    pub fn kymactl_at(&self, hub: &Cluster) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(self.bin("kymactl"));
-        command.env("KUBECONFIG", self.bed.directory().join("hub.kubeconfig"));
+        command.env("KUBECONFIG", self.kubeconfig(hub));
         command
+    }
+
+    fn kubeconfig(&self, cluster: &Cluster) -> PathBuf {
+        self.bed.directory().join(format!("{}.kubeconfig", cluster.name()))
     }
 
     /// The Secret that gives a Kyma its target: a kubeconfig of a ServiceAccount with the union of all operators'

@@ -243,6 +243,11 @@ pub struct TargetIdentity {
     /// Counts how often this Kyma took the cluster over; the cluster's stamp has the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
+    /// Counts the changes that were ordered for the cluster, with a mark drawn at random, such as 12-x3f9; the cluster's
+    /// stamp has the same. Where the stamp is further, this hub is an old copy or was restored from a backup, and
+    /// nothing is written or deleted there until a person says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
 }
 
 /// A choice of modules as read from the cluster.

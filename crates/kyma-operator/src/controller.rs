@@ -127,6 +127,10 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
             state.forget(&key);
             state.wake_all(&state.blocked());
         }
-        Change::Listing => state.forget_written(),
+        Change::Listing => {
+            state.forget_written();
+            // The hub may have been restored from a backup.
+            state.runtime.targets.forget_turns();
+        }
     }
 }

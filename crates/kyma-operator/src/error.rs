@@ -28,6 +28,10 @@ pub(crate) enum Error {
     RecallRemoval { component: String, source: kube::Error },
     #[error("delete {component}")]
     DeleteComponent { component: String, source: kube::Error },
+    #[error("record the turn of Kyma {kyma}")]
+    RecordTurn { kyma: KymaKey, source: kube::Error },
+    #[error("the hub has another turn of Kyma {kyma} on record than was read")]
+    MissTurn { kyma: KymaKey },
     #[error("the hub has no kind {kind}")]
     FindKind { kind: ComponentKind },
 
@@ -78,7 +82,8 @@ impl From<Error> for Failure {
             | Error::ApplyComponent { source, .. }
             | Error::OrderRemoval { source, .. }
             | Error::RecallRemoval { source, .. }
-            | Error::DeleteComponent { source, .. } => Self::hub(&action, &source),
+            | Error::DeleteComponent { source, .. }
+            | Error::RecordTurn { source, .. } => Self::hub(&action, &source),
             Error::EnsureNamespace { source, .. }
             | Error::InstallKymaCrd { source, .. }
             | Error::GiveBirth { source }
@@ -90,6 +95,7 @@ impl From<Error> for Failure {
             | Error::DeleteKymaCrd { source }
             | Error::DeleteStamp { source } => Self::target(&action, &source),
             Error::FindKind { .. } => Self::new(Reason::ComponentCrdMissing, action),
+            Error::MissTurn { .. } => Self::new(Reason::ApplyConflict, action),
             Error::AwaitList => Self::new(Reason::TargetTimeout, action),
             Error::ReadKyma | Error::OpenSession => Self::new(Reason::TargetAnswerInvalid, action),
             Error::ClaimKyma => Self::new(Reason::OwnedByOther, action),

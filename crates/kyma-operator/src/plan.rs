@@ -69,6 +69,16 @@ pub(crate) struct Plan {
     pub(crate) blocked: BTreeMap<String, Because>,
 }
 
+impl Plan {
+    /// Whether something follows from it on the target.
+    pub(crate) fn changes_target(&self) -> bool {
+        !self.components.is_empty()
+            || !self.finishes.is_empty()
+            || !self.recalls.is_empty()
+            || self.orders.iter().any(Order::removes)
+    }
+}
+
 /// A component to apply.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wanted {

@@ -46,6 +46,7 @@ fn hub_namespace() -> Vec<Rule> {
     let mut rules = kyma_sdk::rbac::pauses(&["brake-kyma-operator"]);
     rules.extend([
         Rule::new(OPERATOR, &["kymas"], &["list", "watch"], "observe: the Kymas"),
+        Rule::new(OPERATOR, &["kymas"], &["get"], "session: whose turn it is on a target"),
         Rule::new(OPERATOR, &["kymas"], &["patch"], "claim: our label and finalizer"),
         Rule::new(OPERATOR, &["kymas/status"], &["patch"], "report: the status"),
         Rule::new(

@@ -20,6 +20,7 @@ use crate::plan::{self, Plan};
 use crate::removal;
 use crate::report::{self, Facts, Outcome, Trouble};
 use crate::resolve::{self, Decision, Inputs, Resolved};
+use crate::session;
 use crate::state::{State, key_of};
 use crate::target_kyma;
 
@@ -43,13 +44,18 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
         return leave_alone(&state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
     }
     let kyma = claim::take(&state, &kyma).await?;
-    let observed = match observe::observe(&state, &kyma, &pass).await {
+    let mut observed = match observe::observe(&state, &kyma, &pass).await {
         Ok(Some(observed)) => observed,
         Ok(None) => return first_answer(&state, &kyma).await,
         Err(failure) => return troubled(&state, &kyma, failure).await,
     };
     let decided = decide(&state, &observed, pass.halt());
     let plan = plan_for(&state, &observed, &decided, pass.halt());
+    if plan.changes_target()
+        && let Err(failure) = take_turn(&state, &mut observed).await
+    {
+        return troubled(&state, &observed.kyma, failure).await;
+    }
     let applied = apply::apply(&state, &plan, observed.authority()).await;
     pass.repaired(plan.components.len());
     let (status, wait) = status_of(&state, &observed, &decided, &plan, &applied);
@@ -62,6 +68,14 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
     }
     apply::let_go(&state, &plan, observed.authority()).await?;
     applied.worst().map_or(Ok(wait), |failure| Err(failure.clone()))
+}
+
+/// What is ordered is this hub's to order.
+async fn take_turn(state: &State, observed: &mut Observed) -> Result<(), Failure> {
+    let Some(remote) = &mut observed.remote else { return Ok(()) };
+    let (kyma, session) = session::take_turn(state, &observed.kyma, &remote.session).await?;
+    (observed.kyma, remote.session) = (kyma, session);
+    Ok(())
 }
 
 /// Nothing is decided: the status says why, and everything else stays.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
-use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, is_on_record};
+use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, fence_of, is_on_record};
 use kyma_targets::{Found, STAMP_NAMESPACE, Target};
 
 use crate::error::Error;
@@ -15,18 +15,20 @@ use crate::state::{State, key_of};
 use crate::target_kyma;
 
 mod ground;
+mod turn;
 
 pub(crate) use ground::{birth, clean};
+pub(crate) use turn::take as take_turn;
 
 /// Share of the resync after which a session is opened anew; less than what the resync is shortened by at random.
 const VERIFY_AT: f64 = 0.8;
 
 /// An open session.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Session {
     /// The access Secret it goes through.
     pub(crate) access: SecretKeyRef,
-    /// The target.
+    /// The target; written to only as long as it is this hub's.
     pub(crate) target: Target,
     /// What the hub recorded about it.
     pub(crate) identity: TargetIdentity,
@@ -88,6 +90,7 @@ async fn open(
     let found = target.identify().await?;
     let proven = prove(state, kyma, &target, &found).await;
     let identity = proven.inspect_err(|_| look_again(state, &target))?;
+    let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
     // To a target whose Kyma is going nothing is brought: who has just cleaned it would have to do so again.
     if kyma.metadata.deletion_timestamp.is_none() {
         pass.repaired(ground::prepare(state, kyma, &target).await?);

@@ -18,7 +18,8 @@ pub(crate) enum Target {
     /// Take over a cluster that is refused as another one than before, or as another hub's.
     ///
     /// The stamp on the cluster, the Kyma and its components get a new epoch; an older copy of this hub, and the hub
-    /// that had the cluster, are refused there from then on. Names what is refused; writes only with --cluster-uid.
+    /// that had the cluster, are refused there from then on. Names what is refused; writes only with --cluster-uid, or
+    /// with --all --yes for all clusters that a later state of this hub managed, as after a restore from a backup.
     Adopt(adopt::Adopt),
 }
 

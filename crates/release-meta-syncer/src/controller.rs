@@ -39,7 +39,11 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
         match change {
             Change::Applied(kyma) if state.has_lost_condition(kyma) => state.wake(&KymaKey::of(kyma)),
             Change::Applied(_) => {}
-            Change::Listing => state.forget_reported(),
+            Change::Listing => {
+                state.forget_reported();
+                // The hub may have been restored from a backup.
+                state.runtime.targets.forget_turns();
+            }
             Change::Gone(kyma) => {
                 let namespace = kyma.namespace.clone().unwrap_or_default();
                 state.forget(&KymaKey { namespace, name: kyma.name.clone() });

@@ -10,7 +10,9 @@ use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
 use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
 use kyma_object_set::drift::fingerprint;
-use kyma_sdk::{Content, Failure, Interest, KymaAccess, Proof, Sighting, is_on_record, prove_known};
+use kyma_sdk::{
+    Content, Failure, Interest, KymaAccess, Proof, Sighting, fence_of, is_on_record, prove_known,
+};
 use kyma_targets::{Found, Target};
 
 use crate::copy::{Key, Kind};
@@ -70,6 +72,7 @@ pub(crate) async fn of(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failu
     let found = target.identify().await?;
     let proven = prove(state, kyma, &target, &found).await;
     let identity = doubted_if_refused(&target, proven).await?;
+    let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
     let (memory, verified) = (Mutex::default(), Mutex::default());
     let session = Arc::new(Session { access, target, connection, identity, memory, verified });
     state.begin_session(&key, &session);
@@ -83,7 +86,8 @@ pub(crate) async fn to_clean(state: &State, kyma: &Kyma) -> Result<Target, Failu
     let found = target.identify().await?;
     let proven = prove_known(&state.runtime, kyma, &found);
     doubted_if_refused(&target, proven).await?;
-    Ok(target)
+    let known = kyma.status.as_ref().and_then(|status| status.target.clone()).unwrap_or_default();
+    Ok(target.fenced(fence_of(&state.runtime, kyma, &known)))
 }
 
 /// The Secret that leads to a Kyma's target: the one it names, else the one that names it.

@@ -83,7 +83,7 @@ impl<C: Component> Driver<C> {
         pass: Pass,
     ) -> Result<Context<C::Resource>, Failure> {
         let target = self.target(resource, &contract).await?;
-        identity::prove(&self.runtime, &**resource, &target).await?;
+        let target = identity::prove(&self.runtime, &**resource, &target).await?;
         let uid = resource.uid().unwrap_or_default();
         Ok(Context {
             resource: Arc::clone(resource),

@@ -25,7 +25,14 @@ pub enum News<K> {
 pub fn feed<K: HubResource>(runtime: &Runtime) -> impl Stream<Item = News<K>> + Send + use<K> {
     let api: Api<DeserializeGuard<K>> = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
     let events = hub_watch(api, watcher::Config::default());
+    let targets = runtime.targets.clone();
     events
+        .inspect(move |event| {
+            // The hub may have been restored from a backup.
+            if matches!(event, Ok(watcher::Event::Init)) {
+                targets.forget_turns();
+            }
+        })
         .scan(BTreeSet::new(), |listed, event| ready(Some(event.ok().and_then(|event| tell(listed, event)))))
         .filter_map(ready)
 }

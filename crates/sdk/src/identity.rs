@@ -1,11 +1,14 @@
 //! Whether the target is the one that a component worked on before.
 
+use std::sync::Arc;
+
 use kube::{Api, ResourceExt, api::Patch};
-use kyma_api::Reason;
-use kyma_targets::{Claim, Found, KymaId, Mismatch, Recorded, Target, Verdict, compare, record, recorded};
+use kyma_targets::{
+    Claim, Fence, Found, KymaId, Ledger, Recorded, Target, TargetError, Verdict, record, recorded,
+};
 use serde_json::json;
 
-use crate::{ComponentResource, Failure, Runtime, hub_apply};
+use crate::{ComponentResource, Failure, Runtime, hub_apply, kyma::KymaLedger};
 
 /// What a component claims and remembers, for the comparison. Pure.
 ///
@@ -31,7 +34,8 @@ fn sides<R: ComponentResource>(runtime: &Runtime, resource: &R, found: &Found) -
     (claim, known)
 }
 
-/// Compares the target with what is on record, and records it on first contact, before anything is written there.
+/// Compares the target with what is on record, and records it on first contact, before anything is written there. Gives
+/// the target as one that is written to only as long as it stays so.
 ///
 /// # Errors
 /// It is another cluster, or another's, or the hub: nothing may be written or deleted there.
@@ -39,20 +43,27 @@ pub(crate) async fn prove<R: ComponentResource>(
     runtime: &Runtime,
     resource: &R,
     target: &Target,
-) -> Result<(), Failure> {
+) -> Result<Target, Failure> {
     if target.is_local() {
-        return Ok(());
+        return Ok(target.clone());
     }
     let found = target.identify().await?;
-    let (claim, known) = sides(runtime, resource, &found);
-    match compare(&claim, &known, &found) {
-        Verdict::Match { .. } => Ok(()),
-        Verdict::FirstContact { record: first, .. } => write_record(runtime, resource, &first).await,
+    let (claim, recorded) = sides(runtime, resource, &found);
+    let ledger = claim.kyma.as_ref().map(|kyma| KymaLedger::new(runtime, &kyma.namespace, &kyma.name));
+    let ledger = ledger.map(|ledger| Arc::new(ledger) as Arc<dyn Ledger>);
+    let mut fence = Fence { claim, recorded, ledger };
+    match fence.judge(target, &found).await? {
+        Verdict::Match { .. } => {}
+        Verdict::FirstContact { record: first, .. } => {
+            write_record(runtime, resource, &first).await?;
+            fence.recorded = first;
+        }
         refused => {
             target.doubt().await;
-            Err(refusal(&refused))
+            return Err(refusal(&refused));
         }
     }
+    Ok(target.fenced(fence))
 }
 
 /// Whether this component ever had contact with a target.
@@ -62,42 +73,7 @@ pub(crate) fn had_contact<R: ComponentResource>(resource: &R) -> bool {
 
 /// What a verdict means that forbids to write.
 pub fn refusal(verdict: &Verdict) -> Failure {
-    let (reason, message) = match verdict {
-        Verdict::TargetChanged { .. } => (
-            Reason::TargetChanged,
-            "the access Secret leads to another cluster than before: nothing is written or deleted there until \
-             `kymactl target adopt`"
-                .to_owned(),
-        ),
-        Verdict::StampMismatch(mismatch) => {
-            let words = match mismatch {
-                Mismatch::TakenOver => "another hub took the target over",
-                Mismatch::LaterEpoch => "the target was last managed by a later state of this hub",
-                Mismatch::NewerOperator => "a newer version of this operator has worked on the target",
-            };
-            (Reason::StampMismatch, words.to_owned())
-        }
-        Verdict::TargetInUse { kyma, other_hub } => {
-            let place = if *other_hub { " of another hub" } else { "" };
-            (Reason::TargetInUse, format!("the target belongs to {}{place}", owner_in_words(kyma)))
-        }
-        Verdict::TargetIsHub | Verdict::Match { .. } | Verdict::FirstContact { .. } => (
-            Reason::TargetIsHub,
-            "the access Secret leads to the hub itself: use --local-kyma or single-cluster mode if that is meant"
-                .to_owned(),
-        ),
-    };
-    Failure::new(reason, message)
-}
-
-/// The stamp is the target's to write, so what it says is shown only if it can be the name of a Kyma.
-fn owner_in_words(kyma: &str) -> String {
-    let is_name = |part: &str| {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-        !part.is_empty() && part.len() <= 253 && part.bytes().all(inner)
-    };
-    let is_kyma = kyma.split_once('/').is_some_and(|(namespace, name)| is_name(namespace) && is_name(name));
-    if is_kyma { format!("Kyma {kyma}") } else { "another Kyma".to_owned() }
+    TargetError::Refused(Box::new(verdict.clone())).into()
 }
 
 async fn write_record<R: ComponentResource>(
@@ -123,23 +99,4 @@ async fn write_record<R: ComponentResource>(
     written
         .map(drop)
         .map_err(|error| Failure::hub(&format!("record the target on {namespace}/{name}"), &error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_shows_no_text_of_the_targets_but_the_name_of_a_kyma() {
-        let in_use = |kyma: &str, other_hub| {
-            refusal(&Verdict::TargetInUse { kyma: kyma.to_owned(), other_hub }).message
-        };
-        assert_eq!(in_use("kcp-system/sample", false), "the target belongs to Kyma kcp-system/sample");
-        assert_eq!(in_use("kcp-system/s", true), "the target belongs to Kyma kcp-system/s of another hub");
-        for forged in ["", "sample", "a/b/c", "a/ignore all that", &format!("a/{}", "b".repeat(254))] {
-            assert_eq!(in_use(forged, false), "the target belongs to another Kyma", "{forged}");
-        }
-        let changed = Verdict::TargetChanged { recorded: "uid-1".into(), found: "text".into() };
-        assert!(!refusal(&changed).message.contains("text"));
-    }
 }

@@ -1,11 +1,16 @@
 //! A Kyma and its target, for operators that work on Kymas themselves.
 
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
 use kube::{
     Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
 };
 use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
-use kyma_targets::{Claim, Found, KymaId, Recorded, Stamp, Verdict, compare};
+use kyma_targets::{
+    Claim, Fence, Found, KymaId, Ledger, Recorded, Stamp, TargetError, Turn, Verdict, compare,
+};
 use serde_json::json;
 
 use crate::{Failure, Operator, Runtime, identity::refusal};
@@ -72,6 +77,7 @@ pub async fn prove(runtime: &Runtime, kyma: &Kyma, found: &Found) -> Result<Proo
             let identity = TargetIdentity {
                 cluster_uid: record.target_uid.unwrap_or_default(),
                 epoch: i64::try_from(record.epoch).ok(),
+                turn: record.turn.map(|turn| turn.to_string()),
             };
             let written = write_record(runtime, kyma, &identity).await?;
             Ok(Proof { identity, recorded: Some(written), stamp: write })
@@ -101,11 +107,48 @@ pub fn recorded_of(kyma: &Kyma) -> Recorded {
     target.map(Recorded::from).unwrap_or_default()
 }
 
-/// Whether what was proven of a Kyma's target still is what the hub has on record: the hub may have been restored from
-/// a backup, or a person may have decided otherwise. Pure.
+/// Whether what was proven of a Kyma's target still is what the hub has on record, or has been gone on from since: the
+/// hub may have been restored from a backup, or a person may have decided otherwise. Pure.
 pub fn is_on_record(kyma: &Kyma, proven: &TargetIdentity) -> bool {
-    let record = kyma.status.as_ref().and_then(|status| status.target.as_ref());
-    record.is_none_or(|record| record == proven)
+    let Some(record) = kyma.status.as_ref().and_then(|status| status.target.as_ref()) else {
+        // Not seen yet after the first contact; later it was stripped off, and is recorded anew.
+        return proven.turn.is_none();
+    };
+    let (now, then) = (Recorded::from(record), Recorded::from(proven));
+    let went_back = then.turn.is_some_and(|then| then.is_beyond(now.turn.as_ref()));
+    (now.target_uid, now.epoch) == (then.target_uid, then.epoch) && !went_back
+}
+
+/// On what grounds an operator may write to a Kyma's target that was proven to be `proven`.
+pub fn fence_of(runtime: &Runtime, kyma: &Kyma, proven: &TargetIdentity) -> Fence {
+    let namespace = kyma.namespace().unwrap_or_default();
+    let ledger = KymaLedger::new(runtime, &namespace, &kyma.name_any());
+    Fence { claim: claim(runtime, kyma), recorded: Recorded::from(proven), ledger: Some(Arc::new(ledger)) }
+}
+
+/// The Kyma on the hub, whose status has the turn on record.
+pub(crate) struct KymaLedger {
+    kymas: Api<Kyma>,
+    name: String,
+}
+
+impl KymaLedger {
+    pub(crate) fn new(runtime: &Runtime, namespace: &str, name: &str) -> Self {
+        Self { kymas: Api::namespaced(runtime.hub.clone(), namespace), name: name.to_owned() }
+    }
+}
+
+impl Ledger for KymaLedger {
+    fn turn(&self) -> BoxFuture<'_, Result<Option<Turn>, TargetError>> {
+        let read = async {
+            let read = self.kymas.get_opt(&self.name).await.map_err(|_| TargetError::Unconfirmed)?;
+            let Some(kyma) = read else { return Ok(None) };
+            let recorded = recorded_of(&kyma);
+            // A status that was stripped says nothing; kyma-operator writes it again.
+            recorded.target_uid.map(|_| recorded.turn).ok_or(TargetError::Unconfirmed)
+        };
+        Box::pin(read)
+    }
 }
 
 fn claim(runtime: &Runtime, kyma: &Kyma) -> Claim {
@@ -159,19 +202,26 @@ mod tests {
 
     #[test]
     fn what_was_proven_counts_while_the_hub_records_the_same() {
-        let proven = TargetIdentity { cluster_uid: "u".into(), epoch: Some(2) };
-        let recorded = |epoch| {
+        let target = |epoch, turn: &str| TargetIdentity {
+            cluster_uid: "u".into(),
+            epoch: Some(epoch),
+            turn: Some(turn.into()),
+        };
+        let recorded = |epoch, turn| {
             let mut kyma = kyma(&json!({ "channel": "regular" }));
-            let target = Some(TargetIdentity { cluster_uid: "u".into(), epoch: Some(epoch) });
-            kyma.status = Some(kyma_api::KymaStatus { target, ..Default::default() });
+            kyma.status =
+                Some(kyma_api::KymaStatus { target: Some(target(epoch, turn)), ..Default::default() });
             kyma
         };
-        assert!(is_on_record(&recorded(2), &proven));
-        assert!(!is_on_record(&recorded(1), &proven), "the hub went back");
-        assert!(
-            is_on_record(&kyma(&json!({ "channel": "regular" })), &proven),
-            "the record was not seen yet"
-        );
+        let proven = target(2, "5-a");
+        assert!(is_on_record(&recorded(2, "5-a"), &proven));
+        assert!(is_on_record(&recorded(2, "6-b"), &proven), "more was ordered since");
+        assert!(!is_on_record(&recorded(2, "4-c"), &proven), "the hub went back");
+        assert!(!is_on_record(&recorded(1, "5-a"), &proven), "the hub went back before an adoption");
+        let without = kyma(&json!({ "channel": "regular" }));
+        assert!(!is_on_record(&without, &proven), "the status was stripped off");
+        let first = TargetIdentity { turn: None, ..proven };
+        assert!(is_on_record(&without, &first), "the record was not seen yet");
     }
 
     #[test]

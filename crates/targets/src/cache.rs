@@ -147,6 +147,13 @@ impl Targets {
         self.cache().pop(place);
     }
 
+    /// The hub may have gone back in time: what it was known to have on record is asked anew.
+    pub fn forget_turns(&self) {
+        for (_, cached) in self.cache().iter() {
+            cached.target.hub_is_at(None);
+        }
+    }
+
     /// Suspensions and recoveries from now on, of all targets. A reader that lags has to assume that every
     /// target recovered.
     pub fn events(&self) -> broadcast::Receiver<TargetEvent> {

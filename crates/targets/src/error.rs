@@ -7,6 +7,7 @@ use kube::core::Status;
 use kyma_api::{ErrorClass, Reason};
 
 use crate::access::AddressRefusal;
+use crate::identity::Verdict;
 use crate::kubeconfig::KubeconfigError;
 
 #[cfg(test)]
@@ -87,6 +88,12 @@ pub enum TargetError {
     /// An answer that is not what the Kubernetes API specifies.
     #[error("the target's answer cannot be read")]
     Unreadable,
+    /// It is not the hub's to write there, or not any more.
+    #[error("{0}")]
+    Refused(Box<Verdict>),
+    /// The target is further than this hub was known to be, and the hub did not say how far it is.
+    #[error("the hub did not say what it has on record about the target")]
+    Unconfirmed,
     /// The request could not be built: an error of ours.
     #[error("the request to the target could not be built")]
     Request,
@@ -138,6 +145,8 @@ impl TargetError {
             Self::Server { .. } => Reason::TargetServerError,
             Self::Api { code: 409, .. } => Reason::ApplyConflict,
             Self::Api { .. } => Reason::ApplyRefused,
+            Self::Refused(verdict) => verdict.reason(),
+            Self::Unconfirmed => Reason::HubUnavailable,
             Self::Request => Reason::Internal,
         }
     }

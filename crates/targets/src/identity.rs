@@ -11,8 +11,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kyma_api::TargetIdentity;
 use kyma_api::annotations::TARGET_UID;
 
+use crate::turn::Turn;
+
 #[cfg(test)]
 mod tests;
+mod words;
 
 /// Name of the `ConfigMap` on the target that holds the [`Stamp`].
 pub const STAMP_NAME: &str = "kyma-target-stamp";
@@ -53,12 +56,18 @@ pub struct Recorded {
     /// Epoch of the claim, from 1; 0 before the first contact. Taking a target over raises it, so that an old
     /// copy of the hub falls behind.
     pub epoch: u64,
+    /// The last change that was ordered for the target; none before the first.
+    pub turn: Option<Turn>,
 }
 
 impl From<&TargetIdentity> for Recorded {
     fn from(identity: &TargetIdentity) -> Self {
         let uid = Some(identity.cluster_uid.clone()).filter(|uid| !uid.is_empty());
-        Self { target_uid: uid, epoch: identity.epoch.and_then(|epoch| epoch.try_into().ok()).unwrap_or(0) }
+        Self {
+            target_uid: uid,
+            epoch: identity.epoch.and_then(|epoch| epoch.try_into().ok()).unwrap_or(0),
+            turn: identity.turn.as_deref().and_then(|turn| turn.parse().ok()),
+        }
     }
 }
 
@@ -82,6 +91,8 @@ pub struct Stamp {
     pub kyma: KymaId,
     /// Epoch of its claim.
     pub epoch: u64,
+    /// The last change that it ordered here.
+    pub turn: Option<Turn>,
     /// `major.minor` of each operator that wrote here.
     pub versions: BTreeMap<String, String>,
 }
@@ -127,8 +138,8 @@ pub enum Verdict {
 pub enum Mismatch {
     /// Another hub took the target over after our last contact.
     TakenOver,
-    /// The stamp has a later epoch: this hub is an older copy, or was restored from a backup.
-    LaterEpoch,
+    /// The stamp has a later epoch or turn: this hub is an older copy, or was restored from a backup.
+    LaterState,
     /// A newer version of this operator has worked on the target.
     NewerOperator,
 }
@@ -148,12 +159,16 @@ pub fn compare(claim: &Claim, recorded: &Recorded, found: &Found) -> Verdict {
     }
     let present = found.stamp.as_ref();
     let epoch = recorded.epoch.max(present.map_or(1, |stamp| stamp.epoch)).max(1);
-    let wanted = claim.kyma.as_ref().map(|kyma| stamp(claim, kyma, epoch, present));
+    // A stamp of an earlier epoch counted otherwise.
+    let counted = present.filter(|stamp| stamp.epoch == epoch);
+    let turn = counted.map_or_else(|| recorded.turn.clone(), |stamp| stamp.turn.clone());
+    let wanted = claim.kyma.as_ref().map(|kyma| stamp(claim, kyma, (epoch, turn), present));
     let write = wanted.filter(|wanted| present != Some(wanted));
     if known && recorded.epoch > 0 {
         return Verdict::Match { write };
     }
-    let record = Recorded { target_uid: Some(found.target_uid.clone()), epoch };
+    let turn = present.and_then(|stamp| stamp.turn.clone());
+    let record = Recorded { target_uid: Some(found.target_uid.clone()), epoch, turn };
     Verdict::FirstContact { record, write }
 }
 
@@ -178,8 +193,11 @@ pub fn adopt(claim: &Claim, recorded: &Recorded, found: &Found) -> Option<(Recor
     };
     let kyma = claim.kyma.clone().filter(|_| may)?;
     let epoch = recorded.epoch.max(found.stamp.as_ref().map_or(0, |stamp| stamp.epoch)).saturating_add(1);
-    let record = Recorded { target_uid: Some(found.target_uid.clone()), epoch };
-    Some((record, Stamp { hub_uid: claim.hub_uid.clone(), kyma, epoch, versions: BTreeMap::new() }))
+    let record = Recorded { target_uid: Some(found.target_uid.clone()), epoch, turn: None };
+    Some((
+        record,
+        Stamp { hub_uid: claim.hub_uid.clone(), kyma, epoch, turn: None, versions: BTreeMap::new() },
+    ))
 }
 
 fn contradiction(claim: &Claim, recorded: &Recorded, known: bool, stamp: &Stamp) -> Option<Verdict> {
@@ -196,18 +214,21 @@ fn contradiction(claim: &Claim, recorded: &Recorded, known: bool, stamp: &Stamp)
     if claim.kyma.as_ref().is_some_and(other) {
         return Some(Verdict::TargetInUse { kyma: owner(), other_hub: false });
     }
-    if known && stamp.epoch > recorded.epoch {
-        return Some(Verdict::StampMismatch(Mismatch::LaterEpoch));
+    // Turns are a Kyma's: a component without one takes no part.
+    let beyond = |turn: &Turn| claim.kyma.is_some() && turn.is_beyond(recorded.turn.as_ref());
+    let in_turn = || !stamp.turn.as_ref().is_some_and(beyond);
+    if known && (stamp.epoch > recorded.epoch || stamp.epoch == recorded.epoch && !in_turn()) {
+        return Some(Verdict::StampMismatch(Mismatch::LaterState));
     }
     let written_by = stamp.versions.get(&claim.operator).map(|version| minor(version));
     (written_by > Some(minor(&claim.version))).then_some(Verdict::StampMismatch(Mismatch::NewerOperator))
 }
 
-fn stamp(claim: &Claim, kyma: &KymaId, epoch: u64, present: Option<&Stamp>) -> Stamp {
+fn stamp(claim: &Claim, kyma: &KymaId, (epoch, turn): (u64, Option<Turn>), present: Option<&Stamp>) -> Stamp {
     let mut versions = present.map(|stamp| stamp.versions.clone()).unwrap_or_default();
     let (major, minor) = minor(&claim.version);
     versions.insert(claim.operator.clone(), format!("{major}.{minor}"));
-    Stamp { hub_uid: claim.hub_uid.clone(), kyma: kyma.clone(), epoch, versions }
+    Stamp { hub_uid: claim.hub_uid.clone(), kyma: kyma.clone(), epoch, turn, versions }
 }
 
 /// Patch releases are left out: they may be rolled back, and they write nothing on targets.
@@ -222,10 +243,12 @@ pub fn recorded(annotations: Option<&BTreeMap<String, String>>) -> Recorded {
     Recorded {
         target_uid: get(TARGET_UID).filter(|uid| !uid.is_empty()).cloned(),
         epoch: get(TARGET_EPOCH).and_then(|epoch| epoch.parse().ok()).unwrap_or(0),
+        turn: None,
     }
 }
 
-/// The annotations that record `recorded` on a hub object; empty before the first contact.
+/// The annotations that record `recorded` on a hub object; empty before the first contact. The turn is not among them:
+/// it is the Kyma's.
 pub fn record(recorded: &Recorded) -> BTreeMap<String, String> {
     let Some(uid) = &recorded.target_uid else {
         return BTreeMap::new();
@@ -241,6 +264,7 @@ const KYMA_NAMESPACE: &str = "kymaNamespace";
 const KYMA_NAME: &str = "kymaName";
 const KYMA_UID: &str = "kymaUid";
 const EPOCH: &str = "epoch";
+const TURN: &str = "turn";
 const VERSION_PREFIX: &str = "version.";
 
 impl Stamp {
@@ -253,6 +277,7 @@ impl Stamp {
             (KYMA_UID.to_owned(), self.kyma.uid.clone()),
             (EPOCH.to_owned(), self.epoch.to_string()),
         ]);
+        data.extend(self.turn.iter().map(|turn| (TURN.to_owned(), turn.to_string())));
         let versions = self.versions.iter();
         data.extend(
             versions.map(|(operator, version)| (format!("{VERSION_PREFIX}{operator}"), version.clone())),
@@ -280,6 +305,7 @@ impl Stamp {
             hub_uid: text(HUB_UID),
             kyma: KymaId { namespace: text(KYMA_NAMESPACE), name: text(KYMA_NAME), uid: text(KYMA_UID) },
             epoch: text(EPOCH).parse().unwrap_or(0),
+            turn: data.get(TURN).map(|turn| turn.parse().unwrap_or_else(|_| Turn::unreadable())),
             versions: data.iter().filter_map(version).collect(),
         }
     }

@@ -11,6 +11,7 @@ mod breaker;
 mod cache;
 mod dial;
 mod error;
+mod fence;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod identity;
@@ -19,11 +20,13 @@ mod limits;
 mod target;
 mod throttle;
 mod transport;
+mod turn;
 
 pub use access::{AccessPolicy, AddressRefusal};
 pub use breaker::{Breaker, Effect, Outcome};
 pub use cache::{SecretKey, TargetEvent, Targets};
 pub use error::{TargetError, TlsFault, classify};
+pub use fence::{Fence, Ledger};
 pub use identity::{
     Claim, Found, KymaId, Mismatch, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, TARGET_EPOCH, Verdict,
     adopt, compare, record, recorded,
@@ -31,3 +34,4 @@ pub use identity::{
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub use limits::{BreakerLimits, Limits, WatchPace};
 pub use target::Target;
+pub use turn::{Turn, TurnError};

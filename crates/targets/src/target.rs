@@ -1,18 +1,23 @@
 //! One target: clients for it, whether it answers, and which cluster it is.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Request};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::client::Body;
+use serde_json::json;
 use tokio::sync::Mutex;
 use tower::service_fn;
 
 use crate::cache::{Agent, SecretKey};
 use crate::error::{TargetError, classify};
+use crate::fence::{Fence, is_write};
 use crate::identity::{Found, STAMP_NAME, STAMP_NAMESPACE, Stamp};
 use crate::transport::{Health, Transport};
+use crate::turn::Turn;
 
 /// A cluster that modules get installed on. Cheap to clone; clones share connections, breaker and budgets.
 #[derive(Clone)]
@@ -20,8 +25,19 @@ pub struct Target {
     transport: Arc<Transport>,
     place: Option<SecretKey>,
     agent: Agent,
+    component: Option<Arc<str>>,
+    fence: Option<Arc<Fence>>,
     client: kube::Client,
-    found: Arc<Mutex<Option<(u64, Found)>>>,
+    looked: Arc<Mutex<Option<Look>>>,
+    /// The last turn that the hub is known to have on record for it.
+    turn: Arc<SyncMutex<Option<Turn>>>,
+}
+
+/// What the target said about itself, when, and through which connection.
+struct Look {
+    connection: u64,
+    at: Instant,
+    found: Found,
 }
 
 impl std::fmt::Debug for Target {
@@ -32,8 +48,17 @@ impl std::fmt::Debug for Target {
 
 impl Target {
     pub(crate) fn new(transport: Arc<Transport>, place: Option<SecretKey>, agent: Agent) -> Self {
-        let client = client(&transport, &agent, None);
-        Self { transport, place, agent, client, found: Arc::default() }
+        let client = client(&transport, &agent, None, None);
+        Self {
+            transport,
+            place,
+            agent,
+            component: None,
+            fence: None,
+            client,
+            looked: Arc::default(),
+            turn: Arc::default(),
+        }
     }
 
     /// Client for calls and watches. Each call is bounded as [`Limits`](crate::Limits) says, the body
@@ -46,7 +71,27 @@ impl Target {
     /// The same target with `component_uid` in the User-Agent, so that the target's audit log tells which
     /// component caused a call.
     pub fn acting_for(&self, component_uid: &str) -> Self {
-        Self { client: client(&self.transport, &self.agent, Some(component_uid)), ..self.clone() }
+        Self { component: Some(component_uid.into()), ..self.clone() }.connected()
+    }
+
+    /// The same target, to which nothing is written unless `fence` admits it at that moment. What it refuses ends with
+    /// [`TargetError::Refused`].
+    pub fn fenced(&self, fence: Fence) -> Self {
+        Self { fence: Some(Arc::new(fence)), ..self.clone() }.connected()
+    }
+
+    fn connected(mut self) -> Self {
+        let guard = self.fence.clone().map(|fence| (fence, self.unfenced()));
+        self.client = client(&self.transport, &self.agent, self.component.as_deref(), guard);
+        self
+    }
+
+    /// Reads, and the stamp: that is guarded by its resourceVersion.
+    fn unfenced(&self) -> Self {
+        if self.fence.is_none() {
+            return self.clone();
+        }
+        Self { fence: None, ..self.clone() }.connected()
     }
 
     /// The Secret that leads here; none for the hub itself.
@@ -82,19 +127,39 @@ impl Target {
     ///
     /// Errors: any [`TargetError`]. That the stamp may not be read is an error, not its absence.
     pub async fn identify(&self) -> Result<Found, TargetError> {
-        let mut known = self.found.lock().await;
+        self.look_within(Duration::MAX).await
+    }
+
+    /// The same, from a look that is not older than `age`.
+    pub(crate) async fn look_within(&self, age: Duration) -> Result<Found, TargetError> {
+        let mut looked = self.looked.lock().await;
         let connection = self.connection();
-        if let Some((_, found)) = known.as_ref().filter(|(seen, _)| *seen == connection) {
-            return Ok(found.clone());
+        let counts = |look: &&Look| look.connection == connection && look.at.elapsed() < age;
+        if let Some(look) = looked.as_ref().filter(counts) {
+            return Ok(look.found.clone());
         }
-        let found = self.look().await?;
-        *known = Some((connection, found.clone()));
+        let (at, found) = (Instant::now(), self.look().await?);
+        *looked = Some(Look { connection, at, found: found.clone() });
         Ok(found)
+    }
+
+    /// The same, from a look that is made now.
+    pub async fn identify_anew(&self) -> Result<Found, TargetError> {
+        self.look_within(Duration::ZERO).await
     }
 
     /// Lets the next [`Target::identify`] look again: what it said was refused, and somebody may mend that.
     pub async fn doubt(&self) {
-        *self.found.lock().await = None;
+        *self.looked.lock().await = None;
+    }
+
+    /// The hub is known to have this turn on record.
+    pub fn hub_is_at(&self, turn: Option<Turn>) {
+        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = turn;
+    }
+
+    pub(crate) fn hub_turn(&self) -> Option<Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn look(&self) -> Result<Found, TargetError> {
@@ -115,13 +180,14 @@ impl Target {
     /// Errors: 409 if somebody else wrote it since (look again with [`Target::identify`]); 404 if the
     /// namespace [`STAMP_NAMESPACE`] is missing, which the caller ensures.
     pub async fn put_stamp(&self, stamp: &Stamp, over: &Found) -> Result<(), TargetError> {
-        let stamps = Api::<ConfigMap>::namespaced(self.client(), STAMP_NAMESPACE);
-        let mut map = stamp.to_config_map();
+        let stamps = Api::<ConfigMap>::namespaced(self.unfenced().client(), STAMP_NAMESPACE);
+        let map = stamp.to_config_map();
         let written = match &over.stamp_version {
             None => stamps.create(&PostParams::default(), &map).await,
             Some(version) => {
-                map.metadata.resource_version = Some(version.clone());
-                stamps.patch(STAMP_NAME, &PatchParams::default(), &Patch::Merge(&map)).await
+                let data = over_what_was(&map, over.stamp.as_ref());
+                let body = json!({ "metadata": { "resourceVersion": version }, "data": data });
+                stamps.patch(STAMP_NAME, &PatchParams::default(), &Patch::Merge(&body)).await
             }
         };
         self.doubt().await;
@@ -129,7 +195,20 @@ impl Target {
     }
 }
 
-fn client(transport: &Arc<Transport>, agent: &Agent, component_uid: Option<&str>) -> kube::Client {
+/// The data of `map`, and null for what the stamp there has beyond.
+fn over_what_was(map: &ConfigMap, was: Option<&Stamp>) -> BTreeMap<String, Option<String>> {
+    let before = was.and_then(|was| was.to_config_map().data).unwrap_or_default();
+    let gone = before.into_keys().map(|key| (key, None));
+    let now = map.data.iter().flatten().map(|(key, value)| (key.clone(), Some(value.clone())));
+    gone.chain(now).collect()
+}
+
+fn client(
+    transport: &Arc<Transport>,
+    agent: &Agent,
+    component_uid: Option<&str>,
+    guard: Option<(Arc<Fence>, Target)>,
+) -> kube::Client {
     let (operator, replica) = (&agent.operator, &agent.replica);
     let text = match component_uid {
         None => format!("{operator} ({replica})"),
@@ -138,7 +217,15 @@ fn client(transport: &Arc<Transport>, agent: &Agent, component_uid: Option<&str>
     // Names and uids of Kubernetes are header values; anything else is not worth failing for.
     let agent = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("kyma"));
     let transport = Arc::clone(transport);
-    let service =
-        service_fn(move |request: Request<Body>| Arc::clone(&transport).call(request, agent.clone()));
+    let guard = guard.map(Arc::new);
+    let service = service_fn(move |request: Request<Body>| {
+        let (transport, agent, guard) = (Arc::clone(&transport), agent.clone(), guard.clone());
+        async move {
+            if let Some((fence, target)) = guard.as_deref().filter(|_| is_write(request.method())) {
+                fence.admit(target).await?;
+            }
+            transport.call(request, agent).await
+        }
+    });
     kube::Client::new(service, "default")
 }

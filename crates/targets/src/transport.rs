@@ -365,7 +365,12 @@ fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Opti
             Some((outcome, Some(TargetError::Server { code: answer.status().as_u16(), detail })))
         }
         Ok(_) | Err(TargetError::Throttled(_) | TargetError::TooLarge(_)) => Some((Outcome::Healthy, None)),
-        Err(TargetError::AddressRefused(_) | TargetError::Request) => None,
+        Err(
+            TargetError::AddressRefused(_)
+            | TargetError::Refused(_)
+            | TargetError::Unconfirmed
+            | TargetError::Request,
+        ) => None,
         Err(error) => Some((Outcome::Unreachable, Some(error.clone()))),
     }
 }

@@ -1,16 +1,18 @@
 //! Identity and stamp on real control planes.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use futures::future::BoxFuture;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams};
 use kyma_api::Reason;
 use kyma_targets::{
-    AccessPolicy, Claim, KymaId, Limits, Mismatch, Recorded, STAMP_NAMESPACE, Stamp, Target, TargetError,
-    Targets, Verdict, classify, compare,
+    AccessPolicy, Claim, Fence, KymaId, Ledger, Limits, Mismatch, Recorded, STAMP_NAMESPACE, Stamp, Target,
+    TargetError, Targets, Turn, Verdict, classify, compare,
 };
 use serde_json::from_value;
 use testbed::{Access, Credentials, SharedBed};
@@ -83,6 +85,64 @@ async fn first_contact_stamps_and_everybody_else_is_refused() -> Result<()> {
     assert!(matches!(stale, Err(TargetError::Api { code: 409, .. })), "{stale:?}");
     let verdict = compare(&ours, &record, &target.identify().await?);
     assert_eq!(verdict, Verdict::StampMismatch(Mismatch::TakenOver));
+    Ok(())
+}
+
+/// A hub that has a turn on record.
+struct OnRecord(Mutex<Option<Turn>>);
+
+impl Ledger for OnRecord {
+    fn turn(&self) -> BoxFuture<'_, Result<Option<Turn>, TargetError>> {
+        let turn = self.0.lock().unwrap().clone();
+        Box::pin(async { Ok(turn) })
+    }
+}
+
+async fn write(target: &Target) -> Result<(), TargetError> {
+    let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
+    let mut map = ConfigMap::default();
+    map.metadata.generate_name = Some("written-".into());
+    maps.create(&PostParams::default(), &map).await.map(drop).map_err(|error| classify(&error))
+}
+
+#[tokio::test]
+async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Result<()> {
+    let (hub, cluster) = (BED.cluster("hub", |b| b).await?, BED.cluster("fenced", |b| b).await?);
+    let targets = targets();
+    let hub = targets.local(hub.client()?);
+    let target = targets.from_secret(&secret(cluster.admin()), "config")?;
+    let claim = claim(&hub, "a").await?;
+    let found = target.identify().await?;
+    let Verdict::FirstContact { record, write: Some(stamp) } = compare(&claim, &Recorded::default(), &found)
+    else {
+        anyhow::bail!("a first contact was expected");
+    };
+    ensure_namespace(&target).await?;
+    target.put_stamp(&stamp, &found).await?;
+    let turn = |text: &str| Some(text.parse::<Turn>().unwrap());
+    let ledger = Arc::new(OnRecord(Mutex::default()));
+    let fence = Fence { claim, recorded: record, ledger: Some(Arc::clone(&ledger) as Arc<dyn Ledger>) };
+    let fenced = target.fenced(fence);
+    write(&fenced).await?;
+
+    let stamped = async |at: &str| {
+        let found = target.identify_anew().await?;
+        target.put_stamp(&Stamp { turn: turn(at), ..stamp.clone() }, &found).await
+    };
+    stamped("1-a").await?;
+    let refused = write(&fenced).await;
+    assert!(matches!(refused, Err(TargetError::Refused(_))), "{refused:?}");
+    assert_eq!(refused.unwrap_err().reason(), Reason::StampMismatch);
+    assert!(write(&fenced.acting_for("component")).await.is_err(), "whoever it acts for");
+    Api::<ConfigMap>::namespaced(fenced.client(), "default").list(&ListParams::default()).await?;
+
+    *ledger.0.lock().unwrap() = turn("1-a");
+    write(&fenced).await?;
+    stamped("2-b").await?;
+    *ledger.0.lock().unwrap() = turn("2-c");
+    assert!(write(&fenced).await.is_err(), "another copy was faster");
+    *ledger.0.lock().unwrap() = turn("3-c");
+    write(&fenced).await?;
     Ok(())
 }
 

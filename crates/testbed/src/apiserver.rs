@@ -149,9 +149,11 @@ fn write_files(files: &Files, authority: &Authority) -> Result<()> {
 }
 
 fn flags(builder: &ClusterBuilder, files: &Files, etcd: &Etcd, (url, port): (&str, u16)) -> Vec<OsString> {
+    // The data of an etcd that is nobody else's can become another cluster's.
+    let prefix = if builder.own_etcd { "registry" } else { &builder.name };
     let mut flags = vec![
         format!("--etcd-servers={}", etcd.url()),
-        format!("--etcd-prefix=/{}", builder.name),
+        format!("--etcd-prefix=/{prefix}"),
         "--bind-address=127.0.0.1".to_owned(),
         format!("--secure-port={port}"),
         format!("--service-account-issuer={url}/"),

@@ -1,6 +1,6 @@
 //! A running cluster.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -222,8 +222,21 @@ impl Cluster {
     /// # Errors
     /// There is no such state, or the cluster does not come up.
     pub async fn restore(&self, name: &str) -> Result<()> {
+        self.restore_from(&self.saved(name)).await
+    }
+
+    /// Makes this cluster what another one was when it was saved under this name: the same objects with the same uids
+    /// and resourceVersions, at this cluster's URL, for this cluster's users.
+    ///
+    /// # Errors
+    /// As [`Self::restore`].
+    pub async fn become_copy_of(&self, other: &Self, name: &str) -> Result<()> {
+        self.restore_from(&other.saved(name)).await
+    }
+
+    async fn restore_from(&self, place: &Path) -> Result<()> {
         self.stop();
-        self.own_etcd()?.restore(&self.saved(name)).await?;
+        self.own_etcd()?.restore(place).await?;
         self.start_again().await?;
         // Else the nodes wait until the leases of those who kept them then run out.
         let leases: Api<Lease> = Api::namespaced(self.client()?, "kube-node-lease");

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use testbed::{Bed, Cluster, Process, Program, Registry, free_address, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -29,6 +31,8 @@ pub(super) struct Given {
     pub(super) flags: Vec<String>,
     /// Further environment variables of each.
     pub(super) environment: Vec<(String, String)>,
+    /// Added to the names of their files, where several of one name run.
+    pub(super) label: &'static str,
     /// What stands between them and the clusters.
     pub(super) doors: Standing,
 }
@@ -105,6 +109,18 @@ pub(super) async fn start_all(
     Ok(started)
 }
 
+/// Waits until an apiserver that came up over stored roles goes by them.
+pub(super) async fn until_roles_count(hub: &Cluster) -> Result<()> {
+    for operator in &OPERATORS {
+        let account = hub.service_account(HUB_NAMESPACE, operator.name).await?;
+        let namespaces: Api<Namespace> = Api::all(account.client()?);
+        let what = format!("{} may ask which hub it is", operator.name);
+        until(&what, Duration::from_mins(1), || async { Ok(namespaces.get("kube-system").await.ok()) })
+            .await?;
+    }
+    Ok(())
+}
+
 /// Starts one of them again, and waits for nothing.
 pub(super) async fn start_one(
     name: &str,
@@ -129,7 +145,8 @@ impl<'a> Setting<'a> {
 
 async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<'_>) -> Result<Running> {
     let name = operator.name;
-    let kubeconfig = bed.directory().join(format!("{name}.kubeconfig"));
+    let files = format!("{name}{}", setting.given.label);
+    let kubeconfig = bed.directory().join(format!("{files}.kubeconfig"));
     let access = hub.service_account(HUB_NAMESPACE, name).await?;
     let access = setting.given.doors.to_hub(name, access);
     state::private(&kubeconfig, &access.kubeconfig())?;
@@ -143,7 +160,7 @@ async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<
     ];
     arguments.extend((operator.flags)(setting));
     arguments.extend_from_slice(&setting.given.flags);
-    let log = bed.logs().join(format!("{name}.log"));
+    let log = bed.logs().join(format!("{files}.log"));
     // What an operator that is killed leaves there goes with the bed.
     let scratch = bed.directory().join("tmp");
     std::fs::create_dir_all(&scratch)?;

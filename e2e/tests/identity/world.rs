@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::catalogue;
-use e2e::landscape::{ACCESS_USER, HUB_NAMESPACE, Landscape, Options};
+use e2e::landscape::{ACCESS_USER, HUB_NAMESPACE, Landscape, Options, asks};
 use e2e::net::Door;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -14,15 +14,19 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, Kyma, Reason, labels, names};
 use serde_json::{Value, json};
-use testbed::{AuditMark, Cluster, Validity, free_address, until, until_or_why};
+use testbed::{AuditMark, Cluster, Validity, free_address, until, until_or_why, until_quiet};
 
 const DEADLINE: Duration = Duration::from_mins(1);
+/// Silence that counts as rest.
+const REST: Duration = Duration::from_secs(2);
 /// The module that every Kyma has.
 const MODULE: &str = "anchor";
-const VERSIONS: [&str; 4] = ["1.0.0", "1.1.0", "1.2.0", "1.3.0"];
+const VERSIONS: [&str; 5] = ["1.0.0", "1.1.0", "1.2.0", "1.3.0", "1.4.0"];
 
 pub(crate) struct World {
     pub(crate) landscape: Landscape,
+    /// The hub that is looked at and written to.
+    at: Cluster,
     hub: Client,
     /// Where the door is, whatever is behind it.
     address: SocketAddr,
@@ -52,7 +56,8 @@ impl World {
             let files = [("manifest.yaml", content.to_string())];
             catalogue::push_files(&landscape, MODULE, &config, &files).await?;
         }
-        let world = Self { landscape, hub, address: free_address()?, door: Mutex::default() };
+        let at = landscape.hub().clone();
+        let world = Self { landscape, at, hub, address: free_address()?, door: Mutex::default() };
         world.assign(VERSIONS[0]).await?;
         world.switch_to(1).await?;
         world.create("east", &world.through_the_door()?).await?;
@@ -66,6 +71,13 @@ impl World {
 
     pub(crate) async fn end(self) -> Result<()> {
         self.landscape.stop().await
+    }
+
+    /// From now on this hub is the one that is looked at and written to.
+    pub(crate) fn look_at(&mut self, hub: &Cluster) -> Result<()> {
+        self.hub = hub.client()?;
+        self.at = hub.clone();
+        Ok(())
     }
 
     /// 0 is the hub.
@@ -189,6 +201,22 @@ impl World {
         self.runs(kyma, version).await
     }
 
+    /// Waits until the Kyma's component says so.
+    pub(crate) async fn says(&self, kyma: &str, reason: Reason) -> Result<()> {
+        until_or_why(&format!("the component of {kyma} says {reason}"), DEADLINE, || async {
+            let component = self.components().get(&names::component_name(kyma, MODULE)).await?;
+            let shown = serde_json::to_value(component.status)?["conditions"].to_string();
+            Ok(if shown.contains(reason.as_str()) { Ok(()) } else { Err(shown) })
+        })
+        .await
+    }
+
+    /// Waits until the operators of both hubs ask for nothing any more.
+    pub(crate) async fn rests_with(&self, copy: &Cluster) -> Result<()> {
+        let clusters: Vec<&Cluster> = self.landscape.clusters().into_iter().chain([copy]).collect();
+        until_quiet(&clusters, REST, DEADLINE, asks).await
+    }
+
     /// Fails unless the target has the module in this version.
     pub(crate) async fn runs(&self, kyma: &str, version: &str) -> Result<()> {
         let target = if kyma == "west" { 2 } else { self.behind_the_door()? };
@@ -221,7 +249,7 @@ impl World {
 
     /// `kymactl target`.
     pub(crate) async fn kymactl(&self, words: &[&str]) -> Result<Said> {
-        let mut command = self.landscape.kymactl();
+        let mut command = self.landscape.kymactl_at(&self.at);
         command.arg("target").args(words).args([
             "--allow-loopback-targets",
             "--hub-namespace",

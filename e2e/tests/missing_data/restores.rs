@@ -60,7 +60,8 @@ fn kymas(world: &World) -> Api<DynamicObject> {
     Api::namespaced_with(world.hub.clone(), HUB_NAMESPACE, &ApiResource::erase::<Kyma>(&()))
 }
 
-/// The hub is taken back to before an upgrade: it does not downgrade what runs, and goes on once it wishes that again.
+/// The hub is taken back to before an upgrade: it writes nothing to targets that moved on until a person says that it is
+/// the one to go on, does not downgrade what runs then, and goes on once it wishes that again.
 pub(crate) async fn hub_beside_targets_that_moved_on(world: &World) -> Result<()> {
     world.landscape.hub().save("before")?;
     world.cluster(KYMAS[0])?.save("before")?;
@@ -70,6 +71,10 @@ pub(crate) async fn hub_beside_targets_that_moved_on(world: &World) -> Result<()
 
     let marks = world.landscape.marks()?;
     restore(world.landscape.hub()).await?;
+    world.all_say("StampMismatch").await?;
+    world.landscape.until_at_rest().await?;
+    world.nothing_was_written(&marks).context("by a hub that is behind")?;
+    adopt_all(world).await?;
     world.all_say("DowngradeRefused").await?;
     world.landscape.until_at_rest().await?;
     for kyma in KYMAS {
@@ -79,6 +84,15 @@ pub(crate) async fn hub_beside_targets_that_moved_on(world: &World) -> Result<()
     all_run(world, "1.1.0").await?;
     world.landscape.until_at_rest().await?;
     world.nothing_was_deleted(&marks).context("after the hub's restore")
+}
+
+/// Says that the restored hub is the one to go on.
+async fn adopt_all(world: &World) -> Result<()> {
+    let mut command = world.landscape.kymactl();
+    command.args(["target", "adopt", "--all", "--yes", "--allow-loopback-targets"]);
+    let output = command.args(["--hub-namespace", HUB_NAMESPACE]).output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 /// A target is taken back to before an upgrade, which is done again.

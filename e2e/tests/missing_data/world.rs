@@ -15,7 +15,7 @@ use kube::core::{GroupVersionKind, NamespaceResourceScope};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, Kyma};
 use serde_json::{Value, json};
-use testbed::{AuditMark, Cluster, until_or_why};
+use testbed::{AuditEvent, AuditMark, Cluster, until_or_why};
 
 pub(crate) const KYMAS: [&str; 3] = ["east", "north", "west"];
 pub(crate) const DEADLINE: Duration = Duration::from_mins(2);
@@ -101,18 +101,24 @@ impl World {
     }
 
     pub(crate) fn nothing_was_deleted(&self, marks: &[AuditMark]) -> Result<()> {
+        // Copies follow a catalogue that is served and lacks them; nothing that runs hangs on them.
+        let is_copy = |resource: &str| matches!(resource, "moduletemplates" | "modulereleasemetas");
+        self.no_operator_did(marks, |event| event.verb.starts_with("delete") && !is_copy(&event.resource))
+    }
+
+    pub(crate) fn nothing_was_written(&self, marks: &[AuditMark]) -> Result<()> {
+        self.no_operator_did(marks, AuditEvent::is_write)
+    }
+
+    fn no_operator_did(&self, marks: &[AuditMark], it: impl Fn(&AuditEvent) -> bool) -> Result<()> {
         let logs = self.landscape.clusters().into_iter().zip(marks);
         // The hub comes first; what operators clean up there is their own.
         for (target, mark) in logs.skip(1) {
             let events = target.audit()?.since(*mark)?;
-            let deletes = events.iter().filter(|event| is_of_an_operator(event));
-            let deletes = deletes.filter(|event| event.verb.starts_with("delete"));
-            // Copies follow a catalogue that is served and lacks them; nothing that runs hangs on them.
-            let is_copy = |resource: &str| matches!(resource, "moduletemplates" | "modulereleasemetas");
-            let deletes = deletes.filter(|event| !is_copy(&event.resource));
+            let done = events.iter().filter(|event| is_of_an_operator(event) && it(event));
             let lines: Vec<String> =
-                deletes.map(|event| format!("{} {} {}", event.user_agent, event.verb, event.uri)).collect();
-            ensure!(lines.is_empty(), "deleted on {}:\n{}", target.name(), lines.join("\n"));
+                done.map(|event| format!("{} {} {}", event.user_agent, event.verb, event.uri)).collect();
+            ensure!(lines.is_empty(), "on {}:\n{}", target.name(), lines.join("\n"));
         }
         Ok(())
     }

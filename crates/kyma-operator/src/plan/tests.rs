@@ -57,7 +57,7 @@ impl Stage {
         let wishes = Selection::read(&json!({ "modules": [module] })).unwrap().wishes;
         let secret = SecretKeyRef { name: "access".into(), key: "config".into() };
         let target = TargetRef { kubeconfig_secret_ref: Some(secret) };
-        let identity = TargetIdentity { cluster_uid: "uid-of-cluster".into(), epoch: Some(2) };
+        let identity = TargetIdentity { cluster_uid: "uid-of-cluster".into(), epoch: Some(2), turn: None };
         Self { installed: BTreeMap::new(), kinds, wishes, target, identity, deletes_halted: None }
     }
 

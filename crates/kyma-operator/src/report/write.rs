@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::condition::{self, types};
-use kyma_api::{Kyma, KymaStatus, State as ModuleState};
+use kyma_api::{Kyma, KymaStatus, State as ModuleState, TargetIdentity};
 use kyma_sdk::hub_apply;
 use serde_json::json;
 
@@ -19,6 +19,7 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
     let key = key_of(kyma);
     state.metrics.record(&key, kyma, wanted, &state.components().of(&key));
     let before = kyma.status.clone().unwrap_or_default();
+    let wanted = &own_part(wanted);
     if own_part(&before) == *wanted {
         return Ok(Arc::clone(kyma));
     }
@@ -39,9 +40,11 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
     Ok(state.wrote(written))
 }
 
-/// The status without conditions of others.
+/// The status without conditions of others, and without the turn: that is written by whoever takes it, never by a pass
+/// that may have begun before the hub was restored from a backup.
 fn own_part(status: &KymaStatus) -> KymaStatus {
-    KymaStatus { conditions: Some(own_conditions(status)), ..status.clone() }
+    let target = status.target.clone().map(|target| TargetIdentity { turn: None, ..target });
+    KymaStatus { conditions: Some(own_conditions(status)), target, ..status.clone() }
 }
 
 /// One event where the Kyma's readiness or its cause changed.

@@ -1,6 +1,9 @@
 //! `kymactl target adopt`.
 
+use std::pin::pin;
+
 use clap::Args;
+use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, ResourceExt as _,
@@ -8,7 +11,7 @@ use kube::{
 };
 use kyma_api::{HelmComponent, Kyma, TargetIdentity, annotations, labels};
 use kyma_sdk::targets::{
-    Found, Recorded, STAMP_NAMESPACE, Stamp, Target, Verdict, adopt, classify, compare, record,
+    self, Mismatch, Recorded, STAMP_NAMESPACE, Stamp, Target, Verdict, adopt, classify, compare, record,
     recorded as recorded_on,
 };
 use kyma_sdk::{is_conflict, refusal};
@@ -17,59 +20,163 @@ use serde_json::{Value, json};
 use super::way::{Start, Way, uid_of};
 use crate::{error::Error, output};
 
+/// Clusters at a time.
+const PARALLEL: usize = 8;
+
 /// Flags of `kymactl target adopt`.
 #[derive(Args)]
 pub(crate) struct Adopt {
+    /// The Kyma whose cluster is meant.
+    #[arg(required_unless_present = "all")]
+    kyma: Option<String>,
     #[command(flatten)]
     way: Way,
     /// Uid of the cluster's Namespace `kube-system`: says that this very cluster is meant. Without it nothing is written.
-    #[arg(long, value_name = "UID")]
+    #[arg(long, value_name = "UID", conflicts_with = "all")]
     cluster_uid: Option<String>,
+    /// After this hub was restored from a backup: take over the clusters of all Kymas that a later state of it managed.
+    /// Those that are refused for another reason are named and left.
+    #[arg(long, conflicts_with = "kyma")]
+    all: bool,
+    /// With --all: write. Without it the clusters are only named.
+    #[arg(long, requires = "all")]
+    yes: bool,
 }
 
 impl Adopt {
     pub(crate) async fn run(self) -> Result<(), Error> {
-        let start = self.way.start().await?;
+        let hub = self.way.hub().await?;
+        match self.kyma.as_deref() {
+            Some(kyma) => one(hub.start(kyma).await?, self.cluster_uid.as_deref()).await,
+            None => all(hub.starts().await?, self.yes).await,
+        }
+    }
+}
+
+async fn one(start: Start, meant: Option<&str>) -> Result<(), Error> {
+    let refused = match Refused::find(start).await? {
+        Found::Refused(refused) => refused,
+        Found::OnRecord { late: 0 } => {
+            return Ok(output::result("nothing to adopt: the cluster is not refused")?);
+        }
+        Found::OnRecord { late } => {
+            return Ok(output::result(&format!("the cluster is the Kyma's; {late} components follow"))?);
+        }
+    };
+    let (uid, why) = (uid_of(&refused.found)?.to_owned(), refusal(&refused.verdict));
+    let adoption = refused.adoption()?;
+    match meant {
+        Some(meant) if meant == uid => {}
+        Some(_) => {
+            return Err(Error::input("--cluster-uid", format!("the access Secret leads to cluster {uid}")));
+        }
+        None => {
+            let problem = format!(
+                "refused for {}: {}. If cluster {uid} is meant, repeat with --cluster-uid={uid}",
+                why.reason, why.message
+            );
+            return Err(Error::input("--cluster-uid", problem));
+        }
+    }
+    let epoch = adoption.recorded.epoch;
+    let components = adoption.write().await?;
+    Ok(output::result(&format!("cluster {uid} adopted with epoch {epoch}; {components} components follow"))?)
+}
+
+/// What became of a Kyma's cluster among all.
+enum Became {
+    Adopted,
+    WouldBe,
+    Left(Error),
+    Fine,
+}
+
+async fn all(starts: Vec<Start>, write: bool) -> Result<(), Error> {
+    let outcomes = stream::iter(starts).map(|start| async move {
+        let name = start.kyma.name_any();
+        (name, among_all(start, write).await.unwrap_or_else(Became::Left))
+    });
+    let mut outcomes = pin!(outcomes.buffer_unordered(PARALLEL));
+    let (mut adopted, mut would_be, mut left) = (0, 0, 0);
+    while let Some((kyma, became)) = outcomes.next().await {
+        match became {
+            Became::Fine => {}
+            Became::Adopted => {
+                adopted += 1;
+                output::result(&format!("{kyma}: adopted"))?;
+            }
+            Became::WouldBe => {
+                would_be += 1;
+                output::result(&format!("{kyma}: managed by a later state of this hub"))?;
+            }
+            Became::Left(error) => {
+                left += 1;
+                output::result(&format!("{kyma}: left: {error}"))?;
+            }
+        }
+    }
+    if would_be > 0 {
+        let problem = format!(
+            "{would_be} clusters would be adopted; repeat with --yes if this hub is the one to go on"
+        );
+        return Err(Error::input("--all", problem));
+    }
+    output::result(&format!("{adopted} adopted, {left} left"))?;
+    Ok(())
+}
+
+async fn among_all(start: Start, write: bool) -> Result<Became, Error> {
+    let Found::Refused(refused) = Refused::find(start).await? else { return Ok(Became::Fine) };
+    if refused.verdict != Verdict::StampMismatch(Mismatch::LaterState) {
+        return Err(refusal(&refused.verdict).into());
+    }
+    if !write {
+        return Ok(Became::WouldBe);
+    }
+    refused.adoption()?.write().await?;
+    Ok(Became::Adopted)
+}
+
+/// A cluster that is refused.
+struct Refused {
+    start: Start,
+    target: Target,
+    found: targets::Found,
+    verdict: Verdict,
+}
+
+/// Whether it is.
+enum Found {
+    Refused(Refused),
+    /// It is not, though an adoption may have been broken off before it came to these components.
+    OnRecord {
+        late: usize,
+    },
+}
+
+impl Refused {
+    async fn find(start: Start) -> Result<Found, Error> {
         let target = start.target(&start.secret().await?).await?;
         let found = target.identify().await.map_err(kyma_sdk::Failure::from)?;
         let (claim, recorded) = start.sides();
-        let verdict = compare(&claim, &recorded, &found);
-        if matches!(verdict, Verdict::Match { .. }) {
-            // An adoption may have been broken off before it came to all of them.
-            let late = components_follow(&start, &recorded).await?;
-            if late > 0 {
-                return Ok(output::result(&format!("the cluster is the Kyma's; {late} components follow"))?);
+        match compare(&claim, &recorded, &found) {
+            Verdict::Match { .. } => {
+                let late = components_follow(&start, &recorded).await?;
+                Ok(Found::OnRecord { late })
             }
+            Verdict::FirstContact { .. } => Ok(Found::OnRecord { late: 0 }),
+            verdict => Ok(Found::Refused(Self { start, target, found, verdict })),
         }
-        if matches!(verdict, Verdict::Match { .. } | Verdict::FirstContact { .. }) {
-            return Ok(output::result("nothing to adopt: the cluster is not refused")?);
-        }
-        let why = refusal(&verdict);
-        let uid = uid_of(&found)?;
+    }
+
+    fn adoption(self) -> Result<Adoption, Error> {
+        let Self { start, target, found, .. } = self;
+        let (claim, recorded) = start.sides();
         let Some((recorded, stamp)) = adopt(&claim, &recorded, &found) else {
             // Whose it is says more than that it is another one.
             return Err(refusal(&compare(&claim, &Recorded::default(), &found)).into());
         };
-        match self.cluster_uid.as_deref() {
-            Some(meant) if meant == uid => {}
-            Some(_) => {
-                return Err(Error::input(
-                    "--cluster-uid",
-                    format!("the access Secret leads to cluster {uid}"),
-                ));
-            }
-            None => {
-                let problem = format!(
-                    "refused for {}: {}. If cluster {uid} is meant, repeat with --cluster-uid={uid}",
-                    why.reason, why.message
-                );
-                return Err(Error::input("--cluster-uid", problem));
-            }
-        }
-        let epoch = recorded.epoch;
-        let components = Adoption { start, target, found: found.clone(), recorded, stamp }.write().await?;
-        let done = format!("cluster {uid} adopted with epoch {epoch}; {components} components follow");
-        Ok(output::result(&done)?)
+        Ok(Adoption { start, target, found, recorded, stamp })
     }
 }
 
@@ -77,7 +184,7 @@ impl Adopt {
 struct Adoption {
     start: Start,
     target: Target,
-    found: Found,
+    found: targets::Found,
     recorded: Recorded,
     stamp: Stamp,
 }
@@ -95,8 +202,12 @@ impl Adoption {
         let identity = TargetIdentity {
             cluster_uid: self.recorded.target_uid.clone().unwrap_or_default(),
             epoch: i64::try_from(self.recorded.epoch).ok(),
+            turn: None,
         };
-        let status = json!({"metadata": {"uid": kyma.uid()}, "status": {"target": identity}});
+        let mut record = json!(identity);
+        // Counting begins anew.
+        record["turn"] = Value::Null;
+        let status = json!({"metadata": {"uid": kyma.uid()}, "status": {"target": record}});
         kymas.patch_status(&name, &params, &Patch::Merge(&status)).await?;
         let count = components_follow(&self.start, &self.recorded).await?;
         let adopted = format!("{}/{}", identity.cluster_uid, self.recorded.epoch);
@@ -129,7 +240,7 @@ async fn components_follow(start: &Start, recorded: &Recorded) -> Result<usize, 
         let api: Api<DynamicObject> = Api::namespaced_with(start.hub.clone(), &namespace, &resource);
         let labelled = ListParams::default().labels(&format!("{}={name}", labels::KYMA_NAME));
         for component in api.list_metadata(&labelled).await?.items {
-            if recorded_on(component.metadata.annotations.as_ref()) == *recorded {
+            if record(&recorded_on(component.metadata.annotations.as_ref())) == record(recorded) {
                 continue;
             }
             let notes = json!({"metadata": {"uid": component.metadata.uid, "annotations": record(recorded)}});

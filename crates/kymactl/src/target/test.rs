@@ -23,6 +23,8 @@ const PARALLEL: usize = 8;
 /// Flags of `kymactl target test`.
 #[derive(Args)]
 pub(crate) struct Test {
+    /// The Kyma.
+    kyma: String,
     #[command(flatten)]
     way: Way,
 }
@@ -39,7 +41,7 @@ struct Right {
 
 impl Test {
     pub(crate) async fn run(self) -> Result<(), Error> {
-        let start = self.way.start().await?;
+        let start = self.way.hub().await?.start(&self.kyma).await?;
         let secret = step("access Secret", start.secret().await)?;
         done("access Secret", &secret.name)?;
         let target = step("kubeconfig", start.target(&secret).await)?;

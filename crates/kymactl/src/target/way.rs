@@ -12,13 +12,14 @@ use crate::{error::Error, hub::HubFlags};
 /// Who asks, with the version that is compared with those that worked there.
 const OPERATOR: Operator = Operator { name: "kyma-operator", version: env!("CARGO_PKG_VERSION") };
 
-/// Which Kyma, and what its access Secret may name.
+/// Connections that are kept at a time.
+const TARGETS: usize = 64;
+
+/// Which hub, and what its access Secrets may name.
 #[derive(Args)]
 pub(crate) struct Way {
     #[command(flatten)]
     hub: HubFlags,
-    /// The Kyma.
-    kyma: String,
     /// Let the access Secret name a loopback address. For test beds.
     #[arg(long, env)]
     allow_loopback_targets: bool,
@@ -30,7 +31,15 @@ pub(crate) struct Way {
     allow_target_proxy: bool,
 }
 
-/// The hub's end of the way.
+/// The hub, and the way in to its targets.
+pub(super) struct Hub {
+    client: Client,
+    namespace: String,
+    access: Access,
+    uid: String,
+}
+
+/// The hub's end of the way to one target.
 pub(super) struct Start {
     pub(super) hub: Client,
     pub(super) kyma: Kyma,
@@ -39,8 +48,8 @@ pub(super) struct Start {
 }
 
 impl Way {
-    /// Reads the Kyma.
-    pub(super) async fn start(&self) -> Result<Start, Error> {
+    /// Finds the hub.
+    pub(super) async fn hub(&self) -> Result<Hub, Error> {
         let config = self.hub.config().await?;
         let policy = AccessPolicy {
             allow_loopback: self.allow_loopback_targets,
@@ -49,16 +58,36 @@ impl Way {
             hub_addresses: hub_addresses(&config).await,
             ..AccessPolicy::default()
         };
-        let hub = Client::try_from(config)?;
-        let namespace = &self.hub.hub_namespace;
-        let found = Api::<Kyma>::namespaced(hub.clone(), namespace).get_opt(&self.kyma).await?;
-        let missing = || Error::input(&self.kyma, format!("there is no such Kyma in namespace {namespace}"));
-        let kyma = found.ok_or_else(missing)?;
+        let client = Client::try_from(config)?;
+        let namespace = self.hub.hub_namespace.clone();
         let agent = concat!("kymactl/", env!("CARGO_PKG_VERSION"));
-        let targets = Targets::new(policy, Limits::default(), agent, "a person", 1);
-        let access = Access::new(hub.clone(), namespace, targets);
-        let hub_uid = hub_uid(&hub).await?;
-        Ok(Start { hub, kyma, access, hub_uid })
+        let targets = Targets::new(policy, Limits::default(), agent, "a person", TARGETS);
+        let access = Access::new(client.clone(), &namespace, targets);
+        let uid = hub_uid(&client).await?;
+        Ok(Hub { client, namespace, access, uid })
+    }
+}
+
+impl Hub {
+    /// The way that begins at the Kyma of this name.
+    pub(super) async fn start(&self, kyma: &str) -> Result<Start, Error> {
+        let found = self.kymas().get_opt(kyma).await?;
+        let missing = || Error::input(kyma, format!("there is no such Kyma in namespace {}", self.namespace));
+        found.map(|kyma| self.start_at(kyma)).ok_or_else(missing)
+    }
+
+    /// The ways that begin at all Kymas.
+    pub(super) async fn starts(&self) -> Result<Vec<Start>, Error> {
+        let found = self.kymas().list(&ListParams::default()).await?;
+        Ok(found.items.into_iter().map(|kyma| self.start_at(kyma)).collect())
+    }
+
+    fn start_at(&self, kyma: Kyma) -> Start {
+        Start { hub: self.client.clone(), kyma, access: self.access.clone(), hub_uid: self.uid.clone() }
+    }
+
+    fn kymas(&self) -> Api<Kyma> {
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 }
 

@@ -80,6 +80,12 @@ fn hub_namespace(
             &["list", "watch"],
             "Pauses that select Kymas by labels (metadata only)",
         ),
+        Rule::new(
+            &["operator.kyma-project.io"],
+            &["kymas"],
+            &["get"],
+            "whose turn it is on a target that is further than this operator knew",
+        ),
         Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "events on its components"),
     ]
 }

@@ -77,7 +77,11 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
             lock(&by_secret).remove(key);
             watching.released(key);
         }
-        Change::Listing => watching.status.listing(),
+        Change::Listing => {
+            watching.status.listing();
+            // The hub may have been restored from a backup.
+            watching.runtime.targets.forget_turns();
+        }
     });
     reconciler
         .run(move |resource, pass| {

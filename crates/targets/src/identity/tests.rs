@@ -14,7 +14,7 @@ fn kyma(name: &str, uid: &str) -> KymaId {
 }
 
 fn recorded_at(epoch: u64) -> Recorded {
-    Recorded { target_uid: Some("target".into()), epoch }
+    Recorded { target_uid: Some("target".into()), epoch, turn: None }
 }
 
 fn found(stamp: Option<Stamp>) -> Found {
@@ -26,6 +26,7 @@ fn ours(epoch: u64) -> Stamp {
         hub_uid: "hub".into(),
         kyma: kyma("a", "uid-a"),
         epoch,
+        turn: None,
         versions: BTreeMap::from([("kyma-operator".into(), "1.4".into())]),
     }
 }
@@ -92,7 +93,7 @@ fn a_target_that_another_hub_took_over_is_left_alone() {
 #[test]
 fn an_old_copy_of_the_hub_is_stopped_by_the_epoch() {
     let verdict = compare(&claim(), &recorded_at(1), &found(Some(ours(2))));
-    assert_eq!(verdict, Verdict::StampMismatch(Mismatch::LaterEpoch));
+    assert_eq!(verdict, Verdict::StampMismatch(Mismatch::LaterState));
 }
 
 #[test]
@@ -181,9 +182,9 @@ fn an_adopted_target_matches_and_its_former_owners_fall_behind() {
         let after = Found { stamp: Some(stamp.clone()), ..found.clone() };
         assert!(matches!(compare(&claim(), &record, &after), Verdict::Match { .. }), "{what}");
         let old_copy = compare(&claim(), &Recorded { epoch: recorded.epoch.max(1), ..record }, &after);
-        assert_eq!(old_copy, Verdict::StampMismatch(Mismatch::LaterEpoch), "{what}");
+        assert_eq!(old_copy, Verdict::StampMismatch(Mismatch::LaterState), "{what}");
         let elsewhere = Claim { hub_uid: "other-hub".into(), ..claim() };
-        let theirs = Recorded { target_uid: Some(found.target_uid.clone()), epoch: 7 };
+        let theirs = Recorded { target_uid: Some(found.target_uid.clone()), epoch: 7, turn: None };
         let verdict = compare(&elsewhere, &theirs, &after);
         assert_eq!(verdict, Verdict::StampMismatch(Mismatch::TakenOver), "{what}");
     }
@@ -205,4 +206,57 @@ fn what_is_fine_the_hub_and_a_neighbours_target_are_not_adopted() {
     }
     let nobodys = Claim { kyma: None, ..claim() };
     assert_eq!(adopt(&nobodys, &recorded_at(1), &found(Some(ours(9)))), None);
+}
+
+/// The hub's record, and the stamp, at these turns.
+fn turns(recorded: &str, stamped: &str) -> (Recorded, Found) {
+    let turn = |text: &str| text.parse().ok();
+    let stamp = Stamp { turn: turn(stamped), ..ours(3) };
+    (Recorded { turn: turn(recorded), ..recorded_at(3) }, found(Some(stamp)))
+}
+
+#[test]
+fn a_hub_that_did_not_order_the_last_change_is_behind() {
+    for (recorded, stamped) in [("6-a", "7-a"), ("7-b", "7-a"), ("", "1-a")] {
+        let (recorded, found) = turns(recorded, stamped);
+        let verdict = compare(&claim(), &recorded, &found);
+        assert_eq!(verdict, Verdict::StampMismatch(Mismatch::LaterState), "{recorded:?} {stamped}");
+    }
+    for (recorded, stamped) in [("7-a", "7-a"), ("8-a", "7-b"), ("7-a", "")] {
+        let (recorded, found) = turns(recorded, stamped);
+        assert_eq!(
+            compare(&claim(), &recorded, &found),
+            Verdict::Match { write: None },
+            "{recorded:?} {stamped}"
+        );
+    }
+}
+
+#[test]
+fn a_damaged_turn_is_nobodys() {
+    let mut map = Stamp { turn: "7-a".parse().ok(), ..ours(3) }.to_config_map();
+    assert_eq!(Stamp::from_config_map(&map).turn.map(|turn| turn.to_string()).as_deref(), Some("7-a"));
+    map.data.as_mut().unwrap().insert("turn".into(), "x".into());
+    let (recorded, _) = turns("9-a", "");
+    let verdict = compare(&claim(), &recorded, &found(Some(Stamp::from_config_map(&map))));
+    assert_eq!(verdict, Verdict::StampMismatch(Mismatch::LaterState));
+}
+
+#[test]
+fn a_first_contact_takes_the_turn_of_its_own_stamp() {
+    let (_, found) = turns("", "7-a");
+    let Verdict::FirstContact { record, .. } = compare(&claim(), &Recorded::default(), &found) else {
+        panic!()
+    };
+    assert_eq!(compare(&claim(), &record, &found), Verdict::Match { write: None });
+}
+
+#[test]
+fn who_adopts_begins_to_count_anew_and_the_others_fall_behind() {
+    let (behind, found) = turns("6-a", "7-a");
+    let (record, stamp) = adopt(&claim(), &behind, &found).unwrap();
+    let after = self::found(Some(stamp));
+    assert_eq!(compare(&claim(), &record, &after), Verdict::Match { write: Some(ours(4)) });
+    let (live, _) = turns("7-a", "");
+    assert_eq!(compare(&claim(), &live, &after), Verdict::StampMismatch(Mismatch::LaterState));
 }

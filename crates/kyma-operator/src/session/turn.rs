@@ -1,0 +1,79 @@
+//! Before a change is ordered for a target, it is on record that it is this hub's turn: on the hub first, then in the
+//! target's stamp. A copy of the hub that lacks the record writes nothing there from then on.
+
+use std::sync::Arc;
+
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kyma_api::{Kyma, TargetIdentity};
+use kyma_sdk::{Failure, fence_of, recorded_of, refusal};
+use kyma_targets::{Found, STAMP_NAMESPACE, Stamp, Target, Turn, Verdict};
+use serde_json::json;
+
+use super::{Session, ground};
+use crate::FIELD_MANAGER;
+use crate::error::Error;
+use crate::state::{State, key_of};
+
+/// Where a Kyma has it on record.
+const TURN: &str = "/status/target/turn";
+
+/// Takes the next turn. Gives the Kyma that has it on record and the session that goes on with it.
+pub(crate) async fn take(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    session: &Session,
+) -> Result<(Arc<Kyma>, Arc<Session>), Failure> {
+    let target = &session.target;
+    let found = target.identify_anew().await?;
+    let stamp = ours(state, kyma, session, &found).await?;
+    let known = [recorded_of(kyma).turn, stamp.turn.clone()];
+    let turn = Turn::after(known.iter().flatten(), format!("{:08x}", fastrand::u32(..)));
+    let identity = TargetIdentity { turn: Some(turn.to_string()), ..session.identity.clone() };
+    let kyma = record(state, kyma, &identity).await?;
+    target.hub_is_at(Some(turn.clone()));
+    put(target, Stamp { turn: Some(turn), ..stamp }, &found).await?;
+    let session = Arc::new(Session { identity, ..session.clone() });
+    state.sessions().insert(key_of(&kyma), Arc::clone(&session));
+    Ok((kyma, session))
+}
+
+/// The stamp as this hub may change it.
+async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &Found) -> Result<Stamp, Failure> {
+    let fence = fence_of(&state.runtime, kyma, &session.identity);
+    match fence.judge(&session.target, found).await? {
+        Verdict::Match { write } | Verdict::FirstContact { write, .. } => {
+            Ok(write.or_else(|| found.stamp.clone()).unwrap_or_default())
+        }
+        refused => {
+            session.target.doubt().await;
+            Err(refusal(&refused))
+        }
+    }
+}
+
+/// Provided that the hub has the turn on record that we know of: it may have been restored from a backup meanwhile.
+async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc<Kyma>, Error> {
+    let key = key_of(kyma);
+    let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
+    let known = kyma.status.as_ref().and_then(|status| status.target.as_ref()?.turn.clone());
+    let mut steps = vec![json!({ "op": "test", "path": "/metadata/uid", "value": kyma.metadata.uid })];
+    steps.extend(known.map(|turn| json!({ "op": "test", "path": TURN, "value": turn })));
+    steps.push(json!({ "op": "add", "path": TURN, "value": next.turn }));
+    let failed = |source| match source {
+        kube::Error::Api(status) if status.code == 422 => Error::MissTurn { kyma: key.clone() },
+        source => Error::RecordTurn { kyma: key.clone(), source },
+    };
+    let steps = serde_json::from_value(json!(steps));
+    let patch = steps.map_err(|source| Error::Compose { what: "the record of a turn", source })?;
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let written = api.patch_status(&key.name, &params, &Patch::<()>::Json(patch)).await;
+    written.map(|kyma| state.wrote(kyma)).map_err(failed)
+}
+
+async fn put(target: &Target, stamp: Stamp, over: &Found) -> Result<(), Failure> {
+    if over.stamp.is_none() {
+        ground::namespace(target, STAMP_NAMESPACE).await?;
+    }
+    Ok(target.put_stamp(&stamp, over).await?)
+}

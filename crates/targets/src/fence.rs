@@ -1,0 +1,82 @@
+//! Before anything is written on a target: is it still this hub's to write there?
+//!
+//! A target is proven when it is opened. What happens after that, an old copy of the hub that falls behind or another
+//! hub that takes the target over, is seen here, at the next write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::Method;
+
+use crate::error::TargetError;
+use crate::identity::{Claim, Found, Mismatch, Recorded, Verdict, compare};
+use crate::target::Target;
+use crate::turn::Turn;
+
+/// How old a look at the target may be for a write to rest on it.
+pub(crate) const RECENT: Duration = Duration::from_secs(2);
+
+/// Where the hub has on record whose turn it is.
+pub trait Ledger: Send + Sync {
+    /// The last turn on record, from the hub itself; none before the first.
+    ///
+    /// Errors: [`TargetError::Unconfirmed`] if the hub does not say.
+    fn turn(&self) -> BoxFuture<'_, Result<Option<Turn>, TargetError>>;
+}
+
+/// On what grounds writes pass to a target.
+#[derive(Clone)]
+pub struct Fence {
+    /// Who writes.
+    pub claim: Claim,
+    /// What the hub had on record when the target was proven.
+    pub recorded: Recorded,
+    /// Asked where the target is further than that; none where nobody counts turns.
+    pub ledger: Option<Arc<dyn Ledger>>,
+}
+
+impl Fence {
+    /// What `found` means for the hub. Asks it how far it is only if the target is further than the hub was known to be.
+    ///
+    /// Errors: [`TargetError::Unconfirmed`] if the hub does not say.
+    pub async fn judge(&self, target: &Target, found: &Found) -> Result<Verdict, TargetError> {
+        let judged = compare(&self.claim, &self.known(target), found);
+        let (Verdict::StampMismatch(Mismatch::LaterState), Some(ledger)) = (&judged, &self.ledger) else {
+            return Ok(judged);
+        };
+        target.hub_is_at(ledger.turn().await?);
+        Ok(compare(&self.claim, &self.known(target), found))
+    }
+
+    /// Whether a write may go to `target` now: rests on a look at it that is not older than two seconds.
+    ///
+    /// Errors: [`TargetError::Refused`]; that the target or the hub does not answer.
+    pub(crate) async fn admit(&self, target: &Target) -> Result<(), TargetError> {
+        let found = target.look_within(RECENT).await?;
+        match self.judge(target, &found).await? {
+            Verdict::Match { .. } | Verdict::FirstContact { .. } => Ok(()),
+            refused => {
+                // Somebody may mend that: the next one who asks who it is looks again.
+                target.doubt().await;
+                Err(TargetError::Refused(Box::new(refused)))
+            }
+        }
+    }
+
+    fn known(&self, target: &Target) -> Recorded {
+        // What was proven once may have been forgotten since, to be asked anew.
+        Recorded { turn: target.hub_turn(), ..self.recorded.clone() }
+    }
+}
+
+impl std::fmt::Debug for Fence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fence").field("recorded", &self.recorded).finish_non_exhaustive()
+    }
+}
+
+/// Whether a request changes something.
+pub(crate) fn is_write(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
