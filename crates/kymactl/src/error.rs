@@ -62,6 +62,12 @@ pub(crate) enum Error {
     /// A call on the way to a target, or what the target is.
     #[error("{}: {}", .0.reason, .0.message)]
     Target(Box<kyma_sdk::Failure>),
+    /// Clusters that were to be adopted and were not; each was named.
+    #[error("{count} clusters were left: see their reasons above")]
+    Left {
+        /// How many.
+        count: usize,
+    },
     /// Flags of the operators.
     #[error(transparent)]
     Settings(#[from] kyma_sdk::SettingsError),
@@ -116,6 +122,7 @@ impl Error {
             | Self::Start(_)
             | Self::Operator { .. }
             | Self::Target(_)
+            | Self::Left { .. }
             | Self::Stopped => ExitCode::FAILURE,
         }
     }

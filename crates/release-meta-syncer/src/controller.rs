@@ -35,19 +35,8 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
     let place: Arc<OnceLock<Arc<State>>> = Arc::default();
     let seen = Arc::clone(&place);
     let reconciler = Reconciler::<Kyma>::new(&runtime).on_change(move |change| {
-        let Some(state) = seen.get() else { return };
-        match change {
-            Change::Applied(kyma) if state.has_lost_condition(kyma) => state.wake(&KymaKey::of(kyma)),
-            Change::Applied(_) => {}
-            Change::Listing => {
-                state.forget_reported();
-                // The hub may have been restored from a backup.
-                state.runtime.targets.forget_turns();
-            }
-            Change::Gone(kyma) => {
-                let namespace = kyma.namespace.clone().unwrap_or_default();
-                state.forget(&KymaKey { namespace, name: kyma.name.clone() });
-            }
+        if let Some(state) = seen.get() {
+            follow_kymas(state, change);
         }
     });
     let sighted = Arc::clone(&place);
@@ -94,6 +83,22 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
         }
     };
     tokio::join!(follow, reconcile);
+}
+
+fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
+    match change {
+        Change::Applied(kyma) if state.has_lost_condition(kyma) => state.wake(&KymaKey::of(kyma)),
+        Change::Applied(_) => {}
+        Change::Listing => {
+            state.forget_reported();
+            // The hub may have been restored from a backup.
+            state.runtime.targets.forget_turns();
+        }
+        Change::Gone(kyma) => {
+            let namespace = kyma.namespace.clone().unwrap_or_default();
+            state.forget(&KymaKey { namespace, name: kyma.name.clone() });
+        }
+    }
 }
 
 fn saw(state: &State, interest: &Interest, sighting: &Sighting, kymas: &[KymaKey]) {

@@ -1,5 +1,7 @@
 //! Identity and stamp on real control planes.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

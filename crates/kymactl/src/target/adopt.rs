@@ -4,6 +4,7 @@ use std::pin::pin;
 
 use clap::Args;
 use futures::{StreamExt as _, stream};
+use indicatif::{ProgressBar, ProgressStyle};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, ResourceExt as _,
@@ -35,7 +36,7 @@ pub(crate) struct Adopt {
     #[arg(long, value_name = "UID", conflicts_with = "all")]
     cluster_uid: Option<String>,
     /// After this hub was restored from a backup: take over the clusters of all Kymas that a later state of it managed.
-    /// Those that are refused for another reason are named and left.
+    /// Those that are refused for another reason, or do not answer, are named and left; then the exit code is 1.
     #[arg(long, conflicts_with = "kyma")]
     all: bool,
     /// With --all: write. Without it the clusters are only named.
@@ -92,6 +93,7 @@ enum Became {
 }
 
 async fn all(starts: Vec<Start>, write: bool) -> Result<(), Error> {
+    let bar = bar(starts.len());
     let outcomes = stream::iter(starts).map(|start| async move {
         let name = start.kyma.name_any();
         (name, among_all(start, write).await.unwrap_or_else(Became::Left))
@@ -99,22 +101,25 @@ async fn all(starts: Vec<Start>, write: bool) -> Result<(), Error> {
     let mut outcomes = pin!(outcomes.buffer_unordered(PARALLEL));
     let (mut adopted, mut would_be, mut left) = (0, 0, 0);
     while let Some((kyma, became)) = outcomes.next().await {
-        match became {
-            Became::Fine => {}
+        let line = match became {
+            Became::Fine => None,
             Became::Adopted => {
                 adopted += 1;
-                output::result(&format!("{kyma}: adopted"))?;
+                Some(format!("{kyma}: adopted"))
             }
             Became::WouldBe => {
                 would_be += 1;
-                output::result(&format!("{kyma}: managed by a later state of this hub"))?;
+                Some(format!("{kyma}: managed by a later state of this hub"))
             }
             Became::Left(error) => {
                 left += 1;
-                output::result(&format!("{kyma}: left: {error}"))?;
+                Some(format!("{kyma}: left: {error}"))
             }
-        }
+        };
+        bar.suspend(|| line.map_or(Ok(()), |line| output::result(&line)))?;
+        bar.inc(1);
     }
+    bar.finish_and_clear();
     if would_be > 0 {
         let problem = format!(
             "{would_be} clusters would be adopted; repeat with --yes if this hub is the one to go on"
@@ -122,7 +127,17 @@ async fn all(starts: Vec<Start>, write: bool) -> Result<(), Error> {
         return Err(Error::input("--all", problem));
     }
     output::result(&format!("{adopted} adopted, {left} left"))?;
-    Ok(())
+    if left > 0 { Err(Error::Left { count: left }) } else { Ok(()) }
+}
+
+/// Drawn only where standard error is a terminal.
+fn bar(clusters: usize) -> ProgressBar {
+    let bar = ProgressBar::new(clusters as u64);
+    // The template is constant; if it ever were wrong, indicatif's own style remains.
+    match ProgressStyle::with_template("{bar:24} {pos}/{len} clusters, {eta} to go") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
 }
 
 async fn among_all(start: Start, write: bool) -> Result<Became, Error> {
@@ -147,7 +162,7 @@ struct Refused {
 
 /// Whether it is.
 enum Found {
-    Refused(Refused),
+    Refused(Box<Refused>),
     /// It is not, though an adoption may have been broken off before it came to these components.
     OnRecord {
         late: usize,
@@ -165,12 +180,12 @@ impl Refused {
                 Ok(Found::OnRecord { late })
             }
             Verdict::FirstContact { .. } => Ok(Found::OnRecord { late: 0 }),
-            verdict => Ok(Found::Refused(Self { start, target, found, verdict })),
+            verdict => Ok(Found::Refused(Box::new(Self { start, target, found, verdict }))),
         }
     }
 
-    fn adoption(self) -> Result<Adoption, Error> {
-        let Self { start, target, found, .. } = self;
+    fn adoption(self: Box<Self>) -> Result<Adoption, Error> {
+        let Self { start, target, found, .. } = *self;
         let (claim, recorded) = start.sides();
         let Some((recorded, stamp)) = adopt(&claim, &recorded, &found) else {
             // Whose it is says more than that it is another one.

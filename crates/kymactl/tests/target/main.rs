@@ -4,7 +4,7 @@
 
 use std::process::Output;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -101,9 +101,17 @@ impl Stage {
     }
 
     async fn uid(&self) -> String {
-        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client());
-        namespaces.get("kube-system").await.unwrap().uid().unwrap()
+        cluster_uid(self.client()).await
     }
+
+    async fn hub_uid(&self) -> String {
+        cluster_uid(self.hub.client().unwrap()).await
+    }
+}
+
+async fn cluster_uid(client: Client) -> String {
+    let namespaces: Api<Namespace> = Api::all(client);
+    namespaces.get("kube-system").await.unwrap().uid().unwrap()
 }
 
 fn text(output: &Output) -> String {
@@ -215,8 +223,7 @@ async fn the_hub_and_a_neighbours_cluster_are_not_taken_over() {
     assert!(text(&output).contains("TargetIsHub"), "{}", text(&output));
 
     stage.access(&stage.user(everything()).await).await;
-    let hubs: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(stage.hub.client().unwrap());
-    let hub_uid = hubs.get("kube-system").await.unwrap().uid().unwrap();
+    let hub_uid = stage.hub_uid().await;
     let stamp = json!({
         "metadata": {"name": "kyma-target-stamp"},
         "data": {
@@ -224,7 +231,7 @@ async fn the_hub_and_a_neighbours_cluster_are_not_taken_over() {
         },
     });
     let namespace = json!({"metadata": {"name": "kyma-system"}});
-    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(stage.client());
+    let namespaces: Api<Namespace> = Api::all(stage.client());
     let create = PostParams::default();
     namespaces.create(&create, &serde_json::from_value(namespace).unwrap()).await.unwrap();
     let stamps: Api<ConfigMap> = Api::namespaced(stage.client(), "kyma-system");
@@ -235,4 +242,49 @@ async fn the_hub_and_a_neighbours_cluster_are_not_taken_over() {
     assert!(text(&output).contains("TargetInUse"), "{}", text(&output));
     let kept = stamps.get("kyma-target-stamp").await.unwrap().data.unwrap();
     assert_eq!(kept["kymaName"], "other");
+}
+
+#[tokio::test]
+async fn after_a_restore_all_clusters_of_a_later_state_are_taken_over_at_once() {
+    let stage = Stage::new("restored").await;
+    stage.access(&stage.user(everything()).await).await;
+    let (uid, kyma) = (stage.uid().await, stage.kymas().get("sample").await.unwrap());
+    let turn = |turn: &str| json!({"status": {"target": {"clusterUid": uid, "epoch": 1, "turn": turn}}});
+    let params = PatchParams::default();
+    stage.kymas().patch_status("sample", &params, &Patch::Merge(&turn("3-a"))).await.unwrap();
+    let stamp = json!({
+        "metadata": {"name": "kyma-target-stamp"},
+        "data": {
+            "hubUid": stage.hub_uid().await, "kymaNamespace": stage.namespace, "kymaName": "sample",
+            "kymaUid": kyma.uid(), "epoch": "1", "turn": "5-b",
+        },
+    });
+    let namespace = json!({"metadata": {"name": "kyma-system"}});
+    let namespaces: Api<Namespace> = Api::all(stage.client());
+    let create = PostParams::default();
+    namespaces.create(&create, &serde_json::from_value(namespace).unwrap()).await.unwrap();
+    let stamps: Api<ConfigMap> = Api::namespaced(stage.client(), "kyma-system");
+    stamps.create(&create, &serde_json::from_value(stamp).unwrap()).await.unwrap();
+    let stranger = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "stranger"},
+        "spec": {"channel": "regular"},
+    });
+    stage.kymas().create(&create, &serde_json::from_value(stranger).unwrap()).await.unwrap();
+
+    let output = stage.target(&["adopt", "--all"]).await;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("sample: managed by a later state of this hub"), "{}", text(&output));
+    assert_eq!(stamps.get("kyma-target-stamp").await.unwrap().data.unwrap()["turn"], "5-b");
+
+    let output = stage.target(&["adopt", "--all", "--yes"]).await;
+    assert_eq!(output.status.code(), Some(1), "one has no access Secret: {}", text(&output));
+    for line in ["sample: adopted", "stranger: left: AwaitingAccess", "1 adopted, 1 left"] {
+        assert!(text(&output).contains(line), "{line}: {}", text(&output));
+    }
+    let stamp = stamps.get("kyma-target-stamp").await.unwrap().data.unwrap();
+    assert_eq!((stamp["epoch"].as_str(), stamp.get("turn")), ("2", None));
+    let target = stage.kymas().get("sample").await.unwrap().status.unwrap().target.unwrap();
+    assert_eq!((target.epoch, target.turn), (Some(2), None));
+    let output = stage.target(&["test", "sample"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
 }

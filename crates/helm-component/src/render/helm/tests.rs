@@ -128,7 +128,7 @@ async fn outcome(template: &str, limits: RenderLimits) -> RenderError {
 
 /// Where another limit than time is to be met: a busy machine needs long for a gigabyte.
 fn patient() -> RenderLimits {
-    RenderLimits { deadline: std::time::Duration::from_secs(120), ..RenderLimits::default() }
+    RenderLimits { deadline: std::time::Duration::from_mins(2), ..RenderLimits::default() }
 }
 
 #[tokio::test]
