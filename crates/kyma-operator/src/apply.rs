@@ -27,6 +27,8 @@ const PARALLEL: usize = 8;
 /// What came of a plan: failures by module.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
+    /// Whether anything was ordered.
+    pub(crate) any: bool,
     pub(crate) failures: BTreeMap<String, Failure>,
 }
 
@@ -72,8 +74,9 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
     for view in &plan.recalls {
         done.push((view.module.clone(), recall(state, view).await.map_err(Failure::from)));
     }
+    let any = done.iter().any(|(_, result)| result.is_ok());
     let failures = done.into_iter().filter_map(|(module, result)| Some((module, result.err()?))).collect();
-    Applied { failures }
+    Applied { any, failures }
 }
 
 /// Lets go of components without anything being removed. The status is to say so before: killed in between, nothing of

@@ -32,6 +32,10 @@ pub(crate) enum Error {
     RecordTurn { kyma: KymaKey, source: kube::Error },
     #[error("the hub has another turn of Kyma {kyma} on record than was read")]
     MissTurn { kyma: KymaKey },
+    #[error(
+        "the hub does not keep the turn of Kyma {kyma}: its CRD of Kymas is older than this operator, apply the present one"
+    )]
+    KeepTurn { kyma: KymaKey },
     #[error("the hub has no kind {kind}")]
     FindKind { kind: ComponentKind },
 
@@ -96,6 +100,7 @@ impl From<Error> for Failure {
             | Error::DeleteStamp { source } => Self::target(&action, &source),
             Error::FindKind { .. } => Self::new(Reason::ComponentCrdMissing, action),
             Error::MissTurn { .. } => Self::new(Reason::ApplyConflict, action),
+            Error::KeepTurn { .. } => Self::new(Reason::HubRefused, action),
             Error::AwaitList => Self::new(Reason::TargetTimeout, action),
             Error::ReadKyma | Error::OpenSession => Self::new(Reason::TargetAnswerInvalid, action),
             Error::ClaimKyma => Self::new(Reason::OwnedByOther, action),

@@ -57,6 +57,9 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
         return troubled(&state, &observed.kyma, failure).await;
     }
     let applied = apply::apply(&state, &plan, observed.authority()).await;
+    if let Some(remote) = observed.remote.as_ref().filter(|_| applied.any) {
+        remote.session.turn_is_used();
+    }
     pass.repaired(plan.components.len());
     let (status, wait) = status_of(&state, &observed, &decided, &plan, &applied);
     let kyma = report::write(&state, &observed.kyma, &status).await?;

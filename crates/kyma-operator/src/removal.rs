@@ -13,7 +13,7 @@ use kyma_sdk::{Failure, Pass, Wait};
 
 use crate::claim;
 use crate::component::ComponentView;
-use crate::deletion::{self, Facts, Step, TargetFacts};
+use crate::deletion::{self, Facts, Order, Step, TargetFacts};
 use crate::error::Error;
 use crate::lost::Lost;
 use crate::reconcile::leave_alone;
@@ -53,8 +53,8 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     let key = key_of(kyma);
     let components = state.components().of(&key);
     let lost = lost_modules(state, kyma);
-    let reach = reach(state, kyma, &components, &lost, pass).await?;
-    let facts = Facts {
+    let mut reach = reach(state, kyma, &components, &lost, pass).await?;
+    let mut facts = Facts {
         scope_terminating: scope::is_terminating(state, &key.namespace, &kyma_api::crds::kyma().name_any())
             .await?,
         components: &components,
@@ -65,9 +65,19 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
         gone_after: state.args.cluster_gone_after,
         ignore: state.args.ignore_policy,
     };
-    let step = deletion::next(&facts);
+    let mut step = deletion::next(&facts);
+    let taken = take_turn(state, kyma, &step, &mut reach).await;
+    let kyma = &taken.unwrap_or_else(|failure| {
+        reach = Reach { facts: TargetFacts::Unreachable, session: None, failure: Some(failure) };
+        facts.target = reach.facts;
+        step = deletion::next(&facts);
+        Arc::clone(kyma)
+    });
     let gone = deletion::is_gone(&facts);
     let done = carry_out(state, kyma, &step, &lost).await;
+    if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {
+        session.turn_is_used();
+    }
     report(state, kyma, &reach, &step, gone, &done).await?;
     if gone && matches!(step, Step::Order(_) | Step::Release) {
         state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE).await;
@@ -80,6 +90,24 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
         Step::CleanTarget => clean(state, kyma, reach.session).await,
         Step::Release => claim::release(state, kyma).await.map(|()| Wait::Event),
     }
+}
+
+/// What is ordered is this hub's to order. Without a way to the target there is nobody to agree with.
+async fn take_turn(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    step: &Step,
+    reach: &mut Reach,
+) -> Result<Arc<Kyma>, Failure> {
+    let removes = match step {
+        Step::Order(orders) => orders.iter().any(Order::removes),
+        Step::Finish => true,
+        _ => false,
+    };
+    let Some(session) = reach.session.as_mut().filter(|_| removes) else { return Ok(Arc::clone(kyma)) };
+    let (kyma, taken) = session::take_turn(state, kyma, session).await?;
+    *session = taken;
+    Ok(kyma)
 }
 
 async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Result<Wait, Failure> {

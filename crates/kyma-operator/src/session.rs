@@ -4,11 +4,12 @@
 //! reconcile in between makes no call to the target.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
 use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, fence_of, is_on_record};
-use kyma_targets::{Found, STAMP_NAMESPACE, Target};
+use kyma_targets::{STAMP_NAMESPACE, Target};
 
 use crate::error::Error;
 use crate::state::{State, key_of};
@@ -32,6 +33,8 @@ pub(crate) struct Session {
     pub(crate) target: Target,
     /// What the hub recorded about it.
     pub(crate) identity: TargetIdentity,
+    /// Whether nothing was ordered yet in the turn that it has.
+    unused_turn: Arc<AtomicBool>,
     /// When it was opened.
     pub(crate) opened: Instant,
     /// The connection that was proven.
@@ -39,6 +42,15 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Something was ordered.
+    pub(crate) fn turn_is_used(&self) {
+        self.unused_turn.store(false, Ordering::Relaxed);
+    }
+
+    fn has_unused_turn(&self) -> bool {
+        self.unused_turn.load(Ordering::Relaxed)
+    }
+
     /// Whether what was proven and prepared when it was opened may still be relied on.
     fn is_fresh(&self, resync: Duration) -> bool {
         self.connection == self.target.connection() && self.opened.elapsed() < resync.mul_f64(VERIFY_AT)
@@ -87,8 +99,9 @@ async fn open(
 ) -> Result<Session, Failure> {
     let target = state.runtime.access.target(&access).await?;
     let connection = target.connection();
-    let found = target.identify().await?;
-    let proven = prove(state, kyma, &target, &found).await;
+    // One that does not answer keeps its client, with what the breaker knows of it.
+    target.identify().await?;
+    let proven = prove(state, kyma, &target).await;
     let identity = proven.inspect_err(|_| look_again(state, &target))?;
     let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
     // To a target whose Kyma is going nothing is brought: who has just cleaned it would have to do so again.
@@ -96,7 +109,7 @@ async fn open(
         pass.repaired(ground::prepare(state, kyma, &target).await?);
     }
     watch(state, kyma, &target)?;
-    Ok(Session { access, target, identity, opened: Instant::now(), connection })
+    Ok(Session { access, target, identity, unused_turn: Arc::default(), opened: Instant::now(), connection })
 }
 
 /// A target tells who it is once for each connection; after a refusal, or once its stamp is gone, it is asked anew.
@@ -107,19 +120,14 @@ pub(crate) fn look_again(state: &State, target: &Target) {
 }
 
 /// Is it the cluster that it was, and nobody else's?
-async fn prove(
-    state: &State,
-    kyma: &Arc<Kyma>,
-    target: &Target,
-    found: &Found,
-) -> Result<TargetIdentity, Failure> {
-    let Proof { identity, recorded, stamp } = kyma_sdk::prove(&state.runtime, kyma, found).await?;
-    if let Some(recorded) = recorded {
-        state.wrote(recorded);
+async fn prove(state: &State, kyma: &Arc<Kyma>, target: &Target) -> Result<TargetIdentity, Failure> {
+    let Proof { identity, kyma: live, stamp, found } = kyma_sdk::prove(&state.runtime, kyma, target).await?;
+    if let Some(live) = live {
+        state.wrote(live);
     }
     if let Some(stamp) = stamp.filter(|_| kyma.metadata.deletion_timestamp.is_none()) {
         ground::namespace(target, STAMP_NAMESPACE).await?;
-        target.put_stamp(&stamp, found).await?;
+        target.put_stamp(&stamp, &found).await?;
     }
     Ok(identity)
 }

@@ -13,7 +13,7 @@ use kyma_object_set::drift::fingerprint;
 use kyma_sdk::{
     Content, Failure, Interest, KymaAccess, Proof, Sighting, fence_of, is_on_record, prove_known,
 };
-use kyma_targets::{Found, Target};
+use kyma_targets::Target;
 
 use crate::copy::{Key, Kind};
 use crate::memory::{Mark, Memory, Thing};
@@ -69,9 +69,7 @@ pub(crate) async fn of(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failu
     state.end_session(&key);
     let target = state.runtime.access.target(&access).await?;
     let connection = target.connection();
-    let found = target.identify().await?;
-    let proven = prove(state, kyma, &target, &found).await;
-    let identity = doubted_if_refused(&target, proven).await?;
+    let identity = prove(state, kyma, &target).await?;
     let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
     let (memory, verified) = (Mutex::default(), Mutex::default());
     let session = Arc::new(Session { access, target, connection, identity, memory, verified });
@@ -83,10 +81,7 @@ pub(crate) async fn of(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failu
 pub(crate) async fn to_clean(state: &State, kyma: &Kyma) -> Result<Target, Failure> {
     let access = access_of(state, kyma)?;
     let target = state.runtime.access.target(&access).await?;
-    let found = target.identify().await?;
-    let proven = prove_known(&state.runtime, kyma, &found);
-    doubted_if_refused(&target, proven).await?;
-    let known = kyma.status.as_ref().and_then(|status| status.target.clone()).unwrap_or_default();
+    let known = prove_known(&state.runtime, kyma, &target).await?;
     Ok(target.fenced(fence_of(&state.runtime, kyma, &known)))
 }
 
@@ -98,27 +93,14 @@ fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
     access.chosen
 }
 
-/// A target tells who it is once for each connection; after a refusal it is asked anew.
-async fn doubted_if_refused<T>(target: &Target, proven: Result<T, Failure>) -> Result<T, Failure> {
-    if proven.is_err() {
-        target.doubt().await;
-    }
-    proven
-}
-
 /// Is it the cluster that it was, and nobody else's?
-async fn prove(
-    state: &State,
-    kyma: &Kyma,
-    target: &Target,
-    found: &Found,
-) -> Result<TargetIdentity, Failure> {
-    let Proof { identity, stamp, .. } = kyma_sdk::prove(&state.runtime, kyma, found).await?;
+async fn prove(state: &State, kyma: &Kyma, target: &Target) -> Result<TargetIdentity, Failure> {
+    let Proof { identity, stamp, found, .. } = kyma_sdk::prove(&state.runtime, kyma, target).await?;
     if let Some(stamp) = stamp {
         // The stamp of a Kyma that goes has just been taken away by kyma-operator.
         hub::ensure_wanted(state, kyma).await?;
         ground::namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
-        target.put_stamp(&stamp, found).await?;
+        target.put_stamp(&stamp, &found).await?;
     }
     Ok(identity)
 }

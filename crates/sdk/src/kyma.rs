@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-use kube::{
-    Api, Resource, ResourceExt,
-    api::{Patch, PatchParams},
-};
+use kube::ResourceExt;
 use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
-use kyma_targets::{
-    Claim, Fence, Found, KymaId, Ledger, Recorded, Stamp, TargetError, Turn, Verdict, compare,
-};
-use serde_json::json;
+use kyma_targets::{Claim, Fence, KymaId, Recorded};
 
-use crate::{Failure, Operator, Runtime, identity::refusal};
+use crate::{Failure, Operator, Runtime};
+
+mod ledger;
+mod proof;
+
+pub(crate) use ledger::KymaLedger;
+pub use proof::{Proof, prove, prove_known};
 
 /// Key of the kubeconfig in a Secret that is found by its label.
 const LABELLED_KEY: &str = "config";
@@ -50,57 +49,6 @@ impl KymaAccess {
     }
 }
 
-/// What a successful comparison leaves to do.
-#[derive(Debug)]
-pub struct Proof {
-    /// The target as the hub has it on record.
-    pub identity: TargetIdentity,
-    /// The Kyma after the first contact was recorded; none where it was on record.
-    pub recorded: Option<Kyma>,
-    /// The stamp to put on the target before anything else; its namespace is the caller's to ensure.
-    pub stamp: Option<Stamp>,
-}
-
-/// Whether the cluster found is the Kyma's target, and nobody else's. A first contact is recorded on the hub, before
-/// anything is written on the target.
-///
-/// # Errors
-/// It is another cluster, or another's, or the hub: nothing may be written or deleted there. The hub does not take the
-/// record.
-pub async fn prove(runtime: &Runtime, kyma: &Kyma, found: &Found) -> Result<Proof, Failure> {
-    match compare(&claim(runtime, kyma), &recorded_of(kyma), found) {
-        Verdict::Match { write } => {
-            let identity = kyma.status.as_ref().and_then(|status| status.target.clone()).unwrap_or_default();
-            Ok(Proof { identity, recorded: None, stamp: write })
-        }
-        Verdict::FirstContact { record, write } => {
-            let identity = TargetIdentity {
-                cluster_uid: record.target_uid.unwrap_or_default(),
-                epoch: i64::try_from(record.epoch).ok(),
-                turn: record.turn.map(|turn| turn.to_string()),
-            };
-            let written = write_record(runtime, kyma, &identity).await?;
-            Ok(Proof { identity, recorded: Some(written), stamp: write })
-        }
-        refused => Err(refusal(&refused)),
-    }
-}
-
-/// The same comparison where nothing may be written, as before a clean-up: the target has to be on record.
-///
-/// # Errors
-/// It is not, or it is not the Kyma's.
-pub fn prove_known(runtime: &Runtime, kyma: &Kyma, found: &Found) -> Result<(), Failure> {
-    match compare(&claim(runtime, kyma), &recorded_of(kyma), found) {
-        Verdict::Match { .. } => Ok(()),
-        Verdict::FirstContact { .. } => Err(Failure::new(
-            Reason::TargetChanged,
-            "the hub has no record of this target, so nothing is deleted there",
-        )),
-        refused => Err(refusal(&refused)),
-    }
-}
-
 /// What the hub has on record about a Kyma's target. Pure.
 pub fn recorded_of(kyma: &Kyma) -> Recorded {
     let target = kyma.status.as_ref().and_then(|status| status.target.as_ref());
@@ -126,31 +74,6 @@ pub fn fence_of(runtime: &Runtime, kyma: &Kyma, proven: &TargetIdentity) -> Fenc
     Fence { claim: claim(runtime, kyma), recorded: Recorded::from(proven), ledger: Some(Arc::new(ledger)) }
 }
 
-/// The Kyma on the hub, whose status has the turn on record.
-pub(crate) struct KymaLedger {
-    kymas: Api<Kyma>,
-    name: String,
-}
-
-impl KymaLedger {
-    pub(crate) fn new(runtime: &Runtime, namespace: &str, name: &str) -> Self {
-        Self { kymas: Api::namespaced(runtime.hub.clone(), namespace), name: name.to_owned() }
-    }
-}
-
-impl Ledger for KymaLedger {
-    fn turn(&self) -> BoxFuture<'_, Result<Option<Turn>, TargetError>> {
-        let read = async {
-            let read = self.kymas.get_opt(&self.name).await.map_err(|_| TargetError::Unconfirmed)?;
-            let Some(kyma) = read else { return Ok(None) };
-            let recorded = recorded_of(&kyma);
-            // A status that was stripped says nothing; kyma-operator writes it again.
-            recorded.target_uid.map(|_| recorded.turn).ok_or(TargetError::Unconfirmed)
-        };
-        Box::pin(read)
-    }
-}
-
 fn claim(runtime: &Runtime, kyma: &Kyma) -> Claim {
     claim_of(kyma, &runtime.hub_uid, runtime.operator)
 }
@@ -170,22 +93,10 @@ pub fn claim_of(kyma: &Kyma, hub_uid: &str, operator: Operator) -> Claim {
     }
 }
 
-/// By a merge: the field belongs to whoever had the first contact, and every operator may.
-async fn write_record(runtime: &Runtime, kyma: &Kyma, identity: &TargetIdentity) -> Result<Kyma, Failure> {
-    let (name, namespace) = (kyma.name_any(), kyma.namespace().unwrap_or_default());
-    let body = json!({
-        "apiVersion": Kyma::api_version(&()), "kind": Kyma::kind(&()),
-        "metadata": { "uid": kyma.uid() }, "status": { "target": identity },
-    });
-    let api: Api<Kyma> = Api::namespaced(runtime.hub.clone(), &namespace);
-    let manager = Some(runtime.operator.name.to_owned());
-    let params = PatchParams { field_manager: manager, ..PatchParams::default() };
-    let written = api.patch_status(&name, &params, &Patch::Merge(&body)).await;
-    written.map_err(|error| Failure::hub(&format!("record the target of Kyma {namespace}/{name}"), &error))
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn kyma(spec: &serde_json::Value) -> Kyma {

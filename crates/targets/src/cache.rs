@@ -150,7 +150,7 @@ impl Targets {
     /// The hub may have gone back in time: what it was known to have on record is asked anew.
     pub fn forget_turns(&self) {
         for (_, cached) in self.cache().iter() {
-            cached.target.hub_is_at(None);
+            cached.target.forget_hub_record();
         }
     }
 

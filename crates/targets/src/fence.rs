@@ -12,17 +12,16 @@ use http::Method;
 use crate::error::TargetError;
 use crate::identity::{Claim, Found, Mismatch, Recorded, Verdict, compare};
 use crate::target::Target;
-use crate::turn::Turn;
 
 /// How old a look at the target may be for a write to rest on it.
 pub(crate) const RECENT: Duration = Duration::from_secs(2);
 
 /// Where the hub has on record whose turn it is.
 pub trait Ledger: Send + Sync {
-    /// The last turn on record, from the hub itself; none before the first.
+    /// What is on record, from the hub itself; none if nobody is there any more who could take a turn.
     ///
     /// Errors: [`TargetError::Unconfirmed`] if the hub does not say.
-    fn turn(&self) -> BoxFuture<'_, Result<Option<Turn>, TargetError>>;
+    fn recorded(&self) -> BoxFuture<'_, Result<Option<Recorded>, TargetError>>;
 }
 
 /// On what grounds writes pass to a target.
@@ -45,8 +44,15 @@ impl Fence {
         let (Verdict::StampMismatch(Mismatch::LaterState), Some(ledger)) = (&judged, &self.ledger) else {
             return Ok(judged);
         };
-        target.hub_is_at(ledger.turn().await?);
-        Ok(compare(&self.claim, &self.known(target), found))
+        let known = match ledger.recorded().await? {
+            Some(recorded) => {
+                target.hub_has(recorded);
+                self.known(target)
+            }
+            // Nothing is ordered any more; what was ordered before is finished.
+            None => Recorded { turn: found.turn(), ..self.recorded.clone() },
+        };
+        Ok(compare(&self.claim, &known, found))
     }
 
     /// Whether a write may go to `target` now: rests on a look at it that is not older than two seconds.
@@ -64,9 +70,10 @@ impl Fence {
         }
     }
 
+    /// With the turn that the hub was last seen to have on record; each epoch counts anew.
     fn known(&self, target: &Target) -> Recorded {
-        // What was proven once may have been forgotten since, to be asked anew.
-        Recorded { turn: target.hub_turn(), ..self.recorded.clone() }
+        let seen = target.hub_record().filter(|seen| seen.epoch == self.recorded.epoch);
+        Recorded { turn: seen.and_then(|seen| seen.turn), ..self.recorded.clone() }
     }
 }
 

@@ -82,6 +82,13 @@ pub struct Found {
     pub stamp_version: Option<String>,
 }
 
+impl Found {
+    /// The turn in its stamp.
+    pub fn turn(&self) -> Option<Turn> {
+        self.stamp.as_ref().and_then(|stamp| stamp.turn.clone())
+    }
+}
+
 /// Who manages a target, as written on the target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
@@ -167,8 +174,7 @@ pub fn compare(claim: &Claim, recorded: &Recorded, found: &Found) -> Verdict {
     if known && recorded.epoch > 0 {
         return Verdict::Match { write };
     }
-    let turn = present.and_then(|stamp| stamp.turn.clone());
-    let record = Recorded { target_uid: Some(found.target_uid.clone()), epoch, turn };
+    let record = Recorded { target_uid: Some(found.target_uid.clone()), epoch, turn: found.turn() };
     Verdict::FirstContact { record, write }
 }
 
@@ -218,6 +224,10 @@ fn contradiction(claim: &Claim, recorded: &Recorded, known: bool, stamp: &Stamp)
     let beyond = |turn: &Turn| claim.kyma.is_some() && turn.is_beyond(recorded.turn.as_ref());
     let in_turn = || !stamp.turn.as_ref().is_some_and(beyond);
     if known && (stamp.epoch > recorded.epoch || stamp.epoch == recorded.epoch && !in_turn()) {
+        return Some(Verdict::StampMismatch(Mismatch::LaterState));
+    }
+    // At a first contact the stamp's turn becomes the hub's.
+    if !known && stamp.turn.as_ref().is_some_and(|turn| !turn.is_readable()) {
         return Some(Verdict::StampMismatch(Mismatch::LaterState));
     }
     let written_by = stamp.versions.get(&claim.operator).map(|version| minor(version));

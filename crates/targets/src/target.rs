@@ -1,7 +1,7 @@
 //! One target: clients for it, whether it answers, and which cluster it is.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Request};
@@ -15,9 +15,8 @@ use tower::service_fn;
 use crate::cache::{Agent, SecretKey};
 use crate::error::{TargetError, classify};
 use crate::fence::{Fence, is_write};
-use crate::identity::{Found, STAMP_NAME, STAMP_NAMESPACE, Stamp};
+use crate::identity::{Found, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp};
 use crate::transport::{Health, Transport};
-use crate::turn::Turn;
 
 /// A cluster that modules get installed on. Cheap to clone; clones share connections, breaker and budgets.
 #[derive(Clone)]
@@ -29,8 +28,8 @@ pub struct Target {
     fence: Option<Arc<Fence>>,
     client: kube::Client,
     looked: Arc<Mutex<Option<Look>>>,
-    /// The last turn that the hub is known to have on record for it.
-    turn: Arc<SyncMutex<Option<Turn>>>,
+    /// What the hub was last seen to have on record for it.
+    hub: Arc<SyncMutex<Option<Recorded>>>,
 }
 
 /// What the target said about itself, when, and through which connection.
@@ -57,7 +56,7 @@ impl Target {
             fence: None,
             client,
             looked: Arc::default(),
-            turn: Arc::default(),
+            hub: Arc::default(),
         }
     }
 
@@ -132,9 +131,12 @@ impl Target {
 
     /// The same, from a look that is not older than `age`.
     pub(crate) async fn look_within(&self, age: Duration) -> Result<Found, TargetError> {
+        let asked = Instant::now();
         let mut looked = self.looked.lock().await;
         let connection = self.connection();
-        let counts = |look: &&Look| look.connection == connection && look.at.elapsed() < age;
+        // Of those who wait for a look one looks for all, however long that takes.
+        let is_recent = |look: &Look| look.at >= asked || look.at.elapsed() < age;
+        let counts = |look: &&Look| look.connection == connection && is_recent(look);
         if let Some(look) = looked.as_ref().filter(counts) {
             return Ok(look.found.clone());
         }
@@ -153,13 +155,21 @@ impl Target {
         *self.looked.lock().await = None;
     }
 
-    /// The hub is known to have this turn on record.
-    pub fn hub_is_at(&self, turn: Option<Turn>) {
-        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = turn;
+    /// The hub was seen to have this on record.
+    pub fn hub_has(&self, recorded: Recorded) {
+        *self.hub() = Some(recorded);
     }
 
-    pub(crate) fn hub_turn(&self) -> Option<Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn hub_record(&self) -> Option<Recorded> {
+        self.hub().clone()
+    }
+
+    pub(crate) fn forget_hub_record(&self) {
+        *self.hub() = None;
+    }
+
+    fn hub(&self) -> MutexGuard<'_, Option<Recorded>> {
+        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn look(&self) -> Result<Found, TargetError> {

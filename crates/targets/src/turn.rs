@@ -3,11 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+const LONGEST_MARK: usize = 16;
+
 /// Counts the changes that a hub ordered for a target. The hub has it on record before it changes anything, the
 /// target's stamp has it next: who finds a later one on the stamp than the own hub has is an old copy, or was
 /// restored from a backup. A fencing token, as Kleppmann calls it.
 ///
-/// Two copies of one hub may count alike: the mark, drawn at random, tells them apart. Written as `<count>-<mark>`.
+/// Two copies of one hub may count alike: the mark, drawn at random, tells them apart. Written as `<count>-<mark>`, with
+/// a mark of one to sixteen digits and small letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     count: u64,
@@ -16,7 +19,7 @@ pub struct Turn {
 
 /// A text that is no turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no turn: <number>-<mark> is expected")]
+#[error("no turn: <number>-<mark> is expected, with 1 to 16 digits and small letters as mark")]
 pub struct TurnError;
 
 impl Turn {
@@ -29,6 +32,11 @@ impl Turn {
     /// What stands for a turn that cannot be read: later than all others, so that nobody takes it for an own one.
     pub(crate) fn unreadable() -> Self {
         Self { count: u64::MAX, mark: String::new() }
+    }
+
+    /// Whether it is one that somebody took.
+    pub(crate) fn is_readable(&self) -> bool {
+        !self.mark.is_empty()
     }
 
     /// Whether who knows of `known` must not write where the stamp has this one.
@@ -51,6 +59,11 @@ impl FromStr for Turn {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (count, mark) = text.split_once('-').ok_or(TurnError)?;
         let count = count.parse().map_err(|_| TurnError)?;
+        // A stamp is the target's to write, and its turn is copied to the hub.
+        let may_stand = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        if !(1..=LONGEST_MARK).contains(&mark.len()) || !mark.bytes().all(may_stand) {
+            return Err(TurnError);
+        }
         Ok(Self { count, mark: mark.to_owned() })
     }
 }
@@ -81,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_none_is_refused() {
-        for text in ["", "7", "x-7", "-", "7 -a"] {
+        for text in ["", "7", "x-7", "-", "7 -a", "7-", "7-a b", "7-A", "7-0123456789abcdefg"] {
             assert_eq!(text.parse::<Turn>(), Err(TurnError), "{text}");
         }
     }

@@ -90,13 +90,13 @@ async fn first_contact_stamps_and_everybody_else_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// A hub that has a turn on record.
-struct OnRecord(Mutex<Option<Turn>>);
+/// What a hub has on record.
+struct OnRecord(Mutex<Option<Recorded>>);
 
 impl Ledger for OnRecord {
-    fn turn(&self) -> BoxFuture<'_, Result<Option<Turn>, TargetError>> {
-        let turn = self.0.lock().unwrap().clone();
-        Box::pin(async { Ok(turn) })
+    fn recorded(&self) -> BoxFuture<'_, Result<Option<Recorded>, TargetError>> {
+        let recorded = self.0.lock().unwrap().clone();
+        Box::pin(async { Ok(recorded) })
     }
 }
 
@@ -122,29 +122,43 @@ async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Res
     ensure_namespace(&target).await?;
     target.put_stamp(&stamp, &found).await?;
     let turn = |text: &str| Some(text.parse::<Turn>().unwrap());
-    let ledger = Arc::new(OnRecord(Mutex::default()));
-    let fence = Fence { claim, recorded: record, ledger: Some(Arc::clone(&ledger) as Arc<dyn Ledger>) };
-    let fenced = target.fenced(fence);
+    let ledger = Arc::new(OnRecord(Mutex::new(Some(record.clone()))));
+    let hub_at = |epoch, at: &str| {
+        *ledger.0.lock().unwrap() = Some(Recorded { epoch, turn: turn(at), ..record.clone() });
+    };
+    let fence = |recorded: Recorded| Fence {
+        claim: claim.clone(),
+        recorded,
+        ledger: Some(Arc::clone(&ledger) as Arc<dyn Ledger>),
+    };
+    let fenced = target.fenced(fence(record.clone()));
     write(&fenced).await?;
 
-    let stamped = async |at: &str| {
+    let stamped = async |epoch, at: &str| {
         let found = target.identify_anew().await?;
-        target.put_stamp(&Stamp { turn: turn(at), ..stamp.clone() }, &found).await
+        target.put_stamp(&Stamp { epoch, turn: turn(at), ..stamp.clone() }, &found).await
     };
-    stamped("1-a").await?;
+    stamped(1, "1-a").await?;
     let refused = write(&fenced).await;
     assert!(matches!(refused, Err(TargetError::Refused(_))), "{refused:?}");
     assert_eq!(refused.unwrap_err().reason(), Reason::StampMismatch);
     assert!(write(&fenced.acting_for("component")).await.is_err(), "whoever it acts for");
     Api::<ConfigMap>::namespaced(fenced.client(), "default").list(&ListParams::default()).await?;
 
-    *ledger.0.lock().unwrap() = turn("1-a");
+    hub_at(1, "1-a");
     write(&fenced).await?;
-    stamped("2-b").await?;
-    *ledger.0.lock().unwrap() = turn("2-c");
+    stamped(1, "2-b").await?;
+    hub_at(1, "2-c");
     assert!(write(&fenced).await.is_err(), "another copy was faster");
-    *ledger.0.lock().unwrap() = turn("3-c");
+    hub_at(1, "3-c");
     write(&fenced).await?;
+
+    let adopted = target.fenced(fence(Recorded { epoch: 2, ..record.clone() }));
+    stamped(2, "1-d").await?;
+    *ledger.0.lock().unwrap() = Some(Recorded { epoch: 2, ..record.clone() });
+    assert!(write(&adopted).await.is_err(), "what was counted before the adoption says nothing");
+    *ledger.0.lock().unwrap() = None;
+    write(&adopted).await.context("nobody is there to take turns")?;
     Ok(())
 }
 

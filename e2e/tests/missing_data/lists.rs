@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::landscape::{Landscape, Options};
 use e2e::remains::until_as_before;
 use e2e::snapshot::{self, Difference, Snapshot};
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use testbed::Process;
 
@@ -72,6 +72,12 @@ const ROWS: [Row; 17] = [
     row("all but components is empty at the start", Fault::Empty(but_components)).at_start().in_full(),
 ];
 
+/// What lists say while the removal of a Kyma is wished.
+const WISHED: [(&str, Fault); 2] = [
+    ("nothing runs on targets", Fault::Empty(|side, of| side == Side::Targets && of != "kymas")),
+    ("all is empty", Fault::Empty(|_, of| of != CRDS)),
+];
+
 const CRDS: &str = "customresourcedefinitions";
 
 fn is_component(resource: &str) -> bool {
@@ -101,12 +107,12 @@ pub(crate) async fn story(is_full: bool) -> Result<()> {
     for row in ROWS.iter().filter(|row| is_full || !row.only_in_full) {
         lists.meet(row).await.context(row.what)?;
     }
-    lists.is_as_it_was(&calm).await?;
-    let Lists { world, .. } = lists;
-    let wished = KYMAS[0];
-    world.delete_kyma(wished).await?;
-    until_as_before(&world.target(wished)?, world.before(wished)?).await?;
-    world.stop().await
+    lists.are_as_they_were(&KYMAS, &calm).await?;
+    for (number, (what, fault)) in WISHED.into_iter().enumerate() {
+        lists.removes(KYMAS[number], fault).await.context(what)?;
+        lists.are_as_they_were(&KYMAS[number + 1..], &calm).await.context(what)?;
+    }
+    lists.world.stop().await
 }
 
 /// The world, and what stands between its operators and its clusters.
@@ -147,6 +153,19 @@ impl Lists {
         self.world.nothing_was_deleted(&marks).context("afterwards")
     }
 
+    /// The Kyma is deleted while lists are empty: once they are not, its target is as it was without it.
+    async fn removes(&self, kyma: &str, fault: Fault) -> Result<()> {
+        let streams = self.doors.watched();
+        self.doors.set(Some(fault));
+        self.doors.until_met(fault, &streams).await?;
+        self.world.kymas().delete(kyma, &DeleteParams::default()).await?;
+        self.world.landscape.until_at_rest().await?;
+        self.doors.set(None);
+        self.world.kyma_is_gone(kyma).await?;
+        until_as_before(&self.world.target(kyma)?, self.world.before(kyma)?).await?;
+        Ok(())
+    }
+
     async fn start_operators(&mut self) -> Result<()> {
         let operators = self.world.landscape.operators().map(|operator| operator.name().to_owned());
         for name in operators.collect::<Vec<_>>() {
@@ -173,9 +192,10 @@ impl Lists {
         Ok(picture)
     }
 
-    /// Fails unless all on the targets is what it was; the copies of the catalogue have come anew.
-    async fn is_as_it_was(&self, calm: &[Snapshot]) -> Result<()> {
-        for (kyma, (before, after)) in KYMAS.iter().zip(calm.iter().zip(self.picture().await?)) {
+    /// Fails unless all on the targets of these is what it was; the copies of the catalogue have come anew.
+    async fn are_as_they_were(&self, kymas: &[&str], calm: &[Snapshot]) -> Result<()> {
+        let pictures = KYMAS.iter().zip(calm.iter().zip(self.picture().await?));
+        for (kyma, (before, after)) in pictures.filter(|(kyma, _)| kymas.contains(kyma)) {
             let differences = snapshot::differences(before, &after);
             let is_copy = |difference: &Difference| match difference {
                 Difference::Changed(key, _) => {

@@ -2,6 +2,7 @@
 //! target's stamp. A copy of the hub that lacks the record writes nothing there from then on.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -18,24 +19,36 @@ use crate::state::{State, key_of};
 /// Where a Kyma has it on record.
 const TURN: &str = "/status/target/turn";
 
-/// Takes the next turn. Gives the Kyma that has it on record and the session that goes on with it.
+/// Takes the next turn, unless nothing was ordered yet in the one that was taken last. Gives the Kyma that has it on
+/// record and the session that goes on with it.
 pub(crate) async fn take(
     state: &State,
     kyma: &Arc<Kyma>,
-    session: &Session,
+    session: &Arc<Session>,
 ) -> Result<(Arc<Kyma>, Arc<Session>), Failure> {
     let target = &session.target;
     let found = target.identify_anew().await?;
     let stamp = ours(state, kyma, session, &found).await?;
     let known = [recorded_of(kyma).turn, stamp.turn.clone()];
+    if session.has_unused_turn() && known[0].is_some() && known[0] == known[1] {
+        return Ok((Arc::clone(kyma), Arc::clone(session)));
+    }
     let turn = Turn::after(known.iter().flatten(), format!("{:08x}", fastrand::u32(..)));
     let identity = TargetIdentity { turn: Some(turn.to_string()), ..session.identity.clone() };
     let kyma = record(state, kyma, &identity).await?;
-    target.hub_is_at(Some(turn.clone()));
+    target.hub_has(recorded_of(&kyma));
     put(target, Stamp { turn: Some(turn), ..stamp }, &found).await?;
-    let session = Arc::new(Session { identity, ..session.clone() });
-    state.sessions().insert(key_of(&kyma), Arc::clone(&session));
-    Ok((kyma, session))
+    let unused_turn = Arc::new(AtomicBool::new(true));
+    let taken = Arc::new(Session { identity, unused_turn, ..(**session).clone() });
+    go_on(state, &kyma, session, &taken);
+    Ok((kyma, taken))
+}
+
+/// With the session as it is now, unless it ended meanwhile.
+fn go_on(state: &State, kyma: &Kyma, before: &Arc<Session>, now: &Arc<Session>) {
+    if let Some(held) = state.sessions().get_mut(&key_of(kyma)).filter(|held| Arc::ptr_eq(held, before)) {
+        *held = Arc::clone(now);
+    }
 }
 
 /// The stamp as this hub may change it.
@@ -67,8 +80,12 @@ async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc
     let steps = serde_json::from_value(json!(steps));
     let patch = steps.map_err(|source| Error::Compose { what: "the record of a turn", source })?;
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let written = api.patch_status(&key.name, &params, &Patch::<()>::Json(patch)).await;
-    written.map(|kyma| state.wrote(kyma)).map_err(failed)
+    let written = api.patch_status(&key.name, &params, &Patch::<()>::Json(patch)).await.map_err(failed)?;
+    // An older CRD drops the field: no stamp may be further than the hub can ever be.
+    if recorded_of(&written).turn.map(|turn| turn.to_string()) != next.turn {
+        return Err(Error::KeepTurn { kyma: key });
+    }
+    Ok(state.wrote(written))
 }
 
 async fn put(target: &Target, stamp: Stamp, over: &Found) -> Result<(), Failure> {

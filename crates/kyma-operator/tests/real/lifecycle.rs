@@ -113,6 +113,7 @@ async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
         })
         .await?;
     landscape.report_ready("keda").await?;
+    let turn = turn_of(landscape).await?;
     landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
     let ordered = landscape
         .until_component("the removal is ordered", "keda", |component| {
@@ -124,6 +125,7 @@ async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
         ordered.annotations().get(annotations::DELETION_REASON).map(String::as_str),
         Some("KymaDeleted")
     );
+    assert_ne!(turn_of(landscape).await?, turn, "a removal is ordered in a turn of its own");
     assert!(
         remote(target)?.get_opt("default").await?.is_some(),
         "the target is untouched while components are left"
@@ -141,6 +143,11 @@ async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
         Ok(crds.get_opt("kymas.operator.kyma-project.io").await?.is_none().then_some(()))
     })
     .await
+}
+
+async fn turn_of(landscape: &Landscape) -> Result<Option<String>> {
+    let kyma = landscape.kymas()?.get("sample").await?;
+    Ok(kyma.status.and_then(|status| status.target?.turn))
 }
 
 pub(crate) async fn choose(target: &Cluster, modules: serde_json::Value) -> Result<()> {

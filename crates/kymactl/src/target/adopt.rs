@@ -173,10 +173,15 @@ impl Refused {
     async fn find(start: Start) -> Result<Found, Error> {
         let target = start.target(&start.secret().await?).await?;
         let found = target.identify().await.map_err(kyma_sdk::Failure::from)?;
+        // A turn is on record on the hub before it is there: what was read before may be behind without meaning it.
+        let start = start.read_again().await?;
         let (claim, recorded) = start.sides();
         match compare(&claim, &recorded, &found) {
             Verdict::Match { .. } => {
                 let late = components_follow(&start, &recorded).await?;
+                if recorded.epoch > 1 {
+                    tell(&start, &recorded).await?;
+                }
                 Ok(Found::OnRecord { late })
             }
             Verdict::FirstContact { .. } => Ok(Found::OnRecord { late: 0 }),
@@ -225,11 +230,7 @@ impl Adoption {
         let status = json!({"metadata": {"uid": kyma.uid()}, "status": {"target": record}});
         kymas.patch_status(&name, &params, &Patch::Merge(&status)).await?;
         let count = components_follow(&self.start, &self.recorded).await?;
-        let adopted = format!("{}/{}", identity.cluster_uid, self.recorded.epoch);
-        let notes: Value = json!({"metadata": {
-            "uid": kyma.uid(), "annotations": {annotations::TARGET_ADOPTED: adopted},
-        }});
-        kymas.patch_metadata(&name, &params, &Patch::Merge(&notes)).await?;
+        tell(&self.start, &self.recorded).await?;
         Ok(count)
     }
 
@@ -244,6 +245,22 @@ impl Adoption {
             _ => Ok(()),
         }
     }
+}
+
+/// Has all operators look at the Kyma, unless they were told of this record already.
+async fn tell(start: &Start, recorded: &Recorded) -> Result<(), Error> {
+    let kyma = &start.kyma;
+    let adopted = format!("{}/{}", recorded.target_uid.as_deref().unwrap_or_default(), recorded.epoch);
+    if kyma.annotations().get(annotations::TARGET_ADOPTED) == Some(&adopted) {
+        return Ok(());
+    }
+    let kymas: Api<Kyma> = Api::namespaced(start.hub.clone(), &kyma.namespace().unwrap_or_default());
+    let params = PatchParams { field_manager: Some("kymactl".to_owned()), ..PatchParams::default() };
+    let notes: Value = json!({"metadata": {
+        "uid": kyma.uid(), "annotations": {annotations::TARGET_ADOPTED: adopted},
+    }});
+    kymas.patch_metadata(&kyma.name_any(), &params, &Patch::Merge(&notes)).await?;
+    Ok(())
 }
 
 /// Brings the Kyma's components to this record of its target; tells how many had another one.

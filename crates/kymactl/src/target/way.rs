@@ -108,6 +108,14 @@ impl Start {
         self.access.target(secret).await
     }
 
+    /// The same way from the Kyma as it is by now.
+    pub(super) async fn read_again(self) -> Result<Self, Error> {
+        let namespace = self.kyma.namespace().unwrap_or_default();
+        let kymas: Api<Kyma> = Api::namespaced(self.hub.clone(), &namespace);
+        let kyma = kymas.get(&self.kyma.name_any()).await?;
+        Ok(Self { kyma, ..self })
+    }
+
     /// What is compared: the Kyma's claim, and what the hub has on record.
     pub(super) fn sides(&self) -> (Claim, Recorded) {
         (claim_of(&self.kyma, &self.hub_uid, OPERATOR), recorded_of(&self.kyma))

@@ -285,6 +285,13 @@ async fn after_a_restore_all_clusters_of_a_later_state_are_taken_over_at_once() 
     assert_eq!((stamp["epoch"].as_str(), stamp.get("turn")), ("2", None));
     let target = stage.kymas().get("sample").await.unwrap().status.unwrap().target.unwrap();
     assert_eq!((target.epoch, target.turn), (Some(2), None));
+
+    // Broken off before the operators were told, and begun again.
+    let forgotten = json!({"metadata": {"annotations": {annotations::TARGET_ADOPTED: null}}});
+    stage.kymas().patch_metadata("sample", &params, &Patch::Merge(&forgotten)).await.unwrap();
+    stage.target(&["adopt", "--all", "--yes"]).await;
+    let told = stage.kymas().get("sample").await.unwrap();
+    assert_eq!(told.annotations()[annotations::TARGET_ADOPTED], format!("{uid}/2"));
     let output = stage.target(&["test", "sample"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
 }

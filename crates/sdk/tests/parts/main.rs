@@ -6,6 +6,7 @@
 mod blocking;
 mod crds;
 mod hub_watch;
+mod proof;
 mod reconciler;
 mod watches;
 

@@ -243,6 +243,15 @@ fn a_damaged_turn_is_nobodys() {
 }
 
 #[test]
+fn a_damaged_turn_does_not_become_the_hubs() {
+    let mut map = ours(3).to_config_map();
+    map.data.as_mut().unwrap().insert("turn".into(), "1-what the target likes to say".into());
+    let found = found(Some(Stamp::from_config_map(&map)));
+    let verdict = compare(&claim(), &Recorded::default(), &found);
+    assert_eq!(verdict, Verdict::StampMismatch(Mismatch::LaterState));
+}
+
+#[test]
 fn a_first_contact_takes_the_turn_of_its_own_stamp() {
     let (_, found) = turns("", "7-a");
     let Verdict::FirstContact { record, .. } = compare(&claim(), &Recorded::default(), &found) else {

@@ -1,0 +1,33 @@
+//! Whose turn it is on a Kyma's target, as the hub has it on record.
+
+use futures::future::BoxFuture;
+use kube::Api;
+use kyma_api::Kyma;
+use kyma_targets::{Ledger, Recorded, TargetError};
+
+use super::recorded_of;
+use crate::Runtime;
+
+/// The Kyma on the hub, whose status has the turn on record.
+pub(crate) struct KymaLedger {
+    kymas: Api<Kyma>,
+    name: String,
+}
+
+impl KymaLedger {
+    pub(crate) fn new(runtime: &Runtime, namespace: &str, name: &str) -> Self {
+        Self { kymas: Api::namespaced(runtime.hub.clone(), namespace), name: name.to_owned() }
+    }
+}
+
+impl Ledger for KymaLedger {
+    fn recorded(&self) -> BoxFuture<'_, Result<Option<Recorded>, TargetError>> {
+        Box::pin(async {
+            let read = self.kymas.get_opt(&self.name).await.map_err(|_| TargetError::Unconfirmed)?;
+            let Some(kyma) = read else { return Ok(None) };
+            let recorded = recorded_of(&kyma);
+            // A status that was stripped says nothing; kyma-operator writes it again.
+            if recorded.target_uid.is_some() { Ok(Some(recorded)) } else { Err(TargetError::Unconfirmed) }
+        })
+    }
+}

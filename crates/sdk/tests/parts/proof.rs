@@ -1,0 +1,109 @@
+//! What the hub has on record of a target, and what the target says, read at different moments.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
+use kyma_sdk::api::{Kyma, Reason, crds};
+use kyma_sdk::{
+    Runtime, prove,
+    targets::{STAMP_NAMESPACE, Stamp, Target},
+};
+use serde_json::json;
+
+use crate::{cluster, runtime, target};
+
+/// A Kyma whose target has its stamp.
+struct Stage {
+    runtime: Runtime,
+    kymas: Api<Kyma>,
+    target: Target,
+    /// The same one, as another operator knows it.
+    theirs: Target,
+}
+
+impl Stage {
+    async fn new(name: &str) -> Result<Self> {
+        let cluster = cluster().await?;
+        let client = cluster.client()?;
+        let crd = crds::kyma();
+        let all: Api<CustomResourceDefinition> = Api::all(client.clone());
+        all.patch(&crd.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await?;
+        testbed::crd_is_served(&client, &crd.name_any()).await?;
+        let namespace = cluster.namespace(name).await?;
+        let mut runtime = runtime(&cluster, &namespace).await?;
+        // One cluster is both here, which a hub of another uid does not notice.
+        runtime.hub_uid = name.into();
+        let kymas: Api<Kyma> = Api::namespaced(client.clone(), &namespace);
+        let kyma = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "sample"},
+            "spec": {"channel": "regular"},
+        });
+        kymas.create(&PostParams::default(), &serde_json::from_value(kyma)?).await?;
+        let place = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": STAMP_NAMESPACE}});
+        let namespaces: Api<Namespace> = Api::all(client);
+        let apply = PatchParams::apply("test").force();
+        namespaces.patch(STAMP_NAMESPACE, &apply, &Patch::Apply(&place)).await?;
+        let (ours, theirs) = (target("access", cluster.admin())?, target("theirs", cluster.admin())?);
+        Ok(Self { runtime, kymas, target: ours, theirs })
+    }
+
+    async fn kyma(&self) -> Result<Kyma> {
+        Ok(self.kymas.get("sample").await?)
+    }
+
+    /// The first contact, by which hub and target know of each other.
+    async fn contact(&self) -> Result<Stamp> {
+        let proof = prove(&self.runtime, &self.kyma().await?, &self.target).await?;
+        let stamp = proof.stamp.context("a stamp")?;
+        self.target.put_stamp(&stamp, &proof.found).await?;
+        Ok(stamp)
+    }
+
+    /// A turn is taken by somebody else.
+    async fn takes(&self, stamp: &Stamp, turn: &str) -> Result<()> {
+        let status = json!({"status": {"target": {"turn": turn}}});
+        self.kymas.patch_status("sample", &PatchParams::default(), &Patch::Merge(status)).await?;
+        let found = self.theirs.identify_anew().await?;
+        self.theirs.put_stamp(&Stamp { turn: Some(turn.parse()?), ..stamp.clone() }, &found).await?;
+        Ok(())
+    }
+
+    async fn on_record(&self) -> Result<Option<String>> {
+        Ok(self.kyma().await?.status.and_then(|status| status.target?.turn))
+    }
+}
+
+/// Both in one test: the target, and so its stamp, is the same.
+#[tokio::test]
+async fn a_hub_that_is_not_behind_is_not_taken_for_one() -> Result<()> {
+    let stage = Stage::new("proof").await?;
+    let before = stage.kyma().await?;
+    let stamp = stage.contact().await?;
+    stage.takes(&stamp, "4-a").await?;
+    let contacted = stage.kyma().await?;
+    stage.takes(&stamp, "5-b").await?;
+
+    let proof = prove(&stage.runtime, &contacted, &stage.target).await?;
+    assert_eq!(proof.identity.turn.as_deref(), Some("5-b"), "an earlier Kyma and the present stamp");
+    let proof = prove(&stage.runtime, &before, &stage.target).await?;
+    assert_eq!(proof.identity.turn.as_deref(), Some("5-b"), "a Kyma from before the first contact");
+    assert_eq!(stage.on_record().await?.as_deref(), Some("5-b"));
+
+    let look = stage.target.identify().await?;
+    stage.takes(&stamp, "6-c").await?;
+    let stripped = json!({"status": {"target": null}});
+    stage.kymas.patch_status("sample", &PatchParams::default(), &Patch::Merge(stripped)).await?;
+    let proof = prove(&stage.runtime, &stage.kyma().await?, &stage.target).await?;
+    assert_ne!(look.turn(), proof.found.turn(), "an earlier look at the target");
+    assert_eq!(stage.on_record().await?.as_deref(), Some("6-c"));
+
+    let behind = json!({"status": {"target": {"turn": "5-b"}}});
+    stage.kymas.patch_status("sample", &PatchParams::default(), &Patch::Merge(behind)).await?;
+    let refused = prove(&stage.runtime, &stage.kyma().await?, &stage.target).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::StampMismatch, "{refused:?}");
+    Ok(())
+}
