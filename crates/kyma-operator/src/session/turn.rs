@@ -30,7 +30,10 @@ pub(crate) async fn take(
     let found = target.identify_anew().await?;
     let stamp = ours(state, kyma, session, &found).await?;
     let known = [recorded_of(kyma).turn, stamp.turn.clone()];
-    if session.has_unused_turn() && known[0].is_some() && known[0] == known[1] {
+    // To a target whose Kyma is going no stamp is brought: who has just cleaned it would have to do so again.
+    let is_cleaned = kyma.metadata.deletion_timestamp.is_some() && found.stamp.is_none();
+    let is_unused = session.has_unused_turn() && known[0].is_some() && known[0] == known[1];
+    if is_cleaned || is_unused {
         return Ok((Arc::clone(kyma), Arc::clone(session)));
     }
     let turn = Turn::after(known.iter().flatten(), format!("{:08x}", fastrand::u32(..)));
