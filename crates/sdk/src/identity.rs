@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::{Api, ResourceExt, api::Patch};
 use kyma_targets::{
-    Claim, Fence, Found, KymaId, Ledger, Recorded, Target, TargetError, Verdict, compare, record, recorded,
+    Claim, Fence, Found, KymaId, Ledger, Recorded, Target, TargetError, Verdict, record, recorded,
 };
 use serde_json::json;
 
@@ -51,10 +51,8 @@ pub(crate) async fn prove<R: ComponentResource>(
     let (claim, recorded) = sides(runtime, resource, &found);
     let ledger = claim.kyma.as_ref().map(|kyma| KymaLedger::new(runtime, &kyma.namespace, &kyma.name));
     let ledger = ledger.map(|ledger| Arc::new(ledger) as Arc<dyn Ledger>);
-    // Whose turn it is the fence asks before the first write; who writes nothing does not need to know.
-    let recorded = Recorded { turn: found.turn(), ..recorded };
     let mut fence = Fence { claim, recorded, ledger };
-    match compare(&fence.claim, &fence.recorded, &found) {
+    match fence.judge(target, &found).await? {
         Verdict::Match { .. } => {}
         Verdict::FirstContact { record: first, .. } => {
             write_record(runtime, resource, &first).await?;

@@ -48,7 +48,7 @@ impl Test {
         done("kubeconfig", &format!("key {}", secret.key))?;
         let found = step("connection", target.identify().await.map_err(Failure::from))?;
         done("connection", "the apiserver answers")?;
-        let (claim, recorded) = start.sides();
+        let (claim, recorded) = start.read_again().await?.sides();
         match compare(&claim, &recorded, &found) {
             Verdict::Match { .. } => done("identity", "the cluster on record")?,
             Verdict::FirstContact { .. } => done("identity", "nobody's yet")?,
