@@ -1,6 +1,7 @@
 //! The driver of components: what happens around install and remove, in order.
 
 mod end;
+mod ended;
 mod rbac;
 mod wiring;
 
@@ -20,6 +21,7 @@ use crate::{
     status::{StatusWriter, ready_of},
 };
 
+use ended::Ended;
 pub use rbac::component_table;
 pub use wiring::{ComponentProgram, drive, run_component};
 
@@ -30,6 +32,7 @@ struct Driver<C: Component> {
     trigger: Trigger<ObjectRef<C::Resource>>,
     watches: Watches<ObjectRef<C::Resource>>,
     status: StatusWriter<C::Resource>,
+    ended: Ended<C::Resource>,
 }
 
 /// How a part of a reconcile ended: what to report, and when to come back.
@@ -41,6 +44,9 @@ struct Outcome {
 impl<C: Component> Driver<C> {
     /// One reconcile: end it, leave it alone, or install.
     async fn reconcile(&self, resource: Arc<C::Resource>, pass: Pass) -> Result<Wait, Failure> {
+        if self.ended.has(&*resource) && !self.is_back(&resource).await? {
+            return Ok(Wait::Event);
+        }
         let contract = Contract::of(&*resource)?;
         if resource.meta().deletion_timestamp.is_some() {
             return self.end(resource, contract, pass).await;

@@ -7,7 +7,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, CustomResourceExt, Resource, ResourceExt,
-    api::{ApiResource, PartialObjectMeta},
+    api::{ApiResource, ListParams, PartialObjectMeta},
 };
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{ErrorClass, Reason, State, condition, finalizers};
@@ -112,7 +112,26 @@ impl<C: Component> Driver<C> {
         };
         patch_finalizers(&self.home(resource), &resource.name_any(), patch).await?;
         self.released(&ObjectRef::from_obj(resource));
+        self.ended.note(resource);
         Ok(Wait::Event)
+    }
+
+    /// Whether one that was let go is there all the same, as in a hub that was restored from a backup. What the watch
+    /// shows may be from before its end.
+    pub(super) async fn is_back(&self, resource: &C::Resource) -> Result<bool, Failure> {
+        let name = resource.name_any();
+        // A list of one: who may list need not be allowed to get as well.
+        let only = ListParams::default().fields(&format!("metadata.name={name}"));
+        let live = self.home(resource).list_metadata(&only).await;
+        let live = live.map_err(|error| Failure::hub(&format!("read {name}"), &error))?.items;
+        let is_held = |live: &PartialObjectMeta<C::Resource>| {
+            live.finalizers().iter().any(|name| name == finalizers::COMPONENT)
+        };
+        let is_back = live.iter().any(|live| live.uid() == resource.uid() && is_held(live));
+        if is_back {
+            self.ended.forget(&ObjectRef::from_obj(resource));
+        }
+        Ok(is_back)
     }
 
     /// Puts the contract's finalizer on a component that came without one.

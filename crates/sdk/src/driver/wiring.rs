@@ -11,7 +11,7 @@ use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Reason, labels, names};
 use kyma_targets::SecretKey;
 
-use super::Driver;
+use super::{Driver, Ended};
 use crate::{
     AccessChange, Change, Component, Contract, Index, Interest, NoFlags, Operator, Program, Reconciler,
     RunError, Runtime, Sighting, Trigger, Watches, program::run_program, rbac::Table, status::StatusWriter,
@@ -64,7 +64,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let secrets = Arc::clone(&by_secret);
     runtime.brake.of_all(move || lock(&secrets).dependencies());
     wake_on_access(&runtime, &by_secret, &trigger, &watches);
-    let driver = Arc::new(Driver { component, runtime, trigger, watches, status });
+    let driver = Arc::new(Driver { component, runtime, trigger, watches, status, ended: Ended::default() });
     let watching = Arc::clone(&driver);
     let reconciler = reconciler.on_change(move |change| match change {
         Change::Applied(resource) => {
@@ -76,6 +76,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
         Change::Gone(key) => {
             lock(&by_secret).remove(key);
             watching.released(key);
+            watching.ended.forget(key);
         }
         Change::Listing => {
             watching.status.listing();
