@@ -5,6 +5,7 @@
 
 mod blocking;
 mod crds;
+mod ended;
 mod hub_watch;
 mod proof;
 mod reconciler;
@@ -49,6 +50,11 @@ pub(crate) fn target(name: &str, user: &Access) -> Result<Target> {
 
 /// An operator on this hub and namespace, as administrator.
 pub(crate) async fn runtime(hub: &Cluster, namespace: &str) -> Result<Runtime> {
+    connect(hub.admin(), namespace, Mode::Fleet).await
+}
+
+/// An operator for this user of the hub.
+pub(crate) async fn connect(user: &Access, namespace: &str, mode: Mode) -> Result<Runtime> {
     let settings = Settings::resolve(Args {
         hub_namespace: namespace.to_owned(),
         target_namespace: "kyma-system".to_owned(),
@@ -60,7 +66,7 @@ pub(crate) async fn runtime(hub: &Cluster, namespace: &str) -> Result<Runtime> {
         log_format: LogFormat::Text,
         log_level: "info".to_owned(),
         admin_address: String::new(),
-        mode: Mode::Fleet,
+        mode,
         local_kyma: None,
         brake_targets: 10,
         brake_percent: 1,
@@ -69,8 +75,8 @@ pub(crate) async fn runtime(hub: &Cluster, namespace: &str) -> Result<Runtime> {
         allow_target_proxy: false,
     })?;
     let pause = kyma_sdk::api::crds::pause();
-    let crds: Api<CustomResourceDefinition> = Api::all(hub.client()?);
+    let crds: Api<CustomResourceDefinition> = Api::all(user.client()?);
     crds.patch(&pause.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&pause)).await?;
     let operator = Operator { name: "test-operator", version: "0.1.0" };
-    Ok(Runtime::connect(operator, settings, hub.admin().config()?, Process::new()?).await?)
+    Ok(Runtime::connect(operator, settings, user.config()?, Process::new()?).await?)
 }
