@@ -203,5 +203,8 @@ async fn tampered_crd(mine: &Mine<'_>) -> Result<()> {
         let refused = mine.edit(json!({"spec": {"channel": [another]}})).await.is_err();
         Ok(if refused { Ok(()) } else { Err("it admits everything".to_owned()) })
     })
-    .await
+    .await?;
+    // Tries that were admitted lie there as the user's own words.
+    mine.edit(json!({"spec": {"channel": "regular"}})).await?;
+    mine.world.is_ready(HOSTILE).await
 }
