@@ -87,10 +87,10 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
 
 fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     match change {
-        Change::Applied(kyma) if state.has_lost_condition(kyma) => state.wake(&KymaKey::of(kyma)),
+        Change::Applied(kyma) if state.reported().is_another(kyma) => state.wake(&KymaKey::of(kyma)),
         Change::Applied(_) => {}
         Change::Listing => {
-            state.forget_reported();
+            state.reported().listing();
             // The hub may have been restored from a backup.
             state.runtime.targets.forget_turns();
         }

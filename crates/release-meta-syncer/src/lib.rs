@@ -10,6 +10,7 @@ mod catalogue;
 mod copy;
 mod plan;
 mod report;
+mod reported;
 
 // What is read and written.
 mod cleanup;

@@ -4,13 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::Kyma;
 use kyma_sdk::{Index, Runtime, Trigger, Watches};
 
 use crate::catalogue::Catalogue;
 use crate::program::Flags;
+use crate::reported::Reported;
 use crate::session::Session;
 
 /// Namespace and name of a Kyma.
@@ -47,7 +47,7 @@ pub(crate) struct State {
     catalogue: RwLock<Catalogue>,
     sessions: Mutex<HashMap<KymaKey, Arc<Session>>>,
     by_secret: Mutex<Index<String, KymaKey>>,
-    reported: Mutex<HashMap<KymaKey, (u64, Condition)>>,
+    reported: Mutex<Reported>,
     missing_access: Mutex<HashMap<KymaKey, Instant>>,
 }
 
@@ -123,35 +123,9 @@ impl State {
         lock(&self.by_secret).dependents(&secret.to_owned()).cloned().collect()
     }
 
-    /// Our condition in `kyma` as seen, or the one that we wrote after that.
-    pub(crate) fn latest_condition(&self, kyma: &Kyma) -> Option<Condition> {
-        let seen = || crate::report::own(kyma).cloned();
-        match lock(&self.reported).get(&KymaKey::of(kyma)) {
-            Some((version, condition)) if *version > version_of(kyma) => Some(condition.clone()),
-            _ => seen(),
-        }
-    }
-
-    /// Remembers what a write of ours returned until the watch has caught up.
-    pub(crate) fn wrote(&self, kyma: &Kyma, condition: Condition) {
-        lock(&self.reported).insert(KymaKey::of(kyma), (version_of(kyma), condition));
-    }
-
-    /// The watch brought a Kyma. True if the condition that we wrote is gone from it, as some backup tools leave it.
-    pub(crate) fn has_lost_condition(&self, kyma: &Kyma) -> bool {
-        let mut reported = lock(&self.reported);
-        let is_behind = |(version, _): &(u64, Condition)| *version < version_of(kyma);
-        let key = KymaKey::of(kyma);
-        let is_lost = crate::report::own(kyma).is_none() && reported.get(&key).is_some_and(is_behind);
-        if is_lost {
-            reported.remove(&key);
-        }
-        is_lost
-    }
-
-    /// A list of Kymas begins: what it shows is how they are, even where resourceVersions went back with a restored hub.
-    pub(crate) fn forget_reported(&self) {
-        lock(&self.reported).values_mut().for_each(|(version, _)| *version = 0);
+    /// What is known of our conditions.
+    pub(crate) fn reported(&self) -> MutexGuard<'_, Reported> {
+        lock(&self.reported)
     }
 
     /// Since when a deleted Kyma's access has been seen missing; starts now.
@@ -168,14 +142,9 @@ impl State {
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.end_session(kyma);
         lock(&self.by_secret).remove(kyma);
-        lock(&self.reported).remove(kyma);
+        self.reported().forget(kyma);
         lock(&self.missing_access).remove(kyma);
     }
-}
-
-/// Resource versions of one object are ordered numbers.
-fn version_of(kyma: &Kyma) -> u64 {
-    kyma.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

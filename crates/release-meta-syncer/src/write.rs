@@ -130,9 +130,13 @@ pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
 
 /// Writes our condition if it changed.
 pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) -> Result<(), Failure> {
-    let before = state.latest_condition(kyma);
+    let before = state.reported().latest(kyma);
     let told = before.as_ref().map(|condition| condition.reason.clone());
-    let Some(condition) = report::next(before, outcome, kyma.metadata.generation, Timestamp::now()) else {
+    let next = report::next(before.clone(), outcome, kyma.metadata.generation, Timestamp::now());
+    let Some(condition) = next else {
+        if let Some(condition) = before {
+            state.reported().left(kyma, condition);
+        }
         return Ok(());
     };
     let key = KymaKey::of(kyma);
@@ -146,7 +150,7 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
     match written {
         Ok(written) => {
             tell(state, kyma, told.as_deref(), &condition).await;
-            state.wrote(&written, condition);
+            state.reported().wrote(&written, condition);
             Ok(())
         }
         Err(error) => {

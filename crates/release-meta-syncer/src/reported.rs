@@ -1,0 +1,121 @@
+//! Our condition on each Kyma, as far as we know (pure).
+
+use std::collections::HashMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kyma_api::Kyma;
+
+use crate::report::own;
+use crate::state::KymaKey;
+
+/// The condition that we wrote or left last on each Kyma, and the resourceVersion at which it was so.
+#[derive(Debug, Default)]
+pub(crate) struct Reported {
+    conditions: HashMap<KymaKey, (u64, Condition)>,
+}
+
+impl Reported {
+    /// Our condition in `kyma` as seen, or the one that we wrote after that.
+    pub(crate) fn latest(&self, kyma: &Kyma) -> Option<Condition> {
+        match self.conditions.get(&KymaKey::of(kyma)) {
+            Some((version, condition)) if *version > version_of(kyma) => Some(condition.clone()),
+            _ => own(kyma).cloned(),
+        }
+    }
+
+    /// Remembers what a write of ours returned until the watch has caught up.
+    pub(crate) fn wrote(&mut self, kyma: &Kyma, condition: Condition) {
+        self.conditions.insert(KymaKey::of(kyma), (version_of(kyma), condition));
+    }
+
+    /// Nothing was to be written over this condition, which `kyma` showed.
+    pub(crate) fn left(&mut self, kyma: &Kyma, condition: Condition) {
+        let is_newer = |(version, _): &(u64, Condition)| *version > version_of(kyma);
+        if !self.conditions.get(&KymaKey::of(kyma)).is_some_and(is_newer) {
+            self.wrote(kyma, condition);
+        }
+    }
+
+    /// The watch brought a Kyma. True if our condition there is not the one that we know of: some backup tools take it
+    /// away, and what a pass rested on may have been from before our own last write.
+    pub(crate) fn is_another(&self, kyma: &Kyma) -> bool {
+        let is_another = |(version, condition): &(u64, Condition)| {
+            *version < version_of(kyma) && own(kyma) != Some(condition)
+        };
+        self.conditions.get(&KymaKey::of(kyma)).is_some_and(is_another)
+    }
+
+    /// A list of Kymas begins: what it shows is how they are, even where resourceVersions went back with a restored hub.
+    pub(crate) fn listing(&mut self) {
+        self.conditions.values_mut().for_each(|(version, _)| *version = 0);
+    }
+
+    /// The Kyma is gone.
+    pub(crate) fn forget(&mut self, kyma: &KymaKey) {
+        self.conditions.remove(kyma);
+    }
+}
+
+/// Resource versions of one object are ordered numbers.
+fn version_of(kyma: &Kyma) -> u64 {
+    kyma.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn kyma(version: u64, reason: Option<&str>) -> Kyma {
+        let condition = |reason| {
+            json!({
+                "type": "ModuleCatalog", "status": "True", "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            })
+        };
+        let conditions: Vec<_> = reason.map(condition).into_iter().collect();
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "a", "namespace": "n", "resourceVersion": version.to_string()},
+            "spec": {"channel": "regular"}, "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    fn wrote(version: u64, reason: &str) -> Reported {
+        let (mut reported, kyma) = (Reported::default(), kyma(version, Some(reason)));
+        reported.wrote(&kyma, own(&kyma).unwrap().clone());
+        reported
+    }
+
+    fn reason(reported: &Reported, kyma: &Kyma) -> Option<String> {
+        reported.latest(kyma).map(|condition| condition.reason)
+    }
+
+    #[test]
+    fn what_was_written_counts_until_the_watch_has_caught_up() {
+        let reported = wrote(5, "Ours");
+        assert_eq!(reason(&reported, &kyma(4, Some("Before"))).as_deref(), Some("Ours"));
+        assert_eq!(reason(&reported, &kyma(6, Some("After"))).as_deref(), Some("After"));
+    }
+
+    #[test]
+    fn a_condition_that_is_gone_or_another_one_is_noticed_once_it_is_newer() {
+        let reported = wrote(5, "Ours");
+        assert!(!reported.is_another(&kyma(4, Some("Before"))), "it is late");
+        assert!(!reported.is_another(&kyma(6, Some("Ours"))), "somebody wrote something else");
+        assert!(reported.is_another(&kyma(6, None)), "a backup tool stripped the status");
+        assert!(reported.is_another(&kyma(6, Some("Theirs"))));
+    }
+
+    #[test]
+    fn what_a_late_list_hid_is_noticed_when_it_comes() {
+        let mut reported = wrote(5, "Failed");
+        reported.listing();
+        let late = kyma(4, Some("Synced"));
+        assert_eq!(reason(&reported, &late).as_deref(), Some("Synced"));
+        reported.left(&late, own(&late).unwrap().clone());
+        assert!(reported.is_another(&kyma(5, Some("Failed"))), "what we wrote before the list");
+    }
+}
