@@ -66,13 +66,15 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
         ignore: state.args.ignore_policy,
     };
     let mut step = deletion::next(&facts);
-    let taken = take_turn(state, kyma, &step, &mut reach).await;
-    let kyma = &taken.unwrap_or_else(|failure| {
-        reach = Reach { facts: TargetFacts::Unreachable, session: None, failure: Some(failure) };
-        facts.target = reach.facts;
-        step = deletion::next(&facts);
-        Arc::clone(kyma)
-    });
+    let kyma = &match take_turn(state, kyma, &step, &mut reach).await {
+        Ok(taken) => taken,
+        Err(failure) => {
+            reach = Reach { facts: TargetFacts::Unreachable, session: None, failure: Some(failure) };
+            facts.target = reach.facts;
+            step = deletion::next(&facts);
+            Arc::clone(kyma)
+        }
+    };
     let gone = deletion::is_gone(&facts);
     let done = carry_out(state, kyma, &step, &lost).await;
     if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {

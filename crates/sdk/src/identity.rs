@@ -58,10 +58,7 @@ pub(crate) async fn prove<R: ComponentResource>(
             write_record(runtime, resource, &first).await?;
             fence.recorded = first;
         }
-        refused => {
-            target.doubt().await;
-            return Err(refusal(&refused));
-        }
+        refused => return Err(target.refuse(refused).await.into()),
     }
     Ok(target.fenced(fence))
 }

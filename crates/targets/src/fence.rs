@@ -62,11 +62,7 @@ impl Fence {
         let found = target.look_within(RECENT).await?;
         match self.judge(target, &found).await? {
             Verdict::Match { .. } | Verdict::FirstContact { .. } => Ok(()),
-            refused => {
-                // Somebody may mend that: the next one who asks who it is looks again.
-                target.doubt().await;
-                Err(TargetError::Refused(Box::new(refused)))
-            }
+            refused => Err(target.refuse(refused).await),
         }
     }
 

@@ -15,7 +15,7 @@ use tower::service_fn;
 use crate::cache::{Agent, SecretKey};
 use crate::error::{TargetError, classify};
 use crate::fence::{Fence, is_write};
-use crate::identity::{Found, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp};
+use crate::identity::{Found, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, Verdict};
 use crate::transport::{Health, Transport};
 
 /// A cluster that modules get installed on. Cheap to clone; clones share connections, breaker and budgets.
@@ -150,8 +150,14 @@ impl Target {
         self.look_within(Duration::ZERO).await
     }
 
-    /// Lets the next [`Target::identify`] look again: what it said was refused, and somebody may mend that.
-    pub async fn doubt(&self) {
+    /// The error of a verdict that forbids to write. The next [`Target::identify`] looks again: somebody may mend that.
+    pub async fn refuse(&self, verdict: Verdict) -> TargetError {
+        self.doubt().await;
+        TargetError::Refused(Box::new(verdict))
+    }
+
+    /// Lets the next [`Target::identify`] look again.
+    async fn doubt(&self) {
         *self.looked.lock().await = None;
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_api::{Kyma, TargetIdentity};
-use kyma_sdk::{Failure, fence_of, recorded_of, refusal};
+use kyma_sdk::{Failure, fence_of, recorded_of};
 use kyma_targets::{Found, STAMP_NAMESPACE, Stamp, Target, Turn, Verdict};
 use serde_json::json;
 
@@ -29,14 +29,14 @@ pub(crate) async fn take(
     let target = &session.target;
     let found = target.identify_anew().await?;
     let stamp = ours(state, kyma, session, &found).await?;
-    let known = [recorded_of(kyma).turn, stamp.turn.clone()];
+    let (recorded, stamped) = (recorded_of(kyma).turn, stamp.turn.clone());
     // To a target whose Kyma is going no stamp is brought: who has just cleaned it would have to do so again.
     let is_cleaned = kyma.metadata.deletion_timestamp.is_some() && found.stamp.is_none();
-    let is_unused = session.has_unused_turn() && known[0].is_some() && known[0] == known[1];
+    let is_unused = session.has_unused_turn() && recorded.is_some() && recorded == stamped;
     if is_cleaned || is_unused {
         return Ok((Arc::clone(kyma), Arc::clone(session)));
     }
-    let turn = Turn::after(known.iter().flatten(), format!("{:08x}", fastrand::u32(..)));
+    let turn = Turn::after(recorded.iter().chain(&stamped), format!("{:08x}", fastrand::u32(..)));
     let identity = TargetIdentity { turn: Some(turn.to_string()), ..session.identity.clone() };
     let kyma = record(state, kyma, &identity).await?;
     target.hub_has(recorded_of(&kyma));
@@ -61,10 +61,7 @@ async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &Found) -> R
         Verdict::Match { write } | Verdict::FirstContact { write, .. } => {
             Ok(write.or_else(|| found.stamp.clone()).unwrap_or_default())
         }
-        refused => {
-            session.target.doubt().await;
-            Err(refusal(&refused))
-        }
+        refused => Err(session.target.refuse(refused).await.into()),
     }
 }
 

@@ -100,6 +100,18 @@ impl Stage {
         self.kymas().patch_status("sample", &params, &Patch::Merge(&status)).await.unwrap();
     }
 
+    /// Puts a stamp on the target.
+    async fn stamp(&self, data: Value) -> Api<ConfigMap> {
+        let create = PostParams::default();
+        let namespace = json!({"metadata": {"name": "kyma-system"}});
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        namespaces.create(&create, &serde_json::from_value(namespace).unwrap()).await.unwrap();
+        let stamp = json!({"metadata": {"name": "kyma-target-stamp"}, "data": data});
+        let stamps: Api<ConfigMap> = Api::namespaced(self.client(), "kyma-system");
+        stamps.create(&create, &serde_json::from_value(stamp).unwrap()).await.unwrap();
+        stamps
+    }
+
     async fn uid(&self) -> String {
         cluster_uid(self.client()).await
     }
@@ -225,17 +237,9 @@ async fn the_hub_and_a_neighbours_cluster_are_not_taken_over() {
     stage.access(&stage.user(everything()).await).await;
     let hub_uid = stage.hub_uid().await;
     let stamp = json!({
-        "metadata": {"name": "kyma-target-stamp"},
-        "data": {
-            "hubUid": hub_uid, "kymaNamespace": stage.namespace, "kymaName": "other", "kymaUid": "u", "epoch": "1",
-        },
+        "hubUid": hub_uid, "kymaNamespace": stage.namespace, "kymaName": "other", "kymaUid": "u", "epoch": "1",
     });
-    let namespace = json!({"metadata": {"name": "kyma-system"}});
-    let namespaces: Api<Namespace> = Api::all(stage.client());
-    let create = PostParams::default();
-    namespaces.create(&create, &serde_json::from_value(namespace).unwrap()).await.unwrap();
-    let stamps: Api<ConfigMap> = Api::namespaced(stage.client(), "kyma-system");
-    stamps.create(&create, &serde_json::from_value(stamp).unwrap()).await.unwrap();
+    let stamps = stage.stamp(stamp).await;
     let uid = stage.uid().await;
     let output = stage.target(&["adopt", "sample", &format!("--cluster-uid={uid}")]).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
@@ -253,23 +257,15 @@ async fn after_a_restore_all_clusters_of_a_later_state_are_taken_over_at_once() 
     let params = PatchParams::default();
     stage.kymas().patch_status("sample", &params, &Patch::Merge(&turn("3-a"))).await.unwrap();
     let stamp = json!({
-        "metadata": {"name": "kyma-target-stamp"},
-        "data": {
-            "hubUid": stage.hub_uid().await, "kymaNamespace": stage.namespace, "kymaName": "sample",
-            "kymaUid": kyma.uid(), "epoch": "1", "turn": "5-b",
-        },
+        "hubUid": stage.hub_uid().await, "kymaNamespace": stage.namespace, "kymaName": "sample",
+        "kymaUid": kyma.uid(), "epoch": "1", "turn": "5-b",
     });
-    let namespace = json!({"metadata": {"name": "kyma-system"}});
-    let namespaces: Api<Namespace> = Api::all(stage.client());
-    let create = PostParams::default();
-    namespaces.create(&create, &serde_json::from_value(namespace).unwrap()).await.unwrap();
-    let stamps: Api<ConfigMap> = Api::namespaced(stage.client(), "kyma-system");
-    stamps.create(&create, &serde_json::from_value(stamp).unwrap()).await.unwrap();
+    let stamps = stage.stamp(stamp).await;
     let stranger = json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "stranger"},
         "spec": {"channel": "regular"},
     });
-    stage.kymas().create(&create, &serde_json::from_value(stranger).unwrap()).await.unwrap();
+    stage.kymas().create(&PostParams::default(), &serde_json::from_value(stranger).unwrap()).await.unwrap();
 
     let output = stage.target(&["adopt", "--all"]).await;
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));

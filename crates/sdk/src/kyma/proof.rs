@@ -9,7 +9,7 @@ use kyma_targets::{Found, Mismatch, Stamp, Target, Verdict, compare};
 use serde_json::json;
 
 use super::{claim, recorded_of};
-use crate::{Failure, Runtime, identity::refusal};
+use crate::{Failure, Runtime};
 
 /// What a successful comparison leaves to do.
 #[derive(Debug)]
@@ -46,10 +46,7 @@ pub async fn prove(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Pr
             let written = write_record(runtime, current, &identity).await?;
             Ok(Proof { identity, kyma: Some(written), stamp: write, found })
         }
-        refused => {
-            target.doubt().await;
-            Err(refusal(&refused))
-        }
+        refused => Err(target.refuse(refused).await.into()),
     }
 }
 
@@ -66,10 +63,7 @@ pub async fn prove_known(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Res
             Reason::TargetChanged,
             "the hub has no record of this target, so nothing is deleted there",
         )),
-        refused => {
-            target.doubt().await;
-            Err(refusal(&refused))
-        }
+        refused => Err(target.refuse(refused).await.into()),
     }
 }
 

@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures::FutureExt;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    Api,
+    api::{DeleteParams, PostParams},
 };
 use kyma_sdk::api::{HelmComponent, crds};
 use kyma_sdk::{Component, Context, Failure, Mode, Progress, Removal, Rule, Waker, drive};
 use serde_json::json;
 use testbed::{Cluster, Fate, Passing, Scripted, disordered, until};
 
-use crate::{SOON, cluster, connect};
+use crate::{SOON, cluster, connect, serve};
 
 const NAME: &str = "leaving";
 /// Longer than anything here takes.
@@ -72,10 +71,7 @@ async fn late_ends(hub: &Cluster, asked: &Arc<AtomicUsize>) -> Result<Scripted> 
 async fn a_component_that_was_let_go_is_not_removed_again() -> Result<()> {
     let hub = cluster().await?;
     let client = hub.client()?;
-    let crd = crds::helm_component();
-    let all: Api<CustomResourceDefinition> = Api::all(client.clone());
-    all.patch(&crd.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await?;
-    testbed::crd_is_served(&client, &crd.name_any()).await?;
+    serve(&client, &crds::helm_component()).await?;
     let namespace = hub.namespace("ended").await?;
     let asked = Arc::default();
     let door = late_ends(&hub, &asked).await?;

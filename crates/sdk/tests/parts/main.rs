@@ -19,7 +19,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
 use kyma_sdk::{
@@ -46,6 +46,13 @@ pub(crate) fn target(name: &str, user: &Access) -> Result<Target> {
     secret.metadata.name = Some(name.into());
     secret.data = Some([("config".to_owned(), ByteString(user.kubeconfig().into_bytes()))].into());
     targets.from_secret(&secret, "config").context("the access Secret")
+}
+
+/// Installs one of our CRDs and waits until its kind is served.
+pub(crate) async fn serve(client: &Client, crd: &CustomResourceDefinition) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    crds.patch(&crd.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(crd)).await?;
+    testbed::crd_is_served(client, &crd.name_any()).await
 }
 
 /// An operator on this hub and namespace, as administrator.

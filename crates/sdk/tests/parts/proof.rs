@@ -2,9 +2,8 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api, ResourceExt,
+    Api,
     api::{Patch, PatchParams, PostParams},
 };
 use kyma_sdk::api::{Kyma, Reason, crds};
@@ -14,7 +13,7 @@ use kyma_sdk::{
 };
 use serde_json::json;
 
-use crate::{cluster, runtime, target};
+use crate::{cluster, runtime, serve, target};
 
 /// A Kyma whose target has its stamp.
 struct Stage {
@@ -29,10 +28,7 @@ impl Stage {
     async fn new(name: &str) -> Result<Self> {
         let cluster = cluster().await?;
         let client = cluster.client()?;
-        let crd = crds::kyma();
-        let all: Api<CustomResourceDefinition> = Api::all(client.clone());
-        all.patch(&crd.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&crd)).await?;
-        testbed::crd_is_served(&client, &crd.name_any()).await?;
+        serve(&client, &crds::kyma()).await?;
         let namespace = cluster.namespace(name).await?;
         let mut runtime = runtime(&cluster, &namespace).await?;
         // One cluster is both here, which a hub of another uid does not notice.
