@@ -68,13 +68,15 @@ fn follow_remote(state: &State, kyma: &KymaKey, sighting: &Sighting) {
     let is_ours = |object: &&kube::api::DynamicObject| object.metadata.name.as_deref() == Some(NAME);
     let is_news = match sighting {
         Sighting::Listed { objects, .. } => match objects.iter().find(is_ours).and_then(TargetKyma::of) {
-            Some(seen) => state.listed_remote(kyma, seen),
-            None => state.missed_remote(kyma, None),
+            Some(seen) => state.remotes().listed(kyma, seen),
+            None => state.remotes().missed(kyma, None),
         },
         // A target may tell of what nobody asked for.
         Sighting::Applied(object) | Sighting::Deleted(object) if !is_ours(&&**object) => false,
-        Sighting::Applied(object) => TargetKyma::of(object).is_some_and(|seen| state.saw_remote(kyma, seen)),
-        Sighting::Deleted(object) => state.missed_remote(kyma, object.metadata.uid.as_deref()),
+        Sighting::Applied(object) => {
+            TargetKyma::of(object).is_some_and(|seen| state.remotes().saw(kyma, seen))
+        }
+        Sighting::Deleted(object) => state.remotes().missed(kyma, object.metadata.uid.as_deref()),
     };
     if is_news {
         state.wake(kyma);

@@ -126,10 +126,11 @@ async fn remote_side(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Opt
     let access = session::access_of(state, kyma)?;
     let session = session::of(state, kyma, access, pass).await?;
     state.set_blocked(&key_of(kyma), false);
-    let remote = match state.remote(&key_of(kyma)) {
+    let known = state.remotes().get(&key_of(kyma));
+    let remote = match known {
         None => return Ok(None),
         Some(Remote::Present(remote)) => *remote,
-        Some(Remote::Absent) => {
+        Some(Remote::Absent { .. }) => {
             let remembered = kyma.status.as_ref().and_then(|status| status.selection.clone());
             let choice = remembered.unwrap_or_else(|| selection::choice(&json!(kyma.spec)));
             target_kyma::give_birth(state, kyma, &session, &choice).await?

@@ -15,7 +15,7 @@ use crate::kinds::{GroupKind, Kinds};
 use crate::metrics::KymaMetrics;
 use crate::resolve::Policy;
 use crate::session::Session;
-use crate::target_kyma::{Remote, TargetKyma};
+use crate::target_kyma::Remotes;
 
 /// The shared state of one kyma-operator. Everything in it can be rebuilt from the API.
 pub(crate) struct State {
@@ -30,7 +30,7 @@ pub(crate) struct State {
     components: RwLock<Components>,
     kinds: RwLock<Kinds>,
     sessions: Mutex<HashMap<KymaKey, Arc<Session>>>,
-    remotes: Mutex<HashMap<KymaKey, Remote>>,
+    remotes: Mutex<Remotes>,
     written: Mutex<HashMap<KymaKey, Arc<Kyma>>>,
     by_secret: Mutex<Index<String, KymaKey>>,
     by_kind: Mutex<Index<GroupKind, KymaKey>>,
@@ -96,41 +96,9 @@ impl State {
         lock(&self.sessions)
     }
 
-    /// What is known of the target's Kyma; none before the first list.
-    pub(crate) fn remote(&self, kyma: &KymaKey) -> Option<Remote> {
-        lock(&self.remotes).get(kyma).cloned()
-    }
-
-    /// The target's Kyma was listed: it is so, even where its resourceVersion went back with a target that was
-    /// restored, or that lied. False if that is no news.
-    pub(crate) fn listed_remote(&self, kyma: &KymaKey, seen: TargetKyma) -> bool {
-        let seen = Remote::Present(Box::new(seen));
-        lock(&self.remotes).insert(kyma.clone(), seen.clone()).is_none_or(|held| held != seen)
-    }
-
-    /// The target's Kyma was seen. False if that is no news.
-    pub(crate) fn saw_remote(&self, kyma: &KymaKey, seen: TargetKyma) -> bool {
-        let mut remotes = lock(&self.remotes);
-        if let Some(Remote::Present(held)) = remotes.get(kyma)
-            && held.uid == seen.uid
-            && held.resource_version >= seen.resource_version
-        {
-            return false;
-        }
-        remotes.insert(kyma.clone(), Remote::Present(Box::new(seen)));
-        true
-    }
-
-    /// The target has no Kyma, or no longer the one of this uid. False if that is no news.
-    pub(crate) fn missed_remote(&self, kyma: &KymaKey, uid: Option<&str>) -> bool {
-        let mut remotes = lock(&self.remotes);
-        match remotes.get(kyma) {
-            Some(Remote::Absent) => return false,
-            Some(Remote::Present(held)) if uid.is_some_and(|uid| uid != held.uid) => return false,
-            _ => {}
-        }
-        remotes.insert(kyma.clone(), Remote::Absent);
-        true
+    /// What is known of the targets' Kymas.
+    pub(crate) fn remotes(&self) -> MutexGuard<'_, Remotes> {
+        lock(&self.remotes)
     }
 
     /// The session ends: a call through it failed or its access changed. What was seen through it is forgotten.
@@ -138,7 +106,7 @@ impl State {
         self.sessions().remove(kyma);
         *lock(&self.ended).entry(kyma.clone()).or_default() += 1;
         self.watches.leave_all(kyma);
-        lock(&self.remotes).remove(kyma);
+        self.remotes().forget(kyma);
     }
 
     /// A Kyma has to look again.
@@ -248,7 +216,7 @@ impl State {
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.catalogue_mut().forget(kyma);
         self.sessions().remove(kyma);
-        lock(&self.remotes).remove(kyma);
+        self.remotes().forget(kyma);
         self.watches.leave_all(kyma);
         lock(&self.written).remove(kyma);
         lock(&self.by_secret).remove(kyma);

@@ -8,21 +8,14 @@ use serde_json::{Value, json};
 
 use crate::selection;
 
+mod known;
 mod write;
 
+pub(crate) use known::{Remote, Remotes};
 pub(crate) use write::{give_birth, show};
 
 /// Name of the Kyma on a target.
 pub(crate) const NAME: &str = "default";
-
-/// What is known of a target's Kyma.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Remote {
-    /// A complete list without it.
-    Absent,
-    /// It is there.
-    Present(Box<TargetKyma>),
-}
 
 /// A target's Kyma, reduced. Everything in it is hostile.
 #[derive(Debug, Clone, PartialEq)]

@@ -77,7 +77,9 @@ pub(super) async fn report(
 /// The target shows the deletion as long as it has a Kyma; nothing depends on it.
 async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
     let (Some(session), Some(status)) = (&reach.session, &kyma.status) else { return };
-    let Some(crate::target_kyma::Remote::Present(remote)) = state.remote(&key_of(kyma)) else { return };
+    let Some(crate::target_kyma::Remote::Present(remote)) = state.remotes().get(&key_of(kyma)) else {
+        return;
+    };
     let shown = crate::target_kyma::show(state, kyma, session, &remote, status).await;
     if let Err(failure) = shown.map_err(Failure::from) {
         tracing::info!(kyma = %key_of(kyma), reason = %failure.reason, "status of the target's Kyma: {}", failure.message);
