@@ -67,16 +67,18 @@ fn assemble(
 fn follow_remote(state: &State, kyma: &KymaKey, sighting: &Sighting) {
     let is_ours = |object: &&kube::api::DynamicObject| object.metadata.name.as_deref() == Some(NAME);
     let is_news = match sighting {
-        Sighting::Listed { objects, .. } => match objects.iter().find(is_ours).and_then(TargetKyma::of) {
-            Some(seen) => state.remotes().listed(kyma, seen),
-            None => state.remotes().missed(kyma, None),
-        },
+        Sighting::Listed { objects, .. } => {
+            let seen = objects.iter().find(is_ours).and_then(TargetKyma::of);
+            state.remotes().listed(kyma, seen, sighting.revision().unwrap_or_default())
+        }
         // A target may tell of what nobody asked for.
         Sighting::Applied(object) | Sighting::Deleted(object) if !is_ours(&&**object) => false,
         Sighting::Applied(object) => {
             TargetKyma::of(object).is_some_and(|seen| state.remotes().saw(kyma, seen))
         }
-        Sighting::Deleted(object) => state.remotes().missed(kyma, object.metadata.uid.as_deref()),
+        Sighting::Deleted(object) => {
+            TargetKyma::of(object).is_some_and(|last| state.remotes().ended(kyma, &last))
+        }
     };
     if is_news {
         state.wake(kyma);

@@ -130,7 +130,7 @@ async fn remote_side(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Opt
     let remote = match known {
         None => return Ok(None),
         Some(Remote::Present(remote)) => *remote,
-        Some(Remote::Absent { .. }) => {
+        Some(Remote::Absent) => {
             let remembered = kyma.status.as_ref().and_then(|status| status.selection.clone());
             let choice = remembered.unwrap_or_else(|| selection::choice(&json!(kyma.spec)));
             target_kyma::give_birth(state, kyma, &session, &choice).await?

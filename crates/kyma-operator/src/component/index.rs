@@ -26,6 +26,8 @@ pub(crate) struct Components {
     by_kyma: HashMap<KymaKey, BTreeSet<ComponentId>>,
     /// Kinds that are being listed, with what we wrote of them meanwhile: the list may be from before.
     listing: HashMap<GroupKind, BTreeSet<ComponentId>>,
+    /// The resourceVersion up to which the watch of a kind has told everything since its last list.
+    told: HashMap<GroupKind, u64>,
 }
 
 impl Components {
@@ -40,27 +42,45 @@ impl Components {
         self.views.values().filter(|view| view.mandatory && view.module == module).count()
     }
 
-    /// Takes in a component; tells whose Kyma has to look again. An older state than the one held, which a
-    /// watch may deliver after our own write, changes nothing.
+    /// Takes in a component that the watch shows; tells whose Kyma has to look again. An older state than the one
+    /// held, which a watch may deliver after our own write, changes nothing.
     pub(crate) fn apply(&mut self, view: ComponentView) -> Option<KymaKey> {
+        self.is_told(&view);
+        self.take(view)
+    }
+
+    fn take(&mut self, view: ComponentView) -> Option<KymaKey> {
         let held = self.views.get(&view.id());
         let older =
             held.is_some_and(|held| held.uid == view.uid && view.resource_version <= held.resource_version);
         if older { None } else { self.listed(view) }
     }
 
-    /// Takes in what a write of our own returned.
+    /// Takes in what a write of our own returned. What the watch has told since counts more: the component may be
+    /// gone already, and no second event would tell.
     pub(crate) fn written(&mut self, view: ComponentView) {
         let id = view.id();
-        if let Some(meanwhile) = self.listing.get_mut(&(id.group.clone(), id.kind.clone())) {
+        let kind = (id.group.clone(), id.kind.clone());
+        if self.told.get(&kind).is_some_and(|told| view.resource_version <= *told) {
+            return;
+        }
+        if let Some(meanwhile) = self.listing.get_mut(&kind) {
             meanwhile.insert(id);
         }
-        self.apply(view);
+        self.take(view);
+    }
+
+    fn is_told(&mut self, view: &ComponentView) {
+        let id = view.id();
+        let told = self.told.entry((id.group, id.kind)).or_default();
+        *told = view.resource_version.max(*told);
     }
 
     /// A list of a kind begins; [`Self::retain`] ends it.
     pub(crate) fn begin_list(&mut self, group: &str, kind: &str) {
-        self.listing.insert((group.to_owned(), kind.to_owned()), BTreeSet::new());
+        let kind = (group.to_owned(), kind.to_owned());
+        self.told.remove(&kind);
+        self.listing.insert(kind, BTreeSet::new());
     }
 
     /// Takes in a component of a list: it is so, even where its resourceVersion went back with a restored hub.
@@ -77,8 +97,14 @@ impl Components {
         changed.then_some(kyma)
     }
 
-    /// Takes out a component that is gone. One of another uid took its place meanwhile: nothing happens.
-    pub(crate) fn delete(&mut self, id: &ComponentId, uid: &str) -> Option<KymaKey> {
+    /// Takes out a component whose end the watch shows, in the state that it had.
+    pub(crate) fn delete(&mut self, last: &ComponentView) -> Option<KymaKey> {
+        self.is_told(last);
+        self.remove(&last.id(), &last.uid)
+    }
+
+    /// One of another uid took its place meanwhile: nothing happens.
+    fn remove(&mut self, id: &ComponentId, uid: &str) -> Option<KymaKey> {
         if self.views.get(id).is_none_or(|held| held.uid != uid) {
             return None;
         }
@@ -99,7 +125,7 @@ impl Components {
             .filter(|(id, _)| is_gone(id))
             .map(|(id, view)| (id.clone(), view.uid.clone()))
             .collect();
-        gone.iter().filter_map(|(id, uid)| self.delete(id, uid)).collect()
+        gone.iter().filter_map(|(id, uid)| self.remove(id, uid)).collect()
     }
 
     fn unlink(&mut self, view: &ComponentView) {
@@ -144,6 +170,18 @@ mod tests {
         assert_eq!(components.listed(view(10, "1.0.0")), Some(kyma.clone()), "the hub was restored");
         assert_eq!(ordered(&components), "1.0.0");
         assert_eq!(components.apply(view(11, "1.1.0")), Some(kyma.clone()));
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_end_brings_nothing_back() {
+        let mut components = Components::default();
+        let kyma = KymaKey::new("n", "k");
+        components.apply(view(10, "1.0.0"));
+        assert_eq!(components.delete(&view(12, "1.0.0")), Some(kyma.clone()));
+        components.written(view(11, "1.1.0"));
+        assert!(components.of(&kyma).is_empty());
+        components.written(view(13, "1.1.0"));
+        assert_eq!(components.of(&kyma).len(), 1, "made anew");
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn seen(state: &State, view: Option<ComponentView>) {
 }
 
 fn gone(state: &State, view: Option<ComponentView>) {
-    let changed = view.and_then(|view| state.components_mut().delete(&view.id(), &view.uid));
+    let changed = view.and_then(|view| state.components_mut().delete(&view));
     state.wake_all(&changed);
     state.wake_withdrawn();
 }

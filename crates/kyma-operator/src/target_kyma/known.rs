@@ -9,79 +9,82 @@ use crate::key::KymaKey;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Remote {
     /// It is not there.
-    Absent {
-        /// The uid of the one whose end was seen: what a write to it returns comes too late.
-        gone: Option<String>,
-    },
+    Absent,
     /// It is there.
     Present(Box<TargetKyma>),
 }
 
 /// The targets' Kymas by those on the hub.
-///
-/// The answer to a write and the watch's event come by two connections, and either may be the first.
 #[derive(Debug, Default)]
-pub(crate) struct Remotes(HashMap<KymaKey, Remote>);
+pub(crate) struct Remotes(HashMap<KymaKey, Held>);
+
+#[derive(Debug)]
+struct Held {
+    remote: Remote,
+    /// The resourceVersion up to which the watch has told everything.
+    told: u64,
+}
 
 impl Remotes {
     /// None before the first list.
     pub(crate) fn get(&self, kyma: &KymaKey) -> Option<Remote> {
-        self.0.get(kyma).cloned()
+        self.0.get(kyma).map(|held| held.remote.clone())
     }
 
-    /// It was listed: it is so, even where its resourceVersion went back with a target that was restored, or that
-    /// lied. False if that is no news.
-    pub(crate) fn listed(&mut self, kyma: &KymaKey, seen: TargetKyma) -> bool {
-        let seen = Remote::Present(Box::new(seen));
-        self.0.insert(kyma.clone(), seen.clone()).is_none_or(|held| held != seen)
+    /// It was listed, or was not in a list of this resourceVersion: it is so, even where resourceVersions went back
+    /// with a target that was restored, or that lied. False if that is no news.
+    pub(crate) fn listed(&mut self, kyma: &KymaKey, seen: Option<TargetKyma>, told: u64) -> bool {
+        let remote = seen.map_or(Remote::Absent, |seen| Remote::Present(Box::new(seen)));
+        let before = self.0.insert(kyma.clone(), Held { remote: remote.clone(), told });
+        before.is_none_or(|before| before.remote != remote)
     }
 
     /// The watch shows it. False if that is no news.
     pub(crate) fn saw(&mut self, kyma: &KymaKey, seen: TargetKyma) -> bool {
-        if let Some(Remote::Present(held)) = self.0.get(kyma)
+        let Some(held) = self.0.get_mut(kyma) else { return false };
+        held.told = held.told.max(seen.resource_version);
+        held.take(seen)
+    }
+
+    /// The watch shows its end, in the state that it had. False if that is no news.
+    pub(crate) fn ended(&mut self, kyma: &KymaKey, last: &TargetKyma) -> bool {
+        let Some(held) = self.0.get_mut(kyma) else { return false };
+        held.told = held.told.max(last.resource_version);
+        match &held.remote {
+            Remote::Present(present) if present.uid == last.uid => {
+                held.remote = Remote::Absent;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A write of ours returned it. What the watch has told since counts more: somebody may have deleted it before
+    /// the answer came, and no second event would tell.
+    pub(crate) fn wrote(&mut self, kyma: &KymaKey, seen: TargetKyma) {
+        if let Some(held) = self.0.get_mut(kyma)
+            && held.told < seen.resource_version
+        {
+            held.take(seen);
+        }
+    }
+
+    /// Nothing is known until the next list.
+    pub(crate) fn forget(&mut self, kyma: &KymaKey) {
+        self.0.remove(kyma);
+    }
+}
+
+impl Held {
+    fn take(&mut self, seen: TargetKyma) -> bool {
+        if let Remote::Present(held) = &self.remote
             && held.uid == seen.uid
             && held.resource_version >= seen.resource_version
         {
             return false;
         }
-        self.0.insert(kyma.clone(), Remote::Present(Box::new(seen)));
+        self.remote = Remote::Present(Box::new(seen));
         true
-    }
-
-    /// A write to it returned it. Counts as long as it is held to be there: somebody may have deleted it before
-    /// the answer came, and no second event would tell.
-    pub(crate) fn wrote(&mut self, kyma: &KymaKey, seen: TargetKyma) {
-        if let Some(Remote::Present(held)) = self.0.get(kyma)
-            && held.uid == seen.uid
-        {
-            self.saw(kyma, seen);
-        }
-    }
-
-    /// It was made. Counts as long as its end was not seen.
-    pub(crate) fn made(&mut self, kyma: &KymaKey, seen: TargetKyma) {
-        match self.0.get(kyma) {
-            None => {}
-            Some(Remote::Absent { gone }) if gone.as_ref() == Some(&seen.uid) => {}
-            Some(Remote::Present(held)) if held.uid != seen.uid => {}
-            Some(_) => drop(self.saw(kyma, seen)),
-        }
-    }
-
-    /// The target has none, or no longer the one of this uid. False if that is no news.
-    pub(crate) fn missed(&mut self, kyma: &KymaKey, uid: Option<&str>) -> bool {
-        match self.0.get(kyma) {
-            Some(Remote::Absent { .. }) => return false,
-            Some(Remote::Present(held)) if uid.is_some_and(|uid| uid != held.uid) => return false,
-            _ => {}
-        }
-        self.0.insert(kyma.clone(), Remote::Absent { gone: uid.map(str::to_owned) });
-        true
-    }
-
-    /// Nothing is known any more.
-    pub(crate) fn forget(&mut self, kyma: &KymaKey) {
-        self.0.remove(kyma);
     }
 }
 
@@ -99,14 +102,15 @@ mod tests {
         TargetKyma::of(&from_value(object).unwrap()).unwrap()
     }
 
-    fn is_absent(remotes: &Remotes, kyma: &KymaKey) -> bool {
-        matches!(remotes.get(kyma), Some(Remote::Absent { .. }))
+    fn listed(seen: Option<TargetKyma>, told: u64) -> (Remotes, KymaKey) {
+        let (mut remotes, kyma) = (Remotes::default(), KymaKey::new("kcp-system", "sample"));
+        assert!(remotes.listed(&kyma, seen, told));
+        (remotes, kyma)
     }
 
     #[test]
     fn what_a_write_returned_is_no_news_when_the_watch_brings_it() {
-        let (mut remotes, kyma) = (Remotes::default(), KymaKey::new("kcp-system", "sample"));
-        remotes.listed(&kyma, target_kyma("a", 1));
+        let (mut remotes, kyma) = listed(Some(target_kyma("a", 1)), 1);
         remotes.wrote(&kyma, target_kyma("a", 2));
         assert!(!remotes.saw(&kyma, target_kyma("a", 2)));
         assert!(remotes.saw(&kyma, target_kyma("a", 3)));
@@ -114,45 +118,42 @@ mod tests {
 
     #[test]
     fn an_answer_that_comes_after_the_end_brings_nothing_back() {
-        let (mut remotes, kyma) = (Remotes::default(), KymaKey::new("kcp-system", "sample"));
-        remotes.listed(&kyma, target_kyma("a", 1));
-        assert!(remotes.missed(&kyma, Some("a")));
+        let (mut remotes, kyma) = listed(Some(target_kyma("a", 1)), 1);
+        assert!(remotes.ended(&kyma, &target_kyma("a", 3)));
         remotes.wrote(&kyma, target_kyma("a", 2));
-        assert!(is_absent(&remotes, &kyma), "a write to the one that is gone");
-
-        remotes.made(&kyma, target_kyma("b", 4));
-        assert!(!is_absent(&remotes, &kyma), "the next one");
-        remotes.wrote(&kyma, target_kyma("a", 2));
-        assert!(!remotes.saw(&kyma, target_kyma("b", 4)), "the one before says nothing of it");
+        assert_eq!(remotes.get(&kyma), Some(Remote::Absent), "a write to the one that is gone");
+        remotes.wrote(&kyma, target_kyma("b", 4));
+        assert!(!remotes.saw(&kyma, target_kyma("b", 4)), "the next one was made");
     }
 
     #[test]
     fn one_that_was_made_and_deleted_before_the_answer_came_is_gone() {
-        let (mut remotes, kyma) = (Remotes::default(), KymaKey::new("kcp-system", "sample"));
-        assert!(remotes.missed(&kyma, None));
-        assert!(remotes.saw(&kyma, target_kyma("a", 1)));
-        assert!(remotes.missed(&kyma, Some("a")));
-        remotes.made(&kyma, target_kyma("a", 1));
-        assert!(is_absent(&remotes, &kyma));
+        let (mut remotes, kyma) = listed(None, 1);
+        assert!(remotes.saw(&kyma, target_kyma("a", 2)));
+        assert!(remotes.ended(&kyma, &target_kyma("a", 3)));
+        remotes.wrote(&kyma, target_kyma("a", 2));
+        assert_eq!(remotes.get(&kyma), Some(Remote::Absent));
+        assert!(!remotes.listed(&kyma, None, 5));
+        remotes.wrote(&kyma, target_kyma("b", 4));
+        assert_eq!(remotes.get(&kyma), Some(Remote::Absent), "a list is later than an answer too");
     }
 
     #[test]
-    fn answers_of_a_session_that_ended_are_left_to_the_next_list() {
-        let (mut remotes, kyma) = (Remotes::default(), KymaKey::new("kcp-system", "sample"));
-        remotes.listed(&kyma, target_kyma("a", 1));
+    fn what_comes_after_a_session_ended_is_left_to_the_next_list() {
+        let (mut remotes, kyma) = listed(Some(target_kyma("a", 1)), 1);
         remotes.forget(&kyma);
         remotes.wrote(&kyma, target_kyma("a", 2));
-        remotes.made(&kyma, target_kyma("b", 3));
         assert_eq!(remotes.get(&kyma), None);
     }
 
     #[test]
     fn a_list_may_go_back_and_events_may_not() {
-        let (mut remotes, kyma) = (Remotes::default(), KymaKey::new("kcp-system", "sample"));
-        assert!(remotes.listed(&kyma, target_kyma("a", 5)));
-        assert!(!remotes.listed(&kyma, target_kyma("a", 5)));
+        let (mut remotes, kyma) = listed(Some(target_kyma("a", 5)), 5);
+        assert!(!remotes.listed(&kyma, Some(target_kyma("a", 5)), 6));
         assert!(!remotes.saw(&kyma, target_kyma("a", 4)));
-        assert!(remotes.listed(&kyma, target_kyma("a", 4)));
-        assert!(!remotes.missed(&kyma, Some("b")), "another's end");
+        assert!(remotes.listed(&kyma, Some(target_kyma("a", 4)), 4));
+        remotes.wrote(&kyma, target_kyma("a", 5));
+        assert!(!remotes.saw(&kyma, target_kyma("a", 5)), "versions count from the list on");
+        assert!(!remotes.ended(&kyma, &target_kyma("b", 9)), "another's end");
     }
 }

@@ -33,7 +33,7 @@ pub(crate) async fn give_birth(
     };
     let created = created.map_err(|source| Error::GiveBirth { source })?;
     let remote = TargetKyma::of(&created).ok_or(Error::ReadKyma)?;
-    state.remotes().made(&key_of(kyma), remote.clone());
+    state.remotes().wrote(&key_of(kyma), remote.clone());
     Ok(remote)
 }
 
