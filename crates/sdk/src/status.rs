@@ -1,9 +1,8 @@
 //! The status of a component: computed purely, written only if it differs.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
-};
+mod memory;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -15,6 +14,8 @@ use kyma_api::{FreeForm, State, condition};
 use serde_json::{Value, json};
 
 use crate::{ComponentResource, Contract, Failure, Metrics, Step, hub_apply};
+
+use memory::Memory;
 
 /// What a reconcile has to report.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -76,16 +77,7 @@ struct Inner<R: ComponentResource> {
     hub: Client,
     manager: &'static str,
     metrics: Metrics,
-    written: Mutex<HashMap<ObjectRef<R>, Written>>,
-    /// Objects that were seen with a status.
-    reported: Mutex<HashSet<ObjectRef<R>>>,
-}
-
-#[derive(Clone)]
-struct Written {
-    uid: Option<String>,
-    version: u64,
-    status: FreeForm,
+    memory: Mutex<Memory<R>>,
 }
 
 impl<R: ComponentResource> Clone for StatusWriter<R> {
@@ -96,27 +88,17 @@ impl<R: ComponentResource> Clone for StatusWriter<R> {
 
 impl<R: ComponentResource> StatusWriter<R> {
     pub(crate) fn new(hub: Client, manager: &'static str, metrics: Metrics) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                hub,
-                manager,
-                metrics,
-                written: Mutex::default(),
-                reported: Mutex::default(),
-            }),
-        }
+        Self { inner: Arc::new(Inner { hub, manager, metrics, memory: Mutex::default() }) }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory<R>> {
+        self.inner.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The status that the hub holds, as far as known: from `resource`, or newer from our own last write.
     pub(crate) fn current(&self, resource: &R) -> Result<FreeForm, Failure> {
-        let seen = version(resource);
-        let mut written = self.inner.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = ObjectRef::from_obj(resource);
-        if let Some(own) = written.get(&key) {
-            if own.uid == resource.uid() && own.version > seen {
-                return Ok(own.status.clone());
-            }
-            written.remove(&key);
+        if let Some(own) = self.memory().newer_than(resource) {
+            return Ok(own);
         }
         let mut status = Contract::of(resource)?.whole_status;
         status.retain(|_, value| !value.is_null());
@@ -141,34 +123,19 @@ impl<R: ComponentResource> StatusWriter<R> {
         if next == before { Ok(()) } else { self.apply(resource, &next).await }
     }
 
-    /// The watch brought `resource`: what was written up to there need not be remembered any longer. True if the status
-    /// that it had is gone, as some backup tools leave it.
-    pub(crate) fn seen(&self, resource: &R) -> bool {
-        let mut written = self.inner.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = ObjectRef::from_obj(resource);
-        if written.get(&key).is_some_and(|own| own.version <= version(resource)) {
-            written.remove(&key);
-        }
-        let mut reported = self.inner.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        let generation = |contract: Contract| contract.whole_status.get("observedGeneration").cloned();
-        let has_status =
-            Contract::of(resource).ok().and_then(generation).is_some_and(|value| !value.is_null());
-        if has_status {
-            reported.insert(key);
-            return false;
-        }
-        reported.remove(&key)
+    /// The watch brought `resource`. True if somebody has to look at its status again.
+    pub(crate) fn saw(&self, resource: &R) -> bool {
+        self.memory().saw(resource)
     }
 
-    /// A list begins: what it shows is how it is, even where resourceVersions went back with a restored hub.
+    /// A list begins.
     pub(crate) fn listing(&self) {
-        self.inner.written.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.memory().listing();
     }
 
     /// Forgets an object that is gone.
     pub(crate) fn forget(&self, key: &ObjectRef<R>) {
-        self.inner.reported.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-        self.inner.written.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.memory().forget(key);
     }
 
     async fn apply(&self, resource: &R, status: &FreeForm) -> Result<(), Failure> {
@@ -185,16 +152,9 @@ impl<R: ComponentResource> StatusWriter<R> {
         let written =
             written.map_err(|error| Failure::hub(&format!("status of {namespace}/{name}"), &error))?;
         self.inner.metrics.status_written(self.inner.manager);
-        let own = Written { uid: resource.uid(), version: version(&written), status: status.clone() };
-        let mut remembered = self.inner.written.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.insert(ObjectRef::from_obj(resource), own);
+        self.memory().wrote(&written, status.clone());
         Ok(())
     }
-}
-
-/// resourceVersion as a number, which apiservers let grow.
-fn version<R: ComponentResource>(resource: &R) -> u64 {
-    resource.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 /// The Ready condition of a status as (status, reason), to tell whether an event is due.

@@ -69,7 +69,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let reconciler = reconciler.on_change(move |change| match change {
         Change::Applied(resource) => {
             index(&by_secret, resource);
-            if watching.status.seen(resource) {
+            if watching.status.saw(resource) {
                 watching.trigger.enqueue(ObjectRef::from_obj(resource));
             }
         }
