@@ -124,6 +124,7 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
         policy: &state.policy,
         upgrades_halted: halt.upgrades(),
         lost: &lost::of(&before, &observed.views, state.args.ignore_policy),
+        now: Timestamp::now(),
     });
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
     state.catalogue_mut().follow(&observed.key, &interests);
@@ -245,9 +246,6 @@ fn unsupported(kyma: &Kyma, decided: &[Resolved]) -> Vec<String> {
         }
         if install.release.rollout {
             found.push(format!("ModuleReleaseMeta {module} spec.rollout"));
-        }
-        if install.release.versions.iter().flatten().any(|version| version.deprecation_date.is_some()) {
-            found.push(format!("ModuleReleaseMeta {module} spec.versions[].deprecationDate"));
         }
     }
     found

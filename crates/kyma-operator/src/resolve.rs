@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kyma_api::component::DeletionReason;
 use kyma_api::visibility::{Hidden, Viewer};
 use kyma_api::{Reason, State};
@@ -16,6 +17,7 @@ use crate::component::kind_of;
 use crate::lost::Lost;
 use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
 
+mod deprecation;
 mod halt;
 mod lost;
 mod version;
@@ -42,6 +44,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) upgrades_halted: Option<&'a str>,
     /// Modules that lost their component.
     pub(crate) lost: &'a [Lost],
+    /// The moment to decide for.
+    pub(crate) now: Timestamp,
 }
 
 /// Settings that change decisions.
@@ -88,6 +92,8 @@ pub(crate) struct Resolved {
     pub(crate) decision: Decision,
     /// Which catalogue changes may change it.
     pub(crate) interest: Interest,
+    /// When time alone may change it.
+    pub(crate) until: Option<Timestamp>,
 }
 
 /// What to do with a module.
@@ -183,15 +189,19 @@ fn decide(inputs: &Inputs<'_>, wish: &Wish) -> Resolved {
     };
     // Also a pin that is refused: the catalogue may come to offer it.
     interest.versions.extend(wish.version.clone());
+    let mut until = None;
     let decision = if wish.managed || wish.invalid.is_some() {
         match choose(inputs, wish, &mut interest) {
-            Ok(install) => settle(inputs, wish, installed, install),
+            Ok(install) => {
+                until = deprecation::due(inputs, &install);
+                settle(inputs, wish, installed, install)
+            }
             Err(because) => refuse_or_keep(inputs, installed, because),
         }
     } else {
         Decision::Unmanage
     };
-    Resolved { module: wish.name.clone(), decision, interest }
+    Resolved { module: wish.name.clone(), decision, interest, until }
 }
 
 /// The version that the wish and the catalogue together name.
@@ -220,8 +230,9 @@ fn choose(inputs: &Inputs<'_>, wish: &Wish, interest: &mut Interest) -> Result<I
 
 /// Compares what was chosen with what runs.
 fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, install: Install) -> Decision {
+    let deprecated = deprecation::decide(inputs, installed, &install);
     let Some(installed) = installed else {
-        return Decision::Install(install);
+        return deprecated.unwrap_or(Decision::Install(install));
     };
     if let Some(because) = kind_changed(installed, &install) {
         return Decision::Keep(because);
@@ -237,7 +248,7 @@ fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, insta
             let because = Because::warning(Reason::NotYetSupported, message);
             keep_version(inputs, installed, &install, because)
         }
-        None => Decision::Install(install),
+        None => deprecated.unwrap_or(Decision::Install(install)),
     }
 }
 
@@ -303,7 +314,7 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
             because.map_or(Decision::Install(install), Decision::Keep)
         }
     };
-    Some(Resolved { module: release.module.clone(), decision, interest })
+    Some(Resolved { module: release.module.clone(), decision, interest, until: None })
 }
 
 /// Installed, but in no wish: the entry was taken out. A mandatory module stays until its release meta was deleted
@@ -322,7 +333,7 @@ fn unlisted(catalogue: &Catalogue, module: &str, installed: &Installed) -> Resol
         let message = format!("module {module} was mandatory and is no longer; it stays as it is");
         Decision::Keep(Because::warning(Reason::Mandatory, message))
     };
-    Resolved { module: module.to_owned(), decision, interest }
+    Resolved { module: module.to_owned(), decision, interest, until: None }
 }
 
 fn channel_of<'a>(inputs: &'a Inputs<'_>, wish: &'a Wish) -> &'a str {
@@ -335,6 +346,10 @@ fn from_channel(release: &Release, channel: &str) -> Result<String, Because> {
     if channel == CHANNEL_NONE {
         let message =
             format!("channel {CHANNEL_NONE} is reserved: name a channel of module {}", release.module);
+        return Err(Because::error(Reason::ChannelUnknown, message));
+    }
+    if release.channels.is_empty() {
+        let message = format!("module {} has no channels: pin one of its versions", release.module);
         return Err(Because::error(Reason::ChannelUnknown, message));
     }
     release.channels.get(channel).cloned().ok_or_else(|| {

@@ -18,3 +18,5 @@ mod lifecycle;
 mod mandatory;
 #[path = "real/restart.rs"]
 mod restart;
+#[path = "real/versions.rs"]
+mod versions;

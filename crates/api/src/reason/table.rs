@@ -105,6 +105,7 @@ reasons! {
     VersionNotListed: Blocked => "The pinned version isn't offered; choose one that the ModuleReleaseMeta lists.";
     SourceMissing: Blocked => "The module says nowhere what to install; give its ModuleReleaseMeta an OCM component, or its ModuleTemplate a chart or component.";
     DowngradeRefused: Blocked => "The wanted version is lower than the installed one, which stays; choose one that is not lower.";
+    VersionDeprecated: Blocked => "The version is no longer supported: what runs stays, and it is not installed anew; choose the version that the message advises.";
     VersionUnknown: Blocked => "The running version can't be told, so nothing is applied over it; label the module's manager with its version.";
     NotVisible: Blocked => "The module is beta, internal or restricted and this Kyma isn't; what is installed stays as it is.";
     Mandatory: Invalid => "The module is mandatory and installed anyway; remove it from the Kyma's modules.";

@@ -12,7 +12,7 @@ use crate::selection::Selection;
 
 fn resolved(decision: Decision) -> Resolved {
     let interest = Interest { module: "keda".into(), channel: None, versions: BTreeSet::new() };
-    Resolved { module: "keda".into(), decision, interest }
+    Resolved { module: "keda".into(), decision, interest, until: None }
 }
 
 fn install(spec: Value) -> Install {

@@ -70,8 +70,13 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
     Some(Line { status: ModuleStatus { name, ..line.status }, ..line })
 }
 
-/// When an unseen component becomes [`Reason::NoReconciler`].
+/// When the line may change without an event: the decision does, or an unseen component becomes
+/// [`Reason::NoReconciler`].
 pub(crate) fn next_look(outcome: &Outcome<'_>) -> Option<Timestamp> {
+    outcome.resolved.until.into_iter().chain(unseen_until(outcome)).min()
+}
+
+fn unseen_until(outcome: &Outcome<'_>) -> Option<Timestamp> {
     let view = outcome.view.filter(|view| !view.is_observed())?;
     let deadline = view.applied_at?.checked_add(outcome.deadline).ok()?;
     (deadline > outcome.now).then_some(deadline)

@@ -22,7 +22,7 @@ pub(crate) fn finish(catalogue: &Catalogue, lost: &Lost, reason: DeletionReason)
         Ok(install) => Decision::Finish(install, reason),
         Err(because) => Decision::Keep(because),
     };
-    Resolved { module: lost.module.clone(), decision, interest }
+    Resolved { module: lost.module.clone(), decision, interest, until: None }
 }
 
 fn install(catalogue: &Catalogue, lost: &Lost) -> Result<Install, Because> {

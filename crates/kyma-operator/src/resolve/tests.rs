@@ -11,9 +11,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::catalogue::release::ListedVersion;
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::component::ComponentKind;
 use crate::selection::Selection;
+
+/// The moment for which every case is decided.
+const NOW: &str = "2026-06-01T00:00:00Z";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,12 +51,19 @@ struct KymaCase {
 #[serde(deny_unknown_fields, default)]
 struct Offered {
     channels: BTreeMap<String, String>,
-    versions: Option<Vec<String>>,
+    versions: Option<Vec<ListedCase>>,
     templates: Vec<TemplateCase>,
     mandatory: Option<String>,
     deleting: bool,
     withdrawn: bool,
     selector: Option<LabelSelector>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ListedCase {
+    Version(String),
+    Deprecated { version: String, deprecated: Timestamp },
 }
 
 #[derive(Deserialize)]
@@ -103,10 +114,12 @@ fn catalogue(offered: BTreeMap<String, Offered>) -> Catalogue {
         for case in offered.templates {
             catalogue.apply_template(template(&module, case));
         }
-        let listed = |version| crate::catalogue::release::ListedVersion {
-            version,
-            deprecation_date: None,
-            deprecation_message: None,
+        let listed = |case| {
+            let (version, deprecation_date) = match case {
+                ListedCase::Version(version) => (version, None),
+                ListedCase::Deprecated { version, deprecated } => (version, Some(deprecated)),
+            };
+            ListedVersion { version, deprecation_date, deprecation_message: None }
         };
         let has_release =
             !offered.channels.is_empty() || offered.versions.is_some() || offered.mandatory.is_some();
@@ -207,6 +220,7 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         policy: &policy,
         upgrades_halted: case.halted.as_deref(),
         lost: &lost,
+        now: NOW.parse().unwrap(),
     };
     let mut decisions: BTreeMap<String, String> = BTreeMap::new();
     for resolved in resolve(&inputs) {
@@ -257,6 +271,7 @@ fn what_a_decision_depends_on_is_what_can_change_it() {
             policy: &policy,
             upgrades_halted: None,
             lost: &[],
+            now: NOW.parse().unwrap(),
         })
     };
     let refused = case("[{name: nats, version: 7.7.7}]");

@@ -176,7 +176,8 @@ impl Landscape {
         self.release(name, &format!("mandatory: {{version: {version}}}")).await
     }
 
-    async fn template(&self, name: &str, version: &str) -> Result<()> {
+    /// A version of a module.
+    pub(crate) async fn template(&self, name: &str, version: &str) -> Result<()> {
         self.apply(&format!(
             "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleTemplate, metadata: {{name: {name}-{version}}}, \
              spec: {{moduleName: {name}, version: {version}, descriptor: {{}}, \
@@ -186,7 +187,8 @@ impl Landscape {
         Ok(())
     }
 
-    async fn release(&self, name: &str, offer: &str) -> Result<()> {
+    /// A release meta with what it offers.
+    pub(crate) async fn release(&self, name: &str, offer: &str) -> Result<()> {
         self.apply(&format!(
             "{{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleReleaseMeta, metadata: {{name: {name}}}, \
              spec: {{moduleName: {name}, ocmComponentName: example.com/module/{name}, {offer}}}}}"

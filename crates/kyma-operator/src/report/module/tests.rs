@@ -72,7 +72,7 @@ fn line_of(
     let interest =
         Interest { module: "keda".into(), channel: Some("fast".into()), versions: BTreeSet::new() };
     let outcome = Outcome {
-        resolved: &Resolved { module: "keda".into(), decision, interest },
+        resolved: &Resolved { module: "keda".into(), decision, interest, until: None },
         view,
         blocked: None,
         failure: None,
