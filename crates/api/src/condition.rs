@@ -18,6 +18,9 @@ pub mod types {
     pub const SKR_WEBHOOK: &str = "SKRWebhook";
     /// Kyma: the target holds the pull secret. Absent unless asked for.
     pub const SKR_IMAGE_PULL_SECRET_SYNC: &str = "SKRImagePullSecretSync";
+    /// Kyma: an upgrade waits for a maintenance window (False), or none does because somebody said so (True). Absent
+    /// otherwise. Owner: kyma-operator.
+    pub const MAINTENANCE_WINDOW: &str = "MaintenanceWindow";
     /// The target answers and is the one we know. On Kymas and components.
     pub const TARGET_REACHABLE: &str = "TargetReachable";
     /// Component: all that `dependsOn` names, or an object's kind needs, is there.

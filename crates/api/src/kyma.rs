@@ -35,7 +35,8 @@ pub struct KymaSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub modules: Option<Vec<KymaModule>>,
-    /// Upgrades that need downtime do not wait for a maintenance window. Only read on the hub.
+    /// Upgrades that need downtime do not wait for a maintenance window. Counts on the hub and on the target alike; the
+    /// condition MaintenanceWindow says where it is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip_maintenance_windows: Option<bool>,
 }

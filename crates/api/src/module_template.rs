@@ -59,7 +59,7 @@ pub struct ModuleTemplateSpec {
     /// The workload whose readiness is the module's state. Absent: all workloads of the module count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<Manager>,
-    /// An upgrade to this version waits for a maintenance window.
+    /// An upgrade to this version waits for a maintenance window; a first installation does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requires_downtime: Option<bool>,
     /// The module's own reconciler. Absent: HelmComponent.

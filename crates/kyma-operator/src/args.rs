@@ -1,6 +1,7 @@
 //! Flags of kyma-operator beside those that every operator has.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use jiff::SignedDuration;
@@ -30,6 +31,13 @@ pub struct KymaArgs {
     /// How long a component may stay unseen by a reconciler until that is reported.
     #[arg(long, env, default_value = "2m", value_parser = duration)]
     pub reconciler_deadline: SignedDuration,
+    /// File with the maintenance policy, in KLM's format. Without it upgrades that need downtime wait. It is read again
+    /// when it changes.
+    #[arg(long, env, default_value = "/etc/maintenance-policy/policy.json")]
+    pub maintenance_policy: PathBuf,
+    /// An upgrade that needs downtime begins only where more than this is left of a maintenance window.
+    #[arg(long, env, default_value = "20m", value_parser = duration)]
+    pub min_maintenance_window_size: SignedDuration,
 }
 
 /// What happens to an installed module that its Kyma may no longer have.

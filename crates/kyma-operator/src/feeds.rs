@@ -1,4 +1,4 @@
-//! The hub's watches that feed the indexes: catalogue, component CRDs, components.
+//! What feeds the indexes: the hub's watches of catalogue, component CRDs and components, and the maintenance policy.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::ready;
@@ -22,6 +22,7 @@ use crate::state::{State, key_of};
 
 mod components;
 mod later;
+mod maintenance;
 mod pauses;
 
 /// Announces that a feed has delivered its first complete list.
@@ -36,6 +37,7 @@ pub(crate) async fn start(state: &Arc<State>, kymas: &Store<Kyma>) {
     spawn(state, listed::<ModuleReleaseMeta>(Arc::clone(state), kymas.clone(), Some(first_releases)));
     spawn(state, crds(Arc::clone(state), Some(first_crds)));
     spawn(state, pauses::report(Arc::clone(state)));
+    spawn(state, maintenance::PolicyFile::read(Arc::clone(state)).await.follow());
     // An error means that the process is shutting down.
     _ = tokio::join!(templates_listed, releases_listed, crds_listed);
 }

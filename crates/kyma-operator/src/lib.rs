@@ -26,6 +26,7 @@ mod component_crd;
 mod deletion;
 mod kinds;
 mod lost;
+mod maintenance;
 mod plan;
 mod resolve;
 mod selection;

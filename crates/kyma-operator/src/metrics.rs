@@ -25,6 +25,7 @@ pub(crate) struct KymaMetrics {
     modules: GaugeVec,
     mandatory: IntGauge,
     mandatory_modules: GaugeVec,
+    maintenance_policy: IntGauge,
     shown: Arc<Mutex<HashMap<KymaKey, Shown>>>,
 }
 
@@ -62,11 +63,21 @@ impl KymaMetrics {
             ),
             &["module_name", "kyma_name", "state"],
         )?;
+        let maintenance_policy = IntGauge::new(
+            "lifecycle_mgr_maintenance_window_config_read_success",
+            "Indicates whether the maintenance policy was read successfully",
+        )?;
+        process.register(maintenance_policy.clone())?;
         process.register(mandatory.clone())?;
         process.register(mandatory_modules.clone())?;
         process.register(kymas.clone())?;
         process.register(modules.clone())?;
-        Ok(Self { kymas, modules, mandatory, mandatory_modules, shown: Arc::default() })
+        Ok(Self { kymas, modules, mandatory, mandatory_modules, maintenance_policy, shown: Arc::default() })
+    }
+
+    /// Shows whether there is a maintenance policy that can be used.
+    pub(crate) fn maintenance_policy(&self, is_read: bool) {
+        self.maintenance_policy.set(i64::from(is_read));
     }
 
     /// Shows how many modules every Kyma gets.

@@ -11,8 +11,9 @@ use serde_json::json;
 use crate::apply::Authority;
 use crate::component::ComponentView;
 use crate::key::KymaKey;
+use crate::report::windows::Side;
 use crate::resolve::Installed;
-use crate::selection::{self, Selection, SelectionError};
+use crate::selection::{self, SKIP_WINDOWS, Selection, SelectionError};
 use crate::session::{self, Session};
 use crate::state::{State, key_of};
 use crate::target_kyma::{self, Remote, TargetKyma};
@@ -29,6 +30,8 @@ pub(crate) struct Observed {
     pub(crate) choice: Choice,
     /// The selection in force; the last good one if the present one cannot be used, and why it cannot.
     pub(crate) selection: Option<Selection>,
+    /// Who said that upgrades need not wait for a maintenance window.
+    pub(crate) skips_windows: Option<Side>,
     pub(crate) refused: Option<SelectionError>,
     /// Components by module.
     pub(crate) views: BTreeMap<String, ComponentView>,
@@ -98,7 +101,13 @@ pub(crate) async fn observe(
             (last, Some(error), remembered.unwrap_or_default())
         }
     };
+    let skips = |spec: &serde_json::Value| spec.get(SKIP_WINDOWS) == Some(&json!(true));
+    let skips_windows = match kyma.spec.skip_maintenance_windows {
+        Some(true) => Some(Side::Hub),
+        _ => remote.as_ref().filter(|remote| skips(&remote.kyma.spec)).map(|_| Side::Target),
+    };
     Ok(Some(Observed {
+        skips_windows,
         uid: kyma.uid().unwrap_or_default(),
         views: views(state, &key),
         key,

@@ -99,7 +99,7 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
         let module = resolved.module.as_str();
         let view = scope.installed.get(module);
         match &resolved.decision {
-            Decision::Install(install) | Decision::KeepVersion(install, _) => {
+            Decision::Install(install) | Decision::KeepVersion(install, _) | Decision::Await(install, _) => {
                 if let Err(because) = have(scope, install, view, &mut plan) {
                     plan.blocked.insert(module.to_owned(), because);
                 }

@@ -18,7 +18,7 @@ use crate::lost;
 use crate::observe::{self, Observed};
 use crate::plan::{self, Plan};
 use crate::removal;
-use crate::report::{self, Facts, Outcome, Trouble};
+use crate::report::{self, Facts, Outcome, Trouble, windows};
 use crate::resolve::{self, Decision, Inputs, Resolved};
 use crate::session;
 use crate::state::{State, key_of};
@@ -124,8 +124,11 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
         policy: &state.policy,
         upgrades_halted: halt.upgrades(),
         lost: &lost::of(&before, &observed.views, state.args.ignore_policy),
+        maintenance: &state.maintenance(),
+        skips_windows: observed.skips_windows.is_some(),
         now: Timestamp::now(),
     });
+    state.awaits_window(&observed.key, decided.iter().any(windows::is_awaited));
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
     state.catalogue_mut().follow(&observed.key, &interests);
     decided
@@ -155,9 +158,10 @@ fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Hal
 /// Kinds of components to be had that cannot be written yet: their arrival wakes the Kyma.
 pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKind> {
     let wanted = decided.iter().filter_map(|resolved| match &resolved.decision {
-        Decision::Install(install) | Decision::KeepVersion(install, _) | Decision::Finish(install, _) => {
-            Some(kind_of(&install.template))
-        }
+        Decision::Install(install)
+        | Decision::KeepVersion(install, _)
+        | Decision::Await(install, _)
+        | Decision::Finish(install, _) => Some(kind_of(&install.template)),
         _ => None,
     });
     let unready = wanted.filter(|kind| !matches!(kinds.status(kind), KindStatus::Ready { .. }));
@@ -203,7 +207,8 @@ fn status_of(
         is_remote: observed.remote.is_some(),
         access_missing: false,
         choice: observed.remote.as_ref().map(|_| observed.choice.clone()),
-        unsupported: unsupported(&observed.kyma, decided),
+        windows: windows::told(decided, observed.skips_windows),
+        unsupported: unsupported(decided),
         deleting: false,
     });
     let due = report::earliest(outcomes.iter().filter_map(report::next_look), now);
@@ -231,19 +236,13 @@ fn refused_selection(observed: &Observed) -> Option<Trouble> {
 }
 
 /// Fields in use that this version accepts and does not act on.
-fn unsupported(kyma: &Kyma, decided: &[Resolved]) -> Vec<String> {
+fn unsupported(decided: &[Resolved]) -> Vec<String> {
     let mut found = Vec::new();
-    if kyma.spec.skip_maintenance_windows.is_some() {
-        found.push("spec.skipMaintenanceWindows".to_owned());
-    }
     for resolved in decided {
         let (Decision::Install(install) | Decision::KeepVersion(install, _)) = &resolved.decision else {
             continue;
         };
         let module = &resolved.module;
-        if install.template.spec.requires_downtime == Some(true) {
-            found.push(format!("ModuleTemplate {} spec.requiresDowntime", install.template.name));
-        }
         if install.release.rollout {
             found.push(format!("ModuleReleaseMeta {module} spec.rollout"));
         }
@@ -278,6 +277,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
         is_remote: true,
         access_missing: false,
         choice: None,
+        windows: None,
         unsupported: Vec::new(),
         deleting: false,
     });

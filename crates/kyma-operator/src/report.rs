@@ -6,14 +6,21 @@ use kyma_api::condition::{self, Status, Wanted, types};
 use kyma_api::{KymaStatus, LastOperation, ModuleStatus, Reason, Selection, State, TargetIdentity};
 
 mod module;
+pub(crate) mod windows;
 mod write;
 
 pub(crate) use module::{Line, Outcome, line, lines_before, next_look};
 pub(crate) use write::write;
 
 /// Conditions that are ours; others on the same object belong to others.
-const OWN: [&str; 5] =
-    [types::READY, types::MODULES, types::CRDS_SYNC, types::TARGET_REACHABLE, ACCESS_MISSING];
+const OWN: [&str; 6] = [
+    types::READY,
+    types::MODULES,
+    types::CRDS_SYNC,
+    types::TARGET_REACHABLE,
+    types::MAINTENANCE_WINDOW,
+    ACCESS_MISSING,
+];
 /// Condition of a Kyma that is being deleted: live reads say that its access Secret does not exist, since then.
 pub(crate) const ACCESS_MISSING: &str = "AccessMissing";
 
@@ -40,6 +47,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) access_missing: bool,
     /// The user's choice, to be remembered.
     pub(crate) choice: Option<Selection>,
+    /// What maintenance windows have to do with it.
+    pub(crate) windows: Option<windows::Told>,
     /// Fields in use that this version does not act on.
     pub(crate) unsupported: Vec<String>,
     /// The Kyma is being deleted.
@@ -164,6 +173,12 @@ fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
         set(ACCESS_MISSING, Status::True, Reason::AwaitingAccess, "the access Secret does not exist");
     } else {
         condition::remove(&mut own, ACCESS_MISSING);
+    }
+    match &facts.windows {
+        Some(told) => told.put(&mut own, facts),
+        // While nothing is decided it stays.
+        None if facts.trouble.is_some() => {}
+        None => drop(condition::remove(&mut own, types::MAINTENANCE_WINDOW)),
     }
     own
 }

@@ -15,13 +15,16 @@ use kyma_api::{Reason, State};
 use crate::catalogue::{Catalogue, Interest, Release, Template};
 use crate::component::kind_of;
 use crate::lost::Lost;
+use crate::maintenance::Maintenance;
 use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
 
 mod deprecation;
+mod downtime;
 mod halt;
 mod lost;
 mod version;
 
+pub(crate) use downtime::Awaited;
 pub(crate) use lost::finish;
 pub(crate) use version::compare;
 
@@ -44,6 +47,10 @@ pub(crate) struct Inputs<'a> {
     pub(crate) upgrades_halted: Option<&'a str>,
     /// Modules that lost their component.
     pub(crate) lost: &'a [Lost],
+    /// When upgrades that need downtime may run.
+    pub(crate) maintenance: &'a Maintenance,
+    /// Somebody said that they need not wait for that.
+    pub(crate) skips_windows: bool,
     /// The moment to decide for.
     pub(crate) now: Timestamp,
 }
@@ -105,6 +112,8 @@ pub(crate) enum Decision {
     Keep(Because),
     /// Keep the installed version, but let the entry's other fields (values, policy) through.
     KeepVersion(Install, Because),
+    /// The same until its maintenance window opens; nothing is wrong.
+    Await(Install, Awaited),
     /// Take it away.
     Remove {
         /// What the order says.
@@ -189,11 +198,11 @@ fn decide(inputs: &Inputs<'_>, wish: &Wish) -> Resolved {
     };
     // Also a pin that is refused: the catalogue may come to offer it.
     interest.versions.extend(wish.version.clone());
-    let mut until = None;
+    let mut deprecated = None;
     let decision = if wish.managed || wish.invalid.is_some() {
         match choose(inputs, wish, &mut interest) {
             Ok(install) => {
-                until = deprecation::due(inputs, &install);
+                deprecated = deprecation::due(inputs, &install);
                 settle(inputs, wish, installed, install)
             }
             Err(because) => refuse_or_keep(inputs, installed, because),
@@ -201,6 +210,11 @@ fn decide(inputs: &Inputs<'_>, wish: &Wish) -> Resolved {
     } else {
         Decision::Unmanage
     };
+    let opens = match &decision {
+        Decision::Await(_, awaited) => Some(awaited.window.begin),
+        _ => None,
+    };
+    let until = deprecated.into_iter().chain(opens).min();
     Resolved { module: wish.name.clone(), decision, interest, until }
 }
 
@@ -237,36 +251,44 @@ fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, insta
     if let Some(because) = kind_changed(installed, &install) {
         return Decision::Keep(because);
     }
-    let held_back = version::judge(installed, &install).or_else(|| halt::halted(inputs, installed, &install));
-    match held_back {
-        Some(because) => keep_version(inputs, installed, &install, because),
-        None if wish.manual && installed.version() != Some(install.version.as_str()) => {
-            let message = format!(
-                "version {} waits: approving upgrades (upgrade.mode: Manual) is not supported yet",
-                install.version
-            );
-            let because = Because::warning(Reason::NotYetSupported, message);
-            keep_version(inputs, installed, &install, because)
-        }
-        None => deprecated.unwrap_or(Decision::Install(install)),
+    let held_back = version::judge(installed, &install)
+        .or_else(|| halt::halted(inputs, installed, &install))
+        .map(|because| keep_version(inputs, installed, &install, because))
+        .or(deprecated)
+        .or_else(|| manual(inputs, wish, installed, &install))
+        .or_else(|| downtime::decide(inputs, installed, &install));
+    held_back.unwrap_or(Decision::Install(install))
+}
+
+fn manual(inputs: &Inputs<'_>, wish: &Wish, installed: &Installed, install: &Install) -> Option<Decision> {
+    if !wish.manual || installed.version() == Some(install.version.as_str()) {
+        return None;
     }
+    let message = format!(
+        "version {} waits: approving upgrades (upgrade.mode: Manual) is not supported yet",
+        install.version
+    );
+    let because = Because::warning(Reason::NotYetSupported, message);
+    Some(keep_version(inputs, installed, install, because))
 }
 
 fn keep_version(inputs: &Inputs<'_>, installed: &Installed, install: &Install, because: Because) -> Decision {
-    let ordered = installed.ordered.as_deref().or(installed.version());
-    let kept = ordered.and_then(|version| {
-        let template = inputs.catalogue.template(&install.release.module, version)?;
-        Some(Install {
-            template: Arc::clone(template),
-            version: version.to_owned(),
-            channel: installed.channel.clone(),
-            ..install.clone()
-        })
-    });
-    match kept {
+    match kept(inputs, installed, install) {
         Some(kept) => Decision::KeepVersion(kept, because),
         None => Decision::Keep(because),
     }
+}
+
+/// What was ordered, as the catalogue has it by now.
+fn kept(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Install> {
+    let version = installed.ordered.as_deref().or(installed.version())?;
+    let template = inputs.catalogue.template(&install.release.module, version)?;
+    Some(Install {
+        template: Arc::clone(template),
+        version: version.to_owned(),
+        channel: installed.channel.clone(),
+        ..install.clone()
+    })
 }
 
 /// What is installed stays; only an explicit flag lets lost visibility remove it.

@@ -107,6 +107,9 @@ impl Selection {
     }
 }
 
+/// Whether upgrades need not wait for a maintenance window.
+pub(crate) const SKIP_WINDOWS: &str = "skipMaintenanceWindows";
+
 /// Fields of an entry that only the hub sets.
 const HUB_ONLY: [&str; 2] = ["controller", "remoteModuleTemplateRef"];
 
@@ -116,6 +119,9 @@ pub(crate) fn reduced(spec: &Value) -> Value {
     let mut kept = serde_json::Map::new();
     if let Some(channel) = spec.get("channel") {
         kept.insert("channel".to_owned(), channel.clone());
+    }
+    if let Some(skips) = spec.get(SKIP_WINDOWS).filter(|skips| skips.is_boolean()) {
+        kept.insert(SKIP_WINDOWS.to_owned(), skips.clone());
     }
     match spec.get("modules") {
         Some(Value::Array(modules)) if modules.len() > limits::MODULES => {

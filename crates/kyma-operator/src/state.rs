@@ -12,6 +12,7 @@ use crate::catalogue::{Affected, Catalogue};
 use crate::component::Components;
 use crate::key::KymaKey;
 use crate::kinds::{GroupKind, Kinds};
+use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;
 use crate::resolve::Policy;
 use crate::session::Session;
@@ -35,6 +36,8 @@ pub(crate) struct State {
     by_secret: Mutex<Index<String, KymaKey>>,
     by_kind: Mutex<Index<GroupKind, KymaKey>>,
     blocked: Mutex<HashSet<KymaKey>>,
+    maintenance: RwLock<Arc<Maintenance>>,
+    awaiting_windows: Mutex<HashSet<KymaKey>>,
     ended: Mutex<HashMap<KymaKey, u64>>,
 }
 
@@ -64,6 +67,8 @@ impl State {
             by_secret: Mutex::default(),
             by_kind: Mutex::default(),
             blocked: Mutex::default(),
+            maintenance: RwLock::default(),
+            awaiting_windows: Mutex::default(),
             ended: Mutex::default(),
         }
     }
@@ -195,6 +200,33 @@ impl State {
         }
     }
 
+    /// The maintenance policy.
+    pub(crate) fn maintenance(&self) -> Arc<Maintenance> {
+        Arc::clone(&self.maintenance.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The maintenance policy was read.
+    pub(crate) fn set_maintenance(&self, policy: Result<maintenance::Policy, String>) {
+        let maintenance = Maintenance { policy, least: self.args.min_maintenance_window_size };
+        *self.maintenance.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(maintenance);
+    }
+
+    /// The Kyma waits for what the maintenance policy says, or no longer.
+    pub(crate) fn awaits_window(&self, kyma: &KymaKey, waits: bool) {
+        let mut waiting = lock(&self.awaiting_windows);
+        if waits {
+            waiting.insert(kyma.clone());
+        } else {
+            waiting.remove(kyma);
+        }
+    }
+
+    /// Those that wait for what the maintenance policy says have to look again.
+    pub(crate) fn wake_awaiting_windows(&self) {
+        let waiting: Vec<KymaKey> = lock(&self.awaiting_windows).iter().cloned().collect();
+        self.wake_all(&waiting);
+    }
+
     /// Remembers what a write of ours returned until the watch has caught up.
     pub(crate) fn wrote(&self, kyma: Kyma) -> Arc<Kyma> {
         let kyma = Arc::new(kyma);
@@ -222,6 +254,7 @@ impl State {
         lock(&self.by_secret).remove(kyma);
         lock(&self.by_kind).remove(kyma);
         lock(&self.blocked).remove(kyma);
+        lock(&self.awaiting_windows).remove(kyma);
         lock(&self.ended).remove(kyma);
         self.metrics.forget(kyma);
     }

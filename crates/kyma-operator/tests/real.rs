@@ -20,3 +20,5 @@ mod mandatory;
 mod restart;
 #[path = "real/versions.rs"]
 mod versions;
+#[path = "real/windows.rs"]
+mod windows;

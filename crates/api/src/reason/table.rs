@@ -60,6 +60,8 @@ reasons! {
     Orphaned => "The component ended and everything on the target stays; the next component of the same owner adopts it.";
     Suspended => "Nothing is done while suspended; take away the suspension to go on.";
     SkipReconciliation => "A label says that this object shall be left alone; remove the label operator.kyma-project.io/skip-reconciliation to go on.";
+    AwaitingMaintenanceWindow => "An upgrade that needs downtime waits for the window that the message names; what runs stays as it is.";
+    MaintenanceWindowSkipped => "Upgrades that need downtime do not wait, because skipMaintenanceWindows is set; the message says by whom.";
     HooksSkipped => "The chart has hooks, which this version leaves out; everything else is installed.";
     Unmanaged => "The user took the module out of management; set managed to true to hand it back.";
     CatalogSynced => "The target holds the catalogue that this Kyma may see.";
@@ -105,6 +107,7 @@ reasons! {
     VersionNotListed: Blocked => "The pinned version isn't offered; choose one that the ModuleReleaseMeta lists.";
     SourceMissing: Blocked => "The module says nowhere what to install; give its ModuleReleaseMeta an OCM component, or its ModuleTemplate a chart or component.";
     DowngradeRefused: Blocked => "The wanted version is lower than the installed one, which stays; choose one that is not lower.";
+    MaintenanceWindowUnknown: Blocked => "An upgrade needs a maintenance window, and the policy gives none; correct the policy as the message says. What runs stays.";
     VersionDeprecated: Blocked => "The version is no longer supported: what runs stays, and it is not installed anew; choose the version that the message advises.";
     VersionUnknown: Blocked => "The running version can't be told, so nothing is applied over it; label the module's manager with its version.";
     NotVisible: Blocked => "The module is beta, internal or restricted and this Kyma isn't; what is installed stays as it is.";

@@ -66,6 +66,7 @@ pub(super) async fn report(
         is_remote: reach.session.is_some(),
         access_missing: matches!(reach.facts, TargetFacts::NoSecret { .. }),
         choice: None,
+        windows: None,
         unsupported: Vec::new(),
         deleting: true,
     });

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::component::ComponentView;
 use crate::plan::{default_resource, withheld};
-use crate::resolve::{Because, Decision, Install, Resolved};
+use crate::resolve::{Awaited, Because, Decision, Install, Resolved};
 
 /// A module's status, and the reason behind its state.
 #[derive(Debug, Clone)]
@@ -61,6 +61,7 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
         Decision::Install(install) if install.mandatory => return None,
         Decision::Install(install) => installing(outcome, install, None),
         Decision::KeepVersion(install, because) => installing(outcome, install, Some(because)),
+        Decision::Await(install, awaited) => awaiting(outcome, install, awaited),
         Decision::Keep(because) => kept(outcome, because),
         Decision::Remove { because, .. } => removing(outcome, because.as_ref())?,
         Decision::Finish(..) => finishing(outcome)?,
@@ -111,6 +112,14 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
         },
         reason,
     }
+}
+
+/// What runs is told as it is; the upgrade is only announced.
+fn awaiting(outcome: &Outcome<'_>, install: &Install, awaited: &Awaited) -> Line {
+    let line = installing(outcome, install, None);
+    let message = line.status.message.into_iter().chain([awaited.to_string()]).collect::<Vec<_>>().join("; ");
+    let status = ModuleStatus { maintenance: true, message: Some(message), ..line.status };
+    Line { status, ..line }
 }
 
 /// What the component says, or why there is none yet.

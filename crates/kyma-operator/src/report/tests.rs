@@ -23,6 +23,7 @@ fn facts<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> Facts<'a
         is_remote: true,
         access_missing: false,
         choice: None,
+        windows: None,
         unsupported: Vec::new(),
         deleting: false,
     }

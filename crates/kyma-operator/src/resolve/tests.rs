@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kyma_api::visibility::Audience;
 use kyma_api::{COMPONENT_GROUP, ModuleTemplateSpec, TemplateComponent};
@@ -14,6 +15,7 @@ use super::*;
 use crate::catalogue::release::ListedVersion;
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::component::ComponentKind;
+use crate::maintenance::Policy;
 use crate::selection::Selection;
 
 /// The moment for which every case is decided.
@@ -35,6 +37,11 @@ struct Case {
     policy: PolicyCase,
     #[serde(default)]
     halted: Option<String>,
+    /// The maintenance policy; absent: none was found.
+    #[serde(default)]
+    maintenance: Option<Value>,
+    #[serde(default)]
+    skips_windows: bool,
     expect: BTreeMap<String, String>,
 }
 
@@ -78,6 +85,8 @@ enum TemplateCase {
         internal: bool,
         #[serde(default)]
         mandatory: bool,
+        #[serde(default)]
+        downtime: bool,
         #[serde(default)]
         component: Option<String>,
     },
@@ -139,10 +148,10 @@ fn catalogue(offered: BTreeMap<String, Offered>) -> Catalogue {
 }
 
 fn template(module: &str, case: TemplateCase) -> Template {
-    let (version, audience, component) = match case {
-        TemplateCase::Version(version) => (version, Audience::default(), None),
-        TemplateCase::Full { version, beta, internal, mandatory, component } => {
-            (version, Audience { beta, internal, mandatory }, component)
+    let (version, audience, downtime, component) = match case {
+        TemplateCase::Version(version) => (version, Audience::default(), false, None),
+        TemplateCase::Full { version, beta, internal, mandatory, downtime, component } => {
+            (version, Audience { beta, internal, mandatory }, downtime, component)
         }
     };
     let component = component.map(|text| {
@@ -157,7 +166,11 @@ fn template(module: &str, case: TemplateCase) -> Template {
         version: Some(version),
         audience,
         cluster_scoped: false,
-        spec: Arc::new(ModuleTemplateSpec { component, ..Default::default() }),
+        spec: Arc::new(ModuleTemplateSpec {
+            component,
+            requires_downtime: Some(downtime),
+            ..Default::default()
+        }),
     }
 }
 
@@ -182,6 +195,11 @@ fn installed(case: InstalledCase) -> Installed {
     }
 }
 
+fn maintenance(policy: Option<Value>) -> Maintenance {
+    let policy = policy.map(|policy| Policy::parse(policy.to_string().as_bytes()).unwrap());
+    Maintenance { policy: policy.ok_or("no policy".to_owned()), least: SignedDuration::from_mins(20) }
+}
+
 fn written(decision: &Decision) -> String {
     let because = |text: &str, because: &Because| format!("{text} {} {}", because.reason, because.state);
     match decision {
@@ -189,6 +207,9 @@ fn written(decision: &Decision) -> String {
             format!("install {version} from {channel}")
         }
         Decision::Install(install) => format!("install {}", install.version),
+        Decision::Await(install, awaited) => {
+            format!("keep-version {} until {}", install.version, awaited.window.begin)
+        }
         Decision::Keep(why) => because("keep", why),
         Decision::KeepVersion(install, why) => because(&format!("keep-version {}", install.version), why),
         Decision::Remove { reason, because: None } => format!("remove {reason}"),
@@ -204,10 +225,10 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
     let selection = Selection::read(&spec).unwrap();
     let installed: BTreeMap<_, _> =
         case.installed.into_iter().map(|(name, case)| (name, installed(case))).collect();
-    let policy = Policy {
+    let policy = super::Policy {
         restricted: case.policy.restricted,
         uninstall_on_visibility_loss: case.policy.uninstall_on_visibility_loss,
-        ..Policy::default()
+        ..super::Policy::default()
     };
     let lost = |(module, version)| Lost { module, version, channel: None, kind: ComponentKind::helm() };
     let lost: Vec<Lost> = case.lost.into_iter().map(lost).collect();
@@ -220,6 +241,8 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         policy: &policy,
         upgrades_halted: case.halted.as_deref(),
         lost: &lost,
+        maintenance: &maintenance(case.maintenance),
+        skips_windows: case.skips_windows,
         now: NOW.parse().unwrap(),
     };
     let mut decisions: BTreeMap<String, String> = BTreeMap::new();
@@ -261,7 +284,7 @@ fn what_a_decision_depends_on_is_what_can_change_it() {
             "modules": serde_saphyr::from_str::<Value>(modules).unwrap(),
         }))
         .unwrap();
-        let (labels, installed, policy) = (BTreeMap::new(), BTreeMap::new(), Policy::default());
+        let (labels, installed, policy) = (BTreeMap::new(), BTreeMap::new(), super::Policy::default());
         resolve(&Inputs {
             labels: &labels,
             channel: &selection.channel,
@@ -271,6 +294,8 @@ fn what_a_decision_depends_on_is_what_can_change_it() {
             policy: &policy,
             upgrades_halted: None,
             lost: &[],
+            maintenance: &Maintenance::default(),
+            skips_windows: false,
             now: NOW.parse().unwrap(),
         })
     };

@@ -1,0 +1,65 @@
+//! An upgrade that needs downtime waits for a maintenance window; what is not installed yet never does (KLM 2.5).
+
+use jiff::SignedDuration;
+use kyma_api::{Reason, labels};
+
+use super::{Because, Decision, Inputs, Install, Installed, keep_version, kept};
+use crate::maintenance::{Runtime, Window};
+
+/// What an upgrade waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    /// The version to come.
+    pub(crate) version: String,
+    /// When it may.
+    pub(crate) window: Window,
+}
+
+/// The decision where the chosen version may not be installed now.
+pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Decision> {
+    let ordered = installed.ordered.as_deref().or(installed.version());
+    let needs_window = install.template.spec.requires_downtime == Some(true);
+    if !needs_window || inputs.skips_windows || ordered == Some(&*install.version) {
+        return None;
+    }
+    let window = match window(inputs) {
+        Ok(window) if window.is_open(inputs.now) => return None,
+        Ok(window) => window,
+        Err(why) => {
+            let message = format!(
+                "version {} of module {} needs a maintenance window, and nobody knows when there is one: {why}",
+                install.version, install.release.module
+            );
+            let because = Because::error(Reason::MaintenanceWindowUnknown, message);
+            return Some(keep_version(inputs, installed, install, because));
+        }
+    };
+    let awaited = Awaited { version: install.version.clone(), window };
+    Some(match kept(inputs, installed, install) {
+        Some(kept) => Decision::Await(kept, awaited),
+        None => Decision::Keep(Because::warning(Reason::AwaitingMaintenanceWindow, awaited.to_string())),
+    })
+}
+
+fn window(inputs: &Inputs<'_>) -> Result<Window, String> {
+    let label = |name: &str| inputs.labels.get(name).map(String::as_str).unwrap_or_default();
+    let runtime = Runtime {
+        global_account: label(labels::GLOBAL_ACCOUNT_ID),
+        plan: label(labels::BROKER_PLAN_NAME),
+        region: label(labels::REGION),
+        platform_region: label(labels::PLATFORM_REGION),
+    };
+    let least = inputs.maintenance.least;
+    let policy = inputs.maintenance.policy.as_ref().map_err(String::clone)?;
+    policy.window(runtime, inputs.now, least).ok_or_else(|| none_left(least))
+}
+
+fn none_left(least: SignedDuration) -> String {
+    format!("the maintenance policy has no window of more than {least:#} left for this Kyma")
+}
+
+impl std::fmt::Display for Awaited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "version {} waits for the maintenance window {}", self.version, self.window)
+    }
+}
