@@ -53,16 +53,18 @@ pub(crate) fn without_name(text: &str, kyma: &str) -> String {
     text.replace(&owner_hash(HUB_NAMESPACE, kyma), "owner-KYMA").replace(kyma, "KYMA")
 }
 
-/// The text with uids, moments, digests and turns replaced by what they are.
+/// The text with uids, moments, digests, turns and resourceVersions replaced by what they are.
 pub(crate) fn masked(text: &str) -> String {
     #[expect(clippy::unwrap_used, reason = "patterns that are written here")]
-    static PATTERNS: LazyLock<[(Regex, &str); 4]> = LazyLock::new(|| {
+    static PATTERNS: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
         [
             (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "MOMENT"),
             (r"\b[0-9a-f]{16,}\b", "DIGEST"),
             // How often one is taken depends on how many passes it took.
             (r#""\d+-[0-9a-f]{8}""#, "\"TURN\""),
+            // And so does the state that it is taken over.
+            (r#""resourceVersion":"\d+""#, "VERSION"),
         ]
         .map(|(pattern, name)| (Regex::new(pattern).unwrap(), name))
     });

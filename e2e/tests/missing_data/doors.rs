@@ -1,6 +1,6 @@
 //! What stands between operators and clusters: it alters lists, and ends watches so that all is listed anew.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -94,6 +94,8 @@ struct Known {
     /// Lists since the fault began or ended that were altered, and that were not.
     altered: Vec<Stream>,
     whole: Vec<Stream>,
+    /// In which round each was asked for last.
+    listed: BTreeMap<Stream, usize>,
 }
 
 impl Doors {
@@ -160,38 +162,41 @@ impl Doors {
         stream: Option<Stream>,
         passing: Passing,
     ) -> io::Result<Response<Body>> {
-        let fault = self.known().fault;
+        let (fault, round) = {
+            let known = self.known();
+            (known.fault, *self.rounds.borrow())
+        };
         let is_read = passing.seen().method == "GET";
         let is_watch = passing.seen().query.contains("watch=true");
         match (fault, stream) {
             (Some(Fault::Fails(failing)), stream) if failing == side => {
-                self.note(stream.filter(|_| !is_watch), true);
+                self.note(stream.filter(|_| !is_watch), true, round);
                 let failure = Answer::failure(500, "InternalError", "etcdserver: request timed out");
                 failure.into_response().ok_or_else(|| io::ErrorKind::Unsupported.into())
             }
             (_, Some(stream)) if is_watch => self.watch(stream, passing).await,
             (Some(Fault::Halved(broken)), stream) if broken == side && is_read => {
                 let halved = halved(passing.onward().await?).await;
-                self.note(stream, true);
+                self.note(stream, true, round);
                 halved
             }
             (_, None) => passing.onward().await,
             (Some(Fault::Empty(of)), Some(stream)) if of(side, &stream.resource) => {
                 let emptied = emptied(passing.onward().await?).await;
-                self.note(Some(stream), true);
+                self.note(Some(stream), true, round);
                 emptied
             }
-            (Some(Fault::FirstPage), Some(stream)) => self.first_page(stream, passing).await,
+            (Some(Fault::FirstPage), Some(stream)) => self.first_page(stream, passing, round).await,
             (_, Some(stream)) => {
                 let answer = passing.onward().await?;
-                self.note(Some(stream).filter(|_| answer.status().is_success()), false);
+                self.note(Some(stream).filter(|_| answer.status().is_success()), false, round);
                 Ok(answer)
             }
         }
     }
 
-    async fn first_page(&self, stream: Stream, passing: Passing) -> io::Result<Response<Body>> {
-        self.note(Some(stream), true);
+    async fn first_page(&self, stream: Stream, passing: Passing, round: usize) -> io::Result<Response<Body>> {
+        self.note(Some(stream), true, round);
         let query = passing.seen().query.clone();
         if query.contains("continue=") {
             return Answer::expired().into_response().ok_or_else(|| io::ErrorKind::Unsupported.into());
@@ -203,6 +208,10 @@ impl Doors {
 
     async fn watch(self: Arc<Self>, stream: Stream, passing: Passing) -> io::Result<Response<Body>> {
         let mut rounds = self.rounds.subscribe();
+        // What was listed in an earlier round is listed anew, though it was not watched yet when that ended.
+        if self.known().listed.get(&stream).is_some_and(|listed| *listed < *rounds.borrow()) {
+            rounds.mark_changed();
+        }
         let answer = passing.onward().await?;
         if !answer.status().is_success() {
             return Ok(answer);
@@ -214,10 +223,15 @@ impl Doors {
         }))
     }
 
-    fn note(&self, stream: Option<Stream>, altered: bool) {
+    /// The stream was listed, as was asked for in this round.
+    fn note(&self, stream: Option<Stream>, altered: bool, round: usize) {
+        let Some(stream) = stream else { return };
         let mut known = self.known();
-        let lists = if altered { &mut known.altered } else { &mut known.whole };
-        lists.extend(stream);
+        known.listed.insert(stream.clone(), round);
+        if round == *self.rounds.borrow() {
+            let lists = if altered { &mut known.altered } else { &mut known.whole };
+            lists.push(stream);
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
