@@ -3,6 +3,7 @@
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{ChartSource, Dependency, FreeForm, GroupKind, KindRef, Manager, State, patterns, schemas};
 
@@ -96,9 +97,10 @@ pub struct CustomStateCheck {
 pub struct Resource {
     /// What it is, for instance rawManifest.
     pub name: String,
-    /// Where it is.
-    #[schemars(url)]
-    pub link: String,
+    /// Where it is: an address.
+    // An API server also takes an empty list, and one object that cannot be read would end the watch of all.
+    #[schemars(schema_with = "schemas::uri")]
+    pub link: Value,
 }
 
 /// What catalogues show about a module.
@@ -143,4 +145,20 @@ pub struct TemplateComponent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::embedded_object")]
     pub crd: Option<FreeForm>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_link_that_an_api_server_takes_though_it_is_none_can_be_read_and_goes_on_as_it_is() {
+        for link in [json!([]), json!("https://example.com/manifest.yaml")] {
+            let template = json!({"descriptor": {}, "resources": [{"name": "rawManifest", "link": link}]});
+            let read: ModuleTemplateSpec = from_value(template.clone()).unwrap();
+            assert_eq!(json!(read)["resources"], template["resources"]);
+        }
+    }
 }

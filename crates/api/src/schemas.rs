@@ -118,6 +118,11 @@ pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
 
+/// An address, as KLM's CRD has it. For people: nobody asks there.
+pub(crate) fn uri(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "format": "uri" })
+}
+
 /// Reads a moment that somebody set. An API server takes some that we cannot count to, such as the end of the year
 /// 9999, and an empty list: those are the last moment that there is, since an object that cannot be read would not be
 /// heeded at all.

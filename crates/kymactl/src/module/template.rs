@@ -86,7 +86,7 @@ fn resources(config: &ModuleConfig, manifest_link: Option<String>) -> Option<Vec
     if let Some(link) = manifest_link
         && !all.iter().any(|resource| resource.name == RAW_MANIFEST)
     {
-        all.push(Resource { name: RAW_MANIFEST.to_owned(), link });
+        all.push(Resource { name: RAW_MANIFEST.to_owned(), link: link.into() });
     }
     Some(all).filter(|all| !all.is_empty())
 }
