@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::api::Patch;
+use kube::api::{Patch, PatchParams};
 use kube::core::Selector;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::condition::{self, Status, Wanted, types};
@@ -35,11 +35,30 @@ async fn tell(api: &Api<Pause>, pause: &Pause) {
         "apiVersion": Pause::api_version(&()), "kind": Pause::kind(&()),
         "metadata": { "name": name, "uid": pause.uid() }, "status": status,
     });
-    match api.patch_status(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await {
+    let mut written = api.patch_status(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
+    if written.as_ref().is_err_and(is_not_for_applies) {
+        let body = json!({ "metadata": { "uid": pause.uid() }, "status": with_others(pause, status) });
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        written = api.patch_status(&name, &params, &Patch::Merge(&body)).await;
+    }
+    match written {
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
         Err(error) => tracing::warn!(%error, kind = "Pause", name, "status not written"),
         Ok(_) => {}
     }
+}
+
+/// An API server takes an empty list for a moment, and then fails over every apply to that object.
+fn is_not_for_applies(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 500)
+}
+
+/// A merge replaces lists: what others say stays in it.
+fn with_others(pause: &Pause, status: PauseStatus) -> PauseStatus {
+    let held = pause.status.iter().flat_map(|held| held.conditions.iter().flatten());
+    let others = held.filter(|condition| condition.type_ != types::READY).cloned();
+    let conditions = others.chain(status.conditions.into_iter().flatten()).collect();
+    PauseStatus { conditions: Some(conditions), ..status }
 }
 
 /// The status that follows; none if it is the one that stands.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::component::DeletionReason;
 use kyma_api::{annotations, labels};
@@ -132,4 +132,21 @@ async fn a_pause_says_whether_it_holds() -> Result<()> {
         .await?;
     }
     Ok(())
+}
+
+/// API servers take an empty list for a moment, and refuse to apply anything to such an object ever after.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_without_a_readable_end_says_that_it_holds() -> Result<()> {
+    let landscape = Landscape::start(&[]).await?;
+    let object = json!({
+        "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Pause", "metadata": {"name": "endless"},
+        "spec": {"until": []},
+    });
+    let pauses = dynamic(landscape.hub.client()?, &object, &landscape.namespace)?;
+    pauses.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    until("the Pause says that it holds", SOON, || async {
+        let pause = pauses.get("endless").await?;
+        Ok((pause.data["status"]["conditions"][0]["reason"] == "Paused").then_some(()))
+    })
+    .await
 }
