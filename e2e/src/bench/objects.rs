@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
+use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::{Outcome, Row};
@@ -27,6 +28,7 @@ pub async fn objects(count: usize, seed: u64) -> Result<Outcome> {
     let start = Instant::now();
     let mut left = vec![count.div_ceil(kinds.len()); kinds.len()];
     let before = held(&landscape)?;
+    let bar = ProgressBar::new(u64::try_from(count)?);
     while left.iter().any(|left| *left > 0) {
         for (kind, left) in kinds.iter().zip(&mut left) {
             let chunk = CHUNK.min(*left);
@@ -34,9 +36,11 @@ pub async fn objects(count: usize, seed: u64) -> Result<Outcome> {
                 crowd.send(kind, chunk).await?;
                 crowd.sweep(kind).await?;
                 *left -= chunk;
+                bar.inc(u64::try_from(chunk)?);
             }
         }
     }
+    bar.finish_and_clear();
     let took = start.elapsed().as_secs_f64();
     let mut rows = Vec::new();
     let (mut stored, mut refused, mut conditions) = (0, 0, 0);
