@@ -32,6 +32,13 @@ impl std::fmt::Display for Window {
     }
 }
 
+/// Who said that upgrades need not wait for a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Skips {
+    OnHub,
+    OnTarget,
+}
+
 /// What rules look at: labels of the hub's Kyma.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Runtime<'a> {

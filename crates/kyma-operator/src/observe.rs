@@ -11,9 +11,9 @@ use serde_json::json;
 use crate::apply::Authority;
 use crate::component::ComponentView;
 use crate::key::KymaKey;
-use crate::report::windows::Side;
+use crate::maintenance::Skips;
 use crate::resolve::Installed;
-use crate::selection::{self, SKIP_WINDOWS, Selection, SelectionError};
+use crate::selection::{self, Selection, SelectionError};
 use crate::session::{self, Session};
 use crate::state::{State, key_of};
 use crate::target_kyma::{self, Remote, TargetKyma};
@@ -31,7 +31,7 @@ pub(crate) struct Observed {
     /// The selection in force; the last good one if the present one cannot be used, and why it cannot.
     pub(crate) selection: Option<Selection>,
     /// Who said that upgrades need not wait for a maintenance window.
-    pub(crate) skips_windows: Option<Side>,
+    pub(crate) skips_windows: Option<Skips>,
     pub(crate) refused: Option<SelectionError>,
     /// Components by module.
     pub(crate) views: BTreeMap<String, ComponentView>,
@@ -101,10 +101,9 @@ pub(crate) async fn observe(
             (last, Some(error), remembered.unwrap_or_default())
         }
     };
-    let skips = |spec: &serde_json::Value| spec.get(SKIP_WINDOWS) == Some(&json!(true));
     let skips_windows = match kyma.spec.skip_maintenance_windows {
-        Some(true) => Some(Side::Hub),
-        _ => remote.as_ref().filter(|remote| skips(&remote.kyma.spec)).map(|_| Side::Target),
+        Some(true) => Some(Skips::OnHub),
+        _ => selection::skips_windows(&spec).then_some(Skips::OnTarget),
     };
     Ok(Some(Observed {
         skips_windows,

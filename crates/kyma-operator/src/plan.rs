@@ -99,7 +99,9 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
         let module = resolved.module.as_str();
         let view = scope.installed.get(module);
         match &resolved.decision {
-            Decision::Install(install) | Decision::KeepVersion(install, _) | Decision::Await(install, _) => {
+            Decision::Install(install)
+            | Decision::KeepVersion(install, _)
+            | Decision::Await(Some(install), _) => {
                 if let Err(because) = have(scope, install, view, &mut plan) {
                     plan.blocked.insert(module.to_owned(), because);
                 }
@@ -115,7 +117,7 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
             Decision::Unmanage => {
                 let_go(scope, view.map(|view| Order::orphan(view, DeletionReason::Disabled)), &mut plan);
             }
-            Decision::Keep(_) | Decision::Refuse(_) => {}
+            Decision::Keep(_) | Decision::Refuse(_) | Decision::Await(None, _) => {}
         }
     }
     plan

@@ -115,12 +115,16 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     let installed = observed.installed();
     let none = std::collections::BTreeMap::new();
     let before = observed.kyma.status.clone().unwrap_or_default();
+    // First, or a policy that changes meanwhile would wake somebody else.
+    state.awaits_window(&observed.key, true);
+    // Held until the interests are known: a change in between would wake nobody.
+    let mut catalogue = state.catalogue_mut();
     let decided = resolve::resolve(&Inputs {
         labels: observed.kyma.metadata.labels.as_ref().unwrap_or(&none),
         channel: &selection.channel,
         wishes: &selection.wishes,
         installed: &installed,
-        catalogue: &state.catalogue(),
+        catalogue: &catalogue,
         policy: &state.policy,
         upgrades_halted: halt.upgrades(),
         lost: &lost::of(&before, &observed.views, state.args.ignore_policy),
@@ -130,7 +134,7 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     });
     state.awaits_window(&observed.key, decided.iter().any(windows::is_awaited));
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
-    state.catalogue_mut().follow(&observed.key, &interests);
+    catalogue.follow(&observed.key, &interests);
     decided
 }
 
@@ -160,7 +164,7 @@ pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKin
     let wanted = decided.iter().filter_map(|resolved| match &resolved.decision {
         Decision::Install(install)
         | Decision::KeepVersion(install, _)
-        | Decision::Await(install, _)
+        | Decision::Await(Some(install), _)
         | Decision::Finish(install, _) => Some(kind_of(&install.template)),
         _ => None,
     });

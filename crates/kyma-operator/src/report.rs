@@ -176,8 +176,8 @@ fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
     }
     match &facts.windows {
         Some(told) => told.put(&mut own, facts),
-        // While nothing is decided it stays.
-        None if facts.trouble.is_some() => {}
+        // While the target is not reached nothing is decided, and it stays.
+        None if facts.trouble.as_ref().is_some_and(|trouble| trouble.about_target) => {}
         None => drop(condition::remove(&mut own, types::MAINTENANCE_WINDOW)),
     }
     own

@@ -84,6 +84,11 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
+    /// The version that was asked for last, or runs while nothing is known of that: another one is a change.
+    pub(crate) fn wanted(&self) -> Option<&str> {
+        self.ordered.as_deref().or(self.running.as_deref())
+    }
+
     /// The version a downgrade is judged against: what runs, or what was ordered while nothing is reported.
     pub(crate) fn version(&self) -> Option<&str> {
         self.running.as_deref().or(self.ordered.as_deref())
@@ -112,8 +117,9 @@ pub(crate) enum Decision {
     Keep(Because),
     /// Keep the installed version, but let the entry's other fields (values, policy) through.
     KeepVersion(Install, Because),
-    /// The same until its maintenance window opens; nothing is wrong.
-    Await(Install, Awaited),
+    /// The same until its maintenance window opens; nothing is wrong. None: the catalogue no longer has the installed
+    /// version, so what is installed is left as it is.
+    Await(Option<Install>, Awaited),
     /// Take it away.
     Remove {
         /// What the order says.
@@ -244,9 +250,11 @@ fn choose(inputs: &Inputs<'_>, wish: &Wish, interest: &mut Interest) -> Result<I
 
 /// Compares what was chosen with what runs.
 fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, install: Install) -> Decision {
-    let deprecated = deprecation::decide(inputs, installed, &install);
     let Some(installed) = installed else {
-        return deprecated.unwrap_or(Decision::Install(install));
+        return match deprecation::deprecated(inputs, &install) {
+            Some(why) => Decision::Refuse(Because::error(Reason::VersionDeprecated, why)),
+            None => Decision::Install(install),
+        };
     };
     if let Some(because) = kind_changed(installed, &install) {
         return Decision::Keep(because);
@@ -254,7 +262,7 @@ fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, insta
     let held_back = version::judge(installed, &install)
         .or_else(|| halt::halted(inputs, installed, &install))
         .map(|because| keep_version(inputs, installed, &install, because))
-        .or(deprecated)
+        .or_else(|| deprecation::decide(inputs, installed, &install))
         .or_else(|| manual(inputs, wish, installed, &install))
         .or_else(|| downtime::decide(inputs, installed, &install));
     held_back.unwrap_or(Decision::Install(install))
@@ -281,7 +289,7 @@ fn keep_version(inputs: &Inputs<'_>, installed: &Installed, install: &Install, b
 
 /// What was ordered, as the catalogue has it by now.
 fn kept(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Install> {
-    let version = installed.ordered.as_deref().or(installed.version())?;
+    let version = installed.wanted()?;
     let template = inputs.catalogue.template(&install.release.module, version)?;
     Some(Install {
         template: Arc::clone(template),

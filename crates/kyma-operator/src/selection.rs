@@ -107,8 +107,12 @@ impl Selection {
     }
 }
 
-/// Whether upgrades need not wait for a maintenance window.
-pub(crate) const SKIP_WINDOWS: &str = "skipMaintenanceWindows";
+const SKIP_WINDOWS: &str = "skipMaintenanceWindows";
+
+/// Whether a spec says that upgrades need not wait for a maintenance window.
+pub(crate) fn skips_windows(spec: &Value) -> bool {
+    spec.get(SKIP_WINDOWS) == Some(&Value::Bool(true))
+}
 
 /// Fields of an entry that only the hub sets.
 const HUB_ONLY: [&str; 2] = ["controller", "remoteModuleTemplateRef"];

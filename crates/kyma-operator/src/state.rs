@@ -192,12 +192,7 @@ impl State {
 
     /// The Kyma waits for another to let go of its target, or no longer.
     pub(crate) fn set_blocked(&self, kyma: &KymaKey, is_blocked: bool) {
-        let mut blocked = lock(&self.blocked);
-        if is_blocked {
-            blocked.insert(kyma.clone());
-        } else {
-            blocked.remove(kyma);
-        }
+        put(&self.blocked, kyma, is_blocked);
     }
 
     /// The maintenance policy.
@@ -213,12 +208,7 @@ impl State {
 
     /// The Kyma waits for what the maintenance policy says, or no longer.
     pub(crate) fn awaits_window(&self, kyma: &KymaKey, waits: bool) {
-        let mut waiting = lock(&self.awaiting_windows);
-        if waits {
-            waiting.insert(kyma.clone());
-        } else {
-            waiting.remove(kyma);
-        }
+        put(&self.awaiting_windows, kyma, waits);
     }
 
     /// Those that wait for what the maintenance policy says have to look again.
@@ -269,6 +259,14 @@ pub(crate) fn key_of(kyma: &Kyma) -> KymaKey {
 /// Resource versions of one object are ordered numbers.
 fn version(kyma: &Kyma) -> u64 {
     kyma.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+fn put(set: &Mutex<HashSet<KymaKey>>, kyma: &KymaKey, is_in: bool) {
+    if is_in {
+        lock(set).insert(kyma.clone());
+    } else {
+        lock(set).remove(kyma);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

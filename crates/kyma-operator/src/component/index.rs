@@ -45,7 +45,7 @@ impl Components {
     /// Takes in a component that the watch shows; tells whose Kyma has to look again. An older state than the one
     /// held, which a watch may deliver after our own write, changes nothing.
     pub(crate) fn apply(&mut self, view: ComponentView) -> Option<KymaKey> {
-        self.is_told(&view);
+        self.note_told(&view);
         self.take(view)
     }
 
@@ -70,7 +70,7 @@ impl Components {
         self.take(view);
     }
 
-    fn is_told(&mut self, view: &ComponentView) {
+    fn note_told(&mut self, view: &ComponentView) {
         let id = view.id();
         let told = self.told.entry((id.group, id.kind)).or_default();
         *told = view.resource_version.max(*told);
@@ -99,7 +99,7 @@ impl Components {
 
     /// Takes out a component whose end the watch shows, in the state that it had.
     pub(crate) fn delete(&mut self, last: &ComponentView) -> Option<KymaKey> {
-        self.is_told(last);
+        self.note_told(last);
         self.remove(&last.id(), &last.uid)
     }
 

@@ -37,7 +37,8 @@ async fn tell(api: &Api<Pause>, pause: &Pause) {
     });
     let mut written = api.patch_status(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
     if written.as_ref().is_err_and(is_not_for_applies) {
-        let body = json!({ "metadata": { "uid": pause.uid() }, "status": with_others(pause, status) });
+        let seen = json!({ "uid": pause.uid(), "resourceVersion": pause.resource_version() });
+        let body = json!({ "metadata": seen, "status": with_others(pause, status) });
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         written = api.patch_status(&name, &params, &Patch::Merge(&body)).await;
     }

@@ -61,7 +61,7 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
         Decision::Install(install) if install.mandatory => return None,
         Decision::Install(install) => installing(outcome, install, None),
         Decision::KeepVersion(install, because) => installing(outcome, install, Some(because)),
-        Decision::Await(install, awaited) => awaiting(outcome, install, awaited),
+        Decision::Await(install, awaited) => awaiting(outcome, install.as_ref(), awaited),
         Decision::Keep(because) => kept(outcome, because),
         Decision::Remove { because, .. } => removing(outcome, because.as_ref())?,
         Decision::Finish(..) => finishing(outcome)?,
@@ -115,8 +115,12 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
 }
 
 /// What runs is told as it is; the upgrade is only announced.
-fn awaiting(outcome: &Outcome<'_>, install: &Install, awaited: &Awaited) -> Line {
-    let line = installing(outcome, install, None);
+fn awaiting(outcome: &Outcome<'_>, install: Option<&Install>, awaited: &Awaited) -> Line {
+    let gone = "the ModuleTemplate of the installed version is gone";
+    let line = match install {
+        Some(install) => installing(outcome, install, None),
+        None => kept(outcome, &Because::warning(Reason::ModuleTemplateMissing, gone)),
+    };
     let message = line.status.message.into_iter().chain([awaited.to_string()]).collect::<Vec<_>>().join("; ");
     let status = ModuleStatus { maintenance: true, message: Some(message), ..line.status };
     Line { status, ..line }

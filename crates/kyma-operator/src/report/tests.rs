@@ -122,3 +122,28 @@ fn a_kyma_that_is_left_alone_says_so_and_keeps_the_rest() {
     assert_eq!(of(&after, types::MODULES), of(&before, types::MODULES));
     assert_eq!(left_alone(&after, Some(2), (Reason::Paused, "Pause p holds"), at(99)), after, "said once");
 }
+
+#[test]
+fn what_waits_for_a_window_is_told_until_that_is_decided_anew() {
+    let told = windows::Told {
+        status: condition::Status::False,
+        reason: Reason::AwaitingMaintenanceWindow,
+        message: "keda: it waits".into(),
+    };
+    let has = |status: &KymaStatus| {
+        condition::get(status.conditions.as_deref().unwrap(), types::MAINTENANCE_WINDOW).is_some()
+    };
+    let nothing = KymaStatus::default();
+    let first = status(&Facts { windows: Some(told), ..facts(&nothing, &[], at(0)) });
+    assert_eq!(of(&first, types::MAINTENANCE_WINDOW).message, "keda: it waits");
+    let trouble = |about_target| {
+        let (reason, state) = (Reason::TargetUnreachable, State::Error);
+        Some(Trouble { reason, message: String::new(), state, about_target })
+    };
+    assert!(
+        has(&status(&Facts { trouble: trouble(true), ..facts(&first, &[], at(1)) })),
+        "nothing was decided"
+    );
+    assert!(!has(&status(&Facts { trouble: trouble(false), ..facts(&first, &[], at(1)) })));
+    assert!(!has(&status(&facts(&first, &[], at(1)))));
+}

@@ -5,14 +5,8 @@ use kyma_api::Reason;
 use kyma_api::condition::{self, Status, Wanted, types};
 
 use super::{Facts, time};
+use crate::maintenance::Skips;
 use crate::resolve::{Decision, Resolved};
-
-/// Who said that upgrades need not wait for a window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    Hub,
-    Target,
-}
 
 /// The condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +36,7 @@ pub(crate) fn is_awaited(resolved: &Resolved) -> bool {
 }
 
 /// What waits for a window, or who said that nothing does; none where neither is so.
-pub(crate) fn told(decided: &[Resolved], skips: Option<Side>) -> Option<Told> {
+pub(crate) fn told(decided: &[Resolved], skips: Option<Skips>) -> Option<Told> {
     let waiting: Vec<(Reason, String)> = decided.iter().filter_map(waits).collect();
     let worst =
         waiting.iter().map(|(reason, _)| *reason).find(|reason| *reason != Reason::AwaitingMaintenanceWindow);
@@ -51,8 +45,8 @@ pub(crate) fn told(decided: &[Resolved], skips: Option<Side>) -> Option<Told> {
         return Some(Told { status: Status::False, reason: worst.unwrap_or(*reason), message });
     }
     let whose = match skips? {
-        Side::Hub => "on the hub",
-        Side::Target => "by the cluster's user",
+        Skips::OnHub => "on the hub",
+        Skips::OnTarget => "by the cluster's user",
     };
     let message = format!("no upgrade waits: skipMaintenanceWindows is set {whose}");
     Some(Told { status: Status::True, reason: Reason::MaintenanceWindowSkipped, message })
@@ -64,10 +58,7 @@ fn waits(resolved: &Resolved) -> Option<(Reason, String)> {
             Some((Reason::AwaitingMaintenanceWindow, format!("{}: {awaited}", resolved.module)))
         }
         Decision::Keep(because) | Decision::KeepVersion(_, because)
-            if matches!(
-                because.reason,
-                Reason::AwaitingMaintenanceWindow | Reason::MaintenanceWindowUnknown
-            ) =>
+            if because.reason == Reason::MaintenanceWindowUnknown =>
         {
             Some((because.reason, because.message.clone()))
         }

@@ -5,38 +5,26 @@ use kyma_api::Reason;
 
 use super::{Because, Decision, Inputs, Install, Installed, keep_version};
 
-/// The decision where the chosen version is deprecated by now.
-pub(super) fn decide(
-    inputs: &Inputs<'_>,
-    installed: Option<&Installed>,
-    install: &Install,
-) -> Option<Decision> {
-    let date = date_of(install).filter(|date| *date <= inputs.now)?;
-    let listed = install.release.find(&install.version);
-    let advice = listed.and_then(|listed| listed.deprecation_message.as_deref());
-    let message = format!(
-        "version {} of module {} is deprecated since {date}: {}",
-        install.version,
-        install.release.module,
-        advice.unwrap_or("choose another version")
-    );
-    let Some(installed) = installed else {
-        return Some(Decision::Refuse(Because::error(Reason::VersionDeprecated, message)));
-    };
-    let because = Because::warning(Reason::VersionDeprecated, message);
-    let is_ordered = installed.ordered.as_deref().or(installed.version()) == Some(&*install.version);
-    Some(if is_ordered {
+/// The decision where a module is installed and the chosen version is deprecated by now.
+pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Decision> {
+    let because = Because::warning(Reason::VersionDeprecated, deprecated(inputs, install)?);
+    Some(if installed.wanted() == Some(&*install.version) {
         Decision::KeepVersion(install.clone(), because)
     } else {
         keep_version(inputs, installed, install, because)
     })
 }
 
-/// When the chosen version will be deprecated.
-pub(super) fn due(inputs: &Inputs<'_>, install: &Install) -> Option<Timestamp> {
-    date_of(install).filter(|date| *date > inputs.now)
+/// Since when the chosen version is deprecated, and what to do instead.
+pub(super) fn deprecated(inputs: &Inputs<'_>, install: &Install) -> Option<String> {
+    let listed = install.release.find(&install.version)?;
+    let date = listed.deprecation_date.filter(|date| *date <= inputs.now)?;
+    let advice = listed.deprecation_message.as_deref().unwrap_or("choose another version");
+    let (version, module) = (&install.version, &install.release.module);
+    Some(format!("version {version} of module {module} is deprecated since {date}: {advice}"))
 }
 
-fn date_of(install: &Install) -> Option<Timestamp> {
-    install.release.find(&install.version)?.deprecation_date
+/// When the chosen version will be deprecated.
+pub(super) fn due(inputs: &Inputs<'_>, install: &Install) -> Option<Timestamp> {
+    install.release.find(&install.version)?.deprecation_date.filter(|date| *date > inputs.now)
 }

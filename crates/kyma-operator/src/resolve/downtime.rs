@@ -17,9 +17,8 @@ pub(crate) struct Awaited {
 
 /// The decision where the chosen version may not be installed now.
 pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Decision> {
-    let ordered = installed.ordered.as_deref().or(installed.version());
     let needs_window = install.template.spec.requires_downtime == Some(true);
-    if !needs_window || inputs.skips_windows || ordered == Some(&*install.version) {
+    if !needs_window || inputs.skips_windows || installed.wanted() == Some(&*install.version) {
         return None;
     }
     let window = match window(inputs) {
@@ -35,10 +34,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Insta
         }
     };
     let awaited = Awaited { version: install.version.clone(), window };
-    Some(match kept(inputs, installed, install) {
-        Some(kept) => Decision::Await(kept, awaited),
-        None => Decision::Keep(Because::warning(Reason::AwaitingMaintenanceWindow, awaited.to_string())),
-    })
+    Some(Decision::Await(kept(inputs, installed, install), awaited))
 }
 
 fn window(inputs: &Inputs<'_>) -> Result<Window, String> {

@@ -6,7 +6,6 @@ use super::{Because, Inputs, Install, Installed};
 
 /// Why another version is not installed over what there is, where a Pause says so.
 pub(super) fn halted(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Because> {
-    let ordered = installed.ordered.as_deref().or(installed.version());
-    let why = inputs.upgrades_halted.filter(|_| ordered != Some(install.version.as_str()))?;
+    let why = inputs.upgrades_halted.filter(|_| installed.wanted() != Some(install.version.as_str()))?;
     Some(Because::warning(Reason::Paused, why))
 }

@@ -207,9 +207,10 @@ fn written(decision: &Decision) -> String {
             format!("install {version} from {channel}")
         }
         Decision::Install(install) => format!("install {}", install.version),
-        Decision::Await(install, awaited) => {
+        Decision::Await(Some(install), awaited) => {
             format!("keep-version {} until {}", install.version, awaited.window.begin)
         }
+        Decision::Await(None, awaited) => format!("keep until {}", awaited.window.begin),
         Decision::Keep(why) => because("keep", why),
         Decision::KeepVersion(install, why) => because(&format!("keep-version {}", install.version), why),
         Decision::Remove { reason, because: None } => format!("remove {reason}"),
@@ -272,33 +273,35 @@ fn every_case_of_the_specification_holds() {
     assert!(count > 30, "the specification lost cases");
 }
 
+/// Decides about modules as a user writes them.
+fn decided(
+    offered: &str,
+    modules: &str,
+    installed: &BTreeMap<String, Installed>,
+    maintenance: &Maintenance,
+) -> Vec<Resolved> {
+    let offered: BTreeMap<String, Offered> = serde_saphyr::from_str(offered).unwrap();
+    let modules: Value = serde_saphyr::from_str(modules).unwrap();
+    let selection = Selection::read(&json!({ "channel": "regular", "modules": modules })).unwrap();
+    resolve(&Inputs {
+        labels: &BTreeMap::new(),
+        channel: &selection.channel,
+        wishes: &selection.wishes,
+        installed,
+        catalogue: &catalogue(offered),
+        policy: &super::Policy::default(),
+        upgrades_halted: None,
+        lost: &[],
+        maintenance,
+        skips_windows: false,
+        now: NOW.parse().unwrap(),
+    })
+}
+
 #[test]
 fn what_a_decision_depends_on_is_what_can_change_it() {
-    let case = |modules: &str| -> Vec<Resolved> {
-        let offered: BTreeMap<String, Offered> = serde_saphyr::from_str(
-            "keda: {channels: {regular: 9.9.9}, templates: [1.0.0]}\nnats: {channels: {regular: 2.0.0}, templates: [1.0.0, 2.0.0]}",
-        )
-        .unwrap();
-        let selection = Selection::read(&json!({
-            "channel": "regular",
-            "modules": serde_saphyr::from_str::<Value>(modules).unwrap(),
-        }))
-        .unwrap();
-        let (labels, installed, policy) = (BTreeMap::new(), BTreeMap::new(), super::Policy::default());
-        resolve(&Inputs {
-            labels: &labels,
-            channel: &selection.channel,
-            wishes: &selection.wishes,
-            installed: &installed,
-            catalogue: &catalogue(offered),
-            policy: &policy,
-            upgrades_halted: None,
-            lost: &[],
-            maintenance: &Maintenance::default(),
-            skips_windows: false,
-            now: NOW.parse().unwrap(),
-        })
-    };
+    const OFFERED: &str = "keda: {channels: {regular: 9.9.9}, templates: [1.0.0]}\nnats: {channels: {regular: 2.0.0}, templates: [1.0.0, 2.0.0]}";
+    let case = |modules| decided(OFFERED, modules, &BTreeMap::new(), &Maintenance::default());
     let refused = case("[{name: nats, version: 7.7.7}]");
     assert!(refused[0].interest.versions.contains("7.7.7"), "offering a refused pin wakes it");
     let followed = case("[{name: keda}, {name: nats, version: 1.0.0}]");
@@ -306,4 +309,28 @@ fn what_a_decision_depends_on_is_what_can_change_it() {
     assert!(followed[0].interest.versions.contains("9.9.9"), "the missing template wakes it");
     assert_eq!(followed[1].interest.channel, None, "a pin follows no channel");
     assert!(followed[1].interest.versions.contains("1.0.0"));
+}
+
+#[test]
+fn time_alone_may_change_a_decision() {
+    const OFFERED: &str = "
+keda: {channels: {regular: 1.1.0}, templates: [1.0.0, {version: 1.1.0, downtime: true}]}
+nats: {versions: [{version: 1.0.0, deprecated: \"2026-07-01T00:00:00Z\"}], templates: [1.0.0]}
+otel: {versions: [{version: 1.0.0, deprecated: \"2026-05-01T00:00:00Z\"}], templates: [1.0.0]}
+";
+    let keda = installed(InstalledCase::Running("1.0.0".to_owned()));
+    let installed = BTreeMap::from([("keda".to_owned(), keda)]);
+    let until = |modules, policy| {
+        decided(OFFERED, modules, &installed, &maintenance(policy))[0].until.map(|until| until.to_string())
+    };
+    let saturday = Some(json!({"default": {"days": ["Sat"], "begin": "20:00:00Z", "end": "00:00:00Z"}}));
+    assert_eq!(
+        until("[{name: keda}]", saturday).as_deref(),
+        Some("2026-06-06T20:00:00Z"),
+        "the window opens"
+    );
+    assert_eq!(until("[{name: keda}]", None), None, "only a policy changes that");
+    let nats = until("[{name: nats, version: 1.0.0}]", None);
+    assert_eq!(nats.as_deref(), Some("2026-07-01T00:00:00Z"), "support ends");
+    assert_eq!(until("[{name: otel, version: 1.0.0}]", None), None, "it has ended");
 }
