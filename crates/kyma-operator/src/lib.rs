@@ -23,6 +23,7 @@ mod target_kyma;
 mod catalogue;
 mod component;
 mod component_crd;
+mod config;
 mod deletion;
 mod kinds;
 mod lost;

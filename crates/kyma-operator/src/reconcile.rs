@@ -12,6 +12,7 @@ use crate::apply::{self, Applied};
 use crate::catalogue::Interest;
 use crate::claim;
 use crate::component::{ComponentView, kind_of};
+use crate::config::{Governed, govern};
 use crate::error::Error;
 use crate::kinds::{GroupKind, KindStatus, Kinds};
 use crate::lost;
@@ -115,14 +116,19 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     let installed = observed.installed();
     let none = std::collections::BTreeMap::new();
     let before = observed.kyma.status.clone().unwrap_or_default();
+    let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
+    // Both are held until the interests are known: a change in between would wake nobody.
+    let configs = state.configs();
+    let wishes: Vec<Governed> =
+        selection.wishes.iter().map(|wish| govern(&configs, labels, &selection.channel, wish)).collect();
     // First, or a policy that changes meanwhile would wake somebody else.
     state.awaits_window(&observed.key, true);
-    // Held until the interests are known: a change in between would wake nobody.
     let mut catalogue = state.catalogue_mut();
     let decided = resolve::resolve(&Inputs {
-        labels: observed.kyma.metadata.labels.as_ref().unwrap_or(&none),
+        labels,
         channel: &selection.channel,
-        wishes: &selection.wishes,
+        wishes: &wishes,
+        configs: &configs,
         installed: &installed,
         catalogue: &catalogue,
         policy: &state.policy,
@@ -135,6 +141,7 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     state.awaits_window(&observed.key, decided.iter().any(windows::is_awaited));
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
     catalogue.follow(&observed.key, &interests);
+    state.count_for_configs(&observed.key, &wishes);
     decided
 }
 
@@ -149,7 +156,6 @@ fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Hal
         target: observed.remote.as_ref().map(|remote| &remote.reference),
         identity: observed.remote.as_ref().map(|remote| &remote.session.identity),
         target_namespace: &state.runtime.settings.target_namespace,
-        wishes: observed.selection.as_ref().map_or(&[], |selection| selection.wishes.as_slice()),
         installed: &observed.views,
         kinds: &kinds,
         policy: &state.policy,
