@@ -15,11 +15,30 @@ pub fn lay_over(base: &mut Map<String, Value>, top: &Map<String, Value>) {
     }
 }
 
+/// Key paths (`a.b.c`) of everything in the map that is no map itself, sorted; never values.
+pub fn paths(map: &Map<String, Value>) -> Vec<String> {
+    let below = |(key, value): (&String, &Value)| match value {
+        Value::Object(inner) if !inner.is_empty() => {
+            paths(inner).into_iter().map(|path| format!("{key}.{path}")).collect()
+        }
+        _ => vec![key.clone()],
+    };
+    let mut found: Vec<String> = map.iter().flat_map(below).collect();
+    found.sort();
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn key_paths_name_what_is_set() {
+        let map = json!({"b": {"x": [1, {"y": 2}], "a": {}}, "a": null});
+        assert_eq!(paths(map.as_object().unwrap_or(&Map::new())), ["a", "b.a", "b.x"]);
+    }
 
     #[test]
     fn maps_merge_and_everything_else_is_replaced() {

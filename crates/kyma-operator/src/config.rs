@@ -6,8 +6,8 @@
 //! holds for, rather than having no effect.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kyma_api::{ConfigOverrides, ModuleConfig, ModuleOverride};
-use serde_json::{Map, Value};
+use kyma_api::{ConfigOverrides, ModuleConfig, ModuleOverride, values};
+use serde_json::{Map, Value, json};
 
 mod govern;
 mod index;
@@ -32,7 +32,7 @@ pub(crate) struct Config {
     /// The module.
     pub(crate) module: String,
     /// The greater one wins.
-    priority: i32,
+    pub(crate) priority: i32,
     /// Which Kymas; none: all.
     selector: Option<LabelSelector>,
     /// Values that win over the user's.
@@ -48,6 +48,22 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// What it replaces, as key paths: fields of the entry, `values.…` and `component.…`.
+    pub(crate) fn replaces(&self) -> Vec<String> {
+        let entry = json!(self.entry);
+        let entry = entry.as_object().map(values::paths).unwrap_or_default();
+        let under = |name: &'static str, map| {
+            values::paths(map).into_iter().map(move |path| format!("{name}.{path}"))
+        };
+        let values = under("values", &self.values);
+        entry.into_iter().chain(values).chain(under("component", &self.component)).collect()
+    }
+
+    /// How many rules it has.
+    pub(crate) fn rules(&self) -> usize {
+        self.rules.len()
+    }
+
     /// Whether it is the same state of the same object.
     pub(crate) fn is(&self, other: &Self) -> bool {
         (&self.name, &self.revision) == (&other.name, &other.revision)

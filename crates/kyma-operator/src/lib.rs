@@ -25,6 +25,7 @@ mod component;
 mod component_crd;
 mod config;
 mod deletion;
+pub mod explain;
 mod kinds;
 mod lost;
 mod maintenance;

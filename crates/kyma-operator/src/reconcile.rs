@@ -1,5 +1,6 @@
 //! One pass over one Kyma: the stages in their order.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,6 +213,7 @@ fn status_of(
         now,
         channel: observed.selection.as_ref().map(|selection| selection.channel.clone()),
         lines,
+        initial: initial(state, &observed.kyma),
         trouble: refused_selection(observed),
         target: observed.remote.as_ref().map(|remote| remote.session.identity.clone()),
         is_remote: observed.remote.is_some(),
@@ -224,6 +226,13 @@ fn status_of(
     let due = report::earliest(outcomes.iter().filter_map(report::next_look), now);
     let wait = due.and_then(|due| Duration::try_from(due).ok()).map_or(Wait::Event, Wait::Timer);
     (status, wait)
+}
+
+/// The modules with which the target's Kyma is born; the hub's own Kyma has no other selection than its spec.
+pub(crate) fn initial<'a>(state: &State, kyma: &'a Kyma) -> BTreeSet<&'a str> {
+    let is_local = kyma.metadata.name.as_deref().is_some_and(|name| state.runtime.settings.is_local(name));
+    let modules = kyma.spec.modules.iter().flatten().filter(|_| !is_local);
+    modules.map(|module| module.name.as_str()).collect()
 }
 
 /// A component that was just let go without its target being touched is not shown any more.
@@ -277,6 +286,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
         now: Timestamp::now(),
         channel: None,
         lines: report::lines_before(&before),
+        initial: initial(state, &kyma),
         trouble: Some(Trouble {
             reason: failure.reason,
             message: failure.message.clone(),

@@ -11,6 +11,7 @@ use super::orders::{Done, lost_modules};
 use super::{CLUSTER_GONE, Reach};
 use crate::deletion::{Step, TargetFacts};
 use crate::observe;
+use crate::reconcile::initial;
 use crate::report::{self, Line, Trouble};
 use crate::resolve::Because;
 use crate::state::{State, key_of};
@@ -56,6 +57,7 @@ pub(super) async fn report(
         now: Timestamp::now(),
         channel: None,
         lines: lines(state, kyma, gone, done),
+        initial: initial(state, kyma),
         trouble: trouble.map(|(reason, message)| Trouble {
             reason,
             message,
