@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::{ArgAction, Args as ClapArgs, ValueEnum};
 use jiff::SignedDuration;
 
 use crate::deletion::IgnorePolicy;
@@ -35,6 +35,9 @@ pub struct KymaArgs {
     /// when it changes.
     #[arg(long, env, default_value = "/etc/maintenance-policy/policy.json")]
     pub maintenance_policy: PathBuf,
+    /// Series of metrics for each Kyma and module (`lifecycle_mgr_*_state`), as KLM has them.
+    #[arg(long, env, default_value_t = true, action = ArgAction::Set)]
+    pub per_kyma_metrics: bool,
     /// An upgrade that needs downtime begins only where more than this is left of a maintenance window.
     #[arg(long, env, default_value = "20m", value_parser = duration)]
     pub min_maintenance_window_size: SignedDuration,

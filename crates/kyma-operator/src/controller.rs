@@ -21,7 +21,7 @@ use crate::target_kyma::{NAME, TargetKyma};
 /// # Errors
 /// The metrics are registered already: two kyma-operators in one process.
 pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::MetricsError> {
-    let metrics = KymaMetrics::new(&runtime.process.metrics)?;
+    let metrics = KymaMetrics::new(&runtime.process.metrics, args.per_kyma_metrics)?;
     let reconciler = Reconciler::<Kyma>::new(&runtime);
     let releases = Reconciler::<ModuleReleaseMeta>::new(&runtime).without_selector();
     let configs = Reconciler::<ModuleConfig>::new(&runtime).without_selector();

@@ -3,9 +3,10 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::crds;
 use kyma_sdk::rbac::Table;
-use kyma_sdk::{Operator, Program, RunError, Runtime};
+use kyma_sdk::{Metrics, MetricsError, Operator, Program, RunError, Runtime};
 
 use crate::args::KymaArgs;
+use crate::metrics::KymaMetrics;
 use crate::{controller, rbac};
 
 /// The program.
@@ -35,6 +36,10 @@ impl Program for KymaOperator {
 
     fn rbac() -> Table {
         rbac::table()
+    }
+
+    fn metrics(metrics: &Metrics) -> Result<(), MetricsError> {
+        KymaMetrics::new(metrics, true).map(drop)
     }
 
     async fn run(self, flags: KymaArgs, runtime: Runtime) -> Result<(), RunError> {

@@ -76,7 +76,7 @@ pub use identity::refusal;
 pub use index::Index;
 pub use jitter::{jitter, shortened};
 pub use kyma::{KymaAccess, Proof, claim_of, fence_of, is_on_record, prove, prove_known, recorded_of};
-pub use metrics::{Metrics, MetricsError};
+pub use metrics::{Described, Metrics, MetricsError};
 pub use pass::Pass;
 pub use pauses::{Halt, PauseChanges, Pauses, is_in_force};
 pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};

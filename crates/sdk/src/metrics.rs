@@ -1,10 +1,14 @@
 //! What an operator counts. Labels hold only words of closed sets, so their number is bounded.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use prometheus::{
     Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
-    core::Collector,
+    core::{Collector, Desc},
+    proto::{MetricFamily, MetricType},
 };
 
 use kyma_api::PauseScope;
@@ -21,8 +25,11 @@ pub struct Metrics {
 #[derive(Debug)]
 struct Inner {
     registry: Registry,
+    /// What is registered, for people.
+    described: Mutex<Vec<Described>>,
     reconciles: IntCounterVec,
     seconds: HistogramVec,
+    waits: HistogramVec,
     failures: IntCounterVec,
     status_writes: IntCounterVec,
     watch_restarts: IntCounterVec,
@@ -41,6 +48,38 @@ pub(crate) enum ReconcileResult {
     Failed,
 }
 
+/// A metric, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its name.
+    pub name: String,
+    /// counter, gauge or histogram.
+    pub kind: &'static str,
+    /// Its labels, in their order.
+    pub labels: Vec<String>,
+    /// What it counts.
+    pub help: String,
+}
+
+fn describe(collector: &impl Collector) -> Vec<Described> {
+    let kinds: Vec<_> = collector.collect();
+    let kind = |name: &str| {
+        let family = kinds.iter().find(|family| family.name() == name);
+        match family.map(MetricFamily::get_field_type) {
+            Some(MetricType::COUNTER) => "counter",
+            Some(MetricType::HISTOGRAM) => "histogram",
+            _ => "gauge",
+        }
+    };
+    let described = |desc: &&Desc| Described {
+        name: desc.fq_name.clone(),
+        kind: kind(&desc.fq_name),
+        labels: desc.variable_labels.clone(),
+        help: desc.help.clone(),
+    };
+    collector.desc().iter().map(described).collect()
+}
+
 /// Why the metrics could not be set up or written.
 #[derive(Debug, thiserror::Error)]
 #[error("metrics: {0}")]
@@ -54,7 +93,13 @@ impl Metrics {
     pub fn new() -> Result<Self, MetricsError> {
         let registry = Registry::new();
         let buckets = vec![0.005, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0];
-        let seconds = HistogramOpts::new("reconcile_seconds", "Duration of reconciles.").buckets(buckets);
+        let seconds =
+            HistogramOpts::new("reconcile_seconds", "Duration of reconciles.").buckets(buckets.clone());
+        let waits = HistogramOpts::new(
+            "reconcile_wait_seconds",
+            "Time from an event until the reconcile that it asked for began.",
+        );
+        let waits = waits.buckets(buckets);
         let counter =
             |name: &str, help: &str, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
         let inner = Inner {
@@ -94,20 +139,28 @@ impl Metrics {
                 &["operator"],
             )?,
             pauses: IntGaugeVec::new(Opts::new("pauses", "Pauses in force."), &["operator", "scope"])?,
+            waits: HistogramVec::new(waits, &["operator"])?,
             registry,
+            described: Mutex::default(),
         };
         let metrics = Self { inner: Arc::new(inner) };
-        let held = &metrics.inner;
-        metrics.register(held.reconciles.clone())?;
-        metrics.register(held.seconds.clone())?;
-        metrics.register(held.failures.clone())?;
-        metrics.register(held.status_writes.clone())?;
-        metrics.register(held.watch_restarts.clone())?;
-        metrics.register(held.repairs.clone())?;
-        metrics.register(held.missed.clone())?;
-        metrics.register(held.watches.clone())?;
-        metrics.register(held.pauses.clone())?;
+        metrics.register_own()?;
         Ok(metrics)
+    }
+
+    fn register_own(&self) -> Result<(), MetricsError> {
+        let held = &self.inner;
+        self.register(held.reconciles.clone())?;
+        self.register(held.seconds.clone())?;
+        self.register(held.waits.clone())?;
+        self.register(held.failures.clone())?;
+        self.register(held.status_writes.clone())?;
+        self.register(held.watch_restarts.clone())?;
+        self.register(held.repairs.clone())?;
+        self.register(held.missed.clone())?;
+        self.register(held.watches.clone())?;
+        self.register(held.pauses.clone())?;
+        Ok(())
     }
 
     /// Adds a collector of the operator's own. Its labels must be bounded.
@@ -115,7 +168,17 @@ impl Metrics {
     /// # Errors
     /// A collector of the same name is registered.
     pub fn register(&self, collector: impl Collector + 'static) -> Result<(), MetricsError> {
-        Ok(self.inner.registry.register(Box::new(collector))?)
+        let described = describe(&collector);
+        self.inner.registry.register(Box::new(collector))?;
+        self.inner.described.lock().unwrap_or_else(PoisonError::into_inner).extend(described);
+        Ok(())
+    }
+
+    /// Everything that is registered, by name, also what has no series yet.
+    pub fn described(&self) -> Vec<Described> {
+        let mut described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        described.sort_by(|a, b| a.name.cmp(&b.name));
+        described
     }
 
     /// Everything in Prometheus' text format.
@@ -141,6 +204,10 @@ impl Metrics {
     pub fn failed(&self, operator: &str, failure: &Failure) {
         let labels = [operator, failure.class.as_str(), failure.reason.as_str()];
         self.inner.failures.with_label_values(&labels).inc();
+    }
+
+    pub(crate) fn waited(&self, operator: &str, since: Duration) {
+        self.inner.waits.with_label_values(&[operator]).observe(since.as_secs_f64());
     }
 
     pub(crate) fn status_written(&self, operator: &str) {
@@ -179,6 +246,19 @@ mod tests {
     use kyma_api::Reason;
 
     use super::*;
+
+    #[test]
+    fn each_metric_is_described_before_it_has_a_series() {
+        let described = Metrics::new().unwrap().described();
+        let of = |name: &str| described.iter().find(|one| one.name == name).cloned().unwrap();
+        let failures = of("reconcile_failures_total");
+        assert_eq!(
+            (failures.kind, failures.labels.join(",")),
+            ("counter", "operator,class,reason".to_owned())
+        );
+        assert_eq!((of("reconcile_seconds").kind, of("pauses").kind), ("histogram", "gauge"));
+        assert!(described.iter().all(|one| one.help.ends_with('.')), "{described:?}");
+    }
 
     #[test]
     fn failures_are_counted_by_class_and_reason() {

@@ -71,6 +71,42 @@ impl<Key: Eq + Hash> Schedule<Key> {
     }
 }
 
+/// Since when events have asked for a pass over an object.
+#[derive(Debug)]
+pub(crate) struct Asked<Key> {
+    since: Mutex<HashMap<Key, Instant>>,
+}
+
+impl<Key: Eq + Hash> Asked<Key> {
+    /// An event asks for a pass; one that asks while another waits changes nothing.
+    pub(crate) fn ask(&self, key: Key) {
+        self.since().entry(key).or_insert_with(Instant::now);
+    }
+
+    /// A pass begins. Since when it was asked for; none where only time led to it.
+    pub(crate) fn begins(&self, key: &Key) -> Option<Instant> {
+        self.since().remove(key)
+    }
+
+    /// Forgets the objects that are gone, once they are more than those that are there.
+    pub(crate) fn forget(&self, there: usize, is_there: impl Fn(&Key) -> bool) {
+        let mut since = self.since();
+        if since.len() > 2 * there + 64 {
+            since.retain(|key, _| is_there(key));
+        }
+    }
+
+    fn since(&self) -> MutexGuard<'_, HashMap<Key, Instant>> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<Key> Default for Asked<Key> {
+    fn default() -> Self {
+        Self { since: Mutex::default() }
+    }
+}
+
 impl<Key> Default for Schedule<Key> {
     fn default() -> Self {
         Self { due: Mutex::default() }
@@ -94,6 +130,20 @@ mod tests {
         schedule.ended("a", at(199));
         assert!(schedule.begins(&"a", at(199)));
         assert!(!schedule.begins(&"a", at(200)), "it has begun already");
+    }
+
+    #[test]
+    fn a_pass_waits_since_the_first_event_that_asked_for_it() {
+        let asked = Asked::default();
+        assert_eq!(asked.begins(&"a"), None, "only time led to it");
+        asked.ask("a");
+        let first = asked.since()["a"];
+        asked.ask("a");
+        assert_eq!(asked.begins(&"a"), Some(first));
+        assert_eq!(asked.begins(&"a"), None);
+        (0..100).for_each(|_| asked.ask("b"));
+        asked.forget(0, |_| false);
+        assert_eq!(asked.since().len(), 1, "few are not worth it");
     }
 
     #[test]

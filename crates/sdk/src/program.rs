@@ -1,4 +1,4 @@
-//! What every operator's binary does: `run`, `crd`, `rbac`, `reasons`, `version`. `main` is one call.
+//! What every operator's binary does: `run`, `crd`, `rbac`, `reasons`, `metrics`, `version`. `main` is one call.
 
 mod line;
 mod serve;
@@ -8,7 +8,7 @@ use std::{future::Future, process::ExitCode};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::Reason;
 
-use crate::{Operator, Runtime, rbac};
+use crate::{Metrics, MetricsError, Operator, Runtime, rbac};
 
 pub use serve::{StartError, serve};
 
@@ -44,6 +44,14 @@ pub trait Program: Send + Sized + 'static {
     /// The reasons that it gives, printed by `reasons`. Default: all.
     fn reasons() -> Vec<Reason> {
         Reason::all().to_vec()
+    }
+
+    /// Registers what it counts beside what every operator does, as `run` does; for `metrics`. Default: nothing.
+    ///
+    /// # Errors
+    /// A metric of the same name is registered.
+    fn metrics(_metrics: &Metrics) -> Result<(), MetricsError> {
+        Ok(())
     }
 
     /// Reconciles until the process shuts down.

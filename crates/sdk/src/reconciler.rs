@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use kube::{Api, Resource};
 use kube_runtime::{
     Controller,
@@ -30,7 +30,7 @@ use crate::{
     backoff::delay_after,
     jitter::{jitter, shortened},
     metrics::ReconcileResult,
-    pass::{Pass, Schedule},
+    pass::{Asked, Pass, Schedule},
 };
 
 /// Failures remembered beyond the number of objects before those of gone objects are dropped.
@@ -117,22 +117,26 @@ where
         // So that it is there before the first one is found.
         runtime.process.metrics.repaired(runtime.operator.name, 0);
         let shutdown = runtime.process.shutdown.clone();
+        let asked: Arc<Asked<ObjectRef<K>>> = Arc::default();
         let unhealthy = Semaphore::new(usize::from(runtime.settings.concurrency.div_ceil(UNHEALTHY_SHARE)));
         let work = Work {
             runtime: runtime.clone(),
             store: store.clone(),
             failures: Mutex::default(),
             due: Schedule::default(),
+            asked: Arc::clone(&asked),
             unhealthy,
             reconcile,
         };
         let context = Arc::new(work);
-        let stream = own_changes(&runtime, api, selector, writer, hooks);
+        let own = Arc::clone(&asked);
+        let stream = own_changes(&runtime, api, selector, writer, hooks)
+            .inspect_ok(move |object| own.ask(ObjectRef::from_obj(object)));
         let halted = halted::follow(runtime.pauses.changes(), store.clone(), trigger.clone());
         let ready = wait_until_ready(runtime.clone(), store.clone(), kind);
         let controller = Controller::for_stream(stream, store)
             .with_config(ControllerConfig::default().concurrency(runtime.settings.concurrency))
-            .reconcile_on(trigger.stream())
+            .reconcile_on(trigger.stream().inspect(move |key| asked.ask(key.clone())))
             .graceful_shutdown_on(shutdown.clone().cancelled_owned())
             .run(run_one::<K, F, Fut>, after_failure::<K, F>, context)
             .for_each(|result| {
@@ -157,6 +161,8 @@ struct Work<K: Resource<DynamicType = ()> + 'static, F> {
     failures: Mutex<HashMap<ObjectRef<K>, Failed>>,
     /// When objects are due to be verified.
     due: Schedule<ObjectRef<K>>,
+    /// Since when an event has asked for a pass.
+    asked: Arc<Asked<ObjectRef<K>>>,
     /// Slots for objects whose target did not answer the last time.
     unhealthy: Semaphore,
     reconcile: F,
@@ -188,6 +194,7 @@ where
     fn verified_by(&self, key: ObjectRef<K>, resync: Duration) -> Duration {
         let resync = shortened(resync, RESYNC_SHARE);
         self.due.forget(self.store.len(), |key| self.store.get(key).is_some());
+        self.asked.forget(self.store.len(), |key| self.store.get(key).is_some());
         self.due.ended(key, Instant::now() + resync);
         resync
     }
@@ -226,6 +233,9 @@ where
         None => None,
     };
     let started = Instant::now();
+    if let Some(since) = work.asked.begins(&key) {
+        process.metrics.waited(operator.name, started.duration_since(since));
+    }
     let halt = pauses.of(&*object);
     let pass =
         Pass::new(operator.name, work.due.begins(&key, started), halt.clone(), process.metrics.clone());

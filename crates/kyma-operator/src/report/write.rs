@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::condition::{self, types};
@@ -17,7 +18,7 @@ use crate::state::{State, key_of};
 /// Writes the status, unless it is there already; tells people what changed.
 pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) -> Result<Arc<Kyma>, Error> {
     let key = key_of(kyma);
-    state.metrics.record(&key, kyma, wanted, &state.components().of(&key));
+    state.metrics.record(&key, kyma, wanted, &state.components().of(&key), Timestamp::now());
     let before = kyma.status.clone().unwrap_or_default();
     let wanted = &own_part(wanted);
     if own_part(&before) == *wanted {

@@ -344,8 +344,8 @@ async fn a_cluster_gets_its_initial_set_back_and_only_when_that_is_said() {
     let output = stage.run("reset", &["sample", "--yes"]).await;
     assert!(text(&output).contains("nothing to reset"), "{}", text(&output));
 
-    let stale = json!({"status": {"target": {"clusterUid": stage.uid().await, "epoch": 0}}});
-    stage.kymas().patch_status("sample", &params, &Patch::Merge(&stale)).await.unwrap();
+    let earlier = json!({"status": {"target": {"clusterUid": stage.uid().await, "epoch": 0}}});
+    stage.kymas().patch_status("sample", &params, &Patch::Merge(&earlier)).await.unwrap();
     let output = stage.run("reset", &["sample", "--yes"]).await;
     assert_eq!(output.status.code(), Some(1), "another hub's cluster is left alone: {}", text(&output));
 }

@@ -9,7 +9,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use super::{Program, serve::run_alone};
 use crate::{
-    Args, Settings,
+    Args, Metrics, Settings,
     rbac::{self, Side},
 };
 
@@ -36,6 +36,8 @@ enum Command<F: clap::Args> {
     },
     /// Print the reasons that conditions, events and metrics give, with class and meaning.
     Reasons,
+    /// Print the metrics, with kind, labels and meaning.
+    Metrics,
     /// Print name and version.
     Version,
 }
@@ -114,6 +116,13 @@ fn print<P: Program>(command: &Command<P::Flags>) -> io::Result<()> {
             for reason in P::reasons() {
                 let class = reason.class().map_or("-", kyma_api::ErrorClass::as_str);
                 writeln!(out, "{reason}\t{class}\t{}", reason.summary())?;
+            }
+        }
+        Command::Metrics => {
+            let metrics = Metrics::new().map_err(io::Error::other)?;
+            P::metrics(&metrics).map_err(io::Error::other)?;
+            for one in metrics.described() {
+                writeln!(out, "{}\t{}\t{}\t{}", one.name, one.kind, one.labels.join(", "), one.help)?;
             }
         }
         Command::Version => writeln!(out, "{} {}", P::OPERATOR.name, P::OPERATOR.version)?,

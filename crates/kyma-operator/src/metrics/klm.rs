@@ -1,0 +1,164 @@
+//! KLM's metrics that dashboards read: the state of each Kyma and module as gauges of 0 and 1, and how many modules
+//! are mandatory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kube::ResourceExt;
+use kyma_api::{Kyma, KymaStatus, State, annotations, labels};
+use kyma_sdk::{Metrics, MetricsError};
+use prometheus::{GaugeVec, IntGauge, Opts};
+
+use crate::component::ComponentView;
+use crate::key::KymaKey;
+
+/// States of a Kyma and of a module, in KLM's order.
+const KYMA_STATES: [State; 5] =
+    [State::Deleting, State::Error, State::Processing, State::Ready, State::Warning];
+const MODULE_STATES: [State; 6] =
+    [State::Deleting, State::Error, State::Processing, State::Ready, State::Unmanaged, State::Warning];
+
+/// The gauges; bounded by the Kymas and modules there are, and gone with them.
+pub(super) struct KlmGauges {
+    kymas: GaugeVec,
+    modules: GaugeVec,
+    mandatory: IntGauge,
+    mandatory_modules: GaugeVec,
+    maintenance_policy: IntGauge,
+    shown: Arc<Mutex<HashMap<KymaKey, Shown>>>,
+}
+
+/// What is exported for one Kyma.
+#[derive(Clone, PartialEq, Eq)]
+struct Shown {
+    shoot: String,
+    instance: String,
+    state: State,
+    modules: BTreeMap<String, State>,
+    mandatory: BTreeMap<String, State>,
+}
+
+impl KlmGauges {
+    /// The gauges, registered with those of the process.
+    pub(super) fn new(process: &Metrics) -> Result<Self, MetricsError> {
+        let kyma = ["kyma_name", "state", "shoot", "instance_id"];
+        let module = ["module_name", "kyma_name", "state", "shoot", "instance_id"];
+        let kymas = GaugeVec::new(
+            Opts::new("lifecycle_mgr_kyma_state", "Indicates the Status.state for a given Kyma object"),
+            &kyma,
+        )?;
+        let modules = GaugeVec::new(
+            Opts::new("lifecycle_mgr_module_state", "Indicates the Status.state for modules of Kyma"),
+            &module,
+        )?;
+        let mandatory = IntGauge::new(
+            "lifecycle_mgr_mandatory_modules",
+            "Indicates the number of mandatory ModuleReleaseMetas",
+        )?;
+        let mandatory_modules = GaugeVec::new(
+            Opts::new(
+                "lifecycle_mgr_mandatory_module_state",
+                "Indicates the Status.state for a given mandatory module",
+            ),
+            &["module_name", "kyma_name", "state"],
+        )?;
+        let maintenance_policy = IntGauge::new(
+            "lifecycle_mgr_maintenance_window_config_read_success",
+            "Indicates whether the maintenance policy was read successfully",
+        )?;
+        process.register(maintenance_policy.clone())?;
+        process.register(mandatory.clone())?;
+        process.register(mandatory_modules.clone())?;
+        process.register(kymas.clone())?;
+        process.register(modules.clone())?;
+        Ok(Self { kymas, modules, mandatory, mandatory_modules, maintenance_policy, shown: Arc::default() })
+    }
+
+    /// Shows whether there is a maintenance policy that can be used.
+    pub(super) fn maintenance_policy(&self, is_read: bool) {
+        self.maintenance_policy.set(i64::from(is_read));
+    }
+
+    /// Shows how many modules every Kyma gets.
+    pub(super) fn mandatory(&self, count: usize) {
+        self.mandatory.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Shows the state of a Kyma and its modules; mandatory ones, which its status does not list, by their components.
+    pub(super) fn record(
+        &self,
+        key: &KymaKey,
+        kyma: &Kyma,
+        status: &KymaStatus,
+        components: &[ComponentView],
+    ) {
+        let domain = kyma.annotations().get(annotations::SKR_DOMAIN).map(String::as_str).unwrap_or_default();
+        let modules = status.modules.iter().flatten();
+        let now = Shown {
+            shoot: domain.split('.').next().unwrap_or_default().to_owned(),
+            instance: kyma.labels().get(labels::INSTANCE_ID).cloned().unwrap_or_default(),
+            state: status.state.unwrap_or_default(),
+            modules: modules.map(|module| (module.name.clone(), module.state)).collect(),
+            mandatory: components.iter().filter(|view| view.mandatory).map(state_of).collect(),
+        };
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = shown.insert(key.clone(), now.clone());
+        if before.as_ref() == Some(&now) {
+            return;
+        }
+        if let Some(before) = before {
+            self.remove(key, &before);
+        }
+        let set = |state: State, value: State| if state == value { 1.0 } else { 0.0 };
+        for state in KYMA_STATES {
+            self.kymas
+                .with_label_values(&[&key.name, state.as_str(), &now.shoot, &now.instance])
+                .set(set(state, now.state));
+        }
+        for (module, value) in &now.modules {
+            for state in MODULE_STATES {
+                self.modules
+                    .with_label_values(&[module, &key.name, state.as_str(), &now.shoot, &now.instance])
+                    .set(set(state, *value));
+            }
+        }
+        for (module, value) in &now.mandatory {
+            for state in MODULE_STATES {
+                self.mandatory_modules
+                    .with_label_values(&[module, &key.name, state.as_str()])
+                    .set(set(state, *value));
+            }
+        }
+    }
+
+    /// The Kyma is gone.
+    pub(super) fn forget(&self, key: &KymaKey) {
+        let before = self.shown.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        if let Some(before) = before {
+            self.remove(key, &before);
+        }
+    }
+
+    /// A series that is not there need not be removed.
+    fn remove(&self, key: &KymaKey, shown: &Shown) {
+        for state in KYMA_STATES {
+            self.kymas.remove_label_values(&[&key.name, state.as_str(), &shown.shoot, &shown.instance]).ok();
+        }
+        for module in shown.modules.keys() {
+            for state in MODULE_STATES {
+                let labels = [module, key.name.as_str(), state.as_str(), &shown.shoot, &shown.instance];
+                self.modules.remove_label_values(&labels).ok();
+            }
+        }
+        for module in shown.mandatory.keys() {
+            for state in MODULE_STATES {
+                self.mandatory_modules.remove_label_values(&[module, &key.name, state.as_str()]).ok();
+            }
+        }
+    }
+}
+
+fn state_of(view: &ComponentView) -> (String, State) {
+    let told = view.state.unwrap_or(State::Processing);
+    (view.module.clone(), if view.terminating { State::Deleting } else { told })
+}
