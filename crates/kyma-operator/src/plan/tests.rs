@@ -114,7 +114,7 @@ fn fields(object: &Value) -> Value {
 }
 
 #[test]
-fn a_component_is_the_modules_spec_under_what_kyma_operator_decides() {
+fn i85_a_component_is_the_modules_spec_under_what_kyma_operator_decides() {
     let stage = Stage::new(
         &json!({ "name": "keda", "values": { "a": 1 }, "customResourcePolicy": "Ignore", "controller": "c" }),
     );
@@ -148,7 +148,7 @@ fn an_author_may_not_take_over_what_belongs_to_others() {
 }
 
 #[test]
-fn what_is_written_already_is_not_written_again_until_somebody_changes_it() {
+fn i86_i87_what_is_written_already_is_not_written_again_until_somebody_changes_it() {
     let mut stage = Stage::new(&json!({ "name": "keda" }));
     let first = stage.plan(Decision::Install(install(json!({}))));
     stage.have(&first, |_| {});

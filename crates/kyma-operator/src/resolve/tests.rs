@@ -18,6 +18,8 @@ use crate::component::ComponentKind;
 use crate::maintenance::Policy;
 use crate::selection::Selection;
 
+mod labels;
+
 /// The moment for which every case is decided.
 const NOW: &str = "2026-06-01T00:00:00Z";
 
@@ -258,7 +260,7 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_case_of_the_specification_holds() {
+fn i63_to_i65_every_case_of_the_specification_holds() {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("cases.yaml")).unwrap();
     let mut wrong = String::new();
     let count = cases.len();
