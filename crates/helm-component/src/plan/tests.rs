@@ -56,6 +56,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         versioned: false,
         newer: None,
         set_back: false,
+        changes: false,
         swept: false,
         kept: BTreeSet::new(),
         pruned: None,
@@ -373,11 +374,35 @@ fn a_removal_brings_nothing_new_and_repairs_only_while_it_is_blocked() {
     assert_eq!(next(&seen), Step::Rest(Rest::Failed(blocked.clone())), "what is gone by order stays away");
     seen.pieces[0].drift = Some(Drift::Gone);
     let stale = Observed { content: Content::Stale, ..seen.clone() };
-    assert_eq!(next(&stale), Step::Rest(Rest::Failed(blocked)), "another version is not installed any more");
+    assert_eq!(next(&stale), Step::Rest(Rest::Failed(blocked)), "the same version is not found out anew");
     seen.removal = Some(Err(fault()));
     assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
     seen.removal = Some(Ok(vec!["x".to_owned()]));
     assert_eq!(next(&seen), Step::Rest(Rest::Removing(vec!["x".to_owned()])));
+}
+
+#[test]
+fn e13_while_a_removal_is_blocked_another_version_is_taken_over() {
+    let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
+    let mut seen = Observed { order: Order::Remove, ..running(vec![piece(config("a")), piece(crd())]) };
+    (seen.content, seen.changes) = (Content::Stale, true);
+    assert_eq!(next(&seen), Step::Remove, "whether it is blocked is looked at first");
+    seen.removal = Some(Err(blocked.clone()));
+    assert_eq!(next(&seen), Step::Load);
+    seen.content = Content::Loaded;
+    seen.pieces.push(piece(config("new")));
+    seen.pieces.iter_mut().for_each(|piece| piece.changed = true);
+    assert_eq!(next(&seen), Step::Apply);
+    apply(&mut seen);
+    assert!(seen.inventory.contains(&config("new")));
+    assert_eq!(next(&seen), Step::Rest(Rest::Failed(blocked)));
+    seen.removal = Some(Ok(vec!["x".to_owned()]));
+    seen.applied = false;
+    assert_eq!(
+        next(&seen),
+        Step::Rest(Rest::Removing(vec!["x".to_owned()])),
+        "one that goes on brings nothing"
+    );
 }
 
 #[test]

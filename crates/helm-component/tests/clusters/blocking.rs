@@ -9,13 +9,27 @@ use crate::world::{PATIENCE, World, api, apply_yaml, ready_of, world};
 
 /// A module with one kind in a namespace and one of the cluster, and something that serves both.
 fn manifest(name: &str) -> String {
+    manifest_of(name, &["v1"])
+}
+
+/// The same with these versions of its kinds; the last one is stored.
+fn manifest_of(name: &str, versions: &[&str]) -> String {
+    let stored = versions.last().unwrap_or(&"v1");
+    let versions: Vec<String> = versions
+        .iter()
+        .map(|version| {
+            let schema = "schema: {openAPIV3Schema: {type: object}}";
+            format!("{{name: {version}, served: true, storage: {}, {schema}}}", version == stored)
+        })
+        .collect();
+    let versions = versions.join(", ");
     let crd = |kind: &str, scope: &str| {
         let plural = format!("{}s", kind.to_lowercase());
         format!(
             "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
              metadata: {{name: {plural}.{name}.example.org}}\n\
              spec:\n  group: {name}.example.org\n  names: {{kind: {kind}, plural: {plural}}}\n  scope: {scope}\n  \
-             versions: [{{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: {{type: object}}}}}}]\n"
+             versions: [{versions}]\n"
         )
     };
     let (inner, outer) = (crd("Room", "Namespaced"), crd("House", "Cluster"));
@@ -124,4 +138,42 @@ async fn e34_e38_a_users_object_of_the_cluster_blocks_and_then_the_default_one_b
     let free = json!({"metadata": {"finalizers": null}});
     houses.patch("default", &PatchParams::default(), &Patch::Merge(free)).await?;
     world.gone("manor").await
+}
+
+#[tokio::test]
+async fn e13_while_a_removal_is_blocked_the_next_version_with_a_new_version_of_its_kinds_is_taken_over()
+-> Result<()> {
+    let world = world().await?;
+    let wish = async |version: &str, manifest: String| {
+        let source = world.push("lodge", version, &manifest).await?;
+        let module = json!({"name": "lodge", "version": version});
+        world
+            .apply("lodge", json!({"source": source, "module": module, "release": {"namespace": "lodge"}}))
+            .await
+    };
+    wish("1.0.0", manifest("lodge")).await?;
+    world.ready("lodge", "True", "Ready").await?;
+    let users = object("lodge", "Room", Some("default"), "mine");
+    apply_yaml(&world.target.client()?, &users.to_string()).await?;
+    world.delete("lodge", "Delete").await?;
+    until_blocked_by(world, "lodge", &["Room default/mine"]).await?;
+
+    let more = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: more}\n";
+    wish("1.1.0", format!("{}{more}", manifest_of("lodge", &["v1", "v2"]))).await?;
+    let components = world.components()?;
+    until("the next version is there", PATIENCE, || async {
+        let status = components.get("lodge").await?.status.unwrap_or_default();
+        Ok((status.version.as_deref() == Some("1.1.0")).then_some(()))
+    })
+    .await?;
+    assert!(world.on_target("v1", "ConfigMap", "lodge", "more").await?.is_some());
+    let served = world.on_target("lodge.example.org/v2", "Room", "default", "mine").await?;
+    assert!(served.is_some(), "users reach their objects in the new version of the kind");
+    until_blocked_by(world, "lodge", &["Room default/mine"]).await?;
+    delete(world, "lodge", "Room", Some("default"), "mine").await?;
+    world.gone("lodge").await?;
+    for name in ["lodge", "more"] {
+        assert!(world.on_target("v1", "ConfigMap", "lodge", name).await?.is_none(), "{name}");
+    }
+    Ok(())
 }

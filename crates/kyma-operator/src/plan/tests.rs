@@ -192,6 +192,26 @@ fn removal_is_an_order_and_letting_go_is_none() {
 }
 
 #[test]
+fn e13_a_component_that_cannot_go_yet_gets_another_version_and_keeps_the_rest() {
+    let mut stage =
+        Stage::new(&json!({ "name": "keda", "values": { "a": 1 }, "customResourcePolicy": "Ignore" }));
+    let first = stage.plan(Decision::Install(install(json!({}))));
+    stage.have(&first, |body| {
+        body["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        body["spec"]["deletionPolicy"] = json!("Delete");
+    });
+    stage.wishes.clear();
+    let newer = Install { version: "1.1.0".into(), ..install(json!({})) };
+    let plan = stage.plan(Decision::Leave(newer));
+    assert!(plan.changes_target() && plan.orders.is_empty() && plan.components.is_empty());
+    let fields = json!({
+        "module": { "name": "keda", "version": "1.1.0", "channel": "regular" },
+        "source": { "ocm": { "component": "example.com/module/keda", "version": "1.1.0" } },
+    });
+    assert_eq!(json!(plan.upgrades[0].fields), fields);
+}
+
+#[test]
 fn a_pause_holds_back_every_order_and_says_so() {
     let mut stage = Stage::new(&json!({ "name": "keda" }));
     let first = stage.plan(Decision::Install(install(json!({}))));

@@ -64,6 +64,7 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
         Decision::Await(install, awaited) => awaiting(outcome, install.as_ref(), awaited),
         Decision::Keep(because) => kept(outcome, because),
         Decision::Remove { because, .. } => removing(outcome, because.as_ref())?,
+        Decision::Leave(_) => removing(outcome, None)?,
         Decision::Finish(..) => finishing(outcome)?,
         Decision::Unmanage => unmanaged(outcome),
         Decision::Refuse(because) => refused(outcome, because),

@@ -106,6 +106,8 @@ enum InstalledCase {
         kind: Option<String>,
         #[serde(default)]
         mandatory: bool,
+        #[serde(default)]
+        leaving: bool,
     },
 }
 
@@ -186,13 +188,14 @@ fn installed(case: InstalledCase) -> Installed {
         InstalledCase::Running(version) => {
             Installed { running: Some(version.clone()), ordered: Some(version), ..helm }
         }
-        InstalledCase::Full { running, ordered, channel, group, kind, mandatory } => Installed {
+        InstalledCase::Full { running, ordered, channel, group, kind, mandatory, leaving } => Installed {
             ordered: ordered.or_else(|| running.clone()),
             running,
             channel,
             group: group.unwrap_or(helm.group),
             kind: kind.unwrap_or(helm.kind),
             mandatory,
+            leaving,
         },
     }
 }
@@ -217,6 +220,7 @@ fn written(decision: &Decision) -> String {
         Decision::KeepVersion(install, why) => because(&format!("keep-version {}", install.version), why),
         Decision::Remove { reason, because: None } => format!("remove {reason}"),
         Decision::Remove { reason, because: Some(why) } => format!("remove {reason} {}", why.reason),
+        Decision::Leave(install) => format!("leave {}", install.version),
         Decision::Finish(install, reason) => format!("finish {} {reason}", install.version),
         Decision::Unmanage => "unmanage".to_owned(),
         Decision::Refuse(why) => because("refuse", why),

@@ -21,7 +21,7 @@ use crate::lifecycle::choose;
 const LATE: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e10_unmanaged_and_ignored_modules_are_let_go_of_and_a_removal_is_taken_back_by_a_newer_choice()
+async fn e10_e13_modules_are_let_go_of_and_a_removal_is_upgraded_and_taken_back_by_another_choice()
 -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("choices").await?;
@@ -30,14 +30,18 @@ async fn e10_unmanaged_and_ignored_modules_are_let_go_of_and_a_removal_is_taken_
     }
     landscape.secret("sample", &kubeconfig).await?;
     landscape
-        .kyma("sample", "[{name: keda}, {name: nats, customResourcePolicy: Ignore}, {name: serverless}]")
+        .kyma(
+            "sample",
+            "[{name: keda}, {name: nats, customResourcePolicy: Ignore}, {name: serverless, values: {a: 1}}]",
+        )
         .await?;
     for module in ["keda", "nats", "serverless"] {
         landscape.report_ready(module).await?;
     }
     until_remote(&target, "the target's Kyma is born", |kyma| modules(kyma).len() == 3).await?;
 
-    choose(&target, json!([{ "name": "keda", "managed": false }, { "name": "serverless" }])).await?;
+    let stays = json!({ "name": "serverless", "values": { "a": 1 } });
+    choose(&target, json!([{ "name": "keda", "managed": false }, stays])).await?;
     for module in ["keda", "nats"] {
         let gone = landscape
             .until_component("it is let go", module, |component| {
@@ -63,6 +67,20 @@ async fn e10_unmanaged_and_ignored_modules_are_let_go_of_and_a_removal_is_taken_
             component.spec.deletion_policy == DeletionPolicy::Delete
         })
         .await?;
+    landscape.module("serverless", &[("regular", "1.2.0"), ("fast", "1.3.0")]).await?;
+    let upgraded = landscape
+        .until_component("it follows its channel until it can go", "serverless", |component| {
+            component.spec.module.as_ref().is_some_and(|module| module.version == "1.2.0")
+        })
+        .await?;
+    assert_eq!(upgraded.uid(), ordered.uid());
+    assert_eq!(upgraded.spec.deletion_policy, DeletionPolicy::Delete, "the order stands");
+    assert_eq!(serde_json::to_value(&upgraded.spec)?["userValues"], json!({ "a": 1 }));
+    landscape
+        .until_kyma("the status says so", "sample", |kyma| {
+            modules(kyma).contains(&"serverless Deleting 1.2.0 regular".to_owned())
+        })
+        .await?;
     choose(&target, json!([{ "name": "serverless", "channel": "fast" }])).await?;
     let recalled = landscape
         .until_component("the removal is taken back", "serverless", |component| {
@@ -78,7 +96,7 @@ async fn e10_unmanaged_and_ignored_modules_are_let_go_of_and_a_removal_is_taken_
         })
         .await?;
     assert_ne!(again.uid(), ordered.uid());
-    assert_eq!(again.spec.module.map(|module| module.version).as_deref(), Some("1.1.0"));
+    assert_eq!(again.spec.module.map(|module| module.version).as_deref(), Some("1.3.0"));
     Ok(())
 }
 
