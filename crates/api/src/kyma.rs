@@ -190,6 +190,17 @@ pub struct ModuleStatus {
     pub message: Option<String>,
     /// State of the module.
     pub state: State,
+    /// Why it is in that state, in one stable word: Ready, Progressing, DowngradeRefused and others. Each has a page in
+    /// the runbook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Since when state, reason, version and channel are as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::date_time")]
+    pub last_transition_time: Option<Time>,
+    /// The module is in the initial set, that is in spec.modules of the hub's Kyma. Absent: it is not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub default: bool,
     /// An upgrade waits for a maintenance window.
     #[serde(default)]
     pub maintenance: bool,

@@ -29,6 +29,7 @@ pub mod patterns;
 mod reason;
 mod schemas;
 mod state;
+pub mod values;
 pub mod visibility;
 
 // Names with meaning on hub and targets.

@@ -20,7 +20,13 @@ use crate::{FreeForm, ResourcePolicy, Upgrade, patterns, schemas};
     doc = "ModuleConfig is what the owner of the fleet decides about a module for some or all Kymas: values that win \
            over the users', rules that users' wishes must keep, and wishes that replace theirs.",
     printcolumn(name = "Module", type_ = "string", json_path = ".spec.module"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
     printcolumn(name = "Matching", type_ = "integer", json_path = ".status.matching.count"),
+    printcolumn(name = "Refused", type_ = "integer", json_path = ".status.refused.count"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -32,11 +38,16 @@ pub struct ModuleConfigSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::label_selector")]
     pub selector: Option<LabelSelector>,
-    /// Helm values that win over the user's.
+    /// Where several hold for one module of a Kyma, the one of higher priority wins, and among equals the one whose
+    /// name sorts first. Rules of all of them have to hold. 0 unless set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Helm values that win over the user's. Maps are merged key by key, everything else is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub values: Option<FreeForm>,
-    /// What the user's entry for the module must keep; all must hold.
+    /// What the entry for the module must keep, as it is in force after overrides; all must hold. While one does not,
+    /// the version that runs stays as it is, nothing is installed anew, and the user reads the rule's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub rules: Option<Vec<ConfigRule>>,
@@ -45,11 +56,14 @@ pub struct ModuleConfigSpec {
     pub overrides: Option<ConfigOverrides>,
 }
 
-/// One rule on the user's entry for the module.
+/// One rule on the entry for the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigRule {
-    /// CEL; self is the entry in spec.modules: channel, version, managed, customResourcePolicy, upgrade, values.
+    /// CEL that is true where the entry is fine. self is the entry in spec.modules as it is in force: name, channel
+    /// (the Kyma's where the entry names none; absent where a version is pinned), version (only where it is pinned),
+    /// managed, customResourcePolicy, upgrade.mode, values. Guard what may be absent with has(). What cannot be judged
+    /// counts as broken.
     #[schemars(length(min = 1, max = 4096))]
     pub expression: String,
     /// What the user reads when it does not hold.
@@ -64,7 +78,9 @@ pub struct ConfigOverrides {
     /// Fields of the user's entry for the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<ModuleOverride>,
-    /// Merged over the component's spec.
+    /// Merged over what the module says of the component's spec: maps key by key, everything else is replaced. What
+    /// kyma-operator sets itself (target, module, userValues, overrides, dependsOn, resourcePolicy, deletionPolicy)
+    /// stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub component: Option<FreeForm>,
@@ -74,11 +90,11 @@ pub struct ConfigOverrides {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModuleOverride {
-    /// Channel.
+    /// Channel; replaces the entry's channel and version. Excludes version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::CHANNEL), length(min = 3, max = 32))]
     pub channel: Option<String>,
-    /// Version.
+    /// Version; replaces the entry's channel and version. Excludes channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::PINNED_VERSION), length(max = 32))]
     pub version: Option<String>,
@@ -104,10 +120,10 @@ pub struct ModuleConfigStatus {
     /// Generation that this was found for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Kymas that it holds for.
+    /// Kymas that have the module and that it holds for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matching: Option<FleetCount>,
-    /// Kymas whose wish breaks a rule.
+    /// Those of them whose entry breaks a rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<FleetCount>,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kyma_api::values::lay_over;
 use serde_json::{Map, Value};
 
 /// The merged values, and what central overrides took from the user.
@@ -20,32 +21,21 @@ impl std::fmt::Debug for Merged {
     }
 }
 
-/// Merges as Helm merges several `-f` files: maps key by key, lists and scalars whole; `null` stays, since it
-/// tells Helm to drop the chart's default.
+/// Merges the layers as Helm merges several `-f` files.
 pub fn merge(
     module: Option<&Map<String, Value>>,
     user: Option<&Map<String, Value>>,
     overrides: Option<&Map<String, Value>>,
 ) -> Merged {
     let mut values = module.cloned().unwrap_or_default();
-    lay_over(&mut values, user);
+    for layer in user.into_iter().chain(overrides) {
+        lay_over(&mut values, layer);
+    }
     let mut replaced = BTreeSet::new();
     if let (Some(user), Some(overrides)) = (user, overrides) {
         find_replaced(user, overrides, "", &mut replaced);
     }
-    lay_over(&mut values, overrides);
     Merged { values, replaced: replaced.into_iter().collect() }
-}
-
-fn lay_over(base: &mut Map<String, Value>, top: Option<&Map<String, Value>>) {
-    for (key, value) in top.into_iter().flatten() {
-        match (base.get_mut(key), value) {
-            (Some(Value::Object(below)), Value::Object(above)) => lay_over(below, Some(above)),
-            (_, value) => {
-                base.insert(key.clone(), value.clone());
-            }
-        }
-    }
 }
 
 fn find_replaced(
@@ -100,11 +90,5 @@ mod tests {
         );
         assert_eq!(merged.replaced, ["a.x", "b"]);
         assert_eq!(Value::Object(merged.values), json!({"a": {"x": 9, "same": 1}, "b": null, "own": true}));
-    }
-
-    #[test]
-    fn null_stays_so_that_helm_drops_the_charts_default() {
-        let merged = merge(Some(&map(json!({"a": {"b": 1}}))), Some(&map(json!({"a": {"b": null}}))), None);
-        assert_eq!(Value::Object(merged.values), json!({"a": {"b": null}}));
     }
 }

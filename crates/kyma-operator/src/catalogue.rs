@@ -91,6 +91,11 @@ impl Catalogue {
         self.interests.set(kyma, interests);
     }
 
+    /// Kymas that have the module in any way.
+    pub(crate) fn having(&self, module: &str) -> BTreeSet<KymaKey> {
+        self.interests.of_module(module)
+    }
+
     /// Forgets a Kyma.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
         self.interests.set(kyma, &[]);

@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use kube_runtime::reflector::ObjectRef;
-use kyma_api::{Kyma, ModuleReleaseMeta};
-use kyma_sdk::{AccessChange, Change, Interest, Reconciler, Runtime, Sighting, Trigger, Watches};
+use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
+use kyma_sdk::{AccessChange, Change, Interest, Reconciler, Runtime, Sighting, Watches};
 use kyma_targets::{SecretKey, TargetEvent};
 use tokio::sync::broadcast::error::RecvError;
 
@@ -14,7 +13,7 @@ use crate::key::KymaKey;
 use crate::mandatory;
 use crate::metrics::KymaMetrics;
 use crate::reconcile::reconcile;
-use crate::state::{State, key_of};
+use crate::state::{State, Triggers, key_of};
 use crate::target_kyma::{NAME, TargetKyma};
 
 /// Reconciles Kymas until the process shuts down.
@@ -25,10 +24,12 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
     let metrics = KymaMetrics::new(&runtime.process.metrics)?;
     let reconciler = Reconciler::<Kyma>::new(&runtime);
     let releases = Reconciler::<ModuleReleaseMeta>::new(&runtime).without_selector();
+    let configs = Reconciler::<ModuleConfig>::new(&runtime).without_selector();
     let (store, trigger) = (reconciler.store(), reconciler.trigger());
     let kymas = store.clone();
     runtime.brake.of_all(move || kymas.len());
-    let state = assemble(args, runtime, (trigger, releases.trigger()), metrics);
+    let triggers = Triggers { kymas: trigger, releases: releases.trigger(), configs: configs.trigger() };
+    let state = assemble(args, runtime, triggers, metrics);
     follow_access(&state);
     tokio::spawn(follow_targets(Arc::clone(&state)));
     let hook = Arc::clone(&state);
@@ -40,16 +41,12 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
     }
     let shared = Arc::clone(&state);
     let kymas = reconciler.run(move |kyma, pass| reconcile(Arc::clone(&shared), kyma, pass));
-    tokio::join!(kymas, mandatory::follow(state, releases, store));
+    let configs = feeds::report_on_configs(Arc::clone(&state), configs);
+    tokio::join!(kymas, configs, mandatory::follow(state, releases, store));
     Ok(())
 }
 
-fn assemble(
-    args: KymaArgs,
-    runtime: Runtime,
-    (kymas, releases): (Trigger<ObjectRef<Kyma>>, Trigger<ObjectRef<ModuleReleaseMeta>>),
-    metrics: KymaMetrics,
-) -> Arc<State> {
+fn assemble(args: KymaArgs, runtime: Runtime, triggers: Triggers, metrics: KymaMetrics) -> Arc<State> {
     Arc::new_cyclic(|state: &Weak<State>| {
         let state = state.clone();
         let listener = move |_: Option<&SecretKey>, _: &Interest, sighting: &Sighting, kymas: &[KymaKey]| {
@@ -59,7 +56,7 @@ fn assemble(
             }
         };
         let watches = Watches::new(runtime.operator.name, runtime.process.metrics.clone(), listener);
-        State::new(runtime, args, kymas, releases, watches, metrics)
+        State::new(runtime, args, triggers, watches, metrics)
     })
 }
 

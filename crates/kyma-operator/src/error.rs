@@ -14,6 +14,8 @@ pub(crate) enum Error {
     Claim { kyma: KymaKey, source: kube::Error },
     #[error("write the status of Kyma {kyma}")]
     Report { kyma: KymaKey, source: kube::Error },
+    #[error("write the status of ModuleConfig {name}")]
+    ReportConfig { name: String, source: kube::Error },
     #[error("read namespace {namespace} and CRD {crd}")]
     ReadScope { namespace: String, crd: String, source: kube::Error },
     #[error("list access Secrets of Kyma {kyma}")]
@@ -80,6 +82,7 @@ impl From<Error> for Failure {
         match error {
             Error::Claim { source, .. }
             | Error::Report { source, .. }
+            | Error::ReportConfig { source, .. }
             | Error::ReadScope { source, .. }
             | Error::ListAccess { source, .. }
             | Error::InstallComponentCrd { source, .. }

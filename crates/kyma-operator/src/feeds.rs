@@ -1,4 +1,5 @@
-//! What feeds the indexes: the hub's watches of catalogue, component CRDs and components, and the maintenance policy.
+//! What feeds the indexes: the hub's watches of catalogue, ModuleConfigs, component CRDs and components, and the
+//! maintenance policy.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::ready;
@@ -21,9 +22,11 @@ use crate::kinds::GroupKind;
 use crate::state::{State, key_of};
 
 mod components;
-mod later;
+mod configs;
 mod maintenance;
 mod pauses;
+
+pub(crate) use configs::report as report_on_configs;
 
 /// Announces that a feed has delivered its first complete list.
 type Announce = Option<oneshot::Sender<()>>;
@@ -32,14 +35,16 @@ type Announce = Option<oneshot::Sender<()>>;
 pub(crate) async fn start(state: &Arc<State>, kymas: &Store<Kyma>) {
     let (first_templates, templates_listed) = oneshot::channel();
     let (first_releases, releases_listed) = oneshot::channel();
+    let (first_configs, configs_listed) = oneshot::channel();
     let (first_crds, crds_listed) = oneshot::channel();
     spawn(state, listed::<ModuleTemplate>(Arc::clone(state), kymas.clone(), Some(first_templates)));
     spawn(state, listed::<ModuleReleaseMeta>(Arc::clone(state), kymas.clone(), Some(first_releases)));
+    spawn(state, configs::follow(Arc::clone(state), kymas.clone(), Some(first_configs)));
     spawn(state, crds(Arc::clone(state), Some(first_crds)));
     spawn(state, pauses::report(Arc::clone(state)));
     spawn(state, maintenance::PolicyFile::read(Arc::clone(state)).await.follow());
     // An error means that the process is shutting down.
-    _ = tokio::join!(templates_listed, releases_listed, crds_listed);
+    _ = tokio::join!(templates_listed, releases_listed, configs_listed, crds_listed);
 }
 
 fn spawn(state: &State, feed: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
@@ -152,10 +157,6 @@ fn arrived(
     watched: &mut HashMap<GroupKind, JoinHandle<()>>,
 ) -> Option<oneshot::Receiver<()>> {
     let key = kind_of(&crd);
-    if let Some(resource) = later::resource(&key).filter(|_| is_established(&crd)) {
-        watched.entry(key).or_insert_with(|| spawn(state, later::feed(Arc::clone(state), resource)));
-        return None;
-    }
     let served = crd.spec.versions.iter().find(|version| version.storage && version.served);
     let kind = ComponentKind::new(format!("{}/{}", key.0, served?.name), &key.1);
     crate::component_crd::check_group(&kind, &state.policy.component_groups).ok()?;

@@ -15,7 +15,6 @@ use crate::deletion::{IgnorePolicy, Order};
 use crate::key::KymaKey;
 use crate::kinds::{KindStatus, Kinds};
 use crate::resolve::{Because, Decision, Install, Policy, Resolved};
-use crate::selection::Wish;
 
 mod body;
 
@@ -38,8 +37,6 @@ pub(crate) struct Scope<'a> {
     pub(crate) identity: Option<&'a TargetIdentity>,
     /// Namespace on the target for what names none.
     pub(crate) target_namespace: &'a str,
-    /// The modules asked for.
-    pub(crate) wishes: &'a [Wish],
     /// What is installed, by module.
     pub(crate) installed: &'a BTreeMap<String, ComponentView>,
     /// Kinds that the hub knows.

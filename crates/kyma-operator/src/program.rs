@@ -30,7 +30,7 @@ impl Program for KymaOperator {
     }
 
     fn needs() -> Vec<CustomResourceDefinition> {
-        vec![crds::kyma(), crds::module_template(), crds::module_release_meta()]
+        vec![crds::kyma(), crds::module_template(), crds::module_release_meta(), crds::module_config()]
     }
 
     fn rbac() -> Table {
@@ -38,6 +38,6 @@ impl Program for KymaOperator {
     }
 
     async fn run(self, flags: KymaArgs, runtime: Runtime) -> Result<(), RunError> {
-        Ok(controller::run(flags, runtime).await?)
+        Ok(Box::pin(controller::run(flags, runtime)).await?)
     }
 }

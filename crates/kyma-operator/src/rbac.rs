@@ -61,12 +61,12 @@ fn hub_namespace() -> Vec<Rule> {
             &["patch"],
             "mandatory: our finalizer, which holds a deleted one until every Kyma is rid of its module",
         ),
-        Rule::new(OPERATOR, &["moduleconfigs"], &["list", "watch"], "observe: a kind that has no effect yet"),
+        Rule::new(OPERATOR, &["moduleconfigs"], &["list", "watch"], "observe: central configuration"),
         Rule::new(
             OPERATOR,
             &["moduleconfigs/status", "pauses/status"],
             &["patch"],
-            "report: tell that it has no effect yet; whether a Pause holds",
+            "report: for whom a ModuleConfig holds; whether a Pause does",
         ),
         Rule::new(CORE, &["secrets"], &["get"], "observe: kubeconfigs; deletion: whether the access is gone"),
         Rule::new(

@@ -1,5 +1,6 @@
 //! One pass over one Kyma: the stages in their order.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::apply::{self, Applied};
 use crate::catalogue::Interest;
 use crate::claim;
 use crate::component::{ComponentView, kind_of};
+use crate::config::{Governed, govern};
 use crate::error::Error;
 use crate::kinds::{GroupKind, KindStatus, Kinds};
 use crate::lost;
@@ -115,14 +117,19 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     let installed = observed.installed();
     let none = std::collections::BTreeMap::new();
     let before = observed.kyma.status.clone().unwrap_or_default();
+    let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
+    // Both are held until the interests are known: a change in between would wake nobody.
+    let configs = state.configs();
+    let wishes: Vec<Governed> =
+        selection.wishes.iter().map(|wish| govern(&configs, labels, &selection.channel, wish)).collect();
     // First, or a policy that changes meanwhile would wake somebody else.
     state.awaits_window(&observed.key, true);
-    // Held until the interests are known: a change in between would wake nobody.
     let mut catalogue = state.catalogue_mut();
     let decided = resolve::resolve(&Inputs {
-        labels: observed.kyma.metadata.labels.as_ref().unwrap_or(&none),
+        labels,
         channel: &selection.channel,
-        wishes: &selection.wishes,
+        wishes: &wishes,
+        configs: &configs,
         installed: &installed,
         catalogue: &catalogue,
         policy: &state.policy,
@@ -135,6 +142,7 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     state.awaits_window(&observed.key, decided.iter().any(windows::is_awaited));
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
     catalogue.follow(&observed.key, &interests);
+    state.count_for_configs(&observed.key, &wishes);
     decided
 }
 
@@ -149,7 +157,6 @@ fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Hal
         target: observed.remote.as_ref().map(|remote| &remote.reference),
         identity: observed.remote.as_ref().map(|remote| &remote.session.identity),
         target_namespace: &state.runtime.settings.target_namespace,
-        wishes: observed.selection.as_ref().map_or(&[], |selection| selection.wishes.as_slice()),
         installed: &observed.views,
         kinds: &kinds,
         policy: &state.policy,
@@ -207,6 +214,7 @@ fn status_of(
         now,
         channel: observed.selection.as_ref().map(|selection| selection.channel.clone()),
         lines,
+        initial: initial(state, &observed.kyma),
         trouble: refused_selection(observed),
         target: observed.remote.as_ref().map(|remote| remote.session.identity.clone()),
         is_remote: observed.remote.is_some(),
@@ -219,6 +227,13 @@ fn status_of(
     let due = report::earliest(outcomes.iter().filter_map(report::next_look), now);
     let wait = due.and_then(|due| Duration::try_from(due).ok()).map_or(Wait::Event, Wait::Timer);
     (status, wait)
+}
+
+/// The modules with which the target's Kyma is born; the hub's own Kyma has no other selection than its spec.
+pub(crate) fn initial<'a>(state: &State, kyma: &'a Kyma) -> BTreeSet<&'a str> {
+    let is_local = kyma.metadata.name.as_deref().is_some_and(|name| state.runtime.settings.is_local(name));
+    let modules = kyma.spec.modules.iter().flatten().filter(|_| !is_local);
+    modules.map(|module| module.name.as_str()).collect()
 }
 
 /// A component that was just let go without its target being touched is not shown any more.
@@ -272,6 +287,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
         now: Timestamp::now(),
         channel: None,
         lines: report::lines_before(&before),
+        initial: initial(state, &kyma),
         trouble: Some(Trouble {
             reason: failure.reason,
             message: failure.message.clone(),

@@ -1,5 +1,7 @@
 //! The status of a Kyma, computed from what was decided and what became of it. Pure.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kyma_api::condition::{self, Status, Wanted, types};
@@ -37,6 +39,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) channel: Option<String>,
     /// The modules.
     pub(crate) lines: Vec<Line>,
+    /// The Kyma's initial set: names of modules in the hub's spec; nothing where that is the user's own.
+    pub(crate) initial: BTreeSet<&'a str>,
     /// Something that concerns the whole Kyma rather than one module.
     pub(crate) trouble: Option<Trouble>,
     /// The target; none where it is the hub.
@@ -70,7 +74,7 @@ pub(crate) struct Trouble {
 pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
     let state = state_of(facts);
     let operation = operation(facts, state);
-    let modules: Vec<ModuleStatus> = facts.lines.iter().map(|line| line.status.clone()).collect();
+    let modules: Vec<ModuleStatus> = facts.lines.iter().map(|line| told(facts, line)).collect();
     KymaStatus {
         state: Some(state),
         active_channel: facts.channel.clone().or_else(|| facts.before.active_channel.clone()),
@@ -79,6 +83,24 @@ pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
         modules: Some(modules),
         target: facts.target.clone().or_else(|| facts.before.target.clone()),
         selection: facts.choice.clone().or_else(|| facts.before.selection.clone()),
+    }
+}
+
+/// The line as the status has it: with its reason, and since when it is so.
+fn told(facts: &Facts<'_>, line: &Line) -> ModuleStatus {
+    let status = &line.status;
+    let reason = Some(line.reason.as_str().to_owned());
+    let is_same = |before: &&ModuleStatus| {
+        (before.state, &before.reason, &before.version, &before.channel)
+            == (status.state, &reason, &status.version, &status.channel)
+    };
+    let before = facts.before.modules.iter().flatten().find(|before| before.name == status.name);
+    let since = before.filter(is_same).and_then(|before| before.last_transition_time.clone());
+    ModuleStatus {
+        last_transition_time: since.or_else(|| Some(time(facts.now))),
+        default: facts.initial.contains(status.name.as_str()),
+        reason,
+        ..status.clone()
     }
 }
 

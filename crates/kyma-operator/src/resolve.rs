@@ -14,6 +14,7 @@ use kyma_api::{Reason, State};
 
 use crate::catalogue::{Catalogue, Interest, Release, Template};
 use crate::component::kind_of;
+use crate::config::{Configs, Governed};
 use crate::lost::Lost;
 use crate::maintenance::Maintenance;
 use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
@@ -36,8 +37,10 @@ pub(crate) struct Inputs<'a> {
     pub(crate) labels: &'a BTreeMap<String, String>,
     /// `spec.channel` that is in force.
     pub(crate) channel: &'a str,
-    /// The modules asked for.
-    pub(crate) wishes: &'a [Wish],
+    /// The modules asked for, under what ModuleConfigs say.
+    pub(crate) wishes: &'a [Governed],
+    /// The ModuleConfigs: they hold also for what nobody asks for.
+    pub(crate) configs: &'a Configs,
     /// What is installed, by module.
     pub(crate) installed: &'a BTreeMap<String, Installed>,
     /// What there is to install.
@@ -153,6 +156,8 @@ pub(crate) struct Install {
     pub(crate) channel: Option<String>,
     /// Every Kyma gets it; no entry in the module status.
     pub(crate) mandatory: bool,
+    /// What the entry says beside the version; nothing for what nobody asks for.
+    pub(crate) wish: Arc<Wish>,
 }
 
 /// Why a wish is not fulfilled.
@@ -181,8 +186,8 @@ impl Because {
 /// Decides about every module of a Kyma: wishes first, in their order, then mandatory modules, then what is
 /// installed and no longer asked for, be it without its component.
 pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
-    let mut decided: Vec<Resolved> = inputs.wishes.iter().map(|wish| decide(inputs, wish)).collect();
-    let listed: BTreeSet<&str> = inputs.wishes.iter().map(|wish| wish.name.as_str()).collect();
+    let mut decided: Vec<Resolved> = inputs.wishes.iter().map(|governed| decide(inputs, governed)).collect();
+    let listed: BTreeSet<&str> = inputs.wishes.iter().map(|governed| governed.wish.name.as_str()).collect();
     let mandatory: Vec<Resolved> =
         inputs.catalogue.mandatory().filter_map(|release| require(inputs, release)).collect();
     let is_mandatory: BTreeSet<String> = mandatory.iter().map(|resolved| resolved.module.clone()).collect();
@@ -201,7 +206,8 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
     decided
 }
 
-fn decide(inputs: &Inputs<'_>, wish: &Wish) -> Resolved {
+fn decide(inputs: &Inputs<'_>, governed: &Governed) -> Resolved {
+    let wish = &governed.wish;
     let installed = inputs.installed.get(&wish.name);
     let mut interest = Interest {
         module: wish.name.clone(),
@@ -211,7 +217,9 @@ fn decide(inputs: &Inputs<'_>, wish: &Wish) -> Resolved {
     // Also a pin that is refused: the catalogue may come to offer it.
     interest.versions.extend(wish.version.clone());
     let mut deprecated = None;
-    let decision = if wish.managed || wish.invalid.is_some() {
+    let decision = if let Some(objection) = &governed.objection {
+        object(installed, objection)
+    } else if wish.managed || wish.invalid.is_some() {
         match choose(inputs, wish, &mut interest) {
             Ok(install) => {
                 deprecated = deprecation::due(inputs, &install);
@@ -228,6 +236,14 @@ fn decide(inputs: &Inputs<'_>, wish: &Wish) -> Resolved {
     };
     let until = deprecated.into_iter().chain(opens).min();
     Resolved { module: wish.name.clone(), decision, interest, until }
+}
+
+/// An entry that breaks a rule is not followed: what runs stays as it is.
+fn object(installed: Option<&Installed>, objection: &Because) -> Decision {
+    match installed {
+        Some(_) => Decision::Keep(Because { state: State::Warning, ..objection.clone() }),
+        None => Decision::Refuse(objection.clone()),
+    }
 }
 
 /// The version that the wish and the catalogue together name.
@@ -251,7 +267,8 @@ fn choose(inputs: &Inputs<'_>, wish: &Wish, interest: &mut Interest) -> Result<I
     let template = template(inputs, &wish.name, &version)?;
     viewer.version(template.audience).map_err(|hidden| denied(&wish.name, hidden))?;
     let channel = wish.version.is_none().then(|| channel_of(inputs, wish).to_owned());
-    Ok(Install { template, release: Arc::clone(release), version, channel, mandatory: false })
+    let (release, wish) = (Arc::clone(release), Arc::new(wish.clone()));
+    Ok(Install { template, release, version, channel, mandatory: false, wish })
 }
 
 /// Compares what was chosen with what runs.
@@ -341,7 +358,9 @@ fn require(inputs: &Inputs<'_>, release: &Arc<Release>) -> Option<Resolved> {
         Err(because) => refuse_or_keep(inputs, installed, because),
         Ok(template) => {
             let release = Arc::clone(release);
-            let install = Install { template, release, version, channel: None, mandatory: true };
+            let central = inputs.configs.central(inputs.labels, &release.module);
+            let wish = Arc::new(Wish { central, ..Wish::of(&release.module) });
+            let install = Install { template, release, version, channel: None, mandatory: true, wish };
             let because = installed.and_then(|installed| {
                 kind_changed(installed, &install)
                     .or_else(|| version::judge(installed, &install))

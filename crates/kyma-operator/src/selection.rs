@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use kyma_api::{KymaModule, Reason, ResourcePolicy, limits};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 mod entry;
 
@@ -44,8 +44,37 @@ pub(crate) struct Wish {
     pub(crate) manual: bool,
     /// Handed on to the component as a label.
     pub(crate) controller: Option<String>,
+    /// What is laid over the module whatever the user says.
+    pub(crate) central: Central,
     /// Why the entry cannot be used.
     pub(crate) invalid: Option<String>,
+}
+
+impl Wish {
+    /// A module with nothing said about it.
+    pub(crate) fn of(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            channel: None,
+            version: None,
+            managed: true,
+            policy: ResourcePolicy::default(),
+            values: None,
+            manual: false,
+            controller: None,
+            central: Central::default(),
+            invalid: None,
+        }
+    }
+}
+
+/// What ModuleConfigs lay over a module.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Central {
+    /// Values that win over the user's.
+    pub(crate) values: Map<String, Value>,
+    /// Over the component's spec.
+    pub(crate) component: Map<String, Value>,
 }
 
 /// Why a selection as a whole cannot be used; what is installed stays.

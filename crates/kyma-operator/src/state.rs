@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kube_runtime::reflector::ObjectRef;
-use kyma_api::{Kyma, ModuleReleaseMeta};
+use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
 use kyma_sdk::{Index, Runtime, Trigger, Watches};
 
 use crate::args::KymaArgs;
 use crate::catalogue::{Affected, Catalogue};
 use crate::component::Components;
+use crate::config::{Configs, Governed, Standings};
 use crate::key::KymaKey;
 use crate::kinds::{GroupKind, Kinds};
 use crate::maintenance::{self, Maintenance};
@@ -18,13 +19,19 @@ use crate::resolve::Policy;
 use crate::session::Session;
 use crate::target_kyma::Remotes;
 
+/// What asks for a look at an object.
+pub(crate) struct Triggers {
+    pub(crate) kymas: Trigger<ObjectRef<Kyma>>,
+    pub(crate) releases: Trigger<ObjectRef<ModuleReleaseMeta>>,
+    pub(crate) configs: Trigger<ObjectRef<ModuleConfig>>,
+}
+
 /// The shared state of one kyma-operator. Everything in it can be rebuilt from the API.
 pub(crate) struct State {
     pub(crate) runtime: Runtime,
     pub(crate) args: KymaArgs,
     pub(crate) policy: Policy,
-    pub(crate) trigger: Trigger<ObjectRef<Kyma>>,
-    releases: Trigger<ObjectRef<ModuleReleaseMeta>>,
+    triggers: Triggers,
     pub(crate) watches: Watches<KymaKey>,
     pub(crate) metrics: KymaMetrics,
     catalogue: RwLock<Catalogue>,
@@ -36,6 +43,8 @@ pub(crate) struct State {
     by_secret: Mutex<Index<String, KymaKey>>,
     by_kind: Mutex<Index<GroupKind, KymaKey>>,
     blocked: Mutex<HashSet<KymaKey>>,
+    configs: RwLock<Configs>,
+    standings: Mutex<Standings>,
     maintenance: RwLock<Arc<Maintenance>>,
     awaiting_windows: Mutex<HashSet<KymaKey>>,
     ended: Mutex<HashMap<KymaKey, u64>>,
@@ -45,8 +54,7 @@ impl State {
     pub(crate) fn new(
         runtime: Runtime,
         args: KymaArgs,
-        trigger: Trigger<ObjectRef<Kyma>>,
-        releases: Trigger<ObjectRef<ModuleReleaseMeta>>,
+        triggers: Triggers,
         watches: Watches<KymaKey>,
         metrics: KymaMetrics,
     ) -> Self {
@@ -54,8 +62,7 @@ impl State {
             policy: args.policy(),
             runtime,
             args,
-            trigger,
-            releases,
+            triggers,
             watches,
             metrics,
             catalogue: RwLock::default(),
@@ -67,6 +74,8 @@ impl State {
             by_secret: Mutex::default(),
             by_kind: Mutex::default(),
             blocked: Mutex::default(),
+            configs: RwLock::default(),
+            standings: Mutex::default(),
             maintenance: RwLock::default(),
             awaiting_windows: Mutex::default(),
             ended: Mutex::default(),
@@ -79,6 +88,33 @@ impl State {
 
     pub(crate) fn catalogue_mut(&self) -> RwLockWriteGuard<'_, Catalogue> {
         self.catalogue.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn configs(&self) -> RwLockReadGuard<'_, Configs> {
+        self.configs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn configs_mut(&self) -> RwLockWriteGuard<'_, Configs> {
+        self.configs.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What each ModuleConfig means to the fleet.
+    pub(crate) fn standings(&self) -> MutexGuard<'_, Standings> {
+        lock(&self.standings)
+    }
+
+    /// The status of a ModuleConfig may be another.
+    pub(crate) fn report_on_config(&self, name: &str) {
+        let namespace = &self.runtime.settings.hub_namespace;
+        self.triggers.configs.enqueue(ObjectRef::new(name).within(namespace));
+    }
+
+    /// A Kyma was decided: the ModuleConfigs that hold for it count it.
+    pub(crate) fn count_for_configs(&self, kyma: &KymaKey, governed: &[Governed]) {
+        let changed = self.standings().decided(kyma, governed);
+        for name in &changed {
+            self.report_on_config(name);
+        }
     }
 
     pub(crate) fn components(&self) -> RwLockReadGuard<'_, Components> {
@@ -116,14 +152,14 @@ impl State {
 
     /// A Kyma has to look again.
     pub(crate) fn wake(&self, kyma: &KymaKey) {
-        self.trigger.enqueue(ObjectRef::new(&kyma.name).within(&kyma.namespace));
+        self.triggers.kymas.enqueue(ObjectRef::new(&kyma.name).within(&kyma.namespace));
     }
 
     /// A component of a mandatory module is gone: whoever waits for the last one looks again.
     pub(crate) fn wake_withdrawn(&self) {
         for module in self.catalogue().withdrawn() {
             let release = ObjectRef::new(module).within(&self.runtime.settings.hub_namespace);
-            self.releases.enqueue(release);
+            self.triggers.releases.enqueue(release);
         }
     }
 
@@ -237,6 +273,7 @@ impl State {
     /// The Kyma is gone: nothing about it is kept.
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.catalogue_mut().forget(kyma);
+        self.count_for_configs(kyma, &[]);
         self.sessions().remove(kyma);
         self.remotes().forget(kyma);
         self.watches.leave_all(kyma);

@@ -4,6 +4,8 @@
 mod access;
 #[path = "real/choices.rs"]
 mod choices;
+#[path = "real/configs.rs"]
+mod configs;
 #[path = "real/faults.rs"]
 mod faults;
 #[path = "real/itself.rs"]

@@ -11,6 +11,7 @@ const PURE: &[&str] = &[
     "crates/kyma-operator/src/plan",
     "crates/kyma-operator/src/resolve",
     "crates/kyma-operator/src/catalogue",
+    "crates/kyma-operator/src/config",
     "crates/kyma-operator/src/deletion",
     "crates/kyma-operator/src/rbac",
     "crates/kyma-operator/src/selection",

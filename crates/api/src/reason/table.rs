@@ -120,6 +120,8 @@ reasons! {
     ComponentCrdMissing: Blocked => "The component's kind isn't installed on the hub; install its operator's CRD or put it into the ModuleTemplate.";
     ComponentGroupNotAllowed: Blocked => "Components of this API group aren't allowed here; allow the group in kyma-operator's chart values.";
     ContractViolated: Blocked => "The component's CRD lacks fields of the component contract; the message names them.";
+    RuleViolated: Blocked => "The entry breaks a rule that the owner of the fleet made for the module; change it as the message says. What runs stays.";
+    ModuleConfigInvalid: Invalid => "A ModuleConfig cannot be used, so nothing that it holds for is changed; correct it as the message says.";
     KindChanged: Invalid => "The new version of the module has another component kind; remove the module and add it again.";
     NoReconciler: Blocked => "Nobody reconciles the component; check that its operator runs and watches this namespace.";
     CrdConflict: Blocked => "A CRD of this name exists and isn't ours, or is newer; it is left as it is.";

@@ -1,13 +1,16 @@
 //! The admission policies in `deploy/policies`, also on objects that were stored before they came.
 
 use std::cell::Cell;
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
-use testbed::until;
+use testbed::{Cluster, until};
 
 use crate::{
     clusters::{self, BED, Reply, apply, call, collection},
@@ -29,27 +32,46 @@ async fn create(client: &Client, object: &Value) -> Result<Reply> {
     call(client, Method::POST, &collection(object).unwrap_or_default(), Some(object)).await
 }
 
+fn release(name: &str, version: &str) -> Value {
+    let channels = json!([{"channel": "regular", "version": version}]);
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"moduleName": name, "channels": channels},
+    })
+}
+
 async fn patch(client: &Client, name: &str, change: &Value) -> Result<Reply> {
     let path = collection(&template(name, &Value::Null)).unwrap_or_default();
     call(client, Method::PATCH, &format!("{path}/{name}"), Some(change)).await
 }
 
+fn deployed(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(path)
+}
+
+async fn apply_file(client: &Client, file: &Path) -> Result<()> {
+    for document in inputs::documents(file)? {
+        let object = document.object;
+        let collection = match object["kind"].as_str().unwrap_or_default() {
+            "ValidatingAdmissionPolicy" => "admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+            "ValidatingAdmissionPolicyBinding" => {
+                "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+            }
+            "ClusterRole" => "rbac.authorization.k8s.io/v1/clusterroles",
+            other => anyhow::bail!("{other} is not expected here"),
+        };
+        let name = object["metadata"]["name"].as_str().context("no name")?;
+        let reply = apply(client, &format!("/apis/{collection}/{name}"), &object).await?.ok()?;
+        assert_eq!(reply.warnings, Vec::<String>::new(), "{name}");
+    }
+    Ok(())
+}
+
 /// Applies the shipped policies and waits until the apiserver acts on them.
 async fn install_policies(client: &Client) -> Result<()> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/policies");
-    for file in inputs::yaml_files(&directory)? {
-        for document in inputs::documents(&file)? {
-            let object = document.object;
-            let plural = match object["kind"].as_str().unwrap_or_default() {
-                "ValidatingAdmissionPolicy" => "validatingadmissionpolicies",
-                "ValidatingAdmissionPolicyBinding" => "validatingadmissionpolicybindings",
-                other => anyhow::bail!("{other} is no policy"),
-            };
-            let name = object["metadata"]["name"].as_str().context("no name")?;
-            let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}/{name}");
-            let reply = apply(client, &path, &object).await?.ok()?;
-            assert_eq!(reply.warnings, Vec::<String>::new(), "{name}");
-        }
+    for file in inputs::yaml_files(&deployed("policies"))? {
+        apply_file(client, &file).await?;
     }
     create(client, &of_version("probe")).await?.ok()?;
     // Each try asks for another version, so that one that got through does not make the next a change of nothing.
@@ -129,5 +151,78 @@ async fn a_large_template_can_still_be_labelled(client: &Client) -> Result<()> {
     patch(client, "large-1.0.0", &json!({"metadata": {"labels": {"a": "b"}}})).await?.ok()?;
     let refused = patch(client, "large-1.0.0", &json!({"spec": {"mandatory": true}})).await?;
     assert_eq!(refused.code, 422, "{refused:?}");
+    Ok(())
+}
+
+/// What docs/operator tells to create for a team.
+async fn grant(client: &Client, team: &str, module: &str) -> Result<()> {
+    let subjects = json!([{"kind": "ServiceAccount", "name": team, "namespace": "default"}]);
+    let own = json!([{
+        "apiGroups": ["operator.kyma-project.io"], "resources": ["modules"], "resourceNames": [module],
+        "verbs": ["create", "update", "delete"],
+    }]);
+    let role =
+        |kind: &str, name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
+    let binding = |name: &str, role: Value| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": name, "namespace": "default"}, "roleRef": role, "subjects": subjects})
+    };
+    let objects = [
+        (
+            "roles",
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": team, "namespace": "default"}, "rules": own}),
+        ),
+        ("rolebindings", binding("objects", role("ClusterRole", "module-team"))),
+        ("rolebindings", binding("module", role("Role", team))),
+    ];
+    for (plural, object) in objects {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/default/{plural}");
+        call(client, Method::POST, &path, Some(&object)).await?.ok()?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_module_team_edits_its_own_modules_and_no_others() -> Result<()> {
+    let cluster: Cluster = BED.cluster("teams", |cluster| cluster).await?;
+    let admin = cluster.client()?;
+    clusters::ensure_namespace(&admin, "default").await?;
+    clusters::install(&admin, clusters::our_crds()).await?;
+    apply_file(&admin, &deployed("module-teams.yaml")).await?;
+    for object in [release("nats", "1.0.0"), release("keda", "1.0.0"), of_version("keda-1.2.3")] {
+        create(&admin, &object).await?.ok()?;
+    }
+    let team = cluster.service_account("default", "keda-team").await?.client()?;
+    grant(&admin, "keda-team", "keda").await?;
+    let releases = collection(&release("", "")).unwrap_or_default();
+    let moves = |version: &str| json!({"spec": {"channels": [{"channel": "regular", "version": version}]}});
+    let change = |module: &'static str, version: &'static str| {
+        let (team, path, body) = (team.clone(), format!("{releases}/{module}"), moves(version));
+        async move { call(&team, Method::PATCH, &path, Some(&body)).await }
+    };
+    until("the policy and the roles are in force", Duration::from_mins(1), || async {
+        let own = change("keda", "1.1.0").await?.is_ok();
+        Ok((own && change("nats", "6.6.6").await?.code == 403).then_some(()))
+    })
+    .await?;
+    let unnamed = template("nats-9.9.9", &json!({"descriptor": {}}));
+    let other = template("nats-1.0.1", &json!({"moduleName": "nats", "version": "1.0.1", "descriptor": {}}));
+    for refused in [&unnamed, &other, &release("otel", "1.0.0")] {
+        let reply = create(&team, refused).await?;
+        assert_eq!(reply.code, 403, "{reply:?}");
+        assert!(reply.body["message"].to_string().contains("modules.operator.kyma-project.io"), "{reply:?}");
+    }
+    let label = json!({"metadata": {"labels": {"operator.kyma-project.io/beta": "true"}}});
+    let own = template("keda-1.3.0", &json!({"moduleName": "keda", "version": "1.3.0", "descriptor": {}}));
+    create(&team, &own).await?.ok()?;
+    patch(&team, "keda-1.2.3", &label).await?.ok()?;
+    let templates = collection(&own).unwrap_or_default();
+    call(&team, Method::DELETE, &format!("{templates}/keda-1.2.3"), None).await?.ok()?;
+    let gone = call(&team, Method::DELETE, &format!("{releases}/nats"), None).await?;
+    assert_eq!(gone.code, 403, "{gone:?}");
+    let finalizer = json!({"metadata": {"finalizers": ["example.org/f"]}});
+    call(&team, Method::PATCH, &format!("{releases}/nats"), Some(&finalizer)).await?.ok()?;
+    change("keda", "1.3.0").await?.ok()?;
     Ok(())
 }

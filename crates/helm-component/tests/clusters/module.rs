@@ -1,6 +1,6 @@
 //! A module of raw manifests from an OCM component version.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -106,7 +106,7 @@ async fn comes_and_is_upgraded(world: &World) -> Result<()> {
         assert!(inventory.iter().any(|entry| entry.kind == kind), "{kind}");
     }
     for type_ in ["Rendered", "Applied", "Healthy", "DependenciesReady", "TargetReachable"] {
-        let (status, _, message) = condition_of(&ready, type_).unwrap_or_else(|| panic!("{type_}"));
+        let (status, _, message) = condition_of(&ready, type_).context(type_)?;
         assert_eq!(status, "True", "{type_}: {message}");
     }
     let made = world.on_target("test.example.org/v1", "Lamp", "lamp-system", "default").await?;
@@ -120,7 +120,7 @@ async fn comes_and_is_upgraded(world: &World) -> Result<()> {
     world.apply("lamp", spec(source, "1.1.0")).await?;
     let ready = world.ready("lamp", "True", "Ready").await?;
     assert_eq!(ready.status.unwrap_or_default().version.as_deref(), Some("1.1.0"));
-    let config = world.on_target("v1", "ConfigMap", "lamp-system", "lamp").await?.expect("the ConfigMap");
+    let config = world.on_target("v1", "ConfigMap", "lamp-system", "lamp").await?.context("the ConfigMap")?;
     assert_eq!(config.data["data"]["level"], "high");
     let pruned = world.on_target("rbac.authorization.k8s.io/v1", "ClusterRole", "", "lamp").await?;
     assert!(pruned.is_none(), "what the new version no longer has is gone");

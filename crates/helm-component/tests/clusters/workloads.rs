@@ -12,7 +12,7 @@ use crate::world::{PATIENCE, World, api, ready_of, world};
 fn manifest(name: &str, workload: &str, version: &str, outcome: &str) -> String {
     let more = if workload == "Deployment" { "progressDeadlineSeconds: 1" } else { "serviceName: none" };
     format!(
-        r#"
+        r"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {{name: samples.{name}.example.org}}
@@ -35,7 +35,7 @@ spec:
   template:
     metadata: {{labels: {{app: {name}, testbed/outcome: {outcome}}}}}
     spec: {{containers: [{{name: main, image: example.org/main:1}}]}}
-"#
+"
     )
 }
 

@@ -2,7 +2,7 @@
 
 use kube::Resource;
 use kyma_api::component::{DeletionOrder, DeletionReason};
-use kyma_api::{Adopt, DeletionPolicy, FreeForm, GroupKind, Kyma, Reason, finalizers, labels, names};
+use kyma_api::{Adopt, DeletionPolicy, FreeForm, GroupKind, Kyma, Reason, finalizers, labels, names, values};
 use kyma_targets::Recorded;
 use serde_json::{Map, Value, json};
 
@@ -21,10 +21,11 @@ pub(super) fn compose(
 ) -> Result<Value, Because> {
     let module = install.release.module.as_str();
     let mut spec = own_spec(install);
+    if kind.is_helm() && withheld(install).is_some() {
+        spec.remove(ADOPT);
+    }
+    values::lay_over(&mut spec, &install.wish.central.component);
     if kind.is_helm() {
-        if withheld(install).is_some() {
-            spec.remove(ADOPT);
-        }
         helm_spec(install, scope.target_namespace, &mut spec)?;
     }
     decide(scope, install, &mut spec);
@@ -155,9 +156,10 @@ fn decide(scope: &Scope<'_>, install: &Install, spec: &mut Map<String, Value>) {
     }
     set("module", named);
     set("target", json!(scope.target));
-    let wish = scope.wishes.iter().find(|wish| wish.name == module);
-    set("userValues", json!(wish.and_then(|wish| wish.values.as_ref())));
-    set("resourcePolicy", json!(wish.map(|wish| wish.policy).unwrap_or_default()));
+    let wish = &install.wish;
+    set("userValues", json!(wish.values));
+    set("overrides", json!(Some(&wish.central.values).filter(|values| !values.is_empty())));
+    set("resourcePolicy", json!(wish.policy));
     set("deletionPolicy", json!(DeletionPolicy::Orphan));
     let depends_on = install.template.spec.depends_on.as_ref().filter(|list| !list.is_empty());
     set("dependsOn", json!(depends_on));
@@ -170,8 +172,7 @@ fn labels_of(scope: &Scope<'_>, install: &Install) -> Value {
     label(labels::MODULE_NAME, names::label_value(&install.release.module));
     label(labels::SHARD, scope.shard.to_string());
     label(labels::MANAGED_BY, labels::MANAGED_BY_LIFECYCLE_MANAGER.to_owned());
-    let wish = scope.wishes.iter().find(|wish| wish.name == install.release.module);
-    if let Some(controller) = wish.and_then(|wish| wish.controller.as_deref()) {
+    if let Some(controller) = install.wish.controller.as_deref() {
         label(labels::CONTROLLER_NAME, names::label_value(controller));
     }
     if let Some(channel) = &install.channel {

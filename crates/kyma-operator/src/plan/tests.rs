@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::catalogue::{Interest, Release, Template};
 use crate::owned;
-use crate::selection::Selection;
+use crate::selection::{Central, Selection, Wish};
 
 fn resolved(decision: Decision) -> Resolved {
     let interest = Interest { module: "keda".into(), channel: None, versions: BTreeSet::new() };
@@ -37,13 +37,14 @@ fn install(spec: Value) -> Install {
         version: "1.0.0".into(),
         channel: Some("regular".into()),
         mandatory: false,
+        wish: Arc::new(Wish::of("keda")),
     }
 }
 
 struct Stage {
     installed: BTreeMap<String, ComponentView>,
     kinds: Kinds,
-    wishes: Vec<Wish>,
+    wish: Arc<Wish>,
     target: TargetRef,
     identity: TargetIdentity,
     deletes_halted: Option<&'static str>,
@@ -54,11 +55,18 @@ impl Stage {
         let mut kinds = Kinds::default();
         kinds.apply(crds::helm_component());
         kinds.set_synced("component.kyma-project.io", "HelmComponent", true);
-        let wishes = Selection::read(&json!({ "modules": [module] })).unwrap().wishes;
+        let wish = Selection::read(&json!({ "modules": [module] })).unwrap().wishes.remove(0);
         let secret = SecretKeyRef { name: "access".into(), key: "config".into() };
         let target = TargetRef { kubeconfig_secret_ref: Some(secret) };
         let identity = TargetIdentity { cluster_uid: "uid-of-cluster".into(), epoch: Some(2), turn: None };
-        Self { installed: BTreeMap::new(), kinds, wishes, target, identity, deletes_halted: None }
+        Self {
+            installed: BTreeMap::new(),
+            kinds,
+            wish: Arc::new(wish),
+            target,
+            identity,
+            deletes_halted: None,
+        }
     }
 
     fn plan(&self, decision: Decision) -> Plan {
@@ -70,12 +78,17 @@ impl Stage {
             target: Some(&self.target),
             identity: Some(&self.identity),
             target_namespace: "kyma-system",
-            wishes: &self.wishes,
             installed: &self.installed,
             kinds: &self.kinds,
             policy: &Policy::default(),
             ignore: IgnorePolicy::Leave,
             deletes_halted: self.deletes_halted,
+        };
+        let decision = match decision {
+            Decision::Install(install) => {
+                Decision::Install(Install { wish: Arc::clone(&self.wish), ..install })
+            }
+            other => other,
         };
         plan(&scope, &[resolved(decision)])
     }
@@ -148,6 +161,29 @@ fn an_author_may_not_take_over_what_belongs_to_others() {
 }
 
 #[test]
+fn central_configuration_lies_over_module_and_user_but_not_over_what_is_decided_here() {
+    let mut stage = Stage::new(&json!({ "name": "keda", "values": { "a": 1 } }));
+    let component = json!({
+        "drift": { "mode": "Warn" }, "adopt": "Always", "release": { "name": "mine" },
+        "deletionPolicy": "Delete", "target": { "kubeconfigSecretRef": { "name": "other" } },
+    });
+    let central = Central {
+        values: serde_json::from_value(json!({ "a": 2 })).unwrap(),
+        component: serde_json::from_value(component).unwrap(),
+    };
+    stage.wish = Arc::new(Wish { central, ..(*stage.wish).clone() });
+    let plan = stage.plan(Decision::Install(install(json!({
+        "component": { "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+            "spec": { "adopt": "Never", "release": { "name": "theirs", "namespace": "n" } } },
+    }))));
+    let spec = &plan.components[0].body["spec"];
+    assert_eq!((&spec["userValues"], &spec["overrides"]), (&json!({ "a": 1 }), &json!({ "a": 2 })));
+    assert_eq!((&spec["drift"], &spec["adopt"]), (&json!({ "mode": "Warn" }), &json!("Always")));
+    assert_eq!(spec["release"], json!({ "name": "mine", "namespace": "n" }));
+    assert_eq!((&spec["deletionPolicy"], &spec["target"]), (&json!("Orphan"), &json!(stage.target)));
+}
+
+#[test]
 fn i86_i87_what_is_written_already_is_not_written_again_until_somebody_changes_it() {
     let mut stage = Stage::new(&json!({ "name": "keda" }));
     let first = stage.plan(Decision::Install(install(json!({}))));
@@ -200,7 +236,6 @@ fn e13_a_component_that_cannot_go_yet_gets_another_version_and_keeps_the_rest() 
         body["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         body["spec"]["deletionPolicy"] = json!("Delete");
     });
-    stage.wishes.clear();
     let newer = Install { version: "1.1.0".into(), ..install(json!({})) };
     let plan = stage.plan(Decision::Leave(newer));
     assert!(plan.changes_target() && plan.orders.is_empty() && plan.components.is_empty());

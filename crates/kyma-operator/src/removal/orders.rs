@@ -80,7 +80,6 @@ fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[Lost]) -> Plan {
             target: reference.as_ref(),
             identity: kyma.status.as_ref().and_then(|status| status.target.as_ref()),
             target_namespace: &state.runtime.settings.target_namespace,
-            wishes: &[],
             installed: &BTreeMap::new(),
             kinds: &kinds,
             policy: &state.policy,

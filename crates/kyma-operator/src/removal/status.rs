@@ -9,8 +9,10 @@ use kyma_sdk::Failure;
 
 use super::orders::{Done, lost_modules};
 use super::{CLUSTER_GONE, Reach};
+use crate::component::ComponentView;
 use crate::deletion::{Step, TargetFacts};
 use crate::observe;
+use crate::reconcile::initial;
 use crate::report::{self, Line, Trouble};
 use crate::resolve::Because;
 use crate::state::{State, key_of};
@@ -56,6 +58,7 @@ pub(super) async fn report(
         now: Timestamp::now(),
         channel: None,
         lines: lines(state, kyma, gone, done),
+        initial: initial(state, kyma),
         trouble: trouble.map(|(reason, message)| Trouble {
             reason,
             message,
@@ -98,7 +101,7 @@ fn lines(state: &State, kyma: &Kyma, gone: bool, done: &Done) -> Vec<Line> {
     for line in &mut lines {
         let module = &line.status.name;
         let view = views.get(module);
-        let told = view.and_then(|view| view.removal_message()).map(|message| (Reason::Deleting, message));
+        let told = view.and_then(ComponentView::removal_message).map(|message| (Reason::Deleting, message));
         let blocked = done.plan.blocked.get(module).map(|because| (because.reason, because.message.clone()));
         let failed =
             done.applied.failures.get(module).map(|failure| (failure.reason, failure.message.clone()));

@@ -29,7 +29,11 @@ impl Line {
 
 /// What the status said about modules, kept while nothing new is known.
 pub(crate) fn lines_before(before: &KymaStatus) -> Vec<Line> {
-    let line = |status: &ModuleStatus| Line { status: status.clone(), reason: Reason::Progressing };
+    let reason = |status: &ModuleStatus| status.reason.as_deref().and_then(Reason::from_word);
+    let line = |status: &ModuleStatus| Line {
+        status: status.clone(),
+        reason: reason(status).unwrap_or(Reason::Progressing),
+    };
     before.modules.iter().flatten().map(line).collect()
 }
 

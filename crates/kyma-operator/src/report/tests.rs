@@ -18,6 +18,7 @@ fn facts<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> Facts<'a
         now,
         channel: Some("regular".into()),
         lines: lines.to_vec(),
+        initial: BTreeSet::from(["keda"]),
         trouble: None,
         target: None,
         is_remote: true,
@@ -146,4 +147,20 @@ fn what_waits_for_a_window_is_told_until_that_is_decided_anew() {
     );
     assert!(!has(&status(&Facts { trouble: trouble(false), ..facts(&first, &[], at(1)) })));
     assert!(!has(&status(&facts(&first, &[], at(1)))));
+}
+
+#[test]
+fn a_module_says_why_it_is_so_and_since_when() {
+    let before = KymaStatus::default();
+    let line = |state, reason| status(&facts(&before, &[line_in(state, reason)], at(0)));
+    let first = line(State::Warning, Reason::DowngradeRefused);
+    let module = |status: &KymaStatus| status.modules.clone().unwrap().remove(0);
+    assert_eq!(module(&first).reason.as_deref(), Some("DowngradeRefused"));
+    assert!(module(&first).default, "it is in the hub's spec");
+    let again = status(&facts(&first, &[line_in(State::Warning, Reason::DowngradeRefused)], at(60)));
+    assert_eq!(module(&again).last_transition_time.unwrap().0, at(0));
+    let other = status(&facts(&again, &[line_in(State::Warning, Reason::Paused)], at(90)));
+    assert_eq!(module(&other).last_transition_time.unwrap().0, at(90));
+    let unknown = status(&facts(&other, &lines_before(&other), at(120)));
+    assert_eq!(module(&unknown), module(&other), "nothing new is known");
 }

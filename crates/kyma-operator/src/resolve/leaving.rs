@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kyma_api::visibility::Viewer;
 
 use super::{
-    Decision, Inputs, Install, Installed, Resolved, deprecation, downtime, halt, kind_changed, version,
+    Decision, Inputs, Install, Installed, Resolved, Wish, deprecation, downtime, halt, kind_changed, version,
 };
 
 /// The removal, with the version that the channel of the module has come to meanwhile. A module that was pinned follows
@@ -16,8 +16,14 @@ pub(super) fn follow(inputs: &Inputs<'_>, installed: &Installed, removal: Resolv
     resolved.interest.channel = Some(channel.clone());
     let chosen = choose(inputs, &resolved.module, channel);
     resolved.interest.versions.extend(chosen.as_ref().map(|install| install.version.clone()));
-    if let Some(install) = chosen.filter(|install| is_upgrade(inputs, installed, install)) {
-        resolved.decision = Decision::Leave(install);
+    let Some(install) = chosen.filter(|install| is_upgrade(inputs, installed, install)) else {
+        return resolved;
+    };
+    match downtime::decide(inputs, installed, &install) {
+        None => resolved.decision = Decision::Leave(install),
+        Some(Decision::Await(_, awaited)) => resolved.until = Some(awaited.window.begin),
+        // Nobody knows when: the policy's change wakes nobody for the sake of what is going.
+        Some(_) => {}
     }
     resolved
 }
@@ -29,12 +35,14 @@ fn choose(inputs: &Inputs<'_>, module: &str, channel: &str) -> Option<Install> {
     let version = release.channels.get(channel)?;
     let template = inputs.catalogue.template(module, version)?;
     viewer.version(template.audience).ok()?;
+    let central = inputs.configs.central(inputs.labels, module);
     Some(Install {
         template: Arc::clone(template),
         release: Arc::clone(release),
         version: version.clone(),
         channel: Some(channel.to_owned()),
         mandatory: false,
+        wish: Arc::new(Wish { central, ..Wish::of(module) }),
     })
 }
 
@@ -44,5 +52,4 @@ fn is_upgrade(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> 
         && version::judge(installed, install).is_none()
         && halt::halted(inputs, installed, install).is_none()
         && deprecation::deprecated(inputs, install).is_none()
-        && downtime::decide(inputs, installed, install).is_none()
 }

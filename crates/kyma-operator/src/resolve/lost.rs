@@ -9,6 +9,7 @@ use kyma_api::{Reason, State};
 use super::{Because, Decision, Install, Resolved, kind_of, missing_release};
 use crate::catalogue::{Catalogue, Interest};
 use crate::lost::Lost;
+use crate::selection::Wish;
 
 /// The decision about a module that lost its component and is to go. Its template says which objects of users hold up
 /// a removal, so without it nothing is removed.
@@ -49,5 +50,6 @@ fn install(catalogue: &Catalogue, lost: &Lost) -> Result<Install, Because> {
         version: lost.version.clone(),
         channel: lost.channel.clone(),
         mandatory: false,
+        wish: Arc::new(Wish::of(&lost.module)),
     })
 }

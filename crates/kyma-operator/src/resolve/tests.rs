@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kyma_api::visibility::Audience;
-use kyma_api::{COMPONENT_GROUP, ModuleTemplateSpec, TemplateComponent};
+use kyma_api::{COMPONENT_GROUP, ModuleConfig, ModuleTemplateSpec, TemplateComponent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,6 +15,7 @@ use super::*;
 use crate::catalogue::release::ListedVersion;
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::component::ComponentKind;
+use crate::config::{Config, govern};
 use crate::maintenance::Policy;
 use crate::selection::Selection;
 
@@ -44,6 +45,9 @@ struct Case {
     maintenance: Option<Value>,
     #[serde(default)]
     skips_windows: bool,
+    /// name -> spec of a ModuleConfig.
+    #[serde(default)]
+    configs: BTreeMap<String, Value>,
     expect: BTreeMap<String, String>,
 }
 
@@ -205,6 +209,18 @@ fn maintenance(policy: Option<Value>) -> Maintenance {
     Maintenance { policy: policy.ok_or("no policy".to_owned()), least: SignedDuration::from_mins(20) }
 }
 
+fn configs(specs: BTreeMap<String, Value>) -> Configs {
+    let mut configs = Configs::default();
+    for (name, spec) in specs {
+        let object = json!({
+            "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "ModuleConfig",
+            "metadata": { "name": name }, "spec": spec,
+        });
+        configs.apply(Config::from(serde_json::from_value::<ModuleConfig>(object).unwrap()));
+    }
+    configs
+}
+
 fn written(decision: &Decision) -> String {
     let because = |text: &str, because: &Because| format!("{text} {} {}", because.reason, because.state);
     match decision {
@@ -239,10 +255,13 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
     };
     let lost = |(module, version)| Lost { module, version, channel: None, kind: ComponentKind::helm() };
     let lost: Vec<Lost> = case.lost.into_iter().map(lost).collect();
+    let configs = configs(case.configs);
+    let govern = |wish| govern(&configs, &case.kyma.labels, &selection.channel, wish);
     let inputs = Inputs {
         labels: &case.kyma.labels,
         channel: &selection.channel,
-        wishes: &selection.wishes,
+        wishes: &selection.wishes.iter().map(govern).collect::<Vec<_>>(),
+        configs: &configs,
         installed: &installed,
         catalogue: &catalogue(case.catalogue),
         policy: &policy,
@@ -289,10 +308,13 @@ fn decided(
     let offered: BTreeMap<String, Offered> = serde_saphyr::from_str(offered).unwrap();
     let modules: Value = serde_saphyr::from_str(modules).unwrap();
     let selection = Selection::read(&json!({ "channel": "regular", "modules": modules })).unwrap();
+    let (configs, labels) = (Configs::default(), BTreeMap::new());
+    let govern = |wish| govern(&configs, &labels, &selection.channel, wish);
     resolve(&Inputs {
-        labels: &BTreeMap::new(),
+        labels: &labels,
         channel: &selection.channel,
-        wishes: &selection.wishes,
+        wishes: &selection.wishes.iter().map(govern).collect::<Vec<_>>(),
+        configs: &configs,
         installed,
         catalogue: &catalogue(offered),
         policy: &super::Policy::default(),

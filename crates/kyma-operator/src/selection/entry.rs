@@ -1,7 +1,7 @@
 //! One entry of `spec.modules`, judged again with the compiled rules of the schema.
 
 use kyma_api::patterns::is_channel;
-use kyma_api::{KymaModule, ResourcePolicy, UpgradeMode, limits};
+use kyma_api::{KymaModule, UpgradeMode, limits};
 use serde_json::Value;
 
 use super::Wish;
@@ -9,17 +9,7 @@ use super::Wish;
 /// Reads an entry; none where it is no object with a usable name.
 pub(super) fn read(entry: &Value) -> Option<Wish> {
     let name = entry.get("name")?.as_str().filter(|name| is_module(name))?.to_owned();
-    let mut wish = Wish {
-        name,
-        channel: None,
-        version: None,
-        managed: true,
-        policy: ResourcePolicy::default(),
-        values: None,
-        manual: false,
-        controller: None,
-        invalid: None,
-    };
+    let mut wish = Wish::of(name);
     match parse(entry) {
         Ok(module) => fill(&mut wish, module),
         Err(why) => wish.invalid = Some(format!("module {}: {why}", wish.name)),

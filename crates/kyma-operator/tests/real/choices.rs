@@ -9,10 +9,10 @@ use anyhow::Result;
 use http::Response;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
-use kyma_api::{DeletionPolicy, ResourcePolicy, annotations};
+use kyma_api::{DeletionPolicy, HelmComponent, ResourcePolicy, annotations};
 use serde_json::json;
 
-use testbed::{Body, Fate, Passing, Scripted, disordered};
+use testbed::{Body, Cluster, Fate, Passing, Scripted, disordered};
 
 use crate::landscape::{Landscape, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
@@ -61,7 +61,29 @@ async fn e10_e13_modules_are_let_go_of_and_a_removal_is_upgraded_and_taken_back_
         })
         .await?;
 
-    choose(&target, json!([])).await?;
+    let ordered = is_upgraded_until_it_can_go(&landscape, &target).await?;
+    choose(&target, json!([{ "name": "serverless", "channel": "fast" }])).await?;
+    let recalled = landscape
+        .until_component("the removal is taken back", "serverless", |component| {
+            component.spec.deletion_policy == DeletionPolicy::Orphan
+        })
+        .await?;
+    assert_eq!(recalled.uid(), ordered.uid());
+    assert!(!recalled.annotations().contains_key(annotations::DELETION_REASON));
+    landscape.let_component_go(&recalled.name_any()).await?;
+    let again = landscape
+        .until_component("a new component takes over", "serverless", |component| {
+            component.metadata.deletion_timestamp.is_none()
+        })
+        .await?;
+    assert_ne!(again.uid(), ordered.uid());
+    assert_eq!(again.spec.module.map(|module| module.version).as_deref(), Some("1.3.0"));
+    Ok(())
+}
+
+/// The user disables the module; while its component is there it follows its channel.
+async fn is_upgraded_until_it_can_go(landscape: &Landscape, target: &Cluster) -> Result<HelmComponent> {
+    choose(target, json!([])).await?;
     let ordered = landscape
         .until_component("the removal is ordered", "serverless", |component| {
             component.spec.deletion_policy == DeletionPolicy::Delete
@@ -81,23 +103,7 @@ async fn e10_e13_modules_are_let_go_of_and_a_removal_is_upgraded_and_taken_back_
             modules(kyma).contains(&"serverless Deleting 1.2.0 regular".to_owned())
         })
         .await?;
-    choose(&target, json!([{ "name": "serverless", "channel": "fast" }])).await?;
-    let recalled = landscape
-        .until_component("the removal is taken back", "serverless", |component| {
-            component.spec.deletion_policy == DeletionPolicy::Orphan
-        })
-        .await?;
-    assert_eq!(recalled.uid(), ordered.uid());
-    assert!(!recalled.annotations().contains_key(annotations::DELETION_REASON));
-    landscape.let_component_go(&recalled.name_any()).await?;
-    let again = landscape
-        .until_component("a new component takes over", "serverless", |component| {
-            component.metadata.deletion_timestamp.is_none()
-        })
-        .await?;
-    assert_ne!(again.uid(), ordered.uid());
-    assert_eq!(again.spec.module.map(|module| module.version).as_deref(), Some("1.3.0"));
-    Ok(())
+    Ok(ordered)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -97,22 +97,6 @@ async fn a_module_brings_its_own_component_kind_to_the_hub_if_its_group_is_allow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kinds_of_later_versions_say_that_they_have_no_effect() -> Result<()> {
-    let landscape = Landscape::start(&[]).await?;
-    landscape
-        .apply("{apiVersion: operator.kyma-project.io/v1alpha1, kind: ModuleConfig, metadata: {name: all}, spec: {module: keda}}")
-        .await?;
-    let configs: Api<kyma_api::ModuleConfig> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
-    until("the config says that it has no effect", SOON, || async {
-        let conditions =
-            configs.get("all").await?.status.and_then(|status| status.conditions).unwrap_or_default();
-        Ok(conditions.into_iter().find(|condition| condition.reason == "NotYetSupported"))
-    })
-    .await?;
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_pause_says_whether_it_holds() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     let pauses: Api<kyma_api::Pause> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::catalogue::{Interest, Release, Template};
 use crate::component::ComponentKind;
+use crate::selection::Wish;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -35,6 +36,7 @@ fn install() -> Install {
         version: "1.1.0".into(),
         channel: Some("fast".into()),
         mandatory: false,
+        wish: Arc::new(Wish::of("keda")),
     }
 }
 

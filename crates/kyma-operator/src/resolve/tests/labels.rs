@@ -12,31 +12,17 @@ fn wrong_rows(rows: &[Row]) -> Vec<&'static str> {
     let labels_of = |kyma: &str| {
         let named = [('b', labels::BETA), ('i', labels::INTERNAL)];
         let held = named.into_iter().filter(|(letter, _)| kyma.contains(*letter));
-        held.map(|(_, label)| (label.to_owned(), "true".to_owned())).collect()
+        held.map(|(_, label)| (label, "true")).collect::<BTreeMap<_, _>>()
     };
     let decide = |template: &str, kyma: &str| {
-        let offered: BTreeMap<String, Offered> = serde_saphyr::from_str(&format!(
-            "keda: {{channels: {{regular: 1.0.0}}, templates: [{{version: 1.0.0, beta: {}, internal: {}}}]}}",
-            template.contains('b'),
-            template.contains('i'),
-        ))
-        .unwrap();
-        let case = Case {
-            name: String::new(),
-            catalogue: offered,
-            kyma: KymaCase {
-                channel: "regular".to_owned(),
-                labels: labels_of(kyma),
-                modules: json!([{ "name": "keda" }]),
-            },
-            installed: BTreeMap::new(),
-            lost: BTreeMap::new(),
-            policy: PolicyCase::default(),
-            halted: None,
-            maintenance: None,
-            skips_windows: false,
-            expect: BTreeMap::new(),
-        };
+        let version =
+            json!({ "version": "1.0.0", "beta": template.contains('b'), "internal": template.contains('i') });
+        let case = json!({
+            "case": "", "expect": {},
+            "catalogue": { "keda": { "channels": { "regular": "1.0.0" }, "templates": [version] } },
+            "kyma": { "channel": "regular", "labels": labels_of(kyma), "modules": [{ "name": "keda" }] },
+        });
+        let case: Case = serde_json::from_value(case).unwrap();
         decide_all(case).remove("keda").unwrap()
     };
     let is_wrong = |(_, template, kyma, installed): &&Row| {

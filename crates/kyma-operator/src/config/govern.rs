@@ -1,0 +1,114 @@
+//! What ModuleConfigs make of a user's entry.
+
+use std::collections::BTreeMap;
+
+use kyma_api::{ModuleOverride, Reason, UpgradeMode, values};
+use serde_json::{Map, Value, json};
+
+use super::{Config, Configs};
+use crate::resolve::Because;
+use crate::selection::{Central, Wish};
+
+/// An entry as it is in force.
+#[derive(Debug, Clone)]
+pub(crate) struct Governed {
+    /// The entry, with what was decided for it.
+    pub(crate) wish: Wish,
+    /// ModuleConfigs that hold for it, the one that wins last, and whether each objects.
+    pub(crate) by: Vec<(String, bool)>,
+    /// Why the entry is not followed.
+    pub(crate) objection: Option<Because>,
+}
+
+/// The entry in force in a Kyma with these labels and this channel.
+pub(crate) fn govern(
+    configs: &Configs,
+    labels: &BTreeMap<String, String>,
+    channel: &str,
+    wish: &Wish,
+) -> Governed {
+    let holding = configs.holding(&wish.name, labels);
+    let mut wish = wish.clone();
+    for config in &holding {
+        replace(&mut wish, &config.entry);
+    }
+    wish.central = central(&holding);
+    let entry = (!holding.is_empty() && wish.invalid.is_none()).then(|| entry(&wish, channel));
+    let objections: Vec<(&str, Option<Because>)> = holding
+        .iter()
+        .map(|config| (config.name.as_str(), entry.as_ref().and_then(|entry| object(config, entry))))
+        .collect();
+    let by = objections.iter().map(|(name, objection)| ((*name).to_owned(), objection.is_some())).collect();
+    // The weightiest speaks.
+    let objection = objections.into_iter().rev().find_map(|(_, objection)| objection);
+    Governed { wish, by, objection }
+}
+
+impl Configs {
+    /// What is laid over a module that nobody has an entry for.
+    pub(crate) fn central(&self, labels: &BTreeMap<String, String>, module: &str) -> Central {
+        central(&self.holding(module, labels))
+    }
+}
+
+fn central(holding: &[&Config]) -> Central {
+    let mut central = Central::default();
+    for config in holding {
+        values::lay_over(&mut central.values, &config.values);
+        values::lay_over(&mut central.component, &config.component);
+    }
+    central
+}
+
+/// A channel and a version replace each other, as they exclude each other.
+fn replace(wish: &mut Wish, by: &ModuleOverride) {
+    if by.channel.is_some() || by.version.is_some() {
+        (wish.channel, wish.version) = (by.channel.clone(), by.version.clone());
+    }
+    if let Some(managed) = by.managed {
+        wish.managed = managed;
+    }
+    if let Some(policy) = by.custom_resource_policy {
+        wish.policy = policy;
+    }
+    if let Some(upgrade) = &by.upgrade {
+        wish.manual = upgrade.mode == UpgradeMode::Manual;
+    }
+}
+
+/// The entry as rules see it.
+fn entry(wish: &Wish, channel: &str) -> Value {
+    let mut merged = wish.values.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+    values::lay_over(&mut merged, &wish.central.values);
+    let mode = if wish.manual { UpgradeMode::Manual } else { UpgradeMode::Automatic };
+    let mut entry = Map::from_iter([
+        ("name".to_owned(), json!(wish.name)),
+        ("managed".to_owned(), json!(wish.managed)),
+        ("customResourcePolicy".to_owned(), json!(wish.policy)),
+        ("upgrade".to_owned(), json!({ "mode": mode })),
+        ("values".to_owned(), Value::Object(merged)),
+    ]);
+    match &wish.version {
+        Some(version) => entry.insert("version".to_owned(), json!(version)),
+        None => entry.insert("channel".to_owned(), json!(wish.channel.as_deref().unwrap_or(channel))),
+    };
+    Value::Object(entry)
+}
+
+fn object(config: &Config, entry: &Value) -> Option<Because> {
+    let name = &config.name;
+    if let Some(why) = &config.invalid {
+        let message = format!(
+            "ModuleConfig {name} of this fleet cannot be used, and nothing is changed until it can: {why}"
+        );
+        return Some(Because::error(Reason::ModuleConfigInvalid, message));
+    }
+    let broken: Vec<String> = config.rules.iter().filter_map(|rule| rule.objection(entry)).collect();
+    let first = broken.first()?;
+    let more = match broken.len() {
+        1 => String::new(),
+        count => format!(" (and {} more)", count - 1),
+    };
+    let message = format!("{first}{more}; so says ModuleConfig {name} of this fleet");
+    Some(Because::error(Reason::RuleViolated, message))
+}

@@ -1,0 +1,131 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::key::KymaKey;
+use crate::selection::{Central, Selection, Wish};
+
+fn config(name: &str, spec: &Value) -> Config {
+    let object = json!({
+        "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "ModuleConfig",
+        "metadata": { "name": name, "uid": name, "generation": 1 }, "spec": spec,
+    });
+    Config::from(serde_json::from_value::<ModuleConfig>(object).unwrap())
+}
+
+fn configs(specs: &[(&str, Value)]) -> Configs {
+    let mut configs = Configs::default();
+    for (name, spec) in specs {
+        configs.apply(config(name, spec));
+    }
+    configs
+}
+
+fn wish(entry: &Value) -> Wish {
+    Selection::read(&json!({ "modules": [entry] })).unwrap().wishes.remove(0)
+}
+
+fn governed(specs: &[(&str, Value)], entry: &Value) -> Governed {
+    govern(&configs(specs), &BTreeMap::new(), "regular", &wish(entry))
+}
+
+#[test]
+fn what_nobody_configures_stays_as_its_user_wrote_it() {
+    let entry = json!({ "name": "keda", "version": "1.0.0", "values": { "a": 1 } });
+    let governed = governed(&[("other", json!({ "module": "nats", "values": { "a": 2 } }))], &entry);
+    assert_eq!(governed.wish, wish(&entry));
+    assert!(governed.by.is_empty() && governed.objection.is_none());
+}
+
+#[test]
+fn values_of_several_are_merged_key_by_key() {
+    let specs = [
+        ("a", json!({ "module": "keda", "priority": 1, "values": { "x": { "one": 1 }, "y": null } })),
+        (
+            "b",
+            json!({ "module": "keda", "values": { "x": { "one": 0, "two": 2 }, "y": 1 },
+            "overrides": { "component": { "drift": { "mode": "Warn" } } } }),
+        ),
+    ];
+    let central = governed(&specs, &json!({ "name": "keda" })).wish.central;
+    assert_eq!(json!(central.values), json!({ "x": { "one": 1, "two": 2 }, "y": null }));
+    assert_eq!(json!(central.component), json!({ "drift": { "mode": "Warn" } }));
+    let mandatory = configs(&specs).central(&BTreeMap::new(), "keda");
+    assert_eq!(mandatory, central, "also for a module that every Kyma gets");
+    assert_eq!(configs(&specs).central(&BTreeMap::new(), "nats"), Central::default());
+}
+
+#[test]
+fn the_user_reads_what_to_change_and_whose_rule_it_is() {
+    let rule = |message: &str| json!([{ "expression": "false", "message": message }]);
+    let specs = [
+        ("weak", json!({ "module": "keda", "rules": rule("ask the platform team") })),
+        (
+            "strong",
+            json!({ "module": "keda", "priority": 1, "rules": [rule("use channel regular")[0], rule("x")[0]] }),
+        ),
+        ("fine", json!({ "module": "keda", "rules": [{ "expression": "true", "message": "" }] })),
+    ];
+    let governed = governed(&specs, &json!({ "name": "keda" }));
+    assert_eq!(
+        governed.objection.unwrap().message,
+        "use channel regular (and 1 more); so says ModuleConfig strong of this fleet"
+    );
+    let refused = |name: &str| governed.by.iter().any(|(by, refuses)| by == name && *refuses);
+    assert!(refused("weak") && refused("strong") && !refused("fine"), "{:?}", governed.by);
+}
+
+#[test]
+fn a_selector_that_makes_no_sense_selects_nothing() {
+    let near = json!({ "matchExpressions": [{ "key": "plan", "operator": "Near", "values": ["gold"] }] });
+    assert!(!config("a", &json!({ "module": "keda", "selector": near })).holds_for(&BTreeMap::new()));
+    assert!(config("a", &json!({ "module": "keda", "selector": {} })).holds_for(&BTreeMap::new()));
+}
+
+#[test]
+fn a_config_that_changes_its_module_or_goes_leaves_nothing_behind() {
+    let mut configs = configs(&[("a", json!({ "module": "keda" }))]);
+    let before = configs.apply(config("a", &json!({ "module": "nats" }))).unwrap();
+    assert_eq!(before.module, "keda");
+    assert!(configs.holding("keda", &BTreeMap::new()).is_empty());
+    assert_eq!(configs.holding("nats", &BTreeMap::new()).len(), 1);
+    assert!(configs.delete("a").is_some() && configs.delete("a").is_none());
+    assert!(configs.names().is_empty());
+}
+
+#[test]
+fn a_standing_counts_each_kyma_once_and_shows_the_first_20() {
+    let mut standings = Standings::default();
+    let specs =
+        [("strict", json!({ "module": "keda", "rules": [{ "expression": "self.managed", "message": "" }] }))];
+    let fine = governed(&specs, &json!({ "name": "keda" }));
+    let refused = governed(&specs, &json!({ "name": "keda", "managed": false }));
+    let kyma = |number: usize| KymaKey::new("kcp-system", format!("kyma-{number:02}"));
+    for number in (0..30).rev() {
+        assert_eq!(standings.decided(&kyma(number), std::slice::from_ref(&fine)), ["strict"]);
+    }
+    assert!(standings.decided(&kyma(3), std::slice::from_ref(&fine)).is_empty(), "nothing new");
+    assert_eq!(standings.decided(&kyma(3), &[refused]), ["strict"]);
+    let standing = standings.of("strict");
+    assert_eq!((standing.matching().count, standing.matching().names.len()), (30, 20));
+    assert_eq!((standing.refused().count, standing.refused().names), (1, vec!["kyma-03".to_owned()]));
+    for number in 0..30 {
+        standings.decided(&kyma(number), &[]);
+    }
+    assert_eq!(standings.of("strict"), Standing::default());
+}
+
+#[test]
+fn a_status_is_written_once_and_says_what_is_wrong() {
+    let now = "2026-06-01T00:00:00Z".parse().unwrap();
+    let fine = config("a", &json!({ "module": "keda" }));
+    let status = report::next(&fine, &Standing::default(), None, now).unwrap();
+    assert_eq!(status.conditions.as_ref().unwrap()[0].status, "True");
+    assert_eq!(report::next(&fine, &Standing::default(), Some(&status), now), None);
+    let bad = json!({ "module": "keda", "rules": [{ "expression": "true", "message": "" }, { "expression": "(", "message": "" }] });
+    let status = report::next(&config("a", &bad), &Standing::default(), Some(&status), now).unwrap();
+    let ready = &status.conditions.as_ref().unwrap()[0];
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "ModuleConfigInvalid"));
+    assert!(ready.message.starts_with("spec.rules[1] is no CEL: "), "{}", ready.message);
+}

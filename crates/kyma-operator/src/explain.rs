@@ -1,0 +1,268 @@
+//! Why a module has the version it has: what went into the decision, for people. Pure.
+//!
+//! The decision itself is what kyma-operator reported; here is what it was made from.
+
+use std::collections::BTreeMap;
+
+use kube::api::DynamicObject;
+use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta, ModuleStatus, ModuleTemplate, Reason, State};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::catalogue::{Catalogue, Release, Template};
+use crate::component::{ComponentKind, ComponentView};
+use crate::config::{Config, Configs, Governed, govern};
+use crate::selection::{Selection, Wish};
+
+/// What there is on the hub about one Kyma.
+#[derive(Debug)]
+pub struct Sources {
+    /// The Kyma.
+    pub kyma: Kyma,
+    /// Its target is the hub, so that its spec is the choice of modules.
+    pub is_local: bool,
+    /// All templates of its namespace.
+    pub templates: Vec<ModuleTemplate>,
+    /// All release metas of its namespace.
+    pub releases: Vec<ModuleReleaseMeta>,
+    /// All central configuration of its namespace.
+    pub configs: Vec<ModuleConfig>,
+    /// Its components, of all kinds.
+    pub components: Vec<DynamicObject>,
+}
+
+/// One module of a Kyma.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// The module.
+    pub module: String,
+    /// The version that is installed or being installed; none where nothing is.
+    pub version: Option<String>,
+    /// Its state.
+    pub state: State,
+    /// The rule that decided; none where an older operator reported.
+    pub reason: Option<String>,
+    /// What that rule means, in one sentence.
+    pub rule: Option<&'static str>,
+    /// Since when that is so, RFC 3339.
+    pub since: Option<String>,
+    /// What the operator says about it.
+    pub message: Option<String>,
+    /// What went into the decision, in the order in which it is looked at.
+    pub inputs: Vec<Input>,
+}
+
+/// One of the things that a decision rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Input {
+    /// What it is.
+    pub about: String,
+    /// What it says.
+    pub says: String,
+}
+
+impl Input {
+    fn new(about: impl Into<String>, says: impl Into<String>) -> Self {
+        Self { about: about.into(), says: says.into() }
+    }
+}
+
+/// Explains every module of the Kyma: those with an entry in its status, then mandatory ones.
+pub fn explain(sources: &Sources) -> Vec<Explanation> {
+    let known = Known::of(sources);
+    let listed = sources.kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+    let listed = listed.map(|line| known.listed(line));
+    let mandatory = known.catalogue.mandatory().map(|release| known.mandatory(release));
+    listed.chain(mandatory).collect()
+}
+
+/// The sources, as decisions see them.
+struct Known<'a> {
+    labels: BTreeMap<String, String>,
+    selection: Selection,
+    whose: &'static str,
+    initial: Vec<&'a str>,
+    catalogue: Catalogue,
+    configs: Configs,
+    components: Vec<ComponentView>,
+}
+
+impl<'a> Known<'a> {
+    fn of(sources: &'a Sources) -> Self {
+        let kyma = &sources.kyma;
+        let remembered = kyma.status.as_ref().and_then(|status| status.selection.as_ref());
+        let (spec, whose) = match remembered.filter(|_| !sources.is_local) {
+            Some(selection) => (json!(selection), "the cluster's Kyma"),
+            None => (json!(kyma.spec), "the hub's Kyma"),
+        };
+        let mut catalogue = Catalogue::default();
+        for template in &sources.templates {
+            catalogue.apply_template(Template::from(template.clone()));
+        }
+        for release in &sources.releases {
+            catalogue.apply_release(Release::from(release.clone()));
+        }
+        let mut configs = Configs::default();
+        for config in &sources.configs {
+            configs.apply(Config::from(config.clone()));
+        }
+        let initial = kyma.spec.modules.iter().flatten().filter(|_| !sources.is_local);
+        Self {
+            labels: kyma.metadata.labels.clone().unwrap_or_default(),
+            selection: Selection::read(&spec).unwrap_or_default(),
+            whose,
+            initial: initial.map(|module| module.name.as_str()).collect(),
+            catalogue,
+            configs,
+            components: sources.components.iter().filter_map(view).collect(),
+        }
+    }
+
+    fn listed(&self, line: &ModuleStatus) -> Explanation {
+        let reason = line.reason.as_deref().and_then(Reason::from_word);
+        let wish = self.selection.wishes.iter().find(|wish| wish.name == line.name);
+        let mut inputs = vec![self.choice(wish)];
+        if self.initial.contains(&line.name.as_str()) {
+            inputs.push(Input::new("initial set", "the module is in it"));
+        }
+        let channel = &self.selection.channel;
+        let governed = wish.map(|wish| govern(&self.configs, &self.labels, channel, wish));
+        inputs.extend(governed.iter().flat_map(|governed| self.configured(governed)));
+        let in_force = governed.as_ref().map(|governed| &governed.wish);
+        let offered = self.offered(&line.name, in_force);
+        let version = offered.0.clone().or_else(|| line.version.clone());
+        inputs.push(offered.1);
+        inputs.extend(version.map(|version| self.template(&line.name, &version)));
+        inputs.push(self.component(&line.name));
+        Explanation {
+            module: line.name.clone(),
+            version: line.version.clone(),
+            state: line.state,
+            reason: line.reason.clone(),
+            rule: reason.map(Reason::summary),
+            since: line.last_transition_time.as_ref().map(|time| time.0.to_string()),
+            message: line.message.clone(),
+            inputs,
+        }
+    }
+
+    fn mandatory(&self, release: &Release) -> Explanation {
+        let component = self.components.iter().find(|view| view.module == release.module);
+        let version = release.mandatory.clone().unwrap_or_default();
+        let central = self.configs.central(&self.labels, &release.module);
+        let mut inputs = vec![Input::new("ModuleReleaseMeta", format!("every Kyma gets version {version}"))];
+        if central != crate::selection::Central::default() {
+            inputs.push(Input::new("ModuleConfigs", "lay values or fields over it"));
+        }
+        inputs.push(self.template(&release.module, &version));
+        inputs.push(self.component(&release.module));
+        let ready = component.and_then(|view| view.ready.as_ref());
+        let reason = ready.and_then(|ready| Reason::from_word(&ready.reason));
+        Explanation {
+            module: release.module.clone(),
+            version: component.and_then(|view| view.ordered.clone()),
+            state: component.and_then(|view| view.state).unwrap_or_default(),
+            reason: ready.map(|ready| ready.reason.clone()),
+            rule: reason.map(Reason::summary),
+            since: component.and_then(|view| view.applied_at).map(|at| at.to_string()),
+            message: ready.map(|ready| ready.message.clone()).filter(|message| !message.is_empty()),
+            inputs,
+        }
+    }
+
+    fn choice(&self, wish: Option<&Wish>) -> Input {
+        let Some(wish) = wish else { return Input::new("choice", format!("not in {}", self.whose)) };
+        let mut said = vec![match (&wish.version, &wish.channel) {
+            (Some(version), _) => format!("version {version}, pinned"),
+            (None, Some(channel)) => format!("channel {channel}"),
+            (None, None) => format!("the Kyma's channel {}", self.selection.channel),
+        }];
+        said.extend((!wish.managed).then(|| "managed: false".to_owned()));
+        said.extend(wish.manual.then(|| "upgrade.mode: Manual".to_owned()));
+        said.extend(
+            (wish.policy != kyma_api::ResourcePolicy::default()).then(|| {
+                format!("customResourcePolicy: {}", json!(wish.policy).as_str().unwrap_or_default())
+            }),
+        );
+        said.extend(wish.invalid.clone());
+        Input::new("choice", format!("{}, says {}", said.join(", "), self.whose))
+    }
+
+    fn configured<'b>(&'b self, governed: &'b Governed) -> impl Iterator<Item = Input> + 'b {
+        governed.by.iter().rev().filter_map(|(name, objects)| {
+            let config = self.configs.get(name)?;
+            let mut said = vec![format!("priority {}", config.priority)];
+            let replaced = config.replaces();
+            said.extend((!replaced.is_empty()).then(|| format!("replaces {}", replaced.join(", "))));
+            said.extend(match (config.rules(), objects) {
+                (_, true) => Some("objects".to_owned()),
+                (0, false) => None,
+                (count, false) => Some(format!("{count} rules hold")),
+            });
+            Some(Input::new(format!("ModuleConfig {name}"), said.join("; ")))
+        })
+    }
+
+    /// The version that the catalogue has for the entry in force, and what it says.
+    fn offered(&self, module: &str, wish: Option<&Wish>) -> (Option<String>, Input) {
+        let says = |text: String| Input::new("ModuleReleaseMeta", text);
+        let Some(release) = self.catalogue.release(module) else {
+            return (None, says("there is none".to_owned()));
+        };
+        if let Some(version) = &release.mandatory {
+            return (None, says(format!("every Kyma gets version {version}, nobody chooses it")));
+        }
+        let Some(wish) = wish else { return (None, says("is there".to_owned())) };
+        let channel = wish.channel.as_ref().unwrap_or(&self.selection.channel);
+        let (version, mut text) = match (&wish.version, release.channels.get(channel)) {
+            (Some(pin), _) if release.versions.is_some() && release.find(pin).is_none() => {
+                (None, format!("version {pin} is not listed"))
+            }
+            (Some(pin), _) => (Some(pin.clone()), format!("version {pin} may be pinned")),
+            (None, Some(version)) => {
+                (Some(version.clone()), format!("channel {channel} has version {version}"))
+            }
+            (None, None) => (None, format!("has no channel {channel}")),
+        };
+        let listed = version.as_ref().and_then(|version| release.find(version));
+        if let Some(date) = listed.and_then(|listed| listed.deprecation_date) {
+            text.push_str(&format!("; support of it ends {date}"));
+        }
+        (version, says(text))
+    }
+
+    fn template(&self, module: &str, version: &str) -> Input {
+        let Some(template) = self.catalogue.template(module, version) else {
+            return Input::new("ModuleTemplate", format!("there is none for version {version}"));
+        };
+        let marks = [
+            (template.audience.beta, "beta"),
+            (template.audience.internal, "internal"),
+            (template.spec.requires_downtime == Some(true), "requiresDowntime"),
+        ];
+        let marks = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark);
+        let said: Vec<&str> = std::iter::once(template.name.as_str()).chain(marks).collect();
+        Input::new("ModuleTemplate", said.join(", "))
+    }
+
+    fn component(&self, module: &str) -> Input {
+        let Some(view) = self.components.iter().find(|view| view.module == module) else {
+            return Input::new("component", "there is none");
+        };
+        let or_none = |version: &Option<String>| version.clone().unwrap_or_else(|| "no version".to_owned());
+        let since = view.applied_at.map(|at| format!(" since {at}")).unwrap_or_default();
+        let (kind, name) = (&view.kind.kind, &view.name);
+        let (ordered, running) = (or_none(&view.ordered), or_none(&view.running));
+        let text = format!("{kind} {name}: {ordered} ordered{since}, {running} runs");
+        Input::new("component", text)
+    }
+}
+
+fn view(object: &DynamicObject) -> Option<ComponentView> {
+    let types = object.types.as_ref()?;
+    ComponentView::of(&ComponentKind::new(&types.api_version, &types.kind), object)
+}
+
+#[cfg(test)]
+mod tests;

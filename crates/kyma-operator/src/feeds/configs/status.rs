@@ -1,0 +1,71 @@
+//! Each ModuleConfig says for whom it holds.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::api::Patch;
+use kube::{Api, Resource, ResourceExt};
+use kyma_api::{ModuleConfig, ModuleConfigStatus};
+use kyma_sdk::{Failure, Reconciler, Wait, hub_apply};
+use serde_json::json;
+
+use crate::FIELD_MANAGER;
+use crate::config::next_status;
+use crate::error::Error;
+use crate::state::State;
+
+/// At least so long between two writes: a whole fleet may be decided anew.
+const PACE: Duration = Duration::from_secs(2);
+
+/// Reports on all `ModuleConfigs` until the process shuts down.
+pub(crate) async fn report(state: Arc<State>, configs: Reconciler<ModuleConfig>) {
+    let written = Arc::new(Mutex::new(HashMap::new()));
+    configs
+        .run(move |config, _| {
+            let (state, written) = (Arc::clone(&state), Arc::clone(&written));
+            async move { reconcile(&state, &config, &written).await }
+        })
+        .await;
+}
+
+async fn reconcile(
+    state: &State,
+    object: &ModuleConfig,
+    written: &Mutex<HashMap<String, Instant>>,
+) -> Result<Wait, Failure> {
+    let name = object.name_any();
+    // What the other watch has not delivered yet wakes it again.
+    let Some(config) = state.configs().get(&name).cloned() else { return Ok(Wait::Event) };
+    let standing = state.standings().of(&name);
+    let Some(status) = next_status(&config, &standing, object.status.as_ref(), Timestamp::now()) else {
+        return Ok(Wait::Event);
+    };
+    let pace = |written: &Instant| PACE.checked_sub(written.elapsed());
+    let early = {
+        let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.retain(|_, at| pace(at).is_some());
+        written.get(&name).and_then(pace)
+    };
+    if let Some(rest) = early {
+        return Ok(Wait::Timer(rest));
+    }
+    write(state, object, &status).await?;
+    written.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Instant::now());
+    Ok(Wait::Event)
+}
+
+async fn write(state: &State, object: &ModuleConfig, status: &ModuleConfigStatus) -> Result<(), Error> {
+    let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+    let api: Api<ModuleConfig> = Api::namespaced(state.runtime.hub.clone(), &namespace);
+    let body = json!({
+        "apiVersion": ModuleConfig::api_version(&()), "kind": ModuleConfig::kind(&()),
+        "metadata": { "name": name, "uid": object.uid() }, "status": status,
+    });
+    match api.patch_status(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await {
+        // Deleted meanwhile: there is nothing to report on.
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+        other => other.map(drop).map_err(|source| Error::ReportConfig { name, source }),
+    }
+}
