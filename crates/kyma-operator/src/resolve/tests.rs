@@ -346,17 +346,20 @@ keda: {channels: {regular: 1.1.0}, templates: [1.0.0, {version: 1.1.0, downtime:
 nats: {versions: [{version: 1.0.0, deprecated: \"2026-07-01T00:00:00Z\"}], templates: [1.0.0]}
 otel: {versions: [{version: 1.0.0, deprecated: \"2026-05-01T00:00:00Z\"}], templates: [1.0.0]}
 ";
-    let keda = installed(InstalledCase::Running("1.0.0".to_owned()));
+    let leaving = json!({ "running": "1.0.0", "channel": "regular", "leaving": true });
+    let keda = installed(serde_json::from_value(leaving).unwrap());
     let installed = BTreeMap::from([("keda".to_owned(), keda)]);
     let until = |modules, policy| {
         decided(OFFERED, modules, &installed, &maintenance(policy))[0].until.map(|until| until.to_string())
     };
     let saturday = Some(json!({"default": {"days": ["Sat"], "begin": "20:00:00Z", "end": "00:00:00Z"}}));
     assert_eq!(
-        until("[{name: keda}]", saturday).as_deref(),
+        until("[{name: keda}]", saturday.clone()).as_deref(),
         Some("2026-06-06T20:00:00Z"),
         "the window opens"
     );
+    let leaving = until("[]", saturday);
+    assert_eq!(leaving.as_deref(), Some("2026-06-06T20:00:00Z"), "also for what is being removed");
     assert_eq!(until("[{name: keda}]", None), None, "only a policy changes that");
     let nats = until("[{name: nats, version: 1.0.0}]", None);
     assert_eq!(nats.as_deref(), Some("2026-07-01T00:00:00Z"), "support ends");
