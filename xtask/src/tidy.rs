@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod fuzz;
+mod klm;
 mod purity;
 mod runbook;
 mod text;
@@ -21,6 +22,7 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(text::check(root, &files)?);
     findings.extend(runbook::check(root, &files)?);
     findings.extend(fuzz::check(root, &files)?);
+    findings.extend(klm::check(root, &files)?);
     if findings.is_empty() {
         return Ok(());
     }

@@ -68,6 +68,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
         newer: version::newer(pass, &snapshot),
         set_back,
+        changes: changes(pass),
         swept: pass.session.swept,
         kept: pass.done.kept.clone(),
         pruned: pass.done.pruned.clone(),
@@ -128,6 +129,12 @@ fn content(pass: &Pass<'_>, set_back: bool) -> Content {
     let unchanged = recorded.digests.inputs.as_ref() == Some(&inputs.digest);
     let complete = unchanged && kinds_fit(recorded.digests.kinds.as_ref()) && !recorded.pending && !set_back;
     if complete { Content::Recorded } else { Content::Stale }
+}
+
+/// Whether the spec asks for something else than what all of which was applied.
+fn changes(pass: &Pass<'_>) -> bool {
+    let applied = pass.session.recorded.digests.inputs.as_ref();
+    pass.inputs.as_ref().is_ok_and(|inputs| applied.is_some_and(|applied| *applied != inputs.digest))
 }
 
 /// What is known of the target at this point of a pass.

@@ -202,8 +202,12 @@ fn remove(seen: &Observed) -> Step {
     }
 }
 
-/// While users' objects hold up a removal, what is there keeps working; nothing new is brought.
+/// While users' objects hold up a removal, what is there keeps working and another version is taken over; nothing new
+/// of the same version is brought.
 fn repair(seen: &Observed) -> Option<Step> {
+    if seen.changes && seen.content == Content::Stale && !seen.applied && seen.refusal.is_none() {
+        return Some(Step::Load);
+    }
     let due = seen.pieces.iter().any(|piece| piece.served && seen.needs_apply(piece));
     if !due || seen.applied || seen.refusal.is_some() {
         return None;

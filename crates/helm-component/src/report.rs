@@ -157,8 +157,8 @@ impl Ended {
             Rest::Removed => Ok(Removal::Done),
             // What is left, or was put right meanwhile, is reported with it.
             Rest::Failed(failure) if failure.class == ErrorClass::Blocked => {
-                let status = self.finding.fields;
-                Ok(Removal::Waiting(Progress { status, ..Progress::stopped(failure) }))
+                let (status, version) = (self.finding.fields, self.finding.version);
+                Ok(Removal::Waiting(Progress { status, version, ..Progress::stopped(failure) }))
             }
             Rest::Failed(failure) => Err(failure),
             Rest::Removing(ref names) if self.finding.patience.is_over() => {

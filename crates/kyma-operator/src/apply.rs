@@ -18,7 +18,7 @@ use crate::component::{ComponentKind, ComponentView};
 use crate::deletion::Order;
 use crate::error::Error;
 use crate::key::KymaKey;
-use crate::plan::{Plan, Wanted, owner};
+use crate::plan::{Plan, Upgrade, Wanted, owner};
 use crate::state::State;
 
 /// Writes at the same time for one Kyma.
@@ -67,6 +67,10 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
     let mut done: Vec<(String, Result<(), Failure>)> = components.collect().await;
     for order in plan.orders.iter().filter(|order| order.removes()) {
         done.push((order.component.module.clone(), give(state, order, authority).await));
+    }
+    for upgrade in &plan.upgrades {
+        let done_with = upgrade_leaving(state, upgrade).await.map_err(Failure::from);
+        done.push((upgrade.component.module.clone(), done_with));
     }
     for wanted in &plan.finishes {
         done.push((wanted.module.clone(), finish(state, wanted, authority).await));
@@ -179,6 +183,29 @@ fn order_body(order: &Order, authority: Authority<'_>) -> Value {
         body["metadata"]["ownerReferences"] = json!([owner(&authority.kyma.name, authority.uid)]);
     }
     body
+}
+
+/// Another version for a component that is being removed: the same one, and nothing else of it.
+async fn upgrade_leaving(state: &State, upgrade: &Upgrade) -> Result<(), Error> {
+    let view = &upgrade.component;
+    let fields = upgrade.fields.iter();
+    let fields =
+        fields.map(|(name, value)| json!({ "op": "add", "path": format!("/spec/{name}"), "value": value }));
+    let is_it = json!({ "op": "test", "path": "/metadata/uid", "value": view.uid });
+    let operations: Vec<Value> = std::iter::once(is_it).chain(fields).collect();
+    let operations = serde_json::from_value(Value::Array(operations))
+        .map_err(|source| Error::Compose { what: "an upgrade", source })?;
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let patched = api_of(state, view)?.patch(&view.name, &params, &Patch::Json::<()>(operations)).await;
+    match patched {
+        Ok(patched) => {
+            saw(state, &view.kind, &patched);
+            tracing::info!(component = view.name, kind = %view.kind, version = ?upgrade.fields.get("module"), "component upgraded while it is being removed");
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(source) => Err(Error::ApplyComponent { component: named(view), source }),
+    }
 }
 
 /// Takes an order back: the module is wanted again, so what is left of it stays for the next component.

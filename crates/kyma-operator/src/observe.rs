@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use kyma_api::{Kyma, Selection as Choice, TargetRef, names};
+use kyma_api::{DeletionPolicy, Kyma, Selection as Choice, TargetRef, names};
 use kyma_sdk::{Failure, Pass};
 use serde_json::json;
 
@@ -73,6 +73,7 @@ fn installed(view: &ComponentView) -> Installed {
         running: view.running.clone(),
         channel: view.channel.clone(),
         mandatory: view.mandatory,
+        leaving: view.terminating && view.deletion_policy == DeletionPolicy::Delete,
     }
 }
 

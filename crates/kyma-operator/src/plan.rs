@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::component::DeletionReason;
 use kyma_api::{DeletionPolicy, Reason, State, TargetIdentity, TargetRef, limits};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::component::{ComponentKind, ComponentView, kind_of};
 use crate::component_crd::{self, Offer};
@@ -60,6 +60,8 @@ pub(crate) struct Plan {
     pub(crate) orders: Vec<Order>,
     /// Components to make anew with the order to remove, for modules that lost theirs.
     pub(crate) finishes: Vec<Wanted>,
+    /// Other versions for components that are being removed and cannot go yet.
+    pub(crate) upgrades: Vec<Upgrade>,
     /// Components whose ordered removal is taken back, because the module is wanted again.
     pub(crate) recalls: Vec<ComponentView>,
     /// Modules that wait for something on the hub.
@@ -71,9 +73,19 @@ impl Plan {
     pub(crate) fn changes_target(&self) -> bool {
         !self.components.is_empty()
             || !self.finishes.is_empty()
+            || !self.upgrades.is_empty()
             || !self.recalls.is_empty()
             || self.orders.iter().any(Order::removes)
     }
+}
+
+/// What changes of a component that is being removed; the rest of it, the order among that, stays as it is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Upgrade {
+    /// Which component.
+    pub(crate) component: ComponentView,
+    /// Fields of its `spec`, each as a whole.
+    pub(crate) fields: Map<String, Value>,
 }
 
 /// A component to apply.
@@ -105,6 +117,11 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
             }
             Decision::Remove { reason, .. } => {
                 let_go(scope, view.map(|view| Order::remove(view, scope.ignore, *reason)), &mut plan);
+            }
+            Decision::Leave(install) => {
+                if let Some(Err(because)) = view.map(|view| upgrade(scope, install, view, &mut plan)) {
+                    plan.blocked.insert(module.to_owned(), because);
+                }
             }
             Decision::Finish(install, reason) => {
                 if let Err(because) = finish(scope, install, *reason, &mut plan) {
@@ -161,6 +178,25 @@ fn have(
     if !is_written {
         plan.components.push(Wanted { module: install.release.module.clone(), kind, plural, body });
     }
+    Ok(())
+}
+
+/// Another version for a component that is being removed.
+fn upgrade(
+    scope: &Scope<'_>,
+    install: &Install,
+    view: &ComponentView,
+    plan: &mut Plan,
+) -> Result<(), Because> {
+    let kind = kind_of(&install.template);
+    component_crd::check_group(&kind, &scope.policy.component_groups)?;
+    let mut body = body::compose(scope, install, &kind, Some(view))?;
+    let mut fields = body["spec"].as_object_mut().map(std::mem::take).unwrap_or_default();
+    // Nobody wishes the module any more, so these are as they were when it was taken out.
+    for kept in ["target", "userValues", "resourcePolicy", "deletionPolicy"] {
+        fields.remove(kept);
+    }
+    plan.upgrades.push(Upgrade { component: view.clone(), fields });
     Ok(())
 }
 

@@ -172,6 +172,7 @@ pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKin
         Decision::Install(install)
         | Decision::KeepVersion(install, _)
         | Decision::Await(Some(install), _)
+        | Decision::Leave(install)
         | Decision::Finish(install, _) => Some(kind_of(&install.template)),
         _ => None,
     });

@@ -22,6 +22,7 @@ use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
 mod deprecation;
 mod downtime;
 mod halt;
+mod leaving;
 mod lost;
 mod version;
 
@@ -84,6 +85,8 @@ pub(crate) struct Installed {
     pub(crate) channel: Option<String>,
     /// It was installed because every Kyma gets it.
     pub(crate) mandatory: bool,
+    /// Its removal was ordered and is under way.
+    pub(crate) leaving: bool,
 }
 
 impl Installed {
@@ -130,6 +133,8 @@ pub(crate) enum Decision {
         /// What the Kyma's user is told; none where the user wished it.
         because: Option<Because>,
     },
+    /// It is being removed, as ordered; until that can be done, have this version of it.
+    Leave(Install),
     /// It lost its component and is to go: have one again, with the order to remove.
     Finish(Install, DeletionReason),
     /// Let go of it; everything on the target stays.
@@ -189,7 +194,8 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
     decided.extend(mandatory);
     for (module, installed) in inputs.installed {
         if !listed.contains(module.as_str()) && !is_mandatory.contains(module) {
-            decided.push(unlisted(inputs.catalogue, module, installed));
+            let removal = unlisted(inputs.catalogue, module, installed);
+            decided.push(leaving::follow(inputs, installed, removal));
         }
     }
     let gone = |lost: &&Lost| !decided.iter().any(|resolved| resolved.module == lost.module);

@@ -12,6 +12,8 @@ mod faults;
 mod itself;
 #[path = "real/kinds.rs"]
 mod kinds;
+#[path = "real/labels.rs"]
+mod labels;
 #[path = "real/landscape.rs"]
 mod landscape;
 #[path = "real/lifecycle.rs"]

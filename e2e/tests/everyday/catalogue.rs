@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::wait::has_condition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kyma_api::{Kyma, Reason};
+use kyma_api::{Kyma, Reason, State};
 use serde_json::{Value, json};
 
 use crate::row::until;
@@ -24,7 +24,7 @@ fn a_module_without_release_meta_is_waited_for() -> Result<()> {
 }
 
 #[test]
-fn a_channel_whose_template_is_missing_leaves_what_runs() -> Result<()> {
+fn e25_a_channel_whose_template_is_missing_is_told_and_leaves_what_runs() -> Result<()> {
     row("template-missing", async |row| {
         let _turn = row.world.lake.turn.lock().await;
         row.world.push("canoe", "1.0.0").await?;
@@ -33,6 +33,8 @@ fn a_channel_whose_template_is_missing_leaves_what_runs() -> Result<()> {
         runs(row.world, "canoe", "1.0.0").await?;
         row.world.offer("canoe", regular("1.1.0")).await?;
         is_refused(row.world, "canoe", Reason::ModuleTemplateMissing, "1.1.0").await?;
+        let status = row.world.kymas().get(row.world.lake.kyma).await?.status.unwrap_or_default();
+        ensure!(status.state == Some(State::Error), "the Kyma must say so: {status:?}");
         ensure!(content(row.world, "canoe").await? == Some("1.0.0".to_owned()), "the old version must stay");
         row.world.push("canoe", "1.1.0").await?;
         runs(row.world, "canoe", "1.1.0").await?;

@@ -118,6 +118,8 @@ pub struct Observed {
     pub newer: Option<String>,
     /// Whether the target has an older version than the one that was applied, which is therefore sent again as a whole.
     pub set_back: bool,
+    /// Whether other content is wished than what was applied last.
+    pub changes: bool,
     /// Whether the target was searched for what is ours, beyond the inventory.
     pub swept: bool,
     /// Objects that a rule protects from deletion: they stay.
@@ -146,7 +148,7 @@ impl Observed {
         let new = piece.changed || !self.inventory.contains(&piece.identity);
         match self.order {
             Order::Install => new || self.needs_repair(piece),
-            Order::Remove => !new && self.needs_repair(piece),
+            Order::Remove => (new && self.changes) || (!new && self.needs_repair(piece)),
         }
     }
 

@@ -5,6 +5,8 @@ use kyma_object_set::{Entry, Inventory};
 use super::*;
 use crate::patience::Patience;
 
+mod removal;
+
 pub(crate) fn id(group: &str, kind: &str, name: &str) -> Identity {
     Identity::new(group, kind, Some("here"), name)
 }
@@ -56,6 +58,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         versioned: false,
         newer: None,
         set_back: false,
+        changes: false,
         swept: false,
         kept: BTreeSet::new(),
         pruned: None,
@@ -345,51 +348,6 @@ fn an_object_that_somebody_fights_for_is_left_alone_and_named_while_others_are_p
     seen.pieces[0] = Piece { changed: true, ..seen.pieces[0].clone() };
     seen.content = Content::Loaded;
     assert_eq!(next(&seen), Step::Apply, "new content is sent all the same");
-}
-
-#[test]
-fn while_users_objects_hold_up_a_removal_what_is_there_is_kept_working() {
-    let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
-    let rest = Step::Rest(Rest::Failed(blocked.clone()));
-    let mut seen =
-        Observed { order: Order::Remove, ..running(vec![piece(deployment()), piece(config("a"))]) };
-    seen.removal = Some(Err(blocked));
-    assert_eq!(next(&seen), rest);
-    seen.pieces[0].drift = Some(Drift::Gone);
-    assert_eq!(next(&seen), Step::Load);
-    seen.content = Content::Loaded;
-    assert_eq!(next(&seen), Step::Apply);
-    seen.applied = true;
-    assert_eq!(next(&seen), rest, "not tried twice in a pass");
-}
-
-#[test]
-fn a_removal_brings_nothing_new_and_repairs_only_while_it_is_blocked() {
-    let blocked = Failure::new(Reason::DeletionBlocked, "Book default/users");
-    let mut seen = Observed { order: Order::Remove, ..running(vec![piece(config("a")), piece(config("b"))]) };
-    seen.content = Content::Loaded;
-    seen.removal = Some(Err(blocked.clone()));
-    seen.inventory.remove(&config("b"));
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(blocked.clone())), "what is gone by order stays away");
-    seen.pieces[0].drift = Some(Drift::Gone);
-    let stale = Observed { content: Content::Stale, ..seen.clone() };
-    assert_eq!(next(&stale), Step::Rest(Rest::Failed(blocked)), "another version is not installed any more");
-    seen.removal = Some(Err(fault()));
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
-    seen.removal = Some(Ok(vec!["x".to_owned()]));
-    assert_eq!(next(&seen), Step::Rest(Rest::Removing(vec!["x".to_owned()])));
-}
-
-#[test]
-fn a_removal_ends_when_nothing_of_ours_is_left() {
-    let mut seen = Observed { order: Order::Remove, ..running(vec![piece(deployment())]) };
-    assert_eq!(next(&seen), Step::Remove);
-    seen.removal = Some(Ok(vec!["Deployment.apps here/d".to_owned()]));
-    assert_eq!(next(&seen), Step::Rest(Rest::Removing(vec!["Deployment.apps here/d".to_owned()])));
-    seen.removal = Some(Err(fault()));
-    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
-    seen.removal = Some(Ok(vec![]));
-    assert_eq!(next(&seen), Step::Rest(Rest::Removed));
 }
 
 #[test]

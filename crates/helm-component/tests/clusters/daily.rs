@@ -8,11 +8,14 @@ use crate::chart::push;
 use crate::world::{PATIENCE, condition_of, ready_of, world};
 
 #[tokio::test]
-async fn content_that_is_not_there_is_named_and_picked_up_when_the_spec_is_corrected() -> Result<()> {
+async fn i120_content_that_is_not_there_is_named_and_picked_up_when_the_spec_is_corrected() -> Result<()> {
     let world = world().await?;
     let missing = json!({"ocm": {"component": "example.org/module/nowhere", "version": "1.0.0"}});
     world.apply("missing", json!({"source": missing})).await?;
-    world.ready("missing", "False", "SourceNotFound").await?;
+    let refused = world.ready("missing", "False", "SourceNotFound").await?;
+    let (_, _, message) = ready_of(&refused).expect("Ready");
+    assert!(message.contains("example.org/module/nowhere"), "{message}");
+    assert_eq!(refused.status.and_then(|status| status.digests).and_then(|digests| digests.source), None);
     let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: found}\n";
     let source = world.push("found", "1.0.0", manifest).await?;
     world.apply("missing", json!({"source": source})).await?;

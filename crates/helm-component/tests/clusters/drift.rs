@@ -1,9 +1,11 @@
 //! What others change is put right; what nobody changes is left alone.
 
 use anyhow::Result;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use kyma_api::labels;
 use serde_json::json;
 use testbed::until;
 
@@ -34,6 +36,39 @@ async fn edits_and_deletions_on_the_target_are_put_right() -> Result<()> {
         Ok((level().await?.as_deref() == Some("low")).then_some(()))
     })
     .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn e17_a_component_with_the_skip_label_is_left_alone_until_the_label_goes() -> Result<()> {
+    let world = world().await?;
+    for name in ["stone", "brook"] {
+        let source = world.push(name, "1.0.0", &manifest(name, "low")).await?;
+        world.apply(name, json!({"source": source, "release": {"namespace": name}})).await?;
+        world.ready(name, "True", "Ready").await?;
+    }
+    let components = world.components()?;
+    let label = async |value: Option<&str>| {
+        let label = json!({"metadata": {"labels": {labels::SKIP_RECONCILIATION: value}}});
+        components.patch("stone", &PatchParams::default(), &Patch::Merge(label)).await.map(drop)
+    };
+    label(Some("true")).await?;
+    world.ready("stone", "Unknown", "SkipReconciliation").await?;
+    let deployment = async |name: &str| world.on_target("apps/v1", "Deployment", name, name).await;
+    let brook = deployment("brook").await?.and_then(|found| found.metadata.uid);
+    for name in ["stone", "brook"] {
+        let deployments: Api<Deployment> = Api::namespaced(world.target.client()?, name);
+        deployments.delete(name, &DeleteParams::default()).await?;
+    }
+    until("the other one is made again", PATIENCE, || async {
+        let uid = deployment("brook").await?.and_then(|found| found.metadata.uid);
+        Ok((uid.is_some() && uid != brook).then_some(()))
+    })
+    .await?;
+    assert!(deployment("stone").await?.is_none(), "nobody makes this one again");
+    label(None).await?;
+    until("now somebody does", PATIENCE, || async { Ok(deployment("stone").await?.map(drop)) }).await?;
+    world.ready("stone", "True", "Ready").await?;
     Ok(())
 }
 

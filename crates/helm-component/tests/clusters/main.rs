@@ -1,5 +1,6 @@
 //! helm-component as a process of its own, under its generated roles, on real control planes.
 
+mod blocking;
 mod chart;
 mod daily;
 mod drift;
@@ -8,4 +9,5 @@ mod removal;
 mod restart;
 mod shelf;
 mod source;
+mod workloads;
 mod world;

@@ -1,14 +1,15 @@
 //! A module of raw manifests from an OCM component version.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::ListParams;
 use kyma_api::State;
 use serde_json::json;
 use testbed::until;
 
-use crate::world::{HUB_NAMESPACE, PATIENCE, apply_yaml, condition_of, world};
+use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml, condition_of, world};
 
 /// A module: a workload, its configuration, a CRD and an object of it.
 pub(crate) fn manifest(name: &str, level: &str) -> String {
@@ -65,8 +66,21 @@ pub(crate) fn kind(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_module_is_installed_with_its_default_resource_and_upgraded() -> Result<()> {
+async fn e11_i119_i121_i123_i124_a_module_comes_with_its_default_resource_is_upgraded_and_goes_unaided()
+-> Result<()> {
     let world = world().await?;
+    comes_and_is_upgraded(world).await?;
+    world.delete("lamp", "Delete").await?;
+    world.gone("lamp").await?;
+    assert!(world.on_target("apps/v1", "Deployment", "lamp-system", "lamp").await?.is_none());
+    let crds: Api<CustomResourceDefinition> = Api::all(world.target.client()?);
+    until("the CRD is gone, and with it the default resource", PATIENCE, || async {
+        Ok(crds.get_opt("lamps.test.example.org").await?.is_none().then_some(()))
+    })
+    .await
+}
+
+async fn comes_and_is_upgraded(world: &World) -> Result<()> {
     let source = world.push("lamp", "1.0.0", &manifest("lamp", "low")).await?;
     let resource = json!({
         "apiVersion": "test.example.org/v1", "kind": "Lamp",
@@ -82,9 +96,17 @@ async fn a_module_is_installed_with_its_default_resource_and_upgraded() -> Resul
     let ready = world.ready("lamp", "True", "Ready").await?;
     let status = ready.status.clone().unwrap_or_default();
     assert_eq!((status.state, status.version.as_deref()), (Some(State::Ready), Some("1.0.0")));
-    assert_eq!(status.inventory.map(|all| all.len()), Some(5));
+    assert!(
+        status.digests.is_some_and(|digests| digests.source.is_some()),
+        "what was installed is on record"
+    );
+    let inventory = status.inventory.unwrap_or_default();
+    assert_eq!(inventory.len(), 5);
+    for kind in ["Deployment", "CustomResourceDefinition"] {
+        assert!(inventory.iter().any(|entry| entry.kind == kind), "{kind}");
+    }
     for type_ in ["Rendered", "Applied", "Healthy", "DependenciesReady", "TargetReachable"] {
-        let (status, _, message) = condition_of(&ready, type_).unwrap_or_else(|| panic!("{type_}"));
+        let (status, _, message) = condition_of(&ready, type_).context(type_)?;
         assert_eq!(status, "True", "{type_}: {message}");
     }
     let made = world.on_target("test.example.org/v1", "Lamp", "lamp-system", "default").await?;
@@ -98,7 +120,7 @@ async fn a_module_is_installed_with_its_default_resource_and_upgraded() -> Resul
     world.apply("lamp", spec(source, "1.1.0")).await?;
     let ready = world.ready("lamp", "True", "Ready").await?;
     assert_eq!(ready.status.unwrap_or_default().version.as_deref(), Some("1.1.0"));
-    let config = world.on_target("v1", "ConfigMap", "lamp-system", "lamp").await?.expect("the ConfigMap");
+    let config = world.on_target("v1", "ConfigMap", "lamp-system", "lamp").await?.context("the ConfigMap")?;
     assert_eq!(config.data["data"]["level"], "high");
     let pruned = world.on_target("rbac.authorization.k8s.io/v1", "ClusterRole", "", "lamp").await?;
     assert!(pruned.is_none(), "what the new version no longer has is gone");

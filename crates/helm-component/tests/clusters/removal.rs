@@ -3,8 +3,8 @@
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use testbed::until;
 
@@ -12,12 +12,16 @@ use crate::module::manifest;
 use crate::world::{PATIENCE, apply_yaml, ready_of, world};
 
 #[tokio::test]
-async fn orphan_leaves_everything_and_the_next_component_takes_it_over() -> Result<()> {
+async fn e08_a_module_without_default_resource_is_ready_and_orphan_leaves_all_of_it_to_the_next_component()
+-> Result<()> {
     let world = world().await?;
     let source = world.push("coin", "1.0.0", &manifest("coin", "low")).await?;
     let spec = json!({"source": source, "release": {"namespace": "coin-system"}});
     world.apply("coin", spec.clone()).await?;
     world.ready("coin", "True", "Ready").await?;
+    let (coins, _) = crate::world::api(&world.target.client()?, "test.example.org/v1", "Coin", None).await?;
+    let coins = coins.list(&ListParams::default()).await?;
+    assert_eq!(coins.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["shipped"]);
     let before = world.on_target("v1", "ConfigMap", "coin-system", "coin").await?.expect("the ConfigMap");
     world.delete("coin", "Orphan").await?;
     world.gone("coin").await?;

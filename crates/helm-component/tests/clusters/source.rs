@@ -56,7 +56,7 @@ async fn manifests_at_an_address_are_installed_and_what_changes_there_is_not_bro
 }
 
 #[tokio::test]
-async fn manifests_in_a_registry_are_installed_by_tag() -> Result<()> {
+async fn i118_manifests_in_a_registry_are_installed_by_tag() -> Result<()> {
     let world = world().await?;
     let url = push_yaml(world, "manifests/jar", "1.0.0", &config("jar", "low")).await?;
     let source = json!({"manifests": {"url": url, "version": "1.0.0"}});

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
-use kyma_api::{DeletionPolicy, OPERATOR_GROUP, ReadyView, ResourcePolicy, State, labels, names};
+use kyma_api::{DeletionPolicy, OPERATOR_GROUP, ReadyView, ResourcePolicy, State, finalizers, labels, names};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -56,6 +56,8 @@ pub(crate) struct ComponentView {
     pub(crate) deletion_policy: DeletionPolicy,
     /// It has a deletion timestamp.
     pub(crate) terminating: bool,
+    /// Finalizers of others that keep it after its reconciler took off its own.
+    pub(crate) held_by: Vec<String>,
     /// When we last changed it.
     pub(crate) applied_at: Option<Timestamp>,
     /// Fingerprint of what we own of it.
@@ -95,12 +97,25 @@ impl ComponentView {
                 .unwrap_or_default(),
             deletion_policy: contract.deletion_policy,
             terminating: contract.deletion_timestamp.is_some(),
+            held_by: held_by(object),
             applied_at: owned::applied_at(meta, FIELD_MANAGER),
             owned: owned::fingerprint(object, FIELD_MANAGER),
             namespace: contract.namespace,
             name: contract.name,
             uid: contract.uid,
         })
+    }
+
+    /// What its end waits for, for people.
+    pub(crate) fn removal_message(&self) -> Option<String> {
+        if !self.held_by.is_empty() {
+            let others = self.held_by.join(", ");
+            return Some(format!(
+                "waiting as other finalizers are present on component {}: {others}",
+                self.name
+            ));
+        }
+        self.ready.as_ref().map(|ready| ready.message.clone()).filter(|message| !message.is_empty())
     }
 
     /// What names it.
@@ -122,6 +137,13 @@ impl ComponentView {
     pub(crate) fn same_but_resource_version(&self, other: &Self) -> bool {
         Self { resource_version: 0, ..self.clone() } == Self { resource_version: 0, ..other.clone() }
     }
+}
+
+fn held_by(object: &DynamicObject) -> Vec<String> {
+    let all = object.metadata.finalizers.clone().unwrap_or_default();
+    let is_done = object.metadata.deletion_timestamp.is_some()
+        && !all.iter().any(|finalizer| finalizer == finalizers::COMPONENT);
+    if is_done { all } else { Vec::new() }
 }
 
 /// The Kyma by its controller reference, which unlike a label holds names of any length.

@@ -127,7 +127,7 @@ fn fields(object: &Value) -> Value {
 }
 
 #[test]
-fn a_component_is_the_modules_spec_under_what_kyma_operator_decides() {
+fn i85_a_component_is_the_modules_spec_under_what_kyma_operator_decides() {
     let stage = Stage::new(
         &json!({ "name": "keda", "values": { "a": 1 }, "customResourcePolicy": "Ignore", "controller": "c" }),
     );
@@ -184,7 +184,7 @@ fn central_configuration_lies_over_module_and_user_but_not_over_what_is_decided_
 }
 
 #[test]
-fn what_is_written_already_is_not_written_again_until_somebody_changes_it() {
+fn i86_i87_what_is_written_already_is_not_written_again_until_somebody_changes_it() {
     let mut stage = Stage::new(&json!({ "name": "keda" }));
     let first = stage.plan(Decision::Install(install(json!({}))));
     stage.have(&first, |_| {});
@@ -225,6 +225,25 @@ fn removal_is_an_order_and_letting_go_is_none() {
         (1, 0),
         "taken back, then made anew"
     );
+}
+
+#[test]
+fn e13_a_component_that_cannot_go_yet_gets_another_version_and_keeps_the_rest() {
+    let mut stage =
+        Stage::new(&json!({ "name": "keda", "values": { "a": 1 }, "customResourcePolicy": "Ignore" }));
+    let first = stage.plan(Decision::Install(install(json!({}))));
+    stage.have(&first, |body| {
+        body["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        body["spec"]["deletionPolicy"] = json!("Delete");
+    });
+    let newer = Install { version: "1.1.0".into(), ..install(json!({})) };
+    let plan = stage.plan(Decision::Leave(newer));
+    assert!(plan.changes_target() && plan.orders.is_empty() && plan.components.is_empty());
+    let fields = json!({
+        "module": { "name": "keda", "version": "1.1.0", "channel": "regular" },
+        "source": { "ocm": { "component": "example.com/module/keda", "version": "1.1.0" } },
+    });
+    assert_eq!(json!(plan.upgrades[0].fields), fields);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use kyma_sdk::Failure;
 
 use super::orders::{Done, lost_modules};
 use super::{CLUSTER_GONE, Reach};
+use crate::component::ComponentView;
 use crate::deletion::{Step, TargetFacts};
 use crate::observe;
 use crate::reconcile::initial;
@@ -100,8 +101,7 @@ fn lines(state: &State, kyma: &Kyma, gone: bool, done: &Done) -> Vec<Line> {
     for line in &mut lines {
         let module = &line.status.name;
         let view = views.get(module);
-        let told =
-            view.and_then(|view| view.ready.as_ref()).map(|ready| (Reason::Deleting, ready.message.clone()));
+        let told = view.and_then(ComponentView::removal_message).map(|message| (Reason::Deleting, message));
         let blocked = done.plan.blocked.get(module).map(|because| (because.reason, because.message.clone()));
         let failed =
             done.applied.failures.get(module).map(|failure| (failure.reason, failure.message.clone()));

@@ -68,6 +68,7 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
         Decision::Await(install, awaited) => awaiting(outcome, install.as_ref(), awaited),
         Decision::Keep(because) => kept(outcome, because),
         Decision::Remove { because, .. } => removing(outcome, because.as_ref())?,
+        Decision::Leave(_) => removing(outcome, None)?,
         Decision::Finish(..) => finishing(outcome)?,
         Decision::Unmanage => unmanaged(outcome),
         Decision::Refuse(because) => refused(outcome, because),
@@ -184,7 +185,7 @@ fn kept(outcome: &Outcome<'_>, because: &Because) -> Line {
 fn removing(outcome: &Outcome<'_>, because: Option<&Because>) -> Option<Line> {
     let Some(view) = outcome.view else { return because.map(|because| refused(outcome, because)) };
     let before = outcome.before.cloned().unwrap_or_default();
-    let told = view.ready.as_ref().map(|ready| ready.message.clone()).filter(|message| !message.is_empty());
+    let told = view.removal_message();
     let blocked = outcome.blocked.map(|because| (because.reason, because.message.clone()));
     let held = outcome.failure.map(|failure| (failure.reason, failure.message.clone())).or(blocked);
     let (reason, message) = match held {

@@ -19,6 +19,8 @@ use crate::config::{Config, govern};
 use crate::maintenance::Policy;
 use crate::selection::Selection;
 
+mod labels;
+
 /// The moment for which every case is decided.
 const NOW: &str = "2026-06-01T00:00:00Z";
 
@@ -108,6 +110,8 @@ enum InstalledCase {
         kind: Option<String>,
         #[serde(default)]
         mandatory: bool,
+        #[serde(default)]
+        leaving: bool,
     },
 }
 
@@ -188,13 +192,14 @@ fn installed(case: InstalledCase) -> Installed {
         InstalledCase::Running(version) => {
             Installed { running: Some(version.clone()), ordered: Some(version), ..helm }
         }
-        InstalledCase::Full { running, ordered, channel, group, kind, mandatory } => Installed {
+        InstalledCase::Full { running, ordered, channel, group, kind, mandatory, leaving } => Installed {
             ordered: ordered.or_else(|| running.clone()),
             running,
             channel,
             group: group.unwrap_or(helm.group),
             kind: kind.unwrap_or(helm.kind),
             mandatory,
+            leaving,
         },
     }
 }
@@ -231,6 +236,7 @@ fn written(decision: &Decision) -> String {
         Decision::KeepVersion(install, why) => because(&format!("keep-version {}", install.version), why),
         Decision::Remove { reason, because: None } => format!("remove {reason}"),
         Decision::Remove { reason, because: Some(why) } => format!("remove {reason} {}", why.reason),
+        Decision::Leave(install) => format!("leave {}", install.version),
         Decision::Finish(install, reason) => format!("finish {} {reason}", install.version),
         Decision::Unmanage => "unmanage".to_owned(),
         Decision::Refuse(why) => because("refuse", why),
@@ -277,7 +283,7 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_case_of_the_specification_holds() {
+fn i63_to_i65_every_case_of_the_specification_holds() {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("cases.yaml")).unwrap();
     let mut wrong = String::new();
     let count = cases.len();
@@ -340,17 +346,20 @@ keda: {channels: {regular: 1.1.0}, templates: [1.0.0, {version: 1.1.0, downtime:
 nats: {versions: [{version: 1.0.0, deprecated: \"2026-07-01T00:00:00Z\"}], templates: [1.0.0]}
 otel: {versions: [{version: 1.0.0, deprecated: \"2026-05-01T00:00:00Z\"}], templates: [1.0.0]}
 ";
-    let keda = installed(InstalledCase::Running("1.0.0".to_owned()));
+    let leaving = json!({ "running": "1.0.0", "channel": "regular", "leaving": true });
+    let keda = installed(serde_json::from_value(leaving).unwrap());
     let installed = BTreeMap::from([("keda".to_owned(), keda)]);
     let until = |modules, policy| {
         decided(OFFERED, modules, &installed, &maintenance(policy))[0].until.map(|until| until.to_string())
     };
     let saturday = Some(json!({"default": {"days": ["Sat"], "begin": "20:00:00Z", "end": "00:00:00Z"}}));
     assert_eq!(
-        until("[{name: keda}]", saturday).as_deref(),
+        until("[{name: keda}]", saturday.clone()).as_deref(),
         Some("2026-06-06T20:00:00Z"),
         "the window opens"
     );
+    let leaving = until("[]", saturday);
+    assert_eq!(leaving.as_deref(), Some("2026-06-06T20:00:00Z"), "also for what is being removed");
     assert_eq!(until("[{name: keda}]", None), None, "only a policy changes that");
     let nats = until("[{name: nats, version: 1.0.0}]", None);
     assert_eq!(nats.as_deref(), Some("2026-07-01T00:00:00Z"), "support ends");

@@ -32,13 +32,14 @@ fn a_bad_entry_spoils_itself_alone() {
 }
 
 #[test]
-fn what_is_no_selection_is_refused_as_a_whole() {
+fn i91_i92_what_is_no_selection_is_refused_as_a_whole() {
     let many: Vec<_> = (0..101).map(|number| json!({ "name": format!("m{number}") })).collect();
     for (spec, error) in [
         (json!({ "channel": "none" }), SelectionError::ChannelNone),
         (json!({ "channel": "../etc" }), SelectionError::Channel),
         (json!({ "modules": "all" }), SelectionError::Modules),
-        (json!({ "modules": [{ "name": "a/b" }] }), SelectionError::Modules),
+        (json!({ "modules": [{ "name": "kcp-system/keda" }] }), SelectionError::Modules),
+        (json!({ "modules": [{ "name": "kyma-project.io/module/keda" }] }), SelectionError::Modules),
         (json!({ "modules": [7] }), SelectionError::Modules),
         (json!({ "modules": many }), SelectionError::TooMany(101)),
         (

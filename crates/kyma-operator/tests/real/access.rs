@@ -50,9 +50,10 @@ async fn access_that_comes_late_is_noticed_and_a_second_kyma_or_the_hub_is_refus
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_and_authority_that_are_rotated_in_place_are_used_at_once() -> Result<()> {
+async fn e41_credentials_and_authority_that_are_rotated_in_place_are_used_at_once() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
-    let (_target, kubeconfig) = landscape.target("rotated").await?;
+    let (target, kubeconfig) = landscape.target("rotated").await?;
+    let lowered = target.service_account("default", "nobody").await?.kubeconfig();
     let stranger = Scripted::start().await?.access().kubeconfig();
     let revoked = kubeconfig.replace(line(&kubeconfig, "token: "), "token: revoked");
     let authority = "certificate-authority-data: ";
@@ -67,13 +68,17 @@ async fn credentials_and_authority_that_are_rotated_in_place_are_used_at_once() 
         (Some(&kubeconfig), "True Ready"),
         (Some(&misled), "False TargetUntrusted"),
         (Some(&kubeconfig), "True Ready"),
+        (Some(&lowered), "False TargetForbidden"),
+        (Some(&kubeconfig), "True Ready"),
         (Some(&revoked), "False TargetUnauthorized"),
     ];
     for (rotated, expected) in rows {
         if let Some(rotated) = rotated {
             landscape.rotate("sample", rotated).await?;
         }
-        landscape.until_kyma(expected, "sample", |kyma| reachable(kyma) == expected).await?;
+        let kyma = landscape.until_kyma(expected, "sample", |kyma| reachable(kyma) == expected).await?;
+        let healthy = expected == "True Ready";
+        assert_eq!(state(&kyma), Some(if healthy { State::Ready } else { State::Error }), "{expected}");
     }
     Ok(())
 }

@@ -8,36 +8,40 @@ use std::time::Duration;
 use anyhow::Result;
 use http::Response;
 use kube::ResourceExt;
-use kube::api::DeleteParams;
-use kyma_api::{DeletionPolicy, annotations};
+use kube::api::{DeleteParams, ListParams};
+use kyma_api::{DeletionPolicy, HelmComponent, ResourcePolicy, annotations};
 use serde_json::json;
 
-use testbed::{Body, Fate, Passing, Scripted, disordered};
+use testbed::{Body, Cluster, Fate, Passing, Scripted, disordered};
 
-use crate::landscape::{Landscape, modules, remote, until_remote};
+use crate::landscape::{Landscape, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
 
 /// How late a target's watches are: later than any answer to a write.
 const LATE: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unmanaged_and_ignored_modules_are_let_go_of_and_a_change_of_mind_takes_a_removal_back() -> Result<()>
-{
+async fn e10_e13_modules_are_let_go_of_and_a_removal_is_upgraded_and_taken_back_by_another_choice()
+-> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("choices").await?;
     for module in ["keda", "nats", "serverless"] {
-        landscape.module(module, &[("regular", "1.0.0")]).await?;
+        landscape.module(module, &[("regular", "1.0.0"), ("fast", "1.1.0")]).await?;
     }
     landscape.secret("sample", &kubeconfig).await?;
     landscape
-        .kyma("sample", "[{name: keda}, {name: nats, customResourcePolicy: Ignore}, {name: serverless}]")
+        .kyma(
+            "sample",
+            "[{name: keda}, {name: nats, customResourcePolicy: Ignore}, {name: serverless, values: {a: 1}}]",
+        )
         .await?;
     for module in ["keda", "nats", "serverless"] {
         landscape.report_ready(module).await?;
     }
     until_remote(&target, "the target's Kyma is born", |kyma| modules(kyma).len() == 3).await?;
 
-    choose(&target, json!([{ "name": "keda", "managed": false }, { "name": "serverless" }])).await?;
+    let stays = json!({ "name": "serverless", "values": { "a": 1 } });
+    choose(&target, json!([{ "name": "keda", "managed": false }, stays])).await?;
     for module in ["keda", "nats"] {
         let gone = landscape
             .until_component("it is let go", module, |component| {
@@ -57,13 +61,8 @@ async fn unmanaged_and_ignored_modules_are_let_go_of_and_a_change_of_mind_takes_
         })
         .await?;
 
-    choose(&target, json!([])).await?;
-    let ordered = landscape
-        .until_component("the removal is ordered", "serverless", |component| {
-            component.spec.deletion_policy == DeletionPolicy::Delete
-        })
-        .await?;
-    choose(&target, json!([{ "name": "serverless" }])).await?;
+    let ordered = is_upgraded_until_it_can_go(&landscape, &target).await?;
+    choose(&target, json!([{ "name": "serverless", "channel": "fast" }])).await?;
     let recalled = landscape
         .until_component("the removal is taken back", "serverless", |component| {
             component.spec.deletion_policy == DeletionPolicy::Orphan
@@ -78,11 +77,83 @@ async fn unmanaged_and_ignored_modules_are_let_go_of_and_a_change_of_mind_takes_
         })
         .await?;
     assert_ne!(again.uid(), ordered.uid());
+    assert_eq!(again.spec.module.map(|module| module.version).as_deref(), Some("1.3.0"));
+    Ok(())
+}
+
+/// The user disables the module; while its component is there it follows its channel.
+async fn is_upgraded_until_it_can_go(landscape: &Landscape, target: &Cluster) -> Result<HelmComponent> {
+    choose(target, json!([])).await?;
+    let ordered = landscape
+        .until_component("the removal is ordered", "serverless", |component| {
+            component.spec.deletion_policy == DeletionPolicy::Delete
+        })
+        .await?;
+    landscape.module("serverless", &[("regular", "1.2.0"), ("fast", "1.3.0")]).await?;
+    let upgraded = landscape
+        .until_component("it follows its channel until it can go", "serverless", |component| {
+            component.spec.module.as_ref().is_some_and(|module| module.version == "1.2.0")
+        })
+        .await?;
+    assert_eq!(upgraded.uid(), ordered.uid());
+    assert_eq!(upgraded.spec.deletion_policy, DeletionPolicy::Delete, "the order stands");
+    assert_eq!(serde_json::to_value(&upgraded.spec)?["userValues"], json!({ "a": 1 }));
+    landscape
+        .until_kyma("the status says so", "sample", |kyma| {
+            modules(kyma).contains(&"serverless Deleting 1.2.0 regular".to_owned())
+        })
+        .await?;
+    Ok(ordered)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn e16_a_module_is_let_go_of_taken_back_and_disabled_while_nobody_manages_it() -> Result<()> {
+    let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    landscape.report_ready("keda").await?;
+    landscape.until_kyma("it is Ready", "sample", is_ready).await?;
+
+    is_unmanaged(&landscape).await?;
+    let metrics = landscape.metrics()?;
+    let gauge = r#"kyma_name="sample",module_name="keda",shoot="",state="Unmanaged"} 1"#;
+    assert!(metrics.contains(gauge), "{metrics}");
+    landscape.choose("sample", json!([{ "name": "keda", "managed": true }])).await?;
+    landscape.report_ready("keda").await?;
+    landscape
+        .until_kyma("it is managed again", "sample", |kyma| modules(kyma) == ["keda Ready 1.0.0 regular"])
+        .await?;
+
+    is_unmanaged(&landscape).await?;
+    landscape.choose("sample", json!([])).await?;
+    landscape.until_kyma("the entry is gone", "sample", |kyma| modules(kyma).is_empty()).await?;
+    let left = landscape.components()?.list(&ListParams::default()).await?;
+    assert!(left.items.is_empty(), "nothing is removed: {:?}", left.items);
+
+    let ignored = json!([{ "name": "keda", "customResourcePolicy": "Ignore" }]);
+    landscape.choose("sample", ignored).await?;
+    let component = landscape.until_component("it is enabled with Ignore", "keda", |_| true).await?;
+    assert_eq!(component.spec.resource_policy, ResourcePolicy::Ignore);
+    is_unmanaged(&landscape).await
+}
+
+/// The user takes the module out of management; its component goes and leaves everything on the target.
+async fn is_unmanaged(landscape: &Landscape) -> Result<()> {
+    landscape.choose("sample", json!([{ "name": "keda", "managed": false }])).await?;
+    let gone = landscape
+        .until_component("it is let go", "keda", |component| component.metadata.deletion_timestamp.is_some())
+        .await?;
+    assert_eq!(gone.spec.deletion_policy, DeletionPolicy::Orphan);
+    landscape.let_component_go(&gone.name_any()).await?;
+    let unmanaged = landscape
+        .until_kyma("it is Unmanaged", "sample", |kyma| modules(kyma) == ["keda Unmanaged 1.0.0 regular"])
+        .await?;
+    assert!(is_ready(&unmanaged), "that is no trouble");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i29_a_target_kyma_that_is_deleted_is_born_again_with_the_last_selection() -> Result<()> {
+async fn i29_i34_a_target_kyma_that_is_deleted_is_born_again_with_the_last_selection() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("reborn").await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
@@ -101,6 +172,8 @@ async fn i29_a_target_kyma_that_is_deleted_is_born_again_with_the_last_selection
     let before = remote(&target)?.get("default").await?;
     remote(&target)?.delete("default", &DeleteParams::default()).await?;
     let after = until_remote(&target, "it is born again", |kyma| kyma.uid() != before.uid()).await?;
+    let chosen = after.spec.modules.clone().unwrap_or_default();
+    assert_eq!(chosen.iter().map(|module| module.name.as_str()).collect::<Vec<_>>(), ["nats"]);
     assert_eq!(after.spec.modules, before.spec.modules);
     let component = landscape.until_component("the component is as before", "nats", |_| true).await?;
     assert!(component.metadata.deletion_timestamp.is_none());

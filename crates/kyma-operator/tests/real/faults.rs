@@ -5,11 +5,15 @@ use std::time::Duration;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use kyma_api::{DeletionPolicy, State};
+use kyma_api::condition::{self, types};
+use kyma_api::{DeletionPolicy, Kyma, State, finalizers};
+use serde_json::json;
+use testbed::Cluster;
 
-use crate::landscape::{Landscape, SOON, modules, remote, until_remote};
+use crate::landscape::{Landscape, SOON, is_ready, modules, remote, until_remote};
+use crate::lifecycle::choose;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_stops_is_reported_and_one_that_comes_back_goes_on() -> Result<()> {
@@ -19,7 +23,7 @@ async fn a_target_that_stops_is_reported_and_one_that_comes_back_goes_on() -> Re
     landscape.secret("sample", &kubeconfig).await?;
     landscape.kyma("sample", "[{name: keda}]").await?;
     landscape.report_ready("keda").await?;
-    let state = |kyma: &kyma_api::Kyma| kyma.status.as_ref().and_then(|status| status.state);
+    let state = |kyma: &Kyma| kyma.status.as_ref().and_then(|status| status.state);
     landscape.until_kyma("Ready", "sample", |kyma| state(kyma) == Some(State::Ready)).await?;
 
     target.stop();
@@ -36,38 +40,118 @@ async fn a_target_that_stops_is_reported_and_one_that_comes_back_goes_on() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_kyma_whose_access_is_gone_long_enough_lets_go_of_everything() -> Result<()> {
+async fn e02_e08_a_deleted_kyma_waits_for_a_blocked_module_until_its_access_is_gone_long_enough() -> Result<()>
+{
     let landscape = Landscape::start(&["--cluster-gone-after=2s"]).await?;
     let (target, kubeconfig) = landscape.target("gone").await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
     landscape.secret("sample", &kubeconfig).await?;
-    landscape.kyma("sample", "[{name: keda}]").await?;
-    landscape.report_ready("keda").await?;
-    until_remote(&target, "the target's Kyma is born", |_| true).await?;
+    let plain = is_installed_without_default_resource(&landscape).await?;
+    until_remote(&target, "the target's Kyma is born", |kyma| modules(kyma).len() == 2).await?;
+    let blocked = is_blocked(&landscape, &target).await?;
+
+    landscape.kymas()?.delete("sample", &DeleteParams::foreground()).await?;
+    for module in ["keda", "nats"] {
+        landscape
+            .until_component("an order", module, |component| component.metadata.deletion_timestamp.is_some())
+            .await?;
+    }
+    target.stop();
+    let waiting = landscape
+        .until_kyma("the Kyma waits for its target", "sample", |kyma| reason(kyma).starts_with("Target"))
+        .await?;
+    assert_eq!(waiting.status.as_ref().and_then(|status| status.state), Some(State::Deleting));
+    for component in landscape.components()?.list(&ListParams::default()).await? {
+        assert_eq!(component.spec.deletion_policy, DeletionPolicy::Delete, "silence is no answer");
+    }
 
     let secrets: Api<Secret> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
     secrets.delete("sample-access", &DeleteParams::default()).await?;
-    landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
-    let ordered = landscape
-        .until_component("first an order", "keda", |component| {
-            component.metadata.deletion_timestamp.is_some()
-        })
-        .await?;
     let started = std::time::Instant::now();
-    landscape
-        .until_component("then, after the time, it is taken back", "keda", |component| {
-            component.spec.deletion_policy == DeletionPolicy::Orphan
-        })
-        .await?;
+    for module in ["keda", "nats"] {
+        landscape
+            .until_component("after the time the order is taken back", module, |component| {
+                component.spec.deletion_policy == DeletionPolicy::Orphan
+            })
+            .await?;
+    }
     assert!(started.elapsed() >= Duration::from_secs(1), "not before the time");
-    landscape.let_component_go(&ordered.name_any()).await?;
+    landscape.let_component_go(&blocked).await?;
+    is_held_by_another(&landscape, &plain).await?;
+    target.start_again().await?;
+    assert!(remote(&target)?.get_opt("default").await?.is_some(), "the target is as it was");
+    Ok(())
+}
+
+/// A module with a default resource, and `nats` without one. Gives the latter's component.
+async fn is_installed_without_default_resource(landscape: &Landscape) -> Result<String> {
+    landscape
+        .apply(
+            "{apiVersion: operator.kyma-project.io/v1beta2, kind: ModuleTemplate, metadata: {name: nats-1.0.0}, \
+             spec: {moduleName: nats, version: 1.0.0, descriptor: {}}}",
+        )
+        .await?;
+    landscape.release("nats", "channels: [{channel: regular, version: 1.0.0}]").await?;
+    landscape.kyma("sample", "[{name: keda}, {name: nats}]").await?;
+    let component = landscape.until_component("its component", "nats", |_| true).await?;
+    assert!(component.spec.resource.is_none());
+    let both = json!({ "metadata": { "finalizers": [finalizers::COMPONENT, "example.com/theirs"] } });
+    let components = landscape.components()?;
+    components.patch(&component.name_any(), &PatchParams::default(), &Patch::Merge(&both)).await?;
+    for module in ["keda", "nats"] {
+        landscape.report_ready(module).await?;
+    }
+    let ready = landscape.until_kyma("both are Ready", "sample", is_ready).await?;
+    let entries = ready.status.and_then(|status| status.modules).unwrap_or_default();
+    assert!(entries.iter().all(|entry| entry.resource.is_some() == (entry.name == "keda")), "{entries:?}");
+    Ok(component.name_any())
+}
+
+/// The user disables `keda`, and an object of theirs holds it up. Gives its component.
+async fn is_blocked(landscape: &Landscape, target: &Cluster) -> Result<String> {
+    choose(target, json!([{ "name": "nats" }])).await?;
+    let ordered = landscape
+        .until_component("its removal", "keda", |component| component.metadata.deletion_timestamp.is_some())
+        .await?;
+    let message = "delete these first: Sample default/mine";
+    let status = json!({ "status": {
+        "state": "Deleting", "observedGeneration": ordered.metadata.generation,
+        "conditions": [{ "type": "Ready", "status": "False", "reason": "DeletionBlocked", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z" }],
+    }});
+    let components = landscape.components()?;
+    components.patch_status(&ordered.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await?;
+    let shown = |kyma: &Kyma| {
+        let entries = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+        let mut told = entries.filter(|entry| entry.state == State::Deleting);
+        told.any(|entry| entry.message.as_deref() == Some(message))
+    };
+    let blocked = landscape.until_kyma("the hub shows what blocks", "sample", shown).await?;
+    assert_eq!(blocked.status.and_then(|status| status.state), Some(State::Processing));
+    until_remote(target, "so does the target", shown).await?;
+    Ok(ordered.name_any())
+}
+
+/// The reconciler lets the component go, and somebody else's finalizer keeps it, and with it the Kyma.
+async fn is_held_by_another(landscape: &Landscape, component: &str) -> Result<()> {
+    let held = json!({ "metadata": { "finalizers": ["example.com/theirs"] } });
+    landscape.components()?.patch(component, &PatchParams::default(), &Patch::Merge(&held)).await?;
+    let named = |kyma: &Kyma| {
+        let mut entries = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+        entries.any(|entry| entry.message.as_deref().is_some_and(|said| said.ends_with("example.com/theirs")))
+    };
+    landscape.until_kyma("the finalizer is named", "sample", named).await?;
+    landscape.let_component_go(component).await?;
     let kymas = landscape.kymas()?;
     testbed::until("the Kyma is gone", SOON, || async {
         Ok(kymas.get_opt("sample").await?.is_none().then_some(()))
     })
-    .await?;
-    assert!(remote(&target)?.get_opt("default").await?.is_some(), "the target is as it was");
-    Ok(())
+    .await
+}
+
+fn reason(kyma: &Kyma) -> &str {
+    let conditions = kyma.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    condition::get(conditions, types::READY).map_or("", |held| held.reason.as_str())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,7 +166,7 @@ async fn a_target_that_one_kyma_lets_go_of_is_taken_by_the_next() -> Result<()> 
     .await?;
     landscape.secret("second", &kubeconfig).await?;
     landscape.kyma("second", "[]").await?;
-    let state = |kyma: &kyma_api::Kyma| kyma.status.as_ref().and_then(|status| status.state);
+    let state = |kyma: &Kyma| kyma.status.as_ref().and_then(|status| status.state);
     landscape.until_kyma("the second waits", "second", |kyma| state(kyma) == Some(State::Error)).await?;
     landscape.kymas()?.delete("first", &DeleteParams::default()).await?;
     landscape.until_kyma("the second has it", "second", |kyma| state(kyma) == Some(State::Ready)).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use kyma_api::component::DeletionReason;
 use kyma_api::{DeletionPolicy, ModuleReleaseMeta, ModuleTemplate, annotations, labels};
@@ -37,7 +37,7 @@ async fn a_local_kyma_lives_and_ends_beside_one_with_a_target_of_its_own() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_single_cluster_mode_one_kyma_ends_and_the_others_stay() -> Result<()> {
+async fn i02_i03_in_single_cluster_mode_one_kyma_changes_and_ends_and_the_others_stay() -> Result<()> {
     let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
     let stays = start(&landscape).await?;
     landscape.report_ready("nats").await?;
@@ -77,8 +77,7 @@ async fn start(landscape: &Landscape) -> Result<BTreeSet<String>> {
 
 /// The hub's own Kyma is where its user chooses.
 async fn changes_its_modules(landscape: &Landscape) -> Result<()> {
-    let chosen = json!({ "spec": { "modules": [{ "name": "serverless" }] } });
-    landscape.kymas()?.patch("itself", &PatchParams::default(), &Patch::Merge(&chosen)).await?;
+    landscape.choose("itself", json!([{ "name": "serverless" }])).await?;
     end_of_component(landscape, "keda", DeletionReason::Disabled).await?;
     landscape.until_component("the new choice", "serverless", |_| true).await?;
     landscape.report_ready("serverless").await?;

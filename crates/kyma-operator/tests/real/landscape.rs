@@ -205,6 +205,13 @@ impl Landscape {
         .await
     }
 
+    /// Other modules for a Kyma, as its user chooses them where the hub is the target.
+    pub(crate) async fn choose(&self, kyma: &str, modules: Value) -> Result<()> {
+        let spec = json!({ "spec": { "modules": modules } });
+        self.kymas()?.patch(kyma, &PatchParams::default(), &Patch::Merge(&spec)).await?;
+        Ok(())
+    }
+
     pub(crate) fn kymas(&self) -> Result<Api<Kyma>> {
         Ok(Api::namespaced(self.hub.client()?, &self.namespace))
     }
@@ -288,6 +295,12 @@ pub(crate) fn modules(kyma: &Kyma) -> Vec<String> {
 
 pub(crate) fn is_ready(kyma: &Kyma) -> bool {
     kyma.status.as_ref().and_then(|status| status.state) == Some(State::Ready)
+}
+
+/// Whether the label that says so is obeyed.
+pub(crate) fn is_left_alone(kyma: &Kyma) -> bool {
+    let conditions = kyma.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|held| held.type_ == "Ready" && held.reason == "SkipReconciliation")
 }
 
 pub(crate) fn has_finalizer(kyma: &Kyma) -> bool {

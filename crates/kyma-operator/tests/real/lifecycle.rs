@@ -1,16 +1,18 @@
 //! The main job, from a Kyma's first contact with its target to its end.
 
 use anyhow::{Context, Result};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kyma_api::{DeletionPolicy, State, annotations, labels};
+use kube::{Api, ResourceExt};
+use kyma_api::{DeletionPolicy, HelmComponent, Kyma, State, annotations, labels};
 use serde_json::json;
 use testbed::Cluster;
 
 use crate::landscape::{Landscape, SOON, has_finalizer, modules, remote, until_remote};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kyma_lives_from_birth_over_upgrade_and_refused_downgrade_to_its_end() -> Result<()> {
+async fn e14_i22_i23_i27_i30_i33_i41_to_i46_i86_i87_a_kyma_lives_from_birth_to_its_end() -> Result<()> {
     let landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("lifecycle").await?;
     landscape.module("keda", &[("regular", "1.0.0"), ("fast", "1.1.0")]).await?;
@@ -29,7 +31,16 @@ async fn is_born(landscape: &Landscape, target: &Cluster) -> Result<()> {
         kyma.labels().contains_key(labels::WATCHED_BY)
     })
     .await?;
-    assert_eq!(born.spec.modules.as_ref().map(Vec::len), Some(1));
+    let names = |kyma: &Kyma| {
+        let modules = kyma.spec.modules.iter().flatten();
+        modules.map(|module| module.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&born), ["keda"], "it starts with what the hub's Kyma lists");
+    let namespaces: Api<Namespace> = Api::all(target.client()?);
+    let namespace = namespaces.get("kyma-system").await?;
+    for label in ["istio-injection", "namespaces.warden.kyma-project.io/validate"] {
+        assert_eq!(namespace.labels().get(label).map(String::as_str), Some("enabled"), "{label}");
+    }
     let component = landscape.until_component("the component", "keda", |_| true).await?;
     assert_eq!(component.spec.deletion_policy, DeletionPolicy::Orphan);
     let source = serde_json::to_value(&component.spec)?;
@@ -54,27 +65,42 @@ async fn is_born(landscape: &Landscape, target: &Cluster) -> Result<()> {
     let entries = shown.status.and_then(|status| status.modules).unwrap_or_default();
     let entry = entries.first().context("an entry")?;
     assert_eq!(entry.manifest, None, "what exists only on the hub is not shown");
-    Ok(())
+    is_reset(landscape, &component).await
+}
+
+/// Somebody edits the component: it is put right at once.
+async fn is_reset(landscape: &Landscape, component: &HelmComponent) -> Result<()> {
+    let edit = Patch::Merge(json!({ "spec": { "module": { "version": "6.6.6" } } }));
+    landscape.components()?.patch(&component.name_any(), &PatchParams::default(), &edit).await?;
+    landscape
+        .until_component("the edit is put right", "keda", |component| version_of(component) == Some("1.0.0"))
+        .await?;
+    landscape.report_ready("keda").await
 }
 
 /// The user switches the channel: upgrade.
 async fn is_upgraded_and_not_downgraded(landscape: &Landscape, target: &Cluster) -> Result<()> {
     choose(target, json!([{ "name": "keda", "channel": "fast" }])).await?;
-    landscape
+    let upgraded = landscape
         .until_component("the upgrade", "keda", |component| version_of(component) == Some("1.1.0"))
         .await?;
+    assert_eq!(upgraded.labels().get(labels::CHANNEL).map(String::as_str), Some("fast"));
     landscape.report_ready("keda").await?;
-    landscape
+    let hub = landscape
         .until_kyma("the upgraded module is Ready", "sample", |kyma| {
             modules(kyma) == ["keda Ready 1.1.0 fast"]
         })
         .await?;
+    let own = hub.spec.modules.unwrap_or_default();
+    assert_eq!(own.len(), 1);
+    assert_eq!(own[0].channel, None, "what the target's user chose is not written into the hub's spec");
 
     // And back: refused.
     choose(target, json!([{ "name": "keda", "channel": "regular" }])).await?;
     let refused = landscape
         .until_kyma("the downgrade is refused", "sample", |kyma| modules(kyma) == ["keda Warning 1.1.0 fast"])
         .await?;
+    assert_eq!(refused.status.as_ref().and_then(|status| status.state), Some(State::Warning));
     let entries = refused.status.and_then(|status| status.modules).unwrap_or_default();
     let message = entries[0].message.clone().unwrap_or_default();
     assert!(message.contains("ignore channel skew (from fast to regular)"), "{message}");
@@ -136,10 +162,8 @@ async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
         Ok(kymas.get_opt("sample").await?.is_none().then_some(()))
     })
     .await?;
-    let crds: kube::Api<
-        k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    > = kube::Api::all(target.client()?);
-    testbed::until("our CRD is gone from the target", SOON, || async {
+    let crds: Api<CustomResourceDefinition> = Api::all(target.client()?);
+    testbed::until("our CRD is gone from the target, and with it its Kyma", SOON, || async {
         Ok(crds.get_opt("kymas.operator.kyma-project.io").await?.is_none().then_some(()))
     })
     .await
@@ -156,6 +180,6 @@ pub(crate) async fn choose(target: &Cluster, modules: serde_json::Value) -> Resu
     Ok(())
 }
 
-fn version_of(component: &kyma_api::HelmComponent) -> Option<&str> {
+fn version_of(component: &HelmComponent) -> Option<&str> {
     component.spec.module.as_ref().map(|module| module.version.as_str())
 }

@@ -2,22 +2,26 @@
 
 use anyhow::Result;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use kyma_api::{DeletionPolicy, HelmComponent, ModuleReleaseMeta, annotations, finalizers, labels};
+use kyma_api::{DeletionPolicy, HelmComponent, ModuleReleaseMeta, State, annotations, finalizers, labels};
 use serde_json::json;
 use testbed::until;
 
-use crate::landscape::{Landscape, SOON, is_ready, modules};
+use crate::landscape::{Landscape, SOON, is_left_alone, is_ready, modules};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn e19_e20_a_mandatory_module_comes_upgrades_and_goes_with_its_release_meta() -> Result<()> {
+async fn e19_e20_i110_to_i116_a_mandatory_module_comes_upgrades_and_goes_with_its_release_meta() -> Result<()>
+{
     let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
     landscape.mandatory_module("warden", "1.0.0").await?;
-    landscape.kyma("sample", "[]").await?;
+    left_alone(&landscape, "skipped").await?;
+    let kyma = landscape.kyma("sample", "[]").await?;
     let component = landscape.until_component("it comes unasked", "warden", |_| true).await?;
     let labelled = |name: &str| component.labels().get(name).map(String::as_str);
     assert_eq!((labelled(labels::MANDATORY_MODULE), labelled(labels::CHANNEL)), (Some("true"), None));
+    let owners = component.owner_references();
+    assert!(owners.len() == 1 && Some(&owners[0].uid) == kyma.uid().as_ref(), "{owners:?}");
     landscape.report_ready("warden").await?;
     let kyma = landscape.until_kyma("the Kyma is Ready", "sample", is_ready).await?;
     assert_eq!(modules(&kyma), [""; 0], "nobody asked for it");
@@ -30,8 +34,30 @@ async fn e19_e20_a_mandatory_module_comes_upgrades_and_goes_with_its_release_met
 
     landscape.mandatory_module("warden", "1.1.0").await?;
     landscape.until_component("it is upgraded", "warden", |component| version(component) == "1.1.0").await?;
+    let all = landscape.components()?.list(&ListParams::default()).await?;
+    assert_eq!(all.items.len(), 1, "the Kyma with the label skip-reconciliation gets none: {:?}", all.items);
+    is_withdrawn(&landscape).await?;
+    until_metrics(&landscape, "the gauges vanish", |text| {
+        text.contains("lifecycle_mgr_mandatory_modules 0\n") && !text.contains("\"warden\"")
+    })
+    .await
+}
 
-    let releases = releases(&landscape)?;
+/// A Kyma that nothing is done with, and that says so.
+async fn left_alone(landscape: &Landscape, name: &str) -> Result<()> {
+    let labels = format!("{{{}: 'true'}}", labels::SKIP_RECONCILIATION);
+    landscape
+        .apply(&format!(
+            "{{apiVersion: operator.kyma-project.io/v1beta2, kind: Kyma, metadata: {{name: {name}, labels: {labels}}}, \
+             spec: {{channel: regular}}}}"
+        ))
+        .await?;
+    landscape.until_kyma("it is left alone", name, is_left_alone).await.map(drop)
+}
+
+/// The release meta is deleted: the module goes, and the release meta after it.
+async fn is_withdrawn(landscape: &Landscape) -> Result<()> {
+    let releases = releases(landscape)?;
     until("the release meta is held", SOON, || async {
         Ok(releases.get("warden").await.map(|release| is_held(&release).then_some(()))?)
     })
@@ -56,11 +82,29 @@ async fn e19_e20_a_mandatory_module_comes_upgrades_and_goes_with_its_release_met
         Ok(releases.get_opt("warden").await?.is_none().then_some(()))
     })
     .await?;
-    landscape.until_kyma("nothing is left of it", "sample", |kyma| modules(kyma).is_empty()).await?;
-    until_metrics(&landscape, "the gauges vanish", |text| {
-        text.contains("lifecycle_mgr_mandatory_modules 0\n") && !text.contains("\"warden\"")
-    })
-    .await
+    landscape.until_kyma("nothing is left of it", "sample", |kyma| modules(kyma).is_empty()).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i71_to_i74_a_mandatory_and_an_unknown_module_in_the_list_are_warnings_until_they_are_taken_out()
+-> Result<()> {
+    let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    landscape.mandatory_module("warden", "1.0.0").await?;
+    landscape.kyma("sample", "[]").await?;
+    landscape.report_ready("warden").await?;
+    landscape.until_kyma("it is Ready", "sample", is_ready).await?;
+    for module in ["warden", "nobody"] {
+        landscape.choose("sample", json!([{ "name": module }])).await?;
+        let warned = landscape
+            .until_kyma("a warning", "sample", |kyma| {
+                modules(kyma) == [format!("{module} Warning - regular")]
+            })
+            .await?;
+        assert_eq!(warned.status.and_then(|status| status.state), Some(State::Warning));
+        landscape.choose("sample", json!([])).await?;
+        landscape.until_kyma("it is Ready again", "sample", is_ready).await?;
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

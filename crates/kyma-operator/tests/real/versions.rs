@@ -1,8 +1,10 @@
-//! The end of a version's support comes by the clock.
+//! Versions: the way back to an older one, and the end of support, which comes by the clock.
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
-use kyma_api::Kyma;
+use kube::ResourceExt;
+use kyma_api::{DeletionPolicy, Kyma};
+use serde_json::json;
 
 use crate::landscape::{Landscape, is_ready, modules, until_remote};
 
@@ -46,5 +48,44 @@ async fn a_version_is_supported_until_its_date_comes() -> Result<()> {
     landscape.kyma("late", "[{name: keda, version: 1.0.0}]").await?;
     landscape.until_kyma("nobody gets it anew", "late", |kyma| modules(kyma) == ["keda Error - -"]).await?;
     assert_eq!(landscape.components()?.list(&kube::api::ListParams::default()).await?.items.len(), 1);
+    Ok(())
+}
+
+/// The way back that the user's documentation describes.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_version_comes_by_removal_and_a_pin() -> Result<()> {
+    let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    landscape.template("keda", "1.0.0").await?;
+    landscape.module("keda", &[("regular", "1.1.0")]).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    landscape.report_ready("keda").await?;
+    landscape.until_kyma("the newer one runs", "sample", is_ready).await?;
+
+    let older = json!([{ "name": "keda", "version": "1.0.0" }]);
+    landscape.choose("sample", older.clone()).await?;
+    landscape
+        .until_kyma("a pin alone is refused", "sample", |kyma| {
+            modules(kyma) == ["keda Warning 1.1.0 regular"]
+        })
+        .await?;
+    landscape.choose("sample", json!([])).await?;
+    let ordered = landscape
+        .until_component("it is removed", "keda", |component| component.metadata.deletion_timestamp.is_some())
+        .await?;
+    assert_eq!(ordered.spec.deletion_policy, DeletionPolicy::Delete);
+    landscape.let_component_go(&ordered.name_any()).await?;
+    landscape.until_kyma("it is gone", "sample", |kyma| modules(kyma).is_empty()).await?;
+
+    landscape.choose("sample", older).await?;
+    landscape
+        .until_component("the older one comes", "keda", |component| {
+            component.metadata.deletion_timestamp.is_none()
+                && component.spec.module.as_ref().is_some_and(|module| module.version == "1.0.0")
+        })
+        .await?;
+    landscape.report_ready("keda").await?;
+    let back =
+        landscape.until_kyma("and runs", "sample", |kyma| modules(kyma) == ["keda Ready 1.0.0 -"]).await?;
+    assert!(is_ready(&back));
     Ok(())
 }

@@ -66,7 +66,7 @@ fn everything_public_is_copied() {
 }
 
 #[test]
-fn beta_and_internal_versions_need_the_same_label_and_take_their_channels_along() {
+fn e23_beta_and_internal_versions_need_the_same_label_and_take_their_channels_along() {
     for label in [labels::BETA, labels::INTERNAL] {
         let catalogue = catalogue(
             vec![template("keda", "1.0.0", &json!({})), template("keda", "2.0.0", &labelled(label))],
@@ -81,7 +81,7 @@ fn beta_and_internal_versions_need_the_same_label_and_take_their_channels_along(
 }
 
 #[test]
-fn a_module_without_a_visible_version_is_not_shown_at_all() {
+fn e23_a_module_without_a_visible_version_is_not_shown_at_all() {
     let hidden = catalogue(
         vec![template("keda", "2.0.0", &labelled(labels::BETA))],
         vec![release("keda", &channels(&[("fast", "2.0.0")]))],

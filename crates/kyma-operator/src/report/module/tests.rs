@@ -115,6 +115,22 @@ fn an_installed_module_names_its_component_template_and_default_resource() {
 }
 
 #[test]
+fn i81_to_i83_a_default_resource_of_the_cluster_is_told_without_a_namespace() {
+    let template: ModuleTemplate = serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
+        "metadata": { "name": "keda-1.1.0", "annotations": { "operator.kyma-project.io/is-cluster-scoped": "true" } },
+        "spec": { "descriptor": {}, "data": {
+            "apiVersion": "example.com/v1", "kind": "Sample", "metadata": { "name": "sample", "namespace": "kyma-system" },
+        } },
+    }))
+    .unwrap();
+    let install = Install { template: Arc::new(Template::from(template)), ..install() };
+    let line = line_of(Decision::Install(install), Some(&view(&ready())), at(0)).0.unwrap();
+    let named = line.status.resource.unwrap().metadata.unwrap();
+    assert_eq!((named.name.as_deref(), named.namespace), (Some("sample"), None));
+}
+
+#[test]
 fn a_component_that_nobody_looks_at_is_reported_at_the_deadline_and_not_before() {
     let unseen = view(&json!({ "state": "Ready", "observedGeneration": 1 }));
     let (line, due) = line_of(Decision::Install(install()), Some(&unseen), at(119));
@@ -161,6 +177,23 @@ fn a_module_that_is_removed_shows_what_its_component_waits_for_until_it_is_gone(
     assert_eq!(not_ordered.status.state, State::Warning, "held back, the order was not given");
     assert_eq!(line.status.message.as_deref(), Some("1 Sample is left"));
     assert!(line_of(removed(), None, at(0)).0.is_none());
+}
+
+#[test]
+fn e17_a_component_that_others_hold_on_to_names_their_finalizers() {
+    let held = ComponentView {
+        terminating: true,
+        deletion_policy: DeletionPolicy::Delete,
+        held_by: vec!["example.com/a".into(), "example.com/b".into()],
+        ..view(&ready())
+    };
+    let line = line_of(removed(), Some(&held), at(0)).0.unwrap();
+    assert_eq!(line.status.state, State::Deleting);
+    let message = line.status.message.unwrap();
+    assert_eq!(
+        message,
+        "waiting as other finalizers are present on component sample-keda: example.com/a, example.com/b"
+    );
 }
 
 #[test]

@@ -1,0 +1,179 @@
+//! What holds up a removal: objects of users, of every scope and in every namespace, and finalizers.
+
+use anyhow::Result;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+use testbed::until;
+
+use crate::world::{PATIENCE, World, api, apply_yaml, ready_of, world};
+
+/// A module with one kind in a namespace and one of the cluster, and something that serves both.
+fn manifest(name: &str) -> String {
+    manifest_of(name, &["v1"])
+}
+
+/// The same with these versions of its kinds; the last one is stored.
+fn manifest_of(name: &str, versions: &[&str]) -> String {
+    let stored = versions.last().unwrap_or(&"v1");
+    let versions: Vec<String> = versions
+        .iter()
+        .map(|version| {
+            let schema = "schema: {openAPIV3Schema: {type: object}}";
+            format!("{{name: {version}, served: true, storage: {}, {schema}}}", version == stored)
+        })
+        .collect();
+    let versions = versions.join(", ");
+    let crd = |kind: &str, scope: &str| {
+        let plural = format!("{}s", kind.to_lowercase());
+        format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+             metadata: {{name: {plural}.{name}.example.org}}\n\
+             spec:\n  group: {name}.example.org\n  names: {{kind: {kind}, plural: {plural}}}\n  scope: {scope}\n  \
+             versions: [{versions}]\n"
+        )
+    };
+    let (inner, outer) = (crd("Room", "Namespaced"), crd("House", "Cluster"));
+    format!("{inner}---\n{outer}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n")
+}
+
+/// An object of one of the kinds; of the cluster where there is no namespace.
+fn object(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> serde_json::Value {
+    let mut object = json!({
+        "apiVersion": format!("{group}.example.org/v1"), "kind": kind, "metadata": {"name": name},
+    });
+    if let Some(namespace) = namespace {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+    object
+}
+
+async fn delete(world: &World, group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Result<()> {
+    let (objects, _) =
+        api(&world.target.client()?, &format!("{group}.example.org/v1"), kind, namespace).await?;
+    objects.delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// Waits until exactly these hold up the removal.
+async fn until_blocked_by(world: &World, name: &str, blockers: &[&str]) -> Result<()> {
+    let components = world.components()?;
+    let expected = format!("delete these first: {}", blockers.join(", "));
+    testbed::until_or_why(&format!("{name} waits for {blockers:?}"), PATIENCE, || async {
+        let ready = ready_of(&components.get(name).await?);
+        let (_, reason, message) = ready.unwrap_or_default();
+        Ok(if reason == "DeletionBlocked" && message == expected { Ok(()) } else { Err(message) })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn e32_e35_e37_with_policy_ignore_every_object_of_a_user_blocks_in_whichever_namespace_and_scope()
+-> Result<()> {
+    let world = world().await?;
+    let source = world.push("villa", "1.0.0", &manifest("villa")).await?;
+    let spec = json!({
+        "source": source, "release": {"namespace": "villa-system"}, "resourcePolicy": "Ignore",
+        "resource": object("villa", "Room", None, "default"),
+    });
+    world.apply("villa", spec).await?;
+    world.ready("villa", "True", "Ready").await?;
+    assert!(
+        world.on_target("villa.example.org/v1", "Room", "villa-system", "default").await?.is_none(),
+        "Ignore makes no default object"
+    );
+    let users = [
+        object("villa", "House", None, "outer"),
+        object("villa", "Room", Some("default"), "away"),
+        object("villa", "Room", Some("villa-system"), "near"),
+    ];
+    for user in &users {
+        apply_yaml(&world.target.client()?, &user.to_string()).await?;
+    }
+    world.delete("villa", "Delete").await?;
+    until_blocked_by(world, "villa", &["House outer", "Room default/away", "Room villa-system/near"]).await?;
+    delete(world, "villa", "Room", Some("villa-system"), "near").await?;
+    until_blocked_by(world, "villa", &["House outer", "Room default/away"]).await?;
+    delete(world, "villa", "House", None, "outer").await?;
+    until_blocked_by(world, "villa", &["Room default/away"]).await?;
+    assert!(
+        world.on_target("v1", "ConfigMap", "villa-system", "villa").await?.is_some(),
+        "one is enough to keep what serves it"
+    );
+    delete(world, "villa", "Room", Some("default"), "away").await?;
+    world.gone("villa").await?;
+    assert!(world.on_target("v1", "ConfigMap", "villa-system", "villa").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn e34_e38_a_users_object_of_the_cluster_blocks_and_then_the_default_one_by_its_finalizer() -> Result<()>
+{
+    let world = world().await?;
+    let source = world.push("manor", "1.0.0", &manifest("manor")).await?;
+    let spec = json!({
+        "source": source, "release": {"namespace": "manor-system"},
+        "resource": object("manor", "House", None, "default"),
+    });
+    world.apply("manor", spec).await?;
+    world.ready("manor", "True", "Ready").await?;
+    let (houses, _) = api(&world.target.client()?, "manor.example.org/v1", "House", None).await?;
+    let held = json!({"metadata": {"finalizers": ["test.example.org/held"]}});
+    houses.patch("default", &PatchParams::default(), &Patch::Merge(held)).await?;
+    apply_yaml(&world.target.client()?, &object("manor", "House", None, "mine").to_string()).await?;
+
+    world.delete("manor", "Delete").await?;
+    until_blocked_by(world, "manor", &["House mine"]).await?;
+    assert!(
+        houses.get("default").await?.metadata.deletion_timestamp.is_none(),
+        "the default one serves as long as a user's does"
+    );
+    delete(world, "manor", "House", None, "mine").await?;
+    let components = world.components()?;
+    until("the default one is waited for", PATIENCE, || async {
+        let ready = ready_of(&components.get("manor").await?);
+        Ok(ready.filter(|(_, _, message)| message == "waiting until these are gone: House default"))
+    })
+    .await?;
+    assert!(world.on_target("v1", "ConfigMap", "manor-system", "manor").await?.is_some());
+    let free = json!({"metadata": {"finalizers": null}});
+    houses.patch("default", &PatchParams::default(), &Patch::Merge(free)).await?;
+    world.gone("manor").await
+}
+
+#[tokio::test]
+async fn e13_while_a_removal_is_blocked_the_next_version_with_a_new_version_of_its_kinds_is_taken_over()
+-> Result<()> {
+    let world = world().await?;
+    let wish = async |version: &str, manifest: String| {
+        let source = world.push("lodge", version, &manifest).await?;
+        let module = json!({"name": "lodge", "version": version});
+        world
+            .apply("lodge", json!({"source": source, "module": module, "release": {"namespace": "lodge"}}))
+            .await
+    };
+    wish("1.0.0", manifest("lodge")).await?;
+    world.ready("lodge", "True", "Ready").await?;
+    let users = object("lodge", "Room", Some("default"), "mine");
+    apply_yaml(&world.target.client()?, &users.to_string()).await?;
+    world.delete("lodge", "Delete").await?;
+    until_blocked_by(world, "lodge", &["Room default/mine"]).await?;
+
+    let more = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: more}\n";
+    wish("1.1.0", format!("{}{more}", manifest_of("lodge", &["v1", "v2"]))).await?;
+    let components = world.components()?;
+    until("the next version is there", PATIENCE, || async {
+        let status = components.get("lodge").await?.status.unwrap_or_default();
+        Ok((status.version.as_deref() == Some("1.1.0")).then_some(()))
+    })
+    .await?;
+    assert!(world.on_target("v1", "ConfigMap", "lodge", "more").await?.is_some());
+    let served = world.on_target("lodge.example.org/v2", "Room", "default", "mine").await?;
+    assert!(served.is_some(), "users reach their objects in the new version of the kind");
+    until_blocked_by(world, "lodge", &["Room default/mine"]).await?;
+    delete(world, "lodge", "Room", Some("default"), "mine").await?;
+    world.gone("lodge").await?;
+    for name in ["lodge", "more"] {
+        assert!(world.on_target("v1", "ConfigMap", "lodge", name).await?.is_none(), "{name}");
+    }
+    Ok(())
+}
