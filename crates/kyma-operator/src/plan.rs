@@ -131,10 +131,16 @@ pub(crate) fn plan(scope: &Scope<'_>, decided: &[Resolved]) -> Plan {
             Decision::Unmanage => {
                 let_go(scope, view.map(|view| Order::orphan(view, DeletionReason::Disabled)), &mut plan);
             }
-            Decision::Keep(_) | Decision::Refuse(_) | Decision::Await(None, _) => {}
+            Decision::Keep(_) | Decision::Await(None, _) => plan.recalls.extend(ordered_away(view)),
+            Decision::Refuse(_) => {}
         }
     }
     plan
+}
+
+/// A component whose removal was ordered, and that nobody wishes to be rid of any more.
+fn ordered_away(view: Option<&ComponentView>) -> Option<ComponentView> {
+    view.filter(|view| view.deletion_policy == DeletionPolicy::Delete).cloned()
 }
 
 fn let_go(scope: &Scope<'_>, order: Option<Order>, plan: &mut Plan) {
@@ -157,9 +163,7 @@ fn have(
 ) -> Result<(), Because> {
     let kind = kind_of(&install.template);
     component_crd::check_group(&kind, &scope.policy.component_groups)?;
-    if let Some(view) = view.filter(|view| view.deletion_policy == DeletionPolicy::Delete) {
-        plan.recalls.push(view.clone());
-    }
+    plan.recalls.extend(ordered_away(view));
     if view.is_some_and(|view| view.terminating) {
         return Err(waiting(
             Reason::Deleting,

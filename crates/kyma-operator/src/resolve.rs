@@ -471,4 +471,6 @@ fn kind_changed(installed: &Installed, install: &Install) -> Option<Because> {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;

@@ -225,6 +225,12 @@ fn removal_is_an_order_and_letting_go_is_none() {
         (1, 0),
         "taken back, then made anew"
     );
+    let because = Because::error(Reason::ChannelUnknown, "");
+    assert_eq!(
+        stage.plan(Decision::Keep(because)).recalls.len(),
+        1,
+        "wanted again, though not as it is asked for"
+    );
 }
 
 #[test]

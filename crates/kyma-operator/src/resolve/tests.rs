@@ -20,6 +20,7 @@ use crate::maintenance::Policy;
 use crate::selection::Selection;
 
 mod labels;
+mod sequences;
 
 /// The moment for which every case is decided.
 const NOW: &str = "2026-06-01T00:00:00Z";

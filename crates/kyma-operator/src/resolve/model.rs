@@ -1,0 +1,265 @@
+//! A small model of the rules: which version of each module a Kyma ends with. It knows no types of the product, so that
+//! what it says can be held against the decisions and against the operator at work.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use semver::Version;
+
+/// Modules that sequences are about.
+pub(crate) const MODULES: [&str; 2] = ["keda", "nats"];
+/// Versions that come to be, oldest first.
+pub(crate) const VERSIONS: [&str; 5] = ["1.0.0", "1.1.0", "1.2.0-rc1", "1.2.0", "2.0.0"];
+/// Channels.
+pub(crate) const CHANNELS: [&str; 2] = ["regular", "fast"];
+
+/// What somebody does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// A user asks for a module, or asks differently.
+    Choose(&'static str, Choice),
+    /// A user takes it out.
+    Disable(&'static str),
+    /// A user takes it over, or gives it back.
+    Manage(&'static str, bool),
+    /// A user changes the Kyma's channel.
+    Follow(&'static str),
+    /// A module's channel moves.
+    Move(&'static str, &'static str, &'static str),
+    /// A module loses a channel.
+    Close(&'static str, &'static str),
+    /// A template is there, or is not.
+    Template(&'static str, &'static str, bool),
+    /// The release meta is there, or is not.
+    Release(&'static str, bool),
+    /// A version is for beta testers only, or for everybody.
+    Beta(&'static str, &'static str, bool),
+    /// The Kyma is a beta tester, or is not.
+    Tester(bool),
+    /// Upgrades pause, or go on.
+    Pause(bool),
+    /// The fleet's owner decides about a module's channel, or no longer.
+    Govern(&'static str, Option<&'static str>),
+    /// Users make objects of a module's kinds, or delete them.
+    Use(&'static str, bool),
+    /// The module's reconciler reports that the ordered version runs.
+    Report(&'static str),
+    /// The operator is started anew.
+    Restart,
+}
+
+/// How a user asks for a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// In the Kyma's channel.
+    Default,
+    /// In a channel of its own.
+    Channel(&'static str),
+    /// In one version.
+    Pin(&'static str),
+}
+
+/// A user's entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) choice: Choice,
+    pub(crate) managed: bool,
+}
+
+/// A module that is installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Installed {
+    pub(crate) ordered: &'static str,
+    pub(crate) running: Option<&'static str>,
+    pub(crate) channel: Option<&'static str>,
+    pub(crate) leaving: bool,
+}
+
+/// What is offered of a module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Offer {
+    pub(crate) released: bool,
+    pub(crate) channels: BTreeMap<&'static str, &'static str>,
+    pub(crate) templates: BTreeSet<&'static str>,
+    pub(crate) beta: BTreeSet<&'static str>,
+}
+
+/// Everything that matters.
+#[derive(Debug, Clone)]
+pub(crate) struct World {
+    pub(crate) channel: &'static str,
+    pub(crate) entries: BTreeMap<&'static str, Entry>,
+    pub(crate) offers: BTreeMap<&'static str, Offer>,
+    pub(crate) tester: bool,
+    pub(crate) paused: bool,
+    pub(crate) governed: BTreeMap<&'static str, &'static str>,
+    pub(crate) used: BTreeSet<&'static str>,
+    pub(crate) installed: BTreeMap<&'static str, Installed>,
+}
+
+impl World {
+    /// Both modules are offered in 1.0.0 (regular) and 1.1.0 (fast), and nobody asks for any.
+    pub(crate) fn new() -> Self {
+        let offer = Offer {
+            released: true,
+            channels: BTreeMap::from([("regular", "1.0.0"), ("fast", "1.1.0")]),
+            templates: VERSIONS.into(),
+            beta: BTreeSet::new(),
+        };
+        Self {
+            channel: "regular",
+            entries: BTreeMap::new(),
+            offers: MODULES.map(|module| (module, offer.clone())).into(),
+            tester: false,
+            paused: false,
+            governed: BTreeMap::new(),
+            used: BTreeSet::new(),
+            installed: BTreeMap::new(),
+        }
+    }
+
+    /// Somebody does something, and everything comes to rest.
+    pub(crate) fn act(&mut self, action: Action) {
+        match action {
+            Action::Choose(module, choice) => {
+                let managed = self.entries.get(module).is_none_or(|entry| entry.managed);
+                self.entries.insert(module, Entry { choice, managed });
+            }
+            Action::Disable(module) => drop(self.entries.remove(module)),
+            Action::Manage(module, managed) => {
+                self.entries.entry(module).and_modify(|entry| entry.managed = managed);
+            }
+            Action::Follow(channel) => self.channel = channel,
+            Action::Move(module, channel, version) => {
+                self.offer(module).channels.insert(channel, version);
+            }
+            Action::Close(module, channel) => drop(self.offer(module).channels.remove(channel)),
+            Action::Template(module, version, is) => put(&mut self.offer(module).templates, version, is),
+            Action::Release(module, is) => self.offer(module).released = is,
+            Action::Beta(module, version, is) => put(&mut self.offer(module).beta, version, is),
+            Action::Tester(is) => self.tester = is,
+            Action::Pause(is) => self.paused = is,
+            Action::Govern(module, Some(channel)) => drop(self.governed.insert(module, channel)),
+            Action::Govern(module, None) => drop(self.governed.remove(module)),
+            Action::Use(module, is) => put(&mut self.used, module, is),
+            Action::Report(module) => {
+                self.installed
+                    .entry(module)
+                    .and_modify(|installed| installed.running = Some(installed.ordered));
+            }
+            Action::Restart => {}
+        }
+        for module in MODULES {
+            self.settle(module);
+        }
+    }
+
+    fn offer(&mut self, module: &'static str) -> &mut Offer {
+        self.offers.entry(module).or_default()
+    }
+
+    fn settle(&mut self, module: &'static str) {
+        let held = self.installed.remove(module);
+        let after = match (self.entries.get(module), held) {
+            (None, held) => held.and_then(|held| self.leave(module, held)),
+            (Some(Entry { managed: false, .. }), _) => None,
+            (Some(entry), held) => self.have(module, entry.choice, held),
+        };
+        self.installed.extend(after.map(|installed| (module, installed)));
+    }
+
+    /// What nobody asks for goes, once nobody uses it; until then it follows its channel.
+    fn leave(&self, module: &str, held: Installed) -> Option<Installed> {
+        if !self.used.contains(module) {
+            return None;
+        }
+        let next = held.channel.and_then(|channel| self.target(module, Choice::Channel(channel)));
+        let next = next.filter(|next| self.may_replace(&held, next.version));
+        let ordered = next.map_or(held.ordered, |next| next.version);
+        Some(Installed { ordered, leaving: true, ..held })
+    }
+
+    fn have(&self, module: &'static str, choice: Choice, held: Option<Installed>) -> Option<Installed> {
+        let choice = self.governed.get(module).map_or(choice, |channel| Choice::Channel(channel));
+        let target = self.target(module, choice);
+        // Its removal is taken back: everything stays on the target, for the next one to take over.
+        let held = held.filter(|held| !held.leaving);
+        let Some(held) = held else {
+            let target = target?;
+            return Some(Installed {
+                ordered: target.version,
+                running: None,
+                channel: target.channel,
+                leaving: false,
+            });
+        };
+        Some(match target {
+            Some(next) if self.may_replace(&held, next.version) => {
+                Installed { ordered: next.version, channel: next.channel, ..held }
+            }
+            _ => held,
+        })
+    }
+
+    /// The version that the choice leads to, if it may be had.
+    fn target(&self, module: &str, choice: Choice) -> Option<Target> {
+        let offer = self.offers.get(module).filter(|offer| offer.released)?;
+        let (version, channel) = match choice {
+            Choice::Pin(version) => (version, None),
+            Choice::Channel(channel) => (*offer.channels.get(channel)?, Some(channel)),
+            Choice::Default => (*offer.channels.get(self.channel)?, Some(self.channel)),
+        };
+        let is_visible = self.tester || !offer.beta.contains(version);
+        (is_visible && offer.templates.contains(version)).then_some(Target { version, channel })
+    }
+
+    /// Never below what runs; other versions than the ordered one only while nobody pauses upgrades.
+    fn may_replace(&self, held: &Installed, next: &str) -> bool {
+        let version = |text: &str| Version::parse(text).expect("the model's versions are versions");
+        let is_lower = version(next) < version(held.running.unwrap_or(held.ordered));
+        !is_lower && (next == held.ordered || !self.paused)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    version: &'static str,
+    channel: Option<&'static str>,
+}
+
+fn put(set: &mut BTreeSet<&'static str>, one: &'static str, is: bool) {
+    if is {
+        set.insert(one);
+    } else {
+        set.remove(one);
+    }
+}
+
+/// One action of any kind, those of users more often.
+pub(crate) fn action() -> impl Strategy<Value = Action> {
+    let module = || prop::sample::select(&MODULES[..]);
+    let version = || prop::sample::select(&VERSIONS[..]);
+    let channel = || prop::sample::select(&CHANNELS[..]);
+    let choice = prop_oneof![
+        Just(Choice::Default),
+        channel().prop_map(Choice::Channel),
+        version().prop_map(Choice::Pin),
+    ];
+    prop_oneof![
+        6 => (module(), choice).prop_map(|(module, choice)| Action::Choose(module, choice)),
+        3 => module().prop_map(Action::Disable),
+        2 => (module(), any::<bool>()).prop_map(|(module, is)| Action::Manage(module, is)),
+        1 => channel().prop_map(Action::Follow),
+        4 => (module(), channel(), version()).prop_map(|(module, channel, version)| Action::Move(module, channel, version)),
+        1 => (module(), channel()).prop_map(|(module, channel)| Action::Close(module, channel)),
+        2 => (module(), version(), any::<bool>()).prop_map(|(module, version, is)| Action::Template(module, version, is)),
+        1 => (module(), any::<bool>()).prop_map(|(module, is)| Action::Release(module, is)),
+        1 => (module(), version(), any::<bool>()).prop_map(|(module, version, is)| Action::Beta(module, version, is)),
+        1 => any::<bool>().prop_map(Action::Tester),
+        2 => any::<bool>().prop_map(Action::Pause),
+        2 => (module(), prop::option::of(channel())).prop_map(|(module, channel)| Action::Govern(module, channel)),
+        2 => (module(), any::<bool>()).prop_map(|(module, is)| Action::Use(module, is)),
+        4 => module().prop_map(Action::Report),
+        1 => Just(Action::Restart),
+    ]
+}

@@ -1,0 +1,199 @@
+//! Random sequences of what users and operators do, decided here and by the model.
+
+use proptest::prelude::*;
+
+use super::super::model::{self, Action, Choice, World};
+use super::*;
+
+/// What the decisions make of the model's world, as far as it is on the hub.
+#[derive(Default)]
+struct Hub {
+    installed: BTreeMap<String, Installed>,
+}
+
+impl Hub {
+    /// Passes and the components' reconcilers, until nothing changes.
+    fn settle(&mut self, world: &World) {
+        for _ in 0..8 {
+            let before = self.installed.clone();
+            for resolved in self.decide(world) {
+                self.carry_out(&resolved);
+            }
+            // A component that is to go goes once nobody uses its module; one that is recalled goes and is made anew.
+            self.installed
+                .retain(|module, installed| !installed.leaving || world.used.contains(module.as_str()));
+            if self.installed == before {
+                return;
+            }
+        }
+        panic!("it does not come to rest: {:?}", self.installed);
+    }
+
+    fn decide(&self, world: &World) -> Vec<Resolved> {
+        let modules: Vec<Value> = world.entries.iter().map(|(name, entry)| entry_of(name, *entry)).collect();
+        let selection = Selection::read(&json!({ "channel": world.channel, "modules": modules })).unwrap();
+        let beta = (kyma_api::labels::BETA.to_owned(), "true".to_owned());
+        let labels: BTreeMap<String, String> = world.tester.then_some(beta).into_iter().collect();
+        let governs = |(module, channel): (&&str, &&str)| {
+            (
+                (*module).to_owned(),
+                json!({ "module": module, "overrides": { "module": { "channel": channel } } }),
+            )
+        };
+        let configs = configs(world.governed.iter().map(governs).collect());
+        let govern = |wish| govern(&configs, &labels, &selection.channel, wish);
+        resolve(&Inputs {
+            labels: &labels,
+            channel: &selection.channel,
+            wishes: &selection.wishes.iter().map(govern).collect::<Vec<_>>(),
+            configs: &configs,
+            installed: &self.installed,
+            catalogue: &offered(world),
+            policy: &super::super::Policy::default(),
+            upgrades_halted: world.paused.then_some("paused"),
+            lost: &[],
+            maintenance: &Maintenance::default(),
+            skips_windows: false,
+            now: NOW.parse().unwrap(),
+        })
+    }
+
+    /// What plan and apply make of a decision.
+    fn carry_out(&mut self, resolved: &Resolved) {
+        let module = &resolved.module;
+        match &resolved.decision {
+            Decision::Install(install)
+            | Decision::KeepVersion(install, _)
+            | Decision::Await(Some(install), _) => {
+                let held = self.installed.remove(module);
+                // Recalled: its reconciler lets go of the target, and the next pass makes another one.
+                if held.as_ref().is_some_and(|held| held.leaving) {
+                    return;
+                }
+                let installed = Installed {
+                    ordered: Some(install.version.clone()),
+                    channel: install.channel.clone(),
+                    ..held.unwrap_or_else(|| {
+                        installed(InstalledCase::Running(install.version.clone())).unreported()
+                    })
+                };
+                self.installed.insert(module.clone(), installed);
+            }
+            Decision::Leave(install) => {
+                let ordered = Some(install.version.clone());
+                self.installed.entry(module.clone()).and_modify(|held| held.ordered = ordered);
+            }
+            Decision::Remove { .. } => {
+                self.installed.entry(module.clone()).and_modify(|held| held.leaving = true);
+            }
+            Decision::Unmanage => drop(self.installed.remove(module)),
+            Decision::Keep(_) | Decision::Await(None, _) => {
+                self.installed.retain(|held, installed| held != module || !installed.leaving);
+            }
+            Decision::Refuse(_) => {}
+            Decision::Finish(..) => panic!("nothing was lost"),
+        }
+    }
+
+    fn report(&mut self, module: &str) {
+        self.installed.entry(module.to_owned()).and_modify(|held| held.running = held.ordered.clone());
+        self.installed.retain(|_, held| held.ordered.is_some());
+    }
+}
+
+impl Installed {
+    fn unreported(self) -> Self {
+        Self { running: None, ..self }
+    }
+}
+
+fn entry_of(name: &str, entry: model::Entry) -> Value {
+    let mut written = json!({ "name": name, "managed": entry.managed });
+    match entry.choice {
+        Choice::Default => {}
+        Choice::Channel(channel) => written["channel"] = json!(channel),
+        Choice::Pin(version) => written["version"] = json!(version),
+    }
+    written
+}
+
+fn offered(world: &World) -> Catalogue {
+    let mut found = Catalogue::default();
+    for (module, offer) in &world.offers {
+        for version in &offer.templates {
+            let audience = Audience { beta: offer.beta.contains(version), ..Audience::default() };
+            found.apply_template(Template {
+                audience,
+                ..template(module, TemplateCase::Version((*version).to_owned()))
+            });
+        }
+        if offer.released {
+            let channels =
+                offer.channels.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned()));
+            found.apply_release(Release {
+                module: (*module).to_owned(),
+                channels: channels.collect(),
+                ..Release::default()
+            });
+        }
+    }
+    found
+}
+
+/// Module, ordered and running version, channel, and whether it is to go: on both sides the same words.
+fn of_model(world: &World) -> Vec<String> {
+    let line = |(module, held): (&&str, &model::Installed)| {
+        format!("{module} {} {:?} {:?} {}", held.ordered, held.running, held.channel, held.leaving)
+    };
+    world.installed.iter().map(line).collect()
+}
+
+fn of_hub(hub: &Hub) -> Vec<String> {
+    let line = |(module, held): (&String, &Installed)| {
+        let (running, channel) = (held.running.as_deref(), held.channel.as_deref());
+        format!(
+            "{module} {} {running:?} {channel:?} {}",
+            held.ordered.as_deref().unwrap_or("-"),
+            held.leaving
+        )
+    };
+    hub.installed.iter().map(line).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn decisions_and_model_agree_after_every_action(actions in prop::collection::vec(model::action(), 1..16)) {
+        let (mut world, mut hub) = (World::new(), Hub::default());
+        for action in actions {
+            let before = world.clone();
+            world.act(action);
+            if let Action::Report(module) = action {
+                hub.report(module);
+            }
+            hub.settle(&world);
+            prop_assert_eq!(of_hub(&hub), of_model(&world), "after {:?}", action);
+            nothing_is_lost(&before, &world, action)?;
+        }
+    }
+}
+
+/// What holds whatever the rules are: only a user's wish removes, and nothing that runs goes back.
+fn nothing_is_lost(before: &World, after: &World, action: Action) -> Result<(), TestCaseError> {
+    for (module, held) in &before.installed {
+        let is_wished = matches!(action, Action::Disable(of) | Action::Manage(of, _) | Action::Choose(of, _) if of == *module)
+            || held.leaving;
+        let Some(now) = after.installed.get(module) else {
+            prop_assert!(is_wished, "{} went after {:?}", module, action);
+            continue;
+        };
+        let versions = held.running.map(|running| version::compare(now.ordered, running));
+        prop_assert!(
+            is_wished || versions.flatten().is_none_or(std::cmp::Ordering::is_ge),
+            "{} went back",
+            module
+        );
+    }
+    Ok(())
+}
