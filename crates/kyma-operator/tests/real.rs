@@ -22,6 +22,8 @@ mod lifecycle;
 mod mandatory;
 #[path = "real/restart.rs"]
 mod restart;
+#[path = "real/sequences.rs"]
+mod sequences;
 #[path = "real/versions.rs"]
 mod versions;
 #[path = "real/windows.rs"]

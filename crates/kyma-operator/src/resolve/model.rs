@@ -67,7 +67,7 @@ pub(crate) struct Entry {
 }
 
 /// A module that is installed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Installed {
     pub(crate) ordered: &'static str,
     pub(crate) running: Option<&'static str>,
@@ -82,6 +82,13 @@ pub(crate) struct Offer {
     pub(crate) channels: BTreeMap<&'static str, &'static str>,
     pub(crate) templates: BTreeSet<&'static str>,
     pub(crate) beta: BTreeSet<&'static str>,
+}
+
+impl Offer {
+    /// A release meta has a channel, or there is none.
+    pub(crate) fn is_there(&self) -> bool {
+        self.released && !self.channels.is_empty()
+    }
 }
 
 /// Everything that matters.
@@ -203,7 +210,7 @@ impl World {
 
     /// The version that the choice leads to, if it may be had.
     fn target(&self, module: &str, choice: Choice) -> Option<Target> {
-        let offer = self.offers.get(module).filter(|offer| offer.released)?;
+        let offer = self.offers.get(module).filter(|offer| offer.is_there())?;
         let (version, channel) = match choice {
             Choice::Pin(version) => (version, None),
             Choice::Channel(channel) => (*offer.channels.get(channel)?, Some(channel)),
@@ -215,7 +222,7 @@ impl World {
 
     /// Never below what runs; other versions than the ordered one only while nobody pauses upgrades.
     fn may_replace(&self, held: &Installed, next: &str) -> bool {
-        let version = |text: &str| Version::parse(text).expect("the model's versions are versions");
+        let version = |text: &str| Version::parse(text).ok();
         let is_lower = version(next) < version(held.running.unwrap_or(held.ordered));
         !is_lower && (next == held.ordered || !self.paused)
     }

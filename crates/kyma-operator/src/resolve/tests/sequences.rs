@@ -127,7 +127,7 @@ fn offered(world: &World) -> Catalogue {
                 ..template(module, TemplateCase::Version((*version).to_owned()))
             });
         }
-        if offer.released {
+        if offer.is_there() {
             let channels =
                 offer.channels.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned()));
             found.apply_release(Release {
