@@ -19,8 +19,6 @@ use crate::selection::{Selection, Wish};
 pub struct Sources {
     /// The Kyma.
     pub kyma: Kyma,
-    /// Its target is the hub, so that its spec is the choice of modules.
-    pub is_local: bool,
     /// All templates of its namespace.
     pub templates: Vec<ModuleTemplate>,
     /// All release metas of its namespace.
@@ -92,7 +90,7 @@ impl<'a> Known<'a> {
     fn of(sources: &'a Sources) -> Self {
         let kyma = &sources.kyma;
         let remembered = kyma.status.as_ref().and_then(|status| status.selection.as_ref());
-        let (spec, whose) = match remembered.filter(|_| !sources.is_local) {
+        let (spec, whose) = match remembered {
             Some(selection) => (json!(selection), "the cluster's Kyma"),
             None => (json!(kyma.spec), "the hub's Kyma"),
         };
@@ -107,7 +105,8 @@ impl<'a> Known<'a> {
         for config in &sources.configs {
             configs.apply(Config::from(config.clone()));
         }
-        let initial = kyma.spec.modules.iter().flatten().filter(|_| !sources.is_local);
+        // Where no choice was read from a cluster, the hub's is the only one.
+        let initial = kyma.spec.modules.iter().flatten().filter(|_| remembered.is_some());
         Self {
             labels: kyma.metadata.labels.clone().unwrap_or_default(),
             selection: Selection::read(&spec).unwrap_or_default(),

@@ -50,6 +50,7 @@ pub use controller::run;
 pub use deletion::IgnorePolicy;
 pub use program::KymaOperator;
 pub use rbac::table as rbac_table;
+pub use selection::initial_spec;
 
 /// Field manager of all our server-side applies.
 pub const FIELD_MANAGER: &str = "kyma-operator";

@@ -184,6 +184,11 @@ pub(crate) fn choice(spec: &Value) -> kyma_api::Selection {
     }
 }
 
+/// The spec with which the target's Kyma is first born: channel and modules of the hub's.
+pub fn initial_spec(kyma: &kyma_api::Kyma) -> Value {
+    birth(&choice(&json!(kyma.spec)))
+}
+
 /// The spec of a Kyma that starts from a choice.
 pub(crate) fn birth(choice: &kyma_api::Selection) -> Value {
     let channel = choice.channel.as_deref().filter(|channel| !channel.is_empty());

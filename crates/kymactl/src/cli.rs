@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{error::Error, module, run, status, target};
+use crate::{error::Error, explain, module, reset, run, status, target};
 
 /// Modules for Kubernetes clusters: make them, run their operators, see where they run.
 #[derive(Parser)]
@@ -22,6 +22,14 @@ enum Command {
     Target(target::Target),
     /// Show the fleet: cluster, module, version, state.
     Status(Box<status::Status>),
+    /// Tell why each module of a Kyma has the version it has: what was asked for, what is offered, what decided, since
+    /// when.
+    Explain(explain::Explain),
+    /// Put the modules of a Kyma's cluster back to its initial set, those in the hub's Kyma.
+    ///
+    /// Says what would change; writes only with --yes. Modules that are not in the set are removed then, as if the
+    /// cluster's user had taken them out.
+    Reset(reset::Reset),
     /// Run all reconcilers in this process.
     Run(Box<run::Run>),
 }
@@ -32,6 +40,8 @@ impl Cli {
             Command::Module(module) => module.run().await,
             Command::Target(target) => target.run().await,
             Command::Status(status) => status.run().await,
+            Command::Explain(explain) => explain.run().await,
+            Command::Reset(reset) => reset.run().await,
             Command::Run(run) => run.run().await,
         }
     }

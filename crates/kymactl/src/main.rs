@@ -3,9 +3,11 @@
 mod cli;
 mod duration;
 mod error;
+mod explain;
 mod hub;
 mod module;
 mod output;
+mod reset;
 mod run;
 mod status;
 mod target;

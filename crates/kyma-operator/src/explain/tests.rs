@@ -38,7 +38,6 @@ fn sources() -> Sources {
             "status": { "modules": modules, "selection": { "channel": "regular", "modules": [
                 { "name": "keda", "version": "1.0.0", "customResourcePolicy": "Ignore" }, { "name": "gone" } ] } },
         })),
-        is_local: false,
         templates: vec![template("1.0.0", false), template("1.1.0", true)],
         releases: vec![
             release(

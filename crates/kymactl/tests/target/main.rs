@@ -11,7 +11,7 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use kyma_api::{HelmComponent, Kyma, annotations, crds, labels};
+use kyma_api::{HelmComponent, Kyma, annotations, crds, labels, names};
 use serde_json::{Value, json};
 use testbed::{Cluster, SharedBed};
 use tokio::process::Command;
@@ -31,12 +31,7 @@ impl Stage {
         let hub = BED.cluster("hub", |cluster| cluster).await.unwrap();
         let target = BED.cluster(name, testbed::ClusterBuilder::with_audit).await.unwrap();
         let client = hub.client().unwrap();
-        for crd in [crds::kyma(), crds::helm_component()] {
-            let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-            let apply = PatchParams::apply("test").force();
-            api.patch(&crd.name_any(), &apply, &Patch::Apply(&crd)).await.unwrap();
-            testbed::crd_is_served(&client, &crd.name_any()).await.unwrap();
-        }
+        install(&client, crds::all()).await;
         let namespace = hub.namespace("target").await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("kubeconfig"), hub.kubeconfig()).unwrap();
@@ -87,8 +82,16 @@ impl Stage {
     }
 
     async fn target(&self, words: &[&str]) -> Output {
+        self.run("target", words).await
+    }
+
+    async fn run(&self, command: &str, words: &[&str]) -> Output {
+        let what = command;
         let mut command = Command::new(env!("CARGO_BIN_EXE_kymactl"));
-        command.arg("target").args(words).arg("--allow-loopback-targets");
+        command.arg(what).args(words);
+        if what != "explain" {
+            command.arg("--allow-loopback-targets");
+        }
         command.arg("--kubeconfig").arg(self.directory.path().join("kubeconfig"));
         command.args(["--hub-namespace", &self.namespace]).kill_on_drop(true).output().await.unwrap()
     }
@@ -118,6 +121,15 @@ impl Stage {
 
     async fn hub_uid(&self) -> String {
         cluster_uid(self.hub.client().unwrap()).await
+    }
+}
+
+async fn install(client: &Client, crds: Vec<CustomResourceDefinition>) {
+    for crd in crds {
+        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let apply = PatchParams::apply("test").force();
+        api.patch(&crd.name_any(), &apply, &Patch::Apply(&crd)).await.unwrap();
+        testbed::crd_is_served(client, &crd.name_any()).await.unwrap();
     }
 }
 
@@ -290,4 +302,98 @@ async fn after_a_restore_all_clusters_of_a_later_state_are_taken_over_at_once() 
     assert_eq!(told.annotations()[annotations::TARGET_ADOPTED], format!("{uid}/2"));
     let output = stage.target(&["test", "sample"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}
+
+#[tokio::test]
+async fn a_cluster_gets_its_initial_set_back_and_only_when_that_is_said() {
+    let stage = Stage::new("reset").await;
+    stage.access(&stage.user(everything()).await).await;
+    let spec = json!({"spec": {"modules": [{"name": "keda"}, {"name": "nats", "channel": "fast"}]}});
+    let params = PatchParams::default();
+    stage.kymas().patch("sample", &params, &Patch::Merge(&spec)).await.unwrap();
+    let output = stage.run("reset", &["sample"]).await;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("no operator has been on its cluster yet"), "{}", text(&output));
+
+    stage.record(&stage.uid().await, 1).await;
+    let kyma = stage.kymas().get("sample").await.unwrap();
+    let stamp = json!({
+        "hubUid": stage.hub_uid().await, "kymaNamespace": stage.namespace, "kymaName": "sample",
+        "kymaUid": kyma.uid(), "epoch": "1",
+    });
+    stage.stamp(stamp).await;
+    install(&stage.client(), vec![crds::kyma()]).await;
+    let live = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": "default"},
+        "spec": {"channel": "regular", "modules": [{"name": "nats"}, {"name": "mine"}]},
+    });
+    let remote: Api<Kyma> = Api::namespaced(stage.client(), "kyma-system");
+    remote.create(&PostParams::default(), &serde_json::from_value(live).unwrap()).await.unwrap();
+
+    let output = stage.run("reset", &["sample"]).await;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    for line in ["keda: is added", "nats: the entry is put back", "mine: is removed", "--yes"] {
+        assert!(text(&output).contains(line), "{line}: {}", text(&output));
+    }
+    let names =
+        |kyma: Kyma| kyma.spec.modules.unwrap().into_iter().map(|module| module.name).collect::<Vec<_>>();
+    assert_eq!(names(remote.get("default").await.unwrap()), ["nats", "mine"], "nothing is written yet");
+    let output = stage.run("reset", &["sample", "--yes"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_eq!(names(remote.get("default").await.unwrap()), ["keda", "nats"]);
+    let output = stage.run("reset", &["sample", "--yes"]).await;
+    assert!(text(&output).contains("nothing to reset"), "{}", text(&output));
+
+    let stale = json!({"status": {"target": {"clusterUid": stage.uid().await, "epoch": 0}}});
+    stage.kymas().patch_status("sample", &params, &Patch::Merge(&stale)).await.unwrap();
+    let output = stage.run("reset", &["sample", "--yes"]).await;
+    assert_eq!(output.status.code(), Some(1), "another hub's cluster is left alone: {}", text(&output));
+}
+
+#[tokio::test]
+async fn a_decision_is_explained_from_the_hub_alone() {
+    let stage = Stage::new("explained").await;
+    let hub = stage.hub.client().unwrap();
+    let create = PostParams::default();
+    let release = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta", "metadata": {"name": "keda"},
+        "spec": {"moduleName": "keda", "channels": [{"channel": "regular", "version": "1.0.0"}]},
+    });
+    let releases: Api<kyma_api::ModuleReleaseMeta> = Api::namespaced(hub.clone(), &stage.namespace);
+    releases.create(&create, &serde_json::from_value(release).unwrap()).await.unwrap();
+    let name = names::component_name("sample", "keda");
+    let component = json!({
+        "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+        "metadata": {"name": name, "labels": {labels::KYMA_NAME: "sample"}},
+        "spec": {
+            "module": {"name": "keda", "version": "1.1.0"},
+            "source": {"manifests": {"url": "https://example.com/keda.yaml"}},
+        },
+    });
+    let components: Api<HelmComponent> = Api::namespaced(hub, &stage.namespace);
+    components.create(&create, &serde_json::from_value(component).unwrap()).await.unwrap();
+    let status = json!({"status": {
+        "selection": {"channel": "regular", "modules": [{"name": "keda"}]},
+        "modules": [{"name": "keda", "state": "Warning", "reason": "DowngradeRefused", "version": "1.1.0"}],
+    }});
+    stage.kymas().patch_status("sample", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+
+    let output = stage.run("explain", &["sample"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    for line in [
+        "keda 1.1.0 Warning",
+        "DowngradeRefused: ",
+        "the Kyma's channel regular, says the cluster's Kyma",
+        "channel regular has version 1.0.0",
+        "there is none for version 1.0.0",
+        "HelmComponent sample-keda-",
+        ": 1.1.0 ordered",
+    ] {
+        assert!(text(&output).contains(line), "{line}: {}", text(&output));
+    }
+    let output = stage.run("explain", &["sample", "nats"]).await;
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    let output = stage.run("explain", &["sample", "keda", "--output", "json"]).await;
+    let parsed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(parsed[0]["reason"], "DowngradeRefused");
 }

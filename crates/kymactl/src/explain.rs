@@ -1,0 +1,174 @@
+//! `kymactl explain`.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use clap::Args;
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, DynamicObject, ListParams},
+    core::GroupVersionKind,
+    discovery,
+};
+use kyma_api::{HelmComponent, Kyma, labels, names};
+use kyma_operator::explain::{Explanation, Sources, explain};
+use kyma_sdk::HubResource;
+
+use crate::{
+    error::Error,
+    hub::HubFlags,
+    output::{self, Format},
+};
+
+/// Flags of `kymactl explain`.
+#[derive(Args)]
+pub(crate) struct Explain {
+    /// The Kyma.
+    kyma: String,
+    /// The module. Default: all.
+    module: Option<String>,
+    #[command(flatten)]
+    hub: HubFlags,
+    /// How it is written.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+impl Explain {
+    pub(crate) async fn run(self) -> Result<(), Error> {
+        let hub = Hub { client: self.hub.client().await?, namespace: &self.hub.hub_namespace };
+        let kyma = hub.api::<Kyma>().get_opt(&self.kyma).await?;
+        let missing =
+            || Error::input(&self.kyma, format!("there is no such Kyma in namespace {}", hub.namespace));
+        let mut found = explain(&hub.sources(kyma.ok_or_else(missing)?).await?);
+        if let Some(module) = &self.module {
+            found.retain(|one| one.module == *module);
+            if found.is_empty() {
+                return Err(Error::input(module, format!("Kyma {} has no such module", self.kyma)));
+            }
+        }
+        let text = match self.output {
+            Format::Table => found.iter().map(paragraph).collect::<Vec<_>>().join("\n"),
+            Format::Json => serde_json::to_string_pretty(&found).map_err(std::io::Error::other)?,
+        };
+        Ok(output::result(&text)?)
+    }
+}
+
+struct Hub<'a> {
+    client: Client,
+    namespace: &'a str,
+}
+
+impl Hub<'_> {
+    fn api<K: HubResource>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), self.namespace)
+    }
+
+    async fn all<K: HubResource>(&self) -> Result<Vec<K>, Error> {
+        Ok(self.api::<K>().list(&ListParams::default()).await?.items)
+    }
+
+    async fn sources(&self, kyma: Kyma) -> Result<Sources, Error> {
+        Ok(Sources {
+            templates: self.all().await?,
+            releases: self.all().await?,
+            configs: self.all().await?,
+            components: self.components(&kyma).await?,
+            kyma,
+        })
+    }
+
+    /// Components of the base kind, and of those that the status names.
+    async fn components(&self, kyma: &Kyma) -> Result<Vec<DynamicObject>, Error> {
+        let name = kyma.metadata.name.as_deref().unwrap_or_default();
+        let labelled =
+            ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, names::label_value(name)));
+        let mut found = Vec::new();
+        for kind in kinds(kyma) {
+            // A kind that is gone has no components.
+            let Ok((resource, _)) = discovery::pinned_kind(&self.client, &kind).await else { continue };
+            found.extend(self.list(&resource, &labelled).await?);
+        }
+        Ok(found)
+    }
+
+    async fn list(&self, resource: &ApiResource, labelled: &ListParams) -> Result<Vec<DynamicObject>, Error> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), self.namespace, resource);
+        let listed = api.list(labelled).await?;
+        // Items of a list do not repeat their kind.
+        let types =
+            kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
+        Ok(listed
+            .items
+            .into_iter()
+            .map(|item| DynamicObject { types: Some(types.clone()), ..item })
+            .collect())
+    }
+}
+
+fn kinds(kyma: &Kyma) -> HashSet<GroupVersionKind> {
+    let base = GroupVersionKind::gvk(
+        &HelmComponent::group(&()),
+        &HelmComponent::version(&()),
+        &HelmComponent::kind(&()),
+    );
+    let named = kyma.status.iter().flat_map(|status| status.modules.iter().flatten()).filter_map(|module| {
+        let object = module.manifest.as_ref()?;
+        let (group, version) = object.api_version.as_deref()?.split_once('/')?;
+        Some(GroupVersionKind::gvk(group, version, object.kind.as_deref()?))
+    });
+    std::iter::once(base).chain(named).collect()
+}
+
+/// One module, for people.
+fn paragraph(one: &Explanation) -> String {
+    let version = one.version.as_deref().unwrap_or("-");
+    let since = one.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+    let mut text = format!("{} {version} {}{since}\n", one.module, one.state);
+    let rule = one.reason.iter().chain(one.rule.map(str::to_owned).as_ref()).cloned().collect::<Vec<_>>();
+    if !rule.is_empty() {
+        _ = writeln!(text, "  {}", rule.join(": "));
+    }
+    if let Some(message) = &one.message {
+        // What a target says may hold anything; here it is one line.
+        let line: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        _ = writeln!(text, "  {line}");
+    }
+    let width = one.inputs.iter().map(|input| input.about.chars().count()).max().unwrap_or(0);
+    for input in &one.inputs {
+        _ = writeln!(text, "    {:width$}  {}", input.about, input.says);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::State;
+    use kyma_operator::explain::Input;
+
+    use super::*;
+
+    #[test]
+    fn a_module_is_a_paragraph_of_lines_that_nothing_breaks() {
+        let input = |about: &str, says: &str| Input { about: about.to_owned(), says: says.to_owned() };
+        let one = Explanation {
+            module: "keda".to_owned(),
+            version: Some("1.1.0".to_owned()),
+            state: State::Warning,
+            reason: Some("Paused".to_owned()),
+            rule: Some("Somebody said so."),
+            since: Some("2026-06-01T00:00:00Z".to_owned()),
+            message: Some("one\ntwo".to_owned()),
+            inputs: vec![input("choice", "channel fast"), input("component", "none")],
+        };
+        let expected = "\
+keda 1.1.0 Warning since 2026-06-01T00:00:00Z
+  Paused: Somebody said so.
+  one two
+    choice     channel fast
+    component  none
+";
+        assert_eq!(paragraph(&one), expected);
+    }
+}
