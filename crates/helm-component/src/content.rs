@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, annotations};
-use kyma_artifacts::{Artifacts, Credentials, RegistryBase};
+use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase};
 use kyma_object_set::{Identity, Kinds, Limits, ObjectSet};
 use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
@@ -16,6 +16,7 @@ use crate::release::Release;
 use crate::render::{Chart, RenderError, RenderRequest, Renderer};
 use crate::source::{self, Content};
 use crate::values::{self, Merged};
+use crate::workloads::Workloads;
 
 /// Bytes of merged values at most, as JSON.
 const VALUES: usize = 4 << 20;
@@ -62,7 +63,7 @@ impl Inputs {
             ));
         }
         let values_digest = digest(&[&values]);
-        let whole = json!({
+        let mut whole = json!({
             "source": spec.source,
             "values": values_digest,
             "release": [release.name, release.namespace],
@@ -70,6 +71,10 @@ impl Inputs {
             "crds": spec.crds,
             "kube": kube_version,
         });
+        if spec.source.ocm.is_some() {
+            // Images are those of the component: objects made before that was so are made anew.
+            whole["images"] = "localised".into();
+        }
         let digest = digest(&[whole.to_string().as_bytes()]);
         Ok(Self { release, marks, merged, digest, values_digest })
     }
@@ -140,15 +145,19 @@ impl Sources {
         let place = source::place(spec, self.default_base.as_ref())?;
         let content = source::fetch(&self.artifacts, &place, installed, credentials).await?;
         let source = content.digest().to_string();
+        let mut workloads = Workloads::default();
         let (text, chart): (Text, Option<Arc<Chart>>) = match content {
-            Content::Manifests { yaml, .. } => (Text::Plain(yaml), None),
+            Content::Manifests { yaml, images, .. } => {
+                workloads.images = LocalisedImages::new(&images);
+                (Text::Plain(yaml), None)
+            }
             Content::Chart { chart, .. } => {
                 let text = self.render(&chart, spec, inputs, kinds).await?;
                 (Text::Rendered(text), Some(chart))
             }
         };
         let set = text.parse()?;
-        let prepared = objects::prepare(set, kinds, &inputs.release.namespace, &inputs.marks);
+        let prepared = objects::prepare(set, kinds, &inputs.release.namespace, &inputs.marks, &workloads);
         let kinds_matter = chart.as_ref().is_some_and(|chart| asks_for_kinds(chart, &inputs.merged.values));
         Ok(Loaded {
             inputs: inputs.digest.clone(),

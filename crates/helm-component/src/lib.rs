@@ -22,6 +22,7 @@ mod report;
 mod sight;
 pub mod source;
 pub mod values;
+mod workloads;
 
 pub use args::ContentArgs;
 pub use controller::{HelmComponentProgram, HelmComponents};

@@ -3,6 +3,7 @@
 mod chart;
 mod daily;
 mod drift;
+mod images;
 mod module;
 mod removal;
 mod restart;

@@ -1,0 +1,168 @@
+//! What is changed in the Pods of a component's workloads.
+
+use kyma_artifacts::LocalisedImages;
+use kyma_object_set::Object;
+use serde_json::{Map, Value};
+
+/// Changes to the Pods of every workload.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Workloads {
+    /// Where the component's images lie.
+    pub images: LocalisedImages,
+}
+
+impl Workloads {
+    /// What could not be read, for people.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.images.unreadable().iter().map(|name| format!("the component's image {name} has no reference"))
+    }
+
+    /// Changes an object, if it makes Pods.
+    pub(crate) fn change(&self, object: &mut Object) {
+        let Some(pod) = pod_spec(object) else { return };
+        for list in ["initContainers", "containers"] {
+            for container in maps(pod.get_mut(list)) {
+                self.localise(container);
+            }
+        }
+    }
+
+    /// Rewrites a container's image, and values of its environment that are one.
+    fn localise(&self, container: &mut Map<String, Value>) {
+        rewrite(container.get_mut("image"), |image| self.images.for_image(image));
+        for variable in maps(container.get_mut("env")) {
+            rewrite(variable.get_mut("value"), |value| self.images.for_value(value));
+        }
+    }
+}
+
+fn rewrite<'a>(text: Option<&mut Value>, other: impl FnOnce(&str) -> Option<&'a str>) {
+    if let Some(text) = text
+        && let Some(other) = text.as_str().and_then(other)
+    {
+        *text = other.into();
+    }
+}
+
+fn maps(list: Option<&mut Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
+    list.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+/// The spec of the Pods that an object of Kubernetes' own kinds makes. KLM knows Deployment and StatefulSet only.
+fn pod_spec(object: &mut Object) -> Option<&mut Map<String, Value>> {
+    let path = match (object.group(), object.kind()) {
+        ("", "Pod") => "",
+        ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
+        | ("", "ReplicationController")
+        | ("batch", "Job") => "/template/spec",
+        ("batch", "CronJob") => "/jobTemplate/spec/template/spec",
+        _ => return None,
+    };
+    object.body_mut().get_mut("spec")?.pointer_mut(path)?.as_object_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_artifacts::Image;
+    use serde_json::json;
+
+    use super::*;
+
+    fn workloads(references: &[&str]) -> Workloads {
+        let image = |reference: &&str| Image {
+            name: "image".to_owned(),
+            version: "1".to_owned(),
+            reference: (*reference).to_owned(),
+        };
+        let images: Vec<Image> = references.iter().map(image).collect();
+        Workloads { images: LocalisedImages::new(&images) }
+    }
+
+    /// An object of a kind whose Pods are so.
+    fn object(api_version: &str, kind: &str, pod: &Value) -> Object {
+        let spec = match kind {
+            "Pod" => pod.clone(),
+            "CronJob" => json!({"jobTemplate": {"spec": {"template": {"spec": pod}}}}),
+            _ => json!({"template": {"spec": pod}}),
+        };
+        let body = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "o"}, "spec": spec});
+        Object::from_value(body).unwrap()
+    }
+
+    fn changed(workloads: &Workloads, api_version: &str, kind: &str, pod: &Value) -> Object {
+        let mut object = object(api_version, kind, pod);
+        workloads.change(&mut object);
+        object
+    }
+
+    #[test]
+    fn e40_images_of_every_workload_are_rewritten() {
+        let workloads = workloads(&["new.io/mirror/keda:1"]);
+        let (before, after) = (
+            json!({"containers": [{"name": "c", "image": "old.io/keda:1"}]}),
+            json!({"containers": [{"name": "c", "image": "new.io/mirror/keda:1"}]}),
+        );
+        let rows = [
+            ("apps/v1", "Deployment", true),
+            ("apps/v1", "StatefulSet", true),
+            ("apps/v1", "DaemonSet", true),
+            ("apps/v1", "ReplicaSet", true),
+            ("v1", "ReplicationController", true),
+            ("batch/v1", "Job", true),
+            ("batch/v1", "CronJob", true),
+            ("v1", "Pod", true),
+            // Not Kubernetes' own: what stands there is for somebody else to read.
+            ("example.org/v1", "Deployment", false),
+            ("v1", "ConfigMap", false),
+        ];
+        for (api_version, kind, is_rewritten) in rows {
+            let expected = object(api_version, kind, if is_rewritten { &after } else { &before });
+            assert_eq!(
+                changed(&workloads, api_version, kind, &before).body(),
+                expected.body(),
+                "{api_version} {kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn e40_images_and_variables_of_all_containers_are_rewritten_and_nothing_else() {
+        let workloads = workloads(&["new.io/keda:1", "new.io/init:2"]);
+        let before = json!({
+            "initContainers": [{"image": "old.io/init:2", "env": [{"name": "NEXT", "value": "old.io/keda:1"}]}],
+            "containers": [
+                {"image": "old.io/keda:1", "args": ["--image=old.io/keda:1", "old.io/keda:1"], "env": [
+                    {"name": "IMAGE", "value": "old.io/init:2"},
+                    {"name": "TEXT", "value": "run old.io/init:2"},
+                    {"name": "FROM", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                    {"name": "NUMBER", "value": 1},
+                ]},
+                {"image": "old.io/other:1"},
+                {"name": "without"},
+            ],
+            // A manifest cannot have these: the API server takes them for a running Pod alone.
+            "ephemeralContainers": [{"image": "old.io/keda:1"}],
+            "volumes": [{"image": {"reference": "old.io/keda:1"}}],
+        });
+        let mut after = before.clone();
+        after["initContainers"][0]["image"] = json!("new.io/init:2");
+        after["initContainers"][0]["env"][0]["value"] = json!("new.io/keda:1");
+        after["containers"][0]["image"] = json!("new.io/keda:1");
+        after["containers"][0]["env"][0]["value"] = json!("new.io/init:2");
+        let changed = changed(&workloads, "apps/v1", "Deployment", &before);
+        assert_eq!(changed.body(), object("apps/v1", "Deployment", &after).body());
+    }
+
+    #[test]
+    fn odd_shapes_are_left_to_the_target_to_refuse() {
+        let workloads = workloads(&["new.io/keda:1"]);
+        for pod in [
+            json!(null),
+            json!("text"),
+            json!({"containers": {}}),
+            json!({"containers": [1, {"image": 2, "env": {}}, {"env": [3, {"value": []}]}]}),
+        ] {
+            assert_eq!(changed(&workloads, "v1", "Pod", &pod).body(), object("v1", "Pod", &pod).body());
+        }
+    }
+}
