@@ -11,6 +11,7 @@ use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::hub_secrets::Additions;
 use crate::objects::{self, Marks, Prepared};
 use crate::release::Release;
 use crate::render::{Chart, RenderError, RenderRequest, Renderer};
@@ -40,6 +41,8 @@ pub(crate) struct Inputs {
     pub marks: Marks,
     /// The merged values.
     merged: Merged,
+    /// What the operator adds to the objects.
+    pub additions: Additions,
     /// Digest over all of it.
     pub digest: String,
     /// Digest of the values.
@@ -53,6 +56,7 @@ impl Inputs {
         release: Release,
         marks: Marks,
         kube_version: &str,
+        additions: Additions,
     ) -> Result<Self, Failure> {
         let merged = values::merge(spec.values.as_ref(), spec.user_values.as_ref(), spec.overrides.as_ref());
         let values = serde_json::to_vec(&merged.values).unwrap_or_default();
@@ -75,8 +79,14 @@ impl Inputs {
             // Images are those of the component: objects made before that was so are made anew.
             whole["images"] = "localised".into();
         }
+        if let Some(name) = &additions.pull_secret {
+            whole["pullSecret"] = name.as_str().into();
+        }
+        if let Some(injectable) = &additions.injectable {
+            whole["injectable"] = json!(injectable);
+        }
         let digest = digest(&[whole.to_string().as_bytes()]);
-        Ok(Self { release, marks, merged, digest, values_digest })
+        Ok(Self { release, marks, merged, additions, digest, values_digest })
     }
 
     /// Whether objects bear the version of the module.
@@ -103,6 +113,8 @@ pub(crate) struct Loaded {
     pub rendered: String,
     /// The objects and what was left out.
     pub prepared: Arc<Prepared>,
+    /// Whether the objects are as the source has them, not rendered.
+    pub raw: bool,
     /// Whether the chart calls `lookup`, which finds nothing.
     pub uses_lookup: bool,
 }
@@ -145,7 +157,8 @@ impl Sources {
         let place = source::place(spec, self.default_base.as_ref())?;
         let content = source::fetch(&self.artifacts, &place, installed, credentials).await?;
         let source = content.digest().to_string();
-        let mut workloads = Workloads::default();
+        let pull_secret = inputs.additions.pull_secret.clone();
+        let mut workloads = Workloads { pull_secret, ..Workloads::default() };
         let (text, chart): (Text, Option<Arc<Chart>>) = match content {
             Content::Manifests { yaml, images, .. } => {
                 workloads.images = LocalisedImages::new(&images);
@@ -165,6 +178,7 @@ impl Sources {
             source,
             rendered: rendered_digest(&prepared),
             prepared: Arc::new(prepared),
+            raw: chart.is_none(),
             uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
         })
     }
@@ -248,4 +262,38 @@ fn digest(parts: &[&[u8]]) -> String {
 
 fn failure(error: &RenderError) -> Failure {
     Failure::new(error.reason(), error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_sdk::Revision;
+
+    use super::*;
+
+    fn digest_of(source: &Value, additions: Additions) -> String {
+        let spec: HelmComponentSpec = serde_json::from_value(json!({"source": source})).unwrap();
+        let release = crate::release::of("c", &spec, "here");
+        let marks = Marks { owner: "abc".to_owned(), kyma: None, version: None };
+        Inputs::of(&spec, release, marks, "1.36", additions).unwrap().digest
+    }
+
+    #[test]
+    fn what_is_added_to_objects_is_told_by_the_digest_of_what_they_are_made_from() {
+        let source = json!({"manifests": {"url": "https://example.org/a.yaml"}});
+        let injectable = |version: &str| {
+            let revision = Revision { uid: "u".to_owned(), resource_version: version.to_owned() };
+            Some(BTreeMap::from([("s".to_owned(), revision)]))
+        };
+        let all = [
+            Additions::default(),
+            Additions { pull_secret: Some("pull".to_owned()), ..Additions::default() },
+            Additions { pull_secret: Some("other".to_owned()), ..Additions::default() },
+            Additions { injectable: Some(BTreeMap::new()), ..Additions::default() },
+            Additions { injectable: injectable("1"), ..Additions::default() },
+            Additions { injectable: injectable("2"), ..Additions::default() },
+        ];
+        let digests: std::collections::BTreeSet<String> =
+            all.iter().map(|additions| digest_of(&source, additions.clone())).collect();
+        assert_eq!(digests.len(), all.len());
+    }
 }

@@ -2,13 +2,18 @@
 
 use kyma_artifacts::LocalisedImages;
 use kyma_object_set::Object;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+/// The variable in which operators of modules find the name of the image-pull Secret, as from KLM.
+const PULL_SECRET_VARIABLE: &str = "SKR_IMG_PULL_SECRET";
 
 /// Changes to the Pods of every workload.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Workloads {
     /// Where the component's images lie.
     pub images: LocalisedImages,
+    /// The Secret of the target with which images are pulled.
+    pub pull_secret: Option<String>,
 }
 
 impl Workloads {
@@ -19,6 +24,9 @@ impl Workloads {
 
     /// Changes an object, if it makes Pods.
     pub(crate) fn change(&self, object: &mut Object) {
+        if let Some(name) = &self.pull_secret {
+            give_pull_secret(object, name);
+        }
         let Some(pod) = pod_spec(object) else { return };
         for list in ["initContainers", "containers"] {
             for container in maps(pod.get_mut(list)) {
@@ -33,6 +41,35 @@ impl Workloads {
         for variable in maps(container.get_mut("env")) {
             rewrite(variable.get_mut("value"), |value| self.images.for_value(value));
         }
+    }
+}
+
+/// Names the Secret in Pods, and tells operators of it, which may have Pods of their own to make. KLM does both for
+/// Deployments and StatefulSets. The Pods of a Job cannot be changed: it would fail from the day on which there is a
+/// Secret.
+fn give_pull_secret(object: &mut Object, name: &str) {
+    let is_operator = matches!((object.group(), object.kind()), ("apps", "Deployment" | "StatefulSet"));
+    let is_fixed = matches!(object.kind(), "Pod" | "Job");
+    let Some(pod) = pod_spec(object).filter(|_| !is_fixed) else { return };
+    put_by_name(pod, "imagePullSecrets", json!({"name": name}));
+    if is_operator {
+        for container in maps(pod.get_mut("containers")) {
+            put_by_name(container, "env", json!({"name": PULL_SECRET_VARIABLE, "value": name}));
+        }
+    }
+}
+
+/// Puts an item into a list whose items have names, instead of another one of its name.
+fn put_by_name(map: &mut Map<String, Value>, list: &str, item: Value) {
+    let list = map.entry(list).or_insert(Value::Null);
+    if list.is_null() {
+        *list = json!([]);
+    }
+    // Another shape is for the target to refuse.
+    let Some(items) = list.as_array_mut() else { return };
+    match items.iter_mut().find(|held| held.get("name") == item.get("name")) {
+        Some(held) => *held = item,
+        None => items.push(item),
     }
 }
 
@@ -64,7 +101,6 @@ fn pod_spec(object: &mut Object) -> Option<&mut Map<String, Value>> {
 #[cfg(test)]
 mod tests {
     use kyma_artifacts::Image;
-    use serde_json::json;
 
     use super::*;
 
@@ -75,7 +111,7 @@ mod tests {
             reference: (*reference).to_owned(),
         };
         let images: Vec<Image> = references.iter().map(image).collect();
-        Workloads { images: LocalisedImages::new(&images) }
+        Workloads { images: LocalisedImages::new(&images), pull_secret: None }
     }
 
     /// An object of a kind whose Pods are so.
@@ -151,6 +187,43 @@ mod tests {
         after["containers"][0]["env"][0]["value"] = json!("new.io/init:2");
         let changed = changed(&workloads, "apps/v1", "Deployment", &before);
         assert_eq!(changed.body(), object("apps/v1", "Deployment", &after).body());
+    }
+
+    #[test]
+    fn workloads_get_the_pull_secret_and_operators_are_told_of_it() {
+        let workloads = Workloads { pull_secret: Some("pull".to_owned()), ..Workloads::default() };
+        let pod = json!({
+            "initContainers": [{"name": "init"}],
+            "containers": [{"name": "a"}, {"name": "b", "env": [{"name": "OWN", "value": "1"}]}],
+        });
+        let mut named = pod.clone();
+        named["imagePullSecrets"] = json!([{"name": "pull"}]);
+        let mut told = named.clone();
+        let variable = json!({"name": "SKR_IMG_PULL_SECRET", "value": "pull"});
+        told["containers"][0]["env"] = json!([variable]);
+        told["containers"][1]["env"] = json!([{"name": "OWN", "value": "1"}, variable]);
+        let rows = [
+            ("apps/v1", "Deployment", &told),
+            ("apps/v1", "StatefulSet", &told),
+            ("apps/v1", "DaemonSet", &named),
+            ("batch/v1", "CronJob", &named),
+            ("batch/v1", "Job", &pod),
+            ("v1", "Pod", &pod),
+        ];
+        for (api_version, kind, expected) in rows {
+            let found = changed(&workloads, api_version, kind, &pod);
+            assert_eq!(found.body(), object(api_version, kind, expected).body(), "{kind}");
+            let again = changed(&workloads, api_version, kind, expected);
+            assert_eq!(again.body(), found.body(), "{kind}: once");
+        }
+        let theirs = json!({
+            "imagePullSecrets": [{"name": "theirs"}],
+            "containers": [{"env": [{"name": "SKR_IMG_PULL_SECRET", "value": "theirs"}]}],
+        });
+        let found = changed(&workloads, "apps/v1", "Deployment", &theirs);
+        let pod = &found.body()["spec"]["template"]["spec"];
+        assert_eq!(pod["imagePullSecrets"], json!([{"name": "theirs"}, {"name": "pull"}]));
+        assert_eq!(pod["containers"][0]["env"], json!([variable]), "the hub's admin decides");
     }
 
     #[test]

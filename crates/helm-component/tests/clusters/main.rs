@@ -4,6 +4,7 @@ mod chart;
 mod daily;
 mod drift;
 mod images;
+mod injection;
 mod module;
 mod removal;
 mod restart;

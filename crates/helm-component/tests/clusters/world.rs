@@ -21,6 +21,8 @@ pub(crate) const HUB_NAMESPACE: &str = "kcp-system";
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 const BINARY: &str = env!("CARGO_BIN_EXE_helm-component");
 const ACCESS: &str = "access";
+/// The image-pull Secret of targets, as the operator is told.
+pub(crate) const PULL_SECRET: &str = "pull";
 /// Path in the registry below which component versions lie, as the operator is told.
 pub(crate) const MODULES: &str = "modules";
 
@@ -257,6 +259,8 @@ async fn start_operator(bed: &Bed, hub: &Cluster, registry: &Registry, shelf: &S
         format!("--oci-registry={}/{MODULES}", registry.address()),
         format!("--oci-insecure-hosts={},{}", registry.address(), shelf.address()),
         format!("--artifact-cache-dir={}", bed.directory().join("artifacts").display()),
+        "--restricted-default-modules=deployer,guarded".to_owned(),
+        format!("--skr-image-pull-secret={PULL_SECRET}"),
         format!("--helm={}", Program::Helm.path()?.display()),
     ];
     let log = bed.logs().join("helm-component.log");
