@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{Kyma, State, labels};
@@ -61,14 +62,14 @@ async fn the_pull_secret_is_copied_where_it_may_be_and_kept_in_step() -> Result<
     let hub: Api<Secret> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
     let secret = json!({
         "metadata": {"name": NAME}, "type": "kubernetes.io/dockerconfigjson",
-        "stringData": {".dockerconfigjson": docker_config("first")},
+        "stringData": {".dockerconfigjson": docker_config("hush-first")},
     });
     hub.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
     landscape.until_kyma("nobody allowed it", "sample", |kyma| says(kyma, "False", "CopyNotAllowed")).await?;
     assert!(copies(&target)?.get_opt(NAME).await?.is_none(), "nothing is copied that nobody allowed");
 
     change(&hub, &json!({"metadata": {"labels": {labels::COPY_TO_TARGETS: "true"}}})).await?;
-    let copy = until_copied(&target, "it is copied", &docker_config("first")).await?;
+    let copy = until_copied(&target, "it is copied", &docker_config("hush-first")).await?;
     assert_eq!(copy.type_.as_deref(), Some("kubernetes.io/dockerconfigjson"));
     assert!(!copy.labels().contains_key(labels::COPY_TO_TARGETS), "it is a target's now");
     landscape
@@ -76,14 +77,14 @@ async fn the_pull_secret_is_copied_where_it_may_be_and_kept_in_step() -> Result<
         .await?;
     until_remote(&target, "its user sees it", |kyma| says(kyma, "True", "Ready")).await?;
 
-    change(&hub, &json!({"stringData": {".dockerconfigjson": docker_config("second")}})).await?;
-    until_copied(&target, "a change of the hub's Secret arrives", &docker_config("second")).await?;
+    change(&hub, &json!({"stringData": {".dockerconfigjson": docker_config("hush-second")}})).await?;
+    until_copied(&target, "a change of the hub's Secret arrives", &docker_config("hush-second")).await?;
     let edit = json!({"stringData": {".dockerconfigjson": docker_config("edited")}});
     change(&copies(&target)?, &edit).await?;
-    until_copied(&target, "an edit is put right", &docker_config("second")).await?;
+    until_copied(&target, "an edit is put right", &docker_config("hush-second")).await?;
     let edited = copies(&target)?.get(NAME).await?.uid();
     copies(&target)?.delete(NAME, &DeleteParams::default()).await?;
-    let again = until_copied(&target, "it is made anew", &docker_config("second")).await?;
+    let again = until_copied(&target, "it is made anew", &docker_config("hush-second")).await?;
     assert_ne!(again.uid(), edited);
 
     hub.delete(NAME, &DeleteParams::default()).await?;
@@ -92,5 +93,15 @@ async fn the_pull_secret_is_copied_where_it_may_be_and_kept_in_step() -> Result<
         .await?;
     let kept = copies(&target)?.get_opt(NAME).await?.context("what the target has stays")?;
     assert_eq!(kept.uid(), again.uid());
+    is_told_nowhere(&landscape, "hush").await
+}
+
+/// Neither in Kymas nor in events.
+async fn is_told_nowhere(landscape: &Landscape, secret: &str) -> Result<()> {
+    let events: Api<Event> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
+    let events = serde_json::to_string(&events.list(&ListParams::default()).await?.items)?;
+    let kymas = serde_json::to_string(&landscape.kymas()?.list(&ListParams::default()).await?.items)?;
+    assert!(events.contains("CopyNotAllowed"), "events tell what keeps it");
+    assert!(!events.contains(secret) && !kymas.contains(secret), "{kymas} {events}");
     Ok(())
 }
