@@ -79,7 +79,7 @@ pub fn rights(role: &str, namespace: Option<&str>, rules: &[PolicyRule]) -> Vec<
 
 /// What a request asked for; nothing if it was refused, was never answered, or was for no resource.
 ///
-/// A server-side apply that makes an object is logged as `patch`, and asks for `create` besides.
+/// A server-side apply that makes an object is logged as `patch`, and asks to create it by its name besides.
 pub fn uses(event: &AuditEvent) -> Vec<Use> {
     if matches!(event.code, 0 | 401 | 403) || event.resource.is_empty() {
         return Vec::new();
@@ -92,9 +92,9 @@ pub fn uses(event: &AuditEvent) -> Vec<Use> {
         name: name.to_owned(),
     };
     match event.verb.as_str() {
-        // The name is in the body, which authorization does not read.
+        // The name is in the body, which authorization does not read; that of an apply is in its path.
         "create" => vec![of("create", "")],
-        "patch" if event.code == 201 => vec![of("patch", &event.name), of("create", "")],
+        "patch" if event.code == 201 => vec![of("patch", &event.name), of("create", &event.name)],
         verb => vec![of(verb, &event.name)],
     }
 }
@@ -143,7 +143,7 @@ pub fn powers(rights: &[Right]) -> Vec<String> {
         let is_any = [&right.verb, &right.group, &right.resource].into_iter().any(|word| word == "*");
         let is_escalation = matches!(right.verb.as_str(), "escalate" | "bind" | "impersonate");
         let are_secrets = right.group.is_empty() && right.resource == "secrets";
-        is_any || is_escalation || (are_secrets && right.namespace.is_none())
+        is_any || is_escalation || (are_secrets && right.namespace.is_none() && right.name.is_none())
     };
     rights.iter().filter(is_power).map(ToString::to_string).collect()
 }
@@ -275,7 +275,7 @@ mod tests {
             received: jiff_epoch(),
             recorded: jiff_epoch(),
         };
-        assert_eq!(uses(&event("patch", 201)), [done("patch", "as", "one"), done("create", "as", "")]);
+        assert_eq!(uses(&event("patch", 201)), [done("patch", "as", "one"), done("create", "as", "one")]);
         assert_eq!(uses(&event("patch", 200)), [done("patch", "as", "one")]);
         assert_eq!(uses(&event("create", 409)), [done("create", "as", "")]);
         assert_eq!(uses(&event("get", 404)), [done("get", "as", "one")]);
@@ -294,6 +294,8 @@ mod tests {
         let secrets =
             PolicyRule { api_groups: Some(vec![String::new()]), ..rule(&["secrets"], &["list"], &[]) };
         assert_eq!(powers(&rights("r", None, std::slice::from_ref(&secrets))), ["r: list secrets"]);
-        assert_eq!(powers(&rights("r", Some("n"), &[secrets])), [""; 0]);
+        assert_eq!(powers(&rights("r", Some("n"), std::slice::from_ref(&secrets))), [""; 0]);
+        let one = PolicyRule { resource_names: Some(vec!["one".to_owned()]), ..secrets };
+        assert_eq!(powers(&rights("r", None, &[one])), [""; 0]);
     }
 }

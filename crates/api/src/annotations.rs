@@ -10,10 +10,15 @@ pub const SKR_DOMAIN: &str = "skr-domain";
 pub const OWNED_BY: &str = "deprecated-operator.kyma-project.io/owned-by";
 /// Tells people on a target that edits of an object are undone.
 pub const DISCLAIMER: &str = "operator.kyma-project.io/managed-by-reconciler-disclaimer";
+/// `true` on a Secret in the manifest of the module `deployer`: it gets the data of the hub's Secret of the same name.
+pub const INJECT_DATA_FROM_KCP: &str = "operator.kyma-project.io/inject-data-from-kcp";
 /// OCM component name of a module, on its component.
 pub const OCM_COMPONENT_NAME: &str = "operator.kyma-project.io/ocm-component-name";
 /// Module version, on the workloads that a component applies: what runs is read from here first.
 pub const MODULE_VERSION: &str = "component.kyma-project.io/module-version";
+
+/// On such a Secret on a target: `<uid>/<resourceVersion>` of the hub's Secret whose data it has.
+pub const INJECTED_FROM: &str = "component.kyma-project.io/injected-from";
 
 /// Why a component is being removed: a [`crate::component::DeletionReason`]. Part of the order to delete.
 pub const DELETION_REASON: &str = "component.kyma-project.io/deletion-reason";

@@ -49,6 +49,9 @@ pub const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
 pub const OWNER: &str = "component.kyma-project.io/owner";
 /// Shard of a Kyma, component or access Secret: [`crate::names::shard`] in decimal, `0` to `255`.
 pub const SHARD: &str = "component.kyma-project.io/shard";
+/// `true` on a Secret in the hub's namespace: operators may copy its content to targets, which are hostile. Without it
+/// none is copied, and never one with [`KYMA_NAME`] or one that holds a kubeconfig.
+pub const COPY_TO_TARGETS: &str = "component.kyma-project.io/copy-to-targets";
 /// `true` on component CRDs that kyma-operator installed; one without it is never adopted.
 pub const COMPONENT_CRD: &str = "component.kyma-project.io/managed-crd";
 

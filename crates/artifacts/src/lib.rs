@@ -17,6 +17,7 @@ mod flight;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod http;
+mod images;
 mod manifests;
 mod ocm;
 mod proofs;
@@ -30,6 +31,7 @@ pub use config::{Config, Deadlines, Limits, WELL_KNOWN_HOSTS};
 pub use credentials::Credentials;
 pub use digest::Digest;
 pub use error::ArtifactError;
+pub use images::LocalisedImages;
 pub use manifests::{Manifests, ManifestsSource};
 pub use ocm::{Image, ModuleContent};
 pub use push::{ComponentVersion, Progress, PushedArtifact};

@@ -9,6 +9,28 @@ use kyma_object_set::drift::FlapLimit;
 use crate::error::SetupError;
 use crate::render::{CachingRenderer, HelmProgram, RenderLimits};
 
+/// Flags of helm-component.
+#[derive(Debug, Clone, Args)]
+pub struct Flags {
+    /// Where content comes from.
+    #[command(flatten)]
+    pub content: ContentArgs,
+    /// What it shares with kyma-operator.
+    #[command(flatten)]
+    pub hub: HubArgs,
+}
+
+/// Flags that kyma-operator has too, with the same values; a process that runs both takes them once.
+#[derive(Debug, Clone, Default, Args)]
+pub struct HubArgs {
+    /// Modules that only Kymas matching their kymaSelector may have
+    #[arg(long, env, value_name = "MODULE", value_delimiter = ',')]
+    pub restricted_default_modules: Vec<String>,
+    /// Image-pull Secret that targets get, for workloads of Kymas' modules. Empty: none
+    #[arg(long, env, value_name = "NAME", default_value = "", value_parser = kyma_sdk::object_name)]
+    pub skr_image_pull_secret: String,
+}
+
 /// Where content comes from, what renders it, and how long it is fought for.
 #[derive(Debug, Clone, Args)]
 pub struct ContentArgs {

@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, annotations};
-use kyma_artifacts::{Artifacts, Credentials, RegistryBase};
+use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase};
 use kyma_object_set::{Identity, Kinds, Limits, ObjectSet};
 use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::hub_secrets::Additions;
 use crate::objects::{self, Marks, Prepared};
 use crate::release::Release;
 use crate::render::{Chart, RenderError, RenderRequest, Renderer};
 use crate::source::{self, Content};
 use crate::values::{self, Merged};
+use crate::workloads::Workloads;
 
 /// Bytes of merged values at most, as JSON.
 const VALUES: usize = 4 << 20;
@@ -39,6 +41,8 @@ pub(crate) struct Inputs {
     pub marks: Marks,
     /// The merged values.
     merged: Merged,
+    /// What the operator adds to the objects.
+    pub additions: Additions,
     /// Digest over all of it.
     pub digest: String,
     /// Digest of the values.
@@ -52,6 +56,7 @@ impl Inputs {
         release: Release,
         marks: Marks,
         kube_version: &str,
+        additions: Additions,
     ) -> Result<Self, Failure> {
         let merged = values::merge(spec.values.as_ref(), spec.user_values.as_ref(), spec.overrides.as_ref());
         let values = serde_json::to_vec(&merged.values).unwrap_or_default();
@@ -62,7 +67,7 @@ impl Inputs {
             ));
         }
         let values_digest = digest(&[&values]);
-        let whole = json!({
+        let mut whole = json!({
             "source": spec.source,
             "values": values_digest,
             "release": [release.name, release.namespace],
@@ -70,8 +75,18 @@ impl Inputs {
             "crds": spec.crds,
             "kube": kube_version,
         });
+        if spec.source.ocm.is_some() {
+            // Images are those of the component: objects made before that was so are made anew.
+            whole["images"] = "localised".into();
+        }
+        if let Some(name) = &additions.pull_secret {
+            whole["pullSecret"] = name.as_str().into();
+        }
+        if let Some(injectable) = &additions.injectable {
+            whole["injectable"] = json!(injectable);
+        }
         let digest = digest(&[whole.to_string().as_bytes()]);
-        Ok(Self { release, marks, merged, digest, values_digest })
+        Ok(Self { release, marks, merged, additions, digest, values_digest })
     }
 
     /// Whether objects bear the version of the module.
@@ -98,6 +113,8 @@ pub(crate) struct Loaded {
     pub rendered: String,
     /// The objects and what was left out.
     pub prepared: Arc<Prepared>,
+    /// Whether the objects are as the source has them, not rendered.
+    pub raw: bool,
     /// Whether the chart calls `lookup`, which finds nothing.
     pub uses_lookup: bool,
 }
@@ -140,15 +157,20 @@ impl Sources {
         let place = source::place(spec, self.default_base.as_ref())?;
         let content = source::fetch(&self.artifacts, &place, installed, credentials).await?;
         let source = content.digest().to_string();
+        let pull_secret = inputs.additions.pull_secret.clone();
+        let mut workloads = Workloads { pull_secret, ..Workloads::default() };
         let (text, chart): (Text, Option<Arc<Chart>>) = match content {
-            Content::Manifests { yaml, .. } => (Text::Plain(yaml), None),
+            Content::Manifests { yaml, images, .. } => {
+                workloads.images = LocalisedImages::new(&images);
+                (Text::Plain(yaml), None)
+            }
             Content::Chart { chart, .. } => {
                 let text = self.render(&chart, spec, inputs, kinds).await?;
                 (Text::Rendered(text), Some(chart))
             }
         };
         let set = text.parse()?;
-        let prepared = objects::prepare(set, kinds, &inputs.release.namespace, &inputs.marks);
+        let prepared = objects::prepare(set, kinds, &inputs.release.namespace, &inputs.marks, &workloads);
         let kinds_matter = chart.as_ref().is_some_and(|chart| asks_for_kinds(chart, &inputs.merged.values));
         Ok(Loaded {
             inputs: inputs.digest.clone(),
@@ -156,6 +178,7 @@ impl Sources {
             source,
             rendered: rendered_digest(&prepared),
             prepared: Arc::new(prepared),
+            raw: chart.is_none(),
             uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
         })
     }
@@ -239,4 +262,38 @@ fn digest(parts: &[&[u8]]) -> String {
 
 fn failure(error: &RenderError) -> Failure {
     Failure::new(error.reason(), error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_sdk::Revision;
+
+    use super::*;
+
+    fn digest_of(source: &Value, additions: Additions) -> String {
+        let spec: HelmComponentSpec = serde_json::from_value(json!({"source": source})).unwrap();
+        let release = crate::release::of("c", &spec, "here");
+        let marks = Marks { owner: "abc".to_owned(), kyma: None, version: None };
+        Inputs::of(&spec, release, marks, "1.36", additions).unwrap().digest
+    }
+
+    #[test]
+    fn what_is_added_to_objects_is_told_by_the_digest_of_what_they_are_made_from() {
+        let source = json!({"manifests": {"url": "https://example.org/a.yaml"}});
+        let injectable = |version: &str| {
+            let revision = Revision { uid: "u".to_owned(), resource_version: version.to_owned() };
+            Some(BTreeMap::from([("s".to_owned(), revision)]))
+        };
+        let all = [
+            Additions::default(),
+            Additions { pull_secret: Some("pull".to_owned()), ..Additions::default() },
+            Additions { pull_secret: Some("other".to_owned()), ..Additions::default() },
+            Additions { injectable: Some(BTreeMap::new()), ..Additions::default() },
+            Additions { injectable: injectable("1"), ..Additions::default() },
+            Additions { injectable: injectable("2"), ..Additions::default() },
+        ];
+        let digests: std::collections::BTreeSet<String> =
+            all.iter().map(|additions| digest_of(&source, additions.clone())).collect();
+        assert_eq!(digests.len(), all.len());
+    }
 }

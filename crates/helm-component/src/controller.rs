@@ -11,8 +11,9 @@ use kyma_sdk::{
     Runtime, Waker, drive,
 };
 
-use crate::args::ContentArgs;
+use crate::args::Flags;
 use crate::content::Sources;
+use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
 use crate::plan::Order;
 use crate::rbac;
@@ -30,31 +31,31 @@ pub struct HelmComponents {
 
 impl HelmComponents {
     /// Prepares sources and watches; touches neither registries nor targets.
-    pub fn new(flags: &ContentArgs, runtime: &Runtime) -> Result<Self, RunError> {
-        let renderer = flags.renderer()?.map(|renderer| Arc::new(renderer) as Arc<dyn Renderer>);
+    pub fn new(flags: &Flags, runtime: &Runtime) -> Result<Self, RunError> {
+        let Flags { content, hub } = flags;
+        let renderer = content.renderer()?.map(|renderer| Arc::new(renderer) as Arc<dyn Renderer>);
         if renderer.is_none() {
             tracing::warn!("no `helm` program was found: components with charts fail until --helm names one");
         }
         let sources =
-            Sources { artifacts: flags.artifacts()?, renderer, default_base: flags.oci_registry.clone() };
+            Sources { artifacts: content.artifacts()?, renderer, default_base: content.oci_registry.clone() };
         let wakers = Wakers::default();
         let waking = Arc::clone(&wakers);
         let sights = Sights::new(Self::NAME, runtime.process.metrics.clone(), move |dependent| {
-            let wakers = waking.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(waker) = wakers.get(dependent) {
-                waker.wake();
-            }
+            wake(&waking, dependent);
         });
-        let ended = sights.clone();
+        let hub_secrets = Arc::new(HubSecrets::new(hub, runtime.access.clone()));
+        let (ended, awaited, waking) = (sights.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
         runtime.access.on_change(move |change| {
             if let Some(secret) = change.secret() {
                 ended.access_changed(secret);
+                for dependent in awaited.awaiting(secret) {
+                    wake(&waking, &dependent);
+                }
             }
         });
-        Ok(Self {
-            shared: Shared { sources, sights, memory: Memory::default(), flap_limit: flags.flap_limit() },
-            wakers,
-        })
+        let (memory, flap_limit) = (Memory::default(), content.flap_limit());
+        Ok(Self { shared: Shared { sources, sights, hub_secrets, memory, flap_limit }, wakers })
     }
 
     async fn pass(
@@ -65,6 +66,14 @@ impl HelmComponents {
         let waker = context.waker();
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).insert(dependent(context), waker);
         Pass::begin(&self.shared, context, order).await?.run().await
+    }
+}
+
+/// Has a component look again.
+fn wake(wakers: &Wakers, dependent: &Dependent) {
+    let wakers = wakers.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(waker) = wakers.get(dependent) {
+        waker.wake();
     }
 }
 
@@ -86,6 +95,7 @@ impl Component for HelmComponents {
     fn forget(&self, namespace: &str, name: &str) {
         if let Some(dependent) = self.shared.memory.forget(namespace, name) {
             self.shared.sights.forget(&dependent);
+            self.shared.hub_secrets.forget(&dependent);
             self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);
         }
     }
@@ -96,7 +106,7 @@ impl Component for HelmComponents {
 pub struct HelmComponentProgram;
 
 impl Program for HelmComponentProgram {
-    type Flags = ContentArgs;
+    type Flags = Flags;
 
     const OPERATOR: Operator = Operator { name: HelmComponents::NAME, version: HelmComponents::VERSION };
     const ABOUT: &'static str = "Puts charts and manifests on targets, as HelmComponents on the hub wish.";
@@ -109,8 +119,12 @@ impl Program for HelmComponentProgram {
         ComponentProgram::<HelmComponents>::rbac()
     }
 
-    async fn run(self, flags: ContentArgs, runtime: Runtime) -> Result<(), RunError> {
-        drive(HelmComponents::new(&flags, &runtime)?, runtime).await;
+    async fn run(self, flags: Flags, runtime: Runtime) -> Result<(), RunError> {
+        let components = HelmComponents::new(&flags, &runtime)?;
+        // Before, no Secret would seem to be meant for any module.
+        let listed = runtime.access.listed();
+        runtime.process.shutdown.run_until_cancelled(listed).await;
+        drive(components, runtime).await;
         Ok(())
     }
 }

@@ -9,6 +9,8 @@ mod confirmed;
 mod content;
 mod controller;
 mod error;
+mod hub_secrets;
+mod injection;
 mod memory;
 mod objects;
 mod observe;
@@ -22,7 +24,8 @@ mod report;
 mod sight;
 pub mod source;
 pub mod values;
+mod workloads;
 
-pub use args::ContentArgs;
+pub use args::{ContentArgs, Flags, HubArgs};
 pub use controller::{HelmComponentProgram, HelmComponents};
 pub use error::SetupError;

@@ -1,6 +1,6 @@
 //! What is kept in memory of each component between reconciles. All of it can be rebuilt.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -42,6 +42,8 @@ pub(crate) struct Session {
     pub(crate) kinds_awaited: bool,
     /// Whether the target was searched for what is ours.
     pub(crate) swept: bool,
+    /// Names of the hub's Secrets that the content wanted when it was last loaded.
+    pub(crate) injected: BTreeSet<String>,
     /// Whether the release's namespace was seen or made.
     pub namespace_ready: bool,
     /// Since when the objects are awaited to work, in Unix seconds; `None` while they do.

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use kyma_api::{annotations, labels};
 use kyma_object_set::{Kinds, Object, ObjectSet};
 
+use crate::workloads::Workloads;
+
 /// Helm's annotation that makes an object a hook instead of a part of the release.
 const HOOK: &str = "helm.sh/hook";
 /// What people on a target read before they edit.
@@ -36,8 +38,15 @@ pub(crate) struct Prepared {
 }
 
 /// Prepares a parsed set for a target that serves `kinds`.
-pub(crate) fn prepare(set: ObjectSet, kinds: &Kinds, namespace: &str, marks: &Marks) -> Prepared {
-    let warnings = set.warnings().iter().map(ToString::to_string).collect();
+pub(crate) fn prepare(
+    set: ObjectSet,
+    kinds: &Kinds,
+    namespace: &str,
+    marks: &Marks,
+    workloads: &Workloads,
+) -> Prepared {
+    let mut warnings: Vec<String> = set.warnings().iter().map(ToString::to_string).collect();
+    warnings.extend(workloads.warnings());
     let (hooks, mut objects): (Vec<Object>, Vec<Object>) =
         set.into_objects().into_iter().partition(|object| object.annotation(HOOK).is_some());
     let has_workloads = objects.iter().any(|object| WORKLOADS.contains(&object.kind()));
@@ -45,6 +54,7 @@ pub(crate) fn prepare(set: ObjectSet, kinds: &Kinds, namespace: &str, marks: &Ma
         let scoped = kinds.scoped(&object.identity(), namespace);
         object.set_namespace(scoped.namespace.as_deref());
         mark(object, marks, has_workloads);
+        workloads.change(object);
     }
     // Objects that differ only in naming their namespace or not are one.
     let objects = ObjectSet::new(objects).into_objects();
@@ -77,7 +87,7 @@ mod tests {
 
     fn prepared(text: &str, marks: &Marks) -> Prepared {
         let set = ObjectSet::parse(text, &kyma_object_set::Limits::default()).unwrap();
-        prepare(set, &Kinds::default(), "here", marks)
+        prepare(set, &Kinds::default(), "here", marks, &Workloads::default())
     }
 
     const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, namespace: there}\n";

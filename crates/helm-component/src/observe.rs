@@ -9,6 +9,7 @@ use kyma_object_set::{Gvk, Identity, Kinds};
 use kyma_sdk::{Context, Failure};
 
 use crate::content::{self, Inputs};
+use crate::hub_secrets::Additions;
 use crate::objects::Marks;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
@@ -23,6 +24,7 @@ pub(crate) fn inputs(
     context: &Context<HelmComponent>,
     owner: &str,
     kube_version: &str,
+    additions: Additions,
 ) -> Result<Inputs, Failure> {
     let component = &*context.resource;
     let metadata = &component.metadata;
@@ -35,7 +37,7 @@ pub(crate) fn inputs(
         version: component.spec.module.as_ref().map(|module| module.version.clone()),
     };
     let release = release::of(name, &component.spec, &context.settings.target_namespace);
-    Inputs::of(&component.spec, release, marks, kube_version)
+    Inputs::of(&component.spec, release, marks, kube_version, additions)
 }
 
 /// Assembles what is known at this point of a pass.

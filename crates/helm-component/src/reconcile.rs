@@ -20,6 +20,7 @@ use kyma_object_set::{CallError, Cluster, Identity, Kinds, Ownership, Protection
 use kyma_sdk::{Context, Failure};
 
 use crate::content::{Inputs, Sources};
+use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
 use crate::observe;
 use crate::plan::{self, Order, Rest, Step};
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub sources: Sources,
     /// What the targets' watches have shown.
     pub sights: Sights,
+    /// What components get of the hub's Secrets.
+    pub hub_secrets: Arc<HubSecrets>,
     /// What is kept between passes.
     pub memory: Memory,
     /// When putting drift right counts as a fight.
@@ -103,7 +106,8 @@ impl<'a> Pass<'a> {
             cluster.discovery.invalidate().await;
         }
         let kinds = cluster.discovery.kinds(&cluster.client).await.map_err(|error| failure(&error))?;
-        let inputs = observe::inputs(context, &dependent.owner, kinds.kube_version());
+        let additions = shared.hub_secrets.additions(component);
+        let inputs = observe::inputs(context, &dependent.owner, kinds.kube_version(), additions);
         let version = component.spec.module.as_ref().map(|module| module.version.clone()).unwrap_or_default();
         let owner = dependent.owner.to_string();
         let ownership = Ownership { manager: context.manager().to_owned(), owner, version };
@@ -122,8 +126,18 @@ impl<'a> Pass<'a> {
             session,
             done,
         };
+        pass.await_hub_secrets();
         pass.rescope();
         Ok(pass)
+    }
+
+    /// The hub's Secrets whose content goes into the component's objects, or may: a change of one wakes it.
+    pub(crate) fn await_hub_secrets(&self) {
+        let inputs = self.inputs.as_ref().ok();
+        let injectable = inputs.and_then(|inputs| inputs.additions.injectable.as_ref());
+        let wanted = self.session.injected.iter().filter(|_| injectable.is_some());
+        let names = injectable.into_iter().flat_map(BTreeMap::keys).chain(wanted).cloned();
+        self.shared.hub_secrets.awaits(&self.dependent, names);
     }
 
     /// Makes what was loaded fit the kinds that are served now.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kyma_api::{HelmComponentSpec, Reason, Source};
 use kyma_artifacts::{
-    ArtifactError, Artifacts, ChartSource, Credentials, Digest, ManifestsSource, OciReference, RegistryBase,
+    ArtifactError, Artifacts, ChartSource, Credentials, Digest, Image, ManifestsSource, OciReference,
+    RegistryBase,
 };
 use kyma_sdk::Failure;
 use url::Url;
@@ -48,6 +49,8 @@ pub enum Content {
         digest: Digest,
         /// YAML documents.
         yaml: Bytes,
+        /// Images of the OCM component, where it is one.
+        images: Vec<Image>,
     },
 }
 
@@ -178,7 +181,7 @@ async fn pull(artifacts: &Artifacts, place: &Place, credentials: &Credentials) -
                     format!("{component}:{version} has digest {}, {expected} was asked for", content.digest),
                 ));
             }
-            Ok(Content::Manifests { digest: content.digest, yaml: content.manifest })
+            Ok(Content::Manifests { digest: content.digest, yaml: content.manifest, images: content.images })
         }
         Place::Chart(source) => {
             let archive = artifacts.chart(source, credentials).await.map_err(|error| failure(&error))?;
@@ -193,7 +196,7 @@ async fn pull(artifacts: &Artifacts, place: &Place, credentials: &Credentials) -
         Place::Manifests(source) => {
             let manifests =
                 artifacts.manifests(source, credentials).await.map_err(|error| failure(&error))?;
-            Ok(Content::Manifests { digest: manifests.digest, yaml: manifests.yaml })
+            Ok(Content::Manifests { digest: manifests.digest, yaml: manifests.yaml, images: vec![] })
         }
     }
 }

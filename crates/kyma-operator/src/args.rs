@@ -18,6 +18,10 @@ pub struct KymaArgs {
     /// Modules that only Kymas matching their kymaSelector may have.
     #[arg(long, env, value_delimiter = ',')]
     pub restricted_default_modules: Vec<String>,
+    /// Image-pull Secret of the hub's namespace that every target gets. Empty: none. It has to be labelled
+    /// `component.kyma-project.io/copy-to-targets=true`; the role on targets covers `skr-image-pull-secret`.
+    #[arg(long, env, default_value = "", value_parser = kyma_sdk::object_name)]
+    pub skr_image_pull_secret: String,
     /// What happens to an installed module that its Kyma may no longer have.
     #[arg(long, env, value_enum, default_value_t = VisibilityLoss::Freeze)]
     pub visibility_loss: VisibilityLoss,
@@ -53,6 +57,11 @@ pub enum VisibilityLoss {
 }
 
 impl KymaArgs {
+    /// Name of the image-pull Secret that targets get.
+    pub(crate) fn pull_secret(&self) -> Option<&str> {
+        Some(self.skr_image_pull_secret.as_str()).filter(|name| !name.is_empty())
+    }
+
     /// What the decisions read of the flags.
     pub(crate) fn policy(&self) -> Policy {
         Policy {

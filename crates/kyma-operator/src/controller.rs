@@ -12,6 +12,7 @@ use crate::feeds;
 use crate::key::KymaKey;
 use crate::mandatory;
 use crate::metrics::KymaMetrics;
+use crate::pull_secret;
 use crate::reconcile::reconcile;
 use crate::state::{State, Triggers, key_of};
 use crate::target_kyma::{NAME, TargetKyma};
@@ -49,10 +50,14 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
 fn assemble(args: KymaArgs, runtime: Runtime, triggers: Triggers, metrics: KymaMetrics) -> Arc<State> {
     Arc::new_cyclic(|state: &Weak<State>| {
         let state = state.clone();
-        let listener = move |_: Option<&SecretKey>, _: &Interest, sighting: &Sighting, kymas: &[KymaKey]| {
+        let listener = move |_: Option<&SecretKey>, at: &Interest, sighting: &Sighting, kymas: &[KymaKey]| {
             let Some(state) = state.upgrade() else { return };
             for kyma in kymas {
-                follow_remote(&state, kyma, sighting);
+                if at.kind != "Secret" {
+                    follow_remote(&state, kyma, sighting);
+                } else if pull_secret::saw(&state, kyma, sighting) {
+                    state.wake(kyma);
+                }
             }
         };
         let watches = Watches::new(runtime.operator.name, runtime.process.metrics.clone(), listener);
@@ -97,6 +102,10 @@ fn follow_access(state: &Arc<State>) {
             }
         }
         state.wake_all(&concerned);
+        if change.secret().is_some() && change.secret() == state.args.pull_secret() {
+            let open: Vec<KymaKey> = state.sessions().keys().cloned().collect();
+            state.wake_all(&open);
+        }
     });
 }
 

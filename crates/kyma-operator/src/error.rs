@@ -38,6 +38,8 @@ pub(crate) enum Error {
         "the hub does not keep the turn of Kyma {kyma}: its CRD of Kymas is older than this operator, apply the present one"
     )]
     KeepTurn { kyma: KymaKey },
+    #[error("read image-pull Secret {secret}")]
+    ReadHubPullSecret { secret: String, source: kube::Error },
     #[error("the hub has no kind {kind}")]
     FindKind { kind: ComponentKind },
 
@@ -62,6 +64,14 @@ pub(crate) enum Error {
     DeleteKymaCrd { source: kube::Error },
     #[error("delete the stamp")]
     DeleteStamp { source: kube::Error },
+    #[error("read the target's image-pull Secret")]
+    ReadPullSecret { source: kube::Error },
+    #[error("copy the image-pull Secret")]
+    CopyPullSecret { source: kube::Error },
+    #[error(
+        "the target's Secret of this name is marked as another owner's, so it does not become the image-pull Secret"
+    )]
+    ClaimPullSecret,
     #[error("the target does not list its Kyma")]
     AwaitList,
     #[error("the target's Kyma has no uid")]
@@ -90,7 +100,8 @@ impl From<Error> for Failure {
             | Error::OrderRemoval { source, .. }
             | Error::RecallRemoval { source, .. }
             | Error::DeleteComponent { source, .. }
-            | Error::RecordTurn { source, .. } => Self::hub(&action, &source),
+            | Error::RecordTurn { source, .. }
+            | Error::ReadHubPullSecret { source, .. } => Self::hub(&action, &source),
             Error::EnsureNamespace { source, .. }
             | Error::InstallKymaCrd { source, .. }
             | Error::GiveBirth { source }
@@ -100,13 +111,15 @@ impl From<Error> for Failure {
             | Error::ReadKymaCrd { source }
             | Error::DeleteKyma { source }
             | Error::DeleteKymaCrd { source }
-            | Error::DeleteStamp { source } => Self::target(&action, &source),
+            | Error::DeleteStamp { source }
+            | Error::ReadPullSecret { source }
+            | Error::CopyPullSecret { source } => Self::target(&action, &source),
             Error::FindKind { .. } => Self::new(Reason::ComponentCrdMissing, action),
             Error::MissTurn { .. } => Self::new(Reason::ApplyConflict, action),
             Error::KeepTurn { .. } => Self::new(Reason::HubRefused, action),
             Error::AwaitList => Self::new(Reason::TargetTimeout, action),
             Error::ReadKyma | Error::OpenSession => Self::new(Reason::TargetAnswerInvalid, action),
-            Error::ClaimKyma => Self::new(Reason::OwnedByOther, action),
+            Error::ClaimKyma | Error::ClaimPullSecret => Self::new(Reason::OwnedByOther, action),
             Error::Watch(_) | Error::Compose { .. } => Self::new(Reason::Internal, action),
         }
     }

@@ -13,6 +13,7 @@ mod apply;
 mod claim;
 mod mandatory;
 mod observe;
+mod pull_secret;
 mod report;
 mod scope;
 mod session;

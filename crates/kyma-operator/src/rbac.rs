@@ -112,5 +112,13 @@ fn target() -> Vec<Rule> {
             "observe: the user's choice; birth, labels and deletion of the target's Kyma",
         ),
         Rule::new(OPERATOR, &["kymas/status"], &["patch"], "report: the status, for the target's users"),
+        Rule::new(
+            CORE,
+            &["secrets"],
+            &["get", "list", "watch", "create", "patch"],
+            "pull secret: the copy of the hub's, if --skr-image-pull-secret gives it this name; another name takes a \
+             rule of its own",
+        )
+        .named(&[crate::pull_secret::USUAL_NAME]),
     ]
 }

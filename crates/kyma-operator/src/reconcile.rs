@@ -19,8 +19,9 @@ use crate::kinds::{GroupKind, KindStatus, Kinds};
 use crate::lost;
 use crate::observe::{self, Observed};
 use crate::plan::{self, Plan};
+use crate::pull_secret;
 use crate::removal;
-use crate::report::{self, Facts, Outcome, Trouble, windows};
+use crate::report::{self, Facts, Outcome, Told, Trouble, windows};
 use crate::resolve::{self, Decision, Inputs, Resolved};
 use crate::session;
 use crate::state::{State, key_of};
@@ -58,12 +59,13 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
     {
         return troubled(&state, &observed.kyma, failure).await;
     }
+    let pull_secret = pull_secret::sync(&state, &observed).await;
     let applied = apply::apply(&state, &plan, observed.authority()).await;
     if let Some(remote) = observed.remote.as_ref().filter(|_| applied.any) {
         remote.session.turn_is_used();
     }
     pass.repaired(plan.components.len());
-    let (status, wait) = status_of(&state, &observed, &decided, &plan, &applied);
+    let (status, wait) = status_of(&state, &observed, &decided, (&plan, &applied), pull_secret.as_ref());
     let kyma = report::write(&state, &observed.kyma, &status).await?;
     if let Some(remote) = &observed.remote {
         let status = kyma.status.clone().unwrap_or_default();
@@ -72,7 +74,8 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
         }
     }
     apply::let_go(&state, &plan, observed.authority()).await?;
-    applied.worst().map_or(Ok(wait), |failure| Err(failure.clone()))
+    let failed = applied.worst().or(pull_secret.as_ref().and_then(pull_secret::may_pass));
+    failed.map_or(Ok(wait), |failure| Err(failure.clone()))
 }
 
 /// What is ordered is this hub's to order.
@@ -185,8 +188,8 @@ fn status_of(
     state: &State,
     observed: &Observed,
     decided: &[Resolved],
-    plan: &Plan,
-    applied: &Applied,
+    (plan, applied): (&Plan, &Applied),
+    pull_secret: Option<&Result<(), Failure>>,
 ) -> (KymaStatus, Wait) {
     let now = Timestamp::now();
     let before = observed.kyma.status.clone().unwrap_or_default();
@@ -221,6 +224,7 @@ fn status_of(
         access_missing: false,
         choice: observed.remote.as_ref().map(|_| observed.choice.clone()),
         windows: windows::told(decided, observed.skips_windows),
+        pull_secret: pull_secret.map(Told::of_pull_secret),
         unsupported: unsupported(decided),
         deleting: false,
     });
@@ -299,6 +303,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
         access_missing: false,
         choice: None,
         windows: None,
+        pull_secret: None,
         unsupported: Vec::new(),
         deleting: false,
     });

@@ -8,19 +8,22 @@ use kyma_api::condition::{self, Status, Wanted, types};
 use kyma_api::{KymaStatus, LastOperation, ModuleStatus, Reason, Selection, State, TargetIdentity};
 
 mod module;
+mod told;
 pub(crate) mod windows;
 mod write;
 
 pub(crate) use module::{Line, Outcome, line, lines_before, next_look};
+pub(crate) use told::Told;
 pub(crate) use write::write;
 
 /// Conditions that are ours; others on the same object belong to others.
-const OWN: [&str; 6] = [
+const OWN: [&str; 7] = [
     types::READY,
     types::MODULES,
     types::CRDS_SYNC,
     types::TARGET_REACHABLE,
     types::MAINTENANCE_WINDOW,
+    types::SKR_IMAGE_PULL_SECRET_SYNC,
     ACCESS_MISSING,
 ];
 /// Condition of a Kyma that is being deleted: live reads say that its access Secret does not exist, since then.
@@ -52,7 +55,9 @@ pub(crate) struct Facts<'a> {
     /// The user's choice, to be remembered.
     pub(crate) choice: Option<Selection>,
     /// What maintenance windows have to do with it.
-    pub(crate) windows: Option<windows::Told>,
+    pub(crate) windows: Option<Told>,
+    /// Whether the target has the image-pull Secret; none where none is copied.
+    pub(crate) pull_secret: Option<Told>,
     /// Fields in use that this version does not act on.
     pub(crate) unsupported: Vec<String>,
     /// The Kyma is being deleted.
@@ -134,7 +139,9 @@ fn state_of(facts: &Facts<'_>) -> State {
         return State::Deleting;
     }
     let modules = facts.lines.iter().map(|line| line.status.state);
-    let all: Vec<State> = modules.chain(facts.trouble.as_ref().map(|trouble| trouble.state)).collect();
+    let trouble = facts.trouble.as_ref().map(|trouble| trouble.state);
+    let pull_secret = uncopied(facts).map(|_| State::Warning);
+    let all: Vec<State> = modules.chain(trouble).chain(pull_secret).collect();
     let has = |state| all.contains(&state);
     if has(State::Error) {
         State::Error
@@ -153,6 +160,9 @@ fn operation(facts: &Facts<'_>, state: State) -> String {
         (Some(trouble), _) => trouble.message.clone(),
         (None, State::Ready) => "kyma is ready".to_owned(),
         (None, State::Deleting) => "waiting for modules to be deleted".to_owned(),
+        (None, State::Warning) if facts.lines.iter().all(Line::is_settled) => {
+            uncopied(facts).map(|told| told.message.clone()).unwrap_or_default()
+        }
         (None, _) => "waiting for all modules to become ready".to_owned(),
     }
 }
@@ -196,11 +206,17 @@ fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
     } else {
         condition::remove(&mut own, ACCESS_MISSING);
     }
-    match &facts.windows {
-        Some(told) => told.put(&mut own, facts),
-        // While the target is not reached nothing is decided, and it stays.
-        None if facts.trouble.as_ref().is_some_and(|trouble| trouble.about_target) => {}
-        None => drop(condition::remove(&mut own, types::MAINTENANCE_WINDOW)),
+    let optional = [
+        (types::MAINTENANCE_WINDOW, &facts.windows),
+        (types::SKR_IMAGE_PULL_SECRET_SYNC, &facts.pull_secret),
+    ];
+    for (type_, told) in optional {
+        match told {
+            Some(told) => told.put(&mut own, facts),
+            // While the target is not reached nothing is decided, and it stays.
+            None if facts.trouble.as_ref().is_some_and(|trouble| trouble.about_target) => {}
+            None => drop(condition::remove(&mut own, type_)),
+        }
     }
     own
 }
@@ -215,17 +231,23 @@ fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
         return (Status::False, Reason::Deleting, "the Kyma is being deleted".to_owned());
     }
     let worst = facts.lines.iter().filter(|line| line.status.state == state).find(|line| !line.is_settled());
-    match worst {
-        Some(line) => {
+    match (worst, uncopied(facts)) {
+        (Some(line), _) => {
             let message = line.status.message.as_deref().unwrap_or_default();
             (status_for(state), line.reason, format!("module {}: {message}", line.status.name))
         }
-        None if !facts.unsupported.is_empty() => {
+        (None, Some(told)) => (Status::False, told.reason, told.message.clone()),
+        (None, None) if !facts.unsupported.is_empty() => {
             let message = format!("these fields have no effect yet: {}", facts.unsupported.join(", "));
             (Status::True, Reason::NotYetSupported, message)
         }
-        None => (status_for(state), Reason::Ready, "kyma is ready".to_owned()),
+        (None, None) => (status_for(state), Reason::Ready, "kyma is ready".to_owned()),
     }
+}
+
+/// What keeps the target from having the image-pull Secret.
+fn uncopied<'a>(facts: &'a Facts<'_>) -> Option<&'a Told> {
+    facts.pull_secret.as_ref().filter(|told| told.status == Status::False)
 }
 
 fn status_for(state: State) -> Status {

@@ -12,6 +12,7 @@ use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, fence_of, is
 use kyma_targets::{STAMP_NAMESPACE, Target};
 
 use crate::error::Error;
+use crate::pull_secret;
 use crate::state::{State, key_of};
 use crate::target_kyma;
 
@@ -143,5 +144,6 @@ pub(crate) fn interest(state: &State) -> Interest {
 }
 
 fn watch(state: &State, kyma: &Kyma, target: &Target) -> Result<(), Error> {
-    Ok(state.watches.want(target, &key_of(kyma), [interest(state)])?)
+    let interests = std::iter::once(interest(state)).chain(pull_secret::interest(state));
+    Ok(state.watches.want(target, &key_of(kyma), interests)?)
 }

@@ -15,6 +15,7 @@ use crate::key::KymaKey;
 use crate::kinds::{GroupKind, Kinds};
 use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;
+use crate::pull_secret::Copies;
 use crate::resolve::Policy;
 use crate::session::Session;
 use crate::target_kyma::Remotes;
@@ -39,6 +40,7 @@ pub(crate) struct State {
     kinds: RwLock<Kinds>,
     sessions: Mutex<HashMap<KymaKey, Arc<Session>>>,
     remotes: Mutex<Remotes>,
+    pull_secrets: Mutex<Copies>,
     written: Mutex<HashMap<KymaKey, Arc<Kyma>>>,
     by_secret: Mutex<Index<String, KymaKey>>,
     by_kind: Mutex<Index<GroupKind, KymaKey>>,
@@ -70,6 +72,7 @@ impl State {
             kinds: RwLock::default(),
             sessions: Mutex::default(),
             remotes: Mutex::default(),
+            pull_secrets: Mutex::default(),
             written: Mutex::default(),
             by_secret: Mutex::default(),
             by_kind: Mutex::default(),
@@ -142,12 +145,18 @@ impl State {
         lock(&self.remotes)
     }
 
+    /// What is known of the image-pull Secret on targets.
+    pub(crate) fn pull_secrets(&self) -> MutexGuard<'_, Copies> {
+        lock(&self.pull_secrets)
+    }
+
     /// The session ends: a call through it failed or its access changed. What was seen through it is forgotten.
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
         self.sessions().remove(kyma);
         *lock(&self.ended).entry(kyma.clone()).or_default() += 1;
         self.watches.leave_all(kyma);
         self.remotes().forget(kyma);
+        self.pull_secrets().forget(kyma);
     }
 
     /// A Kyma has to look again.
@@ -277,6 +286,7 @@ impl State {
         self.sessions().remove(kyma);
         self.remotes().forget(kyma);
         self.watches.leave_all(kyma);
+        self.pull_secrets().forget(kyma);
         lock(&self.written).remove(kyma);
         lock(&self.by_secret).remove(kyma);
         lock(&self.by_kind).remove(kyma);

@@ -1,7 +1,8 @@
 //! From the reference in a custom resource to the target, and the wake-up when an access Secret changes.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
@@ -15,6 +16,7 @@ use kube::{
 use kube_runtime::watcher;
 use kyma_api::{Reason, SecretKeyRef, labels};
 use kyma_targets::{SecretKey, Target, TargetEvent, Targets};
+use serde::Serialize;
 use tokio::sync::{broadcast::error::RecvError, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +24,31 @@ use crate::{Failure, Health, hub_watch};
 
 /// Name under which the watch of access Secrets appears in /readyz.
 const PART: &str = "access secrets";
+
+/// One state of a Secret, without anything of its content.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Revision {
+    /// Which Secret.
+    pub uid: String,
+    /// In which state.
+    pub resource_version: String,
+}
+
+impl Revision {
+    /// The state that this metadata is of.
+    pub fn of(meta: &ObjectMeta) -> Self {
+        Self {
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.uid, self.resource_version)
+    }
+}
 
 /// Access to targets. Cheap to clone; one for each process.
 #[derive(Clone)]
@@ -160,6 +187,21 @@ impl Access {
         names
     }
 
+    /// The state in which the watch has seen the Secret of this name, whatever it is for.
+    pub fn revision(&self, name: &str) -> Option<Revision> {
+        self.known().get(name).map(Revision::of)
+    }
+
+    /// Names and states of the Secrets that the watch has seen with such labels.
+    pub fn revisions(
+        &self,
+        select: impl Fn(Option<&BTreeMap<String, String>>) -> bool,
+    ) -> BTreeMap<String, Revision> {
+        let known = self.known();
+        let selected = known.iter().filter(|(_, meta)| select(meta.labels.as_ref()));
+        selected.map(|(name, meta)| (name.clone(), Revision::of(meta))).collect()
+    }
+
     /// Returns once all Secrets of the hub namespace are known: before that, a label seems to be on none.
     pub async fn listed(&self) {
         // The sender lives as long as `self`, so this ends only with what is waited for.
@@ -262,6 +304,18 @@ pub fn is_object_name(name: &str) -> bool {
     name.len() <= 253
         && name.bytes().all(inner)
         && ends.into_iter().all(|byte| byte.is_some_and(|byte| byte.is_ascii_alphanumeric()))
+}
+
+/// A flag's value that names an object, or nothing.
+///
+/// # Errors
+/// No object can have this name.
+pub fn object_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || is_object_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is not a name that an object can have"))
+    }
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ mod trigger;
 
 // The hub, targets, and what is watched on them.
 mod access;
+mod copied_secret;
 mod hub;
 mod runtime;
 mod watches;
@@ -51,7 +52,7 @@ mod settings;
 mod telemetry;
 pub mod testing;
 
-pub use access::{Access, AccessChange, is_object_name};
+pub use access::{Access, AccessChange, Revision, is_object_name, object_name};
 pub use admin::{AdminError, AdminServer, Health};
 pub use args::{Args, LogFormat, Mode};
 pub use backoff::delay_after;
@@ -63,6 +64,7 @@ pub use context::{Context, Waker};
 pub use contract::{
     ComponentSpec, ComponentStatus, Contract, Deletion, deletion, has_finalizer, is_suspended,
 };
+pub use copied_secret::{CopyError, may_be_copied};
 pub use crd_check::{CrdError, await_crds, missing};
 pub use driver::{ComponentProgram, component_table, drive, run_component};
 pub use events::Events;

@@ -17,6 +17,8 @@ mod tests;
 
 /// Largest kubeconfig that is looked at, in bytes.
 const LARGEST: usize = 256 * 1024;
+/// Fields that hardly anything else has.
+const TELLING: [&str; 3] = ["current-context", "certificate-authority", "client-key-data"];
 /// Longest bearer token, in bytes. Apiservers refuse headers beyond this anyway.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
@@ -127,6 +129,17 @@ impl Kubeconfig {
             ..read_cluster(&cluster, policy)?
         };
         read_user(&user, kubeconfig)
+    }
+
+    /// Whether this looks like a kubeconfig, one that is accepted or another one.
+    pub fn is_likely(bytes: &[u8]) -> bool {
+        let Ok(root) = document(bytes) else {
+            // Several documents, aliases or a large one: what cannot be read here may be read elsewhere.
+            let text = String::from_utf8_lossy(bytes);
+            return TELLING.iter().any(|field| text.contains(field));
+        };
+        let is_config = root.get("kind").is_some_and(|kind| kind == "Config");
+        is_config || root.contains_key("clusters") || root.contains_key("current-context")
     }
 
     /// Host and port of the server, for messages.

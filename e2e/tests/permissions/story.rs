@@ -21,6 +21,8 @@ use testbed::{Answer, Matching, Scripted, crd_is_served, until, until_or_why};
 
 mod unseen;
 
+/// The image-pull Secret that targets get, under the name for which there is a right.
+pub(crate) const PULL_SECRET: &str = "skr-image-pull-secret";
 const DEADLINE: Duration = Duration::from_mins(2);
 const KYMA_CRD: &str = "kymas.operator.kyma-project.io";
 const KYMA_GROUP: &str = "operator.kyma-project.io/v1beta2";
@@ -52,6 +54,7 @@ impl<'a> Story<'a> {
 
     async fn steps(&self) -> Result<()> {
         self.fleet.publish().await.context("publish")?;
+        self.a_pull_secret().await.context("a pull Secret")?;
         self.kinds_that_are_told_of().await.context("kinds that are told of")?;
         self.kyma_operator_comes_first().await.context("kyma-operator comes first")?;
         self.a_component_without_a_kyma().await.context("a component without a Kyma")?;
@@ -86,6 +89,16 @@ impl<'a> Story<'a> {
             })
             .await?;
         }
+        Ok(())
+    }
+
+    /// Every target gets it.
+    async fn a_pull_secret(&self) -> Result<()> {
+        let secret = json!({
+            "metadata": {"name": PULL_SECRET, "labels": {kyma_api::labels::COPY_TO_TARGETS: "true"}},
+            "type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "{\"auths\": {}}"},
+        });
+        self.secrets().create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
         Ok(())
     }
 

@@ -116,6 +116,13 @@ reasons! {
     TooManyModules: Invalid => "The Kyma lists more modules than allowed; remove some.";
     NotYetSupported: Invalid => "The object uses a field that this version accepts but doesn't act on yet; remove it or wait for the version that does.";
 
+    // Secrets of the hub whose content targets get.
+    CopiedSecretMissing: Invalid => "The hub has no Secret of the name that is to be copied to the target; create it. What the target has stays.";
+    CopyNotAllowed: Invalid => "A Secret of the hub isn't allowed to be copied to targets; label it as the message says, if that is meant.";
+    CopyRefused: Invalid => "A Secret of the hub is never copied to targets: it leads to one of them, or isn't of a type that may be; take another one.";
+    InjectionWithoutModule: Invalid => "A Secret of the hub whose data the module wants names no module; label it as the message says, if it is the module's.";
+    InjectionOfOtherModule: Invalid => "A Secret of the hub whose data the module wants belongs to another module; correct its label or the module.";
+
     // Components and their reconcilers.
     ComponentCrdMissing: Blocked => "The component's kind isn't installed on the hub; install its operator's CRD or put it into the ModuleTemplate.";
     ComponentGroupNotAllowed: Blocked => "Components of this API group aren't allowed here; allow the group in kyma-operator's chart values.";

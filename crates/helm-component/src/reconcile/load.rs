@@ -1,6 +1,7 @@
 //! Steps that bring content and watches.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -10,6 +11,8 @@ use kyma_object_set::GroupKind;
 use kyma_sdk::Failure;
 
 use super::Pass;
+use crate::content::Loaded;
+use crate::injection;
 use crate::observe;
 use crate::source;
 
@@ -30,14 +33,43 @@ impl Pass<'_> {
         }
     }
 
-    async fn loaded(&self) -> Result<crate::content::Loaded, Failure> {
+    async fn loaded(&mut self) -> Result<Loaded, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
+        let injects = inputs.additions.injectable.is_some();
         let credentials = self.credentials().await?;
         let recorded = &self.session.recorded.digests;
         let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
-        sources.load(&self.context.resource, inputs, &self.kinds, installed, &credentials).await
+        let component = &self.context.resource;
+        let mut loaded = sources.load(component, inputs, &self.kinds, installed, &credentials).await?;
+        self.session.injected.clear();
+        if injects && loaded.raw {
+            self.inject(&mut loaded).await?;
+        }
+        Ok(loaded)
+    }
+
+    /// Puts content of the hub's Secrets into objects that want it.
+    async fn inject(&mut self, loaded: &mut Loaded) -> Result<(), Failure> {
+        let objects = &mut Arc::make_mut(&mut loaded.prepared).objects;
+        self.session.injected = injection::wanted(objects);
+        // Before they are read, or a change in between would wake nobody.
+        self.await_hub_secrets();
+        for name in &self.session.injected {
+            let found = self.hub_secret(name).await?;
+            injection::inject(objects, name, found.as_ref())?;
+        }
+        Ok(())
+    }
+
+    async fn hub_secret(&self, name: &str) -> Result<Option<Secret>, Failure> {
+        if !kyma_sdk::is_object_name(name) {
+            return Ok(None);
+        }
+        let secrets: Api<Secret> = Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
+        let read = secrets.get_opt(name).await;
+        read.map_err(|error| Failure::hub(&format!("read Secret {name}"), &error))
     }
 
     async fn credentials(&self) -> Result<Credentials, Failure> {
@@ -50,12 +82,7 @@ impl Pass<'_> {
         if !kyma_sdk::is_object_name(&reference.name) {
             return Err(missing("no Secret can have this name"));
         }
-        let secrets: Api<Secret> = Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
-        let secret = secrets
-            .get_opt(&reference.name)
-            .await
-            .map_err(|error| Failure::hub("read pull secret", &error))?
-            .ok_or_else(|| missing("does not exist"))?;
+        let secret = self.hub_secret(&reference.name).await?.ok_or_else(|| missing("does not exist"))?;
         let data = secret.data.unwrap_or_default();
         let config = data.get(PULL_SECRET_KEY).ok_or_else(|| missing("has no key .dockerconfigjson"))?;
         Credentials::from_docker_config(&config.0).map_err(|error| source::failure(&error))

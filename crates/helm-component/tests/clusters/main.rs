@@ -4,6 +4,8 @@ mod blocking;
 mod chart;
 mod daily;
 mod drift;
+mod images;
+mod injection;
 mod module;
 mod removal;
 mod restart;

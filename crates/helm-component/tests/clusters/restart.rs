@@ -10,6 +10,7 @@ use serde_json::json;
 use testbed::{AuditEvent, AuditMark, Cluster, until, until_quiet};
 
 use crate::chart::push;
+use crate::injection;
 use crate::module::manifest;
 use crate::source::{config, repaired};
 use crate::world::{PATIENCE, World};
@@ -20,12 +21,14 @@ const REST: Duration = Duration::from_secs(12);
 #[tokio::test]
 async fn a_restarted_operator_writes_nothing() -> Result<()> {
     let mut world = World::start().await?;
-    let source = world.push("desk", "1.0.0", &manifest("desk", "low")).await?;
+    injection::create(&world, "registry", "deployer", "{\"auths\": {}}").await?;
+    let content = format!("{}---{}", manifest("desk", "low"), injection::manifest("registry"));
+    let source = world.push("desk", "1.0.0", &content).await?;
     let resource = json!({
         "apiVersion": "test.example.org/v1", "kind": "Desk", "metadata": {"name": "default"},
     });
     let spec = json!({
-        "source": source, "module": {"name": "desk", "version": "1.0.0"}, "resource": resource,
+        "source": source, "module": {"name": "deployer", "version": "1.0.0"}, "resource": resource,
         "release": {"namespace": "desk-system"},
     });
     world.apply("desk", spec).await?;
@@ -67,6 +70,7 @@ stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlp
             .collect();
         assert_eq!(writes, Vec::<String>::new(), "{}", cluster.name());
     }
+    injected_by_the_new_process(&world).await?;
     repaired_without_its_render(&world).await?;
     world.shelf.put("plain.yaml", config("plain", "another"));
     assert_eq!(
@@ -75,6 +79,13 @@ stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlp
         "what is installed, not what lies there now"
     );
     Ok(())
+}
+
+/// It has not loaded the content, and still knows which of the hub's Secrets are meant for it.
+async fn injected_by_the_new_process(world: &World) -> Result<()> {
+    let content = injection::docker_config("hush-again");
+    injection::change(world, "registry", &json!({"stringData": {injection::KEY: content}})).await?;
+    injection::until_content(world, "a change on the hub arrives", "desk-system", &content).await
 }
 
 /// The chart is rendered anew, since nothing of it is in memory; the password that it had stays.

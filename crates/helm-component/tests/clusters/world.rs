@@ -1,6 +1,5 @@
 //! A hub, a target and a registry, and helm-component between them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -10,7 +9,7 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, condition};
-use kyma_artifacts::{Artifacts, ComponentVersion, Config, Credentials};
+use kyma_artifacts::{Artifacts, ComponentVersion, Config, Credentials, Image};
 use serde_json::{Value, json};
 use testbed::{Bed, Cluster, Process, Program, Registry, crd_is_served, free_address, until};
 use tokio::sync::OnceCell;
@@ -22,6 +21,10 @@ pub(crate) const HUB_NAMESPACE: &str = "kcp-system";
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 const BINARY: &str = env!("CARGO_BIN_EXE_helm-component");
 const ACCESS: &str = "access";
+/// The image-pull Secret of targets, as the operator is told.
+pub(crate) const PULL_SECRET: &str = "pull";
+/// Path in the registry below which component versions lie, as the operator is told.
+pub(crate) const MODULES: &str = "modules";
 
 static WORLD: OnceCell<World> = OnceCell::const_new();
 
@@ -124,18 +127,32 @@ impl World {
 
     /// Makes manifests an OCM component version in the registry and gives the source that names it.
     pub(crate) async fn push(&self, component: &str, version: &str, manifest: &str) -> Result<Value> {
+        self.push_with_images(MODULES, component, version, manifest, &[]).await
+    }
+
+    /// The same below a path of the registry, with images that the component names.
+    pub(crate) async fn push_with_images(
+        &self,
+        path: &str,
+        component: &str,
+        version: &str,
+        manifest: &str,
+        images: &[&str],
+    ) -> Result<Value> {
         let component = format!("example.org/module/{component}");
+        let image = |(number, reference): (usize, &&str)| Image {
+            name: format!("image-{number}"),
+            version: version.to_owned(),
+            reference: (*reference).to_owned(),
+        };
         let content = ComponentVersion {
             name: component.clone(),
             version: version.to_owned(),
             manifest: manifest.to_owned().into(),
-            default_cr: None,
-            module_template: None,
-            images: vec![],
-            labels: BTreeMap::default(),
-            source: None,
+            images: images.iter().enumerate().map(image).collect(),
+            ..ComponentVersion::default()
         };
-        let base = self.registry.address().parse()?;
+        let base = format!("{}/{path}", self.registry.address()).parse()?;
         self.artifacts()?.push_component(&base, &content, &Credentials::anonymous(), &()).await?;
         Ok(json!({"ocm": {"component": component, "version": version}}))
     }
@@ -239,9 +256,11 @@ async fn start_operator(bed: &Bed, hub: &Cluster, registry: &Registry, shelf: &S
         format!("--admin-address={admin}"),
         "--log-format=text".to_owned(),
         "--allow-loopback-targets".to_owned(),
-        format!("--oci-registry={}", registry.address()),
+        format!("--oci-registry={}/{MODULES}", registry.address()),
         format!("--oci-insecure-hosts={},{}", registry.address(), shelf.address()),
         format!("--artifact-cache-dir={}", bed.directory().join("artifacts").display()),
+        "--restricted-default-modules=deployer,guarded".to_owned(),
+        format!("--skr-image-pull-secret={PULL_SECRET}"),
         format!("--helm={}", Program::Helm.path()?.display()),
     ];
     let log = bed.logs().join("helm-component.log");

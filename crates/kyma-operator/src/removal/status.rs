@@ -70,6 +70,7 @@ pub(super) async fn report(
         access_missing: matches!(reach.facts, TargetFacts::NoSecret { .. }),
         choice: None,
         windows: None,
+        pull_secret: None,
         unsupported: Vec::new(),
         deleting: true,
     });

@@ -1,4 +1,5 @@
 use kyma_api::ModuleStatus;
+use kyma_sdk::Failure;
 
 use super::*;
 
@@ -25,6 +26,7 @@ fn facts<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> Facts<'a
         access_missing: false,
         choice: None,
         windows: None,
+        pull_secret: None,
         unsupported: Vec::new(),
         deleting: false,
     }
@@ -125,8 +127,31 @@ fn a_kyma_that_is_left_alone_says_so_and_keeps_the_rest() {
 }
 
 #[test]
+fn a_pull_secret_that_is_not_copied_is_a_warning_and_nothing_is_told_where_none_is() {
+    let failure = Failure::new(Reason::CopyNotAllowed, "Secret pull may not be copied");
+    let with = |before, copied: Result<(), Failure>| Facts {
+        pull_secret: Some(Told::of_pull_secret(&copied)),
+        ..facts(before, &[line_in(State::Ready, Reason::Ready)], at(0))
+    };
+    let nothing = KymaStatus::default();
+    let refused = status(&with(&nothing, Err(failure)));
+    let told = of(&refused, types::SKR_IMAGE_PULL_SECRET_SYNC);
+    assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "CopyNotAllowed"));
+    assert_eq!(refused.state, Some(State::Warning));
+    assert_eq!(of(&refused, types::READY).message, "Secret pull may not be copied");
+    assert_eq!(refused.last_operation.as_ref().unwrap().operation, "Secret pull may not be copied");
+    let copied = status(&with(&refused, Ok(())));
+    assert_eq!(of(&copied, types::SKR_IMAGE_PULL_SECRET_SYNC).status, "True");
+    assert_eq!(copied.state, Some(State::Ready));
+    let without = status(&facts(&copied, &[], at(1)));
+    let conditions = without.conditions.as_deref().unwrap();
+    assert_eq!(condition::get(conditions, types::SKR_IMAGE_PULL_SECRET_SYNC), None);
+}
+
+#[test]
 fn what_waits_for_a_window_is_told_until_that_is_decided_anew() {
-    let told = windows::Told {
+    let told = Told {
+        type_: types::MAINTENANCE_WINDOW,
         status: condition::Status::False,
         reason: Reason::AwaitingMaintenanceWindow,
         message: "keda: it waits".into(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use helm_component::HelmComponentProgram;
+use helm_component::{HelmComponentProgram, HubArgs};
 use kube::Config;
 use kyma_operator::KymaOperator;
 use kyma_sdk::{Process, Program, Settings, StartError, serve};
@@ -36,8 +36,13 @@ impl Operators {
     /// Starts those that install modules: where the hub is the target, the catalogue is there already.
     pub(super) fn installers(flags: Flags, settings: &Settings, config: &Config, process: &Process) -> Self {
         let mut operators = Self { process: process.clone(), tasks: JoinSet::new() };
+        let hub = HubArgs {
+            restricted_default_modules: flags.kymas.restricted_default_modules.clone(),
+            skr_image_pull_secret: flags.kymas.skr_image_pull_secret.clone(),
+        };
+        let content = helm_component::Flags { content: flags.content, hub };
         operators.add(KymaOperator, flags.kymas, settings, config);
-        operators.add(HelmComponentProgram, flags.content, settings, config);
+        operators.add(HelmComponentProgram, content, settings, config);
         operators
     }
 

@@ -72,3 +72,19 @@ fn debug_output_holds_no_content() {
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "hush"}});
     assert!(!format!("{:?}", Object::from_value(secret).unwrap()).contains("hush"));
 }
+
+#[test]
+fn data_that_is_left_out_of_hashes_changes_none() {
+    let object = |data: &str, label: &str| {
+        let metadata = json!({"name": "s", "labels": {"revision": label}});
+        let mut object = Object::from_value(
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"k": data}}),
+        )
+        .unwrap();
+        object.leave_data_out_of_hashes();
+        object
+    };
+    assert_eq!(object("YQ==", "1").intent_hash(), object("Yg==", "1").intent_hash());
+    assert_ne!(object("YQ==", "1").intent_hash(), object("YQ==", "2").intent_hash());
+    assert_eq!(object("YQ==", "1").clone().intent_hash(), object("Yg==", "1").intent_hash());
+}

@@ -33,6 +33,18 @@ const CLUSTER: &str = "/clusters/0/cluster";
 const USER: &str = "/users/0/user";
 
 #[test]
+fn a_likely_kubeconfig_is_one_that_is_accepted_or_another_one() {
+    let executable = json!({"clusters": [], "users": [{"user": {"exec": {"command": "get-token"}}}]});
+    let two = format!("--- {{}}\n---\n{}", valid());
+    for text in [valid().to_string(), executable.to_string(), "kind: Config".to_owned(), two] {
+        assert!(Kubeconfig::is_likely(text.as_bytes()), "{text}");
+    }
+    for text in ["", "plain text", "a: [", r#"{"auths": {"r.example": {"auth": "eDp5"}}}"#, "kind: Secret"] {
+        assert!(!Kubeconfig::is_likely(text.as_bytes()), "{text}");
+    }
+}
+
+#[test]
 fn inline_token_and_authority_are_accepted() {
     let config = parse(&valid()).unwrap();
     assert_eq!(config.server(), "api.example.org:6443");

@@ -1,0 +1,72 @@
+//! What components get of the hub's Secrets, and which of them wait for a change of one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kyma_api::{HelmComponent, labels};
+use kyma_sdk::{Access, Index, Revision};
+
+use crate::args::HubArgs;
+use crate::injection;
+use crate::sight::Dependent;
+
+/// What a component's objects get beyond what its source has. All of it decides what they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Additions {
+    /// Name of the image-pull Secret for its workloads.
+    pub pull_secret: Option<String>,
+    /// The hub's Secrets that are meant for the module; none where its Secrets get no content of the hub's.
+    pub injectable: Option<BTreeMap<String, Revision>>,
+}
+
+/// The hub's Secrets as this operator sees them.
+pub(crate) struct HubSecrets {
+    access: Access,
+    pull_secret: Option<String>,
+    restricted: BTreeSet<String>,
+    awaited: Mutex<Index<String, Dependent>>,
+}
+
+impl HubSecrets {
+    /// As the flags say; `access` watches the Secrets.
+    pub(crate) fn new(flags: &HubArgs, access: Access) -> Self {
+        let pull_secret = flags.skr_image_pull_secret.clone();
+        Self {
+            access,
+            pull_secret: Some(pull_secret).filter(|name| !name.is_empty()),
+            restricted: flags.restricted_default_modules.iter().map(|name| name.trim().to_owned()).collect(),
+            awaited: Mutex::default(),
+        }
+    }
+
+    /// What a component's objects get.
+    pub(crate) fn additions(&self, component: &HelmComponent) -> Additions {
+        let labels = component.metadata.labels.as_ref();
+        // kyma-operator copies it to targets of Kymas.
+        let is_kymas = labels.is_some_and(|all| all.contains_key(labels::KYMA_NAME));
+        let injects = injection::is_for(&component.spec, &self.restricted);
+        Additions {
+            pull_secret: self.pull_secret.clone().filter(|_| is_kymas),
+            injectable: injects.then(|| self.access.revisions(injection::is_meant)),
+        }
+    }
+
+    /// The component has to look again when one of these changes.
+    pub(crate) fn awaits(&self, dependent: &Dependent, names: impl IntoIterator<Item = String>) {
+        self.awaited().set(dependent.clone(), names);
+    }
+
+    /// Who has to look again, now that this one changed.
+    pub(crate) fn awaiting(&self, name: &str) -> Vec<Dependent> {
+        self.awaited().dependents(&name.to_owned()).cloned().collect()
+    }
+
+    /// The component is gone.
+    pub(crate) fn forget(&self, dependent: &Dependent) {
+        self.awaited().remove(dependent);
+    }
+
+    fn awaited(&self) -> MutexGuard<'_, Index<String, Dependent>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,98 @@
+//! The image-pull Secret of the hub on every target, as KLM's `skr-image-pull-secret`.
+//!
+//! A copy is written where it differs, when the hub's Secret changes or the copy does. Nothing removes one: Pods of
+//! modules that outlive their Kyma may need it.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use kyma_api::ErrorClass;
+use kyma_sdk::{Failure, Interest, Revision, Sighting};
+
+use crate::FIELD_MANAGER;
+use crate::error::Error;
+use crate::key::KymaKey;
+use crate::observe::{Observed, RemoteSide};
+use crate::state::State;
+
+mod copy;
+mod known;
+
+pub(crate) use known::Copies;
+
+/// The name for which the role on targets holds a right: one to read all their Secrets would be too much.
+pub(crate) const USUAL_NAME: &str = "skr-image-pull-secret";
+
+/// Brings the Secret to a Kyma's target. None where no Secret is to be copied, or the target is the hub itself.
+pub(crate) async fn sync(state: &State, observed: &Observed) -> Option<Result<(), Failure>> {
+    let name = state.args.pull_secret()?;
+    let remote = observed.remote.as_ref()?;
+    Some(bring(state, &observed.key, remote, name).await)
+}
+
+async fn bring(state: &State, kyma: &KymaKey, remote: &RemoteSide, name: &str) -> Result<(), Failure> {
+    let seen = state.runtime.access.revision(name);
+    if seen.is_some_and(|seen| state.pull_secrets().has(kyma, &seen)) {
+        return Ok(());
+    }
+    let found = on_hub(state, name).await?;
+    let namespace = &state.runtime.settings.target_namespace;
+    let mut copy = copy::copy_of(name, found.as_ref(), kyma, namespace)?;
+    let api: Api<Secret> = Api::namespaced(remote.session.target.client(), namespace);
+    let live = api.get_opt(name).await.map_err(|source| Error::ReadPullSecret { source })?;
+    let there = match live {
+        Some(live) if copy::is_there(&live, &copy) => live,
+        Some(live) if copy::is_foreign(&live, &copy) => return Err(Error::ClaimPullSecret.into()),
+        live => {
+            copy.metadata.uid = live.and_then(|live| live.metadata.uid);
+            let params = PatchParams::apply(FIELD_MANAGER).force();
+            let applied = api.patch(name, &params, &Patch::Apply(&copy)).await;
+            applied.map_err(|source| Error::CopyPullSecret { source })?
+        }
+    };
+    let from = found.map(|found| Revision::of(&found.metadata)).unwrap_or_default();
+    let version = there.resource_version().and_then(|version| version.parse().ok());
+    state.pull_secrets().copied(kyma, from, version.unwrap_or_default());
+    Ok(())
+}
+
+async fn on_hub(state: &State, name: &str) -> Result<Option<Secret>, Error> {
+    let namespace = &state.runtime.settings.hub_namespace;
+    let api: Api<Secret> = Api::namespaced(state.runtime.hub.clone(), namespace);
+    let found = api.get_opt(name).await;
+    found.map_err(|source| Error::ReadHubPullSecret { secret: name.to_owned(), source })
+}
+
+/// A failure that may pass by itself. Others wait for a change of the hub's Secret or of the copy, which is told.
+pub(crate) fn may_pass(copied: &Result<(), Failure>) -> Option<&Failure> {
+    let passes =
+        |failure: &&Failure| matches!(failure.class, ErrorClass::Transient | ErrorClass::Unreachable);
+    copied.as_ref().err().filter(passes)
+}
+
+/// What is watched of it on a target: that it stays as it is.
+pub(crate) fn interest(state: &State) -> Option<Interest> {
+    let name = state.args.pull_secret()?;
+    Some(Interest {
+        namespace: Some(state.runtime.settings.target_namespace.clone()),
+        fields: Some(format!("metadata.name={name}")),
+        ..Interest::in_kind(&ApiResource::erase::<Secret>(&()))
+    })
+}
+
+/// A target's watch told something of the copy. False if that is no news.
+pub(crate) fn saw(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
+    let name = state.args.pull_secret();
+    // A target may tell of what nobody asked for.
+    let is_it = |object: &DynamicObject| object.metadata.name.as_deref() == name;
+    let version = |object: &DynamicObject| object.resource_version().and_then(|version| version.parse().ok());
+    match sighting {
+        Sighting::Listed { objects, .. } => {
+            let listed = objects.iter().find(|object| is_it(object)).and_then(version);
+            state.pull_secrets().listed(kyma, listed)
+        }
+        Sighting::Applied(object) | Sighting::Deleted(object) => {
+            is_it(object) && state.pull_secrets().changed(kyma, version(object).unwrap_or(u64::MAX))
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! A condition that is there only where there is something to tell.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kyma_api::Reason;
+use kyma_api::condition::{self, Status, Wanted, types};
+use kyma_sdk::Failure;
+
+use super::{Facts, time};
+
+/// The condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) type_: &'static str,
+    pub(crate) status: Status,
+    pub(crate) reason: Reason,
+    pub(crate) message: String,
+}
+
+impl Told {
+    /// Puts it among the conditions.
+    pub(super) fn put(&self, conditions: &mut Vec<Condition>, facts: &Facts<'_>) {
+        let wanted = Wanted {
+            type_: self.type_,
+            status: self.status,
+            reason: self.reason,
+            message: &self.message,
+            observed_generation: facts.generation,
+        };
+        condition::set(conditions, &wanted, &time(facts.now));
+    }
+
+    /// Whether the target has the image-pull Secret.
+    pub(crate) fn of_pull_secret(copied: &Result<(), Failure>) -> Self {
+        let (status, reason, message) = match copied {
+            Ok(()) => (Status::True, Reason::Ready, "skr image pull secret is synchronized"),
+            Err(failure) => (Status::False, failure.reason, failure.message.as_str()),
+        };
+        Self { type_: types::SKR_IMAGE_PULL_SECRET_SYNC, status, reason, message: message.to_owned() }
+    }
+}

@@ -1,0 +1,125 @@
+//! Which Secrets of the hub may be copied to targets. Pure.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use kyma_api::{Reason, labels};
+use kyma_targets::Kubeconfig;
+
+use crate::Failure;
+
+/// Why the content of a Secret of the hub is not copied to a target. Names the Secret and its keys, never content.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// The hub does not have it.
+    #[error("the hub has no Secret {secret}; create it in the hub's namespace")]
+    Missing {
+        /// Name of the Secret.
+        secret: String,
+    },
+    /// Nobody allowed it.
+    #[error(
+        "Secret {secret} on the hub may not be copied to targets; allow it with the label {}=true",
+        labels::COPY_TO_TARGETS
+    )]
+    NotAllowed {
+        /// Name of the Secret.
+        secret: String,
+    },
+    /// It leads to a target, or may.
+    #[error(
+        "Secret {secret} on the hub is never copied: its label {} makes it the access to a target",
+        labels::KYMA_NAME
+    )]
+    Access {
+        /// Name of the Secret.
+        secret: String,
+    },
+    /// It holds a kubeconfig.
+    #[error("Secret {secret} on the hub is never copied: its key {key} holds a kubeconfig")]
+    Kubeconfig {
+        /// Name of the Secret.
+        secret: String,
+        /// The key.
+        key: String,
+    },
+}
+
+impl CopyError {
+    /// Its stable reason.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Missing { .. } => Reason::CopiedSecretMissing,
+            Self::NotAllowed { .. } => Reason::CopyNotAllowed,
+            Self::Access { .. } | Self::Kubeconfig { .. } => Reason::CopyRefused,
+        }
+    }
+}
+
+impl From<CopyError> for Failure {
+    fn from(error: CopyError) -> Self {
+        Self::new(error.reason(), error.to_string())
+    }
+}
+
+/// The Secret `name` as it was found on the hub, if its content may be copied to targets: somebody allowed it with the
+/// label [`labels::COPY_TO_TARGETS`], and it holds no way to a target.
+///
+/// # Errors
+/// Why it may not.
+pub fn may_be_copied<'a>(name: &str, found: Option<&'a Secret>) -> Result<&'a Secret, CopyError> {
+    let secret = || name.to_owned();
+    let found = found.ok_or_else(|| CopyError::Missing { secret: secret() })?;
+    if found.labels().get(labels::COPY_TO_TARGETS).is_none_or(|value| value != "true") {
+        return Err(CopyError::NotAllowed { secret: secret() });
+    }
+    if found.labels().contains_key(labels::KYMA_NAME) {
+        return Err(CopyError::Access { secret: secret() });
+    }
+    let mut data = found.data.iter().flatten();
+    match data.find(|(_, content)| Kubeconfig::is_likely(&content.0)) {
+        Some((key, _)) => Err(CopyError::Kubeconfig { secret: secret(), key: key.clone() }),
+        None => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn secret(labels: &Value, data: &[(&str, &str)]) -> Secret {
+        let mut secret: Secret = serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
+        let bytes = |text: &str| k8s_openapi::ByteString(text.as_bytes().to_vec());
+        secret.data = Some(data.iter().map(|(key, text)| ((*key).to_owned(), bytes(text))).collect());
+        secret
+    }
+
+    #[test]
+    fn only_what_somebody_allowed_is_copied_and_never_a_way_to_a_target() {
+        let allowed = json!({labels::COPY_TO_TARGETS: "true"});
+        let docker = (".dockerconfigjson", r#"{"auths":{"r.example":{"auth":"eDp5"}}}"#);
+        let kubeconfig = "apiVersion: v1\nkind: Config\nclusters: []\n";
+        let executable = r#"{"users": [{"user": {"exec": {}}}], "clusters": [{"name": "c"}]}"#;
+        let rows = [
+            (allowed.clone(), vec![docker], None),
+            (json!({}), vec![docker], Some(Reason::CopyNotAllowed)),
+            (json!({labels::COPY_TO_TARGETS: "yes"}), vec![docker], Some(Reason::CopyNotAllowed)),
+            (
+                json!({labels::COPY_TO_TARGETS: "true", labels::KYMA_NAME: "a"}),
+                vec![docker],
+                Some(Reason::CopyRefused),
+            ),
+            (allowed.clone(), vec![docker, ("config", kubeconfig)], Some(Reason::CopyRefused)),
+            (allowed, vec![("anything", executable)], Some(Reason::CopyRefused)),
+        ];
+        for (labels, data, reason) in rows {
+            let secret = secret(&labels, &data);
+            let found = may_be_copied("s", Some(&secret)).map(|_| ()).err();
+            assert_eq!(found.as_ref().map(CopyError::reason), reason, "{labels} {data:?}");
+            let told = found.map(|error| error.to_string()).unwrap_or_default();
+            assert!(!told.contains("auth") && !told.contains("exec"), "{told}");
+        }
+        assert_eq!(may_be_copied("s", None).unwrap_err().reason(), Reason::CopiedSecretMissing);
+    }
+}
