@@ -20,6 +20,13 @@ pub struct Entry {
     pub created: bool,
 }
 
+impl Entry {
+    /// Whether we ever sent the object. One that another system handed over is known by its uid alone.
+    pub fn was_sent(&self) -> bool {
+        !(self.hash.is_empty() && self.fingerprint.is_empty())
+    }
+}
+
 /// Objects that were applied, by identity (group and kind, not version: an object stays the same one when
 /// its API moves on).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -105,7 +105,8 @@ impl Run<'_> {
 
     /// What stands in the object's place: from the watch where that is proof, else from the target.
     pub(super) async fn look(&self, identity: &Identity, mapping: &Mapping) -> Result<Place, CallError> {
-        let recorded = self.recorded.get(identity);
+        // What was only handed over still bears the marks of whoever had it.
+        let recorded = self.recorded.get(identity).filter(|entry| entry.was_sent());
         let us = self.options.ownership.owner.as_str();
         if let (Some(recorded), Some(seen)) = (recorded, self.observed.get(identity)) {
             match drift::compare(recorded, Some(&seen), us) {
