@@ -68,6 +68,12 @@ pub(crate) enum Error {
         /// How many.
         count: usize,
     },
+    /// Kymas that were to be handed over or given back and were not; each was named.
+    #[error("{count} Kymas were left: see why above, and run the same command again")]
+    NotMoved {
+        /// How many.
+        count: usize,
+    },
     /// Flags of the operators.
     #[error(transparent)]
     Settings(#[from] kyma_sdk::SettingsError),
@@ -123,6 +129,7 @@ impl Error {
             | Self::Operator { .. }
             | Self::Target(_)
             | Self::Left { .. }
+            | Self::NotMoved { .. }
             | Self::Stopped => ExitCode::FAILURE,
         }
     }

@@ -4,6 +4,7 @@ mod cli;
 mod duration;
 mod error;
 mod hub;
+mod migrate;
 mod module;
 mod output;
 mod run;

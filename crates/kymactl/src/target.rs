@@ -2,7 +2,7 @@
 
 mod adopt;
 mod test;
-mod way;
+pub(crate) mod way;
 
 use clap::Subcommand;
 

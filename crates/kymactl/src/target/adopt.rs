@@ -49,7 +49,7 @@ impl Adopt {
         let hub = self.way.hub().await?;
         match self.kyma.as_deref() {
             Some(kyma) => one(hub.start(kyma).await?, self.cluster_uid.as_deref()).await,
-            None => all(hub.starts().await?, self.yes).await,
+            None => all(hub.starts(None).await?, self.yes).await,
         }
     }
 }

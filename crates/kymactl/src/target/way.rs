@@ -32,7 +32,7 @@ pub(crate) struct Way {
 }
 
 /// The hub, and the way in to its targets.
-pub(super) struct Hub {
+pub(crate) struct Hub {
     client: Client,
     namespace: String,
     access: Access,
@@ -40,16 +40,16 @@ pub(super) struct Hub {
 }
 
 /// The hub's end of the way to one target.
-pub(super) struct Start {
-    pub(super) hub: Client,
-    pub(super) kyma: Kyma,
+pub(crate) struct Start {
+    pub(crate) hub: Client,
+    pub(crate) kyma: Kyma,
     access: Access,
     hub_uid: String,
 }
 
 impl Way {
     /// Finds the hub.
-    pub(super) async fn hub(&self) -> Result<Hub, Error> {
+    pub(crate) async fn hub(&self) -> Result<Hub, Error> {
         let config = self.hub.config().await?;
         let policy = AccessPolicy {
             allow_loopback: self.allow_loopback_targets,
@@ -70,15 +70,16 @@ impl Way {
 
 impl Hub {
     /// The way that begins at the Kyma of this name.
-    pub(super) async fn start(&self, kyma: &str) -> Result<Start, Error> {
+    pub(crate) async fn start(&self, kyma: &str) -> Result<Start, Error> {
         let found = self.kymas().get_opt(kyma).await?;
         let missing = || Error::input(kyma, format!("there is no such Kyma in namespace {}", self.namespace));
         found.map(|kyma| self.start_at(kyma)).ok_or_else(missing)
     }
 
-    /// The ways that begin at all Kymas.
-    pub(super) async fn starts(&self) -> Result<Vec<Start>, Error> {
-        let found = self.kymas().list(&ListParams::default()).await?;
+    /// The ways that begin at all Kymas, or at those with these labels.
+    pub(crate) async fn starts(&self, selector: Option<&str>) -> Result<Vec<Start>, Error> {
+        let parameters = ListParams { label_selector: selector.map(ToOwned::to_owned), ..ListParams::default() };
+        let found = self.kymas().list(&parameters).await?;
         Ok(found.items.into_iter().map(|kyma| self.start_at(kyma)).collect())
     }
 
@@ -93,7 +94,7 @@ impl Hub {
 
 impl Start {
     /// The Secret that leads to the target.
-    pub(super) async fn secret(&self) -> Result<SecretKeyRef, Failure> {
+    pub(crate) async fn secret(&self) -> Result<SecretKeyRef, Failure> {
         let name = self.kyma.name_any();
         let namespace = self.kyma.namespace().unwrap_or_default();
         let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), &namespace);
@@ -104,12 +105,12 @@ impl Start {
     }
 
     /// The cluster behind it.
-    pub(super) async fn target(&self, secret: &SecretKeyRef) -> Result<Target, Failure> {
+    pub(crate) async fn target(&self, secret: &SecretKeyRef) -> Result<Target, Failure> {
         self.access.target(secret).await
     }
 
     /// The same way from the Kyma as it is by now.
-    pub(super) async fn read_again(self) -> Result<Self, Error> {
+    pub(crate) async fn read_again(self) -> Result<Self, Error> {
         let namespace = self.kyma.namespace().unwrap_or_default();
         let kymas: Api<Kyma> = Api::namespaced(self.hub.clone(), &namespace);
         let kyma = kymas.get(&self.kyma.name_any()).await?;
@@ -117,13 +118,13 @@ impl Start {
     }
 
     /// What is compared: the Kyma's claim, and what the hub has on record.
-    pub(super) fn sides(&self) -> (Claim, Recorded) {
+    pub(crate) fn sides(&self) -> (Claim, Recorded) {
         (claim_of(&self.kyma, &self.hub_uid, OPERATOR), recorded_of(&self.kyma))
     }
 }
 
 /// The uid of the cluster, if it can be one: what a target says is shown only if it cannot mislead.
-pub(super) fn uid_of(found: &Found) -> Result<&str, Error> {
+pub(crate) fn uid_of(found: &Found) -> Result<&str, Error> {
     let uid = found.target_uid.as_str();
     let is_uid = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
     if uid.is_empty() || uid.len() > 64 || !uid.bytes().all(is_uid) {

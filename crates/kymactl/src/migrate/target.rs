@@ -1,0 +1,168 @@
+//! Giving back what is on a target.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api, ResourceExt as _,
+    api::{ApiResource, DynamicObject, PartialObjectMeta, Patch, PatchParams},
+};
+use kyma_api::{Kyma, annotations, klm, labels, names};
+use kyma_object_set::{CREATED_BY, Gvk, Identity, OWNER_LABEL, SET_VERSION, SHARE_PREFIX, move_fields};
+use kyma_sdk::Failure;
+use serde_json::{Value, json};
+
+use super::{
+    COMPONENT_MANAGER, MANAGER, back,
+    facts::{Manifest, Module},
+    note::KymaNote,
+    read::{Look, Reached},
+};
+use crate::error::Error;
+
+/// Name of the Kyma on a target.
+const TARGET_KYMA: &str = "default";
+
+impl Look {
+    /// Gives the objects of a module back to KLM: its labels, then the ownership of all fields. No spec is touched.
+    pub(super) async fn give_back(&self, name: &str) -> Result<(), Error> {
+        let (Some(reached), Some(module)) = (&self.target, self.facts.modules.get(name)) else { return Ok(()) };
+        let kyma = &self.facts.kyma;
+        let component = names::component_name(&kyma.name_any(), name);
+        let owner = names::owner_hash(&kyma.namespace().unwrap_or_default(), &component);
+        let versions: BTreeMap<Identity, String> = module.objects().into_iter().collect();
+        for (identity, live) in back::to_give_back(&self.facts, &owner, module) {
+            let version = versions.get(&identity).cloned().unwrap_or_default();
+            let object = Object { reached, version, identity };
+            let live = object.mark(live, module).await?;
+            object.give(&live, &owner).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts the status of the target's Kyma back, as KLM derives it from the hub's.
+    pub(super) async fn restore_target_kyma(&self, namespace: &str, noted: &KymaNote) -> Result<(), Error> {
+        let Some(reached) = &self.target else { return Ok(()) };
+        let resource = ApiResource::erase::<Kyma>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(reached.target.client(), namespace, &resource);
+        let failed = |error: kube::Error| Failure::target("the target's Kyma", &error);
+        let Some(live) = api.get_opt(TARGET_KYMA).await.map_err(failed)? else { return Ok(()) };
+        let status = status_on_target(&noted.status, namespace);
+        if live.data.get("status") == Some(&status) {
+            return Ok(());
+        }
+        let patch = json!([
+            {"op": "test", "path": "/metadata/uid", "value": live.uid()},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": live.resource_version()},
+            {"op": "add", "path": "/status", "value": status},
+        ]);
+        let patch = serde_json::from_value(patch).map(Patch::<()>::Json);
+        let patch = patch.map_err(|error| Error::input("a patch", error.to_string()))?;
+        api.patch_status(TARGET_KYMA, &params(klm::UPDATER), &patch).await.map_err(failed)?;
+        Ok(())
+    }
+}
+
+/// One object on the target.
+struct Object<'a> {
+    reached: &'a Reached,
+    version: String,
+    identity: Identity,
+}
+
+impl Object<'_> {
+    fn api(&self) -> Result<Api<DynamicObject>, Error> {
+        let gvk = Gvk::new(&self.identity.group, &self.version, &self.identity.kind);
+        let mapping = self.reached.kinds.any(&gvk);
+        let mapping = mapping.ok_or_else(|| Error::input(self.identity.to_string(), "its kind is not served"))?;
+        Ok(mapping.api(&self.reached.target.client(), self.identity.namespace.as_deref()))
+    }
+
+    fn failed(&self, error: &kube::Error) -> Error {
+        Failure::target(&format!("give {} back", self.identity), error).into()
+    }
+
+    /// KLM's labels and annotations in place of ours.
+    async fn mark(&self, live: &ObjectMeta, module: &Module) -> Result<ObjectMeta, Error> {
+        let Some(manifest) = &module.manifest else { return Ok(live.clone()) };
+        let body = json!({"metadata": {
+            "uid": live.uid,
+            "labels": labels_back(live, manifest),
+            "annotations": annotations_back(live, manifest),
+        }});
+        let marked: kube::Result<PartialObjectMeta<DynamicObject>> =
+            self.api()?.patch_metadata(&self.identity.name, &params(MANAGER), &Patch::Merge(&body)).await;
+        Ok(marked.map_err(|error| self.failed(&error))?.metadata)
+    }
+
+    /// Our fields become KLM's.
+    async fn give(&self, live: &ObjectMeta, owner: &str) -> Result<(), Error> {
+        let share = format!("{COMPONENT_MANAGER}-{owner}");
+        let Some(patch) = move_fields(live, &[COMPONENT_MANAGER, &share, MANAGER], klm::APPLIER) else {
+            return Ok(());
+        };
+        let patch = Patch::<()>::Json(patch);
+        let given = self.api()?.patch_metadata(&self.identity.name, &params(MANAGER), &patch).await;
+        given.map(drop).map_err(|error| self.failed(&error))
+    }
+}
+
+fn params(manager: &str) -> PatchParams {
+    PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
+}
+
+/// What KLM sets on every object of a module, and `null` for what we set.
+fn labels_back(live: &ObjectMeta, manifest: &Manifest) -> Value {
+    let mut set = json!({
+        klm::OBJECT_COMPONENT: manifest.name_any(),
+        klm::OBJECT_PART_OF: klm::PART_OF_KYMA,
+        labels::MANAGED_BY: labels::MANAGED_BY_KYMA,
+    });
+    let ours = |name: &&String| *name == OWNER_LABEL || name.starts_with(SHARE_PREFIX);
+    for name in live.labels.iter().flat_map(BTreeMap::keys).filter(ours) {
+        set[name] = Value::Null;
+    }
+    set
+}
+
+fn annotations_back(live: &ObjectMeta, manifest: &Manifest) -> Value {
+    let owned_by = format!("{}/{}", manifest.namespace().unwrap_or_default(), manifest.name_any());
+    let mut set = json!({annotations::OWNED_BY: owned_by});
+    let ours = [annotations::MODULE_VERSION, CREATED_BY, SET_VERSION];
+    for name in live.annotations.iter().flat_map(BTreeMap::keys).filter(|name| ours.contains(&name.as_str())) {
+        set[name] = Value::Null;
+    }
+    set
+}
+
+/// The hub's status as KLM shows it on the target: without Manifests, with the templates where the target has them.
+fn status_on_target(status: &Value, namespace: &str) -> Value {
+    let mut status = if status.is_object() { status.clone() } else { json!({}) };
+    let modules = status.get_mut("modules").and_then(Value::as_array_mut).into_iter().flatten();
+    for module in modules.filter_map(Value::as_object_mut) {
+        module.remove("manifest");
+        let template = module.get_mut("template").and_then(|template| template.get_mut("metadata"));
+        if let Some(metadata) = template.and_then(Value::as_object_mut) {
+            metadata.insert("namespace".to_owned(), json!(namespace));
+        }
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_targets_status_is_the_hubs_without_what_is_only_there() {
+        let template = json!({"kind": "ModuleTemplate", "metadata": {"name": "keda-1.0.0", "namespace": "kcp-system"}});
+        let hub = json!({"state": "Ready", "modules": [
+            {"name": "keda", "manifest": {"kind": "Manifest"}, "template": template}, {"name": "bare"},
+        ]});
+        let shown = status_on_target(&hub, "kyma-system");
+        assert_eq!(shown["modules"][0]["template"]["metadata"]["namespace"], "kyma-system");
+        assert!(shown["modules"][0].get("manifest").is_none());
+        assert_eq!(shown["modules"][1], json!({"name": "bare"}));
+        assert_eq!(status_on_target(&Value::Null, "kyma-system"), json!({}));
+    }
+}
