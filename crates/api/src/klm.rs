@@ -24,6 +24,9 @@ pub const STATUS_MANAGERS: [&str; 2] =
 /// Field manager of what KLM updates without server-side apply: the name of its program.
 pub const UPDATER: &str = "manager";
 
+/// Field managers of the target's Kyma: of its labels, and of what is updated without server-side apply.
+pub const TARGET_KYMA_MANAGERS: [&str; 2] = ["kyma-sync-context", UPDATER];
+
 /// Label on every object of a module: the name of its Manifest.
 pub const OBJECT_COMPONENT: &str = "app.kubernetes.io/component";
 /// Label on every object of a module, with the value [`PART_OF_KYMA`].

@@ -103,8 +103,7 @@ pub(crate) async fn leave_alone(
 async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) {
     let key = key_of(kyma);
     state.end_session(&key);
-    let is_news = state.notes_klms(&key);
-    if is_news && actor == Actor::Klm {
+    if actor == Actor::Klm && state.notes_klms(&key) {
         let note = Reason::NotHandedOver.summary();
         state.runtime.events.normal(kyma.as_ref(), Reason::NotHandedOver, "Reconcile", note).await;
     }

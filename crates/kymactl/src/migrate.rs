@@ -10,10 +10,15 @@ mod note;
 mod plan;
 mod read;
 mod report;
+#[cfg(test)]
+mod sample;
 mod target;
 mod write;
 
-use std::{fmt::Debug, time::Duration};
+use std::{
+    fmt::{Debug, Display},
+    time::Duration,
+};
 
 use clap::{Args, Subcommand};
 use futures::{StreamExt as _, stream};
@@ -44,7 +49,7 @@ const COMPONENT_MANAGER: &str = <helm_component::HelmComponents as kyma_sdk::Com
 /// Kymas at a time.
 const PARALLEL: usize = 8;
 /// Looks at one Kyma in one run; a module takes seven at most, so more is a fault of ours.
-const LOOKS: usize = 2000;
+const LOOKS: usize = 1000;
 
 /// Commands that move a hub over.
 #[derive(Subcommand)]
@@ -127,7 +132,7 @@ impl Klm {
     async fn moved(&self, mut start: Start, first: &mut Vec<report::Line>) -> Result<&'static str, Stopped> {
         let deadline = Instant::now() + self.timeout;
         for number in 0..LOOKS {
-            let look = read::look(start).await?;
+            let look = read::look(start, &self.target_namespace).await?;
             if number == 0 {
                 *first = report::lines(&look.facts);
             }
@@ -219,7 +224,7 @@ impl Klm {
             Step::Restore(module) => look.restore(&module).await?,
             Step::RestoreStatus => {
                 let noted = note::read(&look.facts.kyma.metadata).unwrap_or_default();
-                look.restore_target_kyma(&self.target_namespace, &noted).await?;
+                look.restore_target_kyma(&noted).await?;
                 look.restore_status(&noted).await?;
             }
             Step::Leave => look.leave().await?,
@@ -247,8 +252,8 @@ fn forbid(obstacles: Vec<String>) -> Result<(), Stopped> {
     if obstacles.is_empty() { Ok(()) } else { Err(Stopped::Left(obstacles)) }
 }
 
-fn told(facts: &Facts, step: &impl Debug) {
-    output::remark(&format!("{}: {step:?}", facts.kyma.name_any()));
+fn told(facts: &Facts, step: &impl Display) {
+    output::remark(&format!("{}: {step}", facts.kyma.name_any()));
 }
 
 fn kymas(look: &Look) -> Api<Kyma> {

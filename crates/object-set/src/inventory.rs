@@ -66,6 +66,11 @@ impl Inventory {
         self.entries.contains_key(identity)
     }
 
+    /// Whether the object is remembered and was sent by us.
+    pub fn was_sent(&self, identity: &Identity) -> bool {
+        self.get(identity).is_some_and(Entry::was_sent)
+    }
+
     /// All entries in the order of their identities.
     pub fn iter(&self) -> impl Iterator<Item = (&Identity, &Entry)> {
         self.entries.iter()

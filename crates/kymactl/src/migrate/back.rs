@@ -1,11 +1,11 @@
 //! The next step of giving a Kyma back to Kyma Lifecycle Manager (KLM). Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use kyma_api::{DeletionPolicy, HelmComponent, hand_over::klm_entry, labels, names};
-use kyma_object_set::Identity;
+use kyma_object_set::{Identity, Ownership};
 
 use super::facts::{
     Facts, Module, ReadComponent as _, hand_over, is_applied_by, is_skipped,
@@ -39,6 +39,23 @@ pub(super) enum Step {
     Leave,
     /// Nothing is left to do.
     Done,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stop => f.write_str("stop our operators"),
+            Self::Suspend(module) => write!(f, "{module}: stop the component"),
+            Self::AwaitStop(module) => write!(f, "{module}: wait until it has stopped"),
+            Self::GiveBack(module) => write!(f, "{module}: give its objects back"),
+            Self::Delete(module) => write!(f, "{module}: delete the component, everything on the target stays"),
+            Self::AwaitGone(module) => write!(f, "{module}: wait until the component is gone"),
+            Self::Restore(module) => write!(f, "{module}: put KLM's finalizers back"),
+            Self::RestoreStatus => f.write_str("put the status back"),
+            Self::Leave => f.write_str("take our labels off, so that KLM acts"),
+            Self::Done => f.write_str("done"),
+        }
+    }
 }
 
 /// What forbids to give it back.
@@ -120,16 +137,18 @@ fn facts_owner(component: &HelmComponent) -> String {
     names::owner_hash(&component.namespace().unwrap_or_default(), &component.name_any())
 }
 
-/// The module's objects on the target that we applied and that bear our owner label.
+/// The module's objects on the target that bear this owner's mark, or that we applied and nobody marked.
 pub(super) fn to_give_back<'a>(
     facts: &'a Facts,
     owner: &str,
     module: &Module,
 ) -> BTreeMap<Identity, &'a ObjectMeta> {
+    let share = Ownership::share_label(owner);
     let is_ours = |live: &ObjectMeta| {
         let held = live.labels.as_ref().and_then(|all| all.get(labels::OWNER));
         let by_us = is_applied_by(live, super::COMPONENT_MANAGER);
-        held.map_or(by_us, |held| held == owner)
+        let shared = live.labels.as_ref().is_some_and(|all| all.contains_key(&share));
+        shared || held.map_or(by_us, |held| held == owner)
     };
     let objects = module.objects().into_iter();
     let live = objects.filter_map(|(identity, _)| Some((facts.target.get(&identity)?, identity)));

@@ -85,6 +85,8 @@ pub(super) struct Facts {
     pub(super) strays: Vec<String>,
     /// The way to the target, or why there is none.
     pub(super) access: Result<SecretKeyRef, String>,
+    /// The Kyma on the target.
+    pub(super) target_kyma: Identity,
     /// What is there of all objects concerned.
     pub(super) target: BTreeMap<Identity, ObjectMeta>,
 }

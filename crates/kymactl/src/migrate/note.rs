@@ -2,19 +2,23 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::ResourceExt as _;
-use kyma_api::{Kyma, annotations, hand_over::klm_entry};
+use kyma_api::{annotations, hand_over::klm_entry};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::facts::Manifest;
+use super::facts::{Facts, Manifest};
 
 /// Of a Kyma.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct KymaNote {
     /// KLM's field manager of the status; none where KLM had not written one.
     pub(super) manager: Option<String>,
     /// The status.
     pub(super) status: Value,
+    /// Who owned which field of the target's Kyma.
+    #[serde(default)]
+    pub(super) target_fields: Vec<ManagedFieldsEntry>,
 }
 
 /// Of a Manifest.
@@ -27,10 +31,15 @@ pub(super) struct ManifestNote {
     pub(super) managed_fields: Vec<ManagedFieldsEntry>,
 }
 
-/// Notes a Kyma, with its status as it is stored.
-pub(super) fn of_kyma(kyma: &Kyma, status: &Value) -> KymaNote {
-    let entry = klm_entry(&kyma.metadata);
-    KymaNote { manager: entry.and_then(|entry| entry.manager.clone()), status: status.clone() }
+/// Notes a Kyma, on both sides.
+pub(super) fn of_kyma(facts: &Facts) -> KymaNote {
+    let entry = klm_entry(&facts.kyma.metadata);
+    let on_target = facts.target.get(&facts.target_kyma).and_then(|live| live.managed_fields.clone());
+    KymaNote {
+        manager: entry.and_then(|entry| entry.manager.clone()),
+        status: facts.status.clone(),
+        target_fields: on_target.unwrap_or_default(),
+    }
 }
 
 /// Notes a Manifest.

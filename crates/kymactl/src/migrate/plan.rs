@@ -1,6 +1,8 @@
 //! The next step of a hand-over, from what is on hub and target and from nothing else: a program that was killed goes on
 //! where it stopped. Pure.
 
+use std::fmt;
+
 use kube::ResourceExt as _;
 use kyma_api::{hand_over::klm_entry, klm, labels, limits};
 use kyma_object_set::Identity;
@@ -43,6 +45,25 @@ pub(super) enum Step {
     Done,
 }
 
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mark => f.write_str("note how everything is, and label it"),
+            Self::Make(module) => write!(f, "{module}: make the component, which waits"),
+            Self::Seed(module) => write!(f, "{module}: tell the component what is installed"),
+            Self::Release(module) => write!(f, "{module}: let the component act"),
+            Self::AwaitApplied(module) => write!(f, "{module}: wait until its objects are ours"),
+            Self::Unverified(module, _) => write!(f, "{module}: the target is not as the inventory says"),
+            Self::Drop(module) => write!(f, "{module}: the target is as the inventory says, take KLM's finalizers off"),
+            Self::HandOver => f.write_str("let our operators act on the Kyma"),
+            Self::AwaitReport => f.write_str("wait until kyma-operator has reported"),
+            Self::Settle => f.write_str("take away what only KLM said of it"),
+            Self::Close(module) => write!(f, "{module}: it is removed, take KLM's finalizers off"),
+            Self::Done => f.write_str("done"),
+        }
+    }
+}
+
 /// What forbids to begin, in words for people; each names the module that it is about.
 pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
     if hand_over(&facts.kyma.metadata) == Some(labels::HAND_OVER_DONE) || is_ours(facts) {
@@ -65,7 +86,7 @@ pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
         found.push(why.clone());
     }
     found.extend(facts.strays.iter().cloned());
-    if note::text(&note::of_kyma(&facts.kyma, &facts.status)).len() > NOTE_BYTES {
+    if note::text(&note::of_kyma(facts)).len() > NOTE_BYTES {
         found.push("the Kyma's status is too large to be noted in an annotation".to_owned());
     }
     let unmade = facts.modules.iter().filter(|(_, module)| module.component.is_none());

@@ -19,6 +19,8 @@ use kyma_sdk::{
 use super::facts::{self, Facts, Manifest, Module, ReadManifest as _};
 use crate::{error::Error, target::way::Start};
 
+/// Name of the Kyma on a target.
+const TARGET_KYMA: &str = "default";
 /// Objects asked for at a time.
 const PARALLEL: usize = 8;
 
@@ -37,7 +39,7 @@ pub(super) struct Reached {
 }
 
 /// Looks at everything.
-pub(super) async fn look(start: Start) -> Result<Look, Error> {
+pub(super) async fn look(start: Start, target_namespace: &str) -> Result<Look, Error> {
     let start = start.read_again().await?;
     let kyma = &start.kyma;
     let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
@@ -54,6 +56,7 @@ pub(super) async fn look(start: Start) -> Result<Look, Error> {
         kyma: kyma.clone(),
         modules,
         strays,
+        target_kyma: Identity::new(OPERATOR_GROUP, "Kyma", Some(target_namespace), TARGET_KYMA),
         target: BTreeMap::new(),
     };
     let reached = match &facts.access {
@@ -62,7 +65,7 @@ pub(super) async fn look(start: Start) -> Result<Look, Error> {
     };
     let target = match reached {
         Ok(reached) => {
-            facts.target = live(&reached, &facts.modules).await?;
+            facts.target = live(&reached, &facts).await?;
             Some(reached)
         }
         Err(why) => {
@@ -164,17 +167,16 @@ async fn reach(start: &Start, access: &kyma_api::SecretKeyRef) -> Result<Reached
     Ok(Reached { target, kinds })
 }
 
-/// What is there of everything that either side says is a module's.
-async fn live(
-    reached: &Reached,
-    modules: &BTreeMap<String, Module>,
-) -> Result<BTreeMap<Identity, ObjectMeta>, Error> {
+/// What is there of everything that either side says is a module's, and of the Kyma.
+async fn live(reached: &Reached, facts: &Facts) -> Result<BTreeMap<Identity, ObjectMeta>, Error> {
+    let modules = &facts.modules;
     let defaults = modules.values().filter_map(|module| module.manifest.as_ref()?.default_cr());
     let defaults = defaults.map(|(identity, version)| {
         (identity, version.rsplit_once('/').map_or(version.clone(), |(_, version)| version.to_owned()))
     });
+    let kyma = (facts.target_kyma.clone(), "v1beta2".to_owned());
     let concerned: BTreeMap<Identity, String> =
-        modules.values().flat_map(Module::objects).chain(defaults).collect();
+        modules.values().flat_map(Module::objects).chain(defaults).chain([kyma]).collect();
     let looks = stream::iter(concerned).map(|(identity, version)| one(reached, identity, version));
     let found: Vec<_> = looks.buffer_unordered(PARALLEL).try_collect().await?;
     Ok(found.into_iter().flatten().collect())

@@ -1,14 +1,16 @@
 //! Giving back what is on a target.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::{
     Api, ResourceExt as _,
     api::{ApiResource, DynamicObject, PartialObjectMeta, Patch, PatchParams},
 };
 use kyma_api::{Kyma, annotations, klm, labels, names};
-use kyma_object_set::{CREATED_BY, Gvk, Identity, OWNER_LABEL, SET_VERSION, SHARE_PREFIX, move_fields};
+use kyma_object_set::{
+    CREATED_BY, Gvk, Identity, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, move_fields,
+};
 use kyma_sdk::Failure;
 use serde_json::{Value, json};
 
@@ -17,11 +19,9 @@ use super::{
     facts::{Manifest, Module},
     note::KymaNote,
     read::{Look, Reached},
+    write::json_patch,
 };
 use crate::error::Error;
-
-/// Name of the Kyma on a target.
-const TARGET_KYMA: &str = "default";
 
 impl Look {
     /// Gives the objects of a module back to KLM: its labels, then the ownership of all fields. No spec is touched.
@@ -34,33 +34,43 @@ impl Look {
         for (identity, live) in back::to_give_back(&self.facts, &owner, module) {
             let version = versions.get(&identity).cloned().unwrap_or_default();
             let object = Object { reached, version, identity };
-            let live = object.mark(live, module).await?;
+            let live = object.mark(live, module, &owner).await?;
             object.give(&live, &owner).await?;
         }
         Ok(())
     }
 
-    /// Puts the status of the target's Kyma back, as KLM derives it from the hub's.
-    pub(super) async fn restore_target_kyma(&self, namespace: &str, noted: &KymaNote) -> Result<(), Error> {
+    /// Puts the status of the target's Kyma back, as KLM derives it from the hub's, and whose its fields were.
+    pub(super) async fn restore_target_kyma(&self, noted: &KymaNote) -> Result<(), Error> {
         let Some(reached) = &self.target else { return Ok(()) };
+        let Identity { namespace, name, .. } = &self.facts.target_kyma;
+        let namespace = namespace.as_deref().unwrap_or_default();
         let resource = ApiResource::erase::<Kyma>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(reached.target.client(), namespace, &resource);
-        let failed = |error: kube::Error| Failure::target("the target's Kyma", &error);
-        let Some(live) = api.get_opt(TARGET_KYMA).await.map_err(failed)? else { return Ok(()) };
-        let status = status_on_target(&noted.status, namespace);
-        if live.data.get("status") == Some(&status) {
-            return Ok(());
-        }
-        let patch = json!([
-            {"op": "test", "path": "/metadata/uid", "value": live.uid()},
-            {"op": "test", "path": "/metadata/resourceVersion", "value": live.resource_version()},
-            {"op": "add", "path": "/status", "value": status},
-        ]);
-        let patch = serde_json::from_value(patch).map(Patch::<()>::Json);
-        let patch = patch.map_err(|error| Error::input("a patch", error.to_string()))?;
-        api.patch_status(TARGET_KYMA, &params(klm::UPDATER), &patch).await.map_err(failed)?;
+        let failed = |error: kube::Error| Failure::target("give the target's Kyma back", &error);
+        let Some(live) = api.get_opt(name).await.map_err(failed)? else { return Ok(()) };
+        let uid = json!({"op": "test", "path": "/metadata/uid", "value": live.uid()});
+        let status = json!({"op": "add", "path": "/status", "value": status_on_target(&noted.status, namespace)});
+        let patch = json_patch([&uid, &status])?;
+        let put = api.patch_status(name, &params(klm::UPDATER), &patch).await.map_err(failed)?;
+        let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": put.resource_version()});
+        let owners = json!({"op": "add", "path": "/metadata/managedFields", "value": owners_back(&put.metadata, noted)});
+        let patch = json_patch([uid, version, owners])?;
+        api.patch_metadata(name, &params(MANAGER), &patch).await.map_err(failed)?;
         Ok(())
     }
+}
+
+/// Whose fields of the target's Kyma are: KLM's as they were, those of users as they are, none of ours.
+fn owners_back(live: &ObjectMeta, noted: &KymaNote) -> Vec<ManagedFieldsEntry> {
+    let name = |entry: &ManagedFieldsEntry| entry.manager.clone().unwrap_or_default();
+    let theirs: BTreeSet<String> = noted.target_fields.iter().map(name).filter(|name| klm::TARGET_KYMA_MANAGERS.contains(&name.as_str())).collect();
+    let others = live.managed_fields.iter().flatten().filter(|entry| {
+        let name = name(entry);
+        !theirs.contains(&name) && !back::STATUS_MANAGERS.contains(&name.as_str())
+    });
+    let noted = noted.target_fields.iter().filter(|entry| theirs.contains(&name(entry)));
+    noted.chain(others).cloned().collect()
 }
 
 /// One object on the target.
@@ -83,11 +93,11 @@ impl Object<'_> {
     }
 
     /// KLM's labels and annotations in place of ours.
-    async fn mark(&self, live: &ObjectMeta, module: &Module) -> Result<ObjectMeta, Error> {
+    async fn mark(&self, live: &ObjectMeta, module: &Module, owner: &str) -> Result<ObjectMeta, Error> {
         let Some(manifest) = &module.manifest else { return Ok(live.clone()) };
         let body = json!({"metadata": {
             "uid": live.uid,
-            "labels": labels_back(live, manifest),
+            "labels": labels_back(live, manifest, owner),
             "annotations": annotations_back(live, manifest),
         }});
         let marked: kube::Result<PartialObjectMeta<DynamicObject>> =
@@ -97,7 +107,8 @@ impl Object<'_> {
 
     /// Our fields become KLM's.
     async fn give(&self, live: &ObjectMeta, owner: &str) -> Result<(), Error> {
-        let share = format!("{COMPONENT_MANAGER}-{owner}");
+        let ownership = Ownership { manager: COMPONENT_MANAGER.to_owned(), owner: owner.to_owned(), version: String::new() };
+        let share = ownership.share_manager(owner);
         let Some(patch) = move_fields(live, &[COMPONENT_MANAGER, &share, MANAGER], klm::APPLIER) else {
             return Ok(());
         };
@@ -112,15 +123,21 @@ fn params(manager: &str) -> PatchParams {
 }
 
 /// What KLM sets on every object of a module, and `null` for what we set.
-fn labels_back(live: &ObjectMeta, manifest: &Manifest) -> Value {
+fn labels_back(live: &ObjectMeta, manifest: &Manifest, owner: &str) -> Value {
     let mut set = json!({
         klm::OBJECT_COMPONENT: manifest.name_any(),
         klm::OBJECT_PART_OF: klm::PART_OF_KYMA,
         labels::MANAGED_BY: labels::MANAGED_BY_KYMA,
     });
-    let ours = |name: &&String| *name == OWNER_LABEL || name.starts_with(SHARE_PREFIX);
-    for name in live.labels.iter().flat_map(BTreeMap::keys).filter(ours) {
-        set[name] = Value::Null;
+    let share = Ownership::share_label(owner);
+    let held = |name: &str| live.labels.as_ref().and_then(|all| all.get(name)).map(String::as_str);
+    let mut others = live.labels.iter().flat_map(BTreeMap::keys);
+    let is_shared = others.any(|name| name.starts_with(SHARE_PREFIX) && *name != share);
+    if held(&share).is_some() {
+        set[share] = Value::Null;
+    }
+    if held(OWNER_LABEL) == Some(owner) || (held(OWNER_LABEL) == Some(SHARED) && !is_shared) {
+        set[OWNER_LABEL] = Value::Null;
     }
     set
 }

@@ -56,7 +56,7 @@ impl Look {
             }
         }
         let kyma = &self.facts.kyma;
-        let noted = || note::text(&note::of_kyma(kyma, &self.facts.status));
+        let noted = || note::text(&note::of_kyma(&self.facts));
         match mark(&kyma.metadata, noted) {
             Some(body) => self.patch_kyma(&body).await,
             None => Ok(()),
@@ -183,14 +183,14 @@ impl Look {
         }
         let uid = json!({"op": "test", "path": "/metadata/uid", "value": kyma.uid()});
         let status = if noted.status.is_object() { noted.status.clone() } else { json!({}) };
-        let replace = json!({"op": "add", "path": "/status", "value": status});
-        let fresh = self.kymas().get(&name).await?;
-        let mut operations = vec![uid, version_test(&fresh.metadata), replace];
-        operations.push(managed_fields(&fresh.metadata, |manager, subresource| {
+        let patch = json_patch([&uid, &json!({"op": "add", "path": "/status", "value": status})])?;
+        let put = self.kymas().patch_status(&name, &params(), &patch).await?;
+        // Whose fields they are cannot be said beside a status.
+        let owners = managed_fields(&put.metadata, |manager, subresource| {
             !(subresource == "status" && back::STATUS_MANAGERS.contains(&manager))
-        }));
-        let patch = json_patch(operations)?;
-        self.kymas().patch_status(&name, &params(), &patch).await?;
+        });
+        let patch = json_patch([uid, version_test(&put.metadata), owners])?;
+        self.kymas().patch_metadata(&name, &params(), &patch).await?;
         Ok(())
     }
 
@@ -301,7 +301,7 @@ fn managed_fields(meta: &Meta, keeps: impl Fn(&str, &str) -> bool) -> Value {
     json!({"op": "add", "path": "/metadata/managedFields", "value": entries.collect::<Vec<_>>()})
 }
 
-fn json_patch(operations: impl Serialize) -> Result<Patch<()>, Error> {
+pub(super) fn json_patch(operations: impl Serialize) -> Result<Patch<()>, Error> {
     let patch = serde_json::to_value(operations).and_then(serde_json::from_value);
     patch.map(Patch::Json).map_err(|error| Error::input("a patch", error.to_string()))
 }

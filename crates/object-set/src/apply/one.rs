@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, ValidationDirective};
 use serde_json::Value;
 
-use super::{Adopt, Outcome, Refusal, Run, Wanted, owner, take_over};
+use super::{Adopt, Outcome, Refusal, Run, Wanted, keep, owner, take_over};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
 use crate::drift::{self, Drift, Observed};
@@ -67,6 +67,9 @@ impl Run<'_> {
             Place::Found(metadata) => {
                 self.may_adopt(&wanted.identity, &metadata, guard)?;
                 self.take_over(&wanted.identity, mapping, &metadata).await?;
+                if recorded.is_some_and(|entry| !entry.was_sent()) && wanted.identity.is("apps", "Deployment") {
+                    keep::annotations(&mut object, &metadata);
+                }
                 (metadata.uid.clone(), is_marked && owner::is_creator(&metadata, ownership))
             }
         };
