@@ -36,8 +36,7 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
     let kyma = state.latest(seen);
     let actor = hand_over::actor(&kyma.metadata);
     if actor.keeps_us_away() {
-        stay_away(&state, &kyma, actor).await;
-        return Ok(Wait::Event);
+        return stay_away(&state, &kyma, actor).await;
     }
     if kyma.metadata.deletion_timestamp.is_some() {
         return removal::reconcile(&state, &kyma, &pass).await;
@@ -99,14 +98,17 @@ pub(crate) async fn leave_alone(
     Ok(Wait::Event)
 }
 
-/// Nothing is written to the Kyma, not even why: KLM counts every condition.
-async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) {
+/// No status is written, not even why: KLM counts every condition.
+async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait, Failure> {
     let key = key_of(kyma);
     state.end_session(&key);
-    if actor == Actor::Klm && state.notes_klms(&key) {
+    if actor == Actor::HandOver {
+        kyma_sdk::note_stop(&state.runtime, kyma).await?;
+    } else if state.notes_klms(&key) {
         let note = Reason::NotHandedOver.summary();
         state.runtime.events.normal(kyma.as_ref(), Reason::NotHandedOver, "Reconcile", note).await;
     }
+    Ok(Wait::Event)
 }
 
 /// The target's list is under way and wakes the Kyma. Where it does not come, the session is proven anew.

@@ -137,12 +137,16 @@ impl Klm {
                 *first = report::lines(&look.facts);
             }
             let done = if self.rollback {
-                self.step_back(&look, deadline).await?
+                self.step_back(&look, deadline).await
             } else {
-                self.step(&look, deadline).await?
+                self.step(&look, deadline).await
             };
-            if done {
-                return Ok(self.outcome(number == 0));
+            match done {
+                Ok(true) => return Ok(self.outcome(number == 0)),
+                Ok(false) => {}
+                // Somebody wrote meanwhile: the next look shows what.
+                Err(Stopped::Failed(error)) if error.is_conflict() && Instant::now() < deadline => {}
+                Err(stopped) => return Err(stopped),
             }
             start = look.start;
         }
@@ -209,6 +213,11 @@ impl Klm {
         told(&look.facts, &step);
         match step {
             Step::Stop => look.say(labels::HAND_OVER_PENDING).await?,
+            Step::AwaitOperator(operator) => {
+                let stopped = |kyma: Option<&Kyma>| kyma.is_none_or(|kyma| !back::is_at_work(kyma, operator));
+                let why = || format!("{operator} does not say that it has stopped: is it running?");
+                within(deadline, kymas(look), &look.facts.kyma.name_any(), stopped, why).await?;
+            }
             Step::Suspend(module) => look.skip(&module, true).await?,
             Step::AwaitStop(module) => {
                 let stopped = |one: Option<&HelmComponent>| one.is_none_or(HelmComponent::has_stopped);
@@ -225,6 +234,7 @@ impl Klm {
             Step::RestoreStatus => {
                 let noted = note::read(&look.facts.kyma.metadata).unwrap_or_default();
                 look.restore_target_kyma(&noted).await?;
+                look.remove_stamp().await?;
                 look.restore_status(&noted).await?;
             }
             Step::Leave => look.leave().await?,

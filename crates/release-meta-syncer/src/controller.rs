@@ -161,6 +161,9 @@ async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Fail
     let actor = hand_over::actor(&kyma.metadata);
     if actor.keeps_us_away() {
         state.end_session(&key);
+        if actor == Actor::HandOver {
+            kyma_sdk::note_stop(&state.runtime, kyma).await?;
+        }
         return Ok(Wait::Event);
     }
     if pass.halt().writes().is_some() {

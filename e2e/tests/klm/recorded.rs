@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::inputs::modules;
@@ -13,9 +14,9 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{annotations, klm, labels};
+use kyma_api::{Kyma, annotations, klm, labels};
 use serde_json::{Value, json};
-use testbed::crd_is_served;
+use testbed::{crd_is_served, until};
 
 /// Files of a target that hold no objects, or whose webhook would call a service that nobody runs.
 const LEFT_OUT: [&str; 2] = ["crds-metadata.yaml", "validatingwebhookconfigurations.yaml"];
@@ -49,7 +50,9 @@ impl Situation {
         let Some(list) = serde_saphyr::from_str::<Option<Value>>(&text)? else { return Ok(Vec::new()) };
         match list.get("items") {
             Some(items) => items.as_array().cloned().context("items are a list"),
-            None => Ok(vec![list]),
+            None if list.is_object() => Ok(vec![list]),
+            // kubectl's word that the kind was gone.
+            None => Ok(Vec::new()),
         }
     }
 
@@ -77,8 +80,8 @@ impl Situation {
                 let text = manifest.to_string().replace(&uid, &live);
                 put(hub, &serde_json::from_str(&text)?).await?;
             }
-            let label = json!({"metadata": {"labels": {labels::HAND_OVER: null}}});
-            patch(hub, &made, &label).await?;
+            until_stopped(hub, &made.name_any()).await?;
+            patch(hub, &made, &not_handed_over()).await?;
         }
         Ok(())
     }
@@ -95,15 +98,12 @@ impl Situation {
             apply(target, &crd, klm::STATUS_MANAGERS[0]).await?;
             crd_is_served(target, &format!("{name}.operator.kyma-project.io")).await?;
         }
-        let unrecorded = self.unrecorded()?;
-        let (crds, others): (Vec<_>, Vec<_>) =
-            unrecorded.into_iter().partition(|object| object["kind"] == "CustomResourceDefinition");
-        for crd in &crds {
-            apply(target, crd, klm::APPLIER).await?;
+        for crd in self.crds()? {
+            apply(target, &crd, klm::APPLIER).await?;
             crd_is_served(target, crd["metadata"]["name"].as_str().unwrap_or_default()).await?;
         }
-        for object in &others {
-            apply(target, object, klm::APPLIER).await?;
+        for object in self.unrecorded()? {
+            apply(target, &object, klm::APPLIER).await?;
         }
         for object in self.recorded_on_target()? {
             put(target, &object).await?;
@@ -126,6 +126,25 @@ impl Situation {
         Ok(all)
     }
 
+    /// The modules' CRDs, of which only names, labels and annotations were recorded.
+    fn crds(&self) -> Result<Vec<Value>> {
+        let text = std::fs::read_to_string(self.directory.join("target/crds-metadata.yaml"))?;
+        let recorded: Vec<Value> = serde_saphyr::from_str::<Option<_>>(&text)?.unwrap_or_default();
+        let mut crds = Vec::new();
+        for module in modules::all(&self.inputs)? {
+            // Of two releases they differ little; what counts is that they are the module's own.
+            for mut crd in objects(&module.current)? {
+                let meta = recorded.iter().find(|meta| meta["name"] == crd["metadata"]["name"]);
+                let Some(meta) = meta.filter(|_| crd["kind"] == "CustomResourceDefinition") else { continue };
+                crd["metadata"]["labels"] = meta["labels"].clone();
+                crd["metadata"]["annotations"] = meta["annotations"].clone();
+                crds.push(crd);
+            }
+        }
+        ensure!(crds.len() + TARGET_CRDS.len() >= recorded.len(), "a module's CRD is not among the inputs");
+        Ok(crds)
+    }
+
     /// What KLM says that it applied and what was not recorded, from the modules' own manifests, as KLM applies it.
     fn unrecorded(&self) -> Result<Vec<Value>> {
         let recorded: BTreeSet<String> = self.recorded_on_target()?.iter().map(named).collect();
@@ -135,24 +154,28 @@ impl Situation {
             let module = &manifest["metadata"]["labels"][labels::MODULE_NAME];
             let version = manifest["spec"]["version"].as_str().unwrap_or_default();
             let module = modules.iter().find(|known| *module == known.name.as_str());
-            let releases = module.into_iter().flat_map(|known| known.previous.iter().chain([&known.current]));
-            // Of two releases the CRDs differ little; what counts is that they are the module's own.
-            let release = releases.clone().find(|release| release.version == version).or(releases.last());
-            let Some(release) = release else { continue };
-            let text = std::fs::read_to_string(release.directory.join("raw-manifest.yaml"))?;
-            let objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
-            for object in objects.into_iter().filter(|object| !object.is_null()) {
+            let Some(module) = module else { continue };
+            let release = module.previous.iter().find(|release| release.version == version);
+            for object in objects(release.unwrap_or(&module.current))? {
                 let synced = manifest["status"]["synced"].as_array().into_iter().flatten();
                 let is_synced = synced.into_iter().any(|entry| {
                     entry["kind"] == object["kind"] && entry["name"] == object["metadata"]["name"]
                 });
-                if is_synced && !recorded.contains(&named(&object)) {
+                let is_crd = object["kind"] == "CustomResourceDefinition";
+                if is_synced && !is_crd && !recorded.contains(&named(&object)) {
                     missing.push(as_klm_applies(object, &manifest));
                 }
             }
         }
         Ok(missing)
     }
+}
+
+/// The objects of a module's manifest.
+fn objects(release: &modules::Release) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(release.directory.join("raw-manifest.yaml"))?;
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    Ok(objects.into_iter().filter(|object| !object.is_null()).collect())
 }
 
 fn named(object: &Value) -> String {
@@ -174,6 +197,29 @@ fn as_klm_applies(mut object: Value, manifest: &Value) -> Value {
         object["metadata"][map][name] = value.into();
     }
     object
+}
+
+/// Our operators that say on a Kyma that they stay away.
+const OPERATORS: [&str; 2] = ["kyma-operator", "release-meta-syncer"];
+
+/// Waits until both say so.
+pub(crate) async fn until_stopped(hub: &Client, kyma: &str) -> Result<()> {
+    let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+    until("our operators say that they stay away", Duration::from_secs(60), || async {
+        let kyma = kymas.get(kyma).await?;
+        let mut notes = OPERATORS.into_iter().map(annotations::stopped);
+        Ok(notes.all(|note| kyma.annotations().contains_key(&note)).then_some(()))
+    })
+    .await
+}
+
+/// The patch that takes both labels off again, and what operators noted beside them.
+pub(crate) fn not_handed_over() -> Value {
+    let [one, other] = OPERATORS.map(annotations::stopped);
+    json!({"metadata": {
+        "labels": {labels::SKIP_RECONCILIATION: null, labels::HAND_OVER: null},
+        "annotations": {one: null, other: null},
+    }})
 }
 
 /// The way to one object.

@@ -10,14 +10,19 @@ use e2e::snapshot::{self, Difference, Snapshot};
 use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
+use kube::discovery::Discovery;
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, klm, labels, names};
+use kyma_api::{
+    HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, klm, labels, names,
+};
 use serde_json::{Value, json};
 use testbed::{Cluster, until};
 
 use crate::layout;
-use crate::recorded::Situation;
+use crate::recorded::{Situation, not_handed_over, until_stopped};
 
+/// Group of Kymas, Manifests and default CRs.
+const GROUP: &str = "operator.kyma-project.io";
 /// The recorded Kyma.
 const KYMA: &str = "kyma-sample";
 /// Time that one change may take.
@@ -92,7 +97,8 @@ impl<'a> Story<'a> {
         let output = self.migrate(&["--dry-run"]).await?;
         ensure!(output.status.success(), "{}", said(&output));
         leases.delete(klm::LEASE, &DeleteParams::default()).await?;
-        let none = json!({"metadata": {"labels": {labels::SKIP_RECONCILIATION: null, labels::HAND_OVER: null}}});
+        until_stopped(&self.hub, KYMA).await?;
+        let none = not_handed_over();
         for manifest in self.manifests().list(&ListParams::default()).await?.items {
             self.manifests().patch_metadata(&manifest.name_any(), &by_hand(), &Patch::Merge(&none)).await?;
         }
@@ -161,7 +167,9 @@ impl<'a> Story<'a> {
         let synced = recorded["status"]["synced"].as_array().map_or(0, Vec::len);
         ensure!(inventory.len() == synced, "{} of {synced} objects: {inventory:?}", inventory.len());
         let made = status.resource.context("the default CR is on record")?;
-        ensure!(made.uid.is_some(), "KLM made the default CR");
+        let default = snapshot::Key::of(GROUP, &made.kind, &recorded["spec"]["resource"]["metadata"]);
+        let is_there = self.target_before.contains_key(&default);
+        ensure!(made.uid.is_some() == is_there, "KLM made the default CR, and nobody makes it again: {made:?}");
         let wanted = component.spec.module.map(|module| module.version);
         ensure!(wanted.as_deref() == version, "{module} {wanted:?}");
         Ok(())
@@ -174,7 +182,7 @@ impl<'a> Story<'a> {
             let after = now.get(key).with_context(|| format!("{key} is gone"))?;
             let field = |object: &Value, field: &str| object["metadata"][field].clone();
             ensure!(field(before, "uid") == field(after, "uid"), "{key} is another one");
-            let runs = key.is("apps", "Deployment") || key.is("operator.kyma-project.io", "Keda");
+            let runs = key.is("apps", "Deployment") || key.is(GROUP, "Keda") || key.is(GROUP, "Sample");
             let moved = field(before, "generation") != field(after, "generation");
             ensure!(!(runs && moved), "{key} was changed: {:?}", snapshot::paths(&before["spec"], &after["spec"]));
         }
@@ -193,7 +201,7 @@ impl<'a> Story<'a> {
     /// KLM's objects are as they were, also in who owns which field.
     async fn unchanged(&self) -> Result<()> {
         let hub = whole(&self.hub).await?;
-        let of_klm = |group: &str, kind: &str| group == "operator.kyma-project.io" && ["Kyma", "Manifest"].contains(&kind);
+        let of_klm = |group: &str, kind: &str| group == GROUP && ["Kyma", "Manifest"].contains(&kind);
         let changed = snapshot::differences(&self.hub_before, &hub);
         let changed: Vec<_> = changed.into_iter().filter(|one| of_klm(&key(one).group, &key(one).kind)).collect();
         ensure!(changed.is_empty(), "on the hub: {}", list(&changed));
@@ -236,7 +244,7 @@ impl<'a> Story<'a> {
     }
 
     fn manifests(&self) -> Api<DynamicObject> {
-        let gvk = GroupVersionKind::gvk("operator.kyma-project.io", "v1beta2", klm::MANIFEST);
+        let gvk = GroupVersionKind::gvk(GROUP, "v1beta2", klm::MANIFEST);
         let resource = ApiResource::from_gvk_with_plural(&gvk, klm::MANIFESTS);
         Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource)
     }
@@ -276,21 +284,28 @@ fn list(differences: &[Difference]) -> String {
     differences.iter().map(|one| format!("\n  {one}")).collect()
 }
 
-/// What our operators brought to the target besides modules, which KLM writes anew with its next look: the CRDs and
-/// catalogue that both sides share, and the stamp.
+/// What our operators brought to the target besides modules, which KLM writes anew with its next look: the namespace, CRDs
+/// and catalogue that both sides share.
 fn is_left_to_klm(key: &snapshot::Key) -> bool {
-    let group = "operator.kyma-project.io";
-    let catalogue = ["ModuleTemplate", "ModuleReleaseMeta"].iter().any(|kind| key.is(group, kind));
+    let catalogue = ["ModuleTemplate", "ModuleReleaseMeta"].iter().any(|kind| key.is(GROUP, kind));
     let crd = key.is("apiextensions.k8s.io", "CustomResourceDefinition")
-        && ["kymas", "moduletemplates", "modulereleasemetas"].iter().any(|name| key.name == format!("{name}.{group}"));
-    let stamp = key.is("", "ConfigMap") && key.name == "kyma-target-stamp";
+        && ["kymas", "moduletemplates", "modulereleasemetas"].iter().any(|name| key.name == format!("{name}.{GROUP}"));
     let namespace = key.is("", "Namespace") && key.name == TARGET_NAMESPACE;
-    catalogue || crd || stamp || namespace
+    catalogue || crd || namespace
 }
 
 /// Everything on a cluster, without what counts or dates writes.
 async fn whole(client: &Client) -> Result<Snapshot> {
     let mut all = snapshot::take_whole(client, |group, _| group != "apiregistration.k8s.io").await?;
+    // Default CRs are of versions that the group does not prefer, which a snapshot leaves out.
+    let discovery = Discovery::new(client.clone()).filter(&[GROUP]).run().await?;
+    for (resource, _) in discovery.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability) {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        for object in api.list(&ListParams::default()).await?.items {
+            let object = serde_json::to_value(object)?;
+            all.insert(snapshot::Key::of(GROUP, &resource.kind, &object["metadata"]), object);
+        }
+    }
     for object in all.values_mut() {
         let Some(meta) = object["metadata"].as_object_mut() else { continue };
         meta.remove("resourceVersion");

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
-use kyma_api::{DeletionPolicy, HelmComponent, hand_over::klm_entry, labels, names};
+use kyma_api::{DeletionPolicy, HelmComponent, Kyma, annotations, hand_over::klm_entry, labels, names};
 use kyma_object_set::{Identity, Ownership};
 
 use super::facts::{
@@ -12,15 +12,19 @@ use super::facts::{
 };
 use super::note::{self, KymaNote};
 
+/// Our operators that work on Kymas.
+pub(super) const OPERATORS: [&str; 2] = [kyma_operator::FIELD_MANAGER, "release-meta-syncer"];
 /// Field managers of ours that write a Kyma's status.
 pub(super) const STATUS_MANAGERS: [&str; 3] =
-    [kyma_operator::FIELD_MANAGER, "release-meta-syncer", super::MANAGER];
+    [OPERATORS[0], OPERATORS[1], super::MANAGER];
 
 /// One step. Their order is that in which they are taken.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     /// Label the Kyma, so that our operators stop.
     Stop,
+    /// Until this operator has stopped.
+    AwaitOperator(&'static str),
     /// Stop the component's reconciler.
     Suspend(String),
     /// Until it has stopped.
@@ -45,6 +49,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stop => f.write_str("stop our operators"),
+            Self::AwaitOperator(operator) => write!(f, "wait until {operator} has stopped"),
             Self::Suspend(module) => write!(f, "{module}: stop the component"),
             Self::AwaitStop(module) => write!(f, "{module}: wait until it has stopped"),
             Self::GiveBack(module) => write!(f, "{module}: give its objects back"),
@@ -65,7 +70,7 @@ pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
         return found;
     }
     if note::read::<KymaNote>(&facts.kyma.metadata).is_none() {
-        let note = kyma_api::annotations::BEFORE_HAND_OVER;
+        let note = annotations::BEFORE_HAND_OVER;
         found.push(format!("its annotation {note} is gone: how it was before is not known"));
     }
     if facts.kyma.metadata.deletion_timestamp.is_some() {
@@ -104,8 +109,20 @@ pub(super) fn next(facts: &Facts) -> Step {
         Some(labels::HAND_OVER_PENDING) => {}
         Some(_) => return Step::Stop,
     }
+    if let Some(operator) = OPERATORS.into_iter().find(|operator| is_at_work(&facts.kyma, operator)) {
+        return Step::AwaitOperator(operator);
+    }
     let steps = facts.modules.iter().filter_map(|(name, module)| of_module(facts, name, module));
     steps.min().unwrap_or_else(|| if is_status_ours(facts) { Step::RestoreStatus } else { Step::Leave })
+}
+
+/// Whether an operator has reported on the Kyma and does not say that it has stopped.
+pub(super) fn is_at_work(kyma: &Kyma, operator: &str) -> bool {
+    let mut entries = kyma.metadata.managed_fields.iter().flatten();
+    let reported = entries.any(|entry| {
+        entry.manager.as_deref() == Some(operator) && entry.subresource.as_deref() == Some("status")
+    });
+    reported && !kyma.annotations().contains_key(&annotations::stopped(operator))
 }
 
 fn of_module(facts: &Facts, name: &str, module: &Module) -> Option<Step> {

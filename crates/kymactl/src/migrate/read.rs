@@ -161,6 +161,8 @@ async fn reach(start: &Start, access: &kyma_api::SecretKeyRef) -> Result<Reached
         Verdict::Match { .. } | Verdict::FirstContact { .. } => {}
         refused => return Err(said(refusal(&refused))),
     }
+    // Whose turn it is was read a moment ago; nobody takes one while both sides stand still.
+    target.hub_has(recorded.clone());
     let target = target.fenced(Fence { claim, recorded, ledger: None });
     let kinds = Discovery::new().kinds(&target.client()).await;
     let kinds = kinds.map_err(|error| format!("{}: {error}", error.reason()))?;

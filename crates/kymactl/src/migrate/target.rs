@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::ConfigMap,
+    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta},
+};
 use kube::{
     Api, ResourceExt as _,
     api::{ApiResource, DynamicObject, PartialObjectMeta, Patch, PatchParams},
@@ -11,7 +14,10 @@ use kyma_api::{Kyma, annotations, klm, labels, names};
 use kyma_object_set::{
     CREATED_BY, Gvk, Identity, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, move_fields,
 };
-use kyma_sdk::Failure;
+use kyma_sdk::{
+    Failure, delete_of_uid, gone_is_fine,
+    targets::{STAMP_NAME, STAMP_NAMESPACE, Stamp},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -57,6 +63,22 @@ impl Look {
         let owners = json!({"op": "add", "path": "/metadata/managedFields", "value": owners_back(&put.metadata, noted)});
         let patch = json_patch([uid, version, owners])?;
         api.patch_metadata(name, &params(MANAGER), &patch).await.map_err(failed)?;
+        Ok(())
+    }
+}
+
+impl Look {
+    /// Takes the stamp off: the target is nobody's of us, and a later hand-over begins anew.
+    pub(super) async fn remove_stamp(&self) -> Result<(), Error> {
+        let Some(reached) = &self.target else { return Ok(()) };
+        let api: Api<ConfigMap> = Api::namespaced(reached.target.client(), STAMP_NAMESPACE);
+        let failed = |error: kube::Error| Failure::target("remove the stamp", &error);
+        let Some(live) = api.get_opt(STAMP_NAME).await.map_err(failed)? else { return Ok(()) };
+        if Some(Stamp::from_config_map(&live).kyma.uid) != self.facts.kyma.uid() {
+            return Ok(());
+        }
+        let deletion = delete_of_uid(&live.uid().unwrap_or_default());
+        gone_is_fine(api.delete(STAMP_NAME, &deletion).await.map(drop)).map_err(failed)?;
         Ok(())
     }
 }

@@ -118,8 +118,11 @@ impl Look {
 
     /// Says who acts on the Kyma: our operators, or for now nobody.
     pub(super) async fn say(&self, value: &str) -> Result<(), Error> {
-        let mut body = guarded(&self.facts.kyma.metadata);
-        body["metadata"]["labels"] = json!({labels::HAND_OVER: value, labels::SKIP_RECONCILIATION: "true"});
+        let labels = json!({labels::HAND_OVER: value, labels::SKIP_RECONCILIATION: "true"});
+        // Who stopped before says so again.
+        let notes: Map<String, Value> =
+            back::OPERATORS.into_iter().map(|operator| (annotations::stopped(operator), Value::Null)).collect();
+        let body = json!({"metadata": {"uid": self.facts.kyma.uid(), "labels": labels, "annotations": notes}});
         self.patch_kyma(&body).await
     }
 
@@ -284,7 +287,10 @@ fn unmark(meta: &Meta) -> Vec<Value> {
     for label in [labels::SKIP_RECONCILIATION, labels::HAND_OVER] {
         remove("labels", label, meta.labels.as_ref().is_some_and(|all| all.contains_key(label)));
     }
-    remove("annotations", annotations::BEFORE_HAND_OVER, is_noted(meta));
+    let notes = back::OPERATORS.into_iter().map(annotations::stopped);
+    for note in notes.chain([annotations::BEFORE_HAND_OVER.to_owned()]) {
+        remove("annotations", &note, meta.annotations.as_ref().is_some_and(|all| all.contains_key(&note)));
+    }
     operations
 }
 

@@ -24,6 +24,8 @@ fn each_step_follows_from_what_the_one_before_left() {
     assert_eq!(obstacles(&sample.facts()), Vec::<String>::new());
     assert_eq!(next(&sample.facts()), Step::Stop);
     sample.kyma_label(labels::HAND_OVER_PENDING);
+    assert_eq!(next(&sample.facts()), Step::AwaitOperator("kyma-operator"));
+    sample.kyma["metadata"]["annotations"][annotations::stopped("kyma-operator")] = json!("true");
     assert_eq!(next(&sample.facts()), Step::Suspend(keda()));
     let recorded = sample.recorded();
     sample.component(true, &recorded);
@@ -60,6 +62,7 @@ fn a_hand_over_that_was_broken_off_can_be_given_back_from_everywhere() {
 fn an_ordered_removal_is_taken_back() {
     let mut sample = handed_over();
     sample.kyma_label(labels::HAND_OVER_PENDING);
+    sample.kyma["metadata"]["annotations"][annotations::stopped("kyma-operator")] = json!("true");
     let component = sample.component.as_mut().unwrap();
     component["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     component["spec"]["deletionPolicy"] = json!("Delete");
