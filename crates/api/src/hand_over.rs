@@ -54,6 +54,9 @@ mod tests {
 
     use super::*;
 
+    /// Labels, whether KLM wrote the status, and who acts.
+    type Case<'a> = (&'a [(&'a str, &'a str)], bool, Actor);
+
     #[test]
     fn only_one_of_both_acts_on_a_kyma() {
         let (skip, done, pending) = (
@@ -61,7 +64,7 @@ mod tests {
             (labels::HAND_OVER, labels::HAND_OVER_DONE),
             (labels::HAND_OVER, labels::HAND_OVER_PENDING),
         );
-        let cases: [(&[(&str, &str)], bool, Actor); 11] = [
+        let cases: [Case<'_>; 11] = [
             (&[], false, Actor::We),
             (&[skip], false, Actor::Nobody),
             (&[(labels::SKIP_RECONCILIATION, "false")], false, Actor::We),

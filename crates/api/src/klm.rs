@@ -7,8 +7,11 @@ pub const MANIFEST: &str = "Manifest";
 /// Plural of [`MANIFEST`].
 pub const MANIFESTS: &str = "manifests";
 /// Finalizers that KLM puts on Manifests: installed objects, labels of unmanaged modules, the default CR.
-pub const MANIFEST_FINALIZERS: [&str; 3] =
-    ["declarative.kyma-project.io/finalizer", "label-removal-finalizer", "resource.kyma-project.io/finalizer"];
+pub const MANIFEST_FINALIZERS: [&str; 3] = [
+    "declarative.kyma-project.io/finalizer",
+    "label-removal-finalizer",
+    "resource.kyma-project.io/finalizer",
+];
 /// Annotation on a Manifest: digest of the content that was applied last.
 pub const SYNCED_REF: &str = "sync-oci-ref";
 /// Condition of a Manifest: the default CR was created, and is not created again.
@@ -19,8 +22,7 @@ pub const APPLIER: &str = "declarative.kyma-project.io/applier";
 /// Field manager with which default CRs are created.
 pub const DEFAULT_CR_MANAGER: &str = "resource.kyma-project.io/finalizer";
 /// Field managers of the status of Kymas; the second since KLM 1.21.
-pub const STATUS_MANAGERS: [&str; 2] =
-    ["lifecycle-manager", "operator.kyma-project.io/lifecycle-manager"];
+pub const STATUS_MANAGERS: [&str; 2] = ["lifecycle-manager", "operator.kyma-project.io/lifecycle-manager"];
 /// Field manager of what KLM updates without server-side apply: the name of its program.
 pub const UPDATER: &str = "manager";
 

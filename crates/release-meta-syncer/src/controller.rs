@@ -184,13 +184,7 @@ async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Fail
     outcome
 }
 
-async fn sync(
-    state: &State,
-    kyma: &Kyma,
-    key: &KymaKey,
-    pass: &Pass,
-    actor: Actor,
-) -> Result<Wait, Failure> {
+async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass, actor: Actor) -> Result<Wait, Failure> {
     let skipped = actor == Actor::Nobody;
     // The hub's own Kyma has the catalogue itself beside it.
     if skipped || state.runtime.settings.is_local(&key.name) || !state.catalogue().is_complete() {

@@ -114,8 +114,9 @@ impl Situation {
     /// Everything recorded on the target but its namespace and CRDs, of which there is only metadata.
     fn recorded_on_target(&self) -> Result<Vec<Value>> {
         let mut all = Vec::new();
-        let mut files: Vec<PathBuf> =
-            std::fs::read_dir(self.directory.join("target"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        let mut files: Vec<PathBuf> = std::fs::read_dir(self.directory.join("target"))?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<Result<_>>()?;
         files.sort();
         for file in files {
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -235,7 +236,8 @@ async fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObjec
 async fn apply(client: &Client, object: &Value, manager: &str) -> Result<()> {
     let object: DynamicObject = serde_json::from_value(object.clone())?;
     let parameters = PatchParams::apply(manager).force();
-    let applied = api(client, &object).await?.patch(&object.name_any(), &parameters, &Patch::Apply(&object)).await;
+    let applied =
+        api(client, &object).await?.patch(&object.name_any(), &parameters, &Patch::Apply(&object)).await;
     applied.with_context(|| object.name_any())?;
     Ok(())
 }
@@ -250,19 +252,29 @@ async fn patch(client: &Client, object: &DynamicObject, body: &Value) -> Result<
 async fn put(client: &Client, recorded: &Value) -> Result<DynamicObject> {
     let mut bare = recorded.clone();
     let meta = bare["metadata"].as_object_mut().context("an object has metadata")?;
-    for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for field in [
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "generation",
+        "managedFields",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ] {
         meta.remove(field);
     }
     if bare["kind"] == "Service" {
         // Of the range of another cluster.
         bare["spec"].as_object_mut().map(|spec| (spec.remove("clusterIP"), spec.remove("clusterIPs")));
     }
-    let status = bare.as_object_mut().and_then(|bare| bare.remove("status")).filter(|_| bare["kind"] != "Namespace");
+    let status =
+        bare.as_object_mut().and_then(|bare| bare.remove("status")).filter(|_| bare["kind"] != "Namespace");
     let object: DynamicObject = serde_json::from_value(bare)?;
     let api = api(client, &object).await?;
     let (name, kind) = (object.name_any(), recorded["kind"].as_str().unwrap_or_default());
     let made = api.create(&PostParams::default(), &object).await.with_context(|| format!("{kind} {name}"))?;
-    if let Some(status) = status.filter(|status| status.as_object().is_some_and(|status| !status.is_empty())) {
+    if let Some(status) = status.filter(|status| status.as_object().is_some_and(|status| !status.is_empty()))
+    {
         let body = json!({"status": status});
         let patched = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&body)).await;
         patched.with_context(|| format!("status of {kind} {name}"))?;
@@ -272,7 +284,10 @@ async fn put(client: &Client, recorded: &Value) -> Result<DynamicObject> {
         let body = json!({"metadata": {"managedFields": fields}});
         let patched = api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&body)).await?;
         let held = patched.metadata.managed_fields.unwrap_or_default().len();
-        ensure!(Some(held) == fields.as_array().map(Vec::len), "{kind} {name} has other owners than recorded");
+        ensure!(
+            Some(held) == fields.as_array().map(Vec::len),
+            "{kind} {name} has other owners than recorded"
+        );
     }
     if !recorded["metadata"]["deletionTimestamp"].is_null() {
         api.delete(&name, &DeleteParams::default()).await?;

@@ -12,9 +12,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::core::GroupVersionKind;
 use kube::discovery::Discovery;
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{
-    HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, klm, labels, names,
-};
+use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, klm, labels, names};
 use serde_json::{Value, json};
 use testbed::{Cluster, until};
 
@@ -64,7 +62,8 @@ impl<'a> Story<'a> {
         until("our operators say that the Kyma is KLM's", DEADLINE, || async {
             let listed = events.list(&ListParams::default()).await?;
             let told = |event: &Event| {
-                event.reason.as_deref() == Some(Reason::NotHandedOver.as_str()) && event.involved_object.uid == uid
+                event.reason.as_deref() == Some(Reason::NotHandedOver.as_str())
+                    && event.involved_object.uid == uid
             };
             Ok(listed.items.iter().any(told).then_some(()))
         })
@@ -169,7 +168,10 @@ impl<'a> Story<'a> {
         let made = status.resource.context("the default CR is on record")?;
         let default = snapshot::Key::of(GROUP, &made.kind, &recorded["spec"]["resource"]["metadata"]);
         let is_there = self.target_before.contains_key(&default);
-        ensure!(made.uid.is_some() == is_there, "KLM made the default CR, and nobody makes it again: {made:?}");
+        ensure!(
+            made.uid.is_some() == is_there,
+            "KLM made the default CR, and nobody makes it again: {made:?}"
+        );
         let wanted = component.spec.module.map(|module| module.version);
         ensure!(wanted.as_deref() == version, "{module} {wanted:?}");
         Ok(())
@@ -184,7 +186,11 @@ impl<'a> Story<'a> {
             ensure!(field(before, "uid") == field(after, "uid"), "{key} is another one");
             let runs = key.is("apps", "Deployment") || key.is(GROUP, "Keda") || key.is(GROUP, "Sample");
             let moved = field(before, "generation") != field(after, "generation");
-            ensure!(!(runs && moved), "{key} was changed: {:?}", snapshot::paths(&before["spec"], &after["spec"]));
+            ensure!(
+                !(runs && moved),
+                "{key} was changed: {:?}",
+                snapshot::paths(&before["spec"], &after["spec"])
+            );
         }
         Ok(())
     }
@@ -203,7 +209,8 @@ impl<'a> Story<'a> {
         let hub = whole(&self.hub).await?;
         let of_klm = |group: &str, kind: &str| group == GROUP && ["Kyma", "Manifest"].contains(&kind);
         let changed = snapshot::differences(&self.hub_before, &hub);
-        let changed: Vec<_> = changed.into_iter().filter(|one| of_klm(&key(one).group, &key(one).kind)).collect();
+        let changed: Vec<_> =
+            changed.into_iter().filter(|one| of_klm(&key(one).group, &key(one).kind)).collect();
         ensure!(changed.is_empty(), "on the hub: {}", list(&changed));
         let target = whole(&self.client).await?;
         let changed = snapshot::differences(&self.target_before, &target);
@@ -214,7 +221,11 @@ impl<'a> Story<'a> {
 
     pub(crate) async fn leaves_what_is_being_deleted(&self) -> Result<()> {
         let output = self.migrate(&[]).await?;
-        ensure!(output.status.code() == Some(1) && said(&output).contains("being deleted"), "{}", said(&output));
+        ensure!(
+            output.status.code() == Some(1) && said(&output).contains("being deleted"),
+            "{}",
+            said(&output)
+        );
         self.unchanged().await
     }
 
@@ -231,7 +242,9 @@ impl<'a> Story<'a> {
             self.manifests().delete(&name, &parameters).await.ok();
         }
         let all = ListParams::default();
-        Api::<ModuleTemplate>::namespaced(self.hub.clone(), HUB_NAMESPACE).delete_collection(&parameters, &all).await?;
+        Api::<ModuleTemplate>::namespaced(self.hub.clone(), HUB_NAMESPACE)
+            .delete_collection(&parameters, &all)
+            .await?;
         Api::<ModuleReleaseMeta>::namespaced(self.hub.clone(), HUB_NAMESPACE)
             .delete_collection(&parameters, &all)
             .await?;
@@ -289,7 +302,9 @@ fn list(differences: &[Difference]) -> String {
 fn is_left_to_klm(key: &snapshot::Key) -> bool {
     let catalogue = ["ModuleTemplate", "ModuleReleaseMeta"].iter().any(|kind| key.is(GROUP, kind));
     let crd = key.is("apiextensions.k8s.io", "CustomResourceDefinition")
-        && ["kymas", "moduletemplates", "modulereleasemetas"].iter().any(|name| key.name == format!("{name}.{GROUP}"));
+        && ["kymas", "moduletemplates", "modulereleasemetas"]
+            .iter()
+            .any(|name| key.name == format!("{name}.{GROUP}"));
     let namespace = key.is("", "Namespace") && key.name == TARGET_NAMESPACE;
     catalogue || crd || namespace
 }

@@ -7,16 +7,13 @@ use kube::ResourceExt as _;
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, annotations, hand_over::klm_entry, labels, names};
 use kyma_object_set::{Identity, Ownership};
 
-use super::facts::{
-    Facts, Module, ReadComponent as _, hand_over, is_applied_by, is_skipped,
-};
+use super::facts::{Facts, Module, ReadComponent as _, hand_over, is_applied_by, is_skipped};
 use super::note::{self, KymaNote};
 
 /// Our operators that work on Kymas.
 pub(super) const OPERATORS: [&str; 2] = [kyma_operator::FIELD_MANAGER, "release-meta-syncer"];
 /// Field managers of ours that write a Kyma's status.
-pub(super) const STATUS_MANAGERS: [&str; 3] =
-    [OPERATORS[0], OPERATORS[1], super::MANAGER];
+pub(super) const STATUS_MANAGERS: [&str; 3] = [OPERATORS[0], OPERATORS[1], super::MANAGER];
 
 /// One step. Their order is that in which they are taken.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +50,9 @@ impl fmt::Display for Step {
             Self::Suspend(module) => write!(f, "{module}: stop the component"),
             Self::AwaitStop(module) => write!(f, "{module}: wait until it has stopped"),
             Self::GiveBack(module) => write!(f, "{module}: give its objects back"),
-            Self::Delete(module) => write!(f, "{module}: delete the component, everything on the target stays"),
+            Self::Delete(module) => {
+                write!(f, "{module}: delete the component, everything on the target stays")
+            }
             Self::AwaitGone(module) => write!(f, "{module}: wait until the component is gone"),
             Self::Restore(module) => write!(f, "{module}: put KLM's finalizers back"),
             Self::RestoreStatus => f.write_str("put the status back"),
@@ -89,7 +88,9 @@ fn obstacle(module: &Module) -> Option<String> {
     let (component, manifest) = (module.component.as_ref()?, module.manifest.as_ref());
     let wanted = component.spec.module.as_ref().map(|module| &module.version);
     let Some(manifest) = manifest else {
-        return Some("it was installed after the hand-over, so KLM has no Manifest of it: remove it first".to_owned());
+        return Some(
+            "it was installed after the hand-over, so KLM has no Manifest of it: remove it first".to_owned(),
+        );
     };
     let installed = component.status.as_ref().and_then(|status| status.version.as_ref());
     let version = manifest.spec.version.as_ref();

@@ -2,8 +2,8 @@
 
 use kube::{Resource as _, ResourceExt as _};
 use kyma_api::{
-    CreatedResource, DeletionPolicy, HelmComponent, InventoryEntry, Kyma, SecretKeyRef, finalizers, klm, labels,
-    names,
+    CreatedResource, DeletionPolicy, HelmComponent, InventoryEntry, Kyma, SecretKeyRef, finalizers, klm,
+    labels, names,
 };
 use serde_json::{Map, Value, json};
 

@@ -124,7 +124,7 @@ pub(super) fn is_noted(meta: &ObjectMeta) -> bool {
 impl Module {
     /// Everything on the target that either side says is the module's.
     pub(super) fn objects(&self) -> Vec<(Identity, String)> {
-        let synced = self.manifest.iter().flat_map(|manifest| manifest.synced());
+        let synced = self.manifest.iter().flat_map(ReadManifest::synced);
         let synced = synced.map(|object| (object.identity(), object.version.clone()));
         let status = self.component.iter().filter_map(|component| component.status.as_ref());
         let inventory = status.flat_map(|status| status.inventory.iter().flatten());

@@ -7,11 +7,11 @@ use kube::ResourceExt as _;
 use kyma_api::{hand_over::klm_entry, klm, labels, limits};
 use kyma_object_set::Identity;
 
-use super::{component, note};
 use super::facts::{
     Facts, Manifest, Module, ReadComponent as _, ReadManifest as _, hand_over, is_applied_by, is_noted,
     is_skipped,
 };
+use super::{component, note};
 
 /// Largest note on an object, in bytes; the API takes 256 KiB of annotations in all.
 const NOTE_BYTES: usize = 200 << 10;
@@ -54,7 +54,9 @@ impl fmt::Display for Step {
             Self::Release(module) => write!(f, "{module}: let the component act"),
             Self::AwaitApplied(module) => write!(f, "{module}: wait until its objects are ours"),
             Self::Unverified(module, _) => write!(f, "{module}: the target is not as the inventory says"),
-            Self::Drop(module) => write!(f, "{module}: the target is as the inventory says, take KLM's finalizers off"),
+            Self::Drop(module) => {
+                write!(f, "{module}: the target is as the inventory says, take KLM's finalizers off")
+            }
             Self::HandOver => f.write_str("let our operators act on the Kyma"),
             Self::AwaitReport => f.write_str("wait until kyma-operator has reported"),
             Self::Settle => f.write_str("take away what only KLM said of it"),
@@ -100,7 +102,9 @@ pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
 /// What forbids to make a component from a Manifest.
 fn obstacle(facts: &Facts, module: &Module, manifest: &Manifest) -> Option<String> {
     if let Some(kind) = &module.own_kind {
-        return Some(format!("its ModuleTemplate names a component of kind {kind}, which KLM did not install"));
+        return Some(format!(
+            "its ModuleTemplate names a component of kind {kind}, which KLM did not install"
+        ));
     }
     if manifest.spec.version.is_none() || manifest.ocm_component().is_none() {
         return Some("its Manifest names no version or no OCM component".to_owned());
@@ -232,7 +236,10 @@ fn after(facts: &Facts) -> Step {
 pub(super) fn remains(facts: &Facts, manifest: &Manifest) -> Vec<String> {
     let objects = manifest.synced().iter().map(super::facts::Synced::identity);
     let objects = objects.filter(|identity| !identity.is_crd() && !identity.is_namespace());
-    objects.filter(|identity| facts.target.contains_key(identity)).map(|identity| identity.to_string()).collect()
+    objects
+        .filter(|identity| facts.target.contains_key(identity))
+        .map(|identity| identity.to_string())
+        .collect()
 }
 
 /// Whether the Kyma's status is kyma-operator's by now: it wrote it, and no module points at a Manifest any more.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
+use k8s_openapi::{
+    api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp,
+};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams},
@@ -52,7 +54,7 @@ pub(super) async fn look(start: Start, target_namespace: &str) -> Result<Look, E
     let mut facts = Facts {
         status: status(&start.hub, &namespace, &name).await?,
         klm_runs: lease.is_some_and(|lease| facts::is_renewed(&lease, Timestamp::now())),
-        access: start.secret().await.map_err(said),
+        access: start.secret().await.map_err(|failure| said(&failure)),
         kyma: kyma.clone(),
         modules,
         strays,
@@ -76,7 +78,7 @@ pub(super) async fn look(start: Start, target_namespace: &str) -> Result<Look, E
     Ok(Look { facts, start, target })
 }
 
-fn said(failure: Failure) -> String {
+fn said(failure: &Failure) -> String {
     format!("{}: {}", failure.reason, failure.message)
 }
 
@@ -108,7 +110,9 @@ async fn manifests(
         };
         let held = modules.entry(module.clone()).or_default();
         if held.manifest.is_some() {
-            strays.push(format!("module {module} has a second Manifest, {name}: delete the one that is left over"));
+            strays.push(format!(
+                "module {module} has a second Manifest, {name}: delete the one that is left over"
+            ));
         } else {
             held.manifest = Some(manifest);
         }
@@ -119,7 +123,8 @@ async fn manifests(
 async fn components(hub: &Client, kyma: &Kyma, modules: &mut BTreeMap<String, Module>) -> Result<(), Error> {
     let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
     let api: Api<HelmComponent> = Api::namespaced(hub.clone(), &namespace);
-    let labelled = ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, names::label_value(&name)));
+    let labelled =
+        ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, names::label_value(&name)));
     for component in api.list(&labelled).await?.items {
         let Some(module) = component.spec.module.as_ref().map(|module| module.name.clone()) else { continue };
         if component.name_any() == names::component_name(&name, &module) {
@@ -130,10 +135,15 @@ async fn components(hub: &Client, kyma: &Kyma, modules: &mut BTreeMap<String, Mo
 }
 
 /// The kinds of component that ModuleTemplates of what is installed name, other than the base kind.
-async fn own_kinds(hub: &Client, namespace: &str, modules: &mut BTreeMap<String, Module>) -> Result<(), Error> {
+async fn own_kinds(
+    hub: &Client,
+    namespace: &str,
+    modules: &mut BTreeMap<String, Module>,
+) -> Result<(), Error> {
     let api: Api<ModuleTemplate> = Api::namespaced(hub.clone(), namespace);
     for (name, module) in modules {
-        let Some(version) = module.manifest.as_ref().and_then(|manifest| manifest.spec.version.as_ref()) else {
+        let Some(version) = module.manifest.as_ref().and_then(|manifest| manifest.spec.version.as_ref())
+        else {
             continue;
         };
         let template = api.get_opt(&names::template_name(name, version)).await?;
@@ -154,12 +164,12 @@ async fn status(hub: &Client, namespace: &str, name: &str) -> Result<serde_json:
 
 /// The target, once it is proven to be the Kyma's.
 async fn reach(start: &Start, access: &kyma_api::SecretKeyRef) -> Result<Reached, String> {
-    let target = start.target(access).await.map_err(said)?;
-    let found = target.identify().await.map_err(|error| said(error.into()))?;
+    let target = start.target(access).await.map_err(|failure| said(&failure))?;
+    let found = target.identify().await.map_err(|error| said(&error.into()))?;
     let (claim, recorded) = start.sides();
     match compare(&claim, &recorded, &found) {
         Verdict::Match { .. } | Verdict::FirstContact { .. } => {}
-        refused => return Err(said(refusal(&refused))),
+        refused => return Err(said(&refusal(&refused))),
     }
     // Whose turn it is was read a moment ago; nobody takes one while both sides stand still.
     target.hub_has(recorded.clone());

@@ -51,13 +51,20 @@ fn line(facts: &Facts, name: &str, module: &Module) -> Option<Line> {
         notes.push(format!("not on the target, so brought again: {}", absent.join(", ")));
     }
     if let Some((default, _)) = manifest.default_cr().filter(|_| manifest.has_made_default_cr()) {
-        let state = if facts.target.contains_key(&default) { "stays as it is" } else { "is gone and is not made again" };
+        let state = if facts.target.contains_key(&default) {
+            "stays as it is"
+        } else {
+            "is gone and is not made again"
+        };
         notes.push(format!("default CR {default} {state}"));
     }
     if manifest.metadata.deletion_timestamp.is_some() {
-        notes.push("it is being removed: our operators go on with that, run this again once it is gone".to_owned());
+        notes.push(
+            "it is being removed: our operators go on with that, run this again once it is gone".to_owned(),
+        );
     }
-    let foreign: Vec<&String> = manifest.finalizers().iter().filter(|held| !manifest.klm_finalizers().contains(held)).collect();
+    let foreign: Vec<&String> =
+        manifest.finalizers().iter().filter(|held| !manifest.klm_finalizers().contains(held)).collect();
     if !foreign.is_empty() {
         notes.push(format!("finalizers of others stay on its Manifest: {foreign:?}"));
     }

@@ -147,7 +147,8 @@ impl Sample {
     pub(super) fn taken_over(&mut self) {
         let owner = names::owner_hash("kcp-system", &names::component_name("sample", "keda"));
         let meta = &mut self.target[0].1;
-        meta["managedFields"] = json!([{"manager": COMPONENT_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}]);
+        meta["managedFields"] =
+            json!([{"manager": COMPONENT_MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}}]);
         meta["labels"] = json!({ labels::OWNER: owner });
     }
 

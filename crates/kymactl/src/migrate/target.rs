@@ -32,7 +32,9 @@ use crate::error::Error;
 impl Look {
     /// Gives the objects of a module back to KLM: its labels, then the ownership of all fields. No spec is touched.
     pub(super) async fn give_back(&self, name: &str) -> Result<(), Error> {
-        let (Some(reached), Some(module)) = (&self.target, self.facts.modules.get(name)) else { return Ok(()) };
+        let (Some(reached), Some(module)) = (&self.target, self.facts.modules.get(name)) else {
+            return Ok(());
+        };
         let kyma = &self.facts.kyma;
         let component = names::component_name(&kyma.name_any(), name);
         let owner = names::owner_hash(&kyma.namespace().unwrap_or_default(), &component);
@@ -56,10 +58,12 @@ impl Look {
         let failed = |error: kube::Error| Failure::target("give the target's Kyma back", &error);
         let Some(live) = api.get_opt(name).await.map_err(failed)? else { return Ok(()) };
         let uid = json!({"op": "test", "path": "/metadata/uid", "value": live.uid()});
-        let status = json!({"op": "add", "path": "/status", "value": status_on_target(&noted.status, namespace)});
+        let status =
+            json!({"op": "add", "path": "/status", "value": status_on_target(&noted.status, namespace)});
         let patch = json_patch([&uid, &status])?;
         let put = api.patch_status(name, &params(klm::UPDATER), &patch).await.map_err(failed)?;
-        let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": put.resource_version()});
+        let version =
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": put.resource_version()});
         let owners = json!({"op": "add", "path": "/metadata/managedFields", "value": owners_back(&put.metadata, noted)});
         let patch = json_patch([uid, version, owners])?;
         api.patch_metadata(name, &params(MANAGER), &patch).await.map_err(failed)?;
@@ -86,7 +90,12 @@ impl Look {
 /// Whose fields of the target's Kyma are: KLM's as they were, those of users as they are, none of ours.
 fn owners_back(live: &ObjectMeta, noted: &KymaNote) -> Vec<ManagedFieldsEntry> {
     let name = |entry: &ManagedFieldsEntry| entry.manager.clone().unwrap_or_default();
-    let theirs: BTreeSet<String> = noted.target_fields.iter().map(name).filter(|name| klm::TARGET_KYMA_MANAGERS.contains(&name.as_str())).collect();
+    let theirs: BTreeSet<String> = noted
+        .target_fields
+        .iter()
+        .map(name)
+        .filter(|name| klm::TARGET_KYMA_MANAGERS.contains(&name.as_str()))
+        .collect();
     let others = live.managed_fields.iter().flatten().filter(|entry| {
         let name = name(entry);
         !theirs.contains(&name) && !back::STATUS_MANAGERS.contains(&name.as_str())
@@ -106,7 +115,8 @@ impl Object<'_> {
     fn api(&self) -> Result<Api<DynamicObject>, Error> {
         let gvk = Gvk::new(&self.identity.group, &self.version, &self.identity.kind);
         let mapping = self.reached.kinds.any(&gvk);
-        let mapping = mapping.ok_or_else(|| Error::input(self.identity.to_string(), "its kind is not served"))?;
+        let mapping =
+            mapping.ok_or_else(|| Error::input(self.identity.to_string(), "its kind is not served"))?;
         Ok(mapping.api(&self.reached.target.client(), self.identity.namespace.as_deref()))
     }
 
@@ -129,7 +139,11 @@ impl Object<'_> {
 
     /// Our fields become KLM's.
     async fn give(&self, live: &ObjectMeta, owner: &str) -> Result<(), Error> {
-        let ownership = Ownership { manager: COMPONENT_MANAGER.to_owned(), owner: owner.to_owned(), version: String::new() };
+        let ownership = Ownership {
+            manager: COMPONENT_MANAGER.to_owned(),
+            owner: owner.to_owned(),
+            version: String::new(),
+        };
         let share = ownership.share_manager(owner);
         let Some(patch) = move_fields(live, &[COMPONENT_MANAGER, &share, MANAGER], klm::APPLIER) else {
             return Ok(());
@@ -168,7 +182,8 @@ fn annotations_back(live: &ObjectMeta, manifest: &Manifest) -> Value {
     let owned_by = format!("{}/{}", manifest.namespace().unwrap_or_default(), manifest.name_any());
     let mut set = json!({annotations::OWNED_BY: owned_by});
     let ours = [annotations::MODULE_VERSION, CREATED_BY, SET_VERSION];
-    for name in live.annotations.iter().flat_map(BTreeMap::keys).filter(|name| ours.contains(&name.as_str())) {
+    for name in live.annotations.iter().flat_map(BTreeMap::keys).filter(|name| ours.contains(&name.as_str()))
+    {
         set[name] = Value::Null;
     }
     set
@@ -194,7 +209,8 @@ mod tests {
 
     #[test]
     fn the_targets_status_is_the_hubs_without_what_is_only_there() {
-        let template = json!({"kind": "ModuleTemplate", "metadata": {"name": "keda-1.0.0", "namespace": "kcp-system"}});
+        let template =
+            json!({"kind": "ModuleTemplate", "metadata": {"name": "keda-1.0.0", "namespace": "kcp-system"}});
         let hub = json!({"state": "Ready", "modules": [
             {"name": "keda", "manifest": {"kind": "Manifest"}, "template": template}, {"name": "bare"},
         ]});

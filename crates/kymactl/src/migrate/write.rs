@@ -92,7 +92,8 @@ impl Look {
     pub(super) async fn skip(&self, module: &str, skips: bool) -> Result<(), Error> {
         let component = self.component(module)?;
         let label = if skips { json!("true") } else { Value::Null };
-        let body = json!({"metadata": {"uid": component.uid(), "labels": {labels::SKIP_RECONCILIATION: label}}});
+        let body =
+            json!({"metadata": {"uid": component.uid(), "labels": {labels::SKIP_RECONCILIATION: label}}});
         self.components().patch_metadata(&component.name_any(), &params(), &Patch::Merge(&body)).await?;
         Ok(())
     }
@@ -120,9 +121,12 @@ impl Look {
     pub(super) async fn say(&self, value: &str) -> Result<(), Error> {
         let labels = json!({labels::HAND_OVER: value, labels::SKIP_RECONCILIATION: "true"});
         // Who stopped before says so again.
-        let notes: Map<String, Value> =
-            back::OPERATORS.into_iter().map(|operator| (annotations::stopped(operator), Value::Null)).collect();
-        let body = json!({"metadata": {"uid": self.facts.kyma.uid(), "labels": labels, "annotations": notes}});
+        let notes: Map<String, Value> = back::OPERATORS
+            .into_iter()
+            .map(|operator| (annotations::stopped(operator), Value::Null))
+            .collect();
+        let body =
+            json!({"metadata": {"uid": self.facts.kyma.uid(), "labels": labels, "annotations": notes}});
         self.patch_kyma(&body).await
     }
 
@@ -142,8 +146,11 @@ impl Look {
         let component = self.component(module)?;
         let (name, uid) = (component.name_any(), component.uid().unwrap_or_default());
         if component.spec.deletion_policy != DeletionPolicy::Orphan {
-            let order =
-                [annotations::DELETION_REASON, annotations::DELETION_KYMA_UID, annotations::DELETION_KYMA_GENERATION];
+            let order = [
+                annotations::DELETION_REASON,
+                annotations::DELETION_KYMA_UID,
+                annotations::DELETION_KYMA_GENERATION,
+            ];
             let none: Map<String, Value> =
                 order.into_iter().map(|name| (name.to_owned(), Value::Null)).collect();
             let body = json!({
@@ -200,7 +207,8 @@ impl Look {
     /// Takes our marks off, so that KLM acts again: off the Manifests first.
     pub(super) async fn leave(&self) -> Result<(), Error> {
         for module in self.facts.modules.values() {
-            let Some(manifest) = module.manifest.as_ref().filter(|one| hand_over(&one.metadata).is_some()) else {
+            let Some(manifest) = module.manifest.as_ref().filter(|one| hand_over(&one.metadata).is_some())
+            else {
                 continue;
             };
             let mut operations = unmark(&manifest.metadata);
@@ -277,7 +285,8 @@ fn without_klms(manifest: &Manifest) -> Value {
 
 /// Operations that take labels and note off an object as it was read.
 fn unmark(meta: &Meta) -> Vec<Value> {
-    let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": meta.uid}), version_test(meta)];
+    let mut operations =
+        vec![json!({"op": "test", "path": "/metadata/uid", "value": meta.uid}), version_test(meta)];
     let mut remove = |map: &str, name: &str, held: bool| {
         if held {
             let name = name.replace('~', "~0").replace('/', "~1");

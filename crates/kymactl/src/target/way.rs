@@ -78,7 +78,8 @@ impl Hub {
 
     /// The ways that begin at all Kymas, or at those with these labels.
     pub(crate) async fn starts(&self, selector: Option<&str>) -> Result<Vec<Start>, Error> {
-        let parameters = ListParams { label_selector: selector.map(ToOwned::to_owned), ..ListParams::default() };
+        let parameters =
+            ListParams { label_selector: selector.map(ToOwned::to_owned), ..ListParams::default() };
         let found = self.kymas().list(&parameters).await?;
         Ok(found.items.into_iter().map(|kyma| self.start_at(kyma)).collect())
     }

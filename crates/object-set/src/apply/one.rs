@@ -67,7 +67,8 @@ impl Run<'_> {
             Place::Found(metadata) => {
                 self.may_adopt(&wanted.identity, &metadata, guard)?;
                 self.take_over(&wanted.identity, mapping, &metadata).await?;
-                if recorded.is_some_and(|entry| !entry.was_sent()) && wanted.identity.is("apps", "Deployment") {
+                if recorded.is_some_and(|entry| !entry.was_sent()) && wanted.identity.is("apps", "Deployment")
+                {
                     keep::annotations(&mut object, &metadata);
                 }
                 (metadata.uid.clone(), is_marked && owner::is_creator(&metadata, ownership))

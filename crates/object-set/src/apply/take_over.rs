@@ -161,10 +161,11 @@ mod tests {
 
     #[test]
     fn fields_move_from_the_managers_that_are_named_and_from_no_tool() {
-        let found = metadata(json!({"resourceVersion": "7", "annotations": {LAST_APPLIED: "{}"}, "managedFields": [
-            entry("us", "Apply", "", json!({"f:data": {"f:a": {}}})),
-            entry("kubectl", "Apply", "", json!({"f:data": {"f:user": {}}})),
-        ]}));
+        let found =
+            metadata(json!({"resourceVersion": "7", "annotations": {LAST_APPLIED: "{}"}, "managedFields": [
+                entry("us", "Apply", "", json!({"f:data": {"f:a": {}}})),
+                entry("kubectl", "Apply", "", json!({"f:data": {"f:user": {}}})),
+            ]}));
         assert!(move_fields(&found, &["nobody"], "them").is_none());
         let operations = serde_json::to_value(move_fields(&found, &["us"], "them").unwrap()).unwrap();
         assert_eq!(operations.as_array().unwrap().len(), 2, "kubectl's record stays: {operations}");

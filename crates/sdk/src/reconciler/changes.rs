@@ -162,7 +162,8 @@ mod tests {
     #[test]
     fn of_managed_fields_only_that_klm_wrote_the_status_is_kept() {
         let entry = |manager: &str| json!({"manager": manager, "subresource": "status", "fieldsV1": {"f:status": {}}});
-        let object = json!({"metadata": {"name": "a", "managedFields": [entry("x"), entry("lifecycle-manager")]}});
+        let object =
+            json!({"metadata": {"name": "a", "managedFields": [entry("x"), entry("lifecycle-manager")]}});
         let kept = slim(serde_json::from_value::<ConfigMap>(object).unwrap()).metadata;
         assert!(hand_over::klm_entry(&kept).is_some());
         let kept = kept.managed_fields.unwrap();

@@ -55,7 +55,11 @@ fn a_hand_over_that_was_broken_off_can_be_given_back_from_everywhere() {
     assert_eq!(next(&sample.facts()), Step::Delete("keda".to_owned()), "it was never told what there is");
     sample.component = None;
     sample.taken_over();
-    assert_eq!(next(&sample.facts()), Step::GiveBack("keda".to_owned()), "its component is gone, its marks are not");
+    assert_eq!(
+        next(&sample.facts()),
+        Step::GiveBack("keda".to_owned()),
+        "its component is gone, its marks are not"
+    );
 }
 
 #[test]
@@ -73,12 +77,18 @@ fn an_ordered_removal_is_taken_back() {
 fn what_klm_could_not_go_on_with_is_not_given_back() {
     type Change = fn(&mut Sample);
     let cases: [(Change, &str); 6] = [
-        (|sample| sample.component.as_mut().unwrap()["spec"]["module"]["version"] = json!("1.1.0"), "would bring 1.0.0 back"),
+        (
+            |sample| sample.component.as_mut().unwrap()["spec"]["module"]["version"] = json!("1.1.0"),
+            "would bring 1.0.0 back",
+        ),
         (|sample| sample.component.as_mut().unwrap()["status"]["version"] = json!("1.1.0"), "is at 1.1.0"),
         (|sample| sample.manifest = Value::Null, "no Manifest of it"),
         (|sample| sample.access = Err("TargetUnreachable: no".to_owned()), "TargetUnreachable"),
         (|sample| sample.kyma["metadata"]["annotations"] = json!({}), "is gone"),
-        (|sample| sample.kyma["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"), "being deleted"),
+        (
+            |sample| sample.kyma["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+            "being deleted",
+        ),
     ];
     for (change, expected) in cases {
         let mut sample = handed_over();

@@ -42,12 +42,24 @@ fn what_is_in_the_way_is_named_and_nothing_is_begun() {
     let cases: [(Change, &str); 11] = [
         (|sample| sample.lease = Some(renewed()), klm::LEASE),
         (|sample| sample.access = Err("AwaitingAccess: none".to_owned()), "AwaitingAccess"),
-        (|sample| sample.kyma["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"), "let KLM finish"),
+        (
+            |sample| sample.kyma["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+            "let KLM finish",
+        ),
         (|sample| sample.strays.push("Manifest x has no label".to_owned()), "no label"),
         (|sample| sample.own_kind = Some("Greeting".to_owned()), "kind Greeting"),
         (|sample| sample.manifest["spec"]["version"] = Value::Null, "names no version"),
-        (|sample| sample.manifest["metadata"]["annotations"][klm::SYNCED_REF] = json!("sha256:old"), "not applied yet"),
-        (|sample| sample.manifest["metadata"]["annotations"][kyma_api::annotations::IS_UNMANAGED] = json!("true"), "let go"),
+        (
+            |sample| sample.manifest["metadata"]["annotations"][klm::SYNCED_REF] = json!("sha256:old"),
+            "not applied yet",
+        ),
+        (
+            |sample| {
+                sample.manifest["metadata"]["annotations"][kyma_api::annotations::IS_UNMANAGED] =
+                    json!("true");
+            },
+            "let go",
+        ),
         (
             |sample| {
                 sample.manifest["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -55,7 +67,10 @@ fn what_is_in_the_way_is_named_and_nothing_is_begun() {
             },
             "begun to remove",
         ),
-        (|sample| sample.kyma["status"]["lastOperation"]["operation"] = json!("x".repeat(NOTE_BYTES)), "too large"),
+        (
+            |sample| sample.kyma["status"]["lastOperation"]["operation"] = json!("x".repeat(NOTE_BYTES)),
+            "too large",
+        ),
         (|sample| sample.manifest["metadata"]["finalizers"] = json!(["x".repeat(NOTE_BYTES)]), "too large"),
     ];
     for (change, expected) in cases {
@@ -96,7 +111,10 @@ fn a_lease_is_renewed_while_it_has_a_holder_and_is_young() {
     assert!(!is_renewed(lease("klm", 181, 180)), "it ended without releasing it");
     assert!(!is_renewed(lease("", 1, 180)), "it released it");
     assert!(is_renewed(lease("klm", -60, 180)), "a clock is behind");
-    assert!(!facts::is_renewed(&k8s_openapi::api::coordination::v1::Lease::default(), k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+    assert!(!facts::is_renewed(
+        &k8s_openapi::api::coordination::v1::Lease::default(),
+        k8s_openapi::jiff::Timestamp::UNIX_EPOCH
+    ));
 }
 
 #[test]
@@ -105,7 +123,7 @@ fn a_component_is_what_its_manifest_says() {
     let facts = sample.facts();
     let manifest = facts.modules["keda"].manifest.as_ref().unwrap();
     let body = component::body(&facts, "keda", manifest, false).unwrap();
-    assert_eq!(body["metadata"]["name"], "sample-keda-7b4dd4b6");
+    assert_eq!(body["metadata"]["name"], kyma_api::names::component_name("sample", "keda"));
     assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "kyma-uid");
     assert_eq!(body["metadata"]["labels"].get(labels::SKIP_RECONCILIATION), None);
     assert_eq!(body["metadata"]["labels"].get(labels::CONTROLLER_NAME), None, "KLM writes it empty");
@@ -168,7 +186,8 @@ fn finalizers_are_dropped_only_where_the_target_is_as_the_inventory_says() {
     assert!(problem(|sample| sample.target[0].1["uid"] = json!("other")).contains("another object"));
     assert!(problem(|sample| sample.target[0].1["managedFields"] = json!([])).contains("not become ours"));
     let both = |sample: &mut Sample| {
-        let entry = |manager: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {}}});
+        let entry =
+            |manager: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {}}});
         sample.target[0].1["managedFields"] = json!([entry(COMPONENT_MANAGER), entry(klm::APPLIER)]);
     };
     assert!(problem(both).contains("belongs to KLM too"));
