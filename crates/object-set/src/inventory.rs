@@ -111,3 +111,24 @@ impl<'a> IntoIterator for &'a Inventory {
         self.entries.iter()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_handed_over_was_not_sent_and_what_is_to_be_sent_anew_was() {
+        let identity = Identity::new("", "ConfigMap", Some("n"), "a");
+        let was_sent = |entry: Entry| {
+            let all: Inventory = [(identity.clone(), entry)].into_iter().collect();
+            all.was_sent(&identity)
+        };
+        let known = Entry { uid: "u".to_owned(), ..Entry::default() };
+        let sent = Entry { hash: "h".to_owned(), fingerprint: "f".to_owned(), ..known.clone() };
+        assert!(!was_sent(known.clone()));
+        assert!(was_sent(Entry { hash: "h".to_owned(), ..known }), "another owner's, which we share");
+        let all: Inventory = [(identity.clone(), sent)].into_iter().collect();
+        assert!(all.unproven().was_sent(&identity));
+        assert!(!Inventory::new().was_sent(&identity));
+    }
+}
