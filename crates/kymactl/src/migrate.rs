@@ -131,10 +131,12 @@ impl Klm {
 
     async fn moved(&self, mut start: Start, first: &mut Vec<report::Line>) -> Result<&'static str, Stopped> {
         let deadline = Instant::now() + self.timeout;
+        let mut idle = false;
         for number in 0..LOOKS {
             let look = read::look(start, &self.target_namespace).await?;
             if number == 0 {
                 *first = report::lines(&look.facts);
+                idle = self.is_idle(&look.facts);
             }
             let done = if self.rollback {
                 self.step_back(&look, deadline).await
@@ -142,7 +144,7 @@ impl Klm {
                 self.step(&look, deadline).await
             };
             match done {
-                Ok(true) => return Ok(self.outcome(number == 0)),
+                Ok(true) => return Ok(self.outcome(idle)),
                 Ok(false) => {}
                 // Somebody wrote meanwhile: the next look shows what.
                 Err(Stopped::Failed(error)) if error.is_conflict() && Instant::now() < deadline => {}
@@ -153,12 +155,20 @@ impl Klm {
         Err(Stopped::Left(vec!["it does not come to an end: run the command again".to_owned()]))
     }
 
-    fn outcome(&self, at_once: bool) -> &'static str {
-        match (self.rollback, self.dry_run, at_once) {
-            (false, true, _) => "nothing is in the way of the hand-over",
-            (true, true, _) => "nothing is in the way of giving it back",
-            (false, false, true) => "nothing to hand over",
-            (true, false, true) => "nothing to give back",
+    fn is_idle(&self, facts: &Facts) -> bool {
+        if self.rollback {
+            back::next(facts) == back::Step::Done
+        } else {
+            plan::next(facts) == plan::Step::Done
+        }
+    }
+
+    fn outcome(&self, idle: bool) -> &'static str {
+        match (self.rollback, self.dry_run, idle) {
+            (false, _, true) => "nothing to hand over",
+            (true, _, true) => "nothing to give back",
+            (false, true, false) => "nothing is in the way of the hand-over",
+            (true, true, false) => "nothing is in the way of giving it back",
             (false, false, false) => "handed over",
             (true, false, false) => "given back to KLM",
         }
