@@ -206,7 +206,7 @@ const OPERATORS: [&str; 2] = ["kyma-operator", "release-meta-syncer"];
 /// Waits until both say so.
 pub(crate) async fn until_stopped(hub: &Client, kyma: &str) -> Result<()> {
     let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
-    until("our operators say that they stay away", Duration::from_secs(60), || async {
+    until("our operators say that they stay away", Duration::from_mins(1), || async {
         let kyma = kymas.get(kyma).await?;
         let mut notes = OPERATORS.into_iter().map(annotations::stopped);
         Ok(notes.all(|note| kyma.annotations().contains_key(&note)).then_some(()))

@@ -24,7 +24,7 @@ const GROUP: &str = "operator.kyma-project.io";
 /// The recorded Kyma.
 const KYMA: &str = "kyma-sample";
 /// Time that one change may take.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Pushes the content of all modules that were recorded.
 pub(crate) async fn publish(landscape: &Landscape, inputs: &Path) -> Result<()> {
