@@ -38,6 +38,15 @@ pub const TARGET_ADOPTED: &str = "component.kyma-project.io/target-adopted";
 pub const CLUSTER_GONE: &str = "component.kyma-project.io/cluster-gone";
 /// Version of the operator that last wrote a CRD of ours or a component CRD; an older one never applies over it.
 pub const CRD_VERSION: &str = "component.kyma-project.io/crd-version";
+/// On a Kyma that Kyma Lifecycle Manager hands over, and on its Manifests: in JSON, what is needed to give them back as
+/// they were: of a Kyma the status, of a Manifest finalizers and `managedFields`.
+pub const BEFORE_HAND_OVER: &str = "component.kyma-project.io/before-hand-over";
 /// On an object on a target that did not exist before: the hash of the owner who created it. What is only adopted
 /// is never deleted.
 pub const CREATED_BY: &str = "component.kyma-project.io/created-by";
+
+/// On a Kyma that is being handed over or given back: the operator of this name does nothing for it any more, and nothing
+/// that it began before is under way. Whoever changes the label [`crate::labels::HAND_OVER`] takes it off.
+pub fn stopped(operator: &str) -> String {
+    format!("component.kyma-project.io/{operator}-stopped")
+}

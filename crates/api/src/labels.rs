@@ -23,6 +23,14 @@ pub const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
 pub const WATCHED_BY_KYMA: &str = "kyma";
 /// `true` on a Kyma or a component: nothing is done with it, except that a deletion goes on.
 pub const SKIP_RECONCILIATION: &str = "operator.kyma-project.io/skip-reconciliation";
+/// On a Kyma, and on KLM's Manifests of it: Kyma Lifecycle Manager (KLM) hands it over to our operators. KLM does not know
+/// this label, so the object also carries [`SKIP_RECONCILIATION`], which keeps KLM away and means nothing to us beside
+/// it. While the value is [`HAND_OVER_PENDING`] neither acts; see [`crate::hand_over`].
+pub const HAND_OVER: &str = "component.kyma-project.io/hand-over";
+/// Value of [`HAND_OVER`] from the decision on until everything is handed over, and while it is given back.
+pub const HAND_OVER_PENDING: &str = "pending";
+/// Value of [`HAND_OVER`] once our operators act.
+pub const HAND_OVER_DONE: &str = "done";
 /// `true` on a ModuleTemplate hides it from all Kymas that lack the same label.
 pub const BETA: &str = "operator.kyma-project.io/beta";
 /// `true` on a ModuleTemplate hides it from all Kymas that lack the same label.

@@ -24,6 +24,7 @@ mod watcher;
 pub mod component;
 pub mod condition;
 pub mod crds;
+pub mod hand_over;
 pub mod limits;
 pub mod patterns;
 mod reason;
@@ -35,6 +36,7 @@ pub mod visibility;
 // Names with meaning on hub and targets.
 pub mod annotations;
 pub mod finalizers;
+pub mod klm;
 pub mod labels;
 pub mod names;
 

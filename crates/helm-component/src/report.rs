@@ -273,7 +273,7 @@ fn applied(seen: &Observed, rest: &Rest) -> Aspect {
     let waiting: Vec<String> = seen
         .pieces
         .iter()
-        .filter(|piece| !seen.inventory.contains(&piece.identity))
+        .filter(|piece| !seen.inventory.was_sent(&piece.identity))
         .map(|piece| piece.identity.to_string())
         .collect();
     if !waiting.is_empty() {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kyma_api::{KymaStatus, ModuleStatus, ResourcePolicy, State};
+use kyma_api::{KymaStatus, ModuleStatus, ResourcePolicy, State, klm};
 
 use crate::component::{ComponentKind, ComponentView};
 use crate::deletion::IgnorePolicy;
@@ -36,7 +36,8 @@ fn lost(line: &ModuleStatus) -> Option<Lost> {
     if matches!(line.state, State::Deleting | State::Unmanaged) {
         return None;
     }
-    let component = line.manifest.as_ref()?;
+    // A Manifest of KLM is no component: what it installed is not ours to remove.
+    let component = line.manifest.as_ref().filter(|object| object.kind.as_deref() != Some(klm::MANIFEST))?;
     Some(Lost {
         module: line.name.clone(),
         version: line.version.clone()?,
@@ -78,6 +79,13 @@ mod tests {
             line("let-go", "Unmanaged"), {"name": "refused", "state": "Warning"},
         ]);
         assert_eq!(names(&lines, &json!([]), IgnorePolicy::Leave), ["ready", "broken"]);
+    }
+
+    #[test]
+    fn what_klm_installed_and_was_not_handed_over_is_not_lost() {
+        let manifest = json!({"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Manifest"});
+        let lines = json!([{"name": "klms", "state": "Ready", "version": "1.0.0", "manifest": manifest}]);
+        assert!(names(&lines, &json!([]), IgnorePolicy::Leave).is_empty());
     }
 
     #[test]

@@ -47,7 +47,12 @@ fn hub_namespace() -> Vec<Rule> {
     rules.extend([
         Rule::new(OPERATOR, &["kymas"], &["list", "watch"], "observe: the Kymas"),
         Rule::new(OPERATOR, &["kymas"], &["get"], "session: whose turn it is on a target"),
-        Rule::new(OPERATOR, &["kymas"], &["patch"], "claim: our label and finalizer"),
+        Rule::new(
+            OPERATOR,
+            &["kymas"],
+            &["patch"],
+            "claim: our label and finalizer; hand-over: that we have stopped",
+        ),
         Rule::new(OPERATOR, &["kymas/status"], &["patch"], "report: the status"),
         Rule::new(
             OPERATOR,

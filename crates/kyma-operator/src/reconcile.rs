@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
-use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState, labels};
+use kyma_api::hand_over::{self, Actor};
+use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
 use kyma_sdk::{Failure, Halt, Pass, Wait};
 
 use crate::apply::{self, Applied};
@@ -37,13 +37,17 @@ const UNTOLD: Duration = Duration::from_secs(30);
 /// Reconciles one Kyma.
 pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) -> Result<Wait, Failure> {
     let kyma = state.latest(seen);
+    let actor = hand_over::actor(&kyma.metadata);
+    if actor.keeps_us_away() {
+        return stay_away(&state, &kyma, actor).await;
+    }
     if kyma.metadata.deletion_timestamp.is_some() {
         return removal::reconcile(&state, &kyma, &pass).await;
     }
     if let Some(why) = pass.halt().writes() {
         return leave_alone(&state, &kyma, Reason::Paused, why).await;
     }
-    if is_skipped(&kyma) {
+    if actor == Actor::Nobody {
         return leave_alone(&state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
     }
     let kyma = claim::take(&state, &kyma).await?;
@@ -99,8 +103,17 @@ pub(crate) async fn leave_alone(
     Ok(Wait::Event)
 }
 
-fn is_skipped(kyma: &Kyma) -> bool {
-    kyma.labels().get(labels::SKIP_RECONCILIATION).is_some_and(|value| value == "true")
+/// No status is written, not even why: KLM counts every condition.
+async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait, Failure> {
+    let key = key_of(kyma);
+    state.end_session(&key);
+    if actor == Actor::HandOver {
+        kyma_sdk::note_stop(&state.runtime, kyma).await?;
+    } else if state.notes_klms(&key) {
+        let note = Reason::NotHandedOver.summary();
+        state.runtime.events.normal(kyma.as_ref(), Reason::NotHandedOver, "Reconcile", note).await;
+    }
+    Ok(Wait::Event)
 }
 
 /// The target's list is under way and wakes the Kyma. Where it does not come, the session is proven anew.

@@ -50,6 +50,7 @@ pub(crate) struct State {
     maintenance: RwLock<Arc<Maintenance>>,
     awaiting_windows: Mutex<HashSet<KymaKey>>,
     ended: Mutex<HashMap<KymaKey, u64>>,
+    klms: Mutex<HashSet<KymaKey>>,
 }
 
 impl State {
@@ -82,6 +83,7 @@ impl State {
             maintenance: RwLock::default(),
             awaiting_windows: Mutex::default(),
             ended: Mutex::default(),
+            klms: Mutex::default(),
         }
     }
 
@@ -240,6 +242,11 @@ impl State {
         put(&self.blocked, kyma, is_blocked);
     }
 
+    /// The Kyma is not ours to act on. True if that is news.
+    pub(crate) fn notes_klms(&self, kyma: &KymaKey) -> bool {
+        lock(&self.klms).insert(kyma.clone())
+    }
+
     /// The maintenance policy.
     pub(crate) fn maintenance(&self) -> Arc<Maintenance> {
         Arc::clone(&self.maintenance.read().unwrap_or_else(PoisonError::into_inner))
@@ -293,6 +300,7 @@ impl State {
         lock(&self.blocked).remove(kyma);
         lock(&self.awaiting_windows).remove(kyma);
         lock(&self.ended).remove(kyma);
+        lock(&self.klms).remove(kyma);
         self.metrics.forget(kyma);
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{error::Error, explain, module, reset, run, status, target};
+use crate::{error::Error, explain, migrate, module, reset, run, status, target};
 
 /// Modules for Kubernetes clusters: make them, run their operators, see where they run.
 #[derive(Parser)]
@@ -20,6 +20,9 @@ enum Command {
     /// Check or take over the cluster of a Kyma.
     #[command(subcommand)]
     Target(target::Target),
+    /// Move over from another system, and back.
+    #[command(subcommand)]
+    Migrate(migrate::Migrate),
     /// Show the fleet: cluster, module, version, state.
     Status(Box<status::Status>),
     /// Tell why each module of a Kyma has the version it has: what was asked for, what is offered, what decided, since
@@ -39,6 +42,7 @@ impl Cli {
         match self.command {
             Command::Module(module) => module.run().await,
             Command::Target(target) => target.run().await,
+            Command::Migrate(migrate) => migrate.run().await,
             Command::Status(status) => status.run().await,
             Command::Explain(explain) => explain.run().await,
             Command::Reset(reset) => reset.run().await,

@@ -68,6 +68,12 @@ pub(crate) enum Error {
         /// How many.
         count: usize,
     },
+    /// Kymas that were to be handed over or given back and were not; each was named.
+    #[error("{count} Kymas were left: see why above, and run the same command again")]
+    NotMoved {
+        /// How many.
+        count: usize,
+    },
     /// Flags of the operators.
     #[error(transparent)]
     Settings(#[from] kyma_sdk::SettingsError),
@@ -104,6 +110,16 @@ impl Error {
         Self::NotReady { waited: format!("{}s", waited.as_secs()), open }
     }
 
+    /// Whether somebody wrote between a look and a write that rested on it. A JSON patch whose test fails is answered as
+    /// invalid.
+    pub(crate) fn is_conflict(&self) -> bool {
+        match self {
+            Self::Cluster(kube::Error::Api(status)) => matches!(status.code, 409 | 422),
+            Self::Target(failure) => failure.reason == kyma_api::Reason::ApplyConflict,
+            _ => false,
+        }
+    }
+
     /// 3 for what is not Ready in time; 2 for what the caller has to correct, as for a wrong flag; 1 for everything else.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
@@ -123,6 +139,7 @@ impl Error {
             | Self::Operator { .. }
             | Self::Target(_)
             | Self::Left { .. }
+            | Self::NotMoved { .. }
             | Self::Stopped => ExitCode::FAILURE,
         }
     }

@@ -5,6 +5,7 @@ mod duration;
 mod error;
 mod explain;
 mod hub;
+mod migrate;
 mod module;
 mod output;
 mod reset;

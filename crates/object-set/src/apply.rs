@@ -25,6 +25,7 @@ mod share;
 mod take_over;
 
 pub use outcome::{Applied, Outcome, Refusal};
+pub use take_over::move_fields;
 
 /// What to do with an object that exists and that we have not applied before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

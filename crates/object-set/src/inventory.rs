@@ -20,6 +20,13 @@ pub struct Entry {
     pub created: bool,
 }
 
+impl Entry {
+    /// Whether we ever sent the object. One that another system handed over is known by its uid alone.
+    pub fn was_sent(&self) -> bool {
+        !(self.hash.is_empty() && self.fingerprint.is_empty())
+    }
+}
+
 /// Objects that were applied, by identity (group and kind, not version: an object stays the same one when
 /// its API moves on).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +64,11 @@ impl Inventory {
     /// Whether the object is remembered.
     pub fn contains(&self, identity: &Identity) -> bool {
         self.entries.contains_key(identity)
+    }
+
+    /// Whether the object is remembered and was sent by us.
+    pub fn was_sent(&self, identity: &Identity) -> bool {
+        self.get(identity).is_some_and(Entry::was_sent)
     }
 
     /// All entries in the order of their identities.
@@ -97,5 +109,26 @@ impl<'a> IntoIterator for &'a Inventory {
 
     fn into_iter(self) -> Self::IntoIter {
         self.entries.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_handed_over_was_not_sent_and_what_is_to_be_sent_anew_was() {
+        let identity = Identity::new("", "ConfigMap", Some("n"), "a");
+        let was_sent = |entry: Entry| {
+            let all: Inventory = [(identity.clone(), entry)].into_iter().collect();
+            all.was_sent(&identity)
+        };
+        let known = Entry { uid: "u".to_owned(), ..Entry::default() };
+        let sent = Entry { hash: "h".to_owned(), fingerprint: "f".to_owned(), ..known.clone() };
+        assert!(!was_sent(known.clone()));
+        assert!(was_sent(Entry { hash: "h".to_owned(), ..known }), "another owner's, which we share");
+        let all: Inventory = [(identity.clone(), sent)].into_iter().collect();
+        assert!(all.unproven().was_sent(&identity));
+        assert!(!Inventory::new().was_sent(&identity));
     }
 }

@@ -29,7 +29,9 @@ pub mod order;
 mod protect;
 pub mod prune;
 
-pub use apply::{Adopt, Applied, ApplyOptions, NothingObserved, Observations, Outcome, Refusal, apply};
+pub use apply::{
+    Adopt, Applied, ApplyOptions, NothingObserved, Observations, Outcome, Refusal, apply, move_fields,
+};
 pub use cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED};
 pub use discovery::{Discovery, Kinds, Mapping};
 pub use drift::Observed;

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use kube::ResourceExt;
+use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
-use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, labels, names};
+use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
 use kyma_sdk::{
     AccessChange, Change, Failure, Halt, HubResource, Interest, News, Pass, Reconciler, Runtime, Sighting,
     Wait, Watches, feed,
@@ -157,13 +158,21 @@ async fn follow<K: HubResource>(state: &State, kind: Kind, apply: impl Fn(&mut C
 
 async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
+    let actor = hand_over::actor(&kyma.metadata);
+    if actor.keeps_us_away() {
+        state.end_session(&key);
+        if actor == Actor::HandOver {
+            kyma_sdk::note_stop(&state.runtime, kyma).await?;
+        }
+        return Ok(Wait::Event);
+    }
     if pass.halt().writes().is_some() {
         return Ok(Wait::Event);
     }
     let outcome = if kyma.metadata.deletion_timestamp.is_some() {
         cleanup::step(state, kyma, pass.halt()).await
     } else {
-        sync(state, kyma, &key, pass).await
+        sync(state, kyma, &key, pass, actor).await
     };
     if let Err(failure) = &outcome {
         // A target that hesitates, or that we do not touch, is still the same; anything else is proven anew.
@@ -175,8 +184,8 @@ async fn reconcile(state: &State, kyma: &Kyma, pass: &Pass) -> Result<Wait, Fail
     outcome
 }
 
-async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass) -> Result<Wait, Failure> {
-    let skipped = kyma.labels().get(labels::SKIP_RECONCILIATION).is_some_and(|value| value == "true");
+async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass, actor: Actor) -> Result<Wait, Failure> {
+    let skipped = actor == Actor::Nobody;
     // The hub's own Kyma has the catalogue itself beside it.
     if skipped || state.runtime.settings.is_local(&key.name) || !state.catalogue().is_complete() {
         return Ok(Wait::Event);

@@ -34,7 +34,7 @@ fn hub_cluster() -> Vec<Rule> {
 }
 
 fn hub_namespace() -> Vec<Rule> {
-    let kymas = "what to serve; own finalizer";
+    let kymas = "what to serve; own finalizer; that we have stopped, in a hand-over";
     let status = "report: condition ModuleCatalog; first contact: record the target";
     let catalogue = "the catalogue; a live look before a copy is removed";
     let secrets = "access to targets; lists are of metadata only";

@@ -10,9 +10,11 @@ use crate::{Failure, Operator, Runtime};
 
 mod ledger;
 mod proof;
+mod stopped;
 
 pub(crate) use ledger::KymaLedger;
 pub use proof::{Proof, prove, prove_known};
+pub use stopped::note_stop;
 
 /// Key of the kubeconfig in a Secret that is found by its label.
 const LABELLED_KEY: &str = "config";

@@ -77,7 +77,9 @@ pub use hub_watch::hub_watch;
 pub use identity::refusal;
 pub use index::Index;
 pub use jitter::{jitter, shortened};
-pub use kyma::{KymaAccess, Proof, claim_of, fence_of, is_on_record, prove, prove_known, recorded_of};
+pub use kyma::{
+    KymaAccess, Proof, claim_of, fence_of, is_on_record, note_stop, prove, prove_known, recorded_of,
+};
 pub use metrics::{Described, Metrics, MetricsError};
 pub use pass::Pass;
 pub use pauses::{Halt, PauseChanges, Pauses, is_in_force};

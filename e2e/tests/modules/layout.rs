@@ -47,10 +47,11 @@ pub(crate) fn component(module: &str) -> String {
     format!("kyma-project.io/module/{module}")
 }
 
-/// Pushes the layout byte by byte below `base`.
+/// Pushes the layout byte by byte below `base`: a registry, or a path in one.
 pub(crate) async fn push(published: &Published, module: &str, base: &str) -> Result<()> {
-    let (host, path) = base.split_once('/').context("the base has a path")?;
-    let repository = format!("http://{host}/v2/{path}/component-descriptors/{}", component(module));
+    let (host, path) = base.split_once('/').unwrap_or((base, ""));
+    let below = if path.is_empty() { String::new() } else { format!("{path}/") };
+    let repository = format!("http://{host}/v2/{below}component-descriptors/{}", component(module));
     let blobs = published.layout.join("blobs/sha256");
     let index: Value = serde_json::from_slice(&fs::read(published.layout.join("index.json"))?)?;
     let manifest = index["manifests"][0]["digest"].as_str().context("the layout has a manifest")?;

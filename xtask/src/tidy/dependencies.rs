@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kyma-api",
             "kyma-targets",
             "kyma-sdk",
+            "kyma-object-set",
             "kyma-artifacts",
             "kyma-operator",
             "helm-component",

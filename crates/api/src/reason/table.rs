@@ -60,6 +60,7 @@ reasons! {
     Orphaned => "The component ended and everything on the target stays; the next component of the same owner adopts it.";
     Suspended => "Nothing is done while suspended; take away the suspension to go on.";
     SkipReconciliation => "A label says that this object shall be left alone; remove the label operator.kyma-project.io/skip-reconciliation to go on.";
+    NotHandedOver => "Kyma Lifecycle Manager manages this Kyma, so it is left alone; hand it over with kymactl migrate klm.";
     AwaitingMaintenanceWindow => "An upgrade that needs downtime waits for the window that the message names; what runs stays as it is.";
     MaintenanceWindowSkipped => "Upgrades that need downtime do not wait, because skipMaintenanceWindows is set; the message says by whom.";
     HooksSkipped => "The chart has hooks, which this version leaves out; everything else is installed.";

@@ -145,7 +145,7 @@ pub struct Observed {
 impl Observed {
     /// Whether an object has to be sent.
     pub fn needs_apply(&self, piece: &Piece) -> bool {
-        let new = piece.changed || !self.inventory.contains(&piece.identity);
+        let new = piece.changed || !self.inventory.was_sent(&piece.identity);
         match self.order {
             Order::Install => new || self.needs_repair(piece),
             Order::Remove => (new && self.changes) || (!new && self.needs_repair(piece)),
@@ -158,7 +158,7 @@ impl Observed {
     }
 
     pub(super) fn is_sent(&self, piece: &Piece) -> bool {
-        piece.waiting.is_none() && self.inventory.contains(&piece.identity)
+        piece.waiting.is_none() && self.inventory.was_sent(&piece.identity)
     }
 
     fn needs_repair(&self, piece: &Piece) -> bool {

@@ -38,7 +38,7 @@ pub(crate) fn piece(identity: Identity) -> Piece {
 }
 
 fn applied(identity: &Identity) -> (Identity, Entry) {
-    (identity.clone(), Entry { uid: identity.name.clone(), ..Entry::default() })
+    (identity.clone(), Entry { uid: identity.name.clone(), hash: "sent".to_owned(), ..Entry::default() })
 }
 
 /// A first installation of these objects, content at hand.
@@ -105,6 +105,17 @@ fn a_first_installation_does_not_wait_for_watches_before_it_applies() {
     assert_eq!(next(&seen), waiting_for_watches(), "health is known from watches only");
     seen.watched = true;
     assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn what_another_system_handed_over_is_sent_and_counts_as_applied_only_then() {
+    let mut seen = Observed { watched: true, ..fresh(vec![piece(deployment())]) };
+    seen.inventory.insert(deployment(), Entry { uid: "u".to_owned(), ..Entry::default() });
+    seen.pieces[0].changed = false;
+    assert!(!seen.is_complete());
+    assert_eq!(next(&seen), Step::Apply);
+    apply(&mut seen);
+    assert!(seen.is_complete());
 }
 
 #[test]

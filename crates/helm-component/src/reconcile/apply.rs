@@ -7,7 +7,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, PartialObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
-use kyma_api::{Adopt, Digests, HelmComponent, names};
+use kyma_api::{Adopt, Digests, HelmComponent, klm, names};
 use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
 use kyma_object_set::{CallError, Entry, GroupKind, Identity, Inventory, Kinds, ObjectSet, Observed};
 use kyma_sdk::{Failure, Interest};
@@ -99,7 +99,7 @@ impl Pass<'_> {
             namespace: &namespace,
             parallel: PARALLEL,
             protection: &protection,
-            take_over: &[],
+            take_over: &[klm::APPLIER],
         };
         // Boxed, or the compiler cannot prove that the whole pass may move between threads.
         let applied = apply::apply(&self.cluster, set, inventory, observed, &options).boxed().await;

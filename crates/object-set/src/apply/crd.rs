@@ -99,7 +99,7 @@ impl Run<'_> {
         let step = decide(object, &live, ownership, self.options.owner_is_live);
         let metadata = live.metadata;
         let uid = metadata.uid.clone().unwrap_or_default();
-        let was_ours = self.recorded.contains(&wanted.identity);
+        let was_ours = self.recorded.get(&wanted.identity).is_some_and(Entry::was_sent);
         let Step::Send { object, shares } = step else {
             let manager = ownership.share_manager(&ownership.owner);
             let owner = &ownership.owner;

@@ -1,9 +1,11 @@
-//! What a repair keeps: values that a set has by chance (generated passwords, certificates) stay as they were applied.
+//! What an apply keeps. A repair: values that a set has by chance (generated passwords, certificates) stay as they were
+//! applied. The first apply to what another system handed over: annotations of Deployments.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
 use crate::drift::applied_entry;
+use crate::object::Object;
 
 /// The wished object with the values of `live` in all fields that still belong to `manager`: nobody has changed
 /// those since they were applied. Fields that others took come from the wish.
@@ -18,6 +20,20 @@ pub(super) fn values(wish: &Map<String, Value>, live: &Value, manager: &str) -> 
     match kept {
         Value::Object(kept) => kept,
         _ => wish.clone(),
+    }
+}
+
+/// Leaves the annotations as they are on the target: a Deployment whose annotations change gets a new generation, as if it
+/// was rolled out. Those of the wish come with its next change.
+pub(super) fn annotations(wish: &mut Object, live: &ObjectMeta) {
+    let wished = wish.body_mut().get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
+    let Some(wished) = wished.and_then(Value::as_object_mut) else { return };
+    let held = live.annotations.clone().unwrap_or_default();
+    wished.retain(|name, _| held.contains_key(name));
+    for (name, value) in wished.iter_mut() {
+        if let Some(held) = held.get(name) {
+            *value = held.as_str().into();
+        }
     }
 }
 
@@ -95,6 +111,21 @@ mod tests {
             kept(&wish, &live),
             json!({"spec": {"containers": [{"name": "main", "image": "old", "tty": false}]}})
         );
+    }
+
+    #[test]
+    fn annotations_stay_as_they_are_on_the_target() {
+        let wish = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {
+            "name": "d", "labels": {"new": ""}, "annotations": {"same": "a", "other": "ours", "new": ""},
+        }});
+        let mut object = Object::from_value(wish).unwrap();
+        let live = json!({"annotations": {"same": "a", "other": "theirs", "only-there": ""}});
+        annotations(&mut object, &serde_json::from_value(live).unwrap());
+        let metadata = &object.body()["metadata"];
+        assert_eq!(metadata["annotations"], json!({"same": "a", "other": "theirs"}));
+        assert_eq!(metadata["labels"], json!({"new": ""}));
+        annotations(&mut object, &ObjectMeta::default());
+        assert_eq!(object.body()["metadata"]["annotations"], json!({}));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, ValidationDirective};
 use serde_json::Value;
 
-use super::{Adopt, Outcome, Refusal, Run, Wanted, owner, take_over};
+use super::{Adopt, Outcome, Refusal, Run, Wanted, keep, owner, take_over};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
 use crate::drift::{self, Drift, Observed};
@@ -67,6 +67,10 @@ impl Run<'_> {
             Place::Found(metadata) => {
                 self.may_adopt(&wanted.identity, &metadata, guard)?;
                 self.take_over(&wanted.identity, mapping, &metadata).await?;
+                if recorded.is_some_and(|entry| !entry.was_sent()) && wanted.identity.is("apps", "Deployment")
+                {
+                    keep::annotations(&mut object, &metadata);
+                }
                 (metadata.uid.clone(), is_marked && owner::is_creator(&metadata, ownership))
             }
         };
@@ -105,7 +109,8 @@ impl Run<'_> {
 
     /// What stands in the object's place: from the watch where that is proof, else from the target.
     pub(super) async fn look(&self, identity: &Identity, mapping: &Mapping) -> Result<Place, CallError> {
-        let recorded = self.recorded.get(identity);
+        // What was only handed over still bears the marks of whoever had it.
+        let recorded = self.recorded.get(identity).filter(|entry| entry.was_sent());
         let us = self.options.ownership.owner.as_str();
         if let (Some(recorded), Some(seen)) = (recorded, self.observed.get(identity)) {
             match drift::compare(recorded, Some(&seen), us) {

@@ -18,13 +18,28 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The patch that makes the fields of such tools, and of `more` managers, ours; `None` where there are none.
 /// It fails when the object changed since `metadata` was read.
 pub(super) fn patch(metadata: &ObjectMeta, manager: &str, more: &[&str]) -> Option<Patch> {
+    let annotated = metadata.annotations.as_ref().is_some_and(|a| a.contains_key(LAST_APPLIED));
+    moved(metadata, manager, |name| TOOLS.contains(&name) || more.contains(&name), annotated)
+}
+
+/// The patch that makes the fields of the managers `from` those of an apply of the manager `to`; `None` where they have
+/// none. No value changes. It fails when the object changed since `metadata` was read.
+pub fn move_fields(metadata: &ObjectMeta, from: &[&str], to: &str) -> Option<Patch> {
+    moved(metadata, to, |name| from.contains(&name), false)
+}
+
+fn moved(
+    metadata: &ObjectMeta,
+    manager: &str,
+    is_from: impl Fn(&str) -> bool,
+    annotated: bool,
+) -> Option<Patch> {
     let entries = metadata.managed_fields.as_deref().unwrap_or_default();
     let is_tool = |entry: &ManagedFieldsEntry| {
         let name = entry.manager.as_deref().unwrap_or_default();
         let main = entry.subresource.as_deref().unwrap_or_default().is_empty();
-        name != manager && main && (TOOLS.contains(&name) || more.contains(&name))
+        name != manager && main && is_from(name)
     };
-    let annotated = metadata.annotations.as_ref().is_some_and(|a| a.contains_key(LAST_APPLIED));
     if !annotated && !entries.iter().any(is_tool) {
         return None;
     }
@@ -142,5 +157,20 @@ mod tests {
         ]}));
         assert!(patch(&found, "us", &[]).is_none());
         assert!(patch(&found, "us", &["kubectl-edit"]).is_some());
+    }
+
+    #[test]
+    fn fields_move_from_the_managers_that_are_named_and_from_no_tool() {
+        let found =
+            metadata(json!({"resourceVersion": "7", "annotations": {LAST_APPLIED: "{}"}, "managedFields": [
+                entry("us", "Apply", "", json!({"f:data": {"f:a": {}}})),
+                entry("kubectl", "Apply", "", json!({"f:data": {"f:user": {}}})),
+            ]}));
+        assert!(move_fields(&found, &["nobody"], "them").is_none());
+        let operations = serde_json::to_value(move_fields(&found, &["us"], "them").unwrap()).unwrap();
+        assert_eq!(operations.as_array().unwrap().len(), 2, "kubectl's record stays: {operations}");
+        let fields = &operations[1]["value"];
+        assert_eq!((&fields[0]["manager"], &fields[1]["manager"]), (&json!("kubectl"), &json!("them")));
+        assert_eq!(fields[1]["fieldsV1"], json!({"f:data": {"f:a": {}}}));
     }
 }

@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 
 use futures::{Stream, TryStreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{Api, Resource, core::DeserializeGuard};
 use kube_runtime::{
     WatchStreamExt,
     reflector::{ObjectRef, Store, store::Writer},
     watcher,
 };
+use kyma_api::hand_over;
 
 use super::news::News;
 use crate::{HubResource, Runtime, hub_watch, readable};
@@ -89,8 +91,11 @@ fn latest<K: Resource<DynamicType = ()> + Clone + 'static>(
     readable(guard).map(slim).or_else(|| last.get(&key).map(|object| (*object).clone()))
 }
 
+/// Without its `managedFields`, but for the one entry that tells whose a Kyma is.
 fn slim<K: Resource<DynamicType = ()>>(mut object: K) -> K {
-    object.meta_mut().managed_fields = None;
+    let of_klm = hand_over::klm_entry(object.meta()).cloned();
+    let of_klm = of_klm.map(|entry| vec![ManagedFieldsEntry { fields_v1: None, ..entry }]);
+    object.meta_mut().managed_fields = of_klm;
     object
 }
 
@@ -152,6 +157,17 @@ mod tests {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "a", "namespace": "n"}, "data": data});
         serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn of_managed_fields_only_that_klm_wrote_the_status_is_kept() {
+        let entry = |manager: &str| json!({"manager": manager, "subresource": "status", "fieldsV1": {"f:status": {}}});
+        let object =
+            json!({"metadata": {"name": "a", "managedFields": [entry("x"), entry("lifecycle-manager")]}});
+        let kept = slim(serde_json::from_value::<ConfigMap>(object).unwrap()).metadata;
+        assert!(hand_over::klm_entry(&kept).is_some());
+        let kept = kept.managed_fields.unwrap();
+        assert!(kept.len() == 1 && kept[0].fields_v1.is_none(), "{kept:?}");
     }
 
     #[test]

@@ -1,0 +1,99 @@
+//! Who acts on a Kyma: our operators, or Kyma Lifecycle Manager (KLM), which may run on the same hub.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+
+use crate::{klm, labels};
+
+/// Who acts on a Kyma.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Actor {
+    /// Our operators.
+    We,
+    /// KLM wrote its status, and nobody handed it over: our operators write neither to it nor to its target.
+    Klm,
+    /// It is being handed over or given back: neither acts.
+    HandOver,
+    /// The label `skip-reconciliation` says that nobody shall.
+    Nobody,
+}
+
+impl Actor {
+    /// Whether our operators stay away from the Kyma altogether, its deletion included: it is not theirs.
+    pub const fn keeps_us_away(self) -> bool {
+        matches!(self, Self::Klm | Self::HandOver)
+    }
+}
+
+/// Who acts on the Kyma with this metadata.
+///
+/// KLM honours `skip-reconciliation` and knows nothing of our label. So a Kyma that was handed over carries both, and
+/// the first is KLM's alone. Without a hand-over KLM is told by the fields of the status that belong to it.
+pub fn actor(kyma: &ObjectMeta) -> Actor {
+    let label = |name: &str| kyma.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
+    match label(labels::HAND_OVER) {
+        Some(labels::HAND_OVER_DONE) => Actor::We,
+        // A value that nobody knows is no leave to act.
+        Some(_) => Actor::HandOver,
+        None if klm_entry(kyma).is_some() => Actor::Klm,
+        None if label(labels::SKIP_RECONCILIATION) == Some("true") => Actor::Nobody,
+        None => Actor::We,
+    }
+}
+
+/// What KLM owns of a Kyma's status, as `managedFields` say.
+pub fn klm_entry(kyma: &ObjectMeta) -> Option<&ManagedFieldsEntry> {
+    kyma.managed_fields.iter().flatten().find(|entry| {
+        let manager = entry.manager.as_deref().unwrap_or_default();
+        entry.subresource.as_deref() == Some("status") && klm::STATUS_MANAGERS.contains(&manager)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Labels, whether KLM wrote the status, and who acts.
+    type Case<'a> = (&'a [(&'a str, &'a str)], bool, Actor);
+
+    #[test]
+    fn only_one_of_both_acts_on_a_kyma() {
+        let (skip, done, pending) = (
+            (labels::SKIP_RECONCILIATION, "true"),
+            (labels::HAND_OVER, labels::HAND_OVER_DONE),
+            (labels::HAND_OVER, labels::HAND_OVER_PENDING),
+        );
+        let cases: [Case<'_>; 11] = [
+            (&[], false, Actor::We),
+            (&[skip], false, Actor::Nobody),
+            (&[(labels::SKIP_RECONCILIATION, "false")], false, Actor::We),
+            (&[], true, Actor::Klm),
+            (&[skip], true, Actor::Klm),
+            (&[skip, pending], true, Actor::HandOver),
+            (&[pending], false, Actor::HandOver),
+            (&[skip, done], true, Actor::We),
+            (&[skip, done], false, Actor::We),
+            (&[done], true, Actor::We),
+            (&[(labels::HAND_OVER, "perhaps")], false, Actor::HandOver),
+        ];
+        for (labels, is_klms, expected) in cases {
+            let labels: serde_json::Map<_, _> =
+                labels.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+            let entry = |manager: &str, subresource: &str| json!({"manager": manager, "operation": "Apply", "subresource": subresource});
+            let mut entries = vec![entry("lifecycle-manager", ""), entry("kyma-operator", "status")];
+            if is_klms {
+                entries.push(entry("lifecycle-manager", "status"));
+            }
+            let meta = json!({"labels": labels, "managedFields": entries});
+            let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
+            assert_eq!(actor(&meta), expected, "{labels:?}, written by KLM: {is_klms}");
+        }
+    }
+
+    #[test]
+    fn a_skipped_kyma_of_ours_is_deleted_and_one_of_klm_is_not() {
+        assert!(!Actor::We.keeps_us_away() && !Actor::Nobody.keeps_us_away());
+        assert!(Actor::Klm.keeps_us_away() && Actor::HandOver.keeps_us_away());
+    }
+}

@@ -1,0 +1,189 @@
+//! The next step of giving a Kyma back to Kyma Lifecycle Manager (KLM). Pure.
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt as _;
+use kyma_api::{DeletionPolicy, HelmComponent, Kyma, annotations, hand_over::klm_entry, labels, names};
+use kyma_object_set::{Identity, Ownership};
+
+use super::facts::{Facts, Module, ReadComponent as _, hand_over, is_applied_by, is_skipped};
+use super::note::{self, KymaNote};
+
+/// Our operators that work on Kymas.
+pub(super) const OPERATORS: [&str; 2] = [kyma_operator::FIELD_MANAGER, "release-meta-syncer"];
+/// Field managers of ours that write a Kyma's status.
+pub(super) const STATUS_MANAGERS: [&str; 3] = [OPERATORS[0], OPERATORS[1], super::MANAGER];
+
+/// One step. Their order is that in which they are taken.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// Label the Kyma, so that our operators stop.
+    Stop,
+    /// Until this operator has stopped.
+    AwaitOperator(&'static str),
+    /// Stop the component's reconciler.
+    Suspend(String),
+    /// Until it has stopped.
+    AwaitStop(String),
+    /// Give the module's objects on the target back.
+    GiveBack(String),
+    /// Delete the component; everything on the target stays.
+    Delete(String),
+    /// Until it is gone.
+    AwaitGone(String),
+    /// Put the Manifest's finalizers back.
+    Restore(String),
+    /// Put the status of the Kyma and of the target's Kyma back.
+    RestoreStatus,
+    /// Take our marks off, Manifests first: KLM acts again.
+    Leave,
+    /// Nothing is left to do.
+    Done,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stop => f.write_str("stop our operators"),
+            Self::AwaitOperator(operator) => write!(f, "wait until {operator} has stopped"),
+            Self::Suspend(module) => write!(f, "{module}: stop the component"),
+            Self::AwaitStop(module) => write!(f, "{module}: wait until it has stopped"),
+            Self::GiveBack(module) => write!(f, "{module}: give its objects back"),
+            Self::Delete(module) => {
+                write!(f, "{module}: delete the component, everything on the target stays")
+            }
+            Self::AwaitGone(module) => write!(f, "{module}: wait until the component is gone"),
+            Self::Restore(module) => write!(f, "{module}: put KLM's finalizers back"),
+            Self::RestoreStatus => f.write_str("put the status back"),
+            Self::Leave => f.write_str("take our labels off, so that KLM acts"),
+            Self::Done => f.write_str("done"),
+        }
+    }
+}
+
+/// What forbids to give it back.
+pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
+    let mut found = Vec::new();
+    if next(facts) == Step::Done {
+        return found;
+    }
+    if note::read::<KymaNote>(&facts.kyma.metadata).is_none() {
+        let note = annotations::BEFORE_HAND_OVER;
+        found.push(format!("its annotation {note} is gone: how it was before is not known"));
+    }
+    if facts.kyma.metadata.deletion_timestamp.is_some() {
+        found.push("the Kyma is being deleted: let that finish".to_owned());
+    }
+    if let Err(why) = &facts.access {
+        found.push(why.clone());
+    }
+    for (name, module) in &facts.modules {
+        found.extend(obstacle(module).map(|why| format!("module {name}: {why}")));
+    }
+    found
+}
+
+fn obstacle(module: &Module) -> Option<String> {
+    let (component, manifest) = (module.component.as_ref()?, module.manifest.as_ref());
+    let wanted = component.spec.module.as_ref().map(|module| &module.version);
+    let Some(manifest) = manifest else {
+        return Some(
+            "it was installed after the hand-over, so KLM has no Manifest of it: remove it first".to_owned(),
+        );
+    };
+    let installed = component.status.as_ref().and_then(|status| status.version.as_ref());
+    let version = manifest.spec.version.as_ref();
+    if wanted != version || installed.is_some_and(|installed| Some(installed) != version) {
+        let at = installed.or(wanted).map_or("another version", String::as_str);
+        let was = version.map_or("none", String::as_str);
+        return Some(format!("it is at {at} by now and KLM would bring {was} back: that is not undone"));
+    }
+    None
+}
+
+/// The next step, where nothing forbids it.
+pub(super) fn next(facts: &Facts) -> Step {
+    match hand_over(&facts.kyma.metadata) {
+        // Without the label nothing was ever begun here.
+        None => return Step::Done,
+        Some(labels::HAND_OVER_PENDING) => {}
+        Some(_) => return Step::Stop,
+    }
+    if let Some(operator) = OPERATORS.into_iter().find(|operator| is_at_work(&facts.kyma, operator)) {
+        return Step::AwaitOperator(operator);
+    }
+    let steps = facts.modules.iter().filter_map(|(name, module)| of_module(facts, name, module));
+    steps.min().unwrap_or_else(|| if is_status_ours(facts) { Step::RestoreStatus } else { Step::Leave })
+}
+
+/// Whether an operator has reported on the Kyma and does not say that it has stopped.
+pub(super) fn is_at_work(kyma: &Kyma, operator: &str) -> bool {
+    let mut entries = kyma.metadata.managed_fields.iter().flatten();
+    let reported = entries.any(|entry| {
+        entry.manager.as_deref() == Some(operator) && entry.subresource.as_deref() == Some("status")
+    });
+    reported && !kyma.annotations().contains_key(&annotations::stopped(operator))
+}
+
+fn of_module(facts: &Facts, name: &str, module: &Module) -> Option<Step> {
+    let name = name.to_owned();
+    if let Some(component) = &module.component {
+        let is_going = component.metadata.deletion_timestamp.is_some();
+        let keeps = component.spec.deletion_policy == DeletionPolicy::Orphan;
+        return Some(match (is_going, keeps) {
+            (true, true) => Step::AwaitGone(name),
+            // Removing was ordered: the deletion stays, but takes nothing from the target.
+            (true, false) => Step::Delete(name),
+            _ if !is_skipped(&component.metadata) => Step::Suspend(name),
+            _ if component.is_seeded() && !component.has_stopped() => Step::AwaitStop(name),
+            _ if !to_give_back(facts, &facts_owner(component), module).is_empty() => Step::GiveBack(name),
+            _ => Step::Delete(name),
+        });
+    }
+    let manifest = module.manifest.as_ref()?;
+    let owner = names::component_name(&facts.kyma.name_any(), &name);
+    let owner = names::owner_hash(&facts.kyma.namespace().unwrap_or_default(), &owner);
+    if !to_give_back(facts, &owner, module).is_empty() {
+        return Some(Step::GiveBack(name));
+    }
+    let dropped = hand_over(&manifest.metadata) == Some(labels::HAND_OVER_DONE);
+    dropped.then_some(Step::Restore(name))
+}
+
+fn facts_owner(component: &HelmComponent) -> String {
+    names::owner_hash(&component.namespace().unwrap_or_default(), &component.name_any())
+}
+
+/// The module's objects on the target that bear this owner's mark, or that we applied and nobody marked.
+pub(super) fn to_give_back<'a>(
+    facts: &'a Facts,
+    owner: &str,
+    module: &Module,
+) -> BTreeMap<Identity, &'a ObjectMeta> {
+    let share = Ownership::share_label(owner);
+    let is_ours = |live: &ObjectMeta| {
+        let held = live.labels.as_ref().and_then(|all| all.get(labels::OWNER));
+        let by_us = is_applied_by(live, super::COMPONENT_MANAGER);
+        let shared = live.labels.as_ref().is_some_and(|all| all.contains_key(&share));
+        shared || held.map_or(by_us, |held| held == owner)
+    };
+    let objects = module.objects().into_iter();
+    let live = objects.filter_map(|(identity, _)| Some((facts.target.get(&identity)?, identity)));
+    live.filter(|(live, _)| is_ours(live)).map(|(live, identity)| (identity, live)).collect()
+}
+
+/// Whether somebody of ours has written the Kyma's status, or KLM's part of it is gone.
+fn is_status_ours(facts: &Facts) -> bool {
+    let meta = &facts.kyma.metadata;
+    let mut entries = meta.managed_fields.iter().flatten();
+    let ours = entries.any(|entry| {
+        let manager = entry.manager.as_deref().unwrap_or_default();
+        entry.subresource.as_deref() == Some("status") && STATUS_MANAGERS.contains(&manager)
+    });
+    let was_klms = note::read::<KymaNote>(meta).is_some_and(|note| note.manager.is_some());
+    ours || (was_klms && klm_entry(meta).is_none())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Giving back: what is in the way, and which step is next.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::migrate::sample::Sample;
+
+fn handed_over() -> Sample {
+    let mut sample = Sample::installed();
+    sample.mark(labels::HAND_OVER_DONE);
+    sample.component(false, &sample.recorded());
+    sample.applied();
+    sample.taken_over();
+    sample.dropped();
+    sample.reported();
+    sample.settled();
+    sample
+}
+
+#[test]
+fn each_step_follows_from_what_the_one_before_left() {
+    let keda = || "keda".to_owned();
+    let mut sample = handed_over();
+    assert_eq!(obstacles(&sample.facts()), Vec::<String>::new());
+    assert_eq!(next(&sample.facts()), Step::Stop);
+    sample.kyma_label(labels::HAND_OVER_PENDING);
+    assert_eq!(next(&sample.facts()), Step::AwaitOperator("kyma-operator"));
+    sample.kyma["metadata"]["annotations"][annotations::stopped("kyma-operator")] = json!("true");
+    assert_eq!(next(&sample.facts()), Step::Suspend(keda()));
+    let recorded = sample.recorded();
+    sample.component(true, &recorded);
+    assert_eq!(next(&sample.facts()), Step::AwaitStop(keda()));
+    sample.stopped();
+    assert_eq!(next(&sample.facts()), Step::GiveBack(keda()));
+    sample.given_back();
+    assert_eq!(next(&sample.facts()), Step::Delete(keda()));
+    sample.component.as_mut().unwrap()["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(next(&sample.facts()), Step::AwaitGone(keda()));
+    sample.component = None;
+    assert_eq!(next(&sample.facts()), Step::Restore(keda()));
+    sample.manifest["metadata"]["labels"][labels::HAND_OVER] = json!(labels::HAND_OVER_PENDING);
+    assert_eq!(next(&sample.facts()), Step::RestoreStatus);
+    sample.kyma["metadata"]["managedFields"] = Sample::installed().kyma["metadata"]["managedFields"].clone();
+    assert_eq!(next(&sample.facts()), Step::Leave);
+    sample.kyma = Sample::installed().kyma;
+    assert_eq!(next(&sample.facts()), Step::Done);
+}
+
+#[test]
+fn a_hand_over_that_was_broken_off_can_be_given_back_from_everywhere() {
+    let mut sample = Sample::installed();
+    sample.mark(labels::HAND_OVER_PENDING);
+    assert_eq!(next(&sample.facts()), Step::Leave);
+    sample.component(true, &json!({}));
+    assert_eq!(next(&sample.facts()), Step::Delete("keda".to_owned()), "it was never told what there is");
+    sample.component = None;
+    sample.taken_over();
+    assert_eq!(
+        next(&sample.facts()),
+        Step::GiveBack("keda".to_owned()),
+        "its component is gone, its marks are not"
+    );
+}
+
+#[test]
+fn an_ordered_removal_is_taken_back() {
+    let mut sample = handed_over();
+    sample.kyma_label(labels::HAND_OVER_PENDING);
+    sample.kyma["metadata"]["annotations"][annotations::stopped("kyma-operator")] = json!("true");
+    let component = sample.component.as_mut().unwrap();
+    component["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    component["spec"]["deletionPolicy"] = json!("Delete");
+    assert_eq!(next(&sample.facts()), Step::Delete("keda".to_owned()));
+}
+
+#[test]
+fn what_klm_could_not_go_on_with_is_not_given_back() {
+    type Change = fn(&mut Sample);
+    let cases: [(Change, &str); 6] = [
+        (
+            |sample| sample.component.as_mut().unwrap()["spec"]["module"]["version"] = json!("1.1.0"),
+            "would bring 1.0.0 back",
+        ),
+        (|sample| sample.component.as_mut().unwrap()["status"]["version"] = json!("1.1.0"), "is at 1.1.0"),
+        (|sample| sample.manifest = Value::Null, "no Manifest of it"),
+        (|sample| sample.access = Err("TargetUnreachable: no".to_owned()), "TargetUnreachable"),
+        (|sample| sample.kyma["metadata"]["annotations"] = json!({}), "is gone"),
+        (
+            |sample| sample.kyma["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+            "being deleted",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut sample = handed_over();
+        change(&mut sample);
+        let found = obstacles(&sample.facts());
+        assert!(found.len() == 1 && found[0].contains(expected), "{expected}: {found:?}");
+    }
+}
+
+#[test]
+fn what_was_never_handed_over_is_not_given_back() {
+    let sample = Sample::installed();
+    assert!(obstacles(&sample.facts()).is_empty());
+    assert_eq!(next(&sample.facts()), Step::Done);
+}
+
+#[test]
+fn what_bears_the_mark_of_another_owner_is_left_there() {
+    let mut sample = handed_over();
+    sample.target[0].1["labels"] = json!({labels::OWNER: "somebody"});
+    let facts = sample.facts();
+    assert!(to_give_back(&facts, "us", &facts.modules["keda"]).is_empty());
+    sample.target[0].1["labels"] = json!({labels::OWNER: "shared", Ownership::share_label("us"): ""});
+    let facts = sample.facts();
+    assert_eq!(to_give_back(&facts, "us", &facts.modules["keda"]).len(), 1);
+}

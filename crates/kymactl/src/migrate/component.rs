@@ -1,0 +1,115 @@
+//! A Manifest as a component: its body, and the record of what is installed. Pure.
+
+use kube::{Resource as _, ResourceExt as _};
+use kyma_api::{
+    CreatedResource, DeletionPolicy, HelmComponent, InventoryEntry, Kyma, SecretKeyRef, finalizers, klm,
+    labels, names,
+};
+use serde_json::{Map, Value, json};
+
+use super::facts::{Facts, Manifest, ReadManifest as _};
+
+/// The component of a module as kyma-operator would make it, which takes it from there; `waits` keeps its reconciler
+/// from acting.
+pub(super) fn body(facts: &Facts, module: &str, manifest: &Manifest, waits: bool) -> Option<Value> {
+    let (kyma, access) = (&facts.kyma, facts.access.as_ref().ok()?);
+    let version = manifest.spec.version.as_ref()?;
+    let mut named = json!({ "name": module, "version": version });
+    if let Some(channel) = manifest.labels().get(labels::CHANNEL).filter(|channel| !channel.is_empty()) {
+        named["channel"] = json!(channel);
+    }
+    let mut spec = json!({
+        "target": { "kubeconfigSecretRef": access },
+        "module": named,
+        "source": { "ocm": { "component": manifest.ocm_component()?, "version": version } },
+        "resourcePolicy": manifest.spec.custom_resource_policy,
+        "deletionPolicy": DeletionPolicy::Orphan,
+    });
+    if let Some(resource) = &manifest.spec.resource {
+        spec["resource"] = json!(resource);
+    }
+    if let Some(manager) = &manifest.spec.manager {
+        spec["manager"] = json!(manager);
+    }
+    let mut labels = labels_of(kyma, module, manifest, access);
+    if waits {
+        labels.insert(labels::SKIP_RECONCILIATION.to_owned(), json!("true"));
+    }
+    Some(json!({
+        "apiVersion": HelmComponent::api_version(&()),
+        "kind": HelmComponent::kind(&()),
+        "metadata": {
+            "name": names::component_name(&kyma.name_any(), module),
+            "namespace": kyma.namespace(),
+            "labels": labels,
+            "finalizers": [finalizers::COMPONENT],
+            "ownerReferences": [{
+                "apiVersion": Kyma::api_version(&()),
+                "kind": Kyma::kind(&()),
+                "name": kyma.name_any(),
+                "uid": kyma.uid(),
+                "controller": true,
+                "blockOwnerDeletion": false,
+            }],
+        },
+        "spec": spec,
+    }))
+}
+
+fn labels_of(kyma: &Kyma, module: &str, manifest: &Manifest, access: &SecretKeyRef) -> Map<String, Value> {
+    let namespace = kyma.namespace().unwrap_or_default();
+    let mut set = Map::new();
+    let mut label = |name: &str, value: String| drop(set.insert(name.to_owned(), Value::from(value)));
+    label(labels::KYMA_NAME, names::label_value(&kyma.name_any()));
+    label(labels::MODULE_NAME, names::label_value(module));
+    label(labels::SHARD, names::shard(&namespace, &access.name).to_string());
+    label(labels::MANAGED_BY, labels::MANAGED_BY_LIFECYCLE_MANAGER.to_owned());
+    for name in [labels::CHANNEL, labels::CONTROLLER_NAME, labels::MANDATORY_MODULE] {
+        if let Some(value) = manifest.labels().get(name).filter(|value| !value.is_empty()) {
+            label(name, value.clone());
+        }
+    }
+    set
+}
+
+/// What is installed, as a component's status says it: the objects that KLM applied and that are there, with their
+/// uids. That they were never sent by us is what their missing hashes say.
+pub(super) fn record(facts: &Facts, manifest: &Manifest) -> Value {
+    let inventory = manifest.synced().iter().filter_map(|object| {
+        let identity = object.identity();
+        Some(InventoryEntry {
+            uid: facts.target.get(&identity)?.uid.clone()?,
+            version: object.version.clone(),
+            group: identity.group,
+            kind: identity.kind,
+            namespace: identity.namespace,
+            name: identity.name,
+            ..InventoryEntry::default()
+        })
+    });
+    let mut status = json!({
+        "version": manifest.spec.version,
+        "inventory": inventory.collect::<Vec<_>>(),
+    });
+    if let Some(made) = default_cr(facts, manifest) {
+        status["resource"] = json!(made);
+    }
+    status
+}
+
+/// The default CR, if KLM has created it. It carries its uid, by which it goes with its module, only where KLM's own
+/// entry in its `managedFields` says so: otherwise a user made it.
+fn default_cr(facts: &Facts, manifest: &Manifest) -> Option<CreatedResource> {
+    let (identity, api_version) = manifest.default_cr().filter(|_| manifest.has_made_default_cr())?;
+    let live = facts.target.get(&identity).filter(|live| {
+        let mut entries = live.managed_fields.iter().flatten();
+        entries.any(|entry| entry.manager.as_deref() == Some(klm::DEFAULT_CR_MANAGER))
+    });
+    Some(CreatedResource {
+        api_version,
+        uid: live.and_then(|live| live.uid.clone()),
+        kind: identity.kind,
+        namespace: identity.namespace,
+        name: identity.name,
+    })
+}

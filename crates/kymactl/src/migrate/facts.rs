@@ -1,0 +1,240 @@
+//! What a hand-over of one Kyma is decided from. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::coordination::v1::Lease,
+    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
+    jiff::Timestamp,
+};
+use kube::{ResourceExt as _, core::Object};
+use kyma_api::{
+    FreeForm, HelmComponent, Kyma, Manager, ResourcePolicy, SecretKeyRef, annotations,
+    condition::{self, types},
+    klm, labels,
+};
+use kyma_object_set::{Identity, drift::fingerprint};
+use serde::Deserialize;
+
+/// A Manifest of Kyma Lifecycle Manager (KLM), as far as we read it.
+pub(super) type Manifest = Object<ManifestSpec, ManifestStatus>;
+
+/// What KLM was to install.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ManifestSpec {
+    pub(super) version: Option<String>,
+    pub(super) custom_resource_policy: ResourcePolicy,
+    /// The default CR.
+    pub(super) resource: Option<FreeForm>,
+    pub(super) manager: Option<Manager>,
+    install: Install,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Install {
+    source: FreeForm,
+}
+
+/// What KLM installed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ManifestStatus {
+    pub(super) synced: Vec<Synced>,
+    pub(super) conditions: Vec<Condition>,
+}
+
+/// An object that KLM applied.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Synced {
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Synced {
+    pub(super) fn identity(&self) -> Identity {
+        let namespace = Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+        Identity::new(&self.group, &self.kind, namespace, &self.name)
+    }
+}
+
+/// One module of the Kyma, on KLM's side and on ours.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Module {
+    pub(super) manifest: Option<Manifest>,
+    pub(super) component: Option<HelmComponent>,
+    /// The kind of component that its ModuleTemplate names, where that is not the base kind.
+    pub(super) own_kind: Option<String>,
+}
+
+/// Everything that is known of one Kyma.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) kyma: Kyma,
+    /// The Kyma's status as it is stored.
+    pub(super) status: serde_json::Value,
+    /// Whether KLM renews its Lease.
+    pub(super) klm_runs: bool,
+    pub(super) modules: BTreeMap<String, Module>,
+    /// Manifests that cannot be told apart by module.
+    pub(super) strays: Vec<String>,
+    /// The way to the target, or why there is none.
+    pub(super) access: Result<SecretKeyRef, String>,
+    /// The Kyma on the target.
+    pub(super) target_kyma: Identity,
+    /// What is there of all objects concerned.
+    pub(super) target: BTreeMap<Identity, ObjectMeta>,
+}
+
+/// Whether somebody renews the Lease: it has a holder, and was renewed within its duration.
+pub(super) fn is_renewed(lease: &Lease, now: Timestamp) -> bool {
+    let Some(spec) = &lease.spec else { return false };
+    let held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
+    let Some(renewed) = spec.renew_time.as_ref() else { return held };
+    // A clock that is behind makes it look renewed in the future: it counts as held.
+    let age = now.duration_since(renewed.0).as_secs();
+    held && age <= i64::from(spec.lease_duration_seconds.unwrap_or_default())
+}
+
+/// The value of our hand-over label.
+pub(super) fn hand_over(meta: &ObjectMeta) -> Option<&str> {
+    meta.labels.as_ref()?.get(labels::HAND_OVER).map(String::as_str)
+}
+
+/// Whether KLM leaves the object alone.
+pub(super) fn is_skipped(meta: &ObjectMeta) -> bool {
+    meta.labels.as_ref().and_then(|all| all.get(labels::SKIP_RECONCILIATION)).is_some_and(|it| it == "true")
+}
+
+/// Whether a server-side apply of this manager stands in the object.
+pub(super) fn is_applied_by(meta: &ObjectMeta, manager: &str) -> bool {
+    !fingerprint(meta, manager).is_empty()
+}
+
+/// Whether it was noted how the object was before it was handed over.
+pub(super) fn is_noted(meta: &ObjectMeta) -> bool {
+    meta.annotations.as_ref().is_some_and(|all| all.contains_key(annotations::BEFORE_HAND_OVER))
+}
+
+impl Module {
+    /// Everything on the target that either side says is the module's.
+    pub(super) fn objects(&self) -> Vec<(Identity, String)> {
+        let synced = self.manifest.iter().flat_map(ReadManifest::synced);
+        let synced = synced.map(|object| (object.identity(), object.version.clone()));
+        let status = self.component.iter().filter_map(|component| component.status.as_ref());
+        let inventory = status.flat_map(|status| status.inventory.iter().flatten());
+        let inventory = inventory.map(|entry| {
+            let namespace = entry.namespace.as_deref();
+            (Identity::new(&entry.group, &entry.kind, namespace, &entry.name), entry.version.clone())
+        });
+        synced.chain(inventory).collect::<BTreeMap<_, _>>().into_iter().collect()
+    }
+}
+
+/// Reading a Manifest.
+pub(super) trait ReadManifest {
+    /// Name of the module.
+    fn module(&self) -> Option<String>;
+    /// Name of the OCM component.
+    fn ocm_component(&self) -> Option<String>;
+    /// The objects that KLM applied.
+    fn synced(&self) -> &[Synced];
+    /// Whether what was applied is what `spec` asks for.
+    fn is_settled(&self) -> bool;
+    /// Whether KLM has created the default CR, so that it is never created again.
+    fn has_made_default_cr(&self) -> bool;
+    /// Which of KLM's finalizers hold it.
+    fn klm_finalizers(&self) -> Vec<String>;
+    /// The default CR and its API version.
+    fn default_cr(&self) -> Option<(Identity, String)>;
+}
+
+impl ReadManifest for Manifest {
+    fn module(&self) -> Option<String> {
+        self.labels().get(labels::MODULE_NAME).filter(|name| !name.is_empty()).cloned()
+    }
+
+    fn ocm_component(&self) -> Option<String> {
+        self.annotations().get(annotations::OCM_COMPONENT_NAME).filter(|name| !name.is_empty()).cloned()
+    }
+
+    fn synced(&self) -> &[Synced] {
+        self.status.as_ref().map_or(&[], |status| &status.synced)
+    }
+
+    fn is_settled(&self) -> bool {
+        let wanted = self.spec.install.source.get("ref").and_then(serde_json::Value::as_str);
+        wanted.is_none_or(|wanted| self.annotations().get(klm::SYNCED_REF).is_some_and(|held| held == wanted))
+    }
+
+    fn has_made_default_cr(&self) -> bool {
+        let conditions = self.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        condition::is_true(conditions, klm::MODULE_CR)
+    }
+
+    fn klm_finalizers(&self) -> Vec<String> {
+        let held = self.finalizers().iter();
+        held.filter(|name| klm::MANIFEST_FINALIZERS.contains(&name.as_str())).cloned().collect()
+    }
+
+    fn default_cr(&self) -> Option<(Identity, String)> {
+        let resource = self.spec.resource.as_ref()?;
+        let version = resource.get("apiVersion")?.as_str()?;
+        let metadata = resource.get("metadata")?;
+        let namespace = metadata.get("namespace").and_then(serde_json::Value::as_str);
+        let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+        let identity = Identity::new(
+            group,
+            resource.get("kind")?.as_str()?,
+            namespace.filter(|namespace| !namespace.is_empty()),
+            metadata.get("name")?.as_str()?,
+        );
+        Some((identity, version.to_owned()))
+    }
+}
+
+/// Reading a component.
+pub(super) trait ReadComponent {
+    /// Whether it was told what is installed.
+    fn is_seeded(&self) -> bool;
+    /// Whether all of its objects are applied.
+    fn is_applied(&self) -> bool;
+    /// Whether its reconciler has stopped because of the label.
+    fn has_stopped(&self) -> bool;
+    /// What its reconciler says.
+    fn says(&self) -> String;
+}
+
+impl ReadComponent for HelmComponent {
+    fn is_seeded(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.inventory.is_some() && status.version.is_some())
+    }
+
+    fn is_applied(&self) -> bool {
+        let applied = condition(self, types::APPLIED);
+        let is_current = |applied: &Condition| applied.observed_generation == self.metadata.generation;
+        let applied = applied.is_some_and(|applied| applied.status == "True" && is_current(applied));
+        applied && !self.has_stopped()
+    }
+
+    fn has_stopped(&self) -> bool {
+        let skipped = kyma_api::Reason::SkipReconciliation.as_str();
+        condition(self, types::READY).is_some_and(|ready| ready.reason == skipped)
+    }
+
+    fn says(&self) -> String {
+        match condition(self, types::READY) {
+            Some(ready) => format!("{}: {}", ready.reason, ready.message),
+            None => "nothing yet: is helm-component running?".to_owned(),
+        }
+    }
+}
+
+fn condition<'a>(component: &'a HelmComponent, type_: &str) -> Option<&'a Condition> {
+    condition::get(component.status.as_ref()?.conditions.as_deref()?, type_)
+}

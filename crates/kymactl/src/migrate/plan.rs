@@ -1,0 +1,260 @@
+//! The next step of a hand-over, from what is on hub and target and from nothing else: a program that was killed goes on
+//! where it stopped. Pure.
+
+use std::fmt;
+
+use kube::ResourceExt as _;
+use kyma_api::{hand_over::klm_entry, klm, labels, limits};
+use kyma_object_set::Identity;
+
+use super::facts::{
+    Facts, Manifest, Module, ReadComponent as _, ReadManifest as _, hand_over, is_applied_by, is_noted,
+    is_skipped,
+};
+use super::{component, note};
+
+/// Largest note on an object, in bytes; the API takes 256 KiB of annotations in all.
+const NOTE_BYTES: usize = 200 << 10;
+
+/// One step. Their order is that in which they are taken; those of modules name the module.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// Note how the Kyma and its Manifests are, and label both, so that nobody acts.
+    Mark,
+    /// Make a component that waits.
+    Make(String),
+    /// Tell it what is installed.
+    Seed(String),
+    /// Let it act.
+    Release(String),
+    /// Until it has applied its objects.
+    AwaitApplied(String),
+    /// The target is not as its inventory says.
+    Unverified(String, Vec<String>),
+    /// Take KLM's finalizers off the Manifest.
+    Drop(String),
+    /// Let our operators act on the Kyma.
+    HandOver,
+    /// Until kyma-operator has reported on it.
+    AwaitReport,
+    /// Take away what only KLM says in the Kyma's status.
+    Settle,
+    /// Take KLM's finalizers off a Manifest that was being deleted, now that its module is gone.
+    Close(String),
+    /// Nothing is left to do.
+    Done,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mark => f.write_str("note how everything is, and label it"),
+            Self::Make(module) => write!(f, "{module}: make the component, which waits"),
+            Self::Seed(module) => write!(f, "{module}: tell the component what is installed"),
+            Self::Release(module) => write!(f, "{module}: let the component act"),
+            Self::AwaitApplied(module) => write!(f, "{module}: wait until its objects are ours"),
+            Self::Unverified(module, _) => write!(f, "{module}: the target is not as the inventory says"),
+            Self::Drop(module) => {
+                write!(f, "{module}: the target is as the inventory says, take KLM's finalizers off")
+            }
+            Self::HandOver => f.write_str("let our operators act on the Kyma"),
+            Self::AwaitReport => f.write_str("wait until kyma-operator has reported"),
+            Self::Settle => f.write_str("take away what only KLM said of it"),
+            Self::Close(module) => write!(f, "{module}: it is removed, take KLM's finalizers off"),
+            Self::Done => f.write_str("done"),
+        }
+    }
+}
+
+/// What forbids to begin, in words for people; each names the module that it is about.
+pub(super) fn obstacles(facts: &Facts) -> Vec<String> {
+    if hand_over(&facts.kyma.metadata) == Some(labels::HAND_OVER_DONE) || is_ours(facts) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    if facts.kyma.metadata.deletion_timestamp.is_some() {
+        found.push("the Kyma is being deleted: let KLM finish that".to_owned());
+    }
+    if facts.klm_runs && !is_marked_by_hand(facts) {
+        found.push(format!(
+            "KLM renews its Lease {}: stop it, or label the Kyma and all its Manifests {}=true and {}={}",
+            klm::LEASE,
+            labels::SKIP_RECONCILIATION,
+            labels::HAND_OVER,
+            labels::HAND_OVER_PENDING
+        ));
+    }
+    if let Err(why) = &facts.access {
+        found.push(why.clone());
+    }
+    found.extend(facts.strays.iter().cloned());
+    if note::text(&note::of_kyma(facts)).len() > NOTE_BYTES {
+        found.push("the Kyma's status is too large to be noted in an annotation".to_owned());
+    }
+    let unmade = facts.modules.iter().filter(|(_, module)| module.component.is_none());
+    let manifests = unmade.filter_map(|(name, module)| Some((name, module, module.manifest.as_ref()?)));
+    for (name, module, manifest) in manifests {
+        found.extend(obstacle(facts, module, manifest).map(|why| format!("module {name}: {why}")));
+    }
+    found
+}
+
+/// What forbids to make a component from a Manifest.
+fn obstacle(facts: &Facts, module: &Module, manifest: &Manifest) -> Option<String> {
+    if let Some(kind) = &module.own_kind {
+        return Some(format!(
+            "its ModuleTemplate names a component of kind {kind}, which KLM did not install"
+        ));
+    }
+    if manifest.spec.version.is_none() || manifest.ocm_component().is_none() {
+        return Some("its Manifest names no version or no OCM component".to_owned());
+    }
+    if manifest.annotations().get(kyma_api::annotations::IS_UNMANAGED).is_some_and(|value| value == "true") {
+        return Some("KLM is about to let go of it: wait until its Manifest is gone".to_owned());
+    }
+    if !manifest.is_settled() {
+        return Some("KLM has not applied yet what its Manifest asks for: wait until it has".to_owned());
+    }
+    let synced = manifest.synced().iter().map(super::facts::Synced::identity);
+    let missing = synced.filter(|identity| !facts.target.contains_key(identity)).count();
+    if manifest.metadata.deletion_timestamp.is_some() && missing > 0 {
+        return Some("KLM has begun to remove it: wait until its Manifest is gone".to_owned());
+    }
+    let note = note::text(&note::of_manifest(manifest)).len();
+    let body = component::body(facts, "", manifest, true).unwrap_or_default();
+    if note > NOTE_BYTES || !limits::fits(&body, limits::OBJECT_BYTES) {
+        return Some("its Manifest is too large".to_owned());
+    }
+    None
+}
+
+/// Whether KLM has nothing here that could be handed over.
+fn is_ours(facts: &Facts) -> bool {
+    let meta = &facts.kyma.metadata;
+    let is_klms = hand_over(meta).is_some() || klm_entry(meta).is_some();
+    !is_klms && facts.strays.is_empty() && manifests(facts).next().is_none()
+}
+
+/// Whether a person has put both labels on the Kyma and its Manifests: KLM leaves them alone though it runs.
+fn is_marked_by_hand(facts: &Facts) -> bool {
+    let mut all = manifests(facts).map(|(_, manifest)| &manifest.metadata);
+    let is_marked = |meta| is_skipped(meta) && hand_over(meta).is_some();
+    is_marked(&facts.kyma.metadata) && all.all(is_marked)
+}
+
+/// Whether everything is labelled and noted.
+fn is_marked(facts: &Facts) -> bool {
+    is_marked_by_hand(facts)
+        && is_noted(&facts.kyma.metadata)
+        && manifests(facts).all(|(_, manifest)| is_noted(&manifest.metadata))
+}
+
+fn manifests(facts: &Facts) -> impl Iterator<Item = (&String, &Manifest)> {
+    facts.modules.iter().filter_map(|(name, module)| Some((name, module.manifest.as_ref()?)))
+}
+
+/// The next step, where nothing forbids to begin.
+pub(super) fn next(facts: &Facts) -> Step {
+    if hand_over(&facts.kyma.metadata) == Some(labels::HAND_OVER_DONE) {
+        return after(facts);
+    }
+    if is_ours(facts) {
+        return Step::Done;
+    }
+    if !is_marked(facts) {
+        return Step::Mark;
+    }
+    let steps = facts.modules.iter().filter_map(|(name, module)| of_module(facts, name, module));
+    steps.min().unwrap_or(Step::HandOver)
+}
+
+/// What a module lacks until all of it is ours.
+fn of_module(facts: &Facts, name: &str, module: &Module) -> Option<Step> {
+    let manifest = module.manifest.as_ref()?;
+    let is_handed_over = hand_over(&manifest.metadata) == Some(labels::HAND_OVER_DONE);
+    let name = name.to_owned();
+    let Some(component) = &module.component else {
+        return (!is_handed_over).then_some(Step::Make(name));
+    };
+    let waits = is_skipped(&component.metadata);
+    if waits && !component.is_seeded() {
+        return Some(Step::Seed(name));
+    }
+    if waits {
+        return Some(Step::Release(name));
+    }
+    if !component.is_applied() {
+        return Some(Step::AwaitApplied(name));
+    }
+    if is_handed_over {
+        return None;
+    }
+    let problems = unverified(facts, module);
+    Some(if problems.is_empty() { Step::Drop(name) } else { Step::Unverified(name, problems) })
+}
+
+/// Where the target differs from the inventory of an applied component.
+fn unverified(facts: &Facts, module: &Module) -> Vec<String> {
+    let status = module.component.as_ref().and_then(|component| component.status.as_ref());
+    let inventory = status.and_then(|status| status.inventory.as_deref()).unwrap_or_default();
+    let mut problems = Vec::new();
+    for entry in inventory {
+        let identity = Identity::new(&entry.group, &entry.kind, entry.namespace.as_deref(), &entry.name);
+        let mut problem = |what: &str| problems.push(format!("{identity} {what}"));
+        let Some(live) = facts.target.get(&identity) else {
+            problem("is not there");
+            continue;
+        };
+        // What another component has, or everybody shares, bears none of our fields.
+        let is_ours = identity.is_namespace()
+            || (entry.fingerprint.is_empty() && !entry.hash.is_empty())
+            || is_applied_by(live, super::COMPONENT_MANAGER);
+        if live.uid.as_ref() != Some(&entry.uid) {
+            problem("is another object than before");
+        } else if !is_ours {
+            problem("has not become ours");
+        } else if is_applied_by(live, klm::APPLIER) && !entry.fingerprint.is_empty() {
+            problem("still belongs to KLM too");
+        }
+    }
+    problems
+}
+
+/// What is left to do once our operators act.
+fn after(facts: &Facts) -> Step {
+    if klm_entry(&facts.kyma.metadata).is_some() {
+        return if is_reported_by_us(&facts.kyma) { Step::Settle } else { Step::AwaitReport };
+    }
+    let gone = manifests(facts).find(|(name, manifest)| {
+        let is_held = manifest.metadata.deletion_timestamp.is_some() && !manifest.klm_finalizers().is_empty();
+        is_held && facts.modules[*name].component.is_none() && remains(facts, manifest).is_empty()
+    });
+    gone.map_or(Step::Done, |(name, _)| Step::Close(name.clone()))
+}
+
+/// What is still there of a module that was to be removed; CRDs and Namespaces that were there before us stay.
+pub(super) fn remains(facts: &Facts, manifest: &Manifest) -> Vec<String> {
+    let objects = manifest.synced().iter().map(super::facts::Synced::identity);
+    let objects = objects.filter(|identity| !identity.is_crd() && !identity.is_namespace());
+    objects
+        .filter(|identity| facts.target.contains_key(identity))
+        .map(|identity| identity.to_string())
+        .collect()
+}
+
+/// Whether the Kyma's status is kyma-operator's by now: it wrote it, and no module points at a Manifest any more.
+pub(super) fn is_reported_by_us(kyma: &kyma_api::Kyma) -> bool {
+    let entries = kyma.metadata.managed_fields.iter().flatten();
+    let wrote = |manager: Option<&str>| manager == Some(kyma_operator::FIELD_MANAGER);
+    let is_ours = |entry: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry| {
+        wrote(entry.manager.as_deref())
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref() == Some("status")
+    };
+    let modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+    let mut tracked = modules.filter_map(|module| module.manifest.as_ref());
+    entries.into_iter().any(is_ours) && tracked.all(|object| object.kind.as_deref() != Some(klm::MANIFEST))
+}
+
+#[cfg(test)]
+mod tests;

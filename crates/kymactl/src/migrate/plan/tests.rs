@@ -1,0 +1,219 @@
+//! Which Manifest becomes which component, what is in the way, and which step is next.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::migrate::sample::{Sample, kyma, renewed};
+use crate::migrate::{COMPONENT_MANAGER, component, facts};
+
+/// The steps of a whole hand-over, with what each of them leaves behind, as of a run that is broken off after each.
+#[test]
+fn each_step_follows_from_what_the_one_before_left() {
+    let keda = || "keda".to_owned();
+    let mut sample = Sample::installed();
+    assert_eq!(obstacles(&sample.facts()), Vec::<String>::new());
+    assert_eq!(next(&sample.facts()), Step::Mark);
+    sample.mark(labels::HAND_OVER_PENDING);
+    assert_eq!(next(&sample.facts()), Step::Make(keda()));
+    sample.component(true, &json!({}));
+    assert_eq!(next(&sample.facts()), Step::Seed(keda()));
+    let seeded = sample.recorded();
+    sample.component(true, &seeded);
+    assert_eq!(next(&sample.facts()), Step::Release(keda()));
+    sample.component(false, &seeded);
+    assert_eq!(next(&sample.facts()), Step::AwaitApplied(keda()));
+    sample.applied();
+    assert!(matches!(next(&sample.facts()), Step::Unverified(_, _)), "the target tells otherwise");
+    sample.taken_over();
+    assert_eq!(next(&sample.facts()), Step::Drop(keda()));
+    sample.dropped();
+    assert_eq!(next(&sample.facts()), Step::HandOver);
+    sample.kyma_label(labels::HAND_OVER_DONE);
+    assert_eq!(next(&sample.facts()), Step::AwaitReport);
+    sample.reported();
+    assert_eq!(next(&sample.facts()), Step::Settle);
+    sample.settled();
+    assert_eq!(next(&sample.facts()), Step::Done);
+}
+
+#[test]
+fn what_is_in_the_way_is_named_and_nothing_is_begun() {
+    type Change = fn(&mut Sample);
+    let cases: [(Change, &str); 11] = [
+        (|sample| sample.lease = Some(renewed()), klm::LEASE),
+        (|sample| sample.access = Err("AwaitingAccess: none".to_owned()), "AwaitingAccess"),
+        (
+            |sample| sample.kyma["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+            "let KLM finish",
+        ),
+        (|sample| sample.strays.push("Manifest x has no label".to_owned()), "no label"),
+        (|sample| sample.own_kind = Some("Greeting".to_owned()), "kind Greeting"),
+        (|sample| sample.manifest["spec"]["version"] = Value::Null, "names no version"),
+        (
+            |sample| sample.manifest["metadata"]["annotations"][klm::SYNCED_REF] = json!("sha256:old"),
+            "not applied yet",
+        ),
+        (
+            |sample| {
+                sample.manifest["metadata"]["annotations"][kyma_api::annotations::IS_UNMANAGED] =
+                    json!("true");
+            },
+            "let go",
+        ),
+        (
+            |sample| {
+                sample.manifest["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                sample.target.clear();
+            },
+            "begun to remove",
+        ),
+        (
+            |sample| sample.kyma["status"]["lastOperation"]["operation"] = json!("x".repeat(NOTE_BYTES)),
+            "too large",
+        ),
+        (|sample| sample.manifest["metadata"]["finalizers"] = json!(["x".repeat(NOTE_BYTES)]), "too large"),
+    ];
+    for (change, expected) in cases {
+        let mut sample = Sample::installed();
+        change(&mut sample);
+        let found = obstacles(&sample.facts());
+        assert!(found.len() == 1 && found[0].contains(expected), "{expected}: {found:?}");
+    }
+}
+
+#[test]
+fn while_klm_runs_only_what_a_person_has_labelled_is_handed_over() {
+    let mut sample = Sample::installed();
+    sample.lease = Some(renewed());
+    let labels = json!({labels::SKIP_RECONCILIATION: "true", labels::HAND_OVER: labels::HAND_OVER_PENDING});
+    let merged = |object: &mut Value| {
+        for (name, value) in labels.as_object().unwrap() {
+            object["metadata"]["labels"][name] = value.clone();
+        }
+    };
+    merged(&mut sample.kyma);
+    assert_eq!(obstacles(&sample.facts()).len(), 1, "KLM still works on its Manifest");
+    merged(&mut sample.manifest);
+    assert!(obstacles(&sample.facts()).is_empty());
+    assert_eq!(next(&sample.facts()), Step::Mark, "how it was is still to be noted");
+}
+
+#[test]
+fn a_lease_is_renewed_while_it_has_a_holder_and_is_young() {
+    let lease = |holder: &str, age: i64, seconds: i32| -> k8s_openapi::api::coordination::v1::Lease {
+        let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
+        let renewed = now - k8s_openapi::jiff::SignedDuration::from_secs(age);
+        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": renewed.to_string()});
+        serde_json::from_value(json!({ "spec": spec })).unwrap()
+    };
+    let is_renewed = |lease| facts::is_renewed(&lease, k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+    assert!(is_renewed(lease("klm", 179, 180)));
+    assert!(!is_renewed(lease("klm", 181, 180)), "it ended without releasing it");
+    assert!(!is_renewed(lease("", 1, 180)), "it released it");
+    assert!(is_renewed(lease("klm", -60, 180)), "a clock is behind");
+    assert!(!facts::is_renewed(
+        &k8s_openapi::api::coordination::v1::Lease::default(),
+        k8s_openapi::jiff::Timestamp::UNIX_EPOCH
+    ));
+}
+
+#[test]
+fn a_component_is_what_its_manifest_says() {
+    let sample = Sample::installed();
+    let facts = sample.facts();
+    let manifest = facts.modules["keda"].manifest.as_ref().unwrap();
+    let body = component::body(&facts, "keda", manifest, false).unwrap();
+    assert_eq!(body["metadata"]["name"], kyma_api::names::component_name("sample", "keda"));
+    assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "kyma-uid");
+    assert_eq!(body["metadata"]["labels"].get(labels::SKIP_RECONCILIATION), None);
+    assert_eq!(body["metadata"]["labels"].get(labels::CONTROLLER_NAME), None, "KLM writes it empty");
+    let expected = json!({
+        "target": {"kubeconfigSecretRef": {"name": "access", "key": "config"}},
+        "module": {"name": "keda", "version": "1.0.0", "channel": "regular"},
+        "source": {"ocm": {"component": "kyma-project.io/module/keda", "version": "1.0.0"}},
+        "resourcePolicy": "CreateAndDelete",
+        "deletionPolicy": "Orphan",
+        "resource": sample.manifest["spec"]["resource"],
+        "manager": sample.manifest["spec"]["manager"],
+    });
+    assert_eq!(body["spec"], expected);
+    let waiting = component::body(&facts, "keda", manifest, true).unwrap();
+    assert_eq!(waiting["metadata"]["labels"][labels::SKIP_RECONCILIATION], "true");
+}
+
+#[test]
+fn the_inventory_holds_what_is_there_and_the_default_cr_is_klms_only_where_it_says_so() {
+    let mut sample = Sample::installed();
+    let record = |sample: &Sample| {
+        let facts = sample.facts();
+        component::record(&facts, facts.modules["keda"].manifest.as_ref().unwrap())
+    };
+    let first = record(&sample);
+    assert_eq!(first["version"], "1.0.0");
+    let entry = json!({"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "kyma-system", "name": "keda", "uid": "d"});
+    assert_eq!(first["inventory"], json!([entry]), "never sent by us, so without hashes");
+    assert_eq!((&first["resource"]["kind"], &first["resource"]["uid"]), (&json!("Keda"), &json!("cr")));
+    sample.target[1].1["managedFields"] = json!([{"manager": "kubectl", "operation": "Update"}]);
+    assert_eq!(record(&sample)["resource"].get("uid"), None, "a user made it");
+    sample.target.clear();
+    let gone = record(&sample);
+    assert_eq!(gone["inventory"], json!([]));
+    assert_eq!(gone["resource"]["name"], "default", "it is not made again");
+    sample.manifest["status"]["conditions"] = json!([]);
+    assert_eq!(record(&sample).get("resource"), None, "KLM has not made it yet");
+}
+
+#[test]
+fn finalizers_are_dropped_only_where_the_target_is_as_the_inventory_says() {
+    let handed = || {
+        let mut sample = Sample::installed();
+        sample.mark(labels::HAND_OVER_PENDING);
+        sample.component(false, &sample.recorded());
+        sample.applied();
+        sample.taken_over();
+        sample
+    };
+    let problem = |change: fn(&mut Sample)| {
+        let mut sample = handed();
+        change(&mut sample);
+        match next(&sample.facts()) {
+            Step::Unverified(_, problems) => problems.join("; "),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(next(&handed().facts()), Step::Drop("keda".to_owned()));
+    assert!(problem(|sample| sample.target.clear()).contains("not there"));
+    assert!(problem(|sample| sample.target[0].1["uid"] = json!("other")).contains("another object"));
+    assert!(problem(|sample| sample.target[0].1["managedFields"] = json!([])).contains("not become ours"));
+    let both = |sample: &mut Sample| {
+        let entry =
+            |manager: &str| json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": {}}});
+        sample.target[0].1["managedFields"] = json!([entry(COMPONENT_MANAGER), entry(klm::APPLIER)]);
+    };
+    assert!(problem(both).contains("belongs to KLM too"));
+}
+
+#[test]
+fn a_manifest_that_is_being_deleted_goes_once_its_module_is_gone() {
+    let mut sample = Sample::installed();
+    sample.manifest["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    sample.mark(labels::HAND_OVER_DONE);
+    sample.reported();
+    sample.settled();
+    sample.component(false, &sample.recorded());
+    assert_eq!(next(&sample.facts()), Step::Done, "our operators are at it");
+    sample.component = None;
+    assert_eq!(next(&sample.facts()), Step::Done, "something is left");
+    sample.target.clear();
+    assert_eq!(next(&sample.facts()), Step::Close("keda".to_owned()));
+}
+
+#[test]
+fn a_kyma_that_klm_never_had_is_ours_already() {
+    let mut sample = Sample::installed();
+    sample.kyma = kyma(false);
+    sample.manifest = Value::Null;
+    sample.lease = Some(renewed());
+    assert!(obstacles(&sample.facts()).is_empty());
+    assert_eq!(next(&sample.facts()), Step::Done);
+}

@@ -1,0 +1,217 @@
+//! Reads what a hand-over is decided from, on hub and target.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::{
+    api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DynamicObject, ListParams},
+    core::GroupVersionKind,
+};
+use kyma_api::{HelmComponent, Kyma, ModuleTemplate, OPERATOR_GROUP, klm, labels, names};
+use kyma_object_set::{CallError, Discovery, Gvk, Identity, Kinds};
+use kyma_sdk::{
+    Failure, refusal,
+    targets::{Fence, Target, Verdict, compare},
+};
+
+use super::facts::{self, Facts, Manifest, Module, ReadManifest as _};
+use crate::{error::Error, target::way::Start};
+
+/// Name of the Kyma on a target.
+const TARGET_KYMA: &str = "default";
+/// Objects asked for at a time.
+const PARALLEL: usize = 8;
+
+/// One look at a Kyma, and the way to its target where there is one.
+pub(super) struct Look {
+    pub(super) facts: Facts,
+    pub(super) start: Start,
+    pub(super) target: Option<Reached>,
+}
+
+/// A target that is the Kyma's.
+pub(super) struct Reached {
+    /// Written to only as long as it stays so.
+    pub(super) target: Target,
+    pub(super) kinds: std::sync::Arc<Kinds>,
+}
+
+/// Looks at everything.
+pub(super) async fn look(start: Start, target_namespace: &str) -> Result<Look, Error> {
+    let start = start.read_again().await?;
+    let kyma = &start.kyma;
+    let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
+    let mut modules = BTreeMap::new();
+    let strays = manifests(&start.hub, &namespace, &name, &mut modules).await?;
+    components(&start.hub, kyma, &mut modules).await?;
+    own_kinds(&start.hub, &namespace, &mut modules).await?;
+    let leases: Api<Lease> = Api::namespaced(start.hub.clone(), &namespace);
+    let lease = leases.get_opt(klm::LEASE).await?;
+    let mut facts = Facts {
+        status: status(&start.hub, &namespace, &name).await?,
+        klm_runs: lease.is_some_and(|lease| facts::is_renewed(&lease, Timestamp::now())),
+        access: start.secret().await.map_err(|failure| said(&failure)),
+        kyma: kyma.clone(),
+        modules,
+        strays,
+        target_kyma: Identity::new(OPERATOR_GROUP, "Kyma", Some(target_namespace), TARGET_KYMA),
+        target: BTreeMap::new(),
+    };
+    let reached = match &facts.access {
+        Ok(access) => reach(&start, access).await,
+        Err(why) => Err(why.clone()),
+    };
+    let target = match reached {
+        Ok(reached) => {
+            facts.target = live(&reached, &facts).await?;
+            Some(reached)
+        }
+        Err(why) => {
+            facts.access = Err(why);
+            None
+        }
+    };
+    Ok(Look { facts, start, target })
+}
+
+fn said(failure: &Failure) -> String {
+    format!("{}: {}", failure.reason, failure.message)
+}
+
+/// The resource of KLM's Manifests.
+pub(super) fn manifests_resource() -> ApiResource {
+    let gvk = GroupVersionKind::gvk(OPERATOR_GROUP, "v1beta2", klm::MANIFEST);
+    ApiResource::from_gvk_with_plural(&gvk, klm::MANIFESTS)
+}
+
+/// The Kyma's Manifests by module; what is none, or is a second one, is told. A hub without the kind has none.
+async fn manifests(
+    hub: &Client,
+    namespace: &str,
+    kyma: &str,
+    modules: &mut BTreeMap<String, Module>,
+) -> Result<Vec<String>, Error> {
+    let api: Api<Manifest> = Api::namespaced_with(hub.clone(), namespace, &manifests_resource());
+    let labelled = ListParams::default().labels(&format!("{}={kyma}", labels::KYMA_NAME));
+    let listed = match api.list(&labelled).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
+        listed => listed?,
+    };
+    let mut strays = Vec::new();
+    for manifest in listed.items {
+        let name = manifest.name_any();
+        let Some(module) = manifest.module() else {
+            strays.push(format!("Manifest {name} has no label {}", labels::MODULE_NAME));
+            continue;
+        };
+        let held = modules.entry(module.clone()).or_default();
+        if held.manifest.is_some() {
+            strays.push(format!(
+                "module {module} has a second Manifest, {name}: delete the one that is left over"
+            ));
+        } else {
+            held.manifest = Some(manifest);
+        }
+    }
+    Ok(strays)
+}
+
+async fn components(hub: &Client, kyma: &Kyma, modules: &mut BTreeMap<String, Module>) -> Result<(), Error> {
+    let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
+    let api: Api<HelmComponent> = Api::namespaced(hub.clone(), &namespace);
+    let labelled =
+        ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, names::label_value(&name)));
+    for component in api.list(&labelled).await?.items {
+        let Some(module) = component.spec.module.as_ref().map(|module| module.name.clone()) else { continue };
+        if component.name_any() == names::component_name(&name, &module) {
+            modules.entry(module).or_default().component = Some(component);
+        }
+    }
+    Ok(())
+}
+
+/// The kinds of component that ModuleTemplates of what is installed name, other than the base kind.
+async fn own_kinds(
+    hub: &Client,
+    namespace: &str,
+    modules: &mut BTreeMap<String, Module>,
+) -> Result<(), Error> {
+    let api: Api<ModuleTemplate> = Api::namespaced(hub.clone(), namespace);
+    for (name, module) in modules {
+        let Some(version) = module.manifest.as_ref().and_then(|manifest| manifest.spec.version.as_ref())
+        else {
+            continue;
+        };
+        let template = api.get_opt(&names::template_name(name, version)).await?;
+        let component = template.and_then(|template| template.spec.component);
+        let base = ApiResource::erase::<HelmComponent>(&());
+        let kinds = component.map(|component| (component.api_version, component.kind));
+        module.own_kind = kinds.filter(|(_, kind)| *kind != base.kind).map(|(_, kind)| kind);
+    }
+    Ok(())
+}
+
+/// The Kyma's status as it is stored, whatever wrote it.
+async fn status(hub: &Client, namespace: &str, name: &str) -> Result<serde_json::Value, Error> {
+    let resource = ApiResource::erase::<Kyma>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(hub.clone(), namespace, &resource);
+    Ok(api.get(name).await?.data.get("status").cloned().unwrap_or_default())
+}
+
+/// The target, once it is proven to be the Kyma's.
+async fn reach(start: &Start, access: &kyma_api::SecretKeyRef) -> Result<Reached, String> {
+    let target = start.target(access).await.map_err(|failure| said(&failure))?;
+    let found = target.identify().await.map_err(|error| said(&error.into()))?;
+    let (claim, recorded) = start.sides();
+    match compare(&claim, &recorded, &found) {
+        Verdict::Match { .. } | Verdict::FirstContact { .. } => {}
+        refused => return Err(said(&refusal(&refused))),
+    }
+    // Whose turn it is was read a moment ago; nobody takes one while both sides stand still.
+    target.hub_has(recorded.clone());
+    let target = target.fenced(Fence { claim, recorded, ledger: None });
+    let kinds = Discovery::new().kinds(&target.client()).await;
+    let kinds = kinds.map_err(|error| format!("{}: {error}", error.reason()))?;
+    Ok(Reached { target, kinds })
+}
+
+/// What is there of everything that either side says is a module's, and of the Kyma.
+async fn live(reached: &Reached, facts: &Facts) -> Result<BTreeMap<Identity, ObjectMeta>, Error> {
+    let modules = &facts.modules;
+    let defaults = modules.values().filter_map(|module| module.manifest.as_ref()?.default_cr());
+    let defaults = defaults.map(|(identity, version)| {
+        (identity, version.rsplit_once('/').map_or(version.clone(), |(_, version)| version.to_owned()))
+    });
+    let kyma = (facts.target_kyma.clone(), "v1beta2".to_owned());
+    let concerned: BTreeMap<Identity, String> =
+        modules.values().flat_map(Module::objects).chain(defaults).chain([kyma]).collect();
+    let looks = stream::iter(concerned).map(|(identity, version)| one(reached, identity, version));
+    let found: Vec<_> = looks.buffer_unordered(PARALLEL).try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+async fn one(
+    reached: &Reached,
+    identity: Identity,
+    version: String,
+) -> Result<Option<(Identity, ObjectMeta)>, Error> {
+    let gvk = Gvk::new(&identity.group, version, &identity.kind);
+    let Some(mapping) = reached.kinds.any(&gvk) else {
+        if reached.kinds.is_unknown(&identity.group) {
+            return Err(unknown(&CallError::group_unknown(&identity)).into());
+        }
+        return Ok(None);
+    };
+    let api = mapping.api(&reached.target.client(), identity.namespace.as_deref());
+    let found = api.get_metadata_opt(&identity.name).await;
+    let found = found.map_err(|error| Failure::target(&format!("read {identity}"), &error))?;
+    Ok(found.map(|found| (identity, found.metadata)))
+}
+
+fn unknown(error: &CallError) -> Failure {
+    Failure::new(error.reason(), error.to_string())
+}

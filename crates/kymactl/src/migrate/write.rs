@@ -1,0 +1,322 @@
+//! Writes of a hand-over on the hub. Each is guarded by uid, and by resourceVersion where it rests on what was read.
+
+use kube::{
+    Api, Resource as _, ResourceExt as _,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use kyma_api::{
+    DeletionPolicy, HelmComponent, Kyma, annotations, finalizers, hand_over::klm_entry, klm, labels,
+};
+use kyma_sdk::{delete_of_uid, gone_is_fine, hub_apply};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    MANAGER, back, component,
+    facts::{Manifest, hand_over, is_noted, is_skipped},
+    note::{self, KymaNote, ManifestNote},
+    read::{Look, manifests_resource},
+};
+use crate::error::Error;
+
+impl Look {
+    fn namespace(&self) -> String {
+        self.facts.kyma.namespace().unwrap_or_default()
+    }
+
+    fn kymas(&self) -> Api<Kyma> {
+        Api::namespaced(self.start.hub.clone(), &self.namespace())
+    }
+
+    fn components(&self) -> Api<HelmComponent> {
+        Api::namespaced(self.start.hub.clone(), &self.namespace())
+    }
+
+    fn manifests(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.start.hub.clone(), &self.namespace(), &manifests_resource())
+    }
+
+    fn manifest(&self, module: &str) -> Result<&Manifest, Error> {
+        let manifest = self.facts.modules.get(module).and_then(|module| module.manifest.as_ref());
+        manifest.ok_or_else(|| Error::input(module, "its Manifest is gone"))
+    }
+
+    fn component(&self, module: &str) -> Result<&HelmComponent, Error> {
+        let component = self.facts.modules.get(module).and_then(|module| module.component.as_ref());
+        component.ok_or_else(|| Error::input(module, "its component is gone"))
+    }
+
+    /// Notes how Manifests and Kyma are, and labels them.
+    pub(super) async fn mark(&self) -> Result<(), Error> {
+        for module in self.facts.modules.values() {
+            let Some(manifest) = &module.manifest else { continue };
+            let noted = || note::text(&note::of_manifest(manifest));
+            if let Some(body) = mark(&manifest.metadata, noted) {
+                self.patch_manifest(manifest, &body).await?;
+            }
+        }
+        let kyma = &self.facts.kyma;
+        let noted = || note::text(&note::of_kyma(&self.facts));
+        match mark(&kyma.metadata, noted) {
+            Some(body) => self.patch_kyma(&body).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the component of a module, which waits.
+    pub(super) async fn make(&self, module: &str) -> Result<(), Error> {
+        let manifest = self.manifest(module)?;
+        let body = component::body(&self.facts, module, manifest, true);
+        let body = body.ok_or_else(|| Error::input(module, "its Manifest names no content"))?;
+        let name = body["metadata"]["name"].as_str().unwrap_or_default();
+        self.components().patch(name, &hub_apply(kyma_operator::FIELD_MANAGER), &Patch::Apply(&body)).await?;
+        Ok(())
+    }
+
+    /// Tells the component what is installed.
+    pub(super) async fn seed(&self, module: &str) -> Result<(), Error> {
+        let component = self.component(module)?;
+        let body = json!({
+            "apiVersion": HelmComponent::api_version(&()),
+            "kind": HelmComponent::kind(&()),
+            "metadata": {"uid": component.uid()},
+            "status": component::record(&self.facts, self.manifest(module)?),
+        });
+        // Not in its reconciler's name, whose next report would take away what it did not know yet.
+        let name = component.name_any();
+        self.components().patch_status(&name, &hub_apply(MANAGER), &Patch::Apply(&body)).await?;
+        Ok(())
+    }
+
+    /// Lets the component's reconciler act, or stops it.
+    pub(super) async fn skip(&self, module: &str, skips: bool) -> Result<(), Error> {
+        let component = self.component(module)?;
+        let label = if skips { json!("true") } else { Value::Null };
+        let body =
+            json!({"metadata": {"uid": component.uid(), "labels": {labels::SKIP_RECONCILIATION: label}}});
+        self.components().patch_metadata(&component.name_any(), &params(), &Patch::Merge(&body)).await?;
+        Ok(())
+    }
+
+    /// Takes KLM's finalizers off a Manifest; one that is being deleted keeps them until its module is gone.
+    pub(super) async fn drop_finalizers(&self, module: &str) -> Result<(), Error> {
+        let manifest = self.manifest(module)?;
+        let mut body = guarded(&manifest.metadata);
+        body["metadata"]["labels"] = json!({labels::HAND_OVER: labels::HAND_OVER_DONE});
+        if manifest.metadata.deletion_timestamp.is_none() {
+            body["metadata"]["finalizers"] = without_klms(manifest);
+        }
+        self.patch_manifest(manifest, &body).await
+    }
+
+    /// Lets go of a Manifest whose module is gone.
+    pub(super) async fn close(&self, module: &str) -> Result<(), Error> {
+        let manifest = self.manifest(module)?;
+        let mut body = guarded(&manifest.metadata);
+        body["metadata"]["finalizers"] = without_klms(manifest);
+        self.patch_manifest(manifest, &body).await
+    }
+
+    /// Says who acts on the Kyma: our operators, or for now nobody.
+    pub(super) async fn say(&self, value: &str) -> Result<(), Error> {
+        let labels = json!({labels::HAND_OVER: value, labels::SKIP_RECONCILIATION: "true"});
+        // Who stopped before says so again.
+        let notes: Map<String, Value> = back::OPERATORS
+            .into_iter()
+            .map(|operator| (annotations::stopped(operator), Value::Null))
+            .collect();
+        let body =
+            json!({"metadata": {"uid": self.facts.kyma.uid(), "labels": labels, "annotations": notes}});
+        self.patch_kyma(&body).await
+    }
+
+    /// Takes away what only KLM says in the Kyma's status.
+    pub(super) async fn settle(&self) -> Result<(), Error> {
+        let kyma = &self.facts.kyma;
+        let Some(manager) = klm_entry(&kyma.metadata).and_then(|entry| entry.manager.as_deref()) else {
+            return Ok(());
+        };
+        let body = kyma_body(kyma);
+        self.kymas().patch_status(&kyma.name_any(), &hub_apply(manager), &Patch::Apply(&body)).await?;
+        Ok(())
+    }
+
+    /// Deletes a component so that everything on the target stays, also where its removal was ordered.
+    pub(super) async fn delete(&self, module: &str) -> Result<(), Error> {
+        let component = self.component(module)?;
+        let (name, uid) = (component.name_any(), component.uid().unwrap_or_default());
+        if component.spec.deletion_policy != DeletionPolicy::Orphan {
+            let order = [
+                annotations::DELETION_REASON,
+                annotations::DELETION_KYMA_UID,
+                annotations::DELETION_KYMA_GENERATION,
+            ];
+            let none: Map<String, Value> =
+                order.into_iter().map(|name| (name.to_owned(), Value::Null)).collect();
+            let body = json!({
+                "metadata": {"uid": uid, "annotations": none},
+                "spec": {"deletionPolicy": DeletionPolicy::Orphan},
+            });
+            self.components().patch(&name, &params(), &Patch::Merge(&body)).await?;
+        }
+        if component.metadata.deletion_timestamp.is_none() {
+            gone_is_fine(self.components().delete(&name, &delete_of_uid(&uid)).await.map(drop))?;
+        }
+        Ok(())
+    }
+
+    /// Puts a Manifest's finalizers back.
+    pub(super) async fn restore(&self, module: &str) -> Result<(), Error> {
+        let manifest = self.manifest(module)?;
+        let mut body = guarded(&manifest.metadata);
+        body["metadata"]["labels"] = json!({labels::HAND_OVER: labels::HAND_OVER_PENDING});
+        let noted = note::read::<ManifestNote>(&manifest.metadata);
+        // Nothing is added to what is being deleted.
+        if let Some(noted) = noted.filter(|_| manifest.metadata.deletion_timestamp.is_none()) {
+            let mut all = manifest.finalizers().to_vec();
+            all.extend(noted.finalizers.into_iter().filter(|name| !manifest.finalizers().contains(name)));
+            body["metadata"]["finalizers"] = json!(all);
+        }
+        self.patch_manifest(manifest, &body).await
+    }
+
+    /// Puts the Kyma's status back, as KLM's.
+    pub(super) async fn restore_status(&self, noted: &KymaNote) -> Result<(), Error> {
+        let kyma = &self.facts.kyma;
+        let name = kyma.name_any();
+        if let Some(manager) = noted.manager.as_deref().filter(|_| noted.status.is_object()) {
+            let mut body = kyma_body(kyma);
+            body["status"] = noted.status.clone();
+            // What our CRD does not know of it is not refused: KLM wrote it.
+            let params = PatchParams::apply(manager).force();
+            self.kymas().patch_status(&name, &params, &Patch::Apply(&body)).await?;
+        }
+        let uid = json!({"op": "test", "path": "/metadata/uid", "value": kyma.uid()});
+        let status = if noted.status.is_object() { noted.status.clone() } else { json!({}) };
+        let patch = json_patch([&uid, &json!({"op": "add", "path": "/status", "value": status})])?;
+        let put = self.kymas().patch_status(&name, &params(), &patch).await?;
+        // Whose fields they are cannot be said beside a status.
+        let owners = managed_fields(&put.metadata, |manager, subresource| {
+            !(subresource == "status" && back::STATUS_MANAGERS.contains(&manager))
+        });
+        let patch = json_patch([uid, version_test(&put.metadata), owners])?;
+        self.kymas().patch_metadata(&name, &params(), &patch).await?;
+        Ok(())
+    }
+
+    /// Takes our marks off, so that KLM acts again: off the Manifests first.
+    pub(super) async fn leave(&self) -> Result<(), Error> {
+        for module in self.facts.modules.values() {
+            let Some(manifest) = module.manifest.as_ref().filter(|one| hand_over(&one.metadata).is_some())
+            else {
+                continue;
+            };
+            let mut operations = unmark(&manifest.metadata);
+            if let Some(noted) = note::read::<ManifestNote>(&manifest.metadata) {
+                let fields = json!(noted.managed_fields);
+                operations.push(json!({"op": "add", "path": "/metadata/managedFields", "value": fields}));
+            }
+            let patch = json_patch(operations)?;
+            self.manifests().patch_metadata(&manifest.name_any(), &params(), &patch).await?;
+        }
+        let meta = &self.facts.kyma.metadata;
+        let mut operations = unmark(meta);
+        let at = meta.finalizers.iter().flatten().position(|name| name == finalizers::CATALOG);
+        if let Some(at) = at {
+            let path = format!("/metadata/finalizers/{at}");
+            operations.push(json!({"op": "test", "path": path, "value": finalizers::CATALOG}));
+            operations.push(json!({"op": "remove", "path": path}));
+        }
+        operations.push(managed_fields(meta, |manager, _| !back::STATUS_MANAGERS.contains(&manager)));
+        let patch = json_patch(operations)?;
+        self.kymas().patch_metadata(&self.facts.kyma.name_any(), &params(), &patch).await?;
+        Ok(())
+    }
+
+    async fn patch_manifest(&self, manifest: &Manifest, body: &Value) -> Result<(), Error> {
+        self.manifests().patch_metadata(&manifest.name_any(), &params(), &Patch::Merge(body)).await?;
+        Ok(())
+    }
+
+    async fn patch_kyma(&self, body: &Value) -> Result<(), Error> {
+        self.kymas().patch_metadata(&self.facts.kyma.name_any(), &params(), &Patch::Merge(body)).await?;
+        Ok(())
+    }
+}
+
+type Meta = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// The beginning of a merge patch that means the object as it was read.
+fn guarded(meta: &Meta) -> Value {
+    json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}})
+}
+
+fn kyma_body(kyma: &Kyma) -> Value {
+    json!({
+        "apiVersion": Kyma::api_version(&()),
+        "kind": Kyma::kind(&()),
+        "metadata": {"uid": kyma.uid()},
+    })
+}
+
+/// Labels and note, where they are missing.
+fn mark(meta: &Meta, noted: impl FnOnce() -> String) -> Option<Value> {
+    let is_labelled = is_skipped(meta) && hand_over(meta).is_some();
+    if is_labelled && is_noted(meta) {
+        return None;
+    }
+    let mut body = guarded(meta);
+    let value = hand_over(meta).unwrap_or(labels::HAND_OVER_PENDING);
+    body["metadata"]["labels"] = json!({labels::SKIP_RECONCILIATION: "true", labels::HAND_OVER: value});
+    if !is_noted(meta) {
+        body["metadata"]["annotations"] = json!({annotations::BEFORE_HAND_OVER: noted()});
+    }
+    Some(body)
+}
+
+fn without_klms(manifest: &Manifest) -> Value {
+    let left = manifest.finalizers().iter();
+    json!(left.filter(|name| !klm::MANIFEST_FINALIZERS.contains(&name.as_str())).collect::<Vec<_>>())
+}
+
+/// Operations that take labels and note off an object as it was read.
+fn unmark(meta: &Meta) -> Vec<Value> {
+    let mut operations =
+        vec![json!({"op": "test", "path": "/metadata/uid", "value": meta.uid}), version_test(meta)];
+    let mut remove = |map: &str, name: &str, held: bool| {
+        if held {
+            let name = name.replace('~', "~0").replace('/', "~1");
+            operations.push(json!({"op": "remove", "path": format!("/metadata/{map}/{name}")}));
+        }
+    };
+    for label in [labels::SKIP_RECONCILIATION, labels::HAND_OVER] {
+        remove("labels", label, meta.labels.as_ref().is_some_and(|all| all.contains_key(label)));
+    }
+    let notes = back::OPERATORS.into_iter().map(annotations::stopped);
+    for note in notes.chain([annotations::BEFORE_HAND_OVER.to_owned()]) {
+        remove("annotations", &note, meta.annotations.as_ref().is_some_and(|all| all.contains_key(&note)));
+    }
+    operations
+}
+
+fn version_test(meta: &Meta) -> Value {
+    json!({"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version})
+}
+
+/// The operation that keeps of `managedFields` what `keeps` says, by manager and subresource.
+fn managed_fields(meta: &Meta, keeps: impl Fn(&str, &str) -> bool) -> Value {
+    let entries = meta.managed_fields.iter().flatten().filter(|entry| {
+        let subresource = entry.subresource.as_deref().unwrap_or_default();
+        keeps(entry.manager.as_deref().unwrap_or_default(), subresource)
+    });
+    json!({"op": "add", "path": "/metadata/managedFields", "value": entries.collect::<Vec<_>>()})
+}
+
+pub(super) fn json_patch(operations: impl Serialize) -> Result<Patch<()>, Error> {
+    let patch = serde_json::to_value(operations).and_then(serde_json::from_value);
+    patch.map(Patch::Json).map_err(|error| Error::input("a patch", error.to_string()))
+}

@@ -1,0 +1,48 @@
+//! Telling whoever hands a Kyma over that this operator has stopped working on it.
+
+use kube::api::{PartialObjectMeta, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use kyma_api::{Kyma, annotations, labels};
+use serde_json::json;
+
+use crate::{Failure, Runtime};
+
+/// Notes on a Kyma that is being handed over that this operator does nothing for it any more. One object is reconciled
+/// once at a time, so nothing that was begun before is under way.
+///
+/// # Errors
+/// The hub does not take it.
+pub async fn note_stop(runtime: &Runtime, kyma: &Kyma) -> Result<(), Failure> {
+    let note = annotations::stopped(runtime.operator.name);
+    if kyma.annotations().contains_key(&note) {
+        return Ok(());
+    }
+    let api: Api<PartialObjectMeta<Kyma>> =
+        Api::namespaced(runtime.hub.clone(), &kyma.namespace().unwrap_or_default());
+    let params =
+        PatchParams { field_manager: Some(runtime.operator.name.to_owned()), ..PatchParams::default() };
+    let noted = api.patch_metadata(&kyma.name_any(), &params, &Patch::Json::<()>(patch(kyma, &note))).await;
+    match noted {
+        // Whoever hands it over went on, or it is gone: its event tells.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 422) => Ok(()),
+        noted => noted.map(drop).map_err(|error| Failure::hub("note on a Kyma that we stopped", &error)),
+    }
+}
+
+/// Adds the note as long as the label is what it was.
+fn patch(kyma: &Kyma, note: &str) -> json_patch::Patch {
+    let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
+    let label = escaped(labels::HAND_OVER);
+    let add = if kyma.annotations().is_empty() {
+        json!({"op": "add", "path": "/metadata/annotations", "value": {note: "true"}})
+    } else {
+        json!({"op": "add", "path": format!("/metadata/annotations/{}", escaped(note)), "value": "true"})
+    };
+    let operations = json!([
+        {"op": "test", "path": "/metadata/uid", "value": kyma.uid()},
+        {"op": "test", "path": format!("/metadata/labels/{label}"), "value": kyma.labels().get(labels::HAND_OVER)},
+        add,
+    ]);
+    // What is built above is always a patch.
+    serde_json::from_value(operations).unwrap_or_default()
+}

@@ -1,0 +1,45 @@
+//! Moving over from Kyma Lifecycle Manager (KLM) and back, from what a real one left.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+#[path = "../modules/layout.rs"]
+mod layout;
+mod recorded;
+mod story;
+
+use e2e::landscape::{Landscape, Options};
+
+use recorded::Situation;
+use story::{Story, publish};
+
+/// The situations in which KLM still has the Kyma.
+const SITUATIONS: [u32; 7] = [1, 2, 3, 4, 6, 7, 8];
+/// In this one the Kyma is being deleted.
+const DELETING: u32 = 10;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kymas_of_klm_are_handed_over_and_given_back() {
+    let Some(inputs) = testbed::inputs("recordings of Kyma Lifecycle Manager").unwrap() else { return };
+    let landscape = Landscape::start(Options::default()).await.unwrap();
+    publish(&landscape, &inputs).await.unwrap();
+    for number in SITUATIONS {
+        let started = std::time::Instant::now();
+        let situation = Situation::find(&inputs, number).unwrap();
+        let story = Story::begin(&landscape, situation, number).await.unwrap();
+        if number == 1 {
+            story.refuses_while_klm_runs().await.unwrap();
+        }
+        story.dry_run_writes_nothing().await.unwrap();
+        if number == 2 {
+            story.is_killed_again_and_again().await.unwrap();
+        }
+        story.hand_over().await.unwrap();
+        story.give_back().await.unwrap();
+        story.end().await.unwrap();
+        println!("situation {number}: {:?}", started.elapsed());
+    }
+    let situation = Situation::find(&inputs, DELETING).unwrap();
+    let story = Story::begin(&landscape, situation, DELETING).await.unwrap();
+    story.leaves_what_is_being_deleted().await.unwrap();
+    landscape.stop().await.unwrap();
+}

@@ -1,0 +1,346 @@
+//! One situation from KLM's hands into ours and back.
+
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
+use e2e::snapshot::{self, Difference, Snapshot};
+use k8s_openapi::api::core::v1::{Event, Secret};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::Discovery;
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, klm, labels, names};
+use serde_json::{Value, json};
+use testbed::{Cluster, until};
+
+use crate::layout;
+use crate::recorded::{Situation, not_handed_over, until_stopped};
+
+/// Group of Kymas, Manifests and default CRs.
+const GROUP: &str = "operator.kyma-project.io";
+/// The recorded Kyma.
+const KYMA: &str = "kyma-sample";
+/// Time that one change may take.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// Pushes the content of all modules that were recorded.
+pub(crate) async fn publish(landscape: &Landscape, inputs: &Path) -> Result<()> {
+    for (module, versions) in layout::all(inputs)? {
+        for version in &versions {
+            layout::push(version, &module, landscape.registry().address()).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) struct Story<'a> {
+    landscape: &'a Landscape,
+    situation: Situation,
+    hub: Client,
+    /// Lives as long as the story.
+    _target: Cluster,
+    client: Client,
+    hub_before: Snapshot,
+    target_before: Snapshot,
+}
+
+impl<'a> Story<'a> {
+    /// Hub and target as KLM left them; our operators run and leave them alone.
+    pub(crate) async fn begin(landscape: &'a Landscape, situation: Situation, number: u32) -> Result<Self> {
+        let target = landscape.bare_target(&format!("situation-{number}")).await?;
+        let (hub, client) = (landscape.hub().client()?, target.client()?);
+        situation.onto_target(&client).await?;
+        let secret = landscape.access_secret(KYMA, &target).await?;
+        let secrets: Api<Secret> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+        secrets.create(&PostParams::default(), &secret).await?;
+        situation.onto_hub(&hub).await?;
+        let uid = kymas(&hub).get(KYMA).await?.uid();
+        let events: Api<Event> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
+        until("our operators say that the Kyma is KLM's", DEADLINE, || async {
+            let listed = events.list(&ListParams::default()).await?;
+            let told = |event: &Event| {
+                event.reason.as_deref() == Some(Reason::NotHandedOver.as_str())
+                    && event.involved_object.uid == uid
+            };
+            Ok(listed.items.iter().any(told).then_some(()))
+        })
+        .await?;
+        let (hub_before, target_before) = (whole(&hub).await?, whole(&client).await?);
+        Ok(Self { landscape, situation, hub, _target: target, client, hub_before, target_before })
+    }
+
+    pub(crate) async fn refuses_while_klm_runs(&self) -> Result<()> {
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let lease = json!({
+            "metadata": {"name": klm::LEASE},
+            "spec": {"holderIdentity": "klm", "leaseDurationSeconds": 180, "renewTime": "2099-01-01T00:00:00.000000Z"},
+        });
+        leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
+        let output = self.migrate(&[]).await?;
+        ensure!(output.status.code() == Some(1) && said(&output).contains(klm::LEASE), "{}", said(&output));
+        self.unchanged().await?;
+        // Both sides agree: KLM leaves what is labelled alone.
+        let both = json!({"metadata": {"labels": {
+            labels::SKIP_RECONCILIATION: "true", labels::HAND_OVER: labels::HAND_OVER_PENDING,
+        }}});
+        kymas(&self.hub).patch_metadata(KYMA, &by_hand(), &Patch::Merge(&both)).await?;
+        let output = self.migrate(&["--dry-run"]).await?;
+        ensure!(output.status.code() == Some(1), "its Manifests are not labelled: {}", said(&output));
+        for manifest in self.manifests().list(&ListParams::default()).await?.items {
+            self.manifests().patch_metadata(&manifest.name_any(), &by_hand(), &Patch::Merge(&both)).await?;
+        }
+        let output = self.migrate(&["--dry-run"]).await?;
+        ensure!(output.status.success(), "{}", said(&output));
+        leases.delete(klm::LEASE, &DeleteParams::default()).await?;
+        until_stopped(&self.hub, KYMA).await?;
+        let none = not_handed_over();
+        for manifest in self.manifests().list(&ListParams::default()).await?.items {
+            self.manifests().patch_metadata(&manifest.name_any(), &by_hand(), &Patch::Merge(&none)).await?;
+        }
+        kymas(&self.hub).patch_metadata(KYMA, &by_hand(), &Patch::Merge(&none)).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn dry_run_writes_nothing(&self) -> Result<()> {
+        let output = self.migrate(&["--dry-run"]).await?;
+        ensure!(output.status.success(), "{}", said(&output));
+        for manifest in self.situation.manifests()? {
+            let name = manifest["metadata"]["name"].as_str().unwrap_or_default();
+            ensure!(said(&output).contains(name), "{name}: {}", said(&output));
+        }
+        self.unchanged().await
+    }
+
+    /// Each time a little later, until it comes to its end; what follows must find nothing broken.
+    pub(crate) async fn is_killed_again_and_again(&self) -> Result<()> {
+        for number in 1_u64.. {
+            let mut command = self.command(&[]);
+            let mut child = command.kill_on_drop(true).spawn()?;
+            let ended = tokio::time::timeout(Duration::from_millis(120 * number), child.wait()).await;
+            match ended {
+                Ok(ended) => {
+                    ensure!(ended?.success(), "kymactl failed after it was killed {} times", number - 1);
+                    ensure!(number > 3, "it was not killed often enough");
+                    return Ok(());
+                }
+                Err(_) => child.kill().await?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn hand_over(&self) -> Result<()> {
+        let output = self.migrate(&[]).await?;
+        ensure!(output.status.success(), "{}", said(&output));
+        let again = self.migrate(&[]).await?;
+        ensure!(said(&again).contains("nothing to hand over"), "{}", said(&again));
+        self.nothing_was_made_anew().await?;
+        for recorded in self.situation.manifests()? {
+            self.is_ours(&recorded).await.with_context(|| recorded["metadata"]["name"].to_string())?;
+        }
+        let kyma = kymas(&self.hub).get(KYMA).await?;
+        ensure!(kyma.labels()[labels::HAND_OVER] == labels::HAND_OVER_DONE);
+        let status = kyma.status.clone().unwrap_or_default();
+        let mut tracked = status.modules.iter().flatten().filter_map(|module| module.manifest.as_ref());
+        ensure!(tracked.all(|object| object.kind.as_deref() == Some("HelmComponent")), "{status:?}");
+        Ok(())
+    }
+
+    /// One module: its objects are a component's, and KLM holds nothing any more but what is being removed.
+    async fn is_ours(&self, recorded: &Value) -> Result<()> {
+        let meta = &recorded["metadata"];
+        let module = meta["labels"][labels::MODULE_NAME].as_str().context("a Manifest names its module")?;
+        let manifest = self.manifests().get(meta["name"].as_str().unwrap_or_default()).await?;
+        let is_going = !meta["deletionTimestamp"].is_null();
+        ensure!(manifest.finalizers().is_empty() != is_going, "{:?}", manifest.finalizers());
+        let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let component = components.get(&names::component_name(KYMA, module)).await?;
+        let status = component.status.clone().unwrap_or_default();
+        let version = recorded["spec"]["version"].as_str();
+        ensure!(status.version.as_deref() == version, "{module} {:?}", status.version);
+        let inventory = status.inventory.unwrap_or_default();
+        let synced = recorded["status"]["synced"].as_array().map_or(0, Vec::len);
+        ensure!(inventory.len() == synced, "{} of {synced} objects: {inventory:?}", inventory.len());
+        let made = status.resource.context("the default CR is on record")?;
+        let default = snapshot::Key::of(GROUP, &made.kind, &recorded["spec"]["resource"]["metadata"]);
+        let is_there = self.target_before.contains_key(&default);
+        ensure!(
+            made.uid.is_some() == is_there,
+            "KLM made the default CR, and nobody makes it again: {made:?}"
+        );
+        let wanted = component.spec.module.map(|module| module.version);
+        ensure!(wanted.as_deref() == version, "{module} {wanted:?}");
+        Ok(())
+    }
+
+    /// Every object is the one that it was, and no Deployment was rolled out.
+    async fn nothing_was_made_anew(&self) -> Result<()> {
+        let now = whole(&self.client).await?;
+        for (key, before) in &self.target_before {
+            let after = now.get(key).with_context(|| format!("{key} is gone"))?;
+            let field = |object: &Value, field: &str| object["metadata"][field].clone();
+            ensure!(field(before, "uid") == field(after, "uid"), "{key} is another one");
+            let runs = key.is("apps", "Deployment") || key.is(GROUP, "Keda") || key.is(GROUP, "Sample");
+            let moved = field(before, "generation") != field(after, "generation");
+            ensure!(
+                !(runs && moved),
+                "{key} was changed: {:?}",
+                snapshot::paths(&before["spec"], &after["spec"])
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn give_back(&self) -> Result<()> {
+        let output = self.migrate(&["--rollback", "--dry-run"]).await?;
+        ensure!(output.status.success(), "{}", said(&output));
+        let output = self.migrate(&["--rollback"]).await?;
+        ensure!(output.status.success(), "{}", said(&output));
+        self.nothing_was_made_anew().await?;
+        self.unchanged().await
+    }
+
+    /// KLM's objects are as they were, also in who owns which field.
+    async fn unchanged(&self) -> Result<()> {
+        let hub = whole(&self.hub).await?;
+        let of_klm = |group: &str, kind: &str| group == GROUP && ["Kyma", "Manifest"].contains(&kind);
+        let changed = snapshot::differences(&self.hub_before, &hub);
+        let changed: Vec<_> =
+            changed.into_iter().filter(|one| of_klm(&key(one).group, &key(one).kind)).collect();
+        ensure!(changed.is_empty(), "on the hub: {}", list(&changed));
+        let target = whole(&self.client).await?;
+        let changed = snapshot::differences(&self.target_before, &target);
+        let changed: Vec<_> = changed.into_iter().filter(|one| !is_left_to_klm(key(one))).collect();
+        ensure!(changed.is_empty(), "on the target: {}", list(&changed));
+        Ok(())
+    }
+
+    pub(crate) async fn leaves_what_is_being_deleted(&self) -> Result<()> {
+        let output = self.migrate(&[]).await?;
+        ensure!(
+            output.status.code() == Some(1) && said(&output).contains("being deleted"),
+            "{}",
+            said(&output)
+        );
+        self.unchanged().await
+    }
+
+    /// Makes room on the hub for the next one.
+    pub(crate) async fn end(self) -> Result<()> {
+        let free = json!({"metadata": {"finalizers": null, "labels": {labels::HAND_OVER: labels::HAND_OVER_PENDING}}});
+        let parameters = DeleteParams::default();
+        kymas(&self.hub).patch_metadata(KYMA, &by_hand(), &Patch::Merge(&free)).await?;
+        kymas(&self.hub).delete(KYMA, &parameters).await?;
+        for manifest in self.manifests().list(&ListParams::default()).await?.items {
+            let name = manifest.name_any();
+            self.manifests().patch_metadata(&name, &by_hand(), &Patch::Merge(&free)).await?;
+            // One that was being deleted is gone with its finalizers.
+            self.manifests().delete(&name, &parameters).await.ok();
+        }
+        let all = ListParams::default();
+        Api::<ModuleTemplate>::namespaced(self.hub.clone(), HUB_NAMESPACE)
+            .delete_collection(&parameters, &all)
+            .await?;
+        Api::<ModuleReleaseMeta>::namespaced(self.hub.clone(), HUB_NAMESPACE)
+            .delete_collection(&parameters, &all)
+            .await?;
+        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        secrets.delete(&format!("kubeconfig-{KYMA}"), &parameters).await?;
+        until("the Kyma is gone", DEADLINE, || async {
+            Ok(kymas(&self.hub).get_opt(KYMA).await?.is_none().then_some(()))
+        })
+        .await
+    }
+
+    fn manifests(&self) -> Api<DynamicObject> {
+        let gvk = GroupVersionKind::gvk(GROUP, "v1beta2", klm::MANIFEST);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, klm::MANIFESTS);
+        Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource)
+    }
+
+    fn command(&self, words: &[&str]) -> tokio::process::Command {
+        let mut command = self.landscape.kymactl();
+        command.args(["migrate", "klm", "--allow-loopback-targets", "--kyma", KYMA, "--timeout", "60s"]);
+        command.args(words);
+        command
+    }
+
+    async fn migrate(&self, words: &[&str]) -> Result<Output> {
+        self.landscape.check()?;
+        self.command(words).output().await.context("cannot start kymactl")
+    }
+}
+
+fn kymas(hub: &Client) -> Api<Kyma> {
+    Api::namespaced(hub.clone(), HUB_NAMESPACE)
+}
+
+fn by_hand() -> PatchParams {
+    PatchParams { field_manager: Some("kubectl-label".to_owned()), ..PatchParams::default() }
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn key(difference: &Difference) -> &snapshot::Key {
+    match difference {
+        Difference::Added(key) | Difference::Removed(key) | Difference::Changed(key, _) => key,
+    }
+}
+
+fn list(differences: &[Difference]) -> String {
+    differences.iter().map(|one| format!("\n  {one}")).collect()
+}
+
+/// What our operators brought to the target besides modules, which KLM writes anew with its next look: the namespace, CRDs
+/// and catalogue that both sides share.
+fn is_left_to_klm(key: &snapshot::Key) -> bool {
+    let catalogue = ["ModuleTemplate", "ModuleReleaseMeta"].iter().any(|kind| key.is(GROUP, kind));
+    let crd = key.is("apiextensions.k8s.io", "CustomResourceDefinition")
+        && ["kymas", "moduletemplates", "modulereleasemetas"]
+            .iter()
+            .any(|name| key.name == format!("{name}.{GROUP}"));
+    let namespace = key.is("", "Namespace") && key.name == TARGET_NAMESPACE;
+    catalogue || crd || namespace
+}
+
+/// Everything on a cluster, without what counts or dates writes.
+async fn whole(client: &Client) -> Result<Snapshot> {
+    let mut all = snapshot::take_whole(client, |group, _| group != "apiregistration.k8s.io").await?;
+    // Default CRs are of versions that the group does not prefer, which a snapshot leaves out.
+    let discovery = Discovery::new(client.clone()).filter(&[GROUP]).run().await?;
+    for (resource, _) in discovery.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability) {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        for object in api.list(&ListParams::default()).await?.items {
+            let object = serde_json::to_value(object)?;
+            all.insert(snapshot::Key::of(GROUP, &resource.kind, &object["metadata"]), object);
+        }
+    }
+    for object in all.values_mut() {
+        let Some(meta) = object["metadata"].as_object_mut() else { continue };
+        meta.remove("resourceVersion");
+        let fields = meta.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten();
+        for entry in fields.filter_map(Value::as_object_mut) {
+            entry.remove("time");
+            for fields in entry.values_mut() {
+                without_protocols(fields);
+            }
+        }
+        if let Some(fields) = meta.get_mut("managedFields").and_then(Value::as_array_mut) {
+            fields.sort_by_key(Value::to_string);
+        }
+    }
+    Ok(all)
+}
+
+/// Our applies name the protocol of every port, whose default they keep; KLM's next apply lets go of it again.
+fn without_protocols(fields: &mut Value) {
+    let Some(fields) = fields.as_object_mut() else { return };
+    fields.remove("f:protocol");
+    fields.values_mut().for_each(without_protocols);
+}
