@@ -6,6 +6,7 @@ mod install;
 mod objects;
 mod quantile;
 mod react;
+mod sequences;
 
 use std::path::Path;
 
@@ -17,6 +18,7 @@ pub use idle::idle;
 pub use install::install;
 pub use objects::objects;
 pub use react::react;
+pub use sequences::sequences;
 
 /// What one bench found.
 #[derive(Debug, Serialize)]

@@ -39,6 +39,15 @@ enum Bench {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Random sequences of what users and operators do, held against the model of the rules
+    Sequences {
+        /// How many
+        #[arg(long, default_value_t = 1000)]
+        count: u32,
+        /// The same seed makes the same sequences
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// From a write to the first write that it causes
     React {
         /// How many writes of each sort
@@ -54,6 +63,7 @@ async fn main() -> anyhow::Result<()> {
         Bench::Install { rounds } => Box::pin(bench::install(rounds)).await?,
         Bench::Idle { seconds } => Box::pin(bench::idle(seconds)).await?,
         Bench::Objects { count, seed } => Box::pin(bench::objects(count, seed)).await?,
+        Bench::Sequences { count, seed } => Box::pin(bench::sequences(count, seed)).await?,
         Bench::React { tries } => Box::pin(bench::react(tries)).await?,
     };
     print(&outcome.table());

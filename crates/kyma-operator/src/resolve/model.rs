@@ -244,7 +244,8 @@ fn put(set: &mut BTreeSet<&'static str>, one: &'static str, is: bool) {
 
 /// One action of any kind, those of users more often.
 pub(crate) fn action() -> impl Strategy<Value = Action> {
-    let module = || prop::sample::select(&MODULES[..]);
+    // Mostly about one, so that actions meet.
+    let module = || prop_oneof![4 => Just(MODULES[0]), 1 => Just(MODULES[1])];
     let version = || prop::sample::select(&VERSIONS[..]);
     let channel = || prop::sample::select(&CHANNELS[..]);
     let choice = prop_oneof![
@@ -263,7 +264,7 @@ pub(crate) fn action() -> impl Strategy<Value = Action> {
         1 => (module(), any::<bool>()).prop_map(|(module, is)| Action::Release(module, is)),
         1 => (module(), version(), any::<bool>()).prop_map(|(module, version, is)| Action::Beta(module, version, is)),
         1 => any::<bool>().prop_map(Action::Tester),
-        2 => any::<bool>().prop_map(Action::Pause),
+        3 => any::<bool>().prop_map(Action::Pause),
         2 => (module(), prop::option::of(channel())).prop_map(|(module, channel)| Action::Govern(module, channel)),
         2 => (module(), any::<bool>()).prop_map(|(module, is)| Action::Use(module, is)),
         4 => module().prop_map(Action::Report),

@@ -5,10 +5,11 @@
 mod model;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt, stream};
-use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kyma_api::{DeletionPolicy, HelmComponent, State, labels};
@@ -20,10 +21,17 @@ use testbed::{until, until_or_why};
 
 use crate::landscape::{Landscape, SOON, dynamic};
 
+/// Kymas at a time.
 const KYMAS: usize = 50;
-const STEPS: usize = 8;
+/// The longest sequence.
+const STEPS: usize = 16;
+/// How long a shortened sequence is given to agree, and how many are tried.
+const SHORT: Duration = Duration::from_secs(10);
+const TRIES: usize = 40;
+/// The sequences that are run where nobody names others.
+const SEED: u64 = 1;
 /// Steps before which the operator is started anew.
-const RESTARTS: [usize; 2] = [3, 6];
+const RESTARTS: [usize; 2] = [5, 11];
 /// Calls at a time.
 const PARALLEL: usize = 16;
 /// Label by which a Pause finds its Kyma.
@@ -121,6 +129,16 @@ impl Story {
         objects
     }
 
+    /// How the hub differs from the model.
+    fn differs(&self, components: &[HelmComponent]) -> Option<String> {
+        let lines = components.iter().map(line_of);
+        let found: BTreeSet<String> =
+            lines.filter(|line| line.contains(&format!("-{} ", self.suffix))).collect();
+        let expected = self.expected();
+        (found != expected)
+            .then(|| format!("{:?}: the model has {expected:?}, the hub {found:?}", self.actions))
+    }
+
     /// The components that there should be.
     fn expected(&self) -> BTreeSet<String> {
         let line = |(module, held): (&&str, &model::Installed)| {
@@ -160,8 +178,9 @@ impl Landscape {
     }
 
     /// Each watch of the operator has delivered what was written before: what comes last in it has had its effect.
-    async fn has_caught_up(&self, step: usize) -> Result<()> {
-        let version = format!("1.0.{step}");
+    async fn has_caught_up(&self) -> Result<()> {
+        static STEP: AtomicUsize = AtomicUsize::new(0);
+        let version = format!("1.0.{}", STEP.fetch_add(1, Ordering::Relaxed));
         self.module(SENTINEL, &[("regular", &version)]).await?;
         let is_ordered = |component: &HelmComponent| {
             component.spec.module.as_ref().is_some_and(|module| module.version == version)
@@ -205,27 +224,15 @@ impl Landscape {
     }
 
     /// Waits until the hub is as all worlds say.
-    async fn agrees(&self, stories: &[Story], step: usize) -> Result<()> {
+    async fn agrees(&self, stories: &[Story], deadline: Duration) -> Result<()> {
         let used =
             stories.iter().flat_map(|story| story.world.used.iter().map(|module| story.module(module)));
         let used: BTreeSet<String> = used.collect();
-        let expected: BTreeSet<String> = stories.iter().flat_map(Story::expected).collect();
-        until_or_why(&format!("model and hub agree after step {step}"), SOON, || async {
+        until_or_why("model and hub agree", deadline, || async {
             let components = self.all_components().await?;
             self.let_go(&components, &used).await?;
-            let found: BTreeSet<String> =
-                components.iter().map(line_of).filter(|line| !line.starts_with(SENTINEL)).collect();
-            let wrong: Vec<&String> = expected.symmetric_difference(&found).collect();
-            if wrong.is_empty() {
-                return Ok(Ok(()));
-            }
-            let story = |story: &&Story| wrong.iter().any(|line| line.contains(&story.suffix));
-            let told: Vec<_> = stories
-                .iter()
-                .filter(story)
-                .map(|story| (&story.actions[..=step], story.expected()))
-                .collect();
-            Ok(Err(format!("wrong: {wrong:?}\n{told:#?}")))
+            let wrong: Vec<String> = stories.iter().filter_map(|story| story.differs(&components)).collect();
+            Ok(if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) })
         })
         .await
     }
@@ -248,7 +255,8 @@ impl Landscape {
 
 /// One story's action, on the model and on the hub.
 async fn act(landscape: &Landscape, story: &mut Story, step: usize) -> Result<()> {
-    let (before, action) = (story.objects(), story.actions[step]);
+    let before = story.objects();
+    let Some(action) = story.actions.get(step).copied() else { return Ok(()) };
     if let Action::Report(module) = action {
         landscape.report(story, module).await?;
     }
@@ -256,36 +264,77 @@ async fn act(landscape: &Landscape, story: &mut Story, step: usize) -> Result<()
     landscape.change(&before, &story.objects()).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_operator_and_the_model_agree_after_every_step_of_50_sequences() -> Result<()> {
-    let seed = std::env::var("SEQUENCES_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| Timestamp::now().as_second().unsigned_abs());
-    println!("SEQUENCES_SEED={seed}");
-    let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(seed), ..Config::default() });
-    let actions = proptest::collection::vec(action(), STEPS);
-    let mut stories = Vec::new();
-    for number in 0..KYMAS {
-        let tree = actions.new_tree(&mut runner).map_err(|reason| anyhow::anyhow!("{reason}"))?;
-        stories.push(Story::new(number, tree.current()));
-    }
-
-    let mut landscape = Landscape::start(&["--mode=single-cluster", "--brake-targets=1000"]).await?;
-    landscape.kyma(SENTINEL, "[{name: sentinel}]").await?;
+/// Acts all stories out, side by side and step by step.
+async fn act_out(landscape: &mut Landscape, stories: &mut [Story], deadline: Duration) -> Result<()> {
     let none = Objects::new();
-    let (shared, nothing) = (&landscape, &none);
+    let (shared, nothing) = (&*landscape, &none);
     let born =
-        stream::iter(&stories).map(|story| async move { shared.change(nothing, &story.objects()).await });
+        stream::iter(&*stories).map(|story| async move { shared.change(nothing, &story.objects()).await });
     born.buffer_unordered(PARALLEL).try_collect::<Vec<()>>().await?;
     for step in 0..STEPS {
         if RESTARTS.contains(&step) {
             landscape.stop().await?;
             landscape.run().await?;
         }
-        let shared = &landscape;
-        let acted = stream::iter(&mut stories).map(|story| act(shared, story, step));
+        let shared = &*landscape;
+        let acted = stream::iter(&mut *stories).map(|story| act(shared, story, step));
         acted.buffer_unordered(PARALLEL).try_collect::<Vec<()>>().await?;
-        landscape.has_caught_up(step).await?;
-        landscape.agrees(&stories, step).await?;
+        landscape.has_caught_up().await?;
+        landscape.agrees(stories, deadline).await?;
+    }
+    Ok(())
+}
+
+/// The shortest sequence that still goes wrong.
+async fn shrink<T>(landscape: &mut Landscape, mut tree: T, first: usize) -> Result<Vec<Action>>
+where
+    T: ValueTree<Value = Vec<Action>>,
+{
+    let mut shortest = tree.current();
+    for number in first..first + TRIES {
+        if !tree.simplify() {
+            break;
+        }
+        let mut alone = [Story::new(number, tree.current())];
+        if act_out(landscape, &mut alone, SHORT).await.is_err() {
+            shortest = tree.current();
+        } else if !tree.complicate() {
+            break;
+        }
+    }
+    Ok(shortest)
+}
+
+/// So many sequences from a seed; the first that goes wrong is shortened.
+async fn sequences(count: usize, seed: u64) -> Result<()> {
+    let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(seed), ..Config::default() });
+    let actions = proptest::collection::vec(action(), 1..=STEPS);
+    let trees = (0..count).map(|_| actions.new_tree(&mut runner)).collect::<Result<Vec<_>, _>>();
+    let trees = trees.map_err(|reason| anyhow::anyhow!("{reason}"))?;
+    let mut landscape = Landscape::start(&["--mode=single-cluster", "--brake-targets=1000"]).await?;
+    landscape.kyma(SENTINEL, "[{name: sentinel}]").await?;
+    let mut stories: Vec<Story> =
+        trees.iter().enumerate().map(|(number, tree)| Story::new(number, tree.current())).collect();
+    let Err(error) = act_out(&mut landscape, &mut stories, SOON).await else { return Ok(()) };
+    let components = landscape.all_components().await?;
+    let wrong = stories.iter().position(|story| story.differs(&components).is_some());
+    let Some(tree) = wrong.and_then(|at| trees.into_iter().nth(at)) else { return Err(error) };
+    let shortest = shrink(&mut landscape, tree, count).await?;
+    bail!("{error}\nthe shortest sequence that goes wrong: {shortest:?}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_and_the_model_agree_after_every_step_of_50_sequences() -> Result<()> {
+    let asked = |name: &str| std::env::var(name).ok().and_then(|word| word.parse::<u64>().ok());
+    let (count, seed) = (asked("SEQUENCES_COUNT").unwrap_or(50), asked("SEQUENCES_SEED").unwrap_or(SEED));
+    let mut left = usize::try_from(count)?;
+    for seed in seed.. {
+        println!("SEQUENCES_SEED={seed} SEQUENCES_COUNT={}", left.min(KYMAS));
+        sequences(left.min(KYMAS), seed).await?;
+        left = left.saturating_sub(KYMAS);
+        if left == 0 {
+            break;
+        }
     }
     Ok(())
 }
