@@ -13,7 +13,7 @@ use crate::component::{ComponentKind, ComponentView, kind_of};
 use crate::component_crd::{self, Offer};
 use crate::deletion::{IgnorePolicy, Order};
 use crate::key::KymaKey;
-use crate::kinds::{KindStatus, Kinds};
+use crate::kinds::{GroupKind, KindStatus, Kinds};
 use crate::resolve::{Because, Decision, Install, Policy, Resolved};
 
 mod body;
@@ -278,6 +278,20 @@ fn offer_crd(
     } else {
         Err(waiting(Reason::Progressing, "the component's CRD is being installed"))
     }
+}
+
+/// Kinds of components to be had that cannot be written yet: their arrival wakes the Kyma.
+pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKind> {
+    let wanted = decided.iter().filter_map(|resolved| match &resolved.decision {
+        Decision::Install(install)
+        | Decision::KeepVersion(install, _)
+        | Decision::Await(Some(install), _)
+        | Decision::Leave(install)
+        | Decision::Finish(install, _) => Some(kind_of(&install.template)),
+        _ => None,
+    });
+    let unready = wanted.filter(|kind| !matches!(kinds.status(kind), KindStatus::Ready { .. }));
+    unready.map(|kind| (kind.group().to_owned(), kind.kind.clone())).collect()
 }
 
 fn waiting(reason: Reason, message: &str) -> Because {

@@ -1,6 +1,5 @@
 //! One pass over one Kyma: the stages in their order.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +11,9 @@ use kyma_sdk::{Failure, Halt, Pass, Wait};
 use crate::apply::{self, Applied};
 use crate::catalogue::Interest;
 use crate::claim;
-use crate::component::{ComponentView, kind_of};
+use crate::component::ComponentView;
 use crate::config::{Governed, govern};
 use crate::error::Error;
-use crate::kinds::{GroupKind, KindStatus, Kinds};
 use crate::lost;
 use crate::observe::{self, Observed};
 use crate::plan::{self, Plan};
@@ -45,10 +43,10 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
         return removal::reconcile(&state, &kyma, &pass).await;
     }
     if let Some(why) = pass.halt().writes() {
-        return leave_alone(&state, &kyma, Reason::Paused, why).await;
+        return report::leave_alone(&state, &kyma, Reason::Paused, why).await;
     }
     if actor == Actor::Nobody {
-        return leave_alone(&state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
+        return report::leave_alone(&state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
     }
     let kyma = claim::take(&state, &kyma).await?;
     let mut observed = match observe::observe(&state, &kyma, &pass).await {
@@ -88,19 +86,6 @@ async fn take_turn(state: &State, observed: &mut Observed) -> Result<(), Failure
     let (kyma, session) = session::take_turn(state, &observed.kyma, &remote.session).await?;
     (observed.kyma, remote.session) = (kyma, session);
     Ok(())
-}
-
-/// Nothing is decided: the status says why, and everything else stays.
-pub(crate) async fn leave_alone(
-    state: &State,
-    kyma: &Arc<Kyma>,
-    reason: Reason,
-    why: &str,
-) -> Result<Wait, Failure> {
-    let before = kyma.status.clone().unwrap_or_default();
-    let status = report::left_alone(&before, kyma.metadata.generation, (reason, why), Timestamp::now());
-    report::write(state, kyma, &status).await?;
-    Ok(Wait::Event)
 }
 
 /// No status is written, not even why: KLM counts every condition.
@@ -164,7 +149,7 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
 
 fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Halt) -> Plan {
     let kinds = state.kinds();
-    state.waits_for_kinds(&observed.key, unready_kinds(&kinds, decided));
+    state.waits_for_kinds(&observed.key, plan::unready_kinds(&kinds, decided));
     let scope = plan::Scope {
         kyma: &observed.key,
         uid: &observed.uid,
@@ -180,20 +165,6 @@ fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Hal
         deletes_halted: halt.deletes(),
     };
     plan::plan(&scope, decided)
-}
-
-/// Kinds of components to be had that cannot be written yet: their arrival wakes the Kyma.
-pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKind> {
-    let wanted = decided.iter().filter_map(|resolved| match &resolved.decision {
-        Decision::Install(install)
-        | Decision::KeepVersion(install, _)
-        | Decision::Await(Some(install), _)
-        | Decision::Leave(install)
-        | Decision::Finish(install, _) => Some(kind_of(&install.template)),
-        _ => None,
-    });
-    let unready = wanted.filter(|kind| !matches!(kinds.status(kind), KindStatus::Ready { .. }));
-    unready.map(|kind| (kind.group().to_owned(), kind.kind.clone())).collect()
 }
 
 /// The status that follows, and when to look again without an event.
@@ -230,7 +201,7 @@ fn status_of(
         now,
         channel: observed.selection.as_ref().map(|selection| selection.channel.clone()),
         lines,
-        initial: initial(state, &observed.kyma),
+        initial: report::initial(state, &observed.kyma),
         trouble: refused_selection(observed),
         target: observed.remote.as_ref().map(|remote| remote.session.identity.clone()),
         is_remote: observed.remote.is_some(),
@@ -244,13 +215,6 @@ fn status_of(
     let due = report::earliest(outcomes.iter().filter_map(report::next_look), now);
     let wait = due.and_then(|due| Duration::try_from(due).ok()).map_or(Wait::Event, Wait::Timer);
     (status, wait)
-}
-
-/// The modules with which the target's Kyma is born; the hub's own Kyma has no other selection than its spec.
-pub(crate) fn initial<'a>(state: &State, kyma: &'a Kyma) -> BTreeSet<&'a str> {
-    let is_local = kyma.metadata.name.as_deref().is_some_and(|name| state.runtime.settings.is_local(name));
-    let modules = kyma.spec.modules.iter().flatten().filter(|_| !is_local);
-    modules.map(|module| module.name.as_str()).collect()
 }
 
 /// A component that was just let go without its target being touched is not shown any more.
@@ -304,7 +268,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
         now: Timestamp::now(),
         channel: None,
         lines: report::lines_before(&before),
-        initial: initial(state, &kyma),
+        initial: report::initial(state, &kyma),
         trouble: Some(Trouble {
             reason: failure.reason,
             message: failure.message.clone(),

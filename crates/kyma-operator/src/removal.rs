@@ -16,7 +16,6 @@ use crate::component::ComponentView;
 use crate::deletion::{self, Facts, Order, Step, TargetFacts};
 use crate::error::Error;
 use crate::lost::Lost;
-use crate::reconcile::leave_alone;
 use crate::report;
 use crate::scope;
 use crate::session::{self, Session};
@@ -48,7 +47,7 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
         return Ok(Wait::Event);
     }
     if let Some(why) = pass.halt().deletes() {
-        return leave_alone(state, kyma, Reason::Paused, why).await;
+        return report::leave_alone(state, kyma, Reason::Paused, why).await;
     }
     let key = key_of(kyma);
     let components = state.components().of(&key);

@@ -14,7 +14,7 @@ mod write;
 
 pub(crate) use module::{Line, Outcome, line, lines_before, next_look};
 pub(crate) use told::Told;
-pub(crate) use write::write;
+pub(crate) use write::{initial, leave_alone, write};
 
 /// Conditions that are ours; others on the same object belong to others.
 const OWN: [&str; 7] = [
@@ -110,7 +110,7 @@ fn told(facts: &Facts<'_>, line: &Line) -> ModuleStatus {
 }
 
 /// The status of a Kyma that is left alone: only Ready changes, which nobody knows now.
-pub(crate) fn left_alone(
+fn left_alone(
     before: &KymaStatus,
     generation: Option<i64>,
     (reason, message): (Reason, &str),

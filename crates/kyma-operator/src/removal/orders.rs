@@ -14,7 +14,6 @@ use crate::key::KymaKey;
 use crate::lost::{self, Lost};
 use crate::observe;
 use crate::plan::{self, Plan};
-use crate::reconcile::unready_kinds;
 use crate::resolve::{self, Because, Decision, Resolved};
 use crate::session;
 use crate::state::{State, key_of};
@@ -70,7 +69,7 @@ fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[Lost]) -> Plan {
     };
     let shard = reference.as_ref().and_then(|reference| reference.kubeconfig_secret_ref.as_ref());
     let kinds = state.kinds();
-    state.waits_for_kinds(&key, unready_kinds(&kinds, &decided));
+    state.waits_for_kinds(&key, plan::unready_kinds(&kinds, &decided));
     let mut plan = plan::plan(
         &plan::Scope {
             kyma: &key,

@@ -12,7 +12,6 @@ use super::{CLUSTER_GONE, Reach};
 use crate::component::ComponentView;
 use crate::deletion::{Step, TargetFacts};
 use crate::observe;
-use crate::reconcile::initial;
 use crate::report::{self, Line, Trouble};
 use crate::resolve::Because;
 use crate::state::{State, key_of};
@@ -58,7 +57,7 @@ pub(super) async fn report(
         now: Timestamp::now(),
         channel: None,
         lines: lines(state, kyma, gone, done),
-        initial: initial(state, kyma),
+        initial: report::initial(state, kyma),
         trouble: trouble.map(|(reason, message)| Trouble {
             reason,
             message,

@@ -1,16 +1,17 @@
 //! Writes a Kyma's status on the hub, where it differs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::condition::{self, types};
-use kyma_api::{Kyma, KymaStatus, State as ModuleState, TargetIdentity};
-use kyma_sdk::hub_apply;
+use kyma_api::{Kyma, KymaStatus, Reason, State as ModuleState, TargetIdentity};
+use kyma_sdk::{Failure, Wait, hub_apply};
 use serde_json::json;
 
-use super::own_conditions;
+use super::{left_alone, own_conditions};
 use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::state::{State, key_of};
@@ -41,6 +42,26 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
     Ok(state.wrote(written))
 }
 
+/// Nothing is decided: the status says why, and everything else stays.
+pub(crate) async fn leave_alone(
+    state: &State,
+    kyma: &Arc<Kyma>,
+    reason: Reason,
+    why: &str,
+) -> Result<Wait, Failure> {
+    let before = kyma.status.clone().unwrap_or_default();
+    let status = left_alone(&before, kyma.metadata.generation, (reason, why), Timestamp::now());
+    write(state, kyma, &status).await?;
+    Ok(Wait::Event)
+}
+
+/// The modules with which the target's Kyma is born; the hub's own Kyma has no other selection than its spec.
+pub(crate) fn initial<'a>(state: &State, kyma: &'a Kyma) -> BTreeSet<&'a str> {
+    let is_local = kyma.metadata.name.as_deref().is_some_and(|name| state.runtime.settings.is_local(name));
+    let modules = kyma.spec.modules.iter().flatten().filter(|_| !is_local);
+    modules.map(|module| module.name.as_str()).collect()
+}
+
 /// The status without conditions of others, and without the turn: that is written by whoever takes it, never by a pass
 /// that may have begun before the hub was restored from a backup.
 fn own_part(status: &KymaStatus) -> KymaStatus {
@@ -57,7 +78,7 @@ async fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaSt
     };
     let (was, is) = (ready(before), ready(now));
     let Some((_, reason, message)) = is.filter(|is| was.as_ref() != Some(is)) else { return };
-    let Some(reason) = kyma_api::Reason::from_word(&reason) else { return };
+    let Some(reason) = Reason::from_word(&reason) else { return };
     let (events, object) = (&state.runtime.events, kyma.as_ref());
     match now.state {
         Some(ModuleState::Error | ModuleState::Warning) => {
