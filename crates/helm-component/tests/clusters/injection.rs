@@ -111,8 +111,8 @@ async fn e46_the_deployers_secret_gets_the_hubs_data_and_what_is_wrong_with_that
     let (first, second) = (docker_config("hush-first"), docker_config("hush-second"));
     create(world, "registry", "deployer", &first).await?;
     until_content(world, "it gets the hub's data", "deployer", &first).await?;
-    assert_eq!(content(world, "deployer", "own").await?.as_deref(), Some(r#"{"auths": {}}"#));
     world.ready("deployer", "True", "Ready").await?;
+    assert_eq!(content(world, "deployer", "own").await?.as_deref(), Some(r#"{"auths": {}}"#));
     change(world, "registry", &json!({"stringData": {KEY: second}})).await?;
     until_content(world, "a change on the hub arrives", "deployer", &second).await?;
 

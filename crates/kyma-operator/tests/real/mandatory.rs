@@ -38,7 +38,7 @@ async fn e19_e20_i110_to_i116_a_mandatory_module_comes_upgrades_and_goes_with_it
     assert_eq!(all.items.len(), 1, "the Kyma with the label skip-reconciliation gets none: {:?}", all.items);
     is_withdrawn(&landscape).await?;
     until_metrics(&landscape, "the gauges vanish", |text| {
-        text.contains("lifecycle_mgr_mandatory_modules 0\n") && !text.contains("\"warden\"")
+        text.contains("lifecycle_mgr_mandatory_modules 0\n") && !text.contains("module_name=\"warden\"")
     })
     .await
 }
