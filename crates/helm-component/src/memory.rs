@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{CreatedResource, Digests, HelmComponent, InventoryEntry, condition};
@@ -38,6 +39,8 @@ pub(crate) struct Session {
     pub recorded: Recorded,
     /// The content while it is needed: dropped when everything is applied and works.
     pub loaded: Option<Loaded>,
+    /// Since when the watches are awaited to show what is there, or since they were last opened anew.
+    pub(crate) looking_since: Option<Instant>,
     /// Whether something waits for a kind, so that each pass asks anew what the target serves.
     pub(crate) kinds_awaited: bool,
     /// Whether the target was searched for what is ours.

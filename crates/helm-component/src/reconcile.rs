@@ -8,13 +8,14 @@ mod prune;
 mod removal;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::core::PartialObjectMeta;
-use kyma_api::{HelmComponent, Reason};
+use kyma_api::{HelmComponent, Reason, names};
 use kyma_object_set::drift::FlapLimit;
 use kyma_object_set::{CallError, Cluster, Identity, Kinds, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
@@ -32,6 +33,9 @@ const STEPS: usize = 24;
 
 /// How long a kind may take from established to served, and when what is about to work is tried again.
 const LAG: Duration = Duration::from_millis(200);
+
+/// Time that the first look at the target may take until it is asked whether it answers, and what it serves.
+pub(crate) const LOOK: Duration = Duration::from_secs(10);
 
 /// What all passes share.
 pub(crate) struct Shared {
@@ -99,8 +103,7 @@ impl<'a> Pass<'a> {
         let component = &*context.resource;
         let dependent = dependent(context);
         let session = shared.memory.recall(&dependent, component);
-        let discovery = shared.sights.discovery(&context.target);
-        let cluster = Cluster { client: context.target.client(), discovery };
+        let cluster = shared.sights.cluster(&context.target);
         let asks = session.recorded.digests.kinds.is_some() && shared.sights.kinds_in_motion(&context.target);
         if asks || session.kinds_awaited {
             cluster.discovery.invalidate().await;
@@ -165,10 +168,11 @@ impl<'a> Pass<'a> {
                 Step::DefaultResource => self.default_resource().await,
                 Step::Sweep => self.sweep().await,
                 Step::Remove => self.remove(&seen).await,
-                Step::Rest(Rest::Looking) => {
-                    let rest = self.answers().await.map_or_else(Rest::Failed, |()| Rest::Looking);
-                    return Ok(self.end(rest, &seen));
-                }
+                Step::Rest(Rest::Looking) => match self.keep_looking().await {
+                    Ok(ControlFlow::Continue(())) => {}
+                    Ok(ControlFlow::Break(())) => return Ok(self.end(Rest::Looking, &seen)),
+                    Err(failure) => return Ok(self.end(Rest::Failed(failure), &seen)),
+                },
                 Step::Rest(rest) => return Ok(self.end(rest, &seen)),
             }
             if let Some(failure) = self.done.load.take() {
@@ -184,6 +188,20 @@ impl<'a> Pass<'a> {
         Err(Failure::new(Reason::Internal, "the pass did not come to an end"))
     }
 
+    /// Waits for the watches. Of a kind that is no longer served there is nothing to see: those that took long are
+    /// opened anew, for what the target serves by now.
+    async fn keep_looking(&mut self) -> Result<ControlFlow<()>, Failure> {
+        let since = *self.session.looking_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < LOOK {
+            self.answers().await?;
+            return Ok(ControlFlow::Break(()));
+        }
+        self.session.looking_since = Some(Instant::now());
+        self.look_again_at_kinds().await?;
+        self.done.watching = false;
+        Ok(ControlFlow::Continue(()))
+    }
+
     /// Streams that cannot connect say nothing: asks the target itself whether there is something to wait for.
     async fn answers(&self) -> Result<(), Failure> {
         let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(self.context.target.client());
@@ -196,6 +214,9 @@ impl<'a> Pass<'a> {
         let since = self.session.unready_since;
         self.session.unready_since =
             waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
+        if rest != Rest::Looking {
+            self.session.looking_since = None;
+        }
         let finding = Finding::of(&mut self, seen, &rest);
         if rest == Rest::Ready && !self.session.kinds_awaited {
             // The caches of artifacts and renders have it again when somebody changes an object.
@@ -222,7 +243,7 @@ fn protection() -> Protection {
     let crds = kyma_api::crds::all().into_iter().filter_map(|crd| crd.metadata.name);
     let crds =
         crds.map(|name| Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, &name));
-    let kyma = Identity::new("operator.kyma-project.io", "Kyma", Some("kyma-system"), "default");
+    let kyma = Identity::new("operator.kyma-project.io", "Kyma", Some("kyma-system"), names::TARGET_KYMA);
     let stamp = Identity::new("", "ConfigMap", Some(kyma_targets::STAMP_NAMESPACE), kyma_targets::STAMP_NAME);
     crds.chain([kyma, stamp]).fold(Protection::of_kubernetes(), Protection::with)
 }

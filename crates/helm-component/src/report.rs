@@ -10,12 +10,10 @@ use crate::memory::LEFT;
 use crate::observe;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Rest};
-use crate::reconcile::{Ended, Pass};
+use crate::reconcile::{Ended, LOOK, Pass};
 
 /// Objects that are named in one message.
 const NAMED: usize = 10;
-/// Time that the first look at the target may take until it is asked whether it answers.
-const LOOK: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// One condition of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]

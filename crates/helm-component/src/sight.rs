@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kyma_object_set::health::{self, Health};
-use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
+use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
 use kyma_sdk::{Content, Interest, Metrics, Sighting, WatchLimit, Watches};
 use kyma_targets::{SecretKey, Target};
 
@@ -128,9 +128,10 @@ impl Sights {
         self.store.note(target.key(), identity, (observed, version), revision);
     }
 
-    /// What the target serves, shared by all components there.
-    pub(crate) fn discovery(&self, target: &Target) -> Arc<Discovery> {
-        self.store.discovery(target.key())
+    /// The target, with what is known of it by all components there.
+    pub(crate) fn cluster(&self, target: &Target) -> Cluster {
+        let (discovery, turns) = self.store.shared(target.key());
+        Cluster { client: target.client(), discovery, turns }
     }
 
     /// Whether CRDs or aggregated APIs of the target changed a moment ago, so that what it serves lags behind.

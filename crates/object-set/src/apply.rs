@@ -170,6 +170,7 @@ impl Run<'_> {
     async fn one(&self, object: &Object) -> (Identity, Outcome, Option<Entry>) {
         let wanted = self.wanted(object);
         let identity = wanted.identity.clone();
+        let _turn = self.cluster.turns.at(&identity).await;
         let done = match &wanted.mapping {
             None => Ok((Outcome::Missing(object.gvk()), None)),
             Some(mapping) if wanted.identity.is_namespace() => self.namespace(&wanted, mapping).await,

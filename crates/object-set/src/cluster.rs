@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kube::Client;
 use kube::api::{DynamicObject, PartialObjectMeta};
+use lockable::LockPool;
 
 use crate::discovery::{Discovery, Mapping};
 use crate::error::{Action, CallError, Failure};
@@ -16,6 +17,25 @@ pub struct Cluster {
     pub client: Client,
     /// What the cluster serves, shared by all who use it.
     pub discovery: Arc<Discovery>,
+    /// Whose turn it is at an object, shared by all who use the cluster.
+    pub turns: Arc<Turns>,
+}
+
+/// At one object at a time: whoever finds nothing in its place has sent theirs before the next one looks.
+#[derive(Default)]
+pub struct Turns(LockPool<Identity>);
+
+impl std::fmt::Debug for Turns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Turns")
+    }
+}
+
+impl Turns {
+    /// Waits until nobody else is at this object, for as long as what is returned is held.
+    pub(crate) async fn at(&self, object: &Identity) -> impl Sized + use<'_> {
+        self.0.async_lock(object.clone()).await
+    }
 }
 
 impl std::fmt::Debug for Cluster {
@@ -27,7 +47,7 @@ impl std::fmt::Debug for Cluster {
 impl Cluster {
     /// A cluster of which nothing is known yet.
     pub fn new(client: Client) -> Self {
-        Self { client, discovery: Arc::new(Discovery::new()) }
+        Self { client, discovery: Arc::default(), turns: Arc::default() }
     }
 
     /// The metadata of an object; `None` where it does not exist.

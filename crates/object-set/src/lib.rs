@@ -32,7 +32,7 @@ pub mod prune;
 pub use apply::{
     Adopt, Applied, ApplyOptions, NothingObserved, Observations, Outcome, Refusal, apply, move_fields,
 };
-pub use cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED};
+pub use cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, Turns};
 pub use discovery::{Discovery, Kinds, Mapping};
 pub use drift::Observed;
 pub use error::{Action, CallError, Failure};

@@ -39,7 +39,7 @@ impl Pass<'_> {
     }
 
     /// What the target serves by now: what was known of it may be from before a CRD of ours.
-    async fn look_again_at_kinds(&mut self) -> Result<(), Failure> {
+    pub(super) async fn look_again_at_kinds(&mut self) -> Result<(), Failure> {
         let newer = self.cluster.discovery.newer_than(&self.kinds, &self.cluster.client).await;
         self.kinds = newer.map_err(|error| failure(&error))?;
         self.rescope();
@@ -72,6 +72,8 @@ impl Pass<'_> {
         if let Some(waiting) = self.remove_default_resource().await? {
             return Ok(vec![waiting]);
         }
+        // Or its kind would be watched, which goes with its CRD.
+        self.session.recorded.resource = None;
         let inventory = self.session.recorded.inventory.clone();
         let removal = remove::uninstall(&self.cluster, &inventory, &self.ownership, &protection())
             .boxed()

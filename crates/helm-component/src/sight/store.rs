@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
 use kyma_object_set::health::{self, Health};
-use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Observed, drift};
+use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Observed, Turns, drift};
 use kyma_sdk::{Content, Interest, Sighting};
 use kyma_targets::SecretKey;
 
@@ -37,6 +37,7 @@ pub(super) struct Store {
 #[derive(Default)]
 struct Place {
     discovery: Arc<Discovery>,
+    turns: Arc<Turns>,
     kinds_changed: Option<Instant>,
     listed: HashSet<Interest>,
     objects: HashMap<GroupKind, Objects>,
@@ -127,8 +128,11 @@ impl Store {
         objects.seen.insert(identity.clone(), Seen { observed, health, version });
     }
 
-    pub(super) fn discovery(&self, target: Option<&SecretKey>) -> Arc<Discovery> {
-        Arc::clone(&self.places().entry(target.cloned()).or_default().discovery)
+    /// What all who apply to a target share.
+    pub(super) fn shared(&self, target: Option<&SecretKey>) -> (Arc<Discovery>, Arc<Turns>) {
+        let mut places = self.places();
+        let place = places.entry(target.cloned()).or_default();
+        (Arc::clone(&place.discovery), Arc::clone(&place.turns))
     }
 
     /// Time since CRDs or aggregated APIs changed; `None` where they never did.

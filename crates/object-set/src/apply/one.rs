@@ -186,7 +186,8 @@ impl Run<'_> {
         }
     }
 
-    /// Sends one object. With a uid it can only change that very object, not create another one.
+    /// Sends one object. With a uid it can only change that very object, not create another one; without, it takes
+    /// no field from what another manager made meanwhile.
     pub(super) async fn send(
         &self,
         object: &Object,
@@ -198,7 +199,8 @@ impl Run<'_> {
         if let Some(uid) = uid {
             map_at(&mut body, "metadata").insert("uid".to_owned(), uid.into());
         }
-        let mut params = PatchParams::apply(&self.options.ownership.manager).force();
+        let mut params = PatchParams::apply(&self.options.ownership.manager);
+        params.force = uid.is_some();
         params.field_validation =
             Some(if self.options.strict { ValidationDirective::Strict } else { ValidationDirective::Ignore });
         self.patch(identity, mapping, &params, Value::Object(body)).await

@@ -1,5 +1,7 @@
 //! CRDs, their kinds, and CRDs of several owners.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use kyma_object_set::{Gvk, Identity, KeepReason, NothingObserved, OWNER_LABEL, Outcome};
 
@@ -102,6 +104,31 @@ async fn of_two_owners_the_higher_version_writes_a_crd_and_the_last_one_takes_it
     // The last one takes it away, as one of the owners created it.
     let removal = story.uninstall_all().await?;
     assert!(removal.kept.is_empty(), "{removal:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_owners_that_come_at_the_same_time_none_overwrites_the_crd_of_the_other() -> Result<()> {
+    let mut story = Story::begin("racing").await?;
+    let mut neighbour = story.neighbour("2.0.0");
+    let groups: Vec<String> = (0..6).map(|number| format!("g{number}.{}.io", story.namespace)).collect();
+    let all = |versions: &[&str]| groups.iter().map(|group| crd(group, versions)).collect::<String>();
+    let (lower, higher) = (all(&["v1"]), all(&["v2"]));
+    let (one, other) = futures::join!(
+        story.try_apply(&lower, &NothingObserved),
+        neighbour.try_apply(&higher, &NothingObserved)
+    );
+    let (one, other) = (one?, other?);
+    for (_, outcome) in one.outcomes.iter().chain(&other.outcomes) {
+        assert!(!matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
+    }
+    for (group, id) in groups.iter().map(|group| (group, crd_id(group))) {
+        let live = story.live(&id).await?.unwrap();
+        let versions = live.data["spec"]["versions"].as_array().unwrap();
+        let names: BTreeSet<_> = versions.iter().filter_map(|version| version["name"].as_str()).collect();
+        assert!(names.contains("v2"), "{group}: {names:?}");
+        assert_eq!(live.metadata.labels.unwrap()[OWNER_LABEL], neighbour.ownership.owner, "{group}");
+    }
     Ok(())
 }
 

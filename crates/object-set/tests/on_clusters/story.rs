@@ -1,7 +1,6 @@
 //! What the tests share: a cluster, a namespace of one's own, and an owner who applies sets to it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -9,8 +8,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kyma_object_set::prune::{self, PruneRequest};
 use kyma_object_set::{
-    Adopt, Applied, ApplyOptions, Cluster, Discovery, Identity, Inventory, Limits, NothingObserved,
-    ObjectSet, Observations, Outcome, Ownership, Protection, PruneBlocked, Removal, remove,
+    Adopt, Applied, ApplyOptions, Cluster, Identity, Inventory, Limits, NothingObserved, ObjectSet,
+    Observations, Outcome, Ownership, Protection, PruneBlocked, Removal, remove,
 };
 use serde_json::Value;
 use testbed::SharedBed;
@@ -39,7 +38,7 @@ impl Story {
         let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
         let namespace = target.namespace(name).await?;
         Ok(Self {
-            cluster: Cluster { client: target.client()?, discovery: Arc::new(Discovery::new()) },
+            cluster: Cluster::new(target.client()?),
             ownership: Ownership {
                 manager: MANAGER.into(),
                 owner: namespace.clone(),
