@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
+use json_patch::jsonptr::PointerBuf;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -188,9 +189,9 @@ fn order_body(order: &Order, authority: Authority<'_>) -> Value {
 /// Another version for a component that is being removed: the same one, and nothing else of it.
 async fn upgrade_leaving(state: &State, upgrade: &Upgrade) -> Result<(), Error> {
     let view = &upgrade.component;
+    let field = |name: &str| PointerBuf::from_tokens(["spec", name]).to_string();
     let fields = upgrade.fields.iter();
-    let fields =
-        fields.map(|(name, value)| json!({ "op": "add", "path": format!("/spec/{name}"), "value": value }));
+    let fields = fields.map(|(name, value)| json!({ "op": "add", "path": field(name), "value": value }));
     let is_it = json!({ "op": "test", "path": "/metadata/uid", "value": view.uid });
     let operations: Vec<Value> = std::iter::once(is_it).chain(fields).collect();
     let operations = serde_json::from_value(Value::Array(operations))

@@ -138,7 +138,7 @@ fn state_of(facts: &Facts<'_>) -> State {
     if facts.deleting {
         return State::Deleting;
     }
-    let modules = facts.lines.iter().map(|line| line.status.state);
+    let modules = facts.lines.iter().map(weight);
     let trouble = facts.trouble.as_ref().map(|trouble| trouble.state);
     let pull_secret = uncopied(facts).map(|_| State::Warning);
     let all: Vec<State> = modules.chain(trouble).chain(pull_secret).collect();
@@ -147,10 +147,18 @@ fn state_of(facts: &Facts<'_>) -> State {
         State::Error
     } else if has(State::Warning) {
         State::Warning
-    } else if has(State::Processing) || has(State::Deleting) || has(State::Unset) {
+    } else if has(State::Processing) {
         State::Processing
     } else {
         State::Ready
+    }
+}
+
+/// What a module's state is to the Kyma's: a removal is work under way like any other.
+fn weight(line: &Line) -> State {
+    match line.status.state {
+        State::Deleting | State::Unset => State::Processing,
+        state => state,
     }
 }
 
@@ -230,7 +238,7 @@ fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
     if facts.deleting {
         return (Status::False, Reason::Deleting, "the Kyma is being deleted".to_owned());
     }
-    let worst = facts.lines.iter().filter(|line| line.status.state == state).find(|line| !line.is_settled());
+    let worst = facts.lines.iter().filter(|line| weight(line) == state).find(|line| !line.is_settled());
     match (worst, uncopied(facts)) {
         (Some(line), _) => {
             let message = line.status.message.as_deref().unwrap_or_default();

@@ -51,6 +51,16 @@ fn the_worst_module_is_the_state_of_the_kyma() {
 }
 
 #[test]
+fn a_kyma_that_only_removes_a_module_says_which() {
+    let before = KymaStatus::default();
+    let lines = [line_in(State::Ready, Reason::Ready), line_in(State::Deleting, Reason::Deleting)];
+    let status = status(&facts(&before, &lines, at(0)));
+    let ready = of(&status, types::READY);
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Deleting"));
+    assert_eq!(ready.message, "module keda: about Deleting");
+}
+
+#[test]
 fn the_same_facts_later_give_the_same_status() {
     let lines = [line_in(State::Warning, Reason::DowngradeRefused)];
     let before = KymaStatus::default();
