@@ -2,6 +2,9 @@
 
 use sha2::{Digest, Sha256};
 
+/// Name of the Kyma on a target, in the namespace that its users' Kyma lives in (KLM's constant).
+pub const TARGET_KYMA: &str = "default";
+
 /// Longest component name; leaves room for what module operators append within 63.
 const COMPONENT_NAME: usize = 62;
 /// Longest label value that Kubernetes takes.

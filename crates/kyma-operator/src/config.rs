@@ -15,7 +15,7 @@ mod report;
 mod rule;
 mod standing;
 
-pub(crate) use govern::{Governed, govern};
+pub(crate) use govern::{Governed, govern, govern_all};
 pub(crate) use index::Configs;
 pub(crate) use report::next as next_status;
 use rule::Rule;

@@ -12,7 +12,7 @@ use crate::apply::{self, Applied};
 use crate::catalogue::Interest;
 use crate::claim;
 use crate::component::ComponentView;
-use crate::config::{Governed, govern};
+use crate::config::govern_all;
 use crate::error::Error;
 use crate::lost;
 use crate::observe::{self, Observed};
@@ -121,8 +121,8 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
     // Both are held until the interests are known: a change in between would wake nobody.
     let configs = state.configs();
-    let wishes: Vec<Governed> =
-        selection.wishes.iter().map(|wish| govern(&configs, labels, &selection.channel, wish)).collect();
+    // Before the catalogue is held: rules may take their time over large values.
+    let wishes = govern_all(&configs, labels, selection);
     // First, or a policy that changes meanwhile would wake somebody else.
     state.awaits_window(&observed.key, true);
     let mut catalogue = state.catalogue_mut();

@@ -14,8 +14,7 @@ mod write;
 pub(crate) use known::{Remote, Remotes};
 pub(crate) use write::{give_birth, show};
 
-/// Name of the Kyma on a target.
-pub(crate) const NAME: &str = "default";
+pub(crate) use kyma_api::names::TARGET_KYMA as NAME;
 
 /// A target's Kyma, reduced. Everything in it is hostile.
 #[derive(Debug, Clone, PartialEq)]

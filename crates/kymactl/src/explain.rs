@@ -1,20 +1,18 @@
 //! `kymactl explain`.
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use clap::Args;
 use kube::{
-    Api, Client, Resource,
+    Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
-    core::GroupVersionKind,
-    discovery,
 };
-use kyma_api::{HelmComponent, Kyma, labels, names};
+use kyma_api::Kyma;
 use kyma_operator::explain::{Explanation, Sources, explain};
 use kyma_sdk::HubResource;
 
 use crate::{
+    components,
     error::Error,
     hub::HubFlags,
     output::{self, Format},
@@ -79,15 +77,10 @@ impl Hub<'_> {
         })
     }
 
-    /// Components of the base kind, and of those that the status names.
     async fn components(&self, kyma: &Kyma) -> Result<Vec<DynamicObject>, Error> {
-        let name = kyma.metadata.name.as_deref().unwrap_or_default();
-        let labelled =
-            ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, names::label_value(name)));
+        let labelled = components::labelled(kyma);
         let mut found = Vec::new();
-        for kind in kinds(kyma) {
-            // A kind that is gone has no components.
-            let Ok((resource, _)) = discovery::pinned_kind(&self.client, &kind).await else { continue };
+        for resource in components::kinds(&self.client, kyma).await? {
             found.extend(self.list(&resource, &labelled).await?);
         }
         Ok(found)
@@ -107,20 +100,6 @@ impl Hub<'_> {
     }
 }
 
-fn kinds(kyma: &Kyma) -> HashSet<GroupVersionKind> {
-    let base = GroupVersionKind::gvk(
-        &HelmComponent::group(&()),
-        &HelmComponent::version(&()),
-        &HelmComponent::kind(&()),
-    );
-    let named = kyma.status.iter().flat_map(|status| status.modules.iter().flatten()).filter_map(|module| {
-        let object = module.manifest.as_ref()?;
-        let (group, version) = object.api_version.as_deref()?.split_once('/')?;
-        Some(GroupVersionKind::gvk(group, version, object.kind.as_deref()?))
-    });
-    std::iter::once(base).chain(named).collect()
-}
-
 /// One module, for people.
 fn paragraph(one: &Explanation) -> String {
     let version = one.version.as_deref().unwrap_or("-");
@@ -131,9 +110,7 @@ fn paragraph(one: &Explanation) -> String {
         _ = writeln!(text, "  {}", rule.join(": "));
     }
     if let Some(message) = &one.message {
-        // What a target says may hold anything; here it is one line.
-        let line: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        _ = writeln!(text, "  {line}");
+        _ = writeln!(text, "  {}", output::one_line(message));
     }
     let width = one.inputs.iter().map(|input| input.about.chars().count()).max().unwrap_or(0);
     for input in &one.inputs {

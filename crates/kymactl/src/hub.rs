@@ -10,6 +10,9 @@ use kube::{
 
 use crate::error::Error;
 
+/// Field manager of what this program writes.
+pub(crate) const MANAGER: &str = "kymactl";
+
 /// Which hub is meant.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HubFlags {

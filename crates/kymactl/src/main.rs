@@ -1,6 +1,7 @@
 //! `kymactl`: for people who make modules, run a fleet, or want modules on one cluster now.
 
 mod cli;
+mod components;
 mod duration;
 mod error;
 mod explain;

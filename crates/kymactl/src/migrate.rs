@@ -38,12 +38,11 @@ use self::{
 use crate::{
     duration::duration,
     error::Error,
+    hub::MANAGER,
     output::{self, Format},
     target::way::{Start, Way},
 };
 
-/// Field manager of what this program writes.
-const MANAGER: &str = "kymactl";
 /// Field manager of helm-component on targets.
 const COMPONENT_MANAGER: &str = <helm_component::HelmComponents as kyma_sdk::Component>::NAME;
 /// Kymas at a time.

@@ -23,6 +23,11 @@ pub(crate) fn result(text: &str) -> io::Result<()> {
     out.flush()
 }
 
+/// A text that may hold anything, on one line.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// Says something beside the result. Nobody to hear it is no failure.
 pub(crate) fn remark(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");

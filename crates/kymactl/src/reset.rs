@@ -7,23 +7,11 @@ use kube::{
     Api, ResourceExt as _,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
-use kyma_api::Kyma;
-use kyma_sdk::{
-    Failure, refusal,
-    targets::{Fence, Target, Verdict, compare},
-};
+use kyma_api::{Kyma, names::TARGET_KYMA};
+use kyma_sdk::{Failure, targets::Verdict};
 use serde_json::{Value, json};
 
-use crate::{
-    error::Error,
-    output,
-    target::way::{Start, Way},
-};
-
-/// Who changed the target's Kyma.
-const MANAGER: &str = "kymactl";
-/// Name of the Kyma on a target.
-const TARGET_KYMA: &str = "default";
+use crate::{error::Error, hub::MANAGER, output, target::way::Way};
 
 /// Flags of `kymactl reset`.
 #[derive(Args)]
@@ -43,7 +31,13 @@ pub(crate) struct Reset {
 impl Reset {
     pub(crate) async fn run(self) -> Result<(), Error> {
         let start = self.way.hub().await?.start(&self.kyma).await?;
-        let target = proven(&start).await?;
+        let (target, verdict) = start.proven(&start.secret().await?).await?;
+        if let Verdict::FirstContact { .. } = verdict {
+            return Err(Error::input(
+                &self.kyma,
+                "no operator has been on its cluster yet: there is nothing to reset",
+            ));
+        }
         let resource = ApiResource::erase::<Kyma>(&());
         let api: Api<DynamicObject> =
             Api::namespaced_with(target.client(), &self.target_namespace, &resource);
@@ -73,21 +67,6 @@ impl Reset {
             &self.kyma,
             "its cluster has no Kyma; one is born with the initial set, or with the last choice",
         )
-    }
-}
-
-/// The Kyma's cluster, to which is written only while it is this hub's turn.
-async fn proven(start: &Start) -> Result<Target, Error> {
-    let target = start.target(&start.secret().await?).await?;
-    let found = target.identify().await.map_err(Failure::from)?;
-    let (claim, recorded) = start.sides();
-    match compare(&claim, &recorded, &found) {
-        Verdict::Match { .. } => Ok(target.fenced(Fence { claim, recorded, ledger: None })),
-        Verdict::FirstContact { .. } => Err(Error::input(
-            start.kyma.name_any(),
-            "no operator has been on its cluster yet: there is nothing to reset",
-        )),
-        refused => Err(refusal(&refused).into()),
     }
 }
 

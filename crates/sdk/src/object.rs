@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 
 use kube::{ResourceExt, api::ApiResource, core::DynamicObject};
-use kyma_api::{annotations, labels};
+use kyma_api::{annotations, labels, names};
 use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE};
 use serde_json::Value;
 
@@ -111,7 +111,9 @@ pub(crate) fn is_protected(
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Namespace") => name == "default" || name.starts_with("kube-"),
         ("", "ConfigMap") => name == STAMP_NAME && namespace == Some(STAMP_NAMESPACE),
-        ("operator.kyma-project.io", "Kyma") => name == "default" && namespace == Some(target_namespace),
+        ("operator.kyma-project.io", "Kyma") => {
+            name == names::TARGET_KYMA && namespace == Some(target_namespace)
+        }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             name.ends_with(".operator.kyma-project.io") || name.ends_with(".component.kyma-project.io")
         }

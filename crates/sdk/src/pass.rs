@@ -43,73 +43,79 @@ impl Pass {
 
 /// When objects are due to be verified; whoever has a pass before that is due later.
 #[derive(Debug)]
-pub(crate) struct Schedule<Key> {
-    due: Mutex<HashMap<Key, Instant>>,
-}
+pub(crate) struct Schedule<Key>(Moments<Key>);
 
 impl<Key: Eq + Hash> Schedule<Key> {
     /// A pass begins. True if it verifies.
     pub(crate) fn begins(&self, key: &Key, now: Instant) -> bool {
-        self.due().remove(key).is_some_and(|due| due <= now)
+        self.0.lock().remove(key).is_some_and(|due| due <= now)
     }
 
     /// A pass ended; without an event the next one is due then.
     pub(crate) fn ended(&self, key: Key, due: Instant) {
-        self.due().insert(key, due);
+        self.0.lock().insert(key, due);
     }
 
-    /// Forgets the objects that are gone, once they are more than those that are there.
+    /// See [`Moments::forget`].
     pub(crate) fn forget(&self, there: usize, is_there: impl Fn(&Key) -> bool) {
-        let mut due = self.due();
-        if due.len() > 2 * there + 64 {
-            due.retain(|key, _| is_there(key));
-        }
-    }
-
-    fn due(&self) -> MutexGuard<'_, HashMap<Key, Instant>> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.forget(there, is_there);
     }
 }
 
 /// Since when events have asked for a pass over an object.
 #[derive(Debug)]
-pub(crate) struct Asked<Key> {
-    since: Mutex<HashMap<Key, Instant>>,
-}
+pub(crate) struct Asked<Key>(Moments<Key>);
 
 impl<Key: Eq + Hash> Asked<Key> {
     /// An event asks for a pass; one that asks while another waits changes nothing.
     pub(crate) fn ask(&self, key: Key) {
-        self.since().entry(key).or_insert_with(Instant::now);
+        self.0.lock().entry(key).or_insert_with(Instant::now);
     }
 
     /// A pass begins. Since when it was asked for; none where only time led to it.
     pub(crate) fn begins(&self, key: &Key) -> Option<Instant> {
-        self.since().remove(key)
+        self.0.lock().remove(key)
     }
 
-    /// Forgets the objects that are gone, once they are more than those that are there.
+    /// See [`Moments::forget`].
     pub(crate) fn forget(&self, there: usize, is_there: impl Fn(&Key) -> bool) {
-        let mut since = self.since();
-        if since.len() > 2 * there + 64 {
-            since.retain(|key, _| is_there(key));
+        self.0.forget(there, is_there);
+    }
+}
+
+/// A moment for each object.
+#[derive(Debug)]
+struct Moments<Key>(Mutex<HashMap<Key, Instant>>);
+
+impl<Key: Eq + Hash> Moments<Key> {
+    /// Forgets the objects that are gone, once they are more than those that are there.
+    fn forget(&self, there: usize, is_there: impl Fn(&Key) -> bool) {
+        let mut moments = self.lock();
+        if moments.len() > 2 * there + 64 {
+            moments.retain(|key, _| is_there(key));
         }
     }
 
-    fn since(&self) -> MutexGuard<'_, HashMap<Key, Instant>> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<Key> Default for Moments<Key> {
+    fn default() -> Self {
+        Self(Mutex::default())
     }
 }
 
 impl<Key> Default for Asked<Key> {
     fn default() -> Self {
-        Self { since: Mutex::default() }
+        Self(Moments::default())
     }
 }
 
 impl<Key> Default for Schedule<Key> {
     fn default() -> Self {
-        Self { due: Mutex::default() }
+        Self(Moments::default())
     }
 }
 
@@ -137,13 +143,13 @@ mod tests {
         let asked = Asked::default();
         assert_eq!(asked.begins(&"a"), None, "only time led to it");
         asked.ask("a");
-        let first = asked.since()["a"];
+        let first = asked.0.lock()["a"];
         asked.ask("a");
         assert_eq!(asked.begins(&"a"), Some(first));
         assert_eq!(asked.begins(&"a"), None);
         (0..100).for_each(|_| asked.ask("b"));
         asked.forget(0, |_| false);
-        assert_eq!(asked.since().len(), 1, "few are not worth it");
+        assert_eq!(asked.0.lock().len(), 1, "few are not worth it");
     }
 
     #[test]
@@ -153,9 +159,9 @@ mod tests {
             schedule.ended(key, Instant::now());
         }
         schedule.forget(1000, |_| false);
-        assert_eq!(schedule.due().len(), 1000);
+        assert_eq!(schedule.0.lock().len(), 1000);
         schedule.forget(3, |key| *key < 3);
-        assert_eq!(schedule.due().len(), 3);
+        assert_eq!(schedule.0.lock().len(), 3);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Config, Configs};
 use crate::resolve::Because;
-use crate::selection::{Central, Wish};
+use crate::selection::{Central, Selection, Wish};
 
 /// An entry as it is in force.
 #[derive(Debug, Clone)]
@@ -18,6 +18,15 @@ pub(crate) struct Governed {
     pub(crate) by: Vec<(String, bool)>,
     /// Why the entry is not followed.
     pub(crate) objection: Option<Because>,
+}
+
+/// All entries in force in a Kyma with these labels.
+pub(crate) fn govern_all(
+    configs: &Configs,
+    labels: &BTreeMap<String, String>,
+    selection: &Selection,
+) -> Vec<Governed> {
+    selection.wishes.iter().map(|wish| govern(configs, labels, &selection.channel, wish)).collect()
 }
 
 /// The entry in force in a Kyma with these labels and this channel.

@@ -15,7 +15,7 @@ use super::*;
 use crate::catalogue::release::ListedVersion;
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::component::ComponentKind;
-use crate::config::{Config, govern};
+use crate::config::{Config, govern_all};
 use crate::maintenance::Policy;
 use crate::selection::Selection;
 
@@ -257,11 +257,10 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
     let lost = |(module, version)| Lost { module, version, channel: None, kind: ComponentKind::helm() };
     let lost: Vec<Lost> = case.lost.into_iter().map(lost).collect();
     let configs = configs(case.configs);
-    let govern = |wish| govern(&configs, &case.kyma.labels, &selection.channel, wish);
     let inputs = Inputs {
         labels: &case.kyma.labels,
         channel: &selection.channel,
-        wishes: &selection.wishes.iter().map(govern).collect::<Vec<_>>(),
+        wishes: &govern_all(&configs, &case.kyma.labels, &selection),
         configs: &configs,
         installed: &installed,
         catalogue: &catalogue(case.catalogue),
@@ -310,11 +309,10 @@ fn decided(
     let modules: Value = serde_saphyr::from_str(modules).unwrap();
     let selection = Selection::read(&json!({ "channel": "regular", "modules": modules })).unwrap();
     let (configs, labels) = (Configs::default(), BTreeMap::new());
-    let govern = |wish| govern(&configs, &labels, &selection.channel, wish);
     resolve(&Inputs {
         labels: &labels,
         channel: &selection.channel,
-        wishes: &selection.wishes.iter().map(govern).collect::<Vec<_>>(),
+        wishes: &govern_all(&configs, &labels, &selection),
         configs: &configs,
         installed,
         catalogue: &catalogue(offered),

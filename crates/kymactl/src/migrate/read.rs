@@ -13,16 +13,11 @@ use kube::{
 };
 use kyma_api::{HelmComponent, Kyma, ModuleTemplate, OPERATOR_GROUP, klm, labels, names};
 use kyma_object_set::{CallError, Discovery, Gvk, Identity, Kinds};
-use kyma_sdk::{
-    Failure, refusal,
-    targets::{Fence, Target, Verdict, compare},
-};
+use kyma_sdk::{Failure, targets::Target};
 
 use super::facts::{self, Facts, Manifest, Module, ReadManifest as _};
 use crate::{error::Error, target::way::Start};
 
-/// Name of the Kyma on a target.
-const TARGET_KYMA: &str = "default";
 /// Objects asked for at a time.
 const PARALLEL: usize = 8;
 
@@ -58,7 +53,7 @@ pub(super) async fn look(start: Start, target_namespace: &str) -> Result<Look, E
         kyma: kyma.clone(),
         modules,
         strays,
-        target_kyma: Identity::new(OPERATOR_GROUP, "Kyma", Some(target_namespace), TARGET_KYMA),
+        target_kyma: Identity::new(OPERATOR_GROUP, "Kyma", Some(target_namespace), names::TARGET_KYMA),
         target: BTreeMap::new(),
     };
     let reached = match &facts.access {
@@ -164,16 +159,7 @@ async fn status(hub: &Client, namespace: &str, name: &str) -> Result<serde_json:
 
 /// The target, once it is proven to be the Kyma's.
 async fn reach(start: &Start, access: &kyma_api::SecretKeyRef) -> Result<Reached, String> {
-    let target = start.target(access).await.map_err(|failure| said(&failure))?;
-    let found = target.identify().await.map_err(|error| said(&error.into()))?;
-    let (claim, recorded) = start.sides();
-    match compare(&claim, &recorded, &found) {
-        Verdict::Match { .. } | Verdict::FirstContact { .. } => {}
-        refused => return Err(said(&refusal(&refused))),
-    }
-    // Whose turn it is was read a moment ago; nobody takes one while both sides stand still.
-    target.hub_has(recorded.clone());
-    let target = target.fenced(Fence { claim, recorded, ledger: None });
+    let (target, _) = start.proven(access).await.map_err(|failure| said(&failure))?;
     let kinds = Discovery::new().kinds(&target.client()).await;
     let kinds = kinds.map_err(|error| format!("{}: {error}", error.reason()))?;
     Ok(Reached { target, kinds })

@@ -13,10 +13,7 @@ use kyma_sdk::missing;
 use semver::Version;
 use tokio::time::timeout;
 
-use crate::error::Error;
-
-/// Field manager of what this program itself applies.
-pub(super) const MANAGER: &str = "kymactl";
+use crate::{error::Error, hub::MANAGER};
 
 /// Longest time until all CRDs are served.
 const DEADLINE: Duration = Duration::from_mins(1);

@@ -14,13 +14,10 @@ use kyma_sdk::{Process, Settings};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::{
-    Flags, Operators,
-    crds::{self, MANAGER},
-    wish::Wish,
-};
+use super::{Flags, Operators, crds, wish::Wish};
 use crate::{
     error::Error,
+    hub::MANAGER,
     output,
     status::{Row, rows, table, unsettled},
 };

@@ -13,8 +13,7 @@ use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::crds::MANAGER;
-use crate::{error::Error, module::read};
+use crate::{error::Error, hub::MANAGER, module::read};
 
 /// A wish as read from files.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Rows as a table.
 
 use super::Row;
+use crate::output;
 
 const GAP: &str = "  ";
 
@@ -23,8 +24,6 @@ pub(crate) fn render(rows: &[Row], namespaces: bool) -> String {
 
 fn cells(row: &Row) -> [String; 7] {
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-    // What a target says may hold anything; a table has one line per row.
-    let message: String = row.message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     [
         or_dash(&row.namespace),
         or_dash(&row.cluster),
@@ -32,7 +31,7 @@ fn cells(row: &Row) -> [String; 7] {
         or_dash(&row.version),
         or_dash(&row.channel),
         if row.state.is_empty() { "Unknown".to_owned() } else { row.state.to_owned() },
-        message,
+        output::one_line(&row.message),
     ]
 }
 

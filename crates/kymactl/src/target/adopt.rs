@@ -8,9 +8,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{DynamicObject, Patch, PatchParams, PostParams},
 };
-use kyma_api::{HelmComponent, Kyma, TargetIdentity, annotations, labels};
+use kyma_api::{Kyma, TargetIdentity, annotations};
 use kyma_sdk::targets::{
     self, Mismatch, Recorded, STAMP_NAMESPACE, Stamp, Target, Verdict, adopt, classify, compare, record,
     recorded as recorded_on,
@@ -19,7 +19,7 @@ use kyma_sdk::{is_conflict, refusal};
 use serde_json::{Value, json};
 
 use super::way::{Start, Way, uid_of};
-use crate::{error::Error, output};
+use crate::{components, error::Error, hub::MANAGER, output};
 
 /// Clusters at a time.
 const PARALLEL: usize = 8;
@@ -217,7 +217,7 @@ impl Adoption {
         self.target.put_stamp(&self.stamp, &self.found).await.map_err(kyma_sdk::Failure::from)?;
         let kyma = &self.start.kyma;
         let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
-        let params = PatchParams { field_manager: Some("kymactl".to_owned()), ..PatchParams::default() };
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let kymas: Api<Kyma> = Api::namespaced(self.start.hub.clone(), &namespace);
         let identity = TargetIdentity {
             cluster_uid: self.recorded.target_uid.clone().unwrap_or_default(),
@@ -255,7 +255,7 @@ async fn tell(start: &Start, recorded: &Recorded) -> Result<(), Error> {
         return Ok(());
     }
     let kymas: Api<Kyma> = Api::namespaced(start.hub.clone(), &kyma.namespace().unwrap_or_default());
-    let params = PatchParams { field_manager: Some("kymactl".to_owned()), ..PatchParams::default() };
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let notes: Value = json!({"metadata": {
         "uid": kyma.uid(), "annotations": {annotations::TARGET_ADOPTED: adopted},
     }});
@@ -265,13 +265,12 @@ async fn tell(start: &Start, recorded: &Recorded) -> Result<(), Error> {
 
 /// Brings the Kyma's components to this record of its target; tells how many had another one.
 async fn components_follow(start: &Start, recorded: &Recorded) -> Result<usize, Error> {
-    let (namespace, name) = (start.kyma.namespace().unwrap_or_default(), start.kyma.name_any());
-    let params = PatchParams { field_manager: Some("kymactl".to_owned()), ..PatchParams::default() };
+    let namespace = start.kyma.namespace().unwrap_or_default();
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let mut count = 0;
-    for resource in kinds_of(&start.kyma) {
+    for resource in components::kinds(&start.hub, &start.kyma).await? {
         let api: Api<DynamicObject> = Api::namespaced_with(start.hub.clone(), &namespace, &resource);
-        let labelled = ListParams::default().labels(&format!("{}={name}", labels::KYMA_NAME));
-        for component in api.list_metadata(&labelled).await?.items {
+        for component in api.list_metadata(&components::labelled(&start.kyma)).await?.items {
             if record(&recorded_on(component.metadata.annotations.as_ref())) == record(recorded) {
                 continue;
             }
@@ -281,20 +280,4 @@ async fn components_follow(start: &Start, recorded: &Recorded) -> Result<usize, 
         }
     }
     Ok(count)
-}
-
-/// The kinds of the Kyma's components: ours, and those that its status tracks.
-fn kinds_of(kyma: &Kyma) -> Vec<ApiResource> {
-    let mut kinds = vec![ApiResource::erase::<HelmComponent>(&())];
-    let modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
-    for tracked in modules.filter_map(|module| module.manifest.as_ref()) {
-        let (Some(version), Some(kind)) = (&tracked.api_version, &tracked.kind) else { continue };
-        let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
-        let gvk = kube::core::GroupVersionKind::gvk(group, version, kind);
-        let resource = ApiResource::from_gvk(&gvk);
-        if !kinds.iter().any(|known| known.group == resource.group && known.kind == resource.kind) {
-            kinds.push(resource);
-        }
-    }
-    kinds
 }

@@ -4,8 +4,12 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use kyma_api::{Kyma, SecretKeyRef, labels};
-use kyma_sdk::targets::{AccessPolicy, Claim, Found, Limits, Recorded, Target, Targets};
-use kyma_sdk::{Access, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, recorded_of};
+use kyma_sdk::targets::{
+    AccessPolicy, Claim, Fence, Found, Limits, Recorded, Target, Targets, Verdict, compare,
+};
+use kyma_sdk::{
+    Access, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, recorded_of, refusal,
+};
 
 use crate::{error::Error, hub::HubFlags};
 
@@ -108,6 +112,20 @@ impl Start {
     /// The cluster behind it.
     pub(crate) async fn target(&self, secret: &SecretKeyRef) -> Result<Target, Failure> {
         self.access.target(secret).await
+    }
+
+    /// The cluster, once it is proven to be the Kyma's or is free; written to only while it is this hub's turn.
+    pub(crate) async fn proven(&self, secret: &SecretKeyRef) -> Result<(Target, Verdict), Failure> {
+        let target = self.target(secret).await?;
+        let found = target.identify().await?;
+        let (claim, recorded) = self.sides();
+        let verdict = compare(&claim, &recorded, &found);
+        if !matches!(verdict, Verdict::Match { .. } | Verdict::FirstContact { .. }) {
+            return Err(refusal(&verdict));
+        }
+        // Whose turn it is was read a moment ago; nobody takes one while both sides stand still.
+        target.hub_has(recorded.clone());
+        Ok((target.fenced(Fence { claim, recorded, ledger: None }), verdict))
     }
 
     /// The same way from the Kyma as it is by now.

@@ -41,11 +41,10 @@ impl Hub {
             )
         };
         let configs = configs(world.governed.iter().map(governs).collect());
-        let govern = |wish| govern(&configs, &labels, &selection.channel, wish);
         resolve(&Inputs {
             labels: &labels,
             channel: &selection.channel,
-            wishes: &selection.wishes.iter().map(govern).collect::<Vec<_>>(),
+            wishes: &govern_all(&configs, &labels, &selection),
             configs: &configs,
             installed: &self.installed,
             catalogue: &offered(world),

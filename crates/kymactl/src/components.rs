@@ -1,0 +1,42 @@
+//! The components of a Kyma on the hub.
+
+use kube::{
+    Client, ResourceExt as _,
+    api::{ApiResource, ListParams},
+    core::GroupVersionKind,
+    discovery,
+    error::DiscoveryError,
+};
+use kyma_api::{HelmComponent, Kyma, labels, names};
+
+use crate::error::Error;
+
+/// Selects them among all of their kind.
+pub(crate) fn labelled(kyma: &Kyma) -> ListParams {
+    ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, names::label_value(&kyma.name_any())))
+}
+
+/// Their kinds: the base kind, and those that the status names as long as the hub serves them.
+pub(crate) async fn kinds(hub: &Client, kyma: &Kyma) -> Result<Vec<ApiResource>, Error> {
+    let mut found = vec![ApiResource::erase::<HelmComponent>(&())];
+    for kind in named(kyma) {
+        if found.iter().any(|known| known.group == kind.group && known.kind == kind.kind) {
+            continue;
+        }
+        match discovery::pinned_kind(hub, &kind).await {
+            Ok((resource, _)) => found.push(resource),
+            Err(kube::Error::Discovery(DiscoveryError::MissingKind(_))) => {}
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}
+
+fn named(kyma: &Kyma) -> impl Iterator<Item = GroupVersionKind> {
+    kyma.status.iter().flat_map(|status| status.modules.iter().flatten()).filter_map(|module| {
+        let component = module.manifest.as_ref()?;
+        let (group, version) = component.api_version.as_deref()?.split_once('/')?;
+        Some(GroupVersionKind::gvk(group, version, component.kind.as_deref()?))
+    })
+}
