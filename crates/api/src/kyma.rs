@@ -106,11 +106,12 @@ pub struct Upgrade {
     /// Automatic installs a new version when the channel has one; Manual waits for approval.
     #[serde(default)]
     pub mode: UpgradeMode,
-    /// Version that may be installed under Manual.
+    /// Version that may be installed under Manual. A pinned version needs no approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::PINNED_VERSION), length(max = 32))]
     pub approved: Option<String>,
-    /// After so many days a version is installed without approval. Absent: never.
+    /// After so many days of waiting the module is upgraded without approval. They count from the first version that
+    /// waited, see status.modules[].pendingUpgrade. Absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 365))]
     pub deadline_days: Option<i32>,
@@ -204,6 +205,9 @@ pub struct ModuleStatus {
     /// An upgrade waits for a maintenance window.
     #[serde(default)]
     pub maintenance: bool,
+    /// The upgrade that waits for approval (spec.modules[].upgrade).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_upgrade: Option<PendingUpgrade>,
     /// The object on the hub that installs the module: its component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<TrackedObject>,
@@ -213,6 +217,17 @@ pub struct ModuleStatus {
     /// The ModuleTemplate in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<TrackedObject>,
+}
+
+/// An upgrade that waits for approval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingUpgrade {
+    /// Version to be approved.
+    pub version: String,
+    /// Since when upgrades of the module have been waiting; upgrade.deadlineDays count from here.
+    #[schemars(schema_with = "schemas::date_time")]
+    pub since: Time,
 }
 
 /// An object that a module's state depends on.

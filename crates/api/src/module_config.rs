@@ -62,7 +62,7 @@ pub struct ModuleConfigSpec {
 pub struct ConfigRule {
     /// CEL that is true where the entry is fine. self is the entry in spec.modules as it is in force: name, channel
     /// (the Kyma's where the entry names none; absent where a version is pinned), version (only where it is pinned),
-    /// managed, customResourcePolicy, upgrade.mode, values. Guard what may be absent with has(). What cannot be judged
+    /// managed, customResourcePolicy, upgrade, values. Guard what may be absent with has(). What cannot be judged
     /// counts as broken.
     #[schemars(length(min = 1, max = 4096))]
     pub expression: String,

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use kube::api::DynamicObject;
-use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta, ModuleStatus, ModuleTemplate, Reason, State};
+use kyma_api::{
+    Kyma, ModuleConfig, ModuleReleaseMeta, ModuleStatus, ModuleTemplate, Reason, State, Upgrade, UpgradeMode,
+};
 use serde::Serialize;
 use serde_json::json;
 
@@ -178,7 +180,7 @@ impl<'a> Known<'a> {
             (None, None) => format!("the Kyma's channel {}", self.selection.channel),
         }];
         said.extend((!wish.managed).then(|| "managed: false".to_owned()));
-        said.extend(wish.manual.then(|| "upgrade.mode: Manual".to_owned()));
+        said.extend(manual(&wish.upgrade));
         said.extend(
             (wish.policy != kyma_api::ResourcePolicy::default()).then(|| {
                 format!("customResourcePolicy: {}", json!(wish.policy).as_str().unwrap_or_default())
@@ -256,6 +258,15 @@ impl<'a> Known<'a> {
         let text = format!("{kind} {name}: {ordered} ordered{since}, {running} runs");
         Input::new("component", text)
     }
+}
+
+/// What an entry says about approval, where upgrades wait for it.
+fn manual(upgrade: &Upgrade) -> Option<String> {
+    let approved = upgrade.approved.iter().map(|version| format!("approved {version}"));
+    let deadline = upgrade.deadline_days.iter().map(|days| format!("deadline after {days} days"));
+    let said: Vec<String> =
+        std::iter::once("upgrade.mode: Manual".to_owned()).chain(approved).chain(deadline).collect();
+    (upgrade.mode == UpgradeMode::Manual).then(|| said.join(", "))
 }
 
 fn view(object: &DynamicObject) -> Option<ComponentView> {

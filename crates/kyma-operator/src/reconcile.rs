@@ -1,5 +1,6 @@
 //! One pass over one Kyma: the stages in their order.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,7 +117,7 @@ async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> 
 fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     let Some(selection) = &observed.selection else { return Vec::new() };
     let installed = observed.installed();
-    let none = std::collections::BTreeMap::new();
+    let none = BTreeMap::new();
     let before = observed.kyma.status.clone().unwrap_or_default();
     let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
     // Both are held until the interests are known: a change in between would wake nobody.
@@ -138,6 +139,7 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
         lost: &lost::of(&before, &observed.views, state.args.ignore_policy),
         maintenance: &state.maintenance(),
         skips_windows: observed.skips_windows.is_some(),
+        offered: &offered(&before),
         now: Timestamp::now(),
     });
     state.awaits_window(&observed.key, decided.iter().any(windows::is_awaited));
@@ -145,6 +147,14 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     catalogue.follow(&observed.key, &interests);
     state.count_for_configs(&observed.key, &wishes);
     decided
+}
+
+/// Since when upgrades have been waiting for approval, as the status remembers it.
+fn offered(before: &KymaStatus) -> BTreeMap<String, Timestamp> {
+    let modules = before.modules.iter().flatten();
+    let pending =
+        modules.filter_map(|module| Some((module.name.clone(), module.pending_upgrade.as_ref()?.since.0)));
+    pending.collect()
 }
 
 fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Halt) -> Plan {

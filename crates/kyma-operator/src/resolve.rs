@@ -19,6 +19,8 @@ use crate::lost::Lost;
 use crate::maintenance::Maintenance;
 use crate::selection::{CHANNEL_NONE, DEFAULT_CHANNEL, Wish};
 
+mod approval;
+mod awaited;
 mod deprecation;
 mod downtime;
 mod halt;
@@ -26,7 +28,7 @@ mod leaving;
 mod lost;
 mod version;
 
-pub(crate) use downtime::Awaited;
+pub(crate) use awaited::Awaited;
 pub(crate) use lost::finish;
 pub(crate) use version::compare;
 
@@ -55,6 +57,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) maintenance: &'a Maintenance,
     /// Somebody said that they need not wait for that.
     pub(crate) skips_windows: bool,
+    /// Since when upgrades have been waiting for approval, by module.
+    pub(crate) offered: &'a BTreeMap<String, Timestamp>,
     /// The moment to decide for.
     pub(crate) now: Timestamp,
 }
@@ -123,7 +127,7 @@ pub(crate) enum Decision {
     Keep(Because),
     /// Keep the installed version, but let the entry's other fields (values, policy) through.
     KeepVersion(Install, Because),
-    /// The same until its maintenance window opens; nothing is wrong. None: the catalogue no longer has the installed
+    /// The same until what it waits for has come; nothing is wrong. None: the catalogue no longer has the installed
     /// version, so what is installed is left as it is.
     Await(Option<Install>, Awaited),
     /// Take it away.
@@ -231,7 +235,7 @@ fn decide(inputs: &Inputs<'_>, governed: &Governed) -> Resolved {
         Decision::Unmanage
     };
     let opens = match &decision {
-        Decision::Await(_, awaited) => Some(awaited.window.begin),
+        Decision::Await(_, awaited) => awaited.until(),
         _ => None,
     };
     let until = deprecated.into_iter().chain(opens).min();
@@ -286,21 +290,9 @@ fn settle(inputs: &Inputs<'_>, wish: &Wish, installed: Option<&Installed>, insta
         .or_else(|| halt::halted(inputs, installed, &install))
         .map(|because| keep_version(inputs, installed, &install, because))
         .or_else(|| deprecation::decide(inputs, installed, &install))
-        .or_else(|| manual(inputs, wish, installed, &install))
+        .or_else(|| approval::decide(inputs, wish, installed, &install))
         .or_else(|| downtime::decide(inputs, installed, &install));
     held_back.unwrap_or(Decision::Install(install))
-}
-
-fn manual(inputs: &Inputs<'_>, wish: &Wish, installed: &Installed, install: &Install) -> Option<Decision> {
-    if !wish.manual || installed.version() == Some(install.version.as_str()) {
-        return None;
-    }
-    let message = format!(
-        "version {} waits: approving upgrades (upgrade.mode: Manual) is not supported yet",
-        install.version
-    );
-    let because = Because::warning(Reason::NotYetSupported, message);
-    Some(keep_version(inputs, installed, install, because))
 }
 
 fn keep_version(inputs: &Inputs<'_>, installed: &Installed, install: &Install, because: Because) -> Decision {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use kyma_api::{KymaModule, Reason, ResourcePolicy, limits};
+use kyma_api::{KymaModule, Reason, ResourcePolicy, Upgrade, limits};
 use serde_json::{Map, Value, json};
 
 mod entry;
@@ -40,8 +40,8 @@ pub(crate) struct Wish {
     pub(crate) policy: ResourcePolicy,
     /// The user's values.
     pub(crate) values: Option<Value>,
-    /// Upgrades wait for an approval.
-    pub(crate) manual: bool,
+    /// How new versions arrive.
+    pub(crate) upgrade: Upgrade,
     /// Handed on to the component as a label.
     pub(crate) controller: Option<String>,
     /// What is laid over the module whatever the user says.
@@ -60,7 +60,7 @@ impl Wish {
             managed: true,
             policy: ResourcePolicy::default(),
             values: None,
-            manual: false,
+            upgrade: Upgrade::default(),
             controller: None,
             central: Central::default(),
             invalid: None,

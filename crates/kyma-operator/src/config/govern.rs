@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kyma_api::{ModuleOverride, Reason, UpgradeMode, values};
+use kyma_api::{ModuleOverride, Reason, values};
 use serde_json::{Map, Value, json};
 
 use super::{Config, Configs};
@@ -81,7 +81,7 @@ fn replace(wish: &mut Wish, by: &ModuleOverride) {
         wish.policy = policy;
     }
     if let Some(upgrade) = &by.upgrade {
-        wish.manual = upgrade.mode == UpgradeMode::Manual;
+        wish.upgrade = upgrade.clone();
     }
 }
 
@@ -89,12 +89,11 @@ fn replace(wish: &mut Wish, by: &ModuleOverride) {
 fn entry(wish: &Wish, channel: &str) -> Value {
     let mut merged = wish.values.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
     values::lay_over(&mut merged, &wish.central.values);
-    let mode = if wish.manual { UpgradeMode::Manual } else { UpgradeMode::Automatic };
     let mut entry = Map::from_iter([
         ("name".to_owned(), json!(wish.name)),
         ("managed".to_owned(), json!(wish.managed)),
         ("customResourcePolicy".to_owned(), json!(wish.policy)),
-        ("upgrade".to_owned(), json!({ "mode": mode })),
+        ("upgrade".to_owned(), json!(wish.upgrade)),
         ("values".to_owned(), Value::Object(merged)),
     ]);
     match &wish.version {

@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 use kyma_api::{
-    DeletionPolicy, KymaStatus, ModuleStatus, ModuleTemplate, PartialMeta, Reason, ResourcePolicy, State,
-    TrackedObject,
+    DeletionPolicy, KymaStatus, ModuleStatus, ModuleTemplate, PartialMeta, PendingUpgrade, Reason,
+    ResourcePolicy, State, TrackedObject,
 };
 use kyma_sdk::Failure;
 use serde_json::Value;
@@ -64,7 +64,7 @@ pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
     let line = match &outcome.resolved.decision {
         Decision::Install(install) if install.mandatory => return None,
         Decision::Install(install) => installing(outcome, install, None),
-        Decision::KeepVersion(install, because) => installing(outcome, install, Some(because)),
+        Decision::KeepVersion(install, because) => held_back(outcome, install, because),
         Decision::Await(install, awaited) => awaiting(outcome, install.as_ref(), awaited),
         Decision::Keep(because) => kept(outcome, because),
         Decision::Remove { because, .. } => removing(outcome, because.as_ref())?,
@@ -119,6 +119,13 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
     }
 }
 
+/// What waits for approval has waited meanwhile, too.
+fn held_back(outcome: &Outcome<'_>, install: &Install, because: &Because) -> Line {
+    let line = installing(outcome, install, Some(because));
+    let pending_upgrade = outcome.before.and_then(|before| before.pending_upgrade.clone());
+    Line { status: ModuleStatus { pending_upgrade, ..line.status }, ..line }
+}
+
 /// What runs is told as it is; the upgrade is only announced.
 fn awaiting(outcome: &Outcome<'_>, install: Option<&Install>, awaited: &Awaited) -> Line {
     let gone = "the ModuleTemplate of the installed version is gone";
@@ -127,7 +134,13 @@ fn awaiting(outcome: &Outcome<'_>, install: Option<&Install>, awaited: &Awaited)
         None => kept(outcome, &Because::warning(Reason::ModuleTemplateMissing, gone)),
     };
     let message = line.status.message.into_iter().chain([awaited.to_string()]).collect::<Vec<_>>().join("; ");
-    let status = ModuleStatus { maintenance: true, message: Some(message), ..line.status };
+    let (maintenance, pending_upgrade) = match awaited {
+        Awaited::Window { .. } => (true, None),
+        Awaited::Approval { version, since, .. } => {
+            (false, Some(PendingUpgrade { version: version.clone(), since: super::time(*since) }))
+        }
+    };
+    let status = ModuleStatus { maintenance, pending_upgrade, message: Some(message), ..line.status };
     Line { status, ..line }
 }
 

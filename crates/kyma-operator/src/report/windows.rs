@@ -5,7 +5,7 @@ use kyma_api::condition::{Status, types};
 
 use super::Told;
 use crate::maintenance::Skips;
-use crate::resolve::{Decision, Resolved};
+use crate::resolve::{Awaited, Decision, Resolved};
 
 /// Whether the decision rests on what the maintenance policy says.
 pub(crate) fn is_awaited(resolved: &Resolved) -> bool {
@@ -33,7 +33,7 @@ pub(crate) fn told(decided: &[Resolved], skips: Option<Skips>) -> Option<Told> {
 
 fn waits(resolved: &Resolved) -> Option<(Reason, String)> {
     match &resolved.decision {
-        Decision::Await(_, awaited) => {
+        Decision::Await(_, awaited @ Awaited::Window { .. }) => {
             Some((Reason::AwaitingMaintenanceWindow, format!("{}: {awaited}", resolved.module)))
         }
         Decision::Keep(because) | Decision::KeepVersion(_, because)

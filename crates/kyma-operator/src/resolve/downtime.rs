@@ -3,17 +3,8 @@
 use jiff::SignedDuration;
 use kyma_api::{Reason, labels};
 
-use super::{Because, Decision, Inputs, Install, Installed, keep_version, kept};
+use super::{Awaited, Because, Decision, Inputs, Install, Installed, keep_version, kept};
 use crate::maintenance::{Runtime, Window};
-
-/// What an upgrade waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Awaited {
-    /// The version to come.
-    pub(crate) version: String,
-    /// When it may.
-    pub(crate) window: Window,
-}
 
 /// The decision where the chosen version may not be installed now.
 pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Install) -> Option<Decision> {
@@ -33,7 +24,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, installed: &Installed, install: &Insta
             return Some(keep_version(inputs, installed, install, because));
         }
     };
-    let awaited = Awaited { version: install.version.clone(), window };
+    let awaited = Awaited::Window { version: install.version.clone(), window };
     Some(Decision::Await(kept(inputs, installed, install), awaited))
 }
 
@@ -52,10 +43,4 @@ fn window(inputs: &Inputs<'_>) -> Result<Window, String> {
 
 fn none_left(least: SignedDuration) -> String {
     format!("the maintenance policy has no window of more than {least:#} left for this Kyma")
-}
-
-impl std::fmt::Display for Awaited {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "version {} waits for the maintenance window {}", self.version, self.window)
-    }
 }

@@ -21,7 +21,7 @@ pub(super) fn follow(inputs: &Inputs<'_>, installed: &Installed, removal: Resolv
     };
     match downtime::decide(inputs, installed, &install) {
         None => resolved.decision = Decision::Leave(install),
-        Some(Decision::Await(_, awaited)) => resolved.until = Some(awaited.window.begin),
+        Some(Decision::Await(_, awaited)) => resolved.until = awaited.until(),
         // Nobody knows when: the policy's change wakes nobody for the sake of what is going.
         Some(_) => {}
     }

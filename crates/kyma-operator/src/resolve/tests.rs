@@ -46,6 +46,9 @@ struct Case {
     maintenance: Option<Value>,
     #[serde(default)]
     skips_windows: bool,
+    /// Since when upgrades of modules have been waiting for approval.
+    #[serde(default)]
+    offered: BTreeMap<String, Timestamp>,
     /// name -> spec of a ModuleConfig.
     #[serde(default)]
     configs: BTreeMap<String, Value>,
@@ -230,9 +233,9 @@ fn written(decision: &Decision) -> String {
         }
         Decision::Install(install) => format!("install {}", install.version),
         Decision::Await(Some(install), awaited) => {
-            format!("keep-version {} until {}", install.version, awaited.window.begin)
+            format!("keep-version {} until {}", install.version, end(awaited))
         }
-        Decision::Await(None, awaited) => format!("keep until {}", awaited.window.begin),
+        Decision::Await(None, awaited) => format!("keep until {}", end(awaited)),
         Decision::Keep(why) => because("keep", why),
         Decision::KeepVersion(install, why) => because(&format!("keep-version {}", install.version), why),
         Decision::Remove { reason, because: None } => format!("remove {reason}"),
@@ -242,6 +245,10 @@ fn written(decision: &Decision) -> String {
         Decision::Unmanage => "unmanage".to_owned(),
         Decision::Refuse(why) => because("refuse", why),
     }
+}
+
+fn end(awaited: &Awaited) -> String {
+    awaited.until().map_or_else(|| "approved".to_owned(), |moment| moment.to_string())
 }
 
 fn decide_all(case: Case) -> BTreeMap<String, String> {
@@ -269,6 +276,7 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         lost: &lost,
         maintenance: &maintenance(case.maintenance),
         skips_windows: case.skips_windows,
+        offered: &case.offered,
         now: NOW.parse().unwrap(),
     };
     let mut decisions: BTreeMap<String, String> = BTreeMap::new();
@@ -321,6 +329,7 @@ fn decided(
         lost: &[],
         maintenance,
         skips_windows: false,
+        offered: &BTreeMap::new(),
         now: NOW.parse().unwrap(),
     })
 }

@@ -1,7 +1,7 @@
 //! One entry of `spec.modules`, judged again with the compiled rules of the schema.
 
 use kyma_api::patterns::is_channel;
-use kyma_api::{KymaModule, UpgradeMode, limits};
+use kyma_api::{KymaModule, limits};
 use serde_json::Value;
 
 use super::Wish;
@@ -27,6 +27,10 @@ fn parse(entry: &Value) -> Result<KymaModule, String> {
     if version.is_some_and(|version| semver::Version::parse(version).is_err()) {
         return Err("version is not a semantic version".to_owned());
     }
+    let days = module.upgrade.as_ref().and_then(|upgrade| upgrade.deadline_days);
+    if days.is_some_and(|days| !(0..=365).contains(&days)) {
+        return Err("upgrade.deadlineDays is not between 0 and 365".to_owned());
+    }
     if module.values.as_ref().is_some_and(|values| !limits::fits(values, limits::USER_VALUES_BYTES)) {
         return Err(format!("values take more than {} bytes", limits::USER_VALUES_BYTES));
     }
@@ -40,7 +44,7 @@ fn fill(wish: &mut Wish, module: KymaModule) {
     wish.controller = module.controller;
     wish.policy = module.custom_resource_policy;
     wish.values = module.values.map(Value::Object);
-    wish.manual = module.upgrade.is_some_and(|upgrade| upgrade.mode == UpgradeMode::Manual);
+    wish.upgrade = module.upgrade.unwrap_or_default();
 }
 
 /// A name that an object can have: lower case letters, digits, dashes; at most 64.

@@ -51,6 +51,41 @@ async fn a_version_is_supported_until_its_date_comes() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manual_upgrade_comes_when_it_is_approved() -> Result<()> {
+    let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.kyma("sample", "[{name: keda, upgrade: {mode: Manual, deadlineDays: 7}}]").await?;
+    landscape.report_ready("keda").await?;
+    landscape.until_kyma("the first version needs no approval", "sample", is_ready).await?;
+
+    landscape.module("keda", &[("regular", "1.1.0")]).await?;
+    let pending = |kyma: &Kyma| {
+        let modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+        modules.filter_map(|module| module.pending_upgrade.clone()).next()
+    };
+    let asked = |version: &'static str| {
+        move |kyma: &Kyma| pending(kyma).is_some_and(|pending| pending.version == version)
+    };
+    let first = landscape.until_kyma("a person is asked", "sample", asked("1.1.0")).await?;
+    assert_eq!(modules(&first), ["keda Ready 1.0.0 regular"]);
+    landscape.module("keda", &[("regular", "1.2.0")]).await?;
+    let second = landscape.until_kyma("and again", "sample", asked("1.2.0")).await?;
+    let since = |kyma: &Kyma| pending(kyma).map(|pending| pending.since);
+    assert_eq!(since(&second), since(&first), "the days count from the first one");
+
+    let approved = json!({ "mode": "Manual", "deadlineDays": 7, "approved": "1.2.0" });
+    landscape.choose("sample", json!([{ "name": "keda", "upgrade": approved }])).await?;
+    landscape
+        .until_component("it comes", "keda", |component| {
+            component.spec.module.as_ref().is_some_and(|module| module.version == "1.2.0")
+        })
+        .await?;
+    let nothing_waits = |kyma: &Kyma| pending(kyma).is_none();
+    landscape.until_kyma("and nobody is asked any more", "sample", nothing_waits).await?;
+    Ok(())
+}
+
 /// The way back that the user's documentation describes.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_version_comes_by_removal_and_a_pin() -> Result<()> {

@@ -131,6 +131,19 @@ fn i81_to_i83_a_default_resource_of_the_cluster_is_told_without_a_namespace() {
 }
 
 #[test]
+fn an_upgrade_that_waits_for_approval_is_told_beside_what_runs() {
+    let awaited = Awaited::Approval { version: "1.2.0".into(), since: at(5), deadline: Some(at(9)) };
+    let line = line_of(Decision::Await(Some(install()), awaited), Some(&view(&ready())), at(7)).0.unwrap();
+    assert_eq!(
+        (line.status.state, line.reason, line.status.maintenance),
+        (State::Ready, Reason::Ready, false)
+    );
+    let pending = line.status.pending_upgrade.unwrap();
+    assert_eq!((pending.version.as_str(), pending.since.0), ("1.2.0", at(5)));
+    assert!(line.status.message.unwrap().contains("set upgrade.approved to it; without that it comes on"));
+}
+
+#[test]
 fn a_component_that_nobody_looks_at_is_reported_at_the_deadline_and_not_before() {
     let unseen = view(&json!({ "state": "Ready", "observedGeneration": 1 }));
     let (line, due) = line_of(Decision::Install(install()), Some(&unseen), at(119));

@@ -53,6 +53,7 @@ impl Hub {
             lost: &[],
             maintenance: &Maintenance::default(),
             skips_windows: false,
+            offered: &BTreeMap::new(),
             now: NOW.parse().unwrap(),
         })
     }
