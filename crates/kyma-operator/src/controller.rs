@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
-use kyma_sdk::{AccessChange, Change, Interest, Reconciler, Runtime, Sighting, Watches};
+use kyma_sdk::{AccessChange, Change, Interest, KymaAccess, Reconciler, Runtime, Sighting, Watches};
 use kyma_targets::{SecretKey, TargetEvent};
 use tokio::sync::broadcast::error::RecvError;
 
@@ -23,7 +23,9 @@ use crate::target_kyma::{NAME, TargetKyma};
 /// The metrics are registered already: two kyma-operators in one process.
 pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::MetricsError> {
     let metrics = KymaMetrics::new(&runtime.process.metrics, args.per_kyma_metrics)?;
-    let reconciler = Reconciler::<Kyma>::new(&runtime);
+    let access = runtime.access.clone();
+    let reconciler =
+        Reconciler::<Kyma>::new(&runtime).reaching(move |kyma| KymaAccess::known(&access, kyma).chosen.ok());
     let releases = Reconciler::<ModuleReleaseMeta>::new(&runtime).without_selector();
     let configs = Reconciler::<ModuleConfig>::new(&runtime).without_selector();
     let (store, trigger) = (reconciler.store(), reconciler.trigger());
@@ -31,6 +33,7 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
     runtime.brake.of_all(move || kymas.len());
     let triggers = Triggers { kymas: trigger, releases: releases.trigger(), configs: configs.trigger() };
     let state = assemble(args, runtime, triggers, metrics);
+    tell_answers(&state);
     follow_access(&state);
     tokio::spawn(follow_targets(Arc::clone(&state)));
     let hook = Arc::clone(&state);
@@ -63,6 +66,19 @@ fn assemble(args: KymaArgs, runtime: Runtime, triggers: Triggers, metrics: KymaM
         let watches = Watches::new(runtime.operator.name, runtime.process.metrics.clone(), listener);
         State::new(runtime, args, triggers, watches, metrics)
     })
+}
+
+/// Lets the metrics look up when each Kyma's cluster last answered.
+fn tell_answers(state: &Arc<State>) {
+    let looked = Arc::downgrade(state);
+    state.metrics.look_at_answers(move || {
+        let Some(state) = looked.upgrade() else { return Vec::new() };
+        let sessions = state.sessions();
+        let answers = sessions
+            .iter()
+            .filter_map(|(key, session)| Some((key.name.clone(), session.target.contact().answered?)));
+        answers.collect()
+    });
 }
 
 /// The target's Kyma changed: its own Kyma on the hub looks at it. Our own writes are no news.

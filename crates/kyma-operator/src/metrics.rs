@@ -1,7 +1,10 @@
 //! What kyma-operator counts beside what every operator does.
 
+mod contact;
 mod klm;
 mod modules;
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::{Kyma, KymaStatus};
@@ -9,6 +12,7 @@ use kyma_sdk::{Metrics, MetricsError};
 
 use crate::component::ComponentView;
 use crate::key::KymaKey;
+use contact::LastAnswer;
 use klm::KlmGauges;
 use modules::ModuleMetrics;
 
@@ -16,6 +20,8 @@ use modules::ModuleMetrics;
 pub(crate) struct KymaMetrics {
     klm: KlmGauges,
     modules: ModuleMetrics,
+    /// Absent where there are no series for each Kyma.
+    last_answer: Option<LastAnswer>,
     /// Whether there are series for each Kyma.
     per_kyma: bool,
 }
@@ -23,7 +29,16 @@ pub(crate) struct KymaMetrics {
 impl KymaMetrics {
     /// Registers all of them with those of the process.
     pub(crate) fn new(process: &Metrics, per_kyma: bool) -> Result<Self, MetricsError> {
-        Ok(Self { klm: KlmGauges::new(process)?, modules: ModuleMetrics::new(process)?, per_kyma })
+        let last_answer = per_kyma.then(|| LastAnswer::new(process)).transpose()?;
+        let (klm, modules) = (KlmGauges::new(process)?, ModuleMetrics::new(process)?);
+        Ok(Self { klm, modules, last_answer, per_kyma })
+    }
+
+    /// Where to look up how long ago the clusters of Kymas answered, by the Kyma's name.
+    pub(crate) fn look_at_answers(&self, look: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
+        if let Some(last_answer) = &self.last_answer {
+            last_answer.look_at(look);
+        }
     }
 
     /// Shows whether there is a maintenance policy that can be used.

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{error::Error, explain, migrate, module, reset, run, status, target};
+use crate::{error::Error, explain, migrate, module, reset, run, status, target, why};
 
 /// Modules for Kubernetes clusters: make them, run their operators, see where they run.
 #[derive(Parser)]
@@ -28,6 +28,9 @@ enum Command {
     /// Tell why each module of a Kyma has the version it has: what was asked for, what is offered, what decided, since
     /// when.
     Explain(explain::Explain),
+    /// Tell what a Kyma waits for: its conditions and those of its components, its place in the operators' queues, how
+    /// the last passes failed, when its cluster last answered.
+    Why(why::Why),
     /// Put the modules of a Kyma's cluster back to its initial set, those in the hub's Kyma.
     ///
     /// Says what would change; writes only with --yes. Modules that are not in the set are removed then, as if the
@@ -45,6 +48,7 @@ impl Cli {
             Command::Migrate(migrate) => migrate.run().await,
             Command::Status(status) => status.run().await,
             Command::Explain(explain) => explain.run().await,
+            Command::Why(why) => why.run().await,
             Command::Reset(reset) => reset.run().await,
             Command::Run(run) => run.run().await,
         }

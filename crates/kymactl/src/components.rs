@@ -1,8 +1,8 @@
 //! The components of a Kyma on the hub.
 
 use kube::{
-    Client, ResourceExt as _,
-    api::{ApiResource, ListParams},
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DynamicObject, ListParams, TypeMeta},
     core::GroupVersionKind,
     discovery,
     error::DiscoveryError,
@@ -10,6 +10,19 @@ use kube::{
 use kyma_api::{HelmComponent, Kyma, labels, names};
 
 use crate::error::Error;
+
+/// All of them, each with its kind.
+pub(crate) async fn of(hub: &Client, namespace: &str, kyma: &Kyma) -> Result<Vec<DynamicObject>, Error> {
+    let mut found = Vec::new();
+    for resource in kinds(hub, kyma).await? {
+        let api: Api<DynamicObject> = Api::namespaced_with(hub.clone(), namespace, &resource);
+        // Items of a list do not repeat their kind.
+        let types = TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
+        let listed = api.list(&labelled(kyma)).await?.items;
+        found.extend(listed.into_iter().map(|item| DynamicObject { types: Some(types.clone()), ..item }));
+    }
+    Ok(found)
+}
 
 /// Selects them among all of their kind.
 pub(crate) fn labelled(kyma: &Kyma) -> ListParams {

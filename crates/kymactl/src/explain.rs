@@ -3,10 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, ListParams},
-};
+use kube::{Api, Client, api::ListParams};
 use kyma_api::Kyma;
 use kyma_operator::explain::{Explanation, Sources, explain};
 use kyma_sdk::HubResource;
@@ -72,31 +69,9 @@ impl Hub<'_> {
             templates: self.all().await?,
             releases: self.all().await?,
             configs: self.all().await?,
-            components: self.components(&kyma).await?,
+            components: components::of(&self.client, self.namespace, &kyma).await?,
             kyma,
         })
-    }
-
-    async fn components(&self, kyma: &Kyma) -> Result<Vec<DynamicObject>, Error> {
-        let labelled = components::labelled(kyma);
-        let mut found = Vec::new();
-        for resource in components::kinds(&self.client, kyma).await? {
-            found.extend(self.list(&resource, &labelled).await?);
-        }
-        Ok(found)
-    }
-
-    async fn list(&self, resource: &ApiResource, labelled: &ListParams) -> Result<Vec<DynamicObject>, Error> {
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), self.namespace, resource);
-        let listed = api.list(labelled).await?;
-        // Items of a list do not repeat their kind.
-        let types =
-            kube::api::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
-        Ok(listed
-            .items
-            .into_iter()
-            .map(|item| DynamicObject { types: Some(types.clone()), ..item })
-            .collect())
     }
 }
 

@@ -13,6 +13,7 @@ mod reset;
 mod run;
 mod status;
 mod target;
+mod why;
 
 use std::process::ExitCode;
 

@@ -11,8 +11,8 @@ use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
 use kyma_sdk::{
-    AccessChange, Change, Failure, Halt, HubResource, Interest, News, Pass, Reconciler, Runtime, Sighting,
-    Wait, Watches, feed,
+    AccessChange, Change, Failure, Halt, HubResource, Interest, KymaAccess, News, Pass, Reconciler, Runtime,
+    Sighting, Wait, Watches, feed,
 };
 use kyma_targets::SecretKey;
 
@@ -35,11 +35,14 @@ const SERVED: Duration = Duration::from_secs(10);
 pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
     let place: Arc<OnceLock<Arc<State>>> = Arc::default();
     let seen = Arc::clone(&place);
-    let reconciler = Reconciler::<Kyma>::new(&runtime).on_change(move |change| {
-        if let Some(state) = seen.get() {
-            follow_kymas(state, change);
-        }
-    });
+    let access = runtime.access.clone();
+    let reconciler = Reconciler::<Kyma>::new(&runtime)
+        .reaching(move |kyma| KymaAccess::known(&access, kyma).chosen.ok())
+        .on_change(move |change| {
+            if let Some(state) = seen.get() {
+                follow_kymas(state, change);
+            }
+        });
     let sighted = Arc::clone(&place);
     let watches = Watches::new(
         FIELD_MANAGER,

@@ -88,7 +88,7 @@ pub(crate) async fn to_clean(state: &State, kyma: &Kyma) -> Result<Target, Failu
 /// The Secret that leads to a Kyma's target: the one it names, else the one that names it.
 fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
     let key = KymaKey::of(kyma);
-    let access = KymaAccess::of(kyma, state.runtime.access.labelled(&key.name));
+    let access = KymaAccess::known(&state.runtime.access, kyma);
     state.depends_on_secrets(&key, access.secrets);
     access.chosen
 }

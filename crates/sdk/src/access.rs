@@ -157,6 +157,11 @@ impl Access {
         self.inner.targets.held(&self.place(name, key), uid.as_deref()?, resource_version.as_deref()?)
     }
 
+    /// The target in use behind this reference, where there is one by now.
+    pub(crate) fn known_target(&self, reference: &SecretKeyRef) -> Option<Target> {
+        self.held(&reference.name, &reference.key)
+    }
+
     /// The hub itself as a target.
     pub fn local(&self) -> Target {
         self.inner.local.clone()

@@ -1,4 +1,4 @@
-//! The admin server: /livez, /readyz and /metrics.
+//! The admin server: /livez, /readyz, /metrics, and /standings/NAMESPACE/NAME.
 
 use std::{
     collections::BTreeMap,
@@ -6,10 +6,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use axum::{Router, http::StatusCode, routing::get};
+use axum::{Json, Router, extract::Path, http::StatusCode, routing::get};
 use tokio_util::sync::CancellationToken;
 
-use crate::Metrics;
+use crate::Process;
 
 /// What /readyz asks: whether everything that has to come up is up. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +67,8 @@ impl AdminServer {
     ///
     /// # Errors
     /// The address is taken or not ours.
-    pub async fn bind(address: SocketAddr, health: Health, metrics: Metrics) -> Result<Self, AdminError> {
+    pub async fn bind(address: SocketAddr, process: &Process) -> Result<Self, AdminError> {
+        let Process { health, metrics, standings, .. } = process.clone();
         let bound = tokio::net::TcpListener::bind(address).await;
         let listener = bound.map_err(|error| AdminError::Bind { address, error })?;
         let ready = move || {
@@ -84,10 +85,14 @@ impl AdminServer {
                 Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             })
         };
+        let standing = move |Path((namespace, name)): Path<(String, String)>| {
+            std::future::ready(Json(standings.of(&namespace, &name)))
+        };
         let router = Router::new()
             .route("/livez", get(|| std::future::ready("ok")))
             .route("/readyz", get(ready))
-            .route("/metrics", get(render));
+            .route("/metrics", get(render))
+            .route("/standings/{namespace}/{name}", get(standing));
         Ok(Self { listener, router })
     }
 

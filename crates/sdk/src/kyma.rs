@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
 use kyma_targets::{Claim, Fence, KymaId, Recorded};
 
-use crate::{Failure, Operator, Runtime};
+use crate::{Access, Failure, Operator, Runtime};
 
 mod ledger;
 mod proof;
@@ -29,6 +29,11 @@ pub struct KymaAccess {
 }
 
 impl KymaAccess {
+    /// The way to the Kyma's target as the watch of access Secrets shows it.
+    pub fn known(access: &Access, kyma: &Kyma) -> Self {
+        Self::of(kyma, access.labelled(&kyma.name_any()))
+    }
+
     /// The Secret that the Kyma names, else the one that names the Kyma. `labelled` are the names of the Secrets that
     /// carry its label ([`crate::Access::labelled`]). Pure.
     pub fn of(kyma: &Kyma, labelled: Vec<String>) -> Self {

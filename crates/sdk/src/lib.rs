@@ -49,6 +49,7 @@ mod metrics;
 mod program;
 pub mod rbac;
 mod settings;
+mod standing;
 mod telemetry;
 pub mod testing;
 
@@ -88,6 +89,7 @@ pub use rbac::Rule;
 pub use reconciler::{Change, Reconciler};
 pub use runtime::{Operator, Process, Runtime};
 pub use settings::{Settings, SettingsError};
+pub use standing::{Standing, Standings, Way};
 pub use status::{Report, next_status};
 pub use telemetry::{TelemetryError, init_telemetry};
 pub use trigger::Trigger;

@@ -3,11 +3,11 @@
 mod changes;
 mod halted;
 mod news;
+mod records;
 
 use std::{
-    collections::HashMap,
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,22 +19,22 @@ use kube_runtime::{
     reflector::{self, ObjectRef, Store, store::Writer},
     watcher,
 };
-use kyma_api::{ErrorClass, Reason};
+use kyma_api::{Reason, SecretKeyRef};
 use tokio::sync::Semaphore;
 
 pub use changes::Change;
 use changes::{Hook, own_changes};
+use records::Records;
 
 use crate::{
     Failure, HubResource, Runtime, Trigger, Wait,
     backoff::delay_after,
     jitter::{jitter, shortened},
     metrics::ReconcileResult,
-    pass::{Asked, Pass, Schedule},
+    pass::Pass,
+    standing::{Standing, Way},
 };
 
-/// Failures remembered beyond the number of objects before those of gone objects are dropped.
-const FORGET_ABOVE: usize = 1024;
 /// One of so many slots is for objects whose target did not answer the last time.
 const UNHEALTHY_SHARE: u16 = 8;
 /// Longest time until such an object asks for its turn again, shortened at random by up to half.
@@ -58,7 +58,11 @@ where
     trigger: Trigger<ObjectRef<K>>,
     selector: Option<String>,
     hooks: Vec<Hook<K>>,
+    access: Option<AccessOf<K>>,
 }
+
+/// The access Secret through which an object reaches its target.
+type AccessOf<K> = Box<dyn Fn(&K) -> Option<SecretKeyRef> + Send + Sync>;
 
 impl<K> Reconciler<K>
 where
@@ -77,6 +81,7 @@ where
             trigger: Trigger::new(),
             selector,
             hooks: vec![],
+            access: None,
         }
     }
 
@@ -101,6 +106,11 @@ where
         self
     }
 
+    /// Says through which Secret an object reaches its target, for people who ask how things stand with it.
+    pub fn reaching(self, access: impl Fn(&K) -> Option<SecretKeyRef> + Send + Sync + 'static) -> Self {
+        Self { access: Some(Box::new(access)), ..self }
+    }
+
     /// Reconciles until the process shuts down; reconciles under way are finished first.
     ///
     /// `reconcile` gets objects as last seen and whether the pass is a periodic verification, and says when to come back without an event. It is cut off at the
@@ -111,32 +121,31 @@ where
         F: Fn(Arc<K>, Pass) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Wait, Failure>> + Send + 'static,
     {
-        let Self { runtime, api, store, writer, trigger, selector, hooks } = self;
+        let Self { runtime, api, store, writer, trigger, selector, hooks, access } = self;
         let kind = K::kind(&()).into_owned();
         runtime.process.health.expect(&kind);
         // So that it is there before the first one is found.
         runtime.process.metrics.repaired(runtime.operator.name, 0);
         let shutdown = runtime.process.shutdown.clone();
-        let asked: Arc<Asked<ObjectRef<K>>> = Arc::default();
+        let records: Arc<Records<ObjectRef<K>>> = Arc::default();
+        tell_standing(&runtime, &store, &records, access);
         let unhealthy = Semaphore::new(usize::from(runtime.settings.concurrency.div_ceil(UNHEALTHY_SHARE)));
         let work = Work {
             runtime: runtime.clone(),
             store: store.clone(),
-            failures: Mutex::default(),
-            due: Schedule::default(),
-            asked: Arc::clone(&asked),
+            records: Arc::clone(&records),
             unhealthy,
             reconcile,
         };
         let context = Arc::new(work);
-        let own = Arc::clone(&asked);
+        let own = Arc::clone(&records);
         let stream = own_changes(&runtime, api, selector, writer, hooks)
             .inspect_ok(move |object| own.ask(ObjectRef::from_obj(object)));
         let halted = halted::follow(runtime.pauses.changes(), store.clone(), trigger.clone());
         let ready = wait_until_ready(runtime.clone(), store.clone(), kind);
         let controller = Controller::for_stream(stream, store)
             .with_config(ControllerConfig::default().concurrency(runtime.settings.concurrency))
-            .reconcile_on(trigger.stream().inspect(move |key| asked.ask(key.clone())))
+            .reconcile_on(trigger.stream().inspect(move |key| records.ask(key.clone())))
             .graceful_shutdown_on(shutdown.clone().cancelled_owned())
             .run(run_one::<K, F, Fut>, after_failure::<K, F>, context)
             .for_each(|result| {
@@ -157,56 +166,56 @@ where
 struct Work<K: Resource<DynamicType = ()> + 'static, F> {
     runtime: Runtime,
     store: Store<K>,
-    /// Objects that have not got through since they failed.
-    failures: Mutex<HashMap<ObjectRef<K>, Failed>>,
-    /// When objects are due to be verified.
-    due: Schedule<ObjectRef<K>>,
-    /// Since when an event has asked for a pass.
-    asked: Arc<Asked<ObjectRef<K>>>,
+    records: Arc<Records<ObjectRef<K>>>,
     /// Slots for objects whose target did not answer the last time.
     unhealthy: Semaphore,
     reconcile: F,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Failed {
-    in_a_row: u32,
-    unreachable: bool,
 }
 
 impl<K, F> Work<K, F>
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    /// Counts one more failure in a row.
-    fn failed(&self, key: ObjectRef<K>, failure: &Failure) -> u32 {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if failures.len() > FORGET_ABOVE + self.store.len() {
-            failures.retain(|key, _| self.store.get(key).is_some());
-        }
-        let failed = failures.entry(key).or_default();
-        failed.in_a_row = failed.in_a_row.saturating_add(1);
-        failed.unreachable = failure.class == ErrorClass::Unreachable;
-        failed.in_a_row
+    /// The next pass begins after `wait`, or when the object is due to be verified, which is spread at random.
+    fn again(&self, key: ObjectRef<K>, wait: Option<Duration>) -> Action {
+        let now = Instant::now();
+        let resync = shortened(self.runtime.settings.resync, RESYNC_SHARE);
+        self.records.forget(self.store.len(), |key| self.store.get(key).is_some());
+        self.records.verify_after(key.clone(), now, resync);
+        let delay = wait.map_or(resync, |wait| wait.min(resync));
+        self.put_off(key, delay)
     }
 
-    /// The time until the object is due to be verified, spread at random.
-    fn verified_by(&self, key: ObjectRef<K>, resync: Duration) -> Duration {
-        let resync = shortened(resync, RESYNC_SHARE);
-        self.due.forget(self.store.len(), |key| self.store.get(key).is_some());
-        self.asked.forget(self.store.len(), |key| self.store.get(key).is_some());
-        self.due.ended(key, Instant::now() + resync);
-        resync
+    /// The next pass begins after `delay`; when one is due that verifies stays as it is.
+    fn put_off(&self, key: ObjectRef<K>, delay: Duration) -> Action {
+        self.records.again_after(key, Instant::now(), delay);
+        Action::requeue(delay)
     }
+}
 
-    fn was_unreachable(&self, key: &ObjectRef<K>) -> bool {
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.get(key).is_some_and(|failed| failed.unreachable)
-    }
-
-    fn got_through(&self, key: &ObjectRef<K>) {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-    }
+/// Lets people ask how things stand with an object.
+fn tell_standing<K>(
+    runtime: &Runtime,
+    store: &Store<K>,
+    records: &Arc<Records<ObjectRef<K>>>,
+    access: Option<AccessOf<K>>,
+) where
+    K: HubResource,
+{
+    let (operator, targets) = (runtime.operator.name, runtime.access.clone());
+    let (store, records) = (store.clone(), Arc::clone(records));
+    runtime.process.standings.add(move |namespace, name| {
+        let key = ObjectRef::new(name).within(namespace);
+        let object = store.get(&key)?;
+        let secret = access.as_ref().and_then(|access| access(&object));
+        let target = secret.and_then(|secret| targets.known_target(&secret));
+        Some(Standing {
+            operator: operator.to_owned(),
+            kind: K::kind(&()).into_owned(),
+            target: target.as_ref().map(Way::to),
+            ..records.standing(&key, Instant::now()).unwrap_or_default()
+        })
+    });
 }
 
 async fn wait_until_ready<K>(runtime: Runtime, store: Store<K>, kind: String)
@@ -227,23 +236,23 @@ where
     let Runtime { operator, settings, process, pauses, .. } = &work.runtime;
     let key = ObjectRef::from_obj(&*object);
     // Targets that do not answer must not take the slots of those that do: no worker waits for its turn here.
-    let _slot = match work.was_unreachable(&key).then(|| work.unhealthy.try_acquire()) {
-        Some(Err(_)) => return Ok(Action::requeue(shortened(TURN, 0.5))),
+    let _slot = match work.records.was_unreachable(&key).then(|| work.unhealthy.try_acquire()) {
+        Some(Err(_)) => return Ok(work.put_off(key, shortened(TURN, 0.5))),
         Some(Ok(slot)) => Some(slot),
         None => None,
     };
     let started = Instant::now();
-    if let Some(since) = work.asked.begins(&key) {
+    let beginning = work.records.begins(key.clone(), started);
+    if let Some(since) = beginning.asked {
         process.metrics.waited(operator.name, started.duration_since(since));
     }
     let halt = pauses.of(&*object);
-    let pass =
-        Pass::new(operator.name, work.due.begins(&key, started), halt.clone(), process.metrics.clone());
+    let pass = Pass::new(operator.name, beginning.verifies, halt.clone(), process.metrics.clone());
     let reconcile = (work.reconcile)(Arc::clone(&object), pass);
     let result = tokio::select! {
         result = tokio::time::timeout(settings.reconcile_deadline, reconcile) => result,
         // As if killed between two writes; the next pass finds what there is.
-        () = pauses.tightened(&*object, &halt) => return Ok(Action::requeue(Duration::ZERO)),
+        () = pauses.tightened(&*object, &halt) => return Ok(work.put_off(key, Duration::ZERO)),
     };
     let result = result.unwrap_or_else(|_| {
         let seconds = settings.reconcile_deadline.as_secs();
@@ -253,13 +262,15 @@ where
     process.metrics.reconciled(operator.name, started.elapsed(), ended);
     let wait = result?;
     if !matches!(wait, Wait::Answer(_)) {
-        work.got_through(&key);
+        work.records.got_through(&key);
     }
-    let resync = work.verified_by(key, settings.resync);
-    Ok(Action::requeue(match wait {
-        Wait::Event => resync,
-        Wait::Timer(delay) | Wait::Answer(delay) => delay.min(resync),
-    }))
+    Ok(work.again(
+        key,
+        match wait {
+            Wait::Event => None,
+            Wait::Timer(delay) | Wait::Answer(delay) => Some(delay),
+        },
+    ))
 }
 
 // Takes what kube's controller gives.
@@ -268,13 +279,12 @@ fn after_failure<K, F>(object: Arc<K>, failure: &Failure, work: Arc<Work<K, F>>)
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    let Runtime { operator, settings, process, .. } = &work.runtime;
+    let Runtime { operator, process, .. } = &work.runtime;
     process.metrics.failed(operator.name, failure);
     let key = ObjectRef::from_obj(&*object);
-    let in_a_row = work.failed(key.clone(), failure);
+    let in_a_row = work.records.failed(key.clone(), failure);
     tracing::info!(object = %key, reason = %failure.reason, class = %failure.class, in_a_row, "{}", failure.message);
-    let resync = work.verified_by(key, settings.resync);
-    Action::requeue(delay_after(failure, in_a_row, jitter()).map_or(resync, |delay| delay.min(resync)))
+    work.again(key, delay_after(failure, in_a_row, jitter()))
 }
 
 fn log_result<K: Resource<DynamicType = ()>>(

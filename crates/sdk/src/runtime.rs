@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Access, AdminError, AdminServer, Brake, Events, Health, Metrics, MetricsError, Pauses, Settings,
+    Standings,
     hub::{HubError, hub_addresses, hub_uid},
 };
 
@@ -24,6 +25,8 @@ pub struct Process {
     pub metrics: Metrics,
     /// What /readyz asks.
     pub health: Health,
+    /// What people are told of single objects.
+    pub standings: Standings,
     /// Ends everything.
     pub shutdown: CancellationToken,
 }
@@ -34,7 +37,12 @@ impl Process {
     /// # Errors
     /// The metrics cannot be set up.
     pub fn new() -> Result<Self, MetricsError> {
-        Ok(Self { metrics: Metrics::new()?, health: Health::default(), shutdown: CancellationToken::new() })
+        Ok(Self {
+            metrics: Metrics::new()?,
+            health: Health::default(),
+            standings: Standings::default(),
+            shutdown: CancellationToken::new(),
+        })
     }
 
     /// Ends everything at SIGTERM or SIGINT, the first of them.
@@ -56,7 +64,7 @@ impl Process {
         Ok(())
     }
 
-    /// Serves /livez, /readyz and /metrics at `address`, which is tried at once, until everything ends.
+    /// Serves /livez, /readyz, /metrics and /standings at `address`, which is tried at once, until everything ends.
     ///
     /// # Errors
     /// The address cannot be taken.
@@ -64,7 +72,7 @@ impl Process {
         &self,
         address: SocketAddr,
     ) -> Result<JoinHandle<Result<(), AdminError>>, AdminError> {
-        let server = AdminServer::bind(address, self.health.clone(), self.metrics.clone()).await?;
+        let server = AdminServer::bind(address, self).await?;
         tracing::info!(address = %server.address()?, "admin server");
         Ok(tokio::spawn(server.serve(self.shutdown.clone())))
     }

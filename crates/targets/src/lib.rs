@@ -9,6 +9,7 @@
 mod access;
 mod breaker;
 mod cache;
+mod contact;
 mod dial;
 mod error;
 mod fence;
@@ -25,6 +26,7 @@ mod turn;
 pub use access::{AccessPolicy, AddressRefusal};
 pub use breaker::{Breaker, Effect, Outcome};
 pub use cache::{SecretKey, TargetEvent, Targets};
+pub use contact::Contact;
 pub use error::{TargetError, TlsFault, classify};
 pub use fence::{Fence, Ledger};
 pub use identity::{

@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use tower::service_fn;
 
 use crate::cache::{Agent, SecretKey};
+use crate::contact::Contact;
 use crate::error::{TargetError, classify};
 use crate::fence::{Fence, is_write};
 use crate::identity::{Found, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, Verdict};
@@ -106,6 +107,11 @@ impl Target {
     /// Whether calls are tried, as opposed to refused with [`TargetError::Suspended`].
     pub fn calls_pass(&self) -> bool {
         self.transport.health().borrow().calls_pass
+    }
+
+    /// When it last answered, and what keeps calls from it.
+    pub fn contact(&self) -> Contact {
+        self.transport.contact()
     }
 
     /// Returns once calls pass. At once if they do.

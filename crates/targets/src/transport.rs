@@ -17,6 +17,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::access::AccessPolicy;
 use crate::breaker::{Breaker, Effect, Outcome};
 use crate::cache::Notices;
+use crate::contact::{Answered, Contact};
 use crate::dial::{Dialer, Servers};
 use crate::error::{TargetError, from_chain};
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
@@ -48,6 +49,7 @@ pub(crate) struct Transport {
     freed: Notify,
     watches: Arc<Semaphore>,
     servers: Arc<Servers>,
+    answered: Arc<Answered>,
     pace: Arc<Mutex<pace::Pace>>,
     /// One large answer is read at a time.
     large: Arc<Semaphore>,
@@ -111,6 +113,7 @@ impl Transport {
         Arc::new(Self {
             wire,
             servers,
+            answered: Arc::default(),
             breaker: Mutex::new(Breaker::new(limits.breaker.clone())),
             cause: Mutex::default(),
             throttle: Mutex::new(Throttle::new(limits.calls)),
@@ -126,6 +129,19 @@ impl Transport {
 
     pub(crate) fn health(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
+    }
+
+    /// How things stand with the target.
+    pub(crate) fn contact(&self) -> Contact {
+        let answered = self.answered.ago();
+        match lock(&self.breaker).admit() {
+            Ok(()) => Contact { answered, ..Contact::default() },
+            Err(probe_at) => Contact {
+                answered,
+                held_for: Some(probe_at.saturating_duration_since(Instant::now())),
+                cause: lock(&self.cause).as_ref().map(ToString::to_string),
+            },
+        }
     }
 
     /// Grows whenever another server may answer from now on than before.
@@ -182,8 +198,13 @@ impl Transport {
         let opening = async {
             let answer = self.send(request, agent).await?;
             if answer.status().is_success() {
-                let (pace, servers) = (Arc::clone(&self.pace), Arc::clone(&self.servers));
-                return Ok(answer.map(|body| stream::bounded(body, &self.limits, (pace, servers), permit)));
+                let ties = stream::Ties {
+                    pace: Arc::clone(&self.pace),
+                    servers: Arc::clone(&self.servers),
+                    answered: Arc::clone(&self.answered),
+                    _permit: permit,
+                };
+                return Ok(answer.map(|body| stream::bounded(body, &self.limits, ties)));
             }
             let bounds = answer::Bounds::of(&self.limits, &self.large);
             answer::read(answer, bounds, "").await.map(|answer| answer.map(AnswerBody::from))
@@ -257,6 +278,9 @@ impl Transport {
         self: &Arc<Self>,
         answer: Result<Response<B>, TargetError>,
     ) -> Result<Response<B>, TargetError> {
+        if answer.is_ok() {
+            self.answered.now();
+        }
         let answer = answer.and_then(|answer| self.paced(answer));
         let Some((outcome, cause)) = judged(&answer) else { return answer };
         if outcome == Outcome::Unreachable {

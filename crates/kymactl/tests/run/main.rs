@@ -65,8 +65,9 @@ async fn run_is_all_reconcilers_in_one_process() {
     let target = bed.cluster("target").with_workloads().await.unwrap();
     let files = Files::new(&hub, &["lantern"]).await;
     files.lantern("1.0.0").await;
+    let admin = testbed::free_address().unwrap().to_string();
     let mut operators =
-        files.kymactl(&["run", "--install-crds", "--allow-loopback-targets", "--admin-address", ""]);
+        files.kymactl(&["run", "--install-crds", "--allow-loopback-targets", "--admin-address", &admin]);
     let mut operators = operators.stdin(Stdio::null()).spawn().unwrap();
     let client = hub.client().unwrap();
     access_secret(&client, &target).await;
@@ -76,7 +77,24 @@ async fn run_is_all_reconcilers_in_one_process() {
     let waited = files.kymactl(&["status", "--wait", "--timeout", "5m"]).output().await.unwrap();
     assert!(waited.status.success(), "{}", String::from_utf8_lossy(&waited.stderr));
     assert_eq!(available(&target.client().unwrap()).await, Some(1));
+    let why =
+        files.kymactl(&["why", "one", "--operator", &format!("http://{admin}")]).output().await.unwrap();
+    let told = String::from_utf8_lossy(&why.stdout);
+    assert!(why.status.success(), "{}", String::from_utf8_lossy(&why.stderr));
+    for line in [
+        "Kyma one: Ready since ",
+        "HelmComponent one-lantern-",
+        "  kyma-operator: ",
+        "  release-meta-syncer: ",
+        "  helm-component: ",
+        "    cluster of Secret access last answered ",
+    ] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
     stop(operators).await;
+    let nobody =
+        files.kymactl(&["why", "one", "--operator", &format!("http://{admin}")]).output().await.unwrap();
+    assert_eq!(nobody.status.code(), Some(2), "{}", String::from_utf8_lossy(&nobody.stderr));
 }
 
 /// What a run that finds everything done must not write.

@@ -85,6 +85,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
         }
     });
     reconciler
+        .reaching(|resource| Contract::of(resource).ok()?.spec.target.kubeconfig_secret_ref)
         .run(move |resource, pass| {
             let driver = Arc::clone(&driver);
             async move { driver.reconcile(resource, pass).await }

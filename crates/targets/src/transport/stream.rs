@@ -14,47 +14,48 @@ use tokio::time::{Instant, Sleep};
 use super::pace::Pace;
 use super::weight::Weight;
 use super::{AnswerBody, lock};
+use crate::contact::Answered;
 use crate::dial::Servers;
 use crate::error::TargetError;
 use crate::limits::Limits;
 
 /// `body` that fails when nothing arrives for too long or one line grows too long, and is read no faster than
-/// the target's `pace`; holds `permit` until it is dropped, and tells `servers` when it breaks.
-pub(super) fn bounded(
-    body: AnswerBody,
-    limits: &Limits,
-    (pace, servers): (Arc<Mutex<Pace>>, Arc<Servers>),
-    permit: OwnedSemaphorePermit,
-) -> AnswerBody {
+/// the target's pace; tells its servers when it breaks.
+pub(super) fn bounded(body: AnswerBody, limits: &Limits, ties: Ties) -> AnswerBody {
     Bounded {
         body,
-        servers,
+        ties,
         idle: limits.watch_idle,
         silence: Box::pin(tokio::time::sleep(limits.watch_idle)),
         limit: limits.line,
         line: 0,
         heaviest: limits.line_weight,
         weight: Weight::default(),
-        pace,
         pause: None,
-        _permit: permit,
     }
     .boxed_unsync()
 }
 
+/// What a stream has in common with other calls to the target.
+pub(super) struct Ties {
+    pub(super) pace: Arc<Mutex<Pace>>,
+    pub(super) servers: Arc<Servers>,
+    pub(super) answered: Arc<Answered>,
+    /// Held as long as the stream lasts.
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
 struct Bounded {
     body: AnswerBody,
-    servers: Arc<Servers>,
+    ties: Ties,
     idle: Duration,
     silence: Pin<Box<Sleep>>,
     limit: usize,
     line: usize,
     heaviest: usize,
     weight: Weight,
-    pace: Arc<Mutex<Pace>>,
     /// Until then nothing is read; the sender waits.
     pause: Option<Pin<Box<Sleep>>>,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Bounded {
@@ -67,7 +68,7 @@ impl Bounded {
         if self.weight.add_lines(data) > self.heaviest {
             return Err(TargetError::TooLarge(self.heaviest));
         }
-        let pause = lock(&self.pace).took(data, std::time::Instant::now());
+        let pause = lock(&self.ties.pace).took(data, std::time::Instant::now());
         self.pause = pause.map(|pause| Box::pin(tokio::time::sleep(pause)));
         Ok(())
     }
@@ -91,16 +92,17 @@ impl HttpBody for Bounded {
             Poll::Pending => {
                 let silent = this.silence.as_mut().poll(cx);
                 silent.map(|()| {
-                    this.servers.lost();
+                    this.ties.servers.lost();
                     Some(Err(TargetError::Deadline(this.idle)))
                 })
             }
             Poll::Ready(Some(Ok(frame))) => {
+                this.ties.answered.now();
                 let checked = this.check(frame.data_ref().map(AsRef::as_ref).unwrap_or_default());
                 Poll::Ready(Some(checked.map(|()| frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                this.servers.lost();
+                this.ties.servers.lost();
                 Poll::Ready(Some(Err(error)))
             }
             Poll::Ready(None) => Poll::Ready(None),

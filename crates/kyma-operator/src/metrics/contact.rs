@@ -1,0 +1,88 @@
+//! When each Kyma's cluster last answered, looked up when the metrics are read.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kyma_sdk::{Metrics, MetricsError};
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{GaugeVec, Opts};
+
+/// Names of Kymas, and how long ago their clusters answered.
+type Look = dyn Fn() -> Vec<(String, Duration)> + Send + Sync;
+
+/// One series for each Kyma whose cluster has answered.
+#[derive(Clone, Default)]
+pub(super) struct LastAnswer {
+    look: Arc<OnceLock<Box<Look>>>,
+}
+
+impl LastAnswer {
+    /// Registered with those of the process; without series until it is known where to look.
+    pub(super) fn new(process: &Metrics) -> Result<Self, MetricsError> {
+        let last = Self::default();
+        process.register(last.clone())?;
+        Ok(last)
+    }
+
+    /// Where to look from now on.
+    pub(super) fn look_at(&self, look: impl Fn() -> Vec<(String, Duration)> + Send + Sync + 'static) {
+        // Said once, at the start.
+        drop(self.look.set(Box::new(look)));
+    }
+
+    fn gauge() -> Option<GaugeVec> {
+        let help =
+            "When the cluster of the Kyma last answered, to a call or through a watch, in Unix seconds.";
+        GaugeVec::new(Opts::new("target_last_answer_timestamp_seconds", help), &["kyma_name"]).ok()
+    }
+}
+
+impl Collector for LastAnswer {
+    fn desc(&self) -> Vec<&Desc> {
+        // A collector lives as long as the process, and so does what it is called.
+        static NAMED: OnceLock<Option<GaugeVec>> = OnceLock::new();
+        NAMED.get_or_init(Self::gauge).iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let (Some(look), Some(gauge)) = (self.look.get(), Self::gauge()) else { return Vec::new() };
+        let now = Timestamp::now();
+        for (kyma, ago) in look() {
+            let answered = now - jiff::SignedDuration::try_from(ago).unwrap_or_default();
+            #[allow(clippy::cast_precision_loss, reason = "a metric is a float")]
+            gauge.with_label_values(&[kyma]).set(answered.as_millisecond() as f64 / 1000.0);
+        }
+        gauge.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_series_for_each_kyma_that_answered_and_none_for_those_that_are_gone() {
+        let process = Metrics::new().unwrap();
+        let last = LastAnswer::new(&process).unwrap();
+        let series = || {
+            let text = process.render().unwrap();
+            text.lines()
+                .filter(|line| line.starts_with("target_last_answer"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(series(), [""; 0]);
+        let known = Arc::new(std::sync::Mutex::new(vec![("sample".to_owned(), Duration::from_secs(60))]));
+        let looked = Arc::clone(&known);
+        last.look_at(move || looked.lock().unwrap().clone());
+        let shown = series();
+        let [line] = shown.as_slice() else { panic!("{shown:?}") };
+        let value: f64 = line.rsplit_once(' ').unwrap().1.parse().unwrap();
+        let ago = Timestamp::now().as_second() as f64 - value;
+        assert!(line.contains(r#"kyma_name="sample""#) && (59.0..90.0).contains(&ago), "{line}");
+        known.lock().unwrap().clear();
+        assert_eq!(series(), [""; 0]);
+    }
+}

@@ -1,0 +1,67 @@
+//! `kymactl why`.
+
+mod operators;
+mod subject;
+
+use clap::Args;
+use kube::{Api, Resource, ResourceExt as _, api::DynamicObject};
+use kyma_api::Kyma;
+
+use crate::{
+    components,
+    error::Error,
+    hub::HubFlags,
+    output::{self, Format},
+};
+
+use operators::Operators;
+use subject::Subject;
+
+/// Flags of `kymactl why`.
+#[derive(Args)]
+pub(crate) struct Why {
+    /// The Kyma.
+    kyma: String,
+    #[command(flatten)]
+    hub: HubFlags,
+    /// Address of an operator's admin server, as <http://127.0.0.1:8080>: it is asked for queue, last failure, next try
+    /// and the cluster's last answer. Several: each is asked. See `kubectl port-forward`.
+    #[arg(long = "operator", value_name = "URL")]
+    operators: Vec<String>,
+    /// How it is written.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+impl Why {
+    pub(crate) async fn run(self) -> Result<(), Error> {
+        let (hub, namespace) = (self.hub.client().await?, &self.hub.hub_namespace);
+        let operators = Operators::at(&self.operators)?;
+        let kymas: Api<Kyma> = Api::namespaced(hub.clone(), namespace);
+        let missing = || Error::input(&self.kyma, format!("there is no such Kyma in namespace {namespace}"));
+        let kyma = kymas.get_opt(&self.kyma).await?.ok_or_else(missing)?;
+        let components = components::of(&hub, namespace, &kyma).await?;
+        let mut subjects = vec![Subject::of(&Kyma::kind(&()), &kyma)?];
+        for component in &components {
+            subjects.push(Subject::of(&kind_of(component), component)?);
+        }
+        for subject in &mut subjects {
+            subject.standings = operators.standings(namespace, subject).await?;
+        }
+        let text = match self.output {
+            Format::Table => subjects.iter().map(Subject::to_string).collect::<Vec<_>>().join("\n"),
+            Format::Json => serde_json::to_string_pretty(&subjects).map_err(std::io::Error::other)?,
+        };
+        output::result(&text)?;
+        if self.operators.is_empty() {
+            output::remark(
+                "queues, next tries and last answers are known to the operators: name them with --operator",
+            );
+        }
+        Ok(())
+    }
+}
+
+fn kind_of(component: &DynamicObject) -> String {
+    component.types.as_ref().map_or_else(|| component.name_any(), |types| types.kind.clone())
+}

@@ -1,0 +1,49 @@
+//! Asks running operators.
+
+use std::time::Duration;
+
+use http::Request;
+use kube::{Client, Config};
+use kyma_sdk::Standing;
+
+use super::Subject;
+use crate::error::Error;
+
+/// Longest time for one answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Operators that can be asked.
+pub(super) struct Operators(Vec<(String, Client)>);
+
+impl Operators {
+    /// Those with these admin addresses.
+    pub(super) fn at(addresses: &[String]) -> Result<Self, Error> {
+        let connect = |address: &String| {
+            let url = address.parse().map_err(|_| {
+                Error::input("--operator", format!("{address} is no address: http://host:port"))
+            })?;
+            let mut config = Config::new(url);
+            (config.read_timeout, config.connect_timeout) = (Some(PATIENCE), Some(PATIENCE));
+            Ok((address.clone(), Client::try_from(config)?))
+        };
+        addresses.iter().map(connect).collect::<Result<_, Error>>().map(Self)
+    }
+
+    /// How things stand with an object at each of them that knows it.
+    pub(super) async fn standings(&self, namespace: &str, subject: &Subject) -> Result<Vec<Standing>, Error> {
+        let mut found = Vec::new();
+        for (address, operator) in &self.0 {
+            let path = format!("/standings/{namespace}/{}", subject.name);
+            let problem = |error: &dyn std::fmt::Display| {
+                Error::input(
+                    "--operator",
+                    format!("{address} is no operator's admin server that answers: {error}"),
+                )
+            };
+            let request = Request::get(path).body(Vec::new()).map_err(|error| problem(&error))?;
+            let told: Vec<Standing> = operator.request(request).await.map_err(|error| problem(&error))?;
+            found.extend(told.into_iter().filter(|standing| standing.kind == subject.kind));
+        }
+        Ok(found)
+    }
+}

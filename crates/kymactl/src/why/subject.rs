@@ -1,0 +1,198 @@
+//! A Kyma or component, and why it is as it is. Pure.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use kyma_api::{State, condition::types, labels};
+use kyma_sdk::Standing;
+use kyma_sdk::Way;
+use serde::{Deserialize, Serialize};
+
+use crate::{error::Error, output};
+
+/// What is asked about.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Subject {
+    pub(super) kind: String,
+    pub(super) name: String,
+    /// Its state; empty where nobody has looked at it.
+    state: State,
+    /// Since when it is Ready, or is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+    /// The conditions that do not hold: type, reason and message.
+    waits_for: Vec<String>,
+    /// Part of the fleet that it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shard: Option<String>,
+    /// What operators say.
+    pub(super) standings: Vec<Standing>,
+}
+
+/// What all of our kinds have in common.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    state: State,
+    conditions: Vec<Condition>,
+}
+
+impl Subject {
+    /// What its own status says.
+    pub(super) fn of(kind: &str, object: &(impl ResourceExt + Serialize)) -> Result<Self, Error> {
+        let name = object.name_any();
+        let whole = serde_json::to_value(object).map_err(std::io::Error::other)?;
+        let status: Option<Status> = serde_json::from_value(whole["status"].clone())
+            .map_err(|error| Error::input(&name, format!("its status cannot be read: {error}")))?;
+        let Status { state, conditions } = status.unwrap_or_default();
+        let ready = conditions.iter().find(|condition| condition.type_ == types::READY);
+        Ok(Self {
+            kind: kind.to_owned(),
+            name,
+            state,
+            since: ready.map(|ready| ready.last_transition_time.0.to_string()),
+            waits_for: conditions.iter().filter(|condition| condition.status != "True").map(told).collect(),
+            shard: object.labels().get(labels::SHARD).cloned(),
+            standings: Vec::new(),
+        })
+    }
+}
+
+fn told(condition: &Condition) -> String {
+    let Condition { type_, reason, message, .. } = condition;
+    let colon = if message.is_empty() { "" } else { ": " };
+    output::one_line(&format!("{type_}: {reason}{colon}{message}"))
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.state == State::Unset {
+            "nobody has looked at it".to_owned()
+        } else {
+            self.state.to_string()
+        };
+        write!(f, "{} {}: {state}", self.kind, self.name)?;
+        if let Some(since) = &self.since {
+            write!(f, " since {since}")?;
+        }
+        writeln!(f)?;
+        if let Some(shard) = &self.shard {
+            writeln!(f, "  shard {shard}")?;
+        }
+        for condition in &self.waits_for {
+            writeln!(f, "  {condition}")?;
+        }
+        for standing in &self.standings {
+            writeln!(f, "  {}: {}", standing.operator, place(standing))?;
+            if let Some(way) = &standing.target {
+                writeln!(f, "    {}", contact(way))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where in an operator's work it is.
+fn place(standing: &Standing) -> String {
+    let mut said = Vec::new();
+    said.extend(standing.queued.map(|time| format!("in the queue for {}", rough(time))));
+    said.extend(standing.working.map(|time| format!("worked on for {}", rough(time))));
+    said.extend(standing.next.map(|time| format!("next pass in {} if nothing happens before", rough(time))));
+    if let Some(failure) = &standing.failure {
+        said.push(output::one_line(&format!("failed {} times in a row: {failure}", standing.failures)));
+    }
+    if said.is_empty() { "not asked to work on it".to_owned() } else { said.join("; ") }
+}
+
+fn contact(way: &Way) -> String {
+    let cluster = way
+        .secret
+        .as_ref()
+        .map_or_else(|| "the hub".to_owned(), |secret| format!("cluster of Secret {secret}"));
+    let answered = way.answered.map_or_else(
+        || "has not answered since the Secret was read".to_owned(),
+        |time| format!("last answered {} ago", rough(time)),
+    );
+    let held = way.held_for.map(|time| {
+        let cause = way.cause.as_deref().unwrap_or("it does not answer");
+        output::one_line(&format!("; no calls until it is probed in {}: {cause}", rough(time)))
+    });
+    format!("{cluster} {answered}{}", held.unwrap_or_default())
+}
+
+/// A time in the unit that people would use.
+fn rough(seconds: f64) -> String {
+    let units = [(86_400.0, "d"), (3600.0, "h"), (60.0, "min")];
+    let fitting = units.iter().find(|(length, _)| seconds >= 2.0 * length);
+    fitting.map_or_else(
+        || format!("{:.1} s", seconds.max(0.0)),
+        |(length, unit)| format!("{:.0} {unit}", seconds / length),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::Kyma;
+    use serde_json::json;
+
+    use super::*;
+
+    fn kyma() -> Kyma {
+        let transition = "2026-06-01T00:00:00Z";
+        serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "sample", "labels": {labels::SHARD: "7"}},
+            "spec": {"channel": "regular"},
+            "status": {"state": "Warning", "conditions": [
+                {"type": "Ready", "status": "False", "reason": "TargetTimeout", "message": "no\nanswer",
+                    "lastTransitionTime": transition},
+                {"type": "ModuleCatalog", "status": "True", "reason": "CatalogSynced", "message": "",
+                    "lastTransitionTime": transition},
+            ]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_does_not_hold_is_told_with_what_operators_say() {
+        let mut subject = Subject::of("Kyma", &kyma()).unwrap();
+        let target = Way {
+            secret: Some("access".into()),
+            answered: Some(300.0),
+            held_for: Some(12.0),
+            cause: Some("no answer within 15 s".into()),
+        };
+        subject.standings = vec![
+            Standing {
+                operator: "kyma-operator".into(),
+                next: Some(90.0),
+                failures: 3,
+                failure: Some("TargetTimeout: no answer".into()),
+                target: Some(target),
+                ..Standing::default()
+            },
+            Standing { operator: "release-meta-syncer".into(), queued: Some(0.25), ..Standing::default() },
+        ];
+        let expected = "\
+Kyma sample: Warning since 2026-06-01T00:00:00Z
+  shard 7
+  Ready: TargetTimeout: no answer
+  kyma-operator: next pass in 90.0 s if nothing happens before; failed 3 times in a row: TargetTimeout: no answer
+    cluster of Secret access last answered 5 min ago; no calls until it is probed in 12.0 s: no answer within 15 s
+  release-meta-syncer: in the queue for 0.2 s
+";
+        assert_eq!(subject.to_string(), expected);
+    }
+
+    #[test]
+    fn an_object_without_a_status_was_not_looked_at() {
+        let bare: Kyma = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": {"name": "sample"}, "spec": {"channel": "regular"},
+        }))
+        .unwrap();
+        assert_eq!(Subject::of("Kyma", &bare).unwrap().to_string(), "Kyma sample: nobody has looked at it\n");
+    }
+}

@@ -1,0 +1,202 @@
+//! What is remembered of each object between its passes.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use kyma_api::ErrorClass;
+
+use crate::{Failure, standing::Standing};
+
+/// The records of all objects of a kind.
+#[derive(Debug)]
+pub(super) struct Records<Key>(Mutex<HashMap<Key, Record>>);
+
+#[derive(Debug, Default)]
+struct Record {
+    /// Since when an event has asked for a pass.
+    asked: Option<Instant>,
+    /// Since when a pass has been under way.
+    began: Option<Instant>,
+    /// When the next one begins without an event.
+    next: Option<Instant>,
+    /// When one is due that verifies; whoever has a pass before that is due later.
+    verified_by: Option<Instant>,
+    /// How it has failed since it last got through.
+    failed: Option<Failed>,
+}
+
+#[derive(Debug)]
+struct Failed {
+    in_a_row: u32,
+    last: Failure,
+}
+
+/// How a pass begins.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Beginning {
+    /// Since when it was asked for; `None` where only time led to it.
+    pub(super) asked: Option<Instant>,
+    /// Nothing but the time since the last pass led to it.
+    pub(super) verifies: bool,
+}
+
+impl<Key: Eq + Hash> Records<Key> {
+    /// An event asks for a pass; one that asks while another waits changes nothing.
+    pub(super) fn ask(&self, key: Key) {
+        self.lock().entry(key).or_default().asked.get_or_insert_with(Instant::now);
+    }
+
+    pub(super) fn begins(&self, key: Key, now: Instant) -> Beginning {
+        let mut records = self.lock();
+        let record = records.entry(key).or_default();
+        (record.began, record.next) = (Some(now), None);
+        let verifies = record.verified_by.take().is_some_and(|due| due <= now);
+        Beginning { asked: record.asked.take(), verifies }
+    }
+
+    /// A pass ended, or did not get its turn; without an event the next one begins after `delay`.
+    pub(super) fn again_after(&self, key: Key, now: Instant, delay: Duration) {
+        let mut records = self.lock();
+        let record = records.entry(key).or_default();
+        (record.began, record.next) = (None, Some(now + delay));
+    }
+
+    /// A pass ended; one that verifies is due after `resync`.
+    pub(super) fn verify_after(&self, key: Key, now: Instant, resync: Duration) {
+        self.lock().entry(key).or_default().verified_by = Some(now + resync);
+    }
+
+    /// Counts one more failure in a row.
+    pub(super) fn failed(&self, key: Key, failure: &Failure) -> u32 {
+        let mut records = self.lock();
+        let record = records.entry(key).or_default();
+        let in_a_row = record.failed.as_ref().map_or(0, |failed| failed.in_a_row).saturating_add(1);
+        record.failed = Some(Failed { in_a_row, last: failure.clone() });
+        in_a_row
+    }
+
+    pub(super) fn got_through(&self, key: &Key) {
+        if let Some(record) = self.lock().get_mut(key) {
+            record.failed = None;
+        }
+    }
+
+    /// Whether the target did not answer the last time.
+    pub(super) fn was_unreachable(&self, key: &Key) -> bool {
+        let records = self.lock();
+        let failed = records.get(key).and_then(|record| record.failed.as_ref());
+        failed.is_some_and(|failed| failed.last.class == ErrorClass::Unreachable)
+    }
+
+    /// How things stand with an object; `None` of one that was never asked for.
+    pub(super) fn standing(&self, key: &Key, now: Instant) -> Option<Standing> {
+        let records = self.lock();
+        let record = records.get(key)?;
+        let since = |then: Option<Instant>| then.map(|then| now.duration_since(then).as_secs_f64());
+        let until = |then: Option<Instant>| then.map(|then| then.duration_since(now).as_secs_f64());
+        Some(Standing {
+            queued: since(record.asked),
+            working: since(record.began),
+            next: until(record.next),
+            failures: record.failed.as_ref().map_or(0, |failed| failed.in_a_row),
+            failure: record.failed.as_ref().map(|failed| failed.last.to_string()),
+            ..Standing::default()
+        })
+    }
+
+    /// Forgets the objects that are gone, once they are more than those that are there.
+    pub(super) fn forget(&self, there: usize, is_there: impl Fn(&Key) -> bool) {
+        let mut records = self.lock();
+        if records.len() > 2 * there + 64 {
+            records.retain(|key, _| is_there(key));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Record>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<Key> Default for Records<Key> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::Reason;
+
+    use super::*;
+
+    const RESYNC: Duration = Duration::from_secs(100);
+
+    #[test]
+    fn only_a_pass_that_nothing_but_time_led_to_verifies() {
+        let records = Records::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let verifies = |seconds| records.begins("a", at(seconds)).verifies;
+        assert!(!verifies(0), "the first one");
+        records.verify_after("a", at(0), RESYNC);
+        assert!(!verifies(99), "an event came before");
+        records.verify_after("a", at(99), RESYNC);
+        assert!(verifies(199));
+        assert!(!verifies(200), "it has begun already");
+    }
+
+    #[test]
+    fn a_pass_waits_since_the_first_event_that_asked_for_it() {
+        let records = Records::default();
+        assert_eq!(records.begins("a", Instant::now()).asked, None, "only time led to it");
+        records.ask("a");
+        let first = records.lock()["a"].asked;
+        records.ask("a");
+        assert_eq!(records.begins("a", Instant::now()).asked, first);
+        assert_eq!(records.begins("a", Instant::now()).asked, None);
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_before_it_becomes_many() {
+        let records = Records::default();
+        for key in 0..1000 {
+            records.verify_after(key, Instant::now(), RESYNC);
+        }
+        records.forget(1000, |_| false);
+        assert_eq!(records.lock().len(), 1000);
+        records.forget(3, |key| *key < 3);
+        assert_eq!(records.lock().len(), 3);
+        (3..60).for_each(|key| records.ask(key));
+        records.forget(0, |_| false);
+        assert_eq!(records.lock().len(), 60, "few are not worth it");
+    }
+
+    #[test]
+    fn an_object_stands_in_the_queue_then_in_work_and_then_waits() {
+        let records = Records::default();
+        assert_eq!(records.standing(&"a", Instant::now()), None);
+        records.ask("a");
+        let standing = |seconds| {
+            let now = Instant::now() + Duration::from_secs(seconds);
+            let standing = records.standing(&"a", now).unwrap();
+            let whole = |time: Option<f64>| time.map(f64::round);
+            (whole(standing.queued), whole(standing.working), whole(standing.next), standing.failures)
+        };
+        assert_eq!(standing(2), (Some(2.0), None, None, 0));
+        records.begins("a", Instant::now());
+        assert_eq!(standing(3), (None, Some(3.0), None, 0));
+        let failure = Failure::new(Reason::TargetTimeout, "no answer");
+        assert_eq!((records.failed("a", &failure), records.failed("a", &failure)), (1, 2));
+        records.again_after("a", Instant::now(), Duration::from_secs(9));
+        assert_eq!(standing(0), (None, None, Some(9.0), 2));
+        assert!(records.was_unreachable(&"a"));
+        let told = records.standing(&"a", Instant::now()).unwrap().failure.unwrap();
+        assert!(told.contains("no answer"), "{told}");
+        records.got_through(&"a");
+        assert_eq!(standing(0), (None, None, Some(9.0), 0));
+    }
+}

@@ -1,0 +1,41 @@
+//! When a target last answered, and what keeps calls from it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How things stand with a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contact {
+    /// How long ago it last answered, to a call or through a watch. `None`: not since its access Secret was read.
+    pub answered: Option<Duration>,
+    /// Calls are refused until it is probed in so long; `None`: they pass.
+    pub held_for: Option<Duration>,
+    /// Why they are refused.
+    pub cause: Option<String>,
+}
+
+/// The moment of the last answer.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    start: Instant,
+    /// Milliseconds after `start`, plus one; 0 while there was none.
+    last: AtomicU64,
+}
+
+impl Default for Answered {
+    fn default() -> Self {
+        Self { start: Instant::now(), last: AtomicU64::new(0) }
+    }
+}
+
+impl Answered {
+    pub(crate) fn now(&self) {
+        let after = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.last.store(after + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ago(&self) -> Option<Duration> {
+        let last = self.last.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.start.elapsed().saturating_sub(Duration::from_millis(last)))
+    }
+}
