@@ -74,14 +74,15 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(series(), [""; 0]);
-        let known = Arc::new(std::sync::Mutex::new(vec![("sample".to_owned(), Duration::from_secs(60))]));
+        let known = Arc::new(std::sync::Mutex::new(vec![("sample".to_owned(), Duration::from_mins(1))]));
         let looked = Arc::clone(&known);
         last.look_at(move || looked.lock().unwrap().clone());
         let shown = series();
         let [line] = shown.as_slice() else { panic!("{shown:?}") };
         let value: f64 = line.rsplit_once(' ').unwrap().1.parse().unwrap();
-        let ago = Timestamp::now().as_second() as f64 - value;
-        assert!(line.contains(r#"kyma_name="sample""#) && (59.0..90.0).contains(&ago), "{line}");
+        let answered = Timestamp::from_duration(jiff::SignedDuration::from_secs_f64(value)).unwrap();
+        let ago = Timestamp::now().duration_since(answered).as_secs();
+        assert!(line.contains(r#"kyma_name="sample""#) && (60..90).contains(&ago), "{line}");
         known.lock().unwrap().clear();
         assert_eq!(series(), [""; 0]);
     }

@@ -61,8 +61,8 @@ async fn a_manual_upgrade_comes_when_it_is_approved() -> Result<()> {
 
     landscape.module("keda", &[("regular", "1.1.0")]).await?;
     let pending = |kyma: &Kyma| {
-        let modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
-        modules.filter_map(|module| module.pending_upgrade.clone()).next()
+        let mut modules = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
+        modules.find_map(|module| module.pending_upgrade.clone())
     };
     let asked = |version: &'static str| {
         move |kyma: &Kyma| pending(kyma).is_some_and(|pending| pending.version == version)
