@@ -8,10 +8,15 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
+use kyma_sdk::name_caller;
+
 use crate::error::Error;
 
 /// Field manager of what this program writes.
 pub(crate) const MANAGER: &str = "kymactl";
+
+/// Who calls, for audit logs.
+pub(crate) const AGENT: &str = concat!("kymactl/", env!("CARGO_PKG_VERSION"));
 
 /// Which hub is meant.
 #[derive(Clone, Debug, Args)]
@@ -27,13 +32,15 @@ pub(crate) struct HubFlags {
 impl HubFlags {
     /// Where the hub is and how to log in there.
     pub(crate) async fn config(&self) -> Result<Config, Error> {
-        Ok(match &self.kubeconfig {
+        let mut config = match &self.kubeconfig {
             Some(path) => {
                 let kubeconfig = Kubeconfig::read_from(path)?;
                 Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
             }
             None => Config::infer().await?,
-        })
+        };
+        name_caller(&mut config, AGENT)?;
+        Ok(config)
     }
 
     /// A client for it.

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use http::{HeaderValue, header::USER_AGENT};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Config,
@@ -23,6 +24,9 @@ pub enum HubError {
     /// No kubeconfig and no pod's ServiceAccount.
     #[error("no access to a hub: {0}")]
     Infer(#[from] kube::config::InferConfigError),
+    /// No header takes who calls.
+    #[error("{0:?} cannot be sent as User-Agent: POD_NAME has to be the name of a Pod")]
+    Agent(String),
     /// No client can be made of it.
     #[error("client for the hub: {0}")]
     Client(kube::Error),
@@ -51,6 +55,16 @@ pub async fn hub_config(settings: &Settings) -> Result<Config, HubError> {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT);
     Ok(config)
+}
+
+/// Says in every call who makes it, for the hub's audit log.
+///
+/// # Errors
+/// The name has characters that no header takes.
+pub fn name_caller(config: &mut Config, agent: &str) -> Result<(), HubError> {
+    let agent = HeaderValue::from_str(agent).map_err(|_| HubError::Agent(agent.to_owned()))?;
+    config.headers.push((USER_AGENT, agent));
+    Ok(())
 }
 
 /// uid of the hub's namespace `kube-system`: who the hub is.

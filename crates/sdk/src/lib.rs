@@ -72,7 +72,7 @@ pub use events::Events;
 pub use failure::Failure;
 pub use feed::{News, feed};
 pub use finalizer::{add_finalizer, patch_finalizers, remove_finalizer};
-pub use hub::{HubError, hub_addresses, hub_apply, hub_config, hub_uid};
+pub use hub::{HubError, hub_addresses, hub_apply, hub_config, hub_uid, name_caller};
 pub use hub_resource::{HubResource, readable};
 pub use hub_watch::hub_watch;
 pub use identity::refusal;

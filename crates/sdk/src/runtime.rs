@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Access, AdminError, AdminServer, Brake, Events, Health, Metrics, MetricsError, Pauses, Settings,
     Standings,
-    hub::{HubError, hub_addresses, hub_uid},
+    hub::{HubError, hub_addresses, hub_uid, name_caller},
 };
 
 /// Targets whose connections are kept; the least recently used go first.
@@ -121,14 +121,15 @@ impl Runtime {
     pub async fn connect(
         operator: Operator,
         settings: Settings,
-        config: Config,
+        mut config: Config,
         process: Process,
     ) -> Result<Self, HubError> {
         let policy = AccessPolicy { hub_addresses: hub_addresses(&config).await, ..settings.access.clone() };
-        let hub = Client::try_from(config).map_err(HubError::Client)?;
-        let uid = hub_uid(&hub).await?;
         let agent = format!("{}/{}", operator.name, operator.version);
         let replica = std::env::var("POD_NAME").unwrap_or_else(|_| "local".to_owned());
+        name_caller(&mut config, &format!("{agent} ({replica})"))?;
+        let hub = Client::try_from(config).map_err(HubError::Client)?;
+        let uid = hub_uid(&hub).await?;
         let targets = Targets::new(policy, Limits::default(), &agent, &replica, TARGETS);
         let access = Access::new(hub.clone(), &settings.hub_namespace, targets.clone());
         let pauses = Pauses::new(operator.name);

@@ -82,6 +82,9 @@ async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
             found.extend(lines.into_iter().map(|line| format!("{operator} on the {side}: {line}")));
         }
     }
+    for operator in OPERATORS {
+        found.extend(unnamed(&landscape, operator)?);
+    }
     found.extend(strangers(&landscape)?);
     ensure!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
     landscape.stop().await
@@ -128,6 +131,16 @@ fn target_uses(landscape: &Landscape, operator: &str) -> Result<BTreeSet<Use>> {
     let agent = format!("{operator}/");
     let events = target_events(landscape)?;
     Ok(events.iter().filter(|event| event.user_agent.starts_with(&agent)).flat_map(uses).collect())
+}
+
+/// Requests to the hub in an operator's name that do not say so in their User-Agent.
+fn unnamed(landscape: &Landscape, operator: &str) -> Result<Vec<String>> {
+    let (user, agent) = (hub_user(operator), format!("{operator}/"));
+    let events = landscape.hub().audit()?.since(AuditMark::default())?.into_iter();
+    let unnamed = events.filter(|event| event.user == user && !event.user_agent.starts_with(&agent));
+    let line =
+        |event: AuditEvent| format!("{operator} as {:?}: {} {}", event.user_agent, event.verb, event.uri);
+    Ok(unnamed.map(line).collect())
 }
 
 /// Requests through the access of the operators that none of them sent.

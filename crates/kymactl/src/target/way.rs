@@ -11,7 +11,10 @@ use kyma_sdk::{
     Access, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, recorded_of, refusal,
 };
 
-use crate::{error::Error, hub::HubFlags};
+use crate::{
+    error::Error,
+    hub::{AGENT, HubFlags},
+};
 
 /// Who asks, with the version that is compared with those that worked there.
 const OPERATOR: Operator = Operator { name: "kyma-operator", version: env!("CARGO_PKG_VERSION") };
@@ -64,8 +67,7 @@ impl Way {
         };
         let client = Client::try_from(config)?;
         let namespace = self.hub.hub_namespace.clone();
-        let agent = concat!("kymactl/", env!("CARGO_PKG_VERSION"));
-        let targets = Targets::new(policy, Limits::default(), agent, "a person", TARGETS);
+        let targets = Targets::new(policy, Limits::default(), AGENT, "a person", TARGETS);
         let access = Access::new(client.clone(), &namespace, targets);
         let uid = hub_uid(&client).await?;
         Ok(Hub { client, namespace, access, uid })
