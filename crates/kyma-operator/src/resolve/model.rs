@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use semver::Version;
+use serde_json::{Value, json};
 
 /// Modules that sequences are about.
 pub(crate) const MODULES: [&str; 2] = ["keda", "nats"];
@@ -22,6 +23,8 @@ pub(crate) enum Action {
     Disable(&'static str),
     /// A user takes it over, or gives it back.
     Manage(&'static str, bool),
+    /// A user says who decides about upgrades.
+    Upgrades(&'static str, Upgrades),
     /// A user changes the Kyma's channel.
     Follow(&'static str),
     /// A module's channel moves.
@@ -59,11 +62,48 @@ pub(crate) enum Choice {
     Pin(&'static str),
 }
 
+/// Who decides about upgrades of a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Upgrades {
+    /// Its channel.
+    Automatic,
+    /// A person, who may have approved a version.
+    Manual(Option<&'static str>),
+}
+
 /// A user's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) choice: Choice,
     pub(crate) managed: bool,
+    pub(crate) upgrades: Upgrades,
+}
+
+impl Entry {
+    /// As it stands in a Kyma, under the module's name there.
+    pub(crate) fn written(&self, name: &str) -> Value {
+        let mut written = json!({ "name": name, "managed": self.managed });
+        match self.choice {
+            Choice::Default => {}
+            Choice::Channel(channel) => written["channel"] = json!(channel),
+            Choice::Pin(version) => written["version"] = json!(version),
+        }
+        if let Upgrades::Manual(approved) = self.upgrades {
+            written["upgrade"] = json!({ "mode": "Manual" });
+            if let Some(version) = approved {
+                written["upgrade"]["approved"] = json!(version);
+            }
+        }
+        written
+    }
+
+    /// Whether a person has to be asked before this version is installed over another one.
+    fn asks(&self, choice: Choice, version: &str) -> bool {
+        match (choice, self.upgrades) {
+            (Choice::Pin(_), _) | (_, Upgrades::Automatic) => false,
+            (_, Upgrades::Manual(approved)) => approved != Some(version),
+        }
+    }
 }
 
 /// A module that is installed.
@@ -129,12 +169,15 @@ impl World {
     pub(crate) fn act(&mut self, action: Action) {
         match action {
             Action::Choose(module, choice) => {
-                let managed = self.entries.get(module).is_none_or(|entry| entry.managed);
-                self.entries.insert(module, Entry { choice, managed });
+                let new = Entry { choice, managed: true, upgrades: Upgrades::Automatic };
+                self.entries.entry(module).or_insert(new).choice = choice;
             }
             Action::Disable(module) => drop(self.entries.remove(module)),
             Action::Manage(module, managed) => {
                 self.entries.entry(module).and_modify(|entry| entry.managed = managed);
+            }
+            Action::Upgrades(module, upgrades) => {
+                self.entries.entry(module).and_modify(|entry| entry.upgrades = upgrades);
             }
             Action::Follow(channel) => self.channel = channel,
             Action::Move(module, channel, version) => {
@@ -170,7 +213,7 @@ impl World {
         let after = match (self.entries.get(module), held) {
             (None, held) => held.and_then(|held| self.leave(module, held)),
             (Some(Entry { managed: false, .. }), _) => None,
-            (Some(entry), held) => self.have(module, entry.choice, held),
+            (Some(entry), held) => self.have(module, *entry, held),
         };
         self.installed.extend(after.map(|installed| (module, installed)));
     }
@@ -186,8 +229,8 @@ impl World {
         Some(Installed { ordered, leaving: true, ..held })
     }
 
-    fn have(&self, module: &'static str, choice: Choice, held: Option<Installed>) -> Option<Installed> {
-        let choice = self.governed.get(module).map_or(choice, |channel| Choice::Channel(channel));
+    fn have(&self, module: &'static str, entry: Entry, held: Option<Installed>) -> Option<Installed> {
+        let choice = self.governed.get(module).map_or(entry.choice, |channel| Choice::Channel(channel));
         let target = self.target(module, choice);
         // Its removal is taken back: everything stays on the target, for the next one to take over.
         let held = held.filter(|held| !held.leaving);
@@ -200,7 +243,8 @@ impl World {
                 leaving: false,
             });
         };
-        Some(match target {
+        let waits = |next: &Target| next.version != held.ordered && entry.asks(choice, next.version);
+        Some(match target.filter(|next| !waits(next)) {
             Some(next) if self.may_replace(&held, next.version) => {
                 Installed { ordered: next.version, channel: next.channel, ..held }
             }
@@ -253,10 +297,13 @@ pub(crate) fn action() -> impl Strategy<Value = Action> {
         channel().prop_map(Choice::Channel),
         version().prop_map(Choice::Pin),
     ];
+    let upgrades =
+        prop_oneof![Just(Upgrades::Automatic), prop::option::of(version()).prop_map(Upgrades::Manual),];
     prop_oneof![
         6 => (module(), choice).prop_map(|(module, choice)| Action::Choose(module, choice)),
         3 => module().prop_map(Action::Disable),
         2 => (module(), any::<bool>()).prop_map(|(module, is)| Action::Manage(module, is)),
+        2 => (module(), upgrades).prop_map(|(module, upgrades)| Action::Upgrades(module, upgrades)),
         1 => channel().prop_map(Action::Follow),
         4 => (module(), channel(), version()).prop_map(|(module, channel, version)| Action::Move(module, channel, version)),
         1 => (module(), channel()).prop_map(|(module, channel)| Action::Close(module, channel)),

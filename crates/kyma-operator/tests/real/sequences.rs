@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kyma_api::{DeletionPolicy, HelmComponent, State, labels};
-use model::{Action, Choice, World, action};
+use model::{Action, World, action};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use serde_json::{Value, json};
@@ -107,16 +107,8 @@ impl Story {
                 json!({ "scope": "Upgrades", "selector": selector }),
             );
         }
-        let entry = |(module, entry): (&&str, &model::Entry)| {
-            let mut written = json!({ "name": self.module(module), "managed": entry.managed });
-            match entry.choice {
-                Choice::Default => {}
-                Choice::Channel(channel) => written["channel"] = json!(channel),
-                Choice::Pin(version) => written["version"] = json!(version),
-            }
-            written
-        };
-        let modules: Vec<Value> = self.world.entries.iter().map(entry).collect();
+        let modules: Vec<Value> =
+            self.world.entries.iter().map(|(module, entry)| entry.written(&self.module(module))).collect();
         let mut labels = beta(self.world.tester);
         labels[STORY] = json!(self.suffix);
         put(

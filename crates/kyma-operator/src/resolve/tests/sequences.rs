@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::model::{self, Action, Choice, World};
+use super::super::model::{self, Action, World};
 use super::*;
 
 /// What the decisions make of the model's world, as far as it is on the hub.
@@ -30,7 +30,7 @@ impl Hub {
     }
 
     fn decide(&self, world: &World) -> Vec<Resolved> {
-        let modules: Vec<Value> = world.entries.iter().map(|(name, entry)| entry_of(name, *entry)).collect();
+        let modules: Vec<Value> = world.entries.iter().map(|(name, entry)| entry.written(name)).collect();
         let selection = Selection::read(&json!({ "channel": world.channel, "modules": modules })).unwrap();
         let beta = (kyma_api::labels::BETA.to_owned(), "true".to_owned());
         let labels: BTreeMap<String, String> = world.tester.then_some(beta).into_iter().collect();
@@ -105,16 +105,6 @@ impl Installed {
     fn unreported(self) -> Self {
         Self { running: None, ..self }
     }
-}
-
-fn entry_of(name: &str, entry: model::Entry) -> Value {
-    let mut written = json!({ "name": name, "managed": entry.managed });
-    match entry.choice {
-        Choice::Default => {}
-        Choice::Channel(channel) => written["channel"] = json!(channel),
-        Choice::Pin(version) => written["version"] = json!(version),
-    }
-    written
 }
 
 fn offered(world: &World) -> Catalogue {
