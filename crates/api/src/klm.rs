@@ -1,8 +1,9 @@
 //! What Kyma Lifecycle Manager (KLM) leaves on hub and targets, as far as we read it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ApiResource, GroupVersionKind};
 
-use crate::labels;
+use crate::{OPERATOR_GROUP, labels};
 
 /// Lease in the hub's namespace that a running KLM renews.
 pub const LEASE: &str = "893110f7.kyma-project.io";
@@ -45,6 +46,12 @@ pub const OBJECT_COMPONENT: &str = "app.kubernetes.io/component";
 pub const OBJECT_PART_OF: &str = "app.kubernetes.io/part-of";
 /// Value of [`OBJECT_PART_OF`].
 pub const PART_OF_KYMA: &str = "Kyma";
+
+/// The resource of Manifests.
+pub fn manifest_resource() -> ApiResource {
+    let gvk = GroupVersionKind::gvk(OPERATOR_GROUP, "v1beta2", MANIFEST);
+    ApiResource::from_gvk_with_plural(&gvk, MANIFESTS)
+}
 
 /// Whether the Manifest with this metadata is a read-only copy that kyma-operator keeps: it bears our label, or a component
 /// owns it should somebody have taken that off; it was not handed over, and KLM has not made it its own.

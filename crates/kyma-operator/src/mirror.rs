@@ -6,9 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use kube::api::{ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
-use kyma_api::{OPERATOR_GROUP, klm, labels};
+use kube::api::DynamicObject;
+use kyma_api::{klm, labels};
 
 use crate::FIELD_MANAGER;
 use crate::component::ComponentId;
@@ -19,12 +18,6 @@ mod plan;
 mod sync;
 
 pub(crate) use sync::sync;
-
-/// The resource of KLM's Manifests.
-pub(crate) fn resource() -> ApiResource {
-    let gvk = GroupVersionKind::gvk(OPERATOR_GROUP, "v1beta2", klm::MANIFEST);
-    ApiResource::from_gvk_with_plural(&gvk, klm::MANIFESTS)
-}
 
 /// Whose a Manifest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
 use e2e::snapshot::{self, Difference, Snapshot};
 use k8s_openapi::api::core::v1::{Event, Secret};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::discovery::Discovery;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::condition::{self, types};
@@ -284,9 +283,7 @@ impl<'a> Story<'a> {
     }
 
     fn manifests(&self) -> Api<DynamicObject> {
-        let gvk = GroupVersionKind::gvk(GROUP, "v1beta2", klm::MANIFEST);
-        let resource = ApiResource::from_gvk_with_plural(&gvk, klm::MANIFESTS);
-        Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource)
+        Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &klm::manifest_resource())
     }
 
     fn command(&self, words: &[&str]) -> tokio::process::Command {

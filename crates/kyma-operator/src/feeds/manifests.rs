@@ -13,7 +13,7 @@ use kyma_api::{Kyma, klm};
 use kyma_sdk::hub_watch;
 
 use super::components::is_denied;
-use crate::mirror::{self, Seen};
+use crate::mirror::Seen;
 use crate::state::{State, key_of};
 
 /// Keeps the Manifests known, and wakes the Kyma whose Manifest somebody else changed. A hub without the kind, or a role
@@ -21,7 +21,7 @@ use crate::state::{State, key_of};
 pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>) {
     let namespace = &state.runtime.settings.hub_namespace;
     let api: Api<DynamicObject> =
-        Api::namespaced_with(state.runtime.hub.clone(), namespace, &mirror::resource());
+        Api::namespaced_with(state.runtime.hub.clone(), namespace, &klm::manifest_resource());
     // All of them: one that somebody took a label off is still known.
     let mut events = pin!(hub_watch(api, watcher::Config::default()));
     let mut listed = HashMap::new();

@@ -5,7 +5,7 @@ use kyma_api::condition::types;
 use kyma_api::{State, annotations, klm, labels};
 use serde_json::{Map, Value, json};
 
-use super::{Seen, Standing, resource};
+use super::{Seen, Standing};
 use crate::component::ComponentView;
 use crate::owned;
 
@@ -74,7 +74,7 @@ pub(super) fn wanted(view: &ComponentView, component: &DynamicObject, ocm: Optio
         }],
     });
     let body = json!({
-        "apiVersion": resource().api_version,
+        "apiVersion": klm::manifest_resource().api_version,
         "kind": klm::MANIFEST,
         "metadata": metadata,
         "spec": spec_of(component, &contract),

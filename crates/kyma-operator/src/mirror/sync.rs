@@ -7,7 +7,7 @@ use kyma_sdk::Failure;
 use serde_json::json;
 
 use super::plan::{self, Wanted};
-use super::{Seen, Settled, resource};
+use super::{Seen, Settled};
 use crate::FIELD_MANAGER;
 use crate::apply;
 use crate::component::ComponentView;
@@ -62,7 +62,8 @@ async fn carry_out(
     wanted: &Wanted,
     seen: Option<&Seen>,
 ) -> Result<Option<u64>, Error> {
-    let api: Api<DynamicObject> = Api::namespaced_with(state.runtime.hub.clone(), namespace, &resource());
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(state.runtime.hub.clone(), namespace, &klm::manifest_resource());
     let failed = |source| Error::Mirror { manifest: wanted.name.clone(), source };
     let (mut uid, mut last) = (seen.map(|seen| seen.uid.clone()), seen.map(|seen| seen.resource_version));
     // Fields that KLM's CRD does not know, whatever its version, are left out by the apiserver.
@@ -84,7 +85,7 @@ async fn carry_out(
     }
     if write.status {
         let body = json!({
-            "apiVersion": resource().api_version,
+            "apiVersion": klm::manifest_resource().api_version,
             "kind": klm::MANIFEST,
             "metadata": { "uid": uid },
             "status": wanted.status,

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{klm, labels};
 use serde_json::{Value, json};
@@ -53,9 +52,7 @@ fn name(kyma: &str, module: &str) -> String {
 }
 
 fn manifests(landscape: &Landscape) -> Result<Api<DynamicObject>> {
-    let gvk = GroupVersionKind::gvk("operator.kyma-project.io", "v1beta2", klm::MANIFEST);
-    let resource = ApiResource::from_gvk_with_plural(&gvk, klm::MANIFESTS);
-    Ok(Api::namespaced_with(landscape.hub.client()?, &landscape.namespace, &resource))
+    Ok(Api::namespaced_with(landscape.hub.client()?, &landscape.namespace, &klm::manifest_resource()))
 }
 
 async fn install_crd(landscape: &Landscape, inputs: &Path) -> Result<()> {

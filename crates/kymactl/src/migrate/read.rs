@@ -9,7 +9,6 @@ use k8s_openapi::{
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams},
-    core::GroupVersionKind,
 };
 use kyma_api::{HelmComponent, Kyma, ModuleTemplate, OPERATOR_GROUP, klm, labels, names};
 use kyma_object_set::{CallError, Discovery, Gvk, Identity, Kinds};
@@ -78,12 +77,6 @@ fn said(failure: &Failure) -> String {
     format!("{}: {}", failure.reason, failure.message)
 }
 
-/// The resource of KLM's Manifests.
-pub(super) fn manifests_resource() -> ApiResource {
-    let gvk = GroupVersionKind::gvk(OPERATOR_GROUP, "v1beta2", klm::MANIFEST);
-    ApiResource::from_gvk_with_plural(&gvk, klm::MANIFESTS)
-}
-
 /// The Kyma's Manifests by module. What is none, or is a second one, is told, and so are copies of components. A hub
 /// without the kind has none.
 async fn manifests(
@@ -92,7 +85,7 @@ async fn manifests(
     kyma: &str,
     modules: &mut BTreeMap<String, Module>,
 ) -> Result<(Vec<String>, Vec<(String, String)>), Error> {
-    let api: Api<DynamicObject> = Api::namespaced_with(hub.clone(), namespace, &manifests_resource());
+    let api: Api<DynamicObject> = Api::namespaced_with(hub.clone(), namespace, &klm::manifest_resource());
     let labelled = ListParams::default().labels(&format!("{}={kyma}", labels::KYMA_NAME));
     let (mut strays, mut mirrors) = (Vec::new(), Vec::new());
     let listed = match api.list(&labelled).await {

@@ -15,7 +15,7 @@ use super::{
     MANAGER, back, component,
     facts::{Manifest, hand_over, is_noted, is_skipped},
     note::{self, KymaNote, ManifestNote},
-    read::{Look, manifests_resource},
+    read::Look,
 };
 use crate::error::Error;
 
@@ -33,7 +33,7 @@ impl Look {
     }
 
     fn manifests(&self) -> Api<DynamicObject> {
-        Api::namespaced_with(self.start.hub.clone(), &self.namespace(), &manifests_resource())
+        Api::namespaced_with(self.start.hub.clone(), &self.namespace(), &klm::manifest_resource())
     }
 
     fn manifest(&self, module: &str) -> Result<&Manifest, Error> {
