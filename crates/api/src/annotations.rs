@@ -12,6 +12,8 @@ pub const OWNED_BY: &str = "deprecated-operator.kyma-project.io/owned-by";
 pub const DISCLAIMER: &str = "operator.kyma-project.io/managed-by-reconciler-disclaimer";
 /// `true` on a Secret in the manifest of the module `deployer`: it gets the data of the hub's Secret of the same name.
 pub const INJECT_DATA_FROM_KCP: &str = "operator.kyma-project.io/inject-data-from-kcp";
+/// OCM component name of a module, on its Manifest; the older name of [`OCM_COMPONENT_NAME`].
+pub const FQDN: &str = "operator.kyma-project.io/fqdn";
 /// OCM component name of a module, on its component.
 pub const OCM_COMPONENT_NAME: &str = "operator.kyma-project.io/ocm-component-name";
 /// Module version, on the workloads that a component applies: what runs is read from here first.
@@ -39,7 +41,7 @@ pub const CLUSTER_GONE: &str = "component.kyma-project.io/cluster-gone";
 /// Version of the operator that last wrote a CRD of ours or a component CRD; an older one never applies over it.
 pub const CRD_VERSION: &str = "component.kyma-project.io/crd-version";
 /// On a Kyma that Kyma Lifecycle Manager hands over, and on its Manifests: in JSON, what is needed to give them back as
-/// they were: of a Kyma the status, of a Manifest finalizers and `managedFields`.
+/// they were: of a Kyma the status, of a Manifest finalizers, status and `managedFields`.
 pub const BEFORE_HAND_OVER: &str = "component.kyma-project.io/before-hand-over";
 /// On an object on a target that did not exist before: the hash of the owner who created it. What is only adopted
 /// is never deleted.

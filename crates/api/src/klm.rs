@@ -1,5 +1,10 @@
 //! What Kyma Lifecycle Manager (KLM) leaves on hub and targets, as far as we read it.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ApiResource, GroupVersionKind};
+
+use crate::{OPERATOR_GROUP, labels};
+
 /// Lease in the hub's namespace that a running KLM renews.
 pub const LEASE: &str = "893110f7.kyma-project.io";
 /// KLM's component: one module on one target. Of [`crate::OPERATOR_GROUP`], `v1beta2`.
@@ -14,8 +19,14 @@ pub const MANIFEST_FINALIZERS: [&str; 3] = [
 ];
 /// Annotation on a Manifest: digest of the content that was applied last.
 pub const SYNCED_REF: &str = "sync-oci-ref";
+/// Condition of a Manifest: its content was read.
+pub const RESOURCES: &str = "Resources";
+/// Condition of a Manifest: everything is installed.
+pub const INSTALLATION: &str = "Installation";
 /// Condition of a Manifest: the default CR was created, and is not created again.
 pub const MODULE_CR: &str = "ModuleCR";
+/// Longest name of a Manifest.
+const MANIFEST_NAME: usize = 62;
 
 /// Field manager of the modules' objects on targets.
 pub const APPLIER: &str = "declarative.kyma-project.io/applier";
@@ -35,3 +46,50 @@ pub const OBJECT_COMPONENT: &str = "app.kubernetes.io/component";
 pub const OBJECT_PART_OF: &str = "app.kubernetes.io/part-of";
 /// Value of [`OBJECT_PART_OF`].
 pub const PART_OF_KYMA: &str = "Kyma";
+
+/// The resource of Manifests.
+pub fn manifest_resource() -> ApiResource {
+    let gvk = GroupVersionKind::gvk(OPERATOR_GROUP, "v1beta2", MANIFEST);
+    ApiResource::from_gvk_with_plural(&gvk, MANIFESTS)
+}
+
+/// Whether the Manifest with this metadata is a read-only copy that kyma-operator keeps: it bears our label, or a component
+/// owns it should somebody have taken that off; it was not handed over, and KLM has not made it its own.
+pub fn is_mirror(manifest: &ObjectMeta) -> bool {
+    let label = |name: &str| manifest.labels.as_ref().and_then(|all| all.get(name)).map(String::as_str);
+    let mut owners = manifest.owner_references.iter().flatten();
+    let of_component = owners.any(|owner| owner.controller == Some(true) && owner.kind != "Kyma");
+    let mut finalizers = manifest.finalizers.iter().flatten();
+    (label(labels::MIRROR) == Some("true") || of_component)
+        && label(labels::HAND_OVER).is_none()
+        && !finalizers.any(|name| MANIFEST_FINALIZERS.contains(&name.as_str()))
+}
+
+/// Name of the Manifest of a module: the Kyma, the last part of the OCM component's name, and the FNV-1 hash of that name
+/// and the module's, cut to 62 characters. Of long names that takes the hash away, so two may be equal.
+pub fn manifest_name(kyma: &str, ocm_component: &str, module: &str) -> String {
+    const BASIS: u32 = 0x811c_9dc5;
+    const PRIME: u32 = 0x0100_0193;
+    let named = ocm_component.bytes().chain(module.bytes());
+    let hash = named.fold(BASIS, |hash, byte| hash.wrapping_mul(PRIME) ^ u32::from(byte));
+    let last = ocm_component.rsplit('/').next().unwrap_or_default();
+    let name: String = format!("{kyma}-{last}-{hash}").chars().take(MANIFEST_NAME).collect();
+    name.trim_end_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifests_are_named_as_klm_names_them() {
+        let name = |kyma: &str, module: &str| {
+            manifest_name(kyma, &format!("kyma-project.io/module/{module}"), module)
+        };
+        assert_eq!(name("kyma-sample", "keda"), "kyma-sample-keda-1095022605");
+        assert_eq!(name("kyma-sample", "template-operator"), "kyma-sample-template-operator-2235966007");
+        assert_eq!(name("kyma-sample", "nats"), "kyma-sample-nats-2143556813");
+        let long = name(&"k".repeat(56), "keda");
+        assert_eq!(long, format!("{}-keda", "k".repeat(56)), "cut after the dash, which goes too");
+    }
+}

@@ -31,6 +31,9 @@ pub const HAND_OVER: &str = "component.kyma-project.io/hand-over";
 pub const HAND_OVER_PENDING: &str = "pending";
 /// Value of [`HAND_OVER`] once our operators act.
 pub const HAND_OVER_DONE: &str = "done";
+/// `true` on a Manifest that kyma-operator keeps as a read-only copy of a component (`--manifest-mirror`). Nobody acts on
+/// it: it also carries [`SKIP_RECONCILIATION`], which KLM honours, and names no content.
+pub const MIRROR: &str = "component.kyma-project.io/mirror";
 /// `true` on a ModuleTemplate hides it from all Kymas that lack the same label.
 pub const BETA: &str = "operator.kyma-project.io/beta";
 /// `true` on a ModuleTemplate hides it from all Kymas that lack the same label.

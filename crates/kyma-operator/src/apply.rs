@@ -249,11 +249,11 @@ fn saw(state: &State, kind: &ComponentKind, object: &DynamicObject) {
 }
 
 /// As messages name it.
-fn named(view: &ComponentView) -> String {
+pub(crate) fn named(view: &ComponentView) -> String {
     format!("{} {}", view.kind, view.name)
 }
 
-fn api_of(state: &State, view: &ComponentView) -> Result<Api<DynamicObject>, Error> {
+pub(crate) fn api_of(state: &State, view: &ComponentView) -> Result<Api<DynamicObject>, Error> {
     let plural = state.kinds().crd(&view.kind).map(|crd| crd.spec.names.plural.clone());
     let plural = plural.ok_or_else(|| Error::FindKind { kind: view.kind.clone() })?;
     Ok(api(state, &view.kind, &plural, &view.namespace))

@@ -42,6 +42,10 @@ pub struct KymaArgs {
     /// Series of metrics for each Kyma and module (`lifecycle_mgr_*_state`), as KLM has them.
     #[arg(long, env, default_value_t = true, action = ArgAction::Set)]
     pub per_kyma_metrics: bool,
+    /// Every component is shown as a read-only Manifest of Kyma Lifecycle Manager (KLM), for dashboards and runbooks that
+    /// read those. Waits for KLM's CRD of Manifests where the hub does not have it.
+    #[arg(long, env)]
+    pub manifest_mirror: bool,
     /// An upgrade that needs downtime begins only where more than this is left of a maintenance window.
     #[arg(long, env, default_value = "20m", value_parser = duration)]
     pub min_maintenance_window_size: SignedDuration,

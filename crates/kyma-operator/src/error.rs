@@ -30,6 +30,10 @@ pub(crate) enum Error {
     RecallRemoval { component: String, source: kube::Error },
     #[error("delete {component}")]
     DeleteComponent { component: String, source: kube::Error },
+    #[error("read {component}")]
+    ReadComponent { component: String, source: kube::Error },
+    #[error("mirror a component as Manifest {manifest}")]
+    Mirror { manifest: String, source: kube::Error },
     #[error("record the turn of Kyma {kyma}")]
     RecordTurn { kyma: KymaKey, source: kube::Error },
     #[error("the hub has another turn of Kyma {kyma} on record than was read")]
@@ -100,6 +104,8 @@ impl From<Error> for Failure {
             | Error::OrderRemoval { source, .. }
             | Error::RecallRemoval { source, .. }
             | Error::DeleteComponent { source, .. }
+            | Error::ReadComponent { source, .. }
+            | Error::Mirror { source, .. }
             | Error::RecordTurn { source, .. }
             | Error::ReadHubPullSecret { source, .. } => Self::hub(&action, &source),
             Error::EnsureNamespace { source, .. }

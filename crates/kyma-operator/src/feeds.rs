@@ -24,6 +24,7 @@ use crate::state::{State, key_of};
 mod components;
 mod configs;
 mod maintenance;
+mod manifests;
 mod pauses;
 
 pub(crate) use configs::report as report_on_configs;
@@ -43,6 +44,9 @@ pub(crate) async fn start(state: &Arc<State>, kymas: &Store<Kyma>) {
     spawn(state, crds(Arc::clone(state), Some(first_crds)));
     spawn(state, pauses::report(Arc::clone(state)));
     spawn(state, maintenance::PolicyFile::read(Arc::clone(state)).await.follow());
+    if state.args.manifest_mirror {
+        spawn(state, manifests::follow(Arc::clone(state), kymas.clone()));
+    }
     // An error means that the process is shutting down.
     _ = tokio::join!(templates_listed, releases_listed, configs_listed, crds_listed);
 }

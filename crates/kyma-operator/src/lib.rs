@@ -12,6 +12,7 @@ mod removal;
 mod apply;
 mod claim;
 mod mandatory;
+mod mirror;
 mod observe;
 mod pull_secret;
 mod report;

@@ -10,16 +10,31 @@ use sha2::{Digest, Sha256};
 /// When `manager` last changed the object by an apply.
 pub(crate) fn applied_at(meta: &ObjectMeta, manager: &str) -> Option<Timestamp> {
     let entries = meta.managed_fields.as_ref()?.iter();
-    entries.filter(|entry| is_ours(entry, manager)).filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
+    entries.filter(|entry| is_ours(entry, manager, "")).filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
 }
 
 /// Fingerprint of what `manager` owns of the object; none where it owns nothing.
 pub(crate) fn fingerprint(object: &DynamicObject, manager: &str) -> Option<String> {
-    let entries = object.metadata.managed_fields.as_ref()?;
-    let fields = entries.iter().find(|entry| is_ours(entry, manager))?.fields_v1.as_ref()?;
     let mut live = object.data.clone();
     live.as_object_mut()?.insert("metadata".to_owned(), serde_json::to_value(&object.metadata).ok()?);
-    Some(hash(&project(&live, &fields.0)))
+    Some(hash(&project(&live, fields(&object.metadata, manager, "")?)))
+}
+
+/// Fingerprint of what `manager` owns of the object's status; none where it owns nothing.
+pub(crate) fn status_fingerprint(object: &DynamicObject, manager: &str) -> Option<String> {
+    let status = fields(&object.metadata, manager, "status")?.get("f:status")?;
+    Some(hash(&project(object.data.get("status")?, status)))
+}
+
+/// Fingerprint of a status as it is applied: equal to that of the object once the apply has taken effect.
+pub(crate) fn fingerprint_of_status(status: &Value) -> String {
+    hash(status)
+}
+
+fn fields<'a>(meta: &'a ObjectMeta, manager: &str, subresource: &str) -> Option<&'a Value> {
+    let entries = meta.managed_fields.as_ref()?;
+    let entry = entries.iter().find(|entry| is_ours(entry, manager, subresource))?;
+    Some(&entry.fields_v1.as_ref()?.0)
 }
 
 /// Fingerprint of an apply's body: equal to that of the object once the apply has taken effect.
@@ -41,10 +56,11 @@ pub(crate) fn fingerprint_of_apply(body: &Value) -> String {
 fn is_ours(
     entry: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
     manager: &str,
+    subresource: &str,
 ) -> bool {
     entry.manager.as_deref() == Some(manager)
         && entry.operation.as_deref() == Some("Apply")
-        && entry.subresource.as_deref().unwrap_or_default().is_empty()
+        && entry.subresource.as_deref().unwrap_or_default() == subresource
 }
 
 /// The part of `value` that the field set names. A leaf takes everything below it.

@@ -73,6 +73,18 @@ fn hub_namespace() -> Vec<Rule> {
             &["patch"],
             "report: for whom a ModuleConfig holds; whether a Pause does",
         ),
+        Rule::new(
+            OPERATOR,
+            &["manifests"],
+            &["list", "watch", "create", "patch"],
+            "mirror: read-only copies of components for readers of KLM's Manifests, with --manifest-mirror",
+        ),
+        Rule::new(
+            OPERATOR,
+            &["manifests/status"],
+            &["patch"],
+            "mirror: their status, and that of Manifests that KLM handed over",
+        ),
         Rule::new(CORE, &["secrets"], &["get"], "observe: kubeconfigs; deletion: whether the access is gone"),
         Rule::new(
             CORE,

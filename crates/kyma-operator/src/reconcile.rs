@@ -16,6 +16,7 @@ use crate::component::ComponentView;
 use crate::config::govern_all;
 use crate::error::Error;
 use crate::lost;
+use crate::mirror;
 use crate::observe::{self, Observed};
 use crate::plan::{self, Plan};
 use crate::pull_secret;
@@ -40,43 +41,55 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
     if actor.keeps_us_away() {
         return stay_away(&state, &kyma, actor).await;
     }
-    if kyma.metadata.deletion_timestamp.is_some() {
-        return removal::reconcile(&state, &kyma, &pass).await;
-    }
-    if let Some(why) = pass.halt().writes() {
-        return report::leave_alone(&state, &kyma, Reason::Paused, why).await;
-    }
-    if actor == Actor::Nobody {
+    let is_going = kyma.metadata.deletion_timestamp.is_some();
+    if !is_going && actor == Actor::Nobody && pass.halt().writes().is_none() {
         return report::leave_alone(&state, &kyma, Reason::SkipReconciliation, SKIPPED).await;
     }
-    let kyma = claim::take(&state, &kyma).await?;
-    let mut observed = match observe::observe(&state, &kyma, &pass).await {
-        Ok(Some(observed)) => observed,
-        Ok(None) => return first_answer(&state, &kyma).await,
-        Err(failure) => return troubled(&state, &kyma, failure).await,
+    let done = if is_going {
+        removal::reconcile(&state, &kyma, &pass).await
+    } else {
+        pass_over(&state, &kyma, &pass).await
     };
-    let decided = decide(&state, &observed, pass.halt());
-    let plan = plan_for(&state, &observed, &decided, pass.halt());
-    if plan.changes_target()
-        && let Err(failure) = take_turn(&state, &mut observed).await
-    {
-        return troubled(&state, &observed.kyma, failure).await;
+    // Whatever became of it: a mirror shows also what is in the way.
+    let mirrored = match pass.halt().writes() {
+        None => mirror::sync(&state, &key_of(&kyma)).await,
+        Some(_) => Ok(()),
+    };
+    done.and_then(|wait| mirrored.map(|()| wait))
+}
+
+async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
+    if let Some(why) = pass.halt().writes() {
+        return report::leave_alone(state, kyma, Reason::Paused, why).await;
     }
-    let pull_secret = pull_secret::sync(&state, &observed).await;
-    let applied = apply::apply(&state, &plan, observed.authority()).await;
+    let kyma = claim::take(state, kyma).await?;
+    let mut observed = match observe::observe(state, &kyma, pass).await {
+        Ok(Some(observed)) => observed,
+        Ok(None) => return first_answer(state, &kyma).await,
+        Err(failure) => return troubled(state, &kyma, failure).await,
+    };
+    let decided = decide(state, &observed, pass.halt());
+    let plan = plan_for(state, &observed, &decided, pass.halt());
+    if plan.changes_target()
+        && let Err(failure) = take_turn(state, &mut observed).await
+    {
+        return troubled(state, &observed.kyma, failure).await;
+    }
+    let pull_secret = pull_secret::sync(state, &observed).await;
+    let applied = apply::apply(state, &plan, observed.authority()).await;
     if let Some(remote) = observed.remote.as_ref().filter(|_| applied.any) {
         remote.session.turn_is_used();
     }
     pass.repaired(plan.components.len());
-    let (status, wait) = status_of(&state, &observed, &decided, (&plan, &applied), pull_secret.as_ref());
-    let kyma = report::write(&state, &observed.kyma, &status).await?;
+    let (status, wait) = status_of(state, &observed, &decided, (&plan, &applied), pull_secret.as_ref());
+    let kyma = report::write(state, &observed.kyma, &status).await?;
     if let Some(remote) = &observed.remote {
         let status = kyma.status.clone().unwrap_or_default();
-        if let Err(failure) = target_kyma::show(&state, &kyma, &remote.session, &remote.kyma, &status).await {
-            return troubled(&state, &kyma, failure.into()).await;
+        if let Err(failure) = target_kyma::show(state, &kyma, &remote.session, &remote.kyma, &status).await {
+            return troubled(state, &kyma, failure.into()).await;
         }
     }
-    apply::let_go(&state, &plan, observed.authority()).await?;
+    apply::let_go(state, &plan, observed.authority()).await?;
     let failed = applied.worst().or(pull_secret.as_ref().and_then(pull_secret::may_pass));
     failed.map_or(Ok(wait), |failure| Err(failure.clone()))
 }

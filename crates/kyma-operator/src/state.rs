@@ -15,6 +15,7 @@ use crate::key::KymaKey;
 use crate::kinds::{GroupKind, Kinds};
 use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;
+use crate::mirror::Manifests;
 use crate::pull_secret::Copies;
 use crate::resolve::Policy;
 use crate::session::Session;
@@ -51,6 +52,7 @@ pub(crate) struct State {
     awaiting_windows: Mutex<HashSet<KymaKey>>,
     ended: Mutex<HashMap<KymaKey, u64>>,
     klms: Mutex<HashSet<KymaKey>>,
+    manifests: Mutex<Manifests>,
 }
 
 impl State {
@@ -84,6 +86,7 @@ impl State {
             awaiting_windows: Mutex::default(),
             ended: Mutex::default(),
             klms: Mutex::default(),
+            manifests: Mutex::default(),
         }
     }
 
@@ -150,6 +153,11 @@ impl State {
     /// What is known of the image-pull Secret on targets.
     pub(crate) fn pull_secrets(&self) -> MutexGuard<'_, Copies> {
         lock(&self.pull_secrets)
+    }
+
+    /// What is known of Manifests, with `--manifest-mirror`.
+    pub(crate) fn manifests(&self) -> MutexGuard<'_, Manifests> {
+        lock(&self.manifests)
     }
 
     /// The session ends: a call through it failed or its access changed. What was seen through it is forgotten.
@@ -301,6 +309,7 @@ impl State {
         lock(&self.awaiting_windows).remove(kyma);
         lock(&self.ended).remove(kyma);
         lock(&self.klms).remove(kyma);
+        self.manifests().forget(kyma);
         self.metrics.forget(kyma);
     }
 }

@@ -20,6 +20,8 @@ mod landscape;
 mod lifecycle;
 #[path = "real/mandatory.rs"]
 mod mandatory;
+#[path = "real/mirror.rs"]
+mod mirror;
 #[path = "real/pull_secret.rs"]
 mod pull_secret;
 #[path = "real/restart.rs"]

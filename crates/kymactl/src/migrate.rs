@@ -246,6 +246,7 @@ impl Klm {
                 look.remove_stamp().await?;
                 look.restore_status(&noted).await?;
             }
+            Step::DropMirrors => look.drop_mirrors().await?,
             Step::Leave => look.leave().await?,
             Step::Done => return Ok(true),
         }

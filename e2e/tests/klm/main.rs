@@ -4,6 +4,7 @@
 
 #[path = "../modules/layout.rs"]
 mod layout;
+mod mandatory;
 mod recorded;
 mod story;
 
@@ -14,26 +15,37 @@ use story::{Story, publish};
 
 /// The situations in which KLM still has the Kyma.
 const SITUATIONS: [u32; 7] = [1, 2, 3, 4, 6, 7, 8];
+/// In this one a run is killed again and again, on both ways.
+const KILLED: u32 = 2;
+/// In this one a module is mandatory.
+const WITH_MANDATORY: u32 = 3;
 /// In this one the Kyma is being deleted.
 const DELETING: u32 = 10;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kymas_of_klm_are_handed_over_and_given_back() {
     let Some(inputs) = testbed::inputs("recordings of Kyma Lifecycle Manager").unwrap() else { return };
-    let landscape = Landscape::start(Options::default()).await.unwrap();
+    let environment = vec![("MANIFEST_MIRROR".to_owned(), "true".to_owned())];
+    let landscape = Landscape::start(Options { environment, ..Options::default() }).await.unwrap();
     publish(&landscape, &inputs).await.unwrap();
     for number in SITUATIONS {
         let started = std::time::Instant::now();
-        let situation = Situation::find(&inputs, number).unwrap();
+        let mut situation = Situation::find(&inputs, number).unwrap();
+        if number == WITH_MANDATORY {
+            situation = situation.with_mandatory("template-operator").unwrap();
+        }
         let story = Story::begin(&landscape, situation, number).await.unwrap();
         if number == 1 {
             story.refuses_while_klm_runs().await.unwrap();
         }
         story.dry_run_writes_nothing().await.unwrap();
-        if number == 2 {
-            story.is_killed_again_and_again().await.unwrap();
+        if number == KILLED {
+            story.is_killed_again_and_again(&[]).await.unwrap();
         }
         story.hand_over().await.unwrap();
+        if number == KILLED {
+            story.is_killed_again_and_again(&["--rollback"]).await.unwrap();
+        }
         story.give_back().await.unwrap();
         story.end().await.unwrap();
         println!("situation {number}: {:?}", started.elapsed());

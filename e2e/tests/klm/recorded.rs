@@ -18,6 +18,8 @@ use kyma_api::{Kyma, annotations, klm, labels};
 use serde_json::{Value, json};
 use testbed::{crd_is_served, until};
 
+use crate::mandatory::Mandatory;
+
 /// Files of a target that hold no objects, or whose webhook would call a service that nobody runs.
 const LEFT_OUT: [&str; 2] = ["crds-metadata.yaml", "validatingwebhookconfigurations.yaml"];
 /// KLM's own CRDs on a target.
@@ -27,6 +29,7 @@ const TARGET_CRDS: [&str; 3] = ["kymas", "moduletemplates", "modulereleasemetas"
 pub(crate) struct Situation {
     inputs: PathBuf,
     directory: PathBuf,
+    mandatory: Option<Mandatory>,
 }
 
 impl Situation {
@@ -38,13 +41,30 @@ impl Situation {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if name.starts_with(&begins) && path.is_dir() {
-                return Ok(Self { inputs: inputs.to_owned(), directory: path });
+                return Ok(Self { inputs: inputs.to_owned(), directory: path, mandatory: None });
             }
         }
         anyhow::bail!("{} has no situation {number}", all.display())
     }
 
+    /// The same, had this module been mandatory.
+    pub(crate) fn with_mandatory(mut self, module: &'static str) -> Result<Self> {
+        let manifests = self.manifests()?;
+        let of = |one: &&Value| one["metadata"]["labels"][labels::MODULE_NAME] == module;
+        let version = manifests.iter().find(of).and_then(|manifest| manifest["spec"]["version"].as_str());
+        let version = version.with_context(|| format!("no Manifest of {module} was recorded"))?.to_owned();
+        self.mandatory = Some(Mandatory { module, version });
+        Ok(self)
+    }
+
     fn items(&self, file: &str) -> Result<Vec<Value>> {
+        let items = self.recorded(file)?;
+        let Some(mandatory) = &self.mandatory else { return Ok(items) };
+        let is_on_target = file.starts_with("target/");
+        Ok(items.into_iter().filter_map(|object| mandatory.remake(object, is_on_target)).collect())
+    }
+
+    fn recorded(&self, file: &str) -> Result<Vec<Value>> {
         let path = self.directory.join(file);
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let Some(list) = serde_saphyr::from_str::<Option<Value>>(&text)? else { return Ok(Vec::new()) };

@@ -8,13 +8,13 @@ use anyhow::{Context, Result, ensure};
 use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
 use e2e::snapshot::{self, Difference, Snapshot};
 use k8s_openapi::api::core::v1::{Event, Secret};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::discovery::Discovery;
 use kube::{Api, Client, ResourceExt};
+use kyma_api::condition::{self, types};
 use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, klm, labels, names};
 use serde_json::{Value, json};
-use testbed::{Cluster, until};
+use testbed::{Cluster, until, until_or_why};
 
 use crate::layout;
 use crate::recorded::{Situation, not_handed_over, until_stopped};
@@ -116,9 +116,9 @@ impl<'a> Story<'a> {
     }
 
     /// Each time a little later, until it comes to its end; what follows must find nothing broken.
-    pub(crate) async fn is_killed_again_and_again(&self) -> Result<()> {
+    pub(crate) async fn is_killed_again_and_again(&self, words: &[&str]) -> Result<()> {
         for number in 1_u64.. {
-            let mut command = self.command(&[]);
+            let mut command = self.command(words);
             let mut child = command.kill_on_drop(true).spawn()?;
             let ended = tokio::time::timeout(Duration::from_millis(120 * number), child.wait()).await;
             match ended {
@@ -157,8 +157,16 @@ impl<'a> Story<'a> {
         let manifest = self.manifests().get(meta["name"].as_str().unwrap_or_default()).await?;
         let is_going = !meta["deletionTimestamp"].is_null();
         ensure!(manifest.finalizers().is_empty() != is_going, "{:?}", manifest.finalizers());
-        let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
-        let component = components.get(&names::component_name(KYMA, module)).await?;
+        ensure!(manifest.data["spec"] == recorded["spec"], "KLM would go on with what it had");
+        let component = self.shown(module, &manifest.name_any()).await?;
+        let mandatory = |labels: &std::collections::BTreeMap<String, String>| {
+            (labels.get(labels::MANDATORY_MODULE).cloned(), labels.get(labels::CHANNEL).cloned())
+        };
+        ensure!(
+            mandatory(component.labels()) == mandatory(manifest.labels()),
+            "{module} {:?}",
+            component.labels()
+        );
         let status = component.status.clone().unwrap_or_default();
         let version = recorded["spec"]["version"].as_str();
         ensure!(status.version.as_deref() == version, "{module} {:?}", status.version);
@@ -175,6 +183,24 @@ impl<'a> Story<'a> {
         let wanted = component.spec.module.map(|module| module.version);
         ensure!(wanted.as_deref() == version, "{module} {wanted:?}");
         Ok(())
+    }
+
+    /// The component of a module, once the status of its Manifest tells of it.
+    async fn shown(&self, module: &str, manifest: &str) -> Result<HelmComponent> {
+        let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        until_or_why("the Manifest shows the component", DEADLINE, || async {
+            let component = components.get(&names::component_name(KYMA, module)).await?;
+            let shown = self.manifests().get(manifest).await?.data["status"].take();
+            let status = component.status.clone().unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            let ready = condition::get(&conditions, types::READY).map(|ready| ready.message.as_str());
+            let of = |one: &&Value| one["type"] == klm::INSTALLATION;
+            let told = shown["conditions"].as_array().and_then(|all| all.iter().find(of));
+            let is = shown["state"] == json!(status.state)
+                && told.map(|told| &told["message"]) == Some(&json!(ready));
+            Ok(if is { Ok(component) } else { Err(format!("{ready:?}: {shown}")) })
+        })
+        .await
     }
 
     /// Every object is the one that it was, and no Deployment was rolled out.
@@ -242,24 +268,22 @@ impl<'a> Story<'a> {
             self.manifests().delete(&name, &parameters).await.ok();
         }
         let all = ListParams::default();
+        let releases: Api<ModuleReleaseMeta> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         Api::<ModuleTemplate>::namespaced(self.hub.clone(), HUB_NAMESPACE)
             .delete_collection(&parameters, &all)
             .await?;
-        Api::<ModuleReleaseMeta>::namespaced(self.hub.clone(), HUB_NAMESPACE)
-            .delete_collection(&parameters, &all)
-            .await?;
+        releases.delete_collection(&parameters, &all).await?;
         let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         secrets.delete(&format!("kubeconfig-{KYMA}"), &parameters).await?;
-        until("the Kyma is gone", DEADLINE, || async {
-            Ok(kymas(&self.hub).get_opt(KYMA).await?.is_none().then_some(()))
+        until("the Kyma and held release metas are gone", DEADLINE, || async {
+            let left = releases.list(&all).await?.items;
+            Ok((left.is_empty() && kymas(&self.hub).get_opt(KYMA).await?.is_none()).then_some(()))
         })
         .await
     }
 
     fn manifests(&self) -> Api<DynamicObject> {
-        let gvk = GroupVersionKind::gvk(GROUP, "v1beta2", klm::MANIFEST);
-        let resource = ApiResource::from_gvk_with_plural(&gvk, klm::MANIFESTS);
-        Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource)
+        Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &klm::manifest_resource())
     }
 
     fn command(&self, words: &[&str]) -> tokio::process::Command {

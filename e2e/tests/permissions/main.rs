@@ -46,7 +46,8 @@ const fn unseen(right: &'static str) -> Exception {
 async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
     // The second target on which something is deleted makes the brake of each operator act.
     let flags = ["--brake-targets=1", "--brake-percent=0"].map(str::to_owned).to_vec();
-    let environment = vec![("SKR_IMAGE_PULL_SECRET".to_owned(), story::PULL_SECRET.to_owned())];
+    let environment = [("SKR_IMAGE_PULL_SECRET", story::PULL_SECRET), ("MANIFEST_MIRROR", "true")];
+    let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let options = Options { targets: 2, audit: true, flags, environment, ..Options::default() };
     let mut landscape = Landscape::start(options).await?;
     let late = [

@@ -15,7 +15,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Pause, Reason, condition};
+use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Pause, Reason, condition, klm};
 use serde_json::{Value, json};
 use testbed::{Answer, Matching, Scripted, crd_is_served, until, until_or_why};
 
@@ -56,6 +56,7 @@ impl<'a> Story<'a> {
         self.fleet.publish().await.context("publish")?;
         self.a_pull_secret().await.context("a pull Secret")?;
         self.kinds_that_are_told_of().await.context("kinds that are told of")?;
+        self.the_kind_of_mirrors().await.context("the kind of mirrors")?;
         self.kyma_operator_comes_first().await.context("kyma-operator comes first")?;
         self.a_component_without_a_kyma().await.context("a component without a Kyma")?;
         self.release_meta_syncer_comes_first().await.context("release-meta-syncer comes first")?;
@@ -89,6 +90,25 @@ impl<'a> Story<'a> {
             })
             .await?;
         }
+        Ok(())
+    }
+
+    /// Components are shown as Manifests where the hub has the kind.
+    async fn the_kind_of_mirrors(&self) -> Result<()> {
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let crd = json!({
+            "metadata": {"name": format!("{}.operator.kyma-project.io", klm::MANIFESTS)},
+            "spec": {
+                "group": "operator.kyma-project.io", "scope": "Namespaced",
+                "names": {"kind": klm::MANIFEST, "plural": klm::MANIFESTS},
+                "versions": [{
+                    "name": "v1beta2", "served": true, "storage": true, "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": schema},
+                }],
+            },
+        });
+        let crds: Api<CustomResourceDefinition> = Api::all(self.hub.clone());
+        crds.create(&PostParams::default(), &serde_json::from_value(crd)?).await?;
         Ok(())
     }
 

@@ -51,7 +51,7 @@ pub(super) async fn feed(state: Arc<State>, kind: ComponentKind, plural: String,
     }
 }
 
-fn is_denied(error: &watcher::Error) -> bool {
+pub(super) fn is_denied(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status)) => matches!(status.code, 403 | 404),
         _ => false,
@@ -59,8 +59,11 @@ fn is_denied(error: &watcher::Error) -> bool {
 }
 
 fn seen(state: &State, view: Option<ComponentView>) {
-    let changed = view.and_then(|view| state.components_mut().apply(view));
-    state.wake_all(&changed);
+    let Some(view) = view else { return };
+    // A mirror shows more of a component than its view.
+    let mirrored = state.args.manifest_mirror.then(|| view.kyma.clone());
+    let changed = state.components_mut().apply(view);
+    state.wake_all(changed.iter().chain(&mirrored));
 }
 
 fn gone(state: &State, view: Option<ComponentView>) {

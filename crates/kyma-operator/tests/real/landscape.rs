@@ -350,7 +350,8 @@ pub(crate) fn dynamic(client: Client, object: &Value, namespace: &str) -> Result
         (object["apiVersion"].as_str().context("apiVersion")?, object["kind"].as_str().context("kind")?);
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    let is_cluster_scoped = kind.starts_with("Cluster") || kind == "CustomResourceDefinition";
+    let cluster_wide = ["Cluster", "CustomResourceDefinition", "ValidatingAdmissionPolicy"];
+    let is_cluster_scoped = cluster_wide.iter().any(|begin| kind.starts_with(begin));
     Ok(if is_cluster_scoped {
         Api::all_with(client, &resource)
     } else {

@@ -32,10 +32,12 @@ pub(super) enum Step {
     Delete(String),
     /// Until it is gone.
     AwaitGone(String),
-    /// Put the Manifest's finalizers back.
+    /// Put the Manifest's finalizers and status back.
     Restore(String),
     /// Put the status of the Kyma and of the target's Kyma back.
     RestoreStatus,
+    /// Delete copies of components that are left, or KLM would take them for its own.
+    DropMirrors,
     /// Take our marks off, Manifests first: KLM acts again.
     Leave,
     /// Nothing is left to do.
@@ -54,8 +56,11 @@ impl fmt::Display for Step {
                 write!(f, "{module}: delete the component, everything on the target stays")
             }
             Self::AwaitGone(module) => write!(f, "{module}: wait until the component is gone"),
-            Self::Restore(module) => write!(f, "{module}: put KLM's finalizers back"),
+            Self::Restore(module) => {
+                write!(f, "{module}: put KLM's finalizers and the Manifest's status back")
+            }
             Self::RestoreStatus => f.write_str("put the status back"),
+            Self::DropMirrors => f.write_str("delete the read-only copies of components"),
             Self::Leave => f.write_str("take our labels off, so that KLM acts"),
             Self::Done => f.write_str("done"),
         }
@@ -114,7 +119,12 @@ pub(super) fn next(facts: &Facts) -> Step {
         return Step::AwaitOperator(operator);
     }
     let steps = facts.modules.iter().filter_map(|(name, module)| of_module(facts, name, module));
-    steps.min().unwrap_or_else(|| if is_status_ours(facts) { Step::RestoreStatus } else { Step::Leave })
+    let last = || match (is_status_ours(facts), facts.mirrors.is_empty()) {
+        (true, _) => Step::RestoreStatus,
+        (false, false) => Step::DropMirrors,
+        (false, true) => Step::Leave,
+    };
+    steps.min().unwrap_or_else(last)
 }
 
 /// Whether an operator has reported on the Kyma and does not say that it has stopped.

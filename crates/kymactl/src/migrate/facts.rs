@@ -15,6 +15,7 @@ use kyma_api::{
 };
 use kyma_object_set::{Identity, drift::fingerprint};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A Manifest of Kyma Lifecycle Manager (KLM), as far as we read it.
 pub(super) type Manifest = Object<ManifestSpec, ManifestStatus>;
@@ -67,6 +68,8 @@ impl Synced {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Module {
     pub(super) manifest: Option<Manifest>,
+    /// The Manifest's status as it is stored.
+    pub(super) manifest_status: Value,
     pub(super) component: Option<HelmComponent>,
     /// The kind of component that its ModuleTemplate names, where that is not the base kind.
     pub(super) own_kind: Option<String>,
@@ -77,12 +80,14 @@ pub(super) struct Module {
 pub(super) struct Facts {
     pub(super) kyma: Kyma,
     /// The Kyma's status as it is stored.
-    pub(super) status: serde_json::Value,
+    pub(super) status: Value,
     /// Whether KLM renews its Lease.
     pub(super) klm_runs: bool,
     pub(super) modules: BTreeMap<String, Module>,
     /// Manifests that cannot be told apart by module.
     pub(super) strays: Vec<String>,
+    /// Name and uid of Manifests that kyma-operator keeps as copies of components.
+    pub(super) mirrors: Vec<(String, String)>,
     /// The way to the target, or why there is none.
     pub(super) access: Result<SecretKeyRef, String>,
     /// The Kyma on the target.
@@ -168,7 +173,7 @@ impl ReadManifest for Manifest {
     }
 
     fn is_settled(&self) -> bool {
-        let wanted = self.spec.install.source.get("ref").and_then(serde_json::Value::as_str);
+        let wanted = self.spec.install.source.get("ref").and_then(Value::as_str);
         wanted.is_none_or(|wanted| self.annotations().get(klm::SYNCED_REF).is_some_and(|held| held == wanted))
     }
 
@@ -186,7 +191,7 @@ impl ReadManifest for Manifest {
         let resource = self.spec.resource.as_ref()?;
         let version = resource.get("apiVersion")?.as_str()?;
         let metadata = resource.get("metadata")?;
-        let namespace = metadata.get("namespace").and_then(serde_json::Value::as_str);
+        let namespace = metadata.get("namespace").and_then(Value::as_str);
         let group = version.rsplit_once('/').map_or("", |(group, _)| group);
         let identity = Identity::new(
             group,

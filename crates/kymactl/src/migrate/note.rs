@@ -29,6 +29,9 @@ pub(super) struct ManifestNote {
     pub(super) finalizers: Vec<String>,
     /// Who owned which field, people's labels apart.
     pub(super) managed_fields: Vec<ManagedFieldsEntry>,
+    /// The status, which `--manifest-mirror` of kyma-operator writes.
+    #[serde(default)]
+    pub(super) status: Value,
 }
 
 /// Notes a Kyma, on both sides.
@@ -42,8 +45,8 @@ pub(super) fn of_kyma(facts: &Facts) -> KymaNote {
     }
 }
 
-/// Notes a Manifest.
-pub(super) fn of_manifest(manifest: &Manifest) -> ManifestNote {
+/// Notes a Manifest with its status as it is stored.
+pub(super) fn of_manifest(manifest: &Manifest, status: &Value) -> ManifestNote {
     let by_people = |entry: &&ManagedFieldsEntry| {
         let manager = entry.manager.as_deref().unwrap_or_default();
         manager.starts_with("kubectl") || manager == super::MANAGER
@@ -52,6 +55,7 @@ pub(super) fn of_manifest(manifest: &Manifest) -> ManifestNote {
     ManifestNote {
         finalizers: manifest.finalizers().to_vec(),
         managed_fields: fields.filter(|entry| !by_people(entry)).cloned().collect(),
+        status: status.clone(),
     }
 }
 

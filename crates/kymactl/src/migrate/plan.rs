@@ -120,7 +120,7 @@ fn obstacle(facts: &Facts, module: &Module, manifest: &Manifest) -> Option<Strin
     if manifest.metadata.deletion_timestamp.is_some() && missing > 0 {
         return Some("KLM has begun to remove it: wait until its Manifest is gone".to_owned());
     }
-    let note = note::text(&note::of_manifest(manifest)).len();
+    let note = note::text(&note::of_manifest(manifest, &module.manifest_status)).len();
     let body = component::body(facts, "", manifest, true).unwrap_or_default();
     if note > NOTE_BYTES || !limits::fits(&body, limits::OBJECT_BYTES) {
         return Some("its Manifest is too large".to_owned());

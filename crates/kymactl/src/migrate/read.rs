@@ -9,7 +9,6 @@ use k8s_openapi::{
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams},
-    core::GroupVersionKind,
 };
 use kyma_api::{HelmComponent, Kyma, ModuleTemplate, OPERATOR_GROUP, klm, labels, names};
 use kyma_object_set::{CallError, Discovery, Gvk, Identity, Kinds};
@@ -41,7 +40,7 @@ pub(super) async fn look(start: Start, target_namespace: &str) -> Result<Look, E
     let kyma = &start.kyma;
     let (namespace, name) = (kyma.namespace().unwrap_or_default(), kyma.name_any());
     let mut modules = BTreeMap::new();
-    let strays = manifests(&start.hub, &namespace, &name, &mut modules).await?;
+    let (strays, mirrors) = manifests(&start.hub, &namespace, &name, &mut modules).await?;
     components(&start.hub, kyma, &mut modules).await?;
     own_kinds(&start.hub, &namespace, &mut modules).await?;
     let leases: Api<Lease> = Api::namespaced(start.hub.clone(), &namespace);
@@ -53,6 +52,7 @@ pub(super) async fn look(start: Start, target_namespace: &str) -> Result<Look, E
         kyma: kyma.clone(),
         modules,
         strays,
+        mirrors,
         target_kyma: Identity::new(OPERATOR_GROUP, "Kyma", Some(target_namespace), names::TARGET_KYMA),
         target: BTreeMap::new(),
     };
@@ -77,28 +77,30 @@ fn said(failure: &Failure) -> String {
     format!("{}: {}", failure.reason, failure.message)
 }
 
-/// The resource of KLM's Manifests.
-pub(super) fn manifests_resource() -> ApiResource {
-    let gvk = GroupVersionKind::gvk(OPERATOR_GROUP, "v1beta2", klm::MANIFEST);
-    ApiResource::from_gvk_with_plural(&gvk, klm::MANIFESTS)
-}
-
-/// The Kyma's Manifests by module; what is none, or is a second one, is told. A hub without the kind has none.
+/// The Kyma's Manifests by module. What is none, or is a second one, is told, and so are copies of components. A hub
+/// without the kind has none.
 async fn manifests(
     hub: &Client,
     namespace: &str,
     kyma: &str,
     modules: &mut BTreeMap<String, Module>,
-) -> Result<Vec<String>, Error> {
-    let api: Api<Manifest> = Api::namespaced_with(hub.clone(), namespace, &manifests_resource());
+) -> Result<(Vec<String>, Vec<(String, String)>), Error> {
+    let api: Api<DynamicObject> = Api::namespaced_with(hub.clone(), namespace, &klm::manifest_resource());
     let labelled = ListParams::default().labels(&format!("{}={kyma}", labels::KYMA_NAME));
+    let (mut strays, mut mirrors) = (Vec::new(), Vec::new());
     let listed = match api.list(&labelled).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok((strays, mirrors)),
         listed => listed?,
     };
-    let mut strays = Vec::new();
-    for manifest in listed.items {
-        let name = manifest.name_any();
+    for object in listed.items {
+        let name = object.name_any();
+        if klm::is_mirror(&object.metadata) {
+            mirrors.push((name, object.uid().unwrap_or_default()));
+            continue;
+        }
+        let status = object.data.get("status").cloned().unwrap_or_default();
+        let manifest = object.try_parse::<Manifest>();
+        let manifest = manifest.map_err(|error| Error::input(&name, error.to_string()))?;
         let Some(module) = manifest.module() else {
             strays.push(format!("Manifest {name} has no label {}", labels::MODULE_NAME));
             continue;
@@ -109,10 +111,10 @@ async fn manifests(
                 "module {module} has a second Manifest, {name}: delete the one that is left over"
             ));
         } else {
-            held.manifest = Some(manifest);
+            (held.manifest, held.manifest_status) = (Some(manifest), status);
         }
     }
-    Ok(strays)
+    Ok((strays, mirrors))
 }
 
 async fn components(hub: &Client, kyma: &Kyma, modules: &mut BTreeMap<String, Module>) -> Result<(), Error> {

@@ -19,6 +19,7 @@ pub(super) struct Sample {
     pub(super) component: Option<Value>,
     pub(super) own_kind: Option<String>,
     pub(super) strays: Vec<String>,
+    pub(super) mirrors: Vec<(String, String)>,
     pub(super) access: Result<SecretKeyRef, String>,
     pub(super) lease: Option<Lease>,
     /// Metadata of what is on the target: the Deployment and the default CR.
@@ -58,6 +59,7 @@ impl Sample {
             component: None,
             own_kind: None,
             strays: Vec::new(),
+            mirrors: Vec::new(),
             access: Ok(SecretKeyRef { name: "access".to_owned(), key: "config".to_owned() }),
             lease: None,
             target: vec![
@@ -71,6 +73,7 @@ impl Sample {
         let typed = |value: &Value| serde_json::from_value(value.clone()).unwrap();
         let module = Module {
             manifest: self.read_manifest(),
+            manifest_status: self.manifest["status"].clone(),
             component: self.component.as_ref().map(|it| serde_json::from_value(it.clone()).unwrap()),
             own_kind: self.own_kind.clone(),
         };
@@ -81,6 +84,7 @@ impl Sample {
             klm_runs: self.lease.as_ref().is_some_and(|lease| is_renewed(lease, Timestamp::now())),
             modules: is_there.then(|| ("keda".to_owned(), module)).into_iter().collect(),
             strays: self.strays.clone(),
+            mirrors: self.mirrors.clone(),
             access: self.access.clone(),
             target_kyma: Identity::new("operator.kyma-project.io", "Kyma", Some("kyma-system"), "default"),
             target: self
@@ -97,7 +101,8 @@ impl Sample {
 
     /// Noted and labelled.
     pub(super) fn mark(&mut self, value: &str) {
-        let of_manifest = note::text(&note::of_manifest(&self.read_manifest().unwrap()));
+        let of_manifest =
+            note::text(&note::of_manifest(&self.read_manifest().unwrap(), &self.manifest["status"]));
         let of_kyma = note::text(&note::of_kyma(&self.facts()));
         for (object, text) in [(&mut self.kyma, of_kyma), (&mut self.manifest, of_manifest)] {
             object["metadata"]["labels"][labels::SKIP_RECONCILIATION] = json!("true");

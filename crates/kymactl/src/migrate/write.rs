@@ -15,7 +15,7 @@ use super::{
     MANAGER, back, component,
     facts::{Manifest, hand_over, is_noted, is_skipped},
     note::{self, KymaNote, ManifestNote},
-    read::{Look, manifests_resource},
+    read::Look,
 };
 use crate::error::Error;
 
@@ -33,7 +33,7 @@ impl Look {
     }
 
     fn manifests(&self) -> Api<DynamicObject> {
-        Api::namespaced_with(self.start.hub.clone(), &self.namespace(), &manifests_resource())
+        Api::namespaced_with(self.start.hub.clone(), &self.namespace(), &klm::manifest_resource())
     }
 
     fn manifest(&self, module: &str) -> Result<&Manifest, Error> {
@@ -50,7 +50,7 @@ impl Look {
     pub(super) async fn mark(&self) -> Result<(), Error> {
         for module in self.facts.modules.values() {
             let Some(manifest) = &module.manifest else { continue };
-            let noted = || note::text(&note::of_manifest(manifest));
+            let noted = || note::text(&note::of_manifest(manifest, &module.manifest_status));
             if let Some(body) = mark(&manifest.metadata, noted) {
                 self.patch_manifest(manifest, &body).await?;
             }
@@ -165,12 +165,19 @@ impl Look {
         Ok(())
     }
 
-    /// Puts a Manifest's finalizers back.
+    /// Puts a Manifest's status and finalizers back; the label, by which this is known to be done, last.
     pub(super) async fn restore(&self, module: &str) -> Result<(), Error> {
         let manifest = self.manifest(module)?;
-        let mut body = guarded(&manifest.metadata);
-        body["metadata"]["labels"] = json!({labels::HAND_OVER: labels::HAND_OVER_PENDING});
         let noted = note::read::<ManifestNote>(&manifest.metadata);
+        let mut meta = manifest.metadata.clone();
+        if let Some(noted) = noted.as_ref().filter(|noted| noted.status.is_object()) {
+            let uid = json!({"op": "test", "path": "/metadata/uid", "value": meta.uid});
+            let status = json!({"op": "add", "path": "/status", "value": noted.status});
+            let patch = json_patch([uid, version_test(&meta), status])?;
+            meta = self.manifests().patch_status(&manifest.name_any(), &params(), &patch).await?.metadata;
+        }
+        let mut body = guarded(&meta);
+        body["metadata"]["labels"] = json!({labels::HAND_OVER: labels::HAND_OVER_PENDING});
         // Nothing is added to what is being deleted.
         if let Some(noted) = noted.filter(|_| manifest.metadata.deletion_timestamp.is_none()) {
             let mut all = manifest.finalizers().to_vec();
@@ -178,6 +185,14 @@ impl Look {
             body["metadata"]["finalizers"] = json!(all);
         }
         self.patch_manifest(manifest, &body).await
+    }
+
+    /// Deletes what kyma-operator kept as copies of components, which are gone by now.
+    pub(super) async fn drop_mirrors(&self) -> Result<(), Error> {
+        for (name, uid) in &self.facts.mirrors {
+            gone_is_fine(self.manifests().delete(name, &delete_of_uid(uid)).await.map(drop))?;
+        }
+        Ok(())
     }
 
     /// Puts the Kyma's status back, as KLM's.

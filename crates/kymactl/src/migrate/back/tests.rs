@@ -41,6 +41,9 @@ fn each_step_follows_from_what_the_one_before_left() {
     sample.manifest["metadata"]["labels"][labels::HAND_OVER] = json!(labels::HAND_OVER_PENDING);
     assert_eq!(next(&sample.facts()), Step::RestoreStatus);
     sample.kyma["metadata"]["managedFields"] = Sample::installed().kyma["metadata"]["managedFields"].clone();
+    sample.mirrors.push(("sample-nats-1".to_owned(), "m".to_owned()));
+    assert_eq!(next(&sample.facts()), Step::DropMirrors, "or KLM would never act on that module");
+    sample.mirrors.clear();
     assert_eq!(next(&sample.facts()), Step::Leave);
     sample.kyma = Sample::installed().kyma;
     assert_eq!(next(&sample.facts()), Step::Done);
@@ -96,6 +99,27 @@ fn what_klm_could_not_go_on_with_is_not_given_back() {
         let found = obstacles(&sample.facts());
         assert!(found.len() == 1 && found[0].contains(expected), "{expected}: {found:?}");
     }
+}
+
+#[test]
+fn a_mirror_of_what_was_installed_since_is_no_manifest_of_klm() {
+    let mut sample = handed_over();
+    sample.manifest = Value::Null;
+    sample.mirrors.push(("sample-keda-1095022605".to_owned(), "m".to_owned()));
+    let found = obstacles(&sample.facts());
+    assert!(found.len() == 1 && found[0].contains("no Manifest of it"), "{found:?}");
+}
+
+#[test]
+fn the_status_of_a_manifest_is_noted_as_it_was() {
+    let mut sample = Sample::installed();
+    let before = sample.manifest["status"].clone();
+    sample.mark(labels::HAND_OVER_DONE);
+    sample.manifest["status"] = json!({"state": "Warning"});
+    let facts = sample.facts();
+    let manifest = facts.modules["keda"].manifest.as_ref().unwrap();
+    let noted = note::read::<note::ManifestNote>(&manifest.metadata).unwrap();
+    assert_eq!(noted.status, before, "also what we do not read of it");
 }
 
 #[test]

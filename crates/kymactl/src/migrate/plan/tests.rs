@@ -217,3 +217,26 @@ fn a_kyma_that_klm_never_had_is_ours_already() {
     assert!(obstacles(&sample.facts()).is_empty());
     assert_eq!(next(&sample.facts()), Step::Done);
 }
+
+#[test]
+fn a_mandatory_module_becomes_the_component_that_the_operator_would_make() {
+    let mut sample = Sample::installed();
+    let labels = sample.manifest["metadata"]["labels"].as_object_mut().unwrap();
+    labels.remove(labels::CHANNEL);
+    labels.insert(labels::MANDATORY_MODULE.to_owned(), json!("true"));
+    sample.component(true, &json!({}));
+    let component = sample.component.unwrap();
+    assert_eq!(component["metadata"]["name"], kyma_api::names::component_name("sample", "keda"));
+    assert_eq!(component["metadata"]["labels"][labels::MANDATORY_MODULE], "true");
+    assert!(component["metadata"]["labels"].get(labels::CHANNEL).is_none());
+    assert!(component["spec"]["module"].get("channel").is_none());
+}
+
+#[test]
+fn mirrors_are_nothing_to_hand_over() {
+    let mut sample = Sample::installed();
+    (sample.kyma, sample.manifest) = (kyma(false), Value::Null);
+    sample.mirrors.push(("sample-keda-1095022605".to_owned(), "m".to_owned()));
+    assert_eq!(next(&sample.facts()), Step::Done);
+    assert_eq!(obstacles(&sample.facts()), Vec::<String>::new());
+}

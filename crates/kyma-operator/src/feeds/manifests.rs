@@ -1,0 +1,61 @@
+//! KLM's Manifests on the hub, where components are mirrored.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use kube::Api;
+use kube::api::DynamicObject;
+use kube_runtime::reflector::Store;
+use kube_runtime::watcher::{self, Event};
+use kyma_api::{Kyma, klm};
+use kyma_sdk::hub_watch;
+
+use super::components::is_denied;
+use crate::mirror::Seen;
+use crate::state::{State, key_of};
+
+/// Keeps the Manifests known, and wakes the Kyma whose Manifest somebody else changed. A hub without the kind, or a role
+/// that does not cover it, may come to have it later.
+pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>) {
+    let namespace = &state.runtime.settings.hub_namespace;
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(state.runtime.hub.clone(), namespace, &klm::manifest_resource());
+    // All of them: one that somebody took a label off is still known.
+    let mut events = pin!(hub_watch(api, watcher::Config::default()));
+    let mut listed = HashMap::new();
+    let mut is_told = false;
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => listed.extend(Seen::of(&object)),
+            Ok(Event::InitDone) => {
+                let known = state.manifests().listed(std::mem::take(&mut listed));
+                state.wake_all(
+                    &known.unwrap_or_else(|| kymas.state().iter().map(|kyma| key_of(kyma)).collect()),
+                );
+            }
+            Ok(Event::Apply(object)) => {
+                let seen = Seen::of(&object);
+                let changed = seen.and_then(|(name, seen)| state.manifests().apply(name, seen));
+                state.wake_all(&changed);
+            }
+            Ok(Event::Delete(object)) => {
+                let name = object.metadata.name.unwrap_or_default();
+                let changed = state.manifests().delete(&name);
+                state.wake_all(&changed);
+            }
+            Err(error) if is_denied(&error) => {
+                state.manifests().lost();
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(
+                        "--manifest-mirror waits: the hub has no kind {}, or the role does not cover it; apply KLM's CRD",
+                        klm::MANIFEST
+                    );
+                }
+            }
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A read-only copy of each component as a `Manifest` of Kyma Lifecycle Manager (KLM), for dashboards and runbooks that
+//! read those (`--manifest-mirror`).
+//!
+//! A Manifest that KLM handed over keeps its spec, which is what KLM would go on with; only its status is written. All
+//! others that are not ours are left alone. A copy is owned by its component and goes with it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use kube::api::DynamicObject;
+use kyma_api::{klm, labels};
+
+use crate::FIELD_MANAGER;
+use crate::component::ComponentId;
+use crate::key::KymaKey;
+use crate::owned;
+
+mod plan;
+mod sync;
+
+pub(crate) use sync::sync;
+
+/// Whose a Manifest is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// A copy of ours.
+    Mirror,
+    /// KLM's, and handed over: it can be given back.
+    HandedOver,
+    /// KLM's, or anybody's.
+    Foreign,
+}
+
+/// A Manifest on the hub, reduced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    uid: String,
+    /// As a number; only compared between states of one object.
+    resource_version: u64,
+    /// By its label.
+    module: Option<String>,
+    /// uid of its controller.
+    owner: Option<String>,
+    standing: Standing,
+    /// Fingerprint of what we own of it, status apart.
+    body: Option<String>,
+    /// Fingerprint of what we own of its status.
+    status: Option<String>,
+    terminating: bool,
+}
+
+impl Seen {
+    /// Reduces a Manifest; none where it is no object at all.
+    pub(crate) fn of(object: &DynamicObject) -> Option<(String, Self)> {
+        let meta = &object.metadata;
+        let label = |name: &str| meta.labels.as_ref()?.get(name).map(String::as_str);
+        let standing = match label(labels::HAND_OVER) {
+            None if klm::is_mirror(meta) => Standing::Mirror,
+            Some(labels::HAND_OVER_DONE) if label(labels::MIRROR).is_none() => Standing::HandedOver,
+            _ => Standing::Foreign,
+        };
+        let mut owners = meta.owner_references.iter().flatten();
+        let controller = owners.find(|owner| owner.controller == Some(true));
+        let seen = Self {
+            uid: meta.uid.clone()?,
+            resource_version: meta.resource_version.as_deref()?.parse().ok()?,
+            module: label(labels::MODULE_NAME).map(str::to_owned),
+            owner: controller.map(|owner| owner.uid.clone()),
+            standing,
+            body: owned::fingerprint(object, FIELD_MANAGER),
+            status: owned::status_fingerprint(object, FIELD_MANAGER),
+            terminating: meta.deletion_timestamp.is_some(),
+        };
+        Some((meta.name.clone()?, seen))
+    }
+}
+
+/// A component whose Manifest is as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Settled {
+    /// resourceVersion of the component.
+    component: u64,
+    /// Name of its Manifest.
+    manifest: String,
+    /// resourceVersion of that.
+    version: u64,
+}
+
+/// The hub's Manifests, and which of them need no look.
+#[derive(Debug, Default)]
+pub(crate) struct Manifests {
+    seen: HashMap<String, Seen>,
+    settled: HashMap<KymaKey, BTreeMap<ComponentId, Settled>>,
+    /// Whose component a Manifest shows.
+    shown: HashMap<String, KymaKey>,
+    is_listed: bool,
+}
+
+impl Manifests {
+    /// Whether all of them are known.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.is_listed
+    }
+
+    /// The hub does not tell them.
+    pub(crate) fn lost(&mut self) {
+        *self = Self::default();
+    }
+
+    /// All of them, by name. Tells whose components have to be compared; none: everybody's, since nothing was known.
+    pub(crate) fn listed(&mut self, all: HashMap<String, Seen>) -> Option<Vec<KymaKey>> {
+        let was_listed = std::mem::replace(&mut self.is_listed, true);
+        self.seen = all;
+        if !was_listed {
+            return None;
+        }
+        // The hub may have been restored: only what is exactly as it was left counts.
+        let (seen, shown) = (&self.seen, &self.shown);
+        let differs = |settled: &Settled| {
+            seen.get(&settled.manifest).is_none_or(|seen| seen.resource_version != settled.version)
+        };
+        for settled in self.settled.values_mut() {
+            settled.retain(|_, settled| !differs(settled));
+        }
+        let is_settled = |name: &String, kyma: &KymaKey| {
+            let mut of = self.settled.get(kyma).into_iter().flat_map(BTreeMap::values);
+            of.any(|settled| settled.manifest == *name)
+        };
+        let open = shown.iter().filter(|(name, kyma)| !is_settled(name, kyma));
+        Some(open.map(|(_, kyma)| kyma.clone()).collect())
+    }
+
+    /// One came or changed. Tells whose component it shows, unless it is as we left it.
+    pub(crate) fn apply(&mut self, name: String, seen: Seen) -> Option<KymaKey> {
+        let kyma = self.shown.get(&name).cloned();
+        let settled = kyma.iter().filter_map(|kyma| self.settled.get(kyma)).flat_map(BTreeMap::values);
+        let is_ours =
+            settled.into_iter().any(|one| one.manifest == name && one.version >= seen.resource_version);
+        self.seen.insert(name, seen);
+        kyma.filter(|_| !is_ours)
+    }
+
+    /// One is gone. Tells whose component it showed.
+    pub(crate) fn delete(&mut self, name: &str) -> Option<KymaKey> {
+        self.seen.remove(name);
+        self.shown.get(name).cloned()
+    }
+
+    /// The Kyma is gone.
+    pub(crate) fn forget(&mut self, kyma: &KymaKey) {
+        for settled in self.settled.remove(kyma).into_iter().flatten() {
+            self.shown.remove(&settled.1.manifest);
+        }
+    }
+
+    /// Whether the component in this state, and its Manifest, need no look.
+    fn is_settled(&self, kyma: &KymaKey, component: &ComponentId, version: u64) -> bool {
+        let settled = self.settled.get(kyma).and_then(|of| of.get(component));
+        settled.is_some_and(|settled| {
+            let seen = self.seen.get(&settled.manifest);
+            settled.component == version && seen.is_some_and(|seen| seen.resource_version <= settled.version)
+        })
+    }
+
+    fn settle(&mut self, kyma: &KymaKey, component: ComponentId, settled: Settled) {
+        self.shown.insert(settled.manifest.clone(), kyma.clone());
+        self.settled.entry(kyma.clone()).or_default().insert(component, settled);
+    }
+
+    /// Components that are gone need no memory.
+    fn retain(&mut self, kyma: &KymaKey, is_there: impl Fn(&ComponentId) -> bool) {
+        let Some(settled) = self.settled.get_mut(kyma) else { return };
+        for (_, gone) in settled.extract_if(.., |component, _| !is_there(component)) {
+            self.shown.remove(&gone.manifest);
+        }
+        if settled.is_empty() {
+            self.settled.remove(kyma);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! A component as the Manifest that KLM would have of it. Pure.
+
+use kube::api::DynamicObject;
+use kyma_api::condition::types;
+use kyma_api::{State, annotations, klm, labels};
+use serde_json::{Map, Value, json};
+
+use super::{Seen, Standing};
+use crate::component::ComponentView;
+use crate::owned;
+
+/// Told on every copy.
+const READ_ONLY: &str = "DO NOT EDIT - This Manifest is a read-only copy of the component that owns it. Nobody acts on it, and edits \
+                         are undone.";
+
+/// A Manifest as it should be.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wanted {
+    pub(super) name: String,
+    module: String,
+    /// uid of the component.
+    owner: String,
+    /// The whole of a copy, its status apart.
+    pub(super) body: Value,
+    pub(super) status: Value,
+}
+
+/// What has to be written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Write {
+    /// Everything but the status.
+    pub(super) body: bool,
+    pub(super) status: bool,
+}
+
+/// Compares.
+pub(super) fn write(wanted: &Wanted, seen: Option<&Seen>) -> Write {
+    let Some(seen) = seen else { return Write { body: true, status: true } };
+    // KLM cuts long names, so that two modules may have one.
+    let is_of_module = seen.module.as_ref() == Some(&wanted.module);
+    let is_its = is_of_module || seen.owner.as_ref() == Some(&wanted.owner);
+    let status = seen.status.as_ref() != Some(&owned::fingerprint_of_status(&wanted.status));
+    match seen.standing {
+        Standing::Mirror if is_its && !seen.terminating => {
+            Write { body: seen.body.as_ref() != Some(&owned::fingerprint_of_apply(&wanted.body)), status }
+        }
+        Standing::HandedOver if is_of_module => Write { body: false, status },
+        _ => Write::default(),
+    }
+}
+
+/// The Manifest of a component. `ocm` is the OCM component by the catalogue.
+pub(super) fn wanted(view: &ComponentView, component: &DynamicObject, ocm: Option<&str>) -> Wanted {
+    let contract = kyma_api::ComponentView::of(component);
+    let named = component.data.pointer("/spec/source/ocm/component").and_then(Value::as_str);
+    let ocm = named.or(ocm).unwrap_or(&view.module);
+    let name = klm::manifest_name(&view.kyma.name, ocm, &view.module);
+    let metadata = json!({
+        "name": name,
+        "namespace": contract.namespace,
+        "labels": labels_of(component),
+        "annotations": {
+            annotations::FQDN: ocm,
+            annotations::OCM_COMPONENT_NAME: ocm,
+            annotations::DISCLAIMER: READ_ONLY,
+        },
+        "ownerReferences": [{
+            "apiVersion": view.kind.api_version,
+            "kind": view.kind.kind,
+            "name": contract.name,
+            "uid": contract.uid,
+            "controller": true,
+            "blockOwnerDeletion": false,
+        }],
+    });
+    let body = json!({
+        "apiVersion": klm::manifest_resource().api_version,
+        "kind": klm::MANIFEST,
+        "metadata": metadata,
+        "spec": spec_of(component, &contract),
+    });
+    let status = status_of(component, &contract);
+    Wanted { name, module: view.module.clone(), owner: contract.uid, body, status }
+}
+
+fn labels_of(component: &DynamicObject) -> Map<String, Value> {
+    let given = component.metadata.labels.as_ref();
+    let mut set = Map::new();
+    for name in [
+        labels::KYMA_NAME,
+        labels::MODULE_NAME,
+        labels::CHANNEL,
+        labels::CONTROLLER_NAME,
+        labels::MANAGED_BY,
+        labels::MANDATORY_MODULE,
+    ] {
+        if let Some(value) = given.and_then(|given| given.get(name)) {
+            set.insert(name.to_owned(), json!(value));
+        }
+    }
+    // KLM has it also where nobody names a controller.
+    set.entry(labels::CONTROLLER_NAME).or_insert_with(|| json!(""));
+    set.insert(labels::SKIP_RECONCILIATION.to_owned(), json!("true"));
+    set.insert(labels::MIRROR.to_owned(), json!("true"));
+    set
+}
+
+/// Without any content: whoever took it for an order would find nothing to install.
+fn spec_of(component: &DynamicObject, contract: &kyma_api::ComponentView) -> Value {
+    let at = |pointer: &str| component.data.pointer(pointer);
+    let has = |value: &&Value, fields: &[&str]| fields.iter().all(|name| value[name].is_string());
+    let policy = at("/spec/resourcePolicy").filter(|policy| policy.is_string());
+    let mut spec = json!({
+        "remote": false,
+        "install": { "name": "raw-manifest", "source": {} },
+        "customResourcePolicy": policy.unwrap_or(&json!("CreateAndDelete")),
+    });
+    if let Some(version) = &contract.wanted_version {
+        spec["version"] = json!(version);
+    }
+    if let Some(resource) = at("/spec/resource").filter(|it| has(it, &["apiVersion", "kind"])) {
+        spec["resource"] = resource.clone();
+    }
+    if let Some(manager) = at("/spec/manager").filter(|it| has(it, &["group", "version", "kind", "name"])) {
+        spec["manager"] = manager.clone();
+    }
+    spec
+}
+
+fn status_of(component: &DynamicObject, contract: &kyma_api::ComponentView) -> Value {
+    let conditions = component.data.pointer("/status/conditions").and_then(Value::as_array);
+    let conditions = conditions.map(Vec::as_slice).unwrap_or_default();
+    let created = json!(contract.creation_timestamp);
+    let of = |type_: &str| conditions.iter().find(|condition| condition["type"] == type_);
+    let moved = |condition: &Value| condition["lastTransitionTime"].as_str().map(str::to_owned);
+    let when = |condition: Option<&Value>| condition.and_then(moved).map_or(created.clone(), Value::from);
+    let told = |type_: &str, reason: &str, like: Option<&Value>| {
+        let field =
+            |name: &str, other: &str| like.and_then(|like| like[name].as_str()).unwrap_or(other).to_owned();
+        json!({
+            "type": type_, "reason": reason, "status": field("status", "Unknown"),
+            "message": field("message", ""), "lastTransitionTime": when(like),
+        })
+    };
+    let (applied, ready) = (of(types::APPLIED), of(types::READY));
+    let mut shown =
+        vec![told(klm::RESOURCES, "ResourcesAvailable", applied), told(klm::INSTALLATION, "Ready", ready)];
+    let at = |pointer: &str| component.data.pointer(pointer);
+    if at("/spec/resource").is_some() && at("/spec/resourcePolicy").is_none_or(|it| it == "CreateAndDelete") {
+        let mut made = told(klm::MODULE_CR, "ModuleCRCreated", applied);
+        let is_made = at("/status/resource").is_some();
+        made["status"] = json!(if is_made { "True" } else { "False" });
+        made["message"] = json!(if is_made { "module CR was created" } else { "" });
+        shown.push(made);
+    }
+    let last = conditions.iter().filter_map(moved).max().map_or(created.clone(), Value::from);
+    let operation = ready.and_then(|ready| ready["message"].as_str().filter(|text| !text.is_empty()));
+    let operation = operation.or_else(|| ready.and_then(|ready| ready["reason"].as_str())).unwrap_or("");
+    json!({
+        "state": contract.state.filter(|state| *state != State::Unset).unwrap_or(State::Processing),
+        "conditions": shown,
+        "lastOperation": { "operation": operation, "lastUpdateTime": last },
+        "synced": synced_of(component),
+    })
+}
+
+/// The inventory; components of another kind than HelmComponent need not have one.
+fn synced_of(component: &DynamicObject) -> Vec<Value> {
+    let inventory = component.data.pointer("/status/inventory").and_then(Value::as_array);
+    let field = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+    let entries = inventory.into_iter().flatten().map(|entry| {
+        let fields = ["group", "version", "kind", "namespace", "name"];
+        fields.into_iter().map(|name| (name.to_owned(), json!(field(entry, name)))).collect::<Map<_, _>>()
+    });
+    entries.map(Value::Object).collect()
+}

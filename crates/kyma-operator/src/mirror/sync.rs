@@ -1,0 +1,102 @@
+//! Brings the Manifests of one Kyma in line with its components.
+
+use kube::Api;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kyma_api::klm;
+use kyma_sdk::Failure;
+use serde_json::json;
+
+use super::plan::{self, Wanted};
+use super::{Seen, Settled};
+use crate::FIELD_MANAGER;
+use crate::apply;
+use crate::component::ComponentView;
+use crate::error::Error;
+use crate::key::KymaKey;
+use crate::state::State;
+
+/// Writes what differs. Without the flag, or where the hub does not tell its Manifests, nothing.
+pub(crate) async fn sync(state: &State, kyma: &KymaKey) -> Result<(), Failure> {
+    if !state.args.manifest_mirror || !state.manifests().is_listed() {
+        return Ok(());
+    }
+    let components = state.components().of(kyma);
+    let is_there = |id: &_| components.iter().any(|view| view.id() == *id);
+    state.manifests().retain(kyma, is_there);
+    let mut result = Ok(());
+    for view in &components {
+        result = one(state, view).await.and(result);
+    }
+    Ok(result?)
+}
+
+async fn one(state: &State, view: &ComponentView) -> Result<(), Error> {
+    let id = view.id();
+    if state.manifests().is_settled(&view.kyma, &id, view.resource_version) {
+        return Ok(());
+    }
+    let Some(component) = read(state, view).await? else { return Ok(()) };
+    let ocm = state.catalogue().release(&view.module).and_then(|release| release.ocm_component.clone());
+    let wanted = plan::wanted(view, &component, ocm.as_deref());
+    let seen = state.manifests().seen.get(&wanted.name).cloned();
+    let written = carry_out(state, &view.kyma.namespace, &wanted, seen.as_ref()).await?;
+    let (Some(version), Some(component)) = (written, version(&component)) else { return Ok(()) };
+    let settled = Settled { component, manifest: wanted.name, version };
+    state.manifests().settle(&view.kyma, id, settled);
+    Ok(())
+}
+
+/// The whole component, of which the index holds a part. The role has no `get` on components; a list by name costs the
+/// same.
+async fn read(state: &State, view: &ComponentView) -> Result<Option<DynamicObject>, Error> {
+    let named = ListParams::default().fields(&format!("metadata.name={}", view.name));
+    let listed = apply::api_of(state, view)?.list(&named).await;
+    let listed = listed.map_err(|source| Error::ReadComponent { component: apply::named(view), source })?;
+    Ok(listed.items.into_iter().next())
+}
+
+/// The resourceVersion that the Manifest has after it.
+async fn carry_out(
+    state: &State,
+    namespace: &str,
+    wanted: &Wanted,
+    seen: Option<&Seen>,
+) -> Result<Option<u64>, Error> {
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(state.runtime.hub.clone(), namespace, &klm::manifest_resource());
+    let failed = |source| Error::Mirror { manifest: wanted.name.clone(), source };
+    let (mut uid, mut last) = (seen.map(|seen| seen.uid.clone()), seen.map(|seen| seen.resource_version));
+    // Fields that KLM's CRD does not know, whatever its version, are left out by the apiserver.
+    let by_force = PatchParams::apply(FIELD_MANAGER).force();
+    let write = plan::write(wanted, seen);
+    if write.body {
+        let mut body = wanted.body.clone();
+        let params = match &uid {
+            Some(uid) => {
+                body["metadata"]["uid"] = json!(uid);
+                by_force.clone()
+            }
+            // Should there be one by now, its owner's fields stay.
+            None => PatchParams::apply(FIELD_MANAGER),
+        };
+        let applied = api.patch(&wanted.name, &params, &Patch::Apply(&body)).await.map_err(failed)?;
+        tracing::info!(manifest = wanted.name, "mirror applied");
+        (uid, last) = (applied.metadata.uid.clone(), version(&applied));
+    }
+    if write.status {
+        let body = json!({
+            "apiVersion": klm::manifest_resource().api_version,
+            "kind": klm::MANIFEST,
+            "metadata": { "uid": uid },
+            "status": wanted.status,
+        });
+        let applied =
+            api.patch_status(&wanted.name, &by_force, &Patch::Apply(&body)).await.map_err(failed)?;
+        last = version(&applied);
+    }
+    Ok(last)
+}
+
+fn version(object: &DynamicObject) -> Option<u64> {
+    object.metadata.resource_version.as_deref()?.parse().ok()
+}

@@ -1,0 +1,255 @@
+//! What a component looks like as a Manifest, which Manifests are written, and what needs no look.
+
+use kyma_api::annotations;
+use serde_json::{Value, json};
+
+use super::plan::{Wanted, Write, wanted, write};
+use super::*;
+use crate::component::{ComponentKind, ComponentView};
+
+fn component() -> Value {
+    json!({
+        "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+        "metadata": {
+            "name": "sample-keda-dadcf7fb", "namespace": "kcp-system", "uid": "c", "resourceVersion": "7",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {
+                labels::KYMA_NAME: "sample", labels::MODULE_NAME: "keda", labels::CHANNEL: "regular",
+                labels::MANAGED_BY: labels::MANAGED_BY_LIFECYCLE_MANAGER, labels::SHARD: "3",
+            },
+            "ownerReferences": [{
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "name": "sample", "uid": "k",
+            }],
+        },
+        "spec": {
+            "module": {"name": "keda", "version": "1.1.0", "channel": "regular"},
+            "source": {"ocm": {"component": "kyma-project.io/module/keda", "version": "1.1.0"}},
+            "userValues": {"password": "hush"},
+            "resource": {"apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Keda", "metadata": {"name": "default"}},
+            "resourcePolicy": "CreateAndDelete",
+            "manager": {"group": "apps", "version": "v1", "kind": "Deployment", "name": "keda-manager", "namespace": "kyma-system"},
+        },
+        "status": {
+            "state": "Warning",
+            "conditions": [
+                {"type": "Applied", "status": "True", "reason": "Succeeded", "message": "15 objects", "lastTransitionTime": "2026-01-01T00:01:00Z"},
+                {"type": "Ready", "status": "False", "reason": "Unhealthy", "message": "keda-manager is not ready", "lastTransitionTime": "2026-01-01T00:02:00Z"},
+            ],
+            "inventory": [
+                {"kind": "Namespace", "version": "v1", "name": "keda", "uid": "n", "hash": "h"},
+                {"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "kyma-system", "name": "keda-manager", "uid": "d"},
+            ],
+            "resource": {"apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Keda", "name": "default"},
+        },
+    })
+}
+
+fn of(component: &Value, ocm: Option<&str>) -> Wanted {
+    let kind =
+        ComponentKind::new(component["apiVersion"].as_str().unwrap(), component["kind"].as_str().unwrap());
+    let object: DynamicObject = serde_json::from_value(component.clone()).unwrap();
+    wanted(&ComponentView::of(&kind, &object).unwrap(), &object, ocm)
+}
+
+#[test]
+fn a_copy_has_klms_name_labels_and_annotations_and_nothing_to_install() {
+    let wanted = of(&component(), None);
+    assert_eq!(wanted.name, "sample-keda-1095022605");
+    let meta = &wanted.body["metadata"];
+    let expected = json!({
+        labels::KYMA_NAME: "sample", labels::MODULE_NAME: "keda", labels::CHANNEL: "regular",
+        labels::CONTROLLER_NAME: "", labels::MANAGED_BY: "lifecycle-manager",
+        labels::SKIP_RECONCILIATION: "true", labels::MIRROR: "true",
+    });
+    assert_eq!(meta["labels"], expected);
+    assert_eq!(meta["annotations"][annotations::FQDN], "kyma-project.io/module/keda");
+    assert_eq!(meta["annotations"][annotations::OCM_COMPONENT_NAME], "kyma-project.io/module/keda");
+    let owner = &meta["ownerReferences"][0];
+    assert_eq!(
+        (&owner["kind"], &owner["uid"]),
+        (&json!("HelmComponent"), &json!("c")),
+        "it goes with its component"
+    );
+    assert!(meta.get("finalizers").is_none());
+    let spec = &wanted.body["spec"];
+    assert_eq!((&spec["version"], &spec["install"]["source"]), (&json!("1.1.0"), &json!({})));
+    assert_eq!(spec["resource"]["kind"], "Keda");
+    assert_eq!(spec["manager"]["name"], "keda-manager");
+    assert!(!format!("{wanted:?}").contains("hush"), "values of users stay in the component");
+}
+
+#[test]
+fn the_status_is_the_components_in_klms_words() {
+    let expected = json!({
+        "state": "Warning",
+        "conditions": [
+            {"type": "Resources", "status": "True", "reason": "ResourcesAvailable", "message": "15 objects", "lastTransitionTime": "2026-01-01T00:01:00Z"},
+            {"type": "Installation", "status": "False", "reason": "Ready", "message": "keda-manager is not ready", "lastTransitionTime": "2026-01-01T00:02:00Z"},
+            {"type": "ModuleCR", "status": "True", "reason": "ModuleCRCreated", "message": "module CR was created", "lastTransitionTime": "2026-01-01T00:01:00Z"},
+        ],
+        "lastOperation": {"operation": "keda-manager is not ready", "lastUpdateTime": "2026-01-01T00:02:00Z"},
+        "synced": [
+            {"group": "", "version": "v1", "kind": "Namespace", "namespace": "", "name": "keda"},
+            {"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "kyma-system", "name": "keda-manager"},
+        ],
+    });
+    assert_eq!(of(&component(), None).status, expected);
+    let mut ignored = component();
+    ignored["spec"]["resourcePolicy"] = json!("Ignore");
+    let conditions = of(&ignored, None).status["conditions"].as_array().map(Vec::len);
+    assert_eq!(conditions, Some(2), "KLM speaks of the default CR only where it makes it");
+}
+
+#[test]
+fn a_component_that_nobody_has_reported_on_is_processing_since_it_was_made() {
+    let mut fresh = component();
+    fresh.as_object_mut().unwrap().remove("status");
+    let status = of(&fresh, None).status;
+    assert_eq!(status["state"], "Processing");
+    assert_eq!(status["lastOperation"], json!({"operation": "", "lastUpdateTime": "2026-01-01T00:00:00Z"}));
+    assert_eq!(status["conditions"][0]["status"], "Unknown");
+    assert_eq!(status["conditions"][2]["status"], "False");
+    assert_eq!(status["synced"], json!([]));
+}
+
+#[test]
+fn a_component_of_another_kind_is_named_by_the_catalogue() {
+    let mut own = component();
+    own["apiVersion"] = json!("demo.kyma-project.io/v1");
+    own["kind"] = json!("Greeting");
+    own["metadata"]["labels"][labels::MANDATORY_MODULE] = json!("true");
+    own["metadata"]["labels"].as_object_mut().unwrap().remove(labels::CHANNEL);
+    own["spec"] = json!({"module": {"name": "keda", "version": "1.1.0"}, "resource": "mine", "manager": {"kind": "Pod"}});
+    own["status"] = json!({"state": "Ready"});
+    let wanted = of(&own, Some("example.com/greeting"));
+    assert!(wanted.name.starts_with("sample-greeting-"), "{}", wanted.name);
+    let spec = &wanted.body["spec"];
+    assert!(
+        spec.get("resource").is_none() && spec.get("manager").is_none(),
+        "not what KLM's CRD takes: {spec}"
+    );
+    assert_eq!(wanted.body["metadata"]["labels"][labels::MANDATORY_MODULE], "true");
+    assert!(wanted.body["metadata"]["labels"].get(labels::CHANNEL).is_none());
+    assert_eq!(of(&own, None).body["metadata"]["annotations"][annotations::FQDN], "keda");
+}
+
+/// The Manifest as it is once it was written, with this resourceVersion.
+fn written(wanted: &Wanted, version: u64) -> Value {
+    let mut object = wanted.body.clone();
+    object["metadata"]["uid"] = json!("m");
+    object["metadata"]["resourceVersion"] = json!(version.to_string());
+    object["status"] = wanted.status.clone();
+    let leaves = |value: &Value| -> Value {
+        let fields = value.as_object().unwrap().keys().map(|key| (format!("f:{key}"), json!({})));
+        Value::Object(fields.collect())
+    };
+    let (mut meta, status) = (leaves(&wanted.body["metadata"]), leaves(&wanted.status));
+    for name in ["f:name", "f:namespace"] {
+        meta.as_object_mut().unwrap().remove(name);
+    }
+    let by_us = |fields: Value, subresource: &str| json!({"manager": FIELD_MANAGER, "operation": "Apply", "subresource": subresource, "fieldsV1": fields});
+    object["metadata"]["managedFields"] = json!([
+        by_us(json!({"f:metadata": meta, "f:spec": {}}), ""),
+        by_us(json!({"f:status": status}), "status"),
+    ]);
+    object
+}
+
+fn seen(object: &Value) -> Seen {
+    Seen::of(&serde_json::from_value(object.clone()).unwrap()).unwrap().1
+}
+
+#[test]
+fn what_is_as_it_should_be_is_not_written_and_what_differs_is() {
+    let wanted = of(&component(), None);
+    let both = Write { body: true, status: true };
+    assert_eq!(write(&wanted, None), both);
+    let held = written(&wanted, 9);
+    assert_eq!(write(&wanted, Some(&seen(&held))), Write::default());
+    let mut edited = held.clone();
+    edited["spec"]["version"] = json!("9.9.9");
+    assert_eq!(write(&wanted, Some(&seen(&edited))), Write { body: true, status: false });
+    let mut edited = held.clone();
+    edited["status"]["state"] = json!("Ready");
+    assert_eq!(write(&wanted, Some(&seen(&edited))), Write { body: false, status: true });
+    let mut taken = held.clone();
+    taken["metadata"]["managedFields"] = json!([]);
+    assert_eq!(write(&wanted, Some(&seen(&taken))), both, "somebody else's fields now");
+    let mut unmarked = held.clone();
+    unmarked["metadata"]["labels"] = json!({labels::MODULE_NAME: "nats"});
+    let body = Write { body: true, status: false };
+    assert_eq!(write(&wanted, Some(&seen(&unmarked))), body, "a component owns it");
+    let mut going = held;
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    going["spec"]["version"] = json!("9.9.9");
+    assert_eq!(write(&wanted, Some(&seen(&going))), Write::default(), "it is made anew once it is gone");
+}
+
+#[test]
+fn of_klms_manifests_only_the_status_of_what_was_handed_over_is_written() {
+    let wanted = of(&component(), None);
+    let with = |labels: Value, finalizers: &[&str], module: &str| {
+        let mut object = written(&wanted, 9);
+        object["metadata"]["managedFields"] = json!([]);
+        let by_klm =
+            json!([{"apiVersion": "v1", "kind": "Kyma", "name": "sample", "uid": "k", "controller": true}]);
+        object["metadata"]["ownerReferences"] = by_klm;
+        object["metadata"]["labels"] = labels;
+        object["metadata"]["labels"][labels::MODULE_NAME] = json!(module);
+        object["metadata"]["finalizers"] = json!(finalizers);
+        write(&wanted, Some(&seen(&object)))
+    };
+    let (done, pending) = (labels::HAND_OVER_DONE, labels::HAND_OVER_PENDING);
+    let status = Write { body: false, status: true };
+    assert_eq!(with(json!({labels::HAND_OVER: done}), &[], "keda"), status);
+    let going = [klm::MANIFEST_FINALIZERS[0]];
+    assert_eq!(with(json!({labels::HAND_OVER: done}), &going, "keda"), status, "it is being removed");
+    let nothing = Write::default();
+    assert_eq!(with(json!({labels::HAND_OVER: done}), &[], "nats"), nothing, "a name cut by KLM");
+    assert_eq!(with(json!({labels::MIRROR: "true"}), &[], "nats"), nothing, "another module's copy");
+    assert_eq!(with(json!({labels::HAND_OVER: pending}), &[], "keda"), nothing);
+    assert_eq!(with(json!({}), &[], "keda"), nothing, "KLM's own");
+    assert_eq!(with(json!({labels::MIRROR: "true"}), &going, "keda"), nothing, "KLM has made it its own");
+    assert_eq!(with(json!({labels::MIRROR: "true", labels::HAND_OVER: done}), &[], "keda"), nothing);
+}
+
+#[test]
+fn what_is_settled_needs_no_look_until_component_or_manifest_changes() {
+    let (kyma, wanted) = (KymaKey::new("kcp-system", "sample"), of(&component(), None));
+    let at = |version: u64| seen(&written(&wanted, version));
+    let name = || wanted.name.clone();
+    let id = |name: &str| ComponentId {
+        group: "g".to_owned(),
+        kind: "k".to_owned(),
+        namespace: "kcp-system".to_owned(),
+        name: name.to_owned(),
+    };
+    let mut manifests = Manifests::default();
+    assert!(!manifests.is_listed());
+    assert_eq!(manifests.listed(HashMap::new()), None, "nothing was known, so everybody looks");
+    manifests.settle(&kyma, id("c"), Settled { component: 7, manifest: name(), version: 9 });
+    assert!(!manifests.is_settled(&kyma, &id("c"), 7), "made, and not seen yet: it may be gone again");
+    assert_eq!(manifests.apply(name(), at(8)), None, "the first of our two writes");
+    assert_eq!(manifests.apply(name(), at(9)), None, "our own write");
+    assert!(manifests.is_settled(&kyma, &id("c"), 7));
+    assert!(!manifests.is_settled(&kyma, &id("c"), 8), "the component changed");
+    assert_eq!(manifests.apply(name(), at(10)), Some(kyma.clone()), "somebody edited it");
+    assert!(!manifests.is_settled(&kyma, &id("c"), 7));
+
+    manifests.settle(&kyma, id("c"), Settled { component: 7, manifest: name(), version: 10 });
+    assert_eq!(manifests.listed(HashMap::from([(name(), at(10))])), Some(Vec::new()));
+    assert!(manifests.is_settled(&kyma, &id("c"), 7));
+    let restored = manifests.listed(HashMap::from([(name(), at(5))]));
+    assert_eq!(restored, Some(vec![kyma.clone()]), "the hub went back in time");
+    assert!(!manifests.is_settled(&kyma, &id("c"), 7));
+    assert_eq!(manifests.delete(&name()), Some(kyma.clone()), "somebody deleted it");
+
+    manifests.settle(&kyma, id("c"), Settled { component: 7, manifest: name(), version: 10 });
+    manifests.retain(&kyma, |there| *there == id("other"));
+    assert!(manifests.settled.is_empty() && manifests.shown.is_empty(), "its component is gone");
+    manifests.settle(&kyma, id("c"), Settled { component: 7, manifest: name(), version: 10 });
+    manifests.forget(&kyma);
+    assert!(manifests.settled.is_empty() && manifests.shown.is_empty(), "its Kyma is gone");
+    manifests.lost();
+    assert!(!manifests.is_listed());
+}

@@ -1,0 +1,67 @@
+//! What Kyma Lifecycle Manager (KLM) would have left, had a module of a recorded situation been mandatory: no Kyma lists it,
+//! its Manifest says so and has no channel, and targets do not see it in their catalogue. The recording of a Kyma that is
+//! being deleted has such a module, and shows how it looks.
+
+use kyma_api::{finalizers, labels};
+use serde_json::{Value, json};
+
+/// A module that every Kyma gets in this version.
+pub(crate) struct Mandatory {
+    pub(crate) module: &'static str,
+    pub(crate) version: String,
+}
+
+impl Mandatory {
+    /// One recorded object of the hub or of the target; none where KLM would not have it.
+    pub(crate) fn remake(&self, mut object: Value, is_on_target: bool) -> Option<Value> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let is_its = object["metadata"]["labels"][labels::MODULE_NAME] == self.module;
+        match object["kind"].as_str().unwrap_or_default() {
+            "Manifest" if is_its => return Some(manifest(object)),
+            "Kyma" => self.take_out(&mut object),
+            "ModuleReleaseMeta" if name == self.module => {
+                let spec = object["spec"].as_object_mut()?;
+                spec.remove("channels");
+                spec.insert("mandatory".to_owned(), json!({ "version": self.version }));
+                object["metadata"]["finalizers"] = json!([finalizers::MANDATORY_MODULE]);
+                object["metadata"]["managedFields"] = Value::Null;
+                return (!is_on_target).then_some(object);
+            }
+            "ModuleTemplate" if object["spec"]["moduleName"] == self.module && is_on_target => return None,
+            _ => {}
+        }
+        Some(object)
+    }
+
+    fn take_out(&self, kyma: &mut Value) {
+        for part in ["spec", "status"] {
+            if let Some(modules) = kyma[part]["modules"].as_array_mut() {
+                modules.retain(|module| module["name"] != self.module);
+            }
+        }
+        let key = format!("k:{}", json!({ "name": self.module }));
+        without(&mut kyma["metadata"]["managedFields"], &key);
+    }
+}
+
+fn manifest(mut manifest: Value) -> Value {
+    let fields = manifest["metadata"]["managedFields"].to_string();
+    let named = |name: &str| format!("f:{name}");
+    let fields = fields.replace(&named(labels::CHANNEL), &named(labels::MANDATORY_MODULE));
+    manifest["metadata"]["managedFields"] = serde_json::from_str(&fields).unwrap();
+    let set = manifest["metadata"]["labels"].as_object_mut().unwrap();
+    set.remove(labels::CHANNEL);
+    set.insert(labels::MANDATORY_MODULE.to_owned(), json!("true"));
+    manifest
+}
+
+fn without(fields: &mut Value, key: &str) {
+    match fields {
+        Value::Object(fields) => {
+            fields.remove(key);
+            fields.values_mut().for_each(|below| without(below, key));
+        }
+        Value::Array(fields) => fields.iter_mut().for_each(|below| without(below, key)),
+        _ => {}
+    }
+}
