@@ -77,28 +77,28 @@ async fn e10_removal_waits_for_the_users_objects_and_then_takes_everything() -> 
 #[tokio::test]
 async fn a_removal_goes_on_when_its_kinds_have_long_been_gone() -> Result<()> {
     let world = world().await?;
-    let both = [manifest("lamp", "low"), manifest("wick", "low")].join("\n---\n");
-    let source = world.push("lamp", "1.0.0", &both).await?;
+    let both = [manifest("torch", "low"), manifest("wick", "low")].join("\n---\n");
+    let source = world.push("torch", "1.0.0", &both).await?;
     let resource = json!({
-        "apiVersion": "test.example.org/v1", "kind": "Lamp", "metadata": {"name": "default"},
+        "apiVersion": "test.example.org/v1", "kind": "Torch", "metadata": {"name": "default"},
     });
-    let spec = json!({"source": source, "release": {"namespace": "lamp-system"}, "resource": resource});
-    world.apply("lamp", spec).await?;
-    world.ready("lamp", "True", "Ready").await?;
+    let spec = json!({"source": source, "release": {"namespace": "torch-system"}, "resource": resource});
+    world.apply("torch", spec).await?;
+    world.ready("torch", "True", "Ready").await?;
     let crds: Api<CustomResourceDefinition> = Api::all(world.target.client()?);
     let finalizers = |held: &[&str]| Patch::Merge(json!({"metadata": {"finalizers": held}}));
     let user = PatchParams::default();
     crds.patch("wicks.test.example.org", &user, &finalizers(&["test.example.org/user"])).await?;
     let mark = world.target.audit()?.mark()?;
-    world.delete("lamp", "Delete").await?;
+    world.delete("torch", "Delete").await?;
     until("the watch of the kind finds that it is gone", PATIENCE, || async {
         let events = world.target.audit()?.since(mark)?;
-        let mut lists = events.iter().filter(|event| event.verb == "list" && event.resource == "lamps");
+        let mut lists = events.iter().filter(|event| event.verb == "list" && event.resource == "torchs");
         Ok(lists.any(|event| event.code == 404).then_some(()))
     })
     .await?;
     crds.patch("wicks.test.example.org", &user, &finalizers(&[])).await?;
-    world.gone("lamp").await?;
+    world.gone("torch").await?;
     Ok(())
 }
 
