@@ -55,9 +55,7 @@ impl Finding {
         if let Ok(inputs) = &pass.inputs {
             pass.session.recorded.overridden = inputs.overridden().to_vec();
         }
-        let complete =
-            seen.content != Content::Stale && seen.pieces.iter().all(|piece| piece.fault.is_none());
-        let is_unseen = is_unseen(rest);
+        let is_there = is_there(seen, rest);
         let module = pass.context.resource.spec.module.as_ref();
         Self {
             aspects: vec![
@@ -66,8 +64,8 @@ impl Finding {
                 dependencies(&missing),
                 healthy(seen),
             ],
-            fields: fields(pass, complete && !is_unseen),
-            version: module.filter(|_| complete && !is_unseen).map(|module| module.version.clone()),
+            fields: fields(pass, is_there),
+            version: module.filter(|_| is_there).map(|module| module.version.clone()),
             look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
             patience: seen.patience,
             left: seen.left.clone(),
@@ -77,9 +75,11 @@ impl Finding {
     }
 }
 
-/// Whether what is on the target is not what the spec says.
-fn is_unseen(rest: &Rest) -> bool {
-    matches!(rest, Rest::Looking | Rest::Newer(_) | Rest::NewerPredecessor(_) | Rest::UntoldPredecessor(_))
+/// Whether what the spec asks for was sent as a whole, so that its version is the one on the target.
+fn is_there(seen: &Observed, rest: &Rest) -> bool {
+    seen.content != Content::Stale
+        && seen.pieces.iter().all(|piece| piece.fault.is_none() && !piece.changed)
+        && !matches!(rest, Rest::Looking | Rest::Newer(_))
 }
 
 /// Time until the first of the objects that somebody fights for may be put right again.
