@@ -1,5 +1,6 @@
 //! Measurements on real control planes. Each prints a table, and writes it as JSON where asked to.
 
+mod catalogue;
 mod current;
 mod idle;
 mod install;
@@ -14,6 +15,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub use catalogue::catalogue_size;
 pub use idle::idle;
 pub use install::install;
 pub use objects::objects;

@@ -16,6 +16,7 @@ use serde_json::json;
 use testbed::{Access, AuditEvent, AuditMark, Bed, Cluster, Process, Registry, until, until_quiet};
 
 pub use doors::{Doors, Way};
+pub use install::apply_all;
 pub use state::env_file;
 
 /// Namespace of everything on the hub.

@@ -1,7 +1,10 @@
 //! `cargo xtask test`: everything that has to hold, in the order in which a mistake costs least.
 
+mod repeat;
+
 use std::env;
 use std::io::{BufRead, BufReader, Write};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,6 +26,15 @@ pub(crate) struct Request {
     /// Leave out the tests that read third-party modules and charts
     #[arg(long)]
     no_inputs: bool,
+    /// Run nothing but the tests whose names contain a FILTER, this often, and tell which failed how often
+    #[arg(long, value_name = "N", requires = "filters", conflicts_with = "full")]
+    repeat: Option<NonZeroU32>,
+    /// Only those of this package; may be given several times
+    #[arg(long, short, value_name = "NAME", requires = "repeat")]
+    package: Vec<String>,
+    /// Parts of the names of tests
+    #[arg(value_name = "FILTER", requires = "repeat")]
+    filters: Vec<String>,
 }
 
 /// Tests that ran.
@@ -58,7 +70,10 @@ struct Panics {
 /// Runs all steps, stops at the first that fails; ends with a table and the number of tests.
 pub(crate) fn run(request: Request) -> Result<()> {
     let mut run = Run { request, done: Vec::new(), count: Count::default(), panics: Panics::default() };
-    let outcome = run.steps();
+    let outcome = match run.request.repeat {
+        Some(times) => run.steps_repeated(times.get()),
+        None => run.steps(),
+    };
     run.print_table();
     let Count { passed, failed, ignored } = run.count;
     say(&format!("{passed} passed, {failed} failed, {ignored} ignored"));
@@ -100,6 +115,13 @@ impl Run {
             self.step("20 minutes of rest", Self::rest)?;
         }
         Ok(())
+    }
+
+    fn steps_repeated(&mut self, times: u32) -> Result<()> {
+        self.step("inputs", |run| inputs(run.request.no_inputs))?;
+        self.step("setup", |_| setup::run(false))?;
+        self.step("build", |run| run.cargo(&["build", "--workspace", "--bins", "--quiet"]))?;
+        self.step("repeated tests", |run| run.repeat(times))
     }
 
     fn step(&mut self, name: &'static str, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {

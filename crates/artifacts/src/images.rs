@@ -53,6 +53,16 @@ impl LocalisedImages {
     }
 }
 
+/// The tag that an image's reference names; none where it names none, or is no reference.
+pub fn image_tag(image: &str) -> Option<String> {
+    let reference: Reference = image.parse().ok()?;
+    // Without a tag and digest the reference reads as `latest`.
+    reference
+        .tag()
+        .filter(|tag| image.ends_with(&format!(":{tag}")) || image.contains('@'))
+        .map(str::to_owned)
+}
+
 fn is_same(one: &Reference, other: &Reference) -> bool {
     let is_same_version = match (one.tag(), other.tag()) {
         (Some(tag), Some(other)) => tag == other,
@@ -84,6 +94,22 @@ mod tests {
             reference: (*reference).to_owned(),
         };
         LocalisedImages::new(&references.iter().map(image).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn only_a_tag_that_is_written_is_one() {
+        let rows = [
+            ("keda:1.0.0", Some("1.0.0")),
+            ("old.io:5000/keda:1", Some("1")),
+            (&format!("old.io/keda:1@{A}"), Some("1")),
+            (&format!("old.io/keda@{A}"), None),
+            ("old.io:5000/keda", None),
+            ("old.io/keda:latest", Some("latest")),
+            ("KEDA:1", None),
+        ];
+        for (image, tag) in rows {
+            assert_eq!(image_tag(image).as_deref(), tag, "{image}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::reconcile::Pass;
 use crate::release;
 use crate::sight::{Snapshot, health_counts};
 
+pub(crate) mod predecessor;
 mod version;
 
 /// Everything that decides the objects, but the content and the target's kinds.
@@ -69,6 +70,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         blind: pass.done.watching && snapshot.blind,
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
         newer: version::newer(pass, &snapshot),
+        predecessor: predecessor::of(pass),
         set_back,
         changes: changes(pass),
         swept: pass.session.swept,
@@ -207,7 +209,7 @@ fn counts(pass: &Pass<'_>, identity: &Identity) -> bool {
     }
 }
 
-fn is_manager(manager: &Manager, identity: &Identity) -> bool {
+pub(crate) fn is_manager(manager: &Manager, identity: &Identity) -> bool {
     identity.is(&manager.group, &manager.kind)
         && identity.name == manager.name
         && (manager.namespace.is_none() || manager.namespace == identity.namespace)

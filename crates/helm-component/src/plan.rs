@@ -11,7 +11,7 @@ use kyma_sdk::Failure;
 
 mod observed;
 
-pub use observed::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
+pub use observed::{Content, DefaultResource, DriftMode, Observed, Order, Piece, Predecessor};
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +20,8 @@ pub enum Step {
     Load,
     /// Watch the kinds concerned and learn what is there.
     Watch,
+    /// Look at what somebody else may have installed in the module's place.
+    LookForPredecessor,
     /// Make the release's namespace.
     Namespace,
     /// Send what is due, stage by stage.
@@ -55,6 +57,10 @@ pub enum Rest {
     StrayManager(String),
     /// The target runs this version, which is newer than the one that is wanted.
     Newer(String),
+    /// Somebody else installed this version before, which is newer than the one that is wanted.
+    NewerPredecessor(String),
+    /// Somebody else installed this object before, which does not tell its version.
+    UntoldPredecessor(String),
     /// Kinds that parts of the content need are missing; the rest is applied.
     MissingKinds(Vec<String>),
     /// Something failed.
@@ -94,8 +100,7 @@ fn install(seen: &Observed) -> Step {
     let due = seen.pieces.iter().any(|piece| piece.served && seen.needs_apply(piece));
     if due && !seen.applied {
         return match seen.content {
-            Content::Loaded if seen.namespace_ready => Step::Apply,
-            Content::Loaded => Step::Namespace,
+            Content::Loaded => bring(seen),
             Content::Recorded | Content::Stale => Step::Load,
         };
     }
@@ -103,6 +108,17 @@ fn install(seen: &Observed) -> Step {
         return Step::Rest(Rest::Failed(fault));
     }
     prune(seen).unwrap_or_else(|| settle(seen))
+}
+
+/// Content at hand goes to the target, unless it would take back what somebody installed there.
+fn bring(seen: &Observed) -> Step {
+    match &seen.predecessor {
+        Predecessor::Unseen => Step::LookForPredecessor,
+        Predecessor::Newer(version) => Step::Rest(Rest::NewerPredecessor(version.clone())),
+        Predecessor::Untold(object) => Step::Rest(Rest::UntoldPredecessor(object.clone())),
+        Predecessor::None if seen.namespace_ready => Step::Apply,
+        Predecessor::None => Step::Namespace,
+    }
 }
 
 /// The lists of the watches come as events.

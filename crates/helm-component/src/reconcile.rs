@@ -4,6 +4,7 @@
 mod apply;
 mod default_resource;
 mod load;
+mod predecessor;
 mod prune;
 mod removal;
 
@@ -24,7 +25,7 @@ use crate::content::{Inputs, Sources};
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
 use crate::observe;
-use crate::plan::{self, Order, Rest, Step};
+use crate::plan::{self, Order, Predecessor, Rest, Step};
 use crate::report::Finding;
 use crate::sight::{Dependent, Sights};
 
@@ -84,6 +85,8 @@ pub(crate) struct Done {
     pub(crate) applied: bool,
     /// How many objects there were before this pass applied.
     pub(crate) before: Option<usize>,
+    /// What was found in the module's place, once somebody looked.
+    pub(crate) predecessor: Option<Predecessor>,
     pub(crate) faults: BTreeMap<Identity, Failure>,
     pub(crate) waiting: BTreeMap<Identity, String>,
     pub(crate) kept: BTreeSet<Identity>,
@@ -162,6 +165,7 @@ impl<'a> Pass<'a> {
             match plan::next(&seen) {
                 Step::Load => self.load().await,
                 Step::Watch => self.watch()?,
+                Step::LookForPredecessor => self.look_for_predecessor().await,
                 Step::Namespace => self.namespace().await,
                 Step::Apply => self.apply(&seen).await,
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,

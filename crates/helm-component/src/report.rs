@@ -5,15 +5,17 @@ use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal};
 use serde_json::json;
 
-use crate::confirmed::ALLOW_DOWNGRADE;
-use crate::memory::LEFT;
 use crate::observe;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Rest};
 use crate::reconcile::{Ended, LOOK, Pass};
 
-/// Objects that are named in one message.
-const NAMED: usize = 10;
+mod words;
+
+use words::{
+    fought_message, list, missing_message, newer_message, newer_predecessor_message, stray_message,
+    untold_predecessor_message, with_left,
+};
 
 /// One condition of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,9 +55,7 @@ impl Finding {
         if let Ok(inputs) = &pass.inputs {
             pass.session.recorded.overridden = inputs.overridden().to_vec();
         }
-        let complete =
-            seen.content != Content::Stale && seen.pieces.iter().all(|piece| piece.fault.is_none());
-        let is_unseen = matches!(rest, Rest::Looking | Rest::Newer(_));
+        let is_there = is_there(seen, rest);
         let module = pass.context.resource.spec.module.as_ref();
         Self {
             aspects: vec![
@@ -64,8 +64,8 @@ impl Finding {
                 dependencies(&missing),
                 healthy(seen),
             ],
-            fields: fields(pass, complete && !is_unseen),
-            version: module.filter(|_| complete && !is_unseen).map(|module| module.version.clone()),
+            fields: fields(pass, is_there),
+            version: module.filter(|_| is_there).map(|module| module.version.clone()),
             look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
             patience: seen.patience,
             left: seen.left.clone(),
@@ -73,6 +73,13 @@ impl Finding {
             was_ready: seen.content == Content::Recorded && was_ready(pass),
         }
     }
+}
+
+/// Whether what the spec asks for was sent as a whole, so that its version is the one on the target.
+fn is_there(seen: &Observed, rest: &Rest) -> bool {
+    seen.content != Content::Stale
+        && seen.pieces.iter().all(|piece| piece.fault.is_none() && !piece.changed)
+        && !matches!(rest, Rest::Looking | Rest::Newer(_))
 }
 
 /// Time until the first of the objects that somebody fights for may be put right again.
@@ -117,6 +124,14 @@ impl Ended {
             }
             Rest::Newer(version) => {
                 Progress::stopped(Failure::new(Reason::DowngradeRefused, newer_message(&version)))
+            }
+            Rest::NewerPredecessor(version) => {
+                let failure = Failure::new(Reason::DowngradeRefused, newer_predecessor_message(&version));
+                Progress::stopped(failure)
+            }
+            Rest::UntoldPredecessor(object) => {
+                let failure = Failure::new(Reason::VersionUnknown, untold_predecessor_message(&object));
+                Progress::stopped(failure)
             }
             Rest::Unhealthy(names) => {
                 let failure = Failure::new(Reason::Unhealthy, list(&names));
@@ -193,31 +208,6 @@ impl Finding {
     fn late(&self, what: &str, names: &[String]) -> String {
         format!("not {what} within {} s: {}", self.patience.limit.unwrap_or_default(), list(names))
     }
-}
-
-fn stray_message(manager: &str) -> String {
-    format!("spec.manager names {manager}, which is not among the component's objects")
-}
-
-fn newer_message(found: &str) -> String {
-    format!(
-        "the target runs version {found}, which is newer than the one that is wished, as after a restore of the hub from \
-         a backup: nothing is changed until the hub wishes {found} or newer; to go back all the same, confirm with the \
-         annotation {ALLOW_DOWNGRADE}=<metadata.generation>"
-    )
-}
-
-/// A message that also tells what was given up.
-fn with_left(message: String, left: &[String]) -> String {
-    match (message.is_empty(), left.is_empty()) {
-        (_, true) => message,
-        (true, false) => format!("{LEFT}{}", list(left)),
-        (false, false) => format!("{message}; {LEFT}{}", list(left)),
-    }
-}
-
-fn fought_message(names: &[String]) -> String {
-    format!("changed by somebody else again and again, and left so for a while: {}", list(names))
 }
 
 fn aspect(type_: &'static str, status: Status, reason: Reason, message: impl Into<String>) -> Aspect {
@@ -317,10 +307,6 @@ fn missing(pass: &Pass<'_>, seen: &Observed) -> Vec<String> {
     missing
 }
 
-fn missing_message(kinds: &[String]) -> String {
-    format!("the target does not serve {}", list(kinds))
-}
-
 fn dependencies(missing: &[String]) -> Aspect {
     if missing.is_empty() {
         return aspect(types::DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
@@ -370,13 +356,6 @@ fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
         fields.insert("attemptedVersion".to_owned(), json!(module.map(|module| &module.version)));
     }
     fields
-}
-
-/// The first few of a list, in order, and how many more there are.
-fn list(names: &[String]) -> String {
-    let more = names.len().saturating_sub(NAMED);
-    let first = names[..names.len() - more].join(", ");
-    if more == 0 { first } else { format!("{first} and {more} more") }
 }
 
 #[cfg(test)]

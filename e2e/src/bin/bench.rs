@@ -24,6 +24,15 @@ enum Bench {
         #[arg(long, default_value_t = 1)]
         rounds: u32,
     },
+    /// Time until a new Kyma is Ready, with a small catalogue and with a large one
+    Catalogue {
+        /// How many objects the large one has more
+        #[arg(long, default_value_t = 500)]
+        objects: usize,
+        /// How many Kymas, with each
+        #[arg(long, default_value_t = 20)]
+        tries: u32,
+    },
     /// Requests of the operators while nothing happens
     Idle {
         /// How long to watch
@@ -61,6 +70,7 @@ async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let outcome = match arguments.bench {
         Bench::Install { rounds } => Box::pin(bench::install(rounds)).await?,
+        Bench::Catalogue { objects, tries } => Box::pin(bench::catalogue_size(objects, tries)).await?,
         Bench::Idle { seconds } => Box::pin(bench::idle(seconds)).await?,
         Bench::Objects { count, seed } => Box::pin(bench::objects(count, seed)).await?,
         Bench::Sequences { count, seed } => Box::pin(bench::sequences(count, seed)).await?,

@@ -21,10 +21,10 @@ const PLATFORM: &str = "platform-team";
 pub(super) async fn hub(hub: &Cluster) -> Result<()> {
     let client = hub.client()?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HUB_NAMESPACE}});
-    apply(&client, &serde_json::from_value(namespace)?).await?;
+    apply(&client, PLATFORM, &serde_json::from_value(namespace)?).await?;
     for place in ["crds", "deploy/policies"] {
         for path in yaml_files(&workspace().join(place))? {
-            apply_all(&client, &std::fs::read_to_string(&path)?)
+            apply_all(&client, PLATFORM, &std::fs::read_to_string(&path)?)
                 .await
                 .with_context(|| path.display().to_string())?;
         }
@@ -34,7 +34,8 @@ pub(super) async fn hub(hub: &Cluster) -> Result<()> {
     }
     crd_is_served(&client, "helmcomponents.component.kyma-project.io").await?;
     for operator in OPERATORS {
-        apply_all(&client, &printed(operator.name, &["rbac", "--namespace", HUB_NAMESPACE]).await?).await?;
+        apply_all(&client, PLATFORM, &printed(operator.name, &["rbac", "--namespace", HUB_NAMESPACE]).await?)
+            .await?;
     }
     Ok(())
 }
@@ -44,7 +45,7 @@ pub(super) async fn target(target: &Cluster) -> Result<()> {
     let client = target.client()?;
     target.service_account(ACCESS_NAMESPACE, ACCESS_ACCOUNT).await?;
     for operator in OPERATORS {
-        apply_all(&client, &printed(operator.name, &["rbac", "--for", "target"]).await?).await?;
+        apply_all(&client, PLATFORM, &printed(operator.name, &["rbac", "--for", "target"]).await?).await?;
         let role = format!("{}-target", operator.name);
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -53,21 +54,24 @@ pub(super) async fn target(target: &Cluster) -> Result<()> {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": ACCESS_ACCOUNT, "namespace": ACCESS_NAMESPACE}],
         });
-        apply(&client, &serde_json::from_value(binding)?).await?;
+        apply(&client, PLATFORM, &serde_json::from_value(binding)?).await?;
     }
     Ok(())
 }
 
-/// Applies every document.
-async fn apply_all(client: &Client, yaml: &str) -> Result<()> {
+/// Applies every document of a manifest as this field manager, like `kubectl apply --server-side --force-conflicts`.
+///
+/// # Errors
+/// It is no YAML of objects, or the cluster refuses one.
+pub async fn apply_all(client: &Client, manager: &str, yaml: &str) -> Result<()> {
     let documents: Vec<DynamicObject> = serde_saphyr::from_multiple(yaml)?;
     for object in documents {
-        apply(client, &object).await?;
+        apply(client, manager, &object).await?;
     }
     Ok(())
 }
 
-async fn apply(client: &Client, object: &DynamicObject) -> Result<()> {
+async fn apply(client: &Client, manager: &str, object: &DynamicObject) -> Result<()> {
     let name = object.name_any();
     let types = object.types.as_ref().with_context(|| format!("{name} names no kind"))?;
     let kind = GroupVersionKind::try_from(types)?;
@@ -76,7 +80,7 @@ async fn apply(client: &Client, object: &DynamicObject) -> Result<()> {
         (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, &resource),
         _ => Api::all_with(client.clone(), &resource),
     };
-    let applied = api.patch(&name, &PatchParams::apply(PLATFORM).force(), &Patch::Apply(object)).await;
+    let applied = api.patch(&name, &PatchParams::apply(manager).force(), &Patch::Apply(object)).await;
     applied.with_context(|| format!("{} {name}", kind.kind))?;
     Ok(())
 }

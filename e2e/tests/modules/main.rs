@@ -9,6 +9,7 @@
 mod layout;
 mod ocm;
 mod story;
+mod used;
 
 use e2e::inputs;
 use e2e::landscape::{Landscape, Options};
@@ -22,7 +23,7 @@ async fn landscape() -> Landscape {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn modules_come_are_upgraded_and_go_without_a_trace() {
+async fn e10_modules_come_are_upgraded_wait_for_their_users_objects_and_go_without_a_trace() {
     let _turn = TURN.lock().await;
     let Some(inputs) = testbed::inputs("third-party modules").unwrap() else { return };
     let modules = inputs::modules::all(&inputs).unwrap();
@@ -33,6 +34,7 @@ async fn modules_come_are_upgraded_and_go_without_a_trace() {
     let before = story.begin().await.unwrap();
     story.enable().await.unwrap();
     story.upgrade().await.unwrap();
+    story.remove_while_used().await.unwrap();
     let kept = story.disable(&before).await.unwrap();
     println!("{} modules; the target keeps {} objects:", modules.len(), kept.len());
     for difference in kept {

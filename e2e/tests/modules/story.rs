@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use testbed::until_or_why;
 
 /// Name of the Kyma on the hub.
-const KYMA: &str = "everything";
+pub(crate) const KYMA: &str = "everything";
 /// The channel to begin with, and the one that has the newest versions.
 const CHANNELS: [&str; 2] = ["regular", "fast"];
 /// Time that all modules together get.
@@ -26,9 +26,9 @@ const WRITER: &str = "tests";
 
 pub(crate) struct Story<'a> {
     landscape: &'a Landscape,
-    modules: &'a [Module],
+    pub(crate) modules: &'a [Module],
     hub: Client,
-    target: Client,
+    pub(crate) target: Client,
 }
 
 impl<'a> Story<'a> {
@@ -134,7 +134,7 @@ impl<'a> Story<'a> {
         until_as_before(&self.target, before).await
     }
 
-    async fn choose(&self, edit: &Value) -> Result<()> {
+    pub(crate) async fn choose(&self, edit: &Value) -> Result<()> {
         let kymas: Api<Kyma> = Api::namespaced(self.target.clone(), TARGET_NAMESPACE);
         kymas.patch("default", &PatchParams::default(), &Patch::Merge(edit)).await?;
         Ok(())
@@ -161,7 +161,7 @@ impl<'a> Story<'a> {
         .await
     }
 
-    fn kymas(&self) -> Api<Kyma> {
+    pub(crate) fn kymas(&self) -> Api<Kyma> {
         Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
     }
 }

@@ -12,7 +12,7 @@ use crate::sight::Snapshot;
 /// completed, which may be taken back: then the hub is older than the target, as after its restore from a backup.
 pub(super) fn newer(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<String> {
     let component = &pass.context.resource;
-    if !pass.inputs.as_ref().is_ok_and(Inputs::are_versioned) || is_confirmed(component, ALLOW_DOWNGRADE) {
+    if !is_judged(pass) {
         return None;
     }
     let status = component.status.as_ref();
@@ -21,6 +21,12 @@ pub(super) fn newer(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<String> {
         status.and_then(|status| status.attempted_version.as_deref()),
     ];
     newest_above(known.into_iter().flatten(), versions(pass, snapshot))
+}
+
+/// Whether versions on the target may hold up the one that is wished.
+pub(super) fn is_judged(pass: &Pass<'_>) -> bool {
+    pass.inputs.as_ref().is_ok_and(Inputs::are_versioned)
+        && !is_confirmed(&pass.context.resource, ALLOW_DOWNGRADE)
 }
 
 /// Whether the target has an older version than the one that was applied there: then it was restored from a backup, and

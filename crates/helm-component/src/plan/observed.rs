@@ -86,6 +86,19 @@ pub enum DefaultResource {
     Failed(Failure),
 }
 
+/// What runs in the place of a module that was not applied yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Predecessor {
+    /// Nobody looked yet.
+    Unseen,
+    /// Nothing that the module may not be put over.
+    None,
+    /// This version, which is newer than the one that is wanted.
+    Newer(String),
+    /// This object, which does not tell its version.
+    Untold(String),
+}
+
 /// Everything that the next decision needs.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone)]
@@ -116,6 +129,8 @@ pub struct Observed {
     pub versioned: bool,
     /// The version that is on the target, where it is newer than the one that is wanted.
     pub newer: Option<String>,
+    /// What somebody else installed in its place before.
+    pub predecessor: Predecessor,
     /// Whether the target has an older version than the one that was applied, which is therefore sent again as a whole.
     pub set_back: bool,
     /// Whether other content is wished than what was applied last.

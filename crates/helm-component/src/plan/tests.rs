@@ -57,6 +57,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         blind: false,
         versioned: false,
         newer: None,
+        predecessor: Predecessor::None,
         set_back: false,
         changes: false,
         swept: false,
@@ -138,6 +139,26 @@ fn nothing_is_put_over_a_version_that_the_hub_does_not_know() {
         seen.content = content;
         seen.pieces[0].changed = true;
         assert_eq!(next(&seen), refused, "neither applied nor pruned");
+    }
+}
+
+#[test]
+fn nothing_is_put_over_what_somebody_installed_before_unless_it_is_known_to_be_older() {
+    let mut seen = fresh(vec![piece(deployment()), piece(config("a"))]);
+    let rows = [
+        (Predecessor::Unseen, Step::LookForPredecessor),
+        (Predecessor::Newer("2.0.0".to_owned()), Step::Rest(Rest::NewerPredecessor("2.0.0".to_owned()))),
+        (Predecessor::Untold("d".to_owned()), Step::Rest(Rest::UntoldPredecessor("d".to_owned()))),
+        (Predecessor::None, Step::Apply),
+    ];
+    for namespace_ready in [true, false] {
+        seen.namespace_ready = namespace_ready;
+        for (predecessor, expected) in rows.clone() {
+            seen.predecessor = predecessor;
+            let expected =
+                if expected == Step::Apply && !namespace_ready { Step::Namespace } else { expected };
+            assert_eq!(next(&seen), expected);
+        }
     }
 }
 

@@ -68,6 +68,9 @@ impl Pass<'_> {
         if self.misses_a_kind() {
             self.look_again_at_kinds().await?;
         }
+        if self.has_nothing() {
+            return Ok(vec![]);
+        }
         self.refuse_while_blocked().await?;
         if let Some(waiting) = self.remove_default_resource().await? {
             return Ok(vec![waiting]);
@@ -82,6 +85,13 @@ impl Pass<'_> {
         self.take_removal(&inventory, &removal).await?;
         self.watch_namespaces(&removal.waiting);
         Ok(removal.waiting.iter().chain(&removal.later).map(ToString::to_string).collect())
+    }
+
+    /// Whether nothing on the target is ours, such as where somebody else installed the module: then nobody's objects
+    /// lose anything.
+    fn has_nothing(&self) -> bool {
+        let recorded = &self.session.recorded;
+        recorded.inventory.is_empty() && recorded.resource.is_none()
     }
 
     /// Namespaces carry no owner label, so no other watch shows that they are gone.

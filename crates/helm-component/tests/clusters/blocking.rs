@@ -177,3 +177,25 @@ async fn e13_while_a_removal_is_blocked_the_next_version_with_a_new_version_of_i
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn a_component_that_never_put_anything_there_goes_whatever_users_have() -> Result<()> {
+    let world = world().await?;
+    let target = world.target.client()?;
+    apply_yaml(
+        &target,
+        &manifest("cabin").replace("metadata: {name: cabin}", "metadata: {name: cabin, namespace: default}"),
+    )
+    .await?;
+    testbed::crd_is_served(&target, "houses.cabin.example.org").await?;
+    apply_yaml(&target, &object("cabin", "House", None, "mine").to_string()).await?;
+    let missing = json!({"ocm": {"component": "example.org/module/cabin", "version": "1.0.0"}});
+    let kinds = json!([{"group": "cabin.example.org", "kind": "House"}]);
+    world.apply("cabin", json!({"source": missing, "managedResources": kinds})).await?;
+    world.ready("cabin", "False", "SourceNotFound").await?;
+    world.delete("cabin", "Delete").await?;
+    world.gone("cabin").await?;
+    assert!(world.on_target("cabin.example.org/v1", "House", "", "mine").await?.is_some());
+    assert!(world.on_target("v1", "ConfigMap", "default", "cabin").await?.is_some());
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! What somebody installed before a module was enabled: whether it is newer, told by its workloads.
+
+use kube::api::DynamicObject;
+use kyma_api::{annotations, labels};
+use kyma_artifacts::image_tag;
+use kyma_object_set::{Object, Ownership, drift};
+use semver::Version;
+use serde_json::Value;
+
+use super::{is_manager, version};
+use crate::plan::Predecessor;
+use crate::reconcile::Pass;
+
+/// What is known of a predecessor at this point of a pass. A module of which something was applied has none any more.
+pub(super) fn of(pass: &Pass<'_>) -> Predecessor {
+    let is_applied = !pass.session.recorded.inventory.is_empty();
+    if is_applied || !version::is_judged(pass) || candidates(pass).next().is_none() {
+        return Predecessor::None;
+    }
+    pass.done.predecessor.clone().unwrap_or(Predecessor::Unseen)
+}
+
+/// Objects of the module by which a predecessor is known: `spec.manager`, or its workloads where none is named.
+pub(crate) fn candidates<'a>(pass: &'a Pass<'_>) -> impl Iterator<Item = &'a Object> {
+    let manager = pass.context.resource.spec.manager.as_ref();
+    let tells = move |object: &Object| match manager {
+        Some(manager) => is_manager(manager, &object.identity()),
+        None => {
+            object.group() == "apps" && matches!(object.kind(), "Deployment" | "StatefulSet" | "DaemonSet")
+        }
+    };
+    let objects = pass.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
+    objects.filter(move |object| tells(object))
+}
+
+/// A workload of the module, and what is on the target in its place.
+pub(crate) struct Place<'a> {
+    /// As it would be applied.
+    pub wanted: &'a Object,
+    /// As it is.
+    pub live: &'a DynamicObject,
+}
+
+impl Place<'_> {
+    /// Judges what is there by the same mark as what would be applied: authors need not give the label or the image the
+    /// module's own version.
+    pub(crate) fn judge(&self, ownership: &Ownership) -> Predecessor {
+        let metadata = &self.live.metadata;
+        let owner = metadata.labels.as_ref().and_then(|all| all.get(labels::OWNER));
+        if owner.is_some_and(|owner| *owner != ownership.owner) {
+            // Whether it may be taken from another component is for the apply to say.
+            return Predecessor::None;
+        }
+        let wanted = parse(&ownership.version);
+        let ours = drift::applied_annotation(metadata, &ownership.manager, annotations::MODULE_VERSION);
+        if let Some(ours) = ours.and_then(parse).filter(|_| !self.has_image_of_another(&ownership.manager)) {
+            return judge([(ours, wanted)]).unwrap_or(Predecessor::None);
+        }
+        let (live, body) = (self.live_body(), Value::Object(self.wanted.body().clone()));
+        let marks = [app_version as fn(&Value) -> Option<Version>, tag];
+        let told = marks.iter().filter_map(|mark| Some((mark(&live)?, mark(&body).or(wanted.clone()))));
+        let untold = || {
+            let is_same = images(&live) == images(&body);
+            if is_same { Predecessor::None } else { Predecessor::Untold(self.wanted.identity().to_string()) }
+        };
+        judge(told).unwrap_or_else(untold)
+    }
+
+    /// Whether somebody else set an image since ours was applied, as an upgrade by hand does.
+    fn has_image_of_another(&self, manager: &str) -> bool {
+        let others = self.live.metadata.managed_fields.iter().flatten();
+        let mut others = others.filter(|entry| entry.manager.as_deref() != Some(manager));
+        others.any(|entry| entry.fields_v1.as_ref().is_some_and(|fields| names_image(&fields.0)))
+    }
+
+    fn live_body(&self) -> Value {
+        serde_json::to_value(self.live).unwrap_or_default()
+    }
+}
+
+/// What pairs of a version found and the one wanted say together; none where there are no pairs.
+fn judge(told: impl IntoIterator<Item = (Version, Option<Version>)>) -> Option<Predecessor> {
+    let mut known = false;
+    for (found, wanted) in told {
+        known = true;
+        if wanted.is_some_and(|wanted| found.cmp_precedence(&wanted).is_gt()) {
+            return Some(Predecessor::Newer(found.to_string()));
+        }
+    }
+    known.then_some(Predecessor::None)
+}
+
+fn parse(text: &str) -> Option<Version> {
+    Version::parse(text.strip_prefix('v').unwrap_or(text)).ok()
+}
+
+fn app_version(object: &Value) -> Option<Version> {
+    parse(object.get("metadata")?.get("labels")?.get(labels::APP_VERSION)?.as_str()?)
+}
+
+/// The version in the tag of the first container's image: the operator, by custom.
+fn tag(object: &Value) -> Option<Version> {
+    parse(&image_tag(images(object).first()?)?)
+}
+
+fn images(object: &Value) -> Vec<&str> {
+    let containers = object.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+    containers.into_iter().flatten().filter_map(|one| one.get("image")?.as_str()).collect()
+}
+
+fn names_image(fields: &Value) -> bool {
+    let Some(fields) = fields.as_object() else { return false };
+    fields.iter().any(|(field, below)| field == "f:image" || names_image(below))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn workload(label: Option<&str>, image: &str) -> Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "d", "namespace": "n", "labels": label.map(|label| json!({labels::APP_VERSION: label}))},
+            "spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}, {"image": "side:9.9.9"}]}}},
+        })
+    }
+
+    /// What stands there, judged for a module that wants 1.0.0.
+    fn found(live: Value, wanted: Value) -> Predecessor {
+        let ownership =
+            Ownership { manager: "us".to_owned(), owner: "owner".to_owned(), version: "1.0.0".to_owned() };
+        let mut wanted = wanted;
+        if wanted["metadata"]["labels"].is_null() {
+            wanted["metadata"].as_object_mut().unwrap().remove("labels");
+        }
+        let wanted = Object::from_value(wanted).unwrap();
+        Place { wanted: &wanted, live: &serde_json::from_value(live).unwrap() }.judge(&ownership)
+    }
+
+    #[test]
+    fn a_version_is_told_by_the_label_or_the_image_and_compared_with_the_same_mark() {
+        let newer = |version: &str| Predecessor::Newer(version.to_owned());
+        let untold = Predecessor::Untold("Deployment.apps n/d".to_owned());
+        let rows = [
+            ("the label", workload(Some("2.0.0"), "x/a"), workload(Some("1.0.0"), "x/a"), newer("2.0.0")),
+            ("older", workload(Some("0.9.0"), "x/a"), workload(Some("1.0.0"), "x/a"), Predecessor::None),
+            ("pre-release", workload(Some("1.0.0"), "x/a"), workload(Some("1.0.0-b"), "x/a"), newer("1.0.0")),
+            ("the tag", workload(None, "x:5000/a:v2.0.0"), workload(None, "y/a:1.0.0"), newer("2.0.0")),
+            (
+                "the same from elsewhere",
+                workload(None, "x/a:1.0.0"),
+                workload(None, "y/a:1.0.0"),
+                Predecessor::None,
+            ),
+            (
+                "only the image",
+                workload(Some("1.0.0"), "x/a:2.0.0"),
+                workload(Some("1.0.0"), "x/a:1.0.0"),
+                newer("2.0.0"),
+            ),
+            (
+                "a label of its own count",
+                workload(Some("7.1.0"), "x/a"),
+                workload(Some("7.2.0"), "x/a"),
+                Predecessor::None,
+            ),
+            ("against the module", workload(Some("1.1.0"), "x/a"), workload(None, "x/b"), newer("1.1.0")),
+            ("nothing to tell by", workload(None, "x/a:main"), workload(None, "x/a:stable"), untold.clone()),
+            (
+                "no version",
+                workload(Some("new"), "x/a"),
+                workload(Some("1.0.0"), "x/a:1.0.0"),
+                untold.clone(),
+            ),
+            ("the same image", workload(None, "x/a:main"), workload(None, "x/a:main"), Predecessor::None),
+        ];
+        for (what, live, wanted, expected) in rows {
+            assert_eq!(found(live, wanted), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_component_left_tells_its_version_unless_somebody_set_another_image() {
+        let entry = |manager: &str, fields: Value| json!({"manager": manager, "operation": "Apply", "fieldsV1": fields});
+        let image = json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {"f:image": {}}}}}}});
+        let mark =
+            json!({"f:metadata": {"f:annotations": {format!("f:{}", annotations::MODULE_VERSION): {}}}});
+        let left = |by: &str, version: &str| {
+            let mut live = workload(None, "x/a:2.0.0");
+            live["metadata"]["annotations"] = json!({annotations::MODULE_VERSION: version});
+            live["metadata"]["managedFields"] = json!([entry("us", mark.clone()), entry(by, image.clone())]);
+            live
+        };
+        let wanted = || workload(None, "x/a:1.0.0");
+        assert_eq!(found(left("us", "1.0.0"), wanted()), Predecessor::None, "our word counts");
+        assert_eq!(found(left("us", "1.1.0"), wanted()), Predecessor::Newer("1.1.0".to_owned()));
+        assert_eq!(found(left("kubectl", "1.0.0"), wanted()), Predecessor::Newer("2.0.0".to_owned()));
+    }
+
+    #[test]
+    fn what_another_component_owns_is_for_the_apply_to_refuse() {
+        let mut live = workload(Some("2.0.0"), "x/a:2.0.0");
+        live["metadata"]["labels"][labels::OWNER] = "another".into();
+        assert_eq!(found(live, workload(Some("1.0.0"), "x/a:1.0.0")), Predecessor::None);
+    }
+}

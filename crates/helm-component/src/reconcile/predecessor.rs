@@ -1,0 +1,47 @@
+//! The step that looks at what somebody else installed in the module's place.
+
+use kyma_object_set::{Action, CallError, Object};
+use kyma_sdk::{Failure, Interest};
+
+use super::{Pass, failure};
+use crate::observe::predecessor::{self, Place};
+use crate::plan::Predecessor;
+
+impl Pass<'_> {
+    /// Looks at the objects that tell the version; what holds up the module wakes it when it changes.
+    pub(super) async fn look_for_predecessor(&mut self) {
+        match self.predecessor().await {
+            Ok(found) => self.done.predecessor = Some(found),
+            Err(failure) => self.done.load = Some(failure),
+        }
+    }
+
+    async fn predecessor(&self) -> Result<Predecessor, Failure> {
+        for wanted in predecessor::candidates(self) {
+            let found = self.judge(wanted).await?;
+            if found != Predecessor::None {
+                return Ok(found);
+            }
+        }
+        Ok(Predecessor::None)
+    }
+
+    async fn judge(&self, wanted: &Object) -> Result<Predecessor, Failure> {
+        // Of a kind that is not served there is none.
+        let Some(mapping) = self.kinds.get(&wanted.gvk()) else { return Ok(Predecessor::None) };
+        let identity = wanted.identity();
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let live = api.get_opt(&identity.name).await;
+        let live = live.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
+        let Some(live) = live else { return Ok(Predecessor::None) };
+        let found = Place { wanted, live: &live }.judge(&self.ownership);
+        if found != Predecessor::None {
+            self.context.watch(Interest {
+                namespace: identity.namespace.clone(),
+                fields: Some(format!("metadata.name={}", identity.name)),
+                ..Interest::in_kind(&mapping.resource)
+            });
+        }
+        Ok(found)
+    }
+}

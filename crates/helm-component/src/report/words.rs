@@ -1,0 +1,60 @@
+//! What conditions say.
+
+use kyma_api::labels::APP_VERSION;
+
+use crate::confirmed::ALLOW_DOWNGRADE;
+use crate::memory::LEFT;
+
+/// Objects that are named in one message.
+const NAMED: usize = 10;
+
+pub(super) fn stray_message(manager: &str) -> String {
+    format!("spec.manager names {manager}, which is not among the component's objects")
+}
+
+pub(super) fn newer_message(found: &str) -> String {
+    format!(
+        "the target runs version {found}, which is newer than the one that is wished, as after a restore of the hub from \
+         a backup: nothing is changed until the hub wishes {found} or newer; to go back all the same, confirm with the \
+         annotation {ALLOW_DOWNGRADE}=<metadata.generation>"
+    )
+}
+
+pub(super) fn newer_predecessor_message(found: &str) -> String {
+    format!(
+        "version {found} is installed already, not by us, and newer than the one that is wished: it is left as it is until \
+         {found} or newer is wished; to go back all the same, confirm with the annotation \
+         {ALLOW_DOWNGRADE}=<metadata.generation>"
+    )
+}
+
+pub(super) fn untold_predecessor_message(object: &str) -> String {
+    format!(
+        "{object} is installed already, not by us, and nothing tells its version: it is left as it is; give it the label \
+         {APP_VERSION}, or confirm with the annotation {ALLOW_DOWNGRADE}=<metadata.generation>"
+    )
+}
+
+/// A message that also tells what was given up.
+pub(super) fn with_left(message: String, left: &[String]) -> String {
+    match (message.is_empty(), left.is_empty()) {
+        (_, true) => message,
+        (true, false) => format!("{LEFT}{}", list(left)),
+        (false, false) => format!("{message}; {LEFT}{}", list(left)),
+    }
+}
+
+pub(super) fn fought_message(names: &[String]) -> String {
+    format!("changed by somebody else again and again, and left so for a while: {}", list(names))
+}
+
+pub(super) fn missing_message(kinds: &[String]) -> String {
+    format!("the target does not serve {}", list(kinds))
+}
+
+/// The first few of a list, in order, and how many more there are.
+pub(super) fn list(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let first = names[..names.len() - more].join(", ");
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}

@@ -1,0 +1,88 @@
+//! What users and operators do to one Kyma at the same time, or past each other, with all operators as they are
+//! deployed.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
+
+mod by_hand;
+mod deletion;
+mod status;
+
+use std::sync::LazyLock;
+
+use anyhow::Result;
+use e2e::landscape::{HUB_NAMESPACE, Landscape, Options};
+use e2e::wait;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use kyma_api::Kyma;
+use serde_json::{Value, json};
+use testbed::Cluster;
+use tokio::runtime::Runtime;
+use tokio::sync::{Mutex, OnceCell};
+
+/// Everything belongs to one runtime, which outlives each test.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+static LANDSCAPE: OnceCell<Mutex<Landscape>> = OnceCell::const_new();
+
+#[test]
+fn a_module_installed_by_hand_is_taken_over_and_one_that_is_not_enabled_is_left_alone() -> Result<()> {
+    alone(async |landscape| by_hand::tell(landscape).await)
+}
+
+#[test]
+fn two_operators_write_one_status_at_once_again_and_again_and_lose_no_condition() -> Result<()> {
+    alone(async |landscape| status::tell(landscape).await)
+}
+
+#[test]
+fn e02_a_kyma_deleted_with_foreground_propagation_waits_for_its_users_objects_and_takes_everything()
+-> Result<()> {
+    alone(async |landscape| deletion::tell(landscape).await)
+}
+
+/// The landscape, for one test after the other. Operators look at everything again every few seconds.
+async fn landscape() -> Result<Mutex<Landscape>> {
+    let flags = vec!["--resync=5s".to_owned()];
+    Landscape::start(Options { targets: 1, audit: true, flags, ..Options::default() }).await.map(Mutex::new)
+}
+
+fn alone(story: impl AsyncFnOnce(&mut Landscape) -> Result<()>) -> Result<()> {
+    RUNTIME.block_on(async {
+        let mut landscape = LANDSCAPE.get_or_try_init(landscape).await?.lock().await;
+        story(&mut landscape).await?;
+        landscape.check()
+    })
+}
+
+/// Creates a Kyma without modules, and waits until it is Ready with its catalogue.
+async fn create(landscape: &Landscape, name: &str, target: &Cluster) -> Result<()> {
+    let hub = landscape.hub().client()?;
+    let secret = landscape.access_secret(name, target).await?;
+    Api::namespaced(hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
+    let kyma = serde_json::from_value(json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": name},
+        "spec": {"channel": "regular"},
+    }))?;
+    kymas(&hub).create(&PostParams::default(), &kyma).await?;
+    let is_ready = |kyma: Option<&Kyma>| {
+        is(kyma, |kyma| {
+            kyma["status"]["state"] == "Ready" && condition(kyma, "ModuleCatalog")["status"] == "True"
+        })
+    };
+    wait::until("the Kyma is Ready", kymas(&hub), name, is_ready).await?;
+    Ok(())
+}
+
+fn kymas(hub: &Client) -> Api<Kyma> {
+    Api::namespaced(hub.clone(), HUB_NAMESPACE)
+}
+
+fn is(kyma: Option<&Kyma>, wanted: impl Fn(&Value) -> bool) -> bool {
+    kyma.and_then(|kyma| serde_json::to_value(kyma).ok()).is_some_and(|kyma| wanted(&kyma))
+}
+
+/// A condition of the object; null where it has none of the type.
+fn condition(object: &Value, type_: &str) -> Value {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|held| held["type"] == type_).cloned().unwrap_or_default()
+}
