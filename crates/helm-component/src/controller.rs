@@ -15,10 +15,12 @@ use crate::args::Flags;
 use crate::content::Sources;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
+use crate::pass::{Pass, Shared};
 use crate::plan::Order;
 use crate::rbac;
-use crate::reconcile::{Pass, Shared, dependent};
+use crate::reconcile::dependent;
 use crate::render::Renderer;
+use crate::report::Ended;
 use crate::sight::{Dependent, Sights};
 
 type Wakers = Arc<Mutex<HashMap<Dependent, Waker<HelmComponent>>>>;
@@ -58,11 +60,7 @@ impl HelmComponents {
         Ok(Self { shared: Shared { sources, sights, hub_secrets, memory, flap_limit }, wakers })
     }
 
-    async fn pass(
-        &self,
-        context: &Context<HelmComponent>,
-        order: Order,
-    ) -> Result<crate::reconcile::Ended, Failure> {
+    async fn pass(&self, context: &Context<HelmComponent>, order: Order) -> Result<Ended, Failure> {
         let waker = context.waker();
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).insert(dependent(context), waker);
         Pass::begin(&self.shared, context, order).await?.run().await

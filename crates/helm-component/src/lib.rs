@@ -14,6 +14,7 @@ mod injection;
 mod memory;
 mod objects;
 mod observe;
+mod pass;
 pub mod patience;
 pub mod plan;
 mod rbac;

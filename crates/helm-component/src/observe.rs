@@ -11,9 +11,9 @@ use kyma_sdk::{Context, Failure};
 use crate::content::{self, Inputs};
 use crate::hub_secrets::Additions;
 use crate::objects::Marks;
+use crate::pass::Pass;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
-use crate::reconcile::Pass;
 use crate::release;
 use crate::sight::{Snapshot, health_counts};
 

@@ -8,7 +8,7 @@ mod predecessor;
 mod prune;
 mod removal;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,84 +17,20 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::core::PartialObjectMeta;
 use kyma_api::{HelmComponent, Reason, names};
-use kyma_object_set::drift::FlapLimit;
-use kyma_object_set::{CallError, Cluster, Identity, Kinds, Ownership, Protection};
+use kyma_object_set::{CallError, Identity, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
-use crate::content::{Inputs, Sources};
-use crate::hub_secrets::HubSecrets;
-use crate::memory::{Memory, Session};
 use crate::observe;
-use crate::plan::{self, Order, Predecessor, Rest, Step};
-use crate::report::Finding;
-use crate::sight::{Dependent, Sights};
+use crate::pass::{Done, Pass, Shared};
+use crate::plan::{self, Order, Rest, Step};
+use crate::report::{Ended, Finding, LOOK};
+use crate::sight::Dependent;
 
 /// Steps of one pass at most; each is taken once or twice, so more is a fault of ours.
 const STEPS: usize = 24;
 
 /// How long a kind may take from established to served, and when what is about to work is tried again.
 const LAG: Duration = Duration::from_millis(200);
-
-/// Time that the first look at the target may take until it is asked whether it answers, and what it serves.
-pub(crate) const LOOK: Duration = Duration::from_secs(10);
-
-/// What all passes share.
-pub(crate) struct Shared {
-    /// Where content comes from.
-    pub sources: Sources,
-    /// What the targets' watches have shown.
-    pub sights: Sights,
-    /// What components get of the hub's Secrets.
-    pub hub_secrets: Arc<HubSecrets>,
-    /// What is kept between passes.
-    pub memory: Memory,
-    /// When putting drift right counts as a fight.
-    pub flap_limit: FlapLimit,
-}
-
-/// How one pass ended.
-#[derive(Debug, Clone)]
-pub(crate) struct Ended {
-    /// Why it ended.
-    pub rest: Rest,
-    /// What was found on the way.
-    pub finding: Finding,
-}
-
-/// One pass.
-pub(crate) struct Pass<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) context: &'a Context<HelmComponent>,
-    pub(crate) dependent: Dependent,
-    pub(crate) cluster: Cluster,
-    pub(crate) ownership: Ownership,
-    /// What the target says it serves.
-    pub(crate) kinds: Arc<Kinds>,
-    /// The same and the kinds of the content's own CRDs, which it serves a moment after they are applied.
-    pub(crate) served: Arc<Kinds>,
-    pub(crate) inputs: Result<Inputs, Failure>,
-    pub(crate) order: Order,
-    pub(crate) session: Session,
-    pub(crate) done: Done,
-}
-
-/// What this pass did already.
-#[derive(Debug, Default)]
-pub(crate) struct Done {
-    pub(crate) watching: bool,
-    pub(crate) applied: bool,
-    /// How many objects there were before this pass applied.
-    pub(crate) before: Option<usize>,
-    /// What was found in the module's place, once somebody looked.
-    pub(crate) predecessor: Option<Predecessor>,
-    pub(crate) faults: BTreeMap<Identity, Failure>,
-    pub(crate) waiting: BTreeMap<Identity, String>,
-    pub(crate) kept: BTreeSet<Identity>,
-    pub(crate) pruned: Option<Result<(), Failure>>,
-    pub(crate) default_resource: Option<Failure>,
-    pub(crate) removal: Option<Result<Vec<String>, Failure>>,
-    pub(crate) load: Option<Failure>,
-}
 
 impl<'a> Pass<'a> {
     /// Prepares a pass: one look at what the target serves, from the cache in most cases.

@@ -6,9 +6,9 @@ use kyma_sdk::{Failure, Progress, Removal};
 use serde_json::json;
 
 use crate::observe;
+use crate::pass::Pass;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Rest};
-use crate::reconcile::{Ended, LOOK, Pass};
 
 mod words;
 
@@ -16,6 +16,18 @@ use words::{
     fought_message, list, missing_message, newer_message, newer_predecessor_message, stray_message,
     untold_predecessor_message, with_left,
 };
+
+/// Time that the first look at the target may take until it is asked whether it answers, and what it serves.
+pub(crate) const LOOK: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// How one pass ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    /// Why it ended.
+    pub rest: Rest,
+    /// What was found on the way.
+    pub finding: Finding,
+}
 
 /// One condition of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -58,7 +58,7 @@ fn assemble(args: KymaArgs, runtime: Runtime, triggers: Triggers, metrics: KymaM
             for kyma in kymas {
                 if at.kind != "Secret" {
                     follow_remote(&state, kyma, sighting);
-                } else if pull_secret::saw(&state, kyma, sighting) {
+                } else if pull_secret::watch::saw(&state, kyma, sighting) {
                     state.wake(kyma);
                 }
             }

@@ -4,10 +4,10 @@
 //! modules that outlive their Kyma may need it.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::ErrorClass;
-use kyma_sdk::{Failure, Interest, Revision, Sighting};
+use kyma_sdk::{Failure, Revision};
 
 use crate::FIELD_MANAGER;
 use crate::error::Error;
@@ -16,9 +16,8 @@ use crate::observe::{Observed, RemoteSide};
 use crate::state::State;
 
 mod copy;
-mod known;
-
-pub(crate) use known::Copies;
+pub(crate) mod known;
+pub(crate) mod watch;
 
 /// The name for which the role on targets holds a right: one to read all their Secrets would be too much.
 pub(crate) const USUAL_NAME: &str = "skr-image-pull-secret";
@@ -68,31 +67,4 @@ pub(crate) fn may_pass(copied: &Result<(), Failure>) -> Option<&Failure> {
     let passes =
         |failure: &&Failure| matches!(failure.class, ErrorClass::Transient | ErrorClass::Unreachable);
     copied.as_ref().err().filter(passes)
-}
-
-/// What is watched of it on a target: that it stays as it is.
-pub(crate) fn interest(state: &State) -> Option<Interest> {
-    let name = state.args.pull_secret()?;
-    Some(Interest {
-        namespace: Some(state.runtime.settings.target_namespace.clone()),
-        fields: Some(format!("metadata.name={name}")),
-        ..Interest::in_kind(&ApiResource::erase::<Secret>(&()))
-    })
-}
-
-/// A target's watch told something of the copy. False if that is no news.
-pub(crate) fn saw(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
-    let name = state.args.pull_secret();
-    // A target may tell of what nobody asked for.
-    let is_it = |object: &DynamicObject| object.metadata.name.as_deref() == name;
-    let version = |object: &DynamicObject| object.resource_version().and_then(|version| version.parse().ok());
-    match sighting {
-        Sighting::Listed { objects, .. } => {
-            let listed = objects.iter().find(|object| is_it(object)).and_then(version);
-            state.pull_secrets().listed(kyma, listed)
-        }
-        Sighting::Applied(object) | Sighting::Deleted(object) => {
-            is_it(object) && state.pull_secrets().changed(kyma, version(object).unwrap_or(u64::MAX))
-        }
-    }
 }

@@ -4,8 +4,7 @@
 //! reconcile in between makes no call to the target.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
 use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, fence_of, is_on_record};
@@ -17,46 +16,12 @@ use crate::state::{State, key_of};
 use crate::target_kyma;
 
 mod ground;
+pub(crate) mod held;
 mod turn;
 
 pub(crate) use ground::{birth, clean};
+pub(crate) use held::Session;
 pub(crate) use turn::take as take_turn;
-
-/// Share of the resync after which a session is opened anew; less than what the resync is shortened by at random.
-const VERIFY_AT: f64 = 0.8;
-
-/// An open session.
-#[derive(Debug, Clone)]
-pub(crate) struct Session {
-    /// The access Secret it goes through.
-    pub(crate) access: SecretKeyRef,
-    /// The target; written to only as long as it is this hub's.
-    pub(crate) target: Target,
-    /// What the hub recorded about it.
-    pub(crate) identity: TargetIdentity,
-    /// Whether nothing was ordered yet in the turn that it has.
-    unused_turn: Arc<AtomicBool>,
-    /// When it was opened.
-    pub(crate) opened: Instant,
-    /// The connection that was proven.
-    connection: u64,
-}
-
-impl Session {
-    /// Something was ordered.
-    pub(crate) fn turn_is_used(&self) {
-        self.unused_turn.store(false, Ordering::Relaxed);
-    }
-
-    fn has_unused_turn(&self) -> bool {
-        self.unused_turn.load(Ordering::Relaxed)
-    }
-
-    /// Whether what was proven and prepared when it was opened may still be relied on.
-    fn is_fresh(&self, resync: Duration) -> bool {
-        self.connection == self.target.connection() && self.opened.elapsed() < resync.mul_f64(VERIFY_AT)
-    }
-}
 
 /// The session of a Kyma with its target; opened if there is none, if it is old, or if another server may
 /// answer by now.
@@ -144,6 +109,6 @@ pub(crate) fn interest(state: &State) -> Interest {
 }
 
 fn watch(state: &State, kyma: &Kyma, target: &Target) -> Result<(), Error> {
-    let interests = std::iter::once(interest(state)).chain(pull_secret::interest(state));
+    let interests = std::iter::once(interest(state)).chain(pull_secret::watch::interest(state));
     Ok(state.watches.want(target, &key_of(kyma), interests)?)
 }

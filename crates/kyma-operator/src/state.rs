@@ -16,9 +16,9 @@ use crate::kinds::{GroupKind, Kinds};
 use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;
 use crate::mirror::Manifests;
-use crate::pull_secret::Copies;
+use crate::pull_secret::known::Copies;
 use crate::resolve::Policy;
-use crate::session::Session;
+use crate::session::held::Session;
 use crate::target_kyma::Remotes;
 
 /// What asks for a look at an object.

@@ -8,8 +8,8 @@ use semver::Version;
 use serde_json::Value;
 
 use super::{is_manager, version};
+use crate::pass::Pass;
 use crate::plan::Predecessor;
-use crate::reconcile::Pass;
 
 /// What is known of a predecessor at this point of a pass. A module of which something was applied has none any more.
 pub(super) fn of(pass: &Pass<'_>) -> Predecessor {

@@ -4,8 +4,8 @@ use semver::Version;
 
 use crate::confirmed::{ALLOW_DOWNGRADE, is_confirmed};
 use crate::content::Inputs;
+use crate::pass::Pass;
 use crate::plan::DriftMode;
-use crate::reconcile::Pass;
 use crate::sight::Snapshot;
 
 /// The version on the target, where it is newer than the one that is wished and than one whose installation was not

@@ -24,12 +24,6 @@ use crate::object::{Gvk, Object};
 /// caller another one; the others are an event for the caller to wait for.
 const ESTABLISH: Duration = Duration::from_millis(1500);
 
-/// Pauses, under two seconds in all, before another try at a kind that was established a moment ago and is not
-/// served yet: the API server gives no event for that. What takes longer waits for the caller's next run.
-pub(super) fn serving_pauses() -> impl Iterator<Item = Duration> {
-    [20, 50, 100, 200, 400, 800].into_iter().map(Duration::from_millis)
-}
-
 /// What to do with a CRD that is there already.
 #[derive(Debug, PartialEq)]
 enum Step {
@@ -377,7 +371,8 @@ mod tests {
     #[test]
     fn waits_within_a_run_are_short() {
         assert!(
-            ESTABLISH < Duration::from_secs(2) && serving_pauses().sum::<Duration>() < Duration::from_secs(2)
+            ESTABLISH < Duration::from_secs(2)
+                && super::super::one::serving_pauses().sum::<Duration>() < Duration::from_secs(2)
         );
     }
 

@@ -1,5 +1,7 @@
 //! One object: whether it may be touched, whether it must be, and the request.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, ValidationDirective};
 use serde_json::Value;
@@ -16,6 +18,12 @@ use crate::prune::holds_data;
 
 /// The most that is sent as one object, in bytes of JSON: etcd takes little more.
 const MAX_OBJECT: usize = 1 << 20;
+
+/// Pauses, under two seconds in all, before another try at a kind that was established a moment ago and is not
+/// served yet: the API server gives no event for that. What takes longer waits for the caller's next run.
+pub(super) fn serving_pauses() -> impl Iterator<Item = Duration> {
+    [20, 50, 100, 200, 400, 800].into_iter().map(Duration::from_millis)
+}
 
 /// What an object turned out to be, and what to remember of it.
 pub(super) type Done = Result<(Outcome, Option<Entry>), Refusal>;
@@ -216,7 +224,7 @@ impl Run<'_> {
     ) -> Result<ObjectMeta, CallError> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let patch = Patch::Apply(body);
-        let mut pauses = super::crd::serving_pauses();
+        let mut pauses = serving_pauses();
         loop {
             let answer: kube::Result<PartialObjectMeta<DynamicObject>> =
                 api.patch_metadata(&identity.name, params, &patch).await;
