@@ -25,12 +25,16 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
     if own_part(&before) == *wanted {
         return Ok(Arc::clone(kyma));
     }
-    let body = json!({
+    let mut body = json!({
         "apiVersion": Kyma::api_version(&()),
         "kind": Kyma::kind(&()),
         "metadata": { "name": key.name, "namespace": key.namespace, "uid": kyma.uid() },
         "status": wanted,
     });
+    if is_in_doubt(wanted) {
+        // A person may be putting right whose the target is, which is on record here too.
+        body["metadata"]["resourceVersion"] = json!(kyma.resource_version());
+    }
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
     let written = api.patch_status(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
     let written = match written {
@@ -67,6 +71,12 @@ pub(crate) fn initial<'a>(state: &State, kyma: &'a Kyma) -> BTreeSet<&'a str> {
 fn own_part(status: &KymaStatus) -> KymaStatus {
     let target = status.target.clone().map(|target| TargetIdentity { turn: None, ..target });
     KymaStatus { conditions: Some(own_conditions(status)), target, ..status.clone() }
+}
+
+/// Whether nobody knows whose the target is.
+fn is_in_doubt(status: &KymaStatus) -> bool {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    condition::get(conditions, types::TARGET_REACHABLE).is_some_and(|reachable| reachable.status != "True")
 }
 
 /// One event where the Kyma's readiness or its cause changed.

@@ -1,10 +1,19 @@
 //! The way to a target: missing, late, wrong, taken.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use anyhow::Result;
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use kyma_api::Kyma;
 use kyma_api::State;
 use kyma_api::condition::{self, types};
-use testbed::Scripted;
+use serde_json::json;
+use testbed::{Passing, Scripted};
 
 use crate::landscape::{Landscape, modules, until_remote};
 
@@ -47,6 +56,50 @@ async fn access_that_comes_late_is_noticed_and_a_second_kyma_or_the_hub_is_refus
         })
         .await?;
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_puts_on_record_of_a_target_meanwhile_is_not_written_over() -> Result<()> {
+    let mut landscape = Landscape::start(&[]).await?;
+    let (target, kubeconfig) = landscape.target("adopted").await?;
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.secret("sample", &kubeconfig).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    landscape.until_kyma("the target is on record", "sample", |kyma| epoch(kyma) == Some(1)).await?;
+    landscape.stop().await?;
+    let stamps: Api<ConfigMap> = Api::namespaced(target.client()?, kyma_targets::STAMP_NAMESPACE);
+    let theirs = Patch::Merge(json!({ "data": { "hubUid": "another-hub", "epoch": "7" } }));
+    stamps.patch(kyma_targets::STAMP_NAME, &PatchParams::default(), &theirs).await?;
+
+    let kymas = landscape.kymas()?;
+    let is_armed = Arc::new(AtomicBool::new(true));
+    let armed = Arc::clone(&is_armed);
+    let between = move |passing: Passing| {
+        let (kymas, armed) = (kymas.clone(), Arc::clone(&armed));
+        let answer = async move {
+            let is_told = passing.seen().path.ends_with("/kymas/sample/status")
+                && String::from_utf8_lossy(passing.body()).contains("StampMismatch");
+            if is_told && armed.swap(false, Ordering::Relaxed) {
+                let record = Patch::Merge(json!({ "status": { "target": { "epoch": 8 } } }));
+                let person = PatchParams::default();
+                kymas.patch_status("sample", &person, &record).await.map_err(io::Error::other)?;
+            }
+            passing.onward().await
+        };
+        answer.boxed()
+    };
+    let door = Scripted::with(Arc::new(between), &landscape.hub).await?;
+    landscape.run_behind(&door).await?;
+    let told = landscape
+        .until_kyma("whose it is", "sample", |kyma| reachable(kyma) == "False StampMismatch")
+        .await?;
+    assert!(!is_armed.load(Ordering::Relaxed), "a person wrote before the operator did");
+    assert_eq!(epoch(&told), Some(8));
+    landscape.stop().await
+}
+
+fn epoch(kyma: &Kyma) -> Option<i64> {
+    kyma.status.as_ref()?.target.as_ref()?.epoch
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,7 +16,7 @@ use kyma_operator::{KymaArgs, KymaOperator, rbac_table};
 use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Settings, StartError, serve};
 use serde_json::{Value, json};
-use testbed::{Access, Cluster, SharedBed, crd_is_served, until, until_or_why};
+use testbed::{Access, Cluster, Scripted, SharedBed, crd_is_served, until, until_or_why};
 use tokio::task::JoinHandle;
 
 pub(crate) static BED: SharedBed = SharedBed::new();
@@ -80,6 +80,13 @@ impl Landscape {
         .with_context(|| health.missing().join(", "))?;
         self.running = Some((process, work));
         Ok(())
+    }
+
+    /// Starts the operator anew, with this door on its way to the hub.
+    pub(crate) async fn run_behind(&mut self, door: &Scripted) -> Result<()> {
+        self.stop().await?;
+        self.user = door.access_of(&self.user);
+        self.run().await
     }
 
     pub(crate) async fn stop(&mut self) -> Result<()> {
