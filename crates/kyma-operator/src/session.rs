@@ -11,7 +11,7 @@ use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, fence_of, is
 use kyma_targets::{STAMP_NAMESPACE, Target};
 
 use crate::error::Error;
-use crate::pull_secret;
+use crate::pull_secret::watch as pull_secret;
 use crate::state::{State, key_of};
 use crate::target_kyma;
 
@@ -109,6 +109,6 @@ pub(crate) fn interest(state: &State) -> Interest {
 }
 
 fn watch(state: &State, kyma: &Kyma, target: &Target) -> Result<(), Error> {
-    let interests = std::iter::once(interest(state)).chain(pull_secret::watch::interest(state));
+    let interests = std::iter::once(interest(state)).chain(pull_secret::interest(state));
     Ok(state.watches.want(target, &key_of(kyma), interests)?)
 }
