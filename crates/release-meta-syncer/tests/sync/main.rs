@@ -14,7 +14,7 @@ use testbed::{Access, AuditEvent, Credentials, until, until_quiet};
 
 mod stage;
 
-use stage::{ON_TARGET, SOON, Stage, kyma, publish, template};
+use stage::{ON_TARGET, OPERATOR, SOON, Stage, kyma, publish, template};
 
 const ALL: [&str; 5] = ["btp", "btp-2.0.0", "keda", "keda-1.0.0", "keda-1.1.0"];
 
@@ -79,6 +79,9 @@ async fn edits_and_deletions_are_put_right(stage: &Stage) -> Result<()> {
 
 async fn what_does_not_concern_the_catalogue_costs_nothing(stage: &mut Stage) -> Result<()> {
     let kymas = stage.on_hub::<Kyma>()?;
+    // The event about a condition is written after it.
+    let writes = |event: &AuditEvent| event.is_write() && [OPERATOR, ON_TARGET].contains(&&*event.user);
+    until_quiet(&[&stage.hub, &stage.target], Duration::from_secs(1), SOON, writes).await?;
     // What the last reads left behind has settled once a restart finds nothing to do.
     let marks = stage.marks()?;
     stage.restart(&[]).await?;
