@@ -73,10 +73,13 @@ fn own_part(status: &KymaStatus) -> KymaStatus {
     KymaStatus { conditions: Some(own_conditions(status)), target, ..status.clone() }
 }
 
-/// Whether nobody knows whose the target is.
+/// Whether it takes a person to say whose the target is.
 fn is_in_doubt(status: &KymaStatus) -> bool {
     let conditions = status.conditions.as_deref().unwrap_or_default();
-    condition::get(conditions, types::TARGET_REACHABLE).is_some_and(|reachable| reachable.status != "True")
+    let reachable = condition::get(conditions, types::TARGET_REACHABLE);
+    reachable.and_then(|reachable| Reason::from_word(&reachable.reason)).is_some_and(|reason| {
+        matches!(reason, Reason::StampMismatch | Reason::TargetChanged | Reason::TargetInUse)
+    })
 }
 
 /// One event where the Kyma's readiness or its cause changed.
