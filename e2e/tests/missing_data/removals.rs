@@ -98,23 +98,30 @@ pub(crate) async fn disabled_without_access(world: &World, kyma: &str) -> Result
     });
     lanterns.create(&PostParams::default(), &serde_json::from_value(own)?).await?;
     world.choose(kyma, &["harbour", "greeting"]).await?;
-    until_or_why("the removal waits for the user's lantern", DEADLINE, || async {
-        let held = world.components().list(&ListParams::default()).await?.items.into_iter();
-        let mut held = held.filter(|one| one.name_any().starts_with(&format!("{kyma}-{LANTERN}-")));
-        let held = held.next().map(|one| json!({"status": one.data["status"]})).unwrap_or_default();
-        let blocked = e2e::wait::has_condition(&held, "Ready", "False", Reason::DeletionBlocked);
-        Ok(if blocked { Ok(()) } else { Err(held.to_string()) })
-    })
-    .await?;
+    lantern_says(world, kyma, Reason::DeletionBlocked).await?;
     let marks = world.landscape.marks()?;
     world.delete_secret(kyma).await?;
     world.says(kyma, "AwaitingAccess").await?;
+    // Each operator has a watch of its own.
+    lantern_says(world, kyma, Reason::AwaitingAccess).await?;
     lanterns.delete("mine", &DeleteParams::default()).await?;
     world.landscape.until_at_rest().await?;
     world.nothing_was_deleted(&marks)?;
     world.grant(kyma).await?;
     lantern_is_gone(world, kyma).await?;
     back_to_all_modules(world, kyma).await
+}
+
+/// Waits until the lantern's component says why it goes no further.
+async fn lantern_says(world: &World, kyma: &str, reason: Reason) -> Result<()> {
+    until_or_why(&format!("the lantern's component says {reason}"), DEADLINE, || async {
+        let held = world.components().list(&ListParams::default()).await?.items.into_iter();
+        let mut held = held.filter(|one| one.name_any().starts_with(&format!("{kyma}-{LANTERN}-")));
+        let held = held.next().map(|one| json!({"status": one.data["status"]})).unwrap_or_default();
+        let is_told = e2e::wait::has_condition(&held, "Ready", "False", reason);
+        Ok(if is_told { Ok(()) } else { Err(held.to_string()) })
+    })
+    .await
 }
 
 /// A Kyma is deleted while its access Secret is away for a moment, as when Secrets are rotated.
