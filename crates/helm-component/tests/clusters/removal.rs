@@ -105,7 +105,6 @@ async fn a_removal_goes_on_when_its_kinds_have_long_been_gone() -> Result<()> {
     .await?;
     crds.patch("wicks.test.example.org", &user, &finalizers(&[])).await?;
     world.gone("torch").await?;
-    assert!(!in_vain()?, "nothing is watched of a kind that is gone");
     Ok(())
 }
 
