@@ -1,6 +1,7 @@
 //! From what is at hand to what [`plan`] decides on.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use kyma_api::{FreeForm, HelmComponent, HelmComponentSpec, Manager, Reason, ResourcePolicy, labels};
 use kyma_object_set::drift;
@@ -19,6 +20,10 @@ use crate::sight::{Snapshot, health_counts};
 
 pub(crate) mod predecessor;
 mod version;
+
+/// Time that the watches may take to show what is there until the target is asked whether it answers, and what it
+/// serves.
+pub(crate) const LOOK: Duration = Duration::from_secs(10);
 
 /// Everything that decides the objects, but the content and the target's kinds.
 pub(crate) fn inputs(
@@ -68,6 +73,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         inventory: recorded.inventory.clone(),
         owned: owned(pass, &snapshot, default.as_ref()),
         blind: pass.done.watching && snapshot.blind,
+        looks_in_vain: pass.session.looking_since.is_some_and(|since| since.elapsed() >= LOOK),
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
         newer: version::newer(pass, &snapshot),
         predecessor: predecessor::of(pass),

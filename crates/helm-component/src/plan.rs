@@ -20,6 +20,8 @@ pub enum Step {
     Load,
     /// Watch the kinds concerned and learn what is there.
     Watch,
+    /// Ask what the target serves by now, and watch that.
+    LookAgain,
     /// Look at what somebody else may have installed in the module's place.
     LookForPredecessor,
     /// Make the release's namespace.
@@ -92,7 +94,7 @@ fn install(seen: &Observed) -> Step {
     }
     let may_be_there = !seen.inventory.is_empty() || seen.versioned;
     if !seen.watched && !seen.blind && may_be_there && !seen.applied {
-        return waiting_for_watches();
+        return wait_for_watches(seen);
     }
     if let Some(newer) = &seen.newer {
         return Step::Rest(Rest::Newer(newer.clone()));
@@ -121,9 +123,9 @@ fn bring(seen: &Observed) -> Step {
     }
 }
 
-/// The lists of the watches come as events.
-fn waiting_for_watches() -> Step {
-    Step::Rest(Rest::Looking)
+/// The lists of the watches come as events. A kind that is no longer served has none.
+fn wait_for_watches(seen: &Observed) -> Step {
+    if seen.looks_in_vain { Step::LookAgain } else { Step::Rest(Rest::Looking) }
 }
 
 /// What is left over goes once everything wanted is there: until then it does the work of what replaces it.
@@ -133,7 +135,7 @@ fn prune(seen: &Observed) -> Option<Step> {
         return None;
     }
     if !seen.watched {
-        return Some(waiting_for_watches());
+        return Some(wait_for_watches(seen));
     }
     if seen.content == Content::Recorded {
         return Some(Step::Load);
@@ -164,7 +166,7 @@ fn settle(seen: &Observed) -> Step {
         return Step::Rest(Rest::MissingKinds(missing.into_iter().collect()));
     }
     if !seen.watched {
-        return waiting_for_watches();
+        return wait_for_watches(seen);
     }
     if let Some(manager) = &seen.stray_manager {
         return Step::Rest(Rest::StrayManager(manager.clone()));
@@ -201,7 +203,7 @@ fn remove(seen: &Observed) -> Step {
         return Step::Watch;
     }
     if !seen.watched && !seen.blind && seen.removal.is_none() {
-        return waiting_for_watches();
+        return wait_for_watches(seen);
     }
     if seen.newer.is_some() && !seen.swept {
         return Step::Sweep;

@@ -9,7 +9,6 @@ mod prune;
 mod removal;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +22,7 @@ use kyma_sdk::{Context, Failure};
 use crate::observe;
 use crate::pass::{Done, Pass, Shared};
 use crate::plan::{self, Order, Rest, Step};
-use crate::report::{Ended, Finding, LOOK};
+use crate::report::{Ended, Finding};
 use crate::sight::Dependent;
 
 /// Steps of one pass at most; each is taken once or twice, so more is a fault of ours.
@@ -101,6 +100,7 @@ impl<'a> Pass<'a> {
             match plan::next(&seen) {
                 Step::Load => self.load().await,
                 Step::Watch => self.watch()?,
+                Step::LookAgain => self.look_again().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
                 Step::Namespace => self.namespace().await,
                 Step::Apply => self.apply(&seen).await,
@@ -108,11 +108,10 @@ impl<'a> Pass<'a> {
                 Step::DefaultResource => self.default_resource().await,
                 Step::Sweep => self.sweep().await,
                 Step::Remove => self.remove(&seen).await,
-                Step::Rest(Rest::Looking) => match self.keep_looking().await {
-                    Ok(ControlFlow::Continue(())) => {}
-                    Ok(ControlFlow::Break(())) => return Ok(self.end(Rest::Looking, &seen)),
-                    Err(failure) => return Ok(self.end(Rest::Failed(failure), &seen)),
-                },
+                Step::Rest(Rest::Looking) => {
+                    let rest = self.answers().await.map_or_else(Rest::Failed, |()| Rest::Looking);
+                    return Ok(self.end(rest, &seen));
+                }
                 Step::Rest(rest) => return Ok(self.end(rest, &seen)),
             }
             if let Some(failure) = self.done.load.take() {
@@ -128,20 +127,6 @@ impl<'a> Pass<'a> {
         Err(Failure::new(Reason::Internal, "the pass did not come to an end"))
     }
 
-    /// Waits for the watches. Of a kind that is no longer served there is nothing to see: those that took long are
-    /// opened anew, for what the target serves by now.
-    async fn keep_looking(&mut self) -> Result<ControlFlow<()>, Failure> {
-        let since = *self.session.looking_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < LOOK {
-            self.answers().await?;
-            return Ok(ControlFlow::Break(()));
-        }
-        self.session.looking_since = Some(Instant::now());
-        self.look_again_at_kinds().await?;
-        self.done.watching = false;
-        Ok(ControlFlow::Continue(()))
-    }
-
     /// Streams that cannot connect say nothing: asks the target itself whether there is something to wait for.
     async fn answers(&self) -> Result<(), Failure> {
         let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(self.context.target.client());
@@ -154,9 +139,8 @@ impl<'a> Pass<'a> {
         let since = self.session.unready_since;
         self.session.unready_since =
             waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
-        if rest != Rest::Looking {
-            self.session.looking_since = None;
-        }
+        let since = self.session.looking_since;
+        self.session.looking_since = (rest == Rest::Looking).then(|| since.unwrap_or_else(Instant::now));
         let finding = Finding::of(&mut self, seen, &rest);
         if rest == Rest::Ready && !self.session.kinds_awaited {
             // The caches of artifacts and renders have it again when somebody changes an object.

@@ -5,7 +5,7 @@ use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal};
 use serde_json::json;
 
-use crate::observe;
+use crate::observe::{self, LOOK};
 use crate::pass::Pass;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Rest};
@@ -16,9 +16,6 @@ use words::{
     fought_message, list, missing_message, newer_message, newer_predecessor_message, stray_message,
     untold_predecessor_message, with_left,
 };
-
-/// Time that the first look at the target may take until it is asked whether it answers, and what it serves.
-pub(crate) const LOOK: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// How one pass ended.
 #[derive(Debug, Clone)]

@@ -21,7 +21,7 @@ pub(crate) use sync::sync;
 
 /// Whose a Manifest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum Origin {
     /// A copy of ours.
     Mirror,
     /// KLM's, and handed over: it can be given back.
@@ -40,7 +40,7 @@ pub(crate) struct Seen {
     module: Option<String>,
     /// uid of its controller.
     owner: Option<String>,
-    standing: Standing,
+    origin: Origin,
     /// Fingerprint of what we own of it, status apart.
     body: Option<String>,
     /// Fingerprint of what we own of its status.
@@ -53,10 +53,10 @@ impl Seen {
     pub(crate) fn of(object: &DynamicObject) -> Option<(String, Self)> {
         let meta = &object.metadata;
         let label = |name: &str| meta.labels.as_ref()?.get(name).map(String::as_str);
-        let standing = match label(labels::HAND_OVER) {
-            None if klm::is_mirror(meta) => Standing::Mirror,
-            Some(labels::HAND_OVER_DONE) if label(labels::MIRROR).is_none() => Standing::HandedOver,
-            _ => Standing::Foreign,
+        let origin = match label(labels::HAND_OVER) {
+            None if klm::is_mirror(meta) => Origin::Mirror,
+            Some(labels::HAND_OVER_DONE) if label(labels::MIRROR).is_none() => Origin::HandedOver,
+            _ => Origin::Foreign,
         };
         let mut owners = meta.owner_references.iter().flatten();
         let controller = owners.find(|owner| owner.controller == Some(true));
@@ -65,7 +65,7 @@ impl Seen {
             resource_version: meta.resource_version.as_deref()?.parse().ok()?,
             module: label(labels::MODULE_NAME).map(str::to_owned),
             owner: controller.map(|owner| owner.uid.clone()),
-            standing,
+            origin,
             body: owned::fingerprint(object, FIELD_MANAGER),
             status: owned::status_fingerprint(object, FIELD_MANAGER),
             terminating: meta.deletion_timestamp.is_some(),

@@ -46,7 +46,7 @@ impl Why {
             subjects.push(Subject::of(&kind_of(component), component)?);
         }
         for subject in &mut subjects {
-            subject.standings = operators.standings(namespace, subject).await?;
+            subject.diagnoses = operators.diagnoses(namespace, subject).await?;
         }
         let text = match self.output {
             Format::Table => subjects.iter().map(Subject::to_string).collect::<Vec<_>>().join("\n"),

@@ -132,7 +132,7 @@ impl Access {
     /// `HubUnavailable`.
     pub async fn target(&self, reference: &SecretKeyRef) -> Result<Target, Failure> {
         let SecretKeyRef { name, key } = reference;
-        if let Some(target) = self.held(name, key) {
+        if let Some(target) = self.held(reference) {
             return Ok(target);
         }
         let namespace = &self.inner.namespace;
@@ -151,15 +151,11 @@ impl Access {
         Ok(self.inner.targets.from_secret(&secret, key)?)
     }
 
-    fn held(&self, name: &str, key: &str) -> Option<Target> {
+    /// The target in use behind this reference, as long as the watch shows the Secret unchanged.
+    pub(crate) fn held(&self, SecretKeyRef { name, key }: &SecretKeyRef) -> Option<Target> {
         let known = self.known();
         let ObjectMeta { uid, resource_version, .. } = known.get(name)?;
         self.inner.targets.held(&self.place(name, key), uid.as_deref()?, resource_version.as_deref()?)
-    }
-
-    /// The target in use behind this reference, where there is one by now.
-    pub(crate) fn known_target(&self, reference: &SecretKeyRef) -> Option<Target> {
-        self.held(&reference.name, &reference.key)
     }
 
     /// The hub itself as a target.

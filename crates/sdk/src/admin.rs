@@ -1,4 +1,4 @@
-//! The admin server: /livez, /readyz, /metrics, and /standings/NAMESPACE/NAME.
+//! The admin server: /livez, /readyz, /metrics, and /diagnosis/NAMESPACE/NAME.
 
 use std::{
     collections::BTreeMap,
@@ -68,7 +68,7 @@ impl AdminServer {
     /// # Errors
     /// The address is taken or not ours.
     pub async fn bind(address: SocketAddr, process: &Process) -> Result<Self, AdminError> {
-        let Process { health, metrics, standings, .. } = process.clone();
+        let Process { health, metrics, diagnoses, .. } = process.clone();
         let bound = tokio::net::TcpListener::bind(address).await;
         let listener = bound.map_err(|error| AdminError::Bind { address, error })?;
         let ready = move || {
@@ -85,14 +85,14 @@ impl AdminServer {
                 Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             })
         };
-        let standing = move |Path((namespace, name)): Path<(String, String)>| {
-            std::future::ready(Json(standings.of(&namespace, &name)))
+        let diagnosis = move |Path((namespace, name)): Path<(String, String)>| {
+            std::future::ready(Json(diagnoses.of(&namespace, &name)))
         };
         let router = Router::new()
             .route("/livez", get(|| std::future::ready("ok")))
             .route("/readyz", get(ready))
             .route("/metrics", get(render))
-            .route("/standings/{namespace}/{name}", get(standing));
+            .route("/diagnosis/{namespace}/{name}", get(diagnosis));
         Ok(Self { listener, router })
     }
 

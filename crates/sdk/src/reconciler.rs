@@ -29,10 +29,10 @@ use records::Records;
 use crate::{
     Failure, HubResource, Runtime, Trigger, Wait,
     backoff::delay_after,
+    diagnosis::{Diagnosis, TargetDiagnosis},
     jitter::{jitter, shortened},
     metrics::ReconcileResult,
     pass::Pass,
-    standing::{Standing, Way},
 };
 
 /// One of so many slots is for objects whose target did not answer the last time.
@@ -128,7 +128,7 @@ where
         runtime.process.metrics.repaired(runtime.operator.name, 0);
         let shutdown = runtime.process.shutdown.clone();
         let records: Arc<Records<ObjectRef<K>>> = Arc::default();
-        tell_standing(&runtime, &store, &records, access);
+        diagnose(&runtime, &store, &records, access);
         let unhealthy = Semaphore::new(usize::from(runtime.settings.concurrency.div_ceil(UNHEALTHY_SHARE)));
         let work = Work {
             runtime: runtime.clone(),
@@ -194,7 +194,7 @@ where
 }
 
 /// Lets people ask how things stand with an object.
-fn tell_standing<K>(
+fn diagnose<K>(
     runtime: &Runtime,
     store: &Store<K>,
     records: &Arc<Records<ObjectRef<K>>>,
@@ -204,16 +204,16 @@ fn tell_standing<K>(
 {
     let (operator, targets) = (runtime.operator.name, runtime.access.clone());
     let (store, records) = (store.clone(), Arc::clone(records));
-    runtime.process.standings.add(move |namespace, name| {
+    runtime.process.diagnoses.add(move |namespace, name| {
         let key = ObjectRef::new(name).within(namespace);
         let object = store.get(&key)?;
         let secret = access.as_ref().and_then(|access| access(&object));
-        let target = secret.and_then(|secret| targets.known_target(&secret));
-        Some(Standing {
+        let target = secret.and_then(|secret| targets.held(&secret));
+        Some(Diagnosis {
             operator: operator.to_owned(),
             kind: K::kind(&()).into_owned(),
-            target: target.as_ref().map(Way::to),
-            ..records.standing(&key, Instant::now()).unwrap_or_default()
+            target: target.as_ref().map(TargetDiagnosis::of),
+            ..records.diagnosis(&key, Instant::now()).unwrap_or_default()
         })
     });
 }

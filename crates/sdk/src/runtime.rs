@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Access, AdminError, AdminServer, Brake, Events, Health, Metrics, MetricsError, Pauses, Settings,
-    Standings,
+    Access, AdminError, AdminServer, Brake, Diagnoses, Events, Health, Metrics, MetricsError, Pauses,
+    Settings,
     hub::{HubError, hub_addresses, hub_uid, name_caller},
 };
 
@@ -26,7 +26,7 @@ pub struct Process {
     /// What /readyz asks.
     pub health: Health,
     /// What people are told of single objects.
-    pub standings: Standings,
+    pub diagnoses: Diagnoses,
     /// Ends everything.
     pub shutdown: CancellationToken,
 }
@@ -40,7 +40,7 @@ impl Process {
         Ok(Self {
             metrics: Metrics::new()?,
             health: Health::default(),
-            standings: Standings::default(),
+            diagnoses: Diagnoses::default(),
             shutdown: CancellationToken::new(),
         })
     }
@@ -64,7 +64,7 @@ impl Process {
         Ok(())
     }
 
-    /// Serves /livez, /readyz, /metrics and /standings at `address`, which is tried at once, until everything ends.
+    /// Serves /livez, /readyz, /metrics and /diagnosis at `address`, which is tried at once, until everything ends.
     ///
     /// # Errors
     /// The address cannot be taken.

@@ -278,13 +278,11 @@ impl Transport {
         self: &Arc<Self>,
         answer: Result<Response<B>, TargetError>,
     ) -> Result<Response<B>, TargetError> {
-        if answer.is_ok() {
-            self.answered.now();
-        }
         let answer = answer.and_then(|answer| self.paced(answer));
         let Some((outcome, cause)) = judged(&answer) else { return answer };
-        if outcome == Outcome::Unreachable {
-            self.servers.lost();
+        match outcome {
+            Outcome::Unreachable => self.servers.lost(),
+            Outcome::Healthy | Outcome::Failing => self.answered.now(),
         }
         let effect = lock(&self.breaker).record(outcome, Instant::now(), jitter());
         match effect {

@@ -125,6 +125,8 @@ pub struct Observed {
     pub owned: BTreeSet<Identity>,
     /// Whether there is nothing to watch, so that no watch will tell anything.
     pub blind: bool,
+    /// Whether the watches have been awaited for so long that a kind may no longer be served.
+    pub looks_in_vain: bool,
     /// Whether objects tell which version of the module they are of.
     pub versioned: bool,
     /// The version that is on the target, where it is newer than the one that is wanted.

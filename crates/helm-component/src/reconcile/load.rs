@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -107,6 +108,17 @@ impl Pass<'_> {
             .map_err(|limit| Failure::new(Reason::TargetThrottled, limit.to_string()))?;
         self.done.watching = true;
         Ok(())
+    }
+
+    /// Asks what the target serves; the next step watches that.
+    pub(super) async fn look_again(&mut self) {
+        match self.look_again_at_kinds().await {
+            Ok(()) => {
+                self.session.looking_since = Some(Instant::now());
+                self.done.watching = false;
+            }
+            Err(failure) => self.done.load = Some(failure),
+        }
     }
 
     fn kinds_concerned(&self) -> BTreeSet<GroupKind> {

@@ -5,7 +5,7 @@ use kyma_api::condition::types;
 use kyma_api::{State, annotations, klm, labels};
 use serde_json::{Map, Value, json};
 
-use super::{Seen, Standing};
+use super::{Seen, Origin};
 use crate::component::ComponentView;
 use crate::owned;
 
@@ -40,11 +40,11 @@ pub(super) fn write(wanted: &Wanted, seen: Option<&Seen>) -> Write {
     let is_of_module = seen.module.as_ref() == Some(&wanted.module);
     let is_its = is_of_module || seen.owner.as_ref() == Some(&wanted.owner);
     let status = seen.status.as_ref() != Some(&owned::fingerprint_of_status(&wanted.status));
-    match seen.standing {
-        Standing::Mirror if is_its && !seen.terminating => {
+    match seen.origin {
+        Origin::Mirror if is_its && !seen.terminating => {
             Write { body: seen.body.as_ref() != Some(&owned::fingerprint_of_apply(&wanted.body)), status }
         }
-        Standing::HandedOver if is_of_module => Write { body: false, status },
+        Origin::HandedOver if is_of_module => Write { body: false, status },
         _ => Write::default(),
     }
 }

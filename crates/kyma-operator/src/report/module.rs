@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 use kyma_api::{
     DeletionPolicy, KymaStatus, ModuleStatus, ModuleTemplate, PartialMeta, PendingUpgrade, Reason,
-    ResourcePolicy, State, TrackedObject,
+    ResourcePolicy, State, TrackedObject, UpgradeMode,
 };
 use kyma_sdk::Failure;
 use serde_json::Value;
@@ -119,10 +119,12 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
     }
 }
 
-/// What waits for approval has waited meanwhile, too.
+/// What waits for approval goes on waiting during a Pause.
 fn held_back(outcome: &Outcome<'_>, install: &Install, because: &Because) -> Line {
     let line = installing(outcome, install, Some(because));
-    let pending_upgrade = outcome.before.and_then(|before| before.pending_upgrade.clone());
+    let goes_on = because.reason == Reason::Paused && install.wish.upgrade.mode == UpgradeMode::Manual;
+    let pending_upgrade =
+        outcome.before.filter(|_| goes_on).and_then(|before| before.pending_upgrade.clone());
     Line { status: ModuleStatus { pending_upgrade, ..line.status }, ..line }
 }
 

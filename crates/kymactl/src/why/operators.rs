@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Request;
 use kube::{Client, Config};
-use kyma_sdk::Standing;
+use kyma_sdk::Diagnosis;
 
 use super::Subject;
 use crate::error::Error;
@@ -30,10 +30,14 @@ impl Operators {
     }
 
     /// How things stand with an object at each of them that knows it.
-    pub(super) async fn standings(&self, namespace: &str, subject: &Subject) -> Result<Vec<Standing>, Error> {
+    pub(super) async fn diagnoses(
+        &self,
+        namespace: &str,
+        subject: &Subject,
+    ) -> Result<Vec<Diagnosis>, Error> {
         let mut found = Vec::new();
         for (address, operator) in &self.0 {
-            let path = format!("/standings/{namespace}/{}", subject.name);
+            let path = format!("/diagnosis/{namespace}/{}", subject.name);
             let problem = |error: &dyn std::fmt::Display| {
                 Error::input(
                     "--operator",
@@ -41,8 +45,8 @@ impl Operators {
                 )
             };
             let request = Request::get(path).body(Vec::new()).map_err(|error| problem(&error))?;
-            let told: Vec<Standing> = operator.request(request).await.map_err(|error| problem(&error))?;
-            found.extend(told.into_iter().filter(|standing| standing.kind == subject.kind));
+            let told: Vec<Diagnosis> = operator.request(request).await.map_err(|error| problem(&error))?;
+            found.extend(told.into_iter().filter(|diagnosis| diagnosis.kind == subject.kind));
         }
         Ok(found)
     }

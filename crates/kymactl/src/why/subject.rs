@@ -5,8 +5,7 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kyma_api::{State, condition::types, labels};
-use kyma_sdk::Standing;
-use kyma_sdk::Way;
+use kyma_sdk::{Diagnosis, TargetDiagnosis};
 use serde::{Deserialize, Serialize};
 
 use crate::{error::Error, output};
@@ -28,7 +27,7 @@ pub(super) struct Subject {
     #[serde(skip_serializing_if = "Option::is_none")]
     shard: Option<String>,
     /// What operators say.
-    pub(super) standings: Vec<Standing>,
+    pub(super) diagnoses: Vec<Diagnosis>,
 }
 
 /// What all of our kinds have in common.
@@ -55,7 +54,7 @@ impl Subject {
             since: ready.map(|ready| ready.last_transition_time.0.to_string()),
             waits_for: conditions.iter().filter(|condition| condition.status != "True").map(told).collect(),
             shard: object.labels().get(labels::SHARD).cloned(),
-            standings: Vec::new(),
+            diagnoses: Vec::new(),
         })
     }
 }
@@ -84,10 +83,10 @@ impl fmt::Display for Subject {
         for condition in &self.waits_for {
             writeln!(f, "  {condition}")?;
         }
-        for standing in &self.standings {
-            writeln!(f, "  {}: {}", standing.operator, place(standing))?;
-            if let Some(way) = &standing.target {
-                writeln!(f, "    {}", contact(way))?;
+        for diagnosis in &self.diagnoses {
+            writeln!(f, "  {}: {}", diagnosis.operator, place(diagnosis))?;
+            if let Some(target) = &diagnosis.target {
+                writeln!(f, "    {}", contact(target))?;
             }
         }
         Ok(())
@@ -95,28 +94,28 @@ impl fmt::Display for Subject {
 }
 
 /// Where in an operator's work it is.
-fn place(standing: &Standing) -> String {
+fn place(diagnosis: &Diagnosis) -> String {
     let mut said = Vec::new();
-    said.extend(standing.queued.map(|time| format!("in the queue for {}", rough(time))));
-    said.extend(standing.working.map(|time| format!("worked on for {}", rough(time))));
-    said.extend(standing.next.map(|time| format!("next pass in {} if nothing happens before", rough(time))));
-    if let Some(failure) = &standing.failure {
-        said.push(output::one_line(&format!("failed {} times in a row: {failure}", standing.failures)));
+    said.extend(diagnosis.queued.map(|time| format!("in the queue for {}", rough(time))));
+    said.extend(diagnosis.working.map(|time| format!("worked on for {}", rough(time))));
+    said.extend(diagnosis.next.map(|time| format!("next pass in {} if nothing happens before", rough(time))));
+    if let Some(failure) = &diagnosis.failure {
+        said.push(output::one_line(&format!("failed {} times in a row: {failure}", diagnosis.failures)));
     }
     if said.is_empty() { "not asked to work on it".to_owned() } else { said.join("; ") }
 }
 
-fn contact(way: &Way) -> String {
-    let cluster = way
+fn contact(target: &TargetDiagnosis) -> String {
+    let cluster = target
         .secret
         .as_ref()
         .map_or_else(|| "the hub".to_owned(), |secret| format!("cluster of Secret {secret}"));
-    let answered = way.answered.map_or_else(
+    let answered = target.answered.map_or_else(
         || "has not answered since the Secret was read".to_owned(),
         |time| format!("last answered {} ago", rough(time)),
     );
-    let held = way.held_for.map(|time| {
-        let cause = way.cause.as_deref().unwrap_or("it does not answer");
+    let held = target.held_for.map(|time| {
+        let cause = target.cause.as_deref().unwrap_or("it does not answer");
         output::one_line(&format!("; no calls until it is probed in {}: {cause}", rough(time)))
     });
     format!("{cluster} {answered}{}", held.unwrap_or_default())
@@ -158,22 +157,22 @@ mod tests {
     #[test]
     fn what_does_not_hold_is_told_with_what_operators_say() {
         let mut subject = Subject::of("Kyma", &kyma()).unwrap();
-        let target = Way {
+        let target = TargetDiagnosis {
             secret: Some("access".into()),
             answered: Some(300.0),
             held_for: Some(12.0),
             cause: Some("no answer within 15 s".into()),
         };
-        subject.standings = vec![
-            Standing {
+        subject.diagnoses = vec![
+            Diagnosis {
                 operator: "kyma-operator".into(),
                 next: Some(90.0),
                 failures: 3,
                 failure: Some("TargetTimeout: no answer".into()),
                 target: Some(target),
-                ..Standing::default()
+                ..Diagnosis::default()
             },
-            Standing { operator: "release-meta-syncer".into(), queued: Some(0.25), ..Standing::default() },
+            Diagnosis { operator: "release-meta-syncer".into(), queued: Some(0.25), ..Diagnosis::default() },
         ];
         let expected = "\
 Kyma sample: Warning since 2026-06-01T00:00:00Z

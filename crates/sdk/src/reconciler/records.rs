@@ -9,7 +9,7 @@ use std::{
 
 use kyma_api::ErrorClass;
 
-use crate::{Failure, standing::Standing};
+use crate::{Failure, diagnosis::Diagnosis};
 
 /// The records of all objects of a kind.
 #[derive(Debug)]
@@ -93,18 +93,18 @@ impl<Key: Eq + Hash> Records<Key> {
     }
 
     /// How things stand with an object; `None` of one that was never asked for.
-    pub(super) fn standing(&self, key: &Key, now: Instant) -> Option<Standing> {
+    pub(super) fn diagnosis(&self, key: &Key, now: Instant) -> Option<Diagnosis> {
         let records = self.lock();
         let record = records.get(key)?;
         let since = |then: Option<Instant>| then.map(|then| now.duration_since(then).as_secs_f64());
         let until = |then: Option<Instant>| then.map(|then| then.duration_since(now).as_secs_f64());
-        Some(Standing {
+        Some(Diagnosis {
             queued: since(record.asked),
             working: since(record.began),
             next: until(record.next),
             failures: record.failed.as_ref().map_or(0, |failed| failed.in_a_row),
             failure: record.failed.as_ref().map(|failed| failed.last.to_string()),
-            ..Standing::default()
+            ..Diagnosis::default()
         })
     }
 
@@ -178,25 +178,25 @@ mod tests {
     #[test]
     fn an_object_stands_in_the_queue_then_in_work_and_then_waits() {
         let records = Records::default();
-        assert_eq!(records.standing(&"a", Instant::now()), None);
+        assert_eq!(records.diagnosis(&"a", Instant::now()), None);
         records.ask("a");
-        let standing = |seconds| {
+        let diagnosis = |seconds| {
             let now = Instant::now() + Duration::from_secs(seconds);
-            let standing = records.standing(&"a", now).unwrap();
+            let diagnosis = records.diagnosis(&"a", now).unwrap();
             let whole = |time: Option<f64>| time.map(f64::round);
-            (whole(standing.queued), whole(standing.working), whole(standing.next), standing.failures)
+            (whole(diagnosis.queued), whole(diagnosis.working), whole(diagnosis.next), diagnosis.failures)
         };
-        assert_eq!(standing(2), (Some(2.0), None, None, 0));
+        assert_eq!(diagnosis(2), (Some(2.0), None, None, 0));
         records.begins("a", Instant::now());
-        assert_eq!(standing(3), (None, Some(3.0), None, 0));
+        assert_eq!(diagnosis(3), (None, Some(3.0), None, 0));
         let failure = Failure::new(Reason::TargetTimeout, "no answer");
         assert_eq!((records.failed("a", &failure), records.failed("a", &failure)), (1, 2));
         records.again_after("a", Instant::now(), Duration::from_secs(9));
-        assert_eq!(standing(0), (None, None, Some(9.0), 2));
+        assert_eq!(diagnosis(0), (None, None, Some(9.0), 2));
         assert!(records.was_unreachable(&"a"));
-        let told = records.standing(&"a", Instant::now()).unwrap().failure.unwrap();
+        let told = records.diagnosis(&"a", Instant::now()).unwrap().failure.unwrap();
         assert!(told.contains("no answer"), "{told}");
         records.got_through(&"a");
-        assert_eq!(standing(0), (None, None, Some(9.0), 0));
+        assert_eq!(diagnosis(0), (None, None, Some(9.0), 0));
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kyma_api::Upgrade;
 use kyma_api::component::DeletionReason;
 use serde_json::json;
 
@@ -64,13 +65,26 @@ fn line_of(
     view: Option<&ComponentView>,
     now: Timestamp,
 ) -> (Option<Line>, Option<Timestamp>) {
-    let before = ModuleStatus {
+    line_after(decision, view, now, &before())
+}
+
+/// The entry so far.
+fn before() -> ModuleStatus {
+    ModuleStatus {
         name: "keda".into(),
         ocm_component_name: Some("example.com/module/keda".into()),
         version: Some("0.9.0".into()),
         channel: Some("regular".into()),
         ..ModuleStatus::default()
-    };
+    }
+}
+
+fn line_after(
+    decision: Decision,
+    view: Option<&ComponentView>,
+    now: Timestamp,
+    before: &ModuleStatus,
+) -> (Option<Line>, Option<Timestamp>) {
     let interest =
         Interest { module: "keda".into(), channel: Some("fast".into()), versions: BTreeSet::new() };
     let outcome = Outcome {
@@ -78,7 +92,7 @@ fn line_of(
         view,
         blocked: None,
         failure: None,
-        before: Some(&before),
+        before: Some(before),
         target_namespace: "kyma-system",
         now,
         deadline: SignedDuration::from_secs(120),
@@ -141,6 +155,21 @@ fn an_upgrade_that_waits_for_approval_is_told_beside_what_runs() {
     let pending = line.status.pending_upgrade.unwrap();
     assert_eq!((pending.version.as_str(), pending.since.0), ("1.2.0", at(5)));
     assert!(line.status.message.unwrap().contains("set upgrade.approved to it; without that it comes on"));
+}
+
+#[test]
+fn a_pause_does_not_put_off_the_deadline_of_an_approval_and_a_refusal_ends_the_waiting() {
+    let mut install = install();
+    let upgrade = Upgrade { mode: UpgradeMode::Manual, ..Upgrade::default() };
+    install.wish = Arc::new(Wish { upgrade, ..Wish::of("keda") });
+    let pending = PendingUpgrade { version: "1.2.0".into(), since: crate::report::time(at(5)) };
+    let before = ModuleStatus { pending_upgrade: Some(pending.clone()), ..ModuleStatus::default() };
+    let after = |reason| {
+        let decision = Decision::KeepVersion(install.clone(), Because::warning(reason, "so"));
+        line_after(decision, Some(&view(&ready())), at(7), &before).0.unwrap().status.pending_upgrade
+    };
+    assert_eq!(after(Reason::Paused), Some(pending.clone()));
+    assert_eq!(after(Reason::DowngradeRefused), None);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// How things stand with one object at one operator. Times are seconds before now, or from now on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Standing {
+pub struct Diagnosis {
     /// The operator.
     pub operator: String,
     /// Kind of the object.
@@ -32,15 +32,15 @@ pub struct Standing {
     /// Reason and message of the last one, while there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// The way to its target, once that was found.
+    /// Its target, once that was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target: Option<Way>,
+    pub target: Option<TargetDiagnosis>,
 }
 
-/// The way to a target.
+/// How things stand with a target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Way {
+pub struct TargetDiagnosis {
     /// The access Secret; absent for the hub itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
@@ -55,9 +55,9 @@ pub struct Way {
     pub cause: Option<String>,
 }
 
-impl Way {
-    /// The way to this target as it is now.
-    pub(crate) fn to(target: &Target) -> Self {
+impl TargetDiagnosis {
+    /// Of this target, as it is now.
+    pub(crate) fn of(target: &Target) -> Self {
         let contact = target.contact();
         let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
         Self {
@@ -69,27 +69,27 @@ impl Way {
     }
 }
 
-type Asked = Box<dyn Fn(&str, &str) -> Option<Standing> + Send + Sync>;
+type Asked = Box<dyn Fn(&str, &str) -> Option<Diagnosis> + Send + Sync>;
 
 /// All who can be asked in this process. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Standings(Arc<RwLock<Vec<Asked>>>);
+pub struct Diagnoses(Arc<RwLock<Vec<Asked>>>);
 
-impl Standings {
+impl Diagnoses {
     /// One more who knows about objects by namespace and name.
-    pub(crate) fn add(&self, asked: impl Fn(&str, &str) -> Option<Standing> + Send + Sync + 'static) {
+    pub(crate) fn add(&self, asked: impl Fn(&str, &str) -> Option<Diagnosis> + Send + Sync + 'static) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(asked));
     }
 
     /// What is known of the objects of this namespace and name, of whatever kind.
-    pub fn of(&self, namespace: &str, name: &str) -> Vec<Standing> {
+    pub fn of(&self, namespace: &str, name: &str) -> Vec<Diagnosis> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter_map(|asked| asked(namespace, name)).collect()
     }
 }
 
-impl fmt::Debug for Standings {
+impl fmt::Debug for Diagnoses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Standings").finish_non_exhaustive()
+        f.debug_struct("Diagnoses").finish_non_exhaustive()
     }
 }
