@@ -63,6 +63,8 @@ pub const SHARD: &str = "component.kyma-project.io/shard";
 /// `true` on a Secret in the hub's namespace: operators may copy its content to targets, which are hostile. Without it
 /// none is copied, and never one with [`KYMA_NAME`] or one that holds a kubeconfig.
 pub const COPY_TO_TARGETS: &str = "component.kyma-project.io/copy-to-targets";
+/// On policies on targets: the ModuleConfig whose rules they are, cut where its name is no label value.
+pub const MODULE_CONFIG: &str = "component.kyma-project.io/module-config";
 /// `true` on component CRDs that kyma-operator installed; one without it is never adopted.
 pub const COMPONENT_CRD: &str = "component.kyma-project.io/managed-crd";
 

@@ -56,7 +56,7 @@ pub use kyma::{
 };
 pub use module_config::{
     ConfigOverrides, ConfigRule, FleetCount, ModuleConfig, ModuleConfigSpec, ModuleConfigStatus,
-    ModuleOverride,
+    ModuleOverride, ResourceRule,
 };
 pub use module_release_meta::{
     ChannelVersion, Mandatory, ModuleReleaseMeta, ModuleReleaseMetaSpec, ReleasedVersion, Rollout,

@@ -51,6 +51,12 @@ pub struct ModuleConfigSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub rules: Option<Vec<ConfigRule>>,
+    /// What the module's own objects must keep on the targets, such as its custom resources. Each target gets them as
+    /// ValidatingAdmissionPolicies (Kubernetes 1.30 or newer) while it has the module: who writes an object that
+    /// breaks one is refused, and reads its message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
+    pub resource_rules: Option<Vec<ResourceRule>>,
     /// What replaces the user's wishes and the module's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrides: Option<ConfigOverrides>,
@@ -64,6 +70,33 @@ pub struct ConfigRule {
     /// (the Kyma's where the entry names none; absent where a version is pinned), version (only where it is pinned),
     /// managed, customResourcePolicy, upgrade, values. Guard what may be absent with has(). What cannot be judged
     /// counts as broken.
+    #[schemars(length(min = 1, max = 4096))]
+    pub expression: String,
+    /// What the user reads when it does not hold.
+    #[schemars(length(min = 1, max = 1024))]
+    pub message: String,
+}
+
+/// One rule on objects of a module on targets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!self.group.endsWith('k8s.io')",
+    "message": "a rule on Kubernetes' own kinds could lock a cluster: name a group of the module's",
+}, {
+    "rule": "self.group != 'operator.kyma-project.io' || self.resource != 'kymas'",
+    "message": "the entry in a Kyma is what spec.rules are about",
+}]))]
+pub struct ResourceRule {
+    /// API group of the objects, for instance operator.kyma-project.io.
+    #[schemars(regex(pattern = patterns::CRD_GROUP), length(max = 253))]
+    pub group: String,
+    /// Their resource, in plural and lower case, for instance serverlesses.
+    #[schemars(regex(pattern = patterns::RESOURCE), length(max = 63))]
+    pub resource: String,
+    /// CEL as in a ValidatingAdmissionPolicy, true where the object is fine: object is the object, oldObject what it
+    /// was before an update, request the request. Guard what may be absent with has(). What cannot be judged is
+    /// refused. Objects that were there before are judged when their spec changes; one that is going is never held.
     #[schemars(length(min = 1, max = 4096))]
     pub expression: String,
     /// What the user reads when it does not hold.

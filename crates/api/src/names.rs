@@ -47,6 +47,14 @@ pub fn template_name(module: &str, version: &str) -> String {
     format!("{module}-{version}")
 }
 
+/// Name of the policy on a target with the rules of a ModuleConfig on one resource for a Kyma:
+/// `<config>-<resource>-<8 hex>`, at most 62 characters. The hash covers all names, the group's too.
+pub fn policy_name(config: &str, group: &str, resource: &str, kyma: (&str, &str)) -> String {
+    let (namespace, name) = kyma;
+    let hash = hex_of(&format!("{namespace}/{name}/{config}/{group}/{resource}"), NAME_HASH);
+    format!("{}-{hash}", cut(&format!("{config}-{resource}"), COMPONENT_NAME - NAME_HASH - 1))
+}
+
 fn hex_of(text: &str, digits: usize) -> String {
     let mut hash = hex::encode(Sha256::digest(text));
     hash.truncate(digits);
@@ -71,6 +79,15 @@ mod tests {
     #[test]
     fn component_names_stay_distinct_where_the_joined_names_are_equal() {
         assert_ne!(component_name("a-b", "c"), component_name("a", "b-c"));
+    }
+
+    #[test]
+    fn policies_of_two_kymas_on_one_cluster_are_distinct() {
+        let of =
+            |kyma| policy_name("lantern-production", "lantern.example.org", "lanterns", ("kcp-system", kyma));
+        assert_ne!(of("one"), of("two"));
+        assert!(of("one").starts_with("lantern-production-lanterns-"));
+        assert_eq!(policy_name(&"c".repeat(253), "g", "r", ("n", "k")).len(), 62);
     }
 
     #[test]

@@ -18,6 +18,10 @@ pub const SEMVER: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-((?:0|[1
 /// An OCM component name: a domain, then path segments.
 pub const OCM_COMPONENT: &str =
     "^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$";
+/// Group of a CRD: a domain of two labels or more.
+pub const CRD_GROUP: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$";
+/// Plural of a CRD's kind.
+pub const RESOURCE: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
 /// A content digest.
 pub const DIGEST: &str = "^sha256:[0-9a-f]{64}$";
 

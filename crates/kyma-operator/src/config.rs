@@ -6,7 +6,7 @@
 //! holds for, rather than having no effect.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kyma_api::{ConfigOverrides, ModuleConfig, ModuleOverride, values};
+use kyma_api::{ConfigOverrides, ModuleConfig, ModuleOverride, ResourceRule, values};
 use serde_json::{Map, Value, json};
 
 mod govern;
@@ -39,6 +39,8 @@ pub(crate) struct Config {
     values: Map<String, Value>,
     /// What the entry has to keep.
     rules: Vec<Rule>,
+    /// What the module's own objects on targets have to keep.
+    pub(crate) resource_rules: Vec<ResourceRule>,
     /// What replaces fields of the entry.
     entry: ModuleOverride,
     /// What is laid over the component's spec.
@@ -88,6 +90,7 @@ impl From<ModuleConfig> for Config {
             priority: spec.priority.unwrap_or_default(),
             selector: spec.selector,
             values: spec.values.unwrap_or_default(),
+            resource_rules: spec.resource_rules.unwrap_or_default(),
             rules: compiled.into_iter().filter_map(Result::ok).collect(),
             entry,
             component: component.unwrap_or_default(),

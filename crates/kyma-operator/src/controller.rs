@@ -7,6 +7,7 @@ use kyma_sdk::{AccessChange, Change, Interest, KymaAccess, Reconciler, Runtime, 
 use kyma_targets::{SecretKey, TargetEvent};
 use tokio::sync::broadcast::error::RecvError;
 
+use crate::admission;
 use crate::args::KymaArgs;
 use crate::feeds;
 use crate::key::KymaKey;
@@ -56,16 +57,26 @@ fn assemble(args: KymaArgs, runtime: Runtime, triggers: Triggers, metrics: KymaM
         let listener = move |_: Option<&SecretKey>, at: &Interest, sighting: &Sighting, kymas: &[KymaKey]| {
             let Some(state) = state.upgrade() else { return };
             for kyma in kymas {
-                if at.kind != "Secret" {
-                    follow_remote(&state, kyma, sighting);
-                } else if pull_secret::watch::saw(&state, kyma, sighting) {
-                    state.wake(kyma);
-                }
+                follow_target(&state, kyma, at, sighting);
             }
         };
         let watches = Watches::new(runtime.operator.name, runtime.process.metrics.clone(), listener);
         State::new(runtime, args, triggers, watches, metrics)
     })
+}
+
+/// Something that is watched on a target changed. Our own writes are no news.
+fn follow_target(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sighting) {
+    let is_news = if admission::watch::is_of(at) {
+        admission::watch::saw(state, kyma, at, sighting)
+    } else if pull_secret::watch::is_of(at) {
+        pull_secret::watch::saw(state, kyma, sighting)
+    } else {
+        saw_kyma(state, kyma, sighting)
+    };
+    if is_news {
+        state.wake(kyma);
+    }
 }
 
 /// Lets the metrics look up when each Kyma's cluster last answered.
@@ -81,10 +92,10 @@ fn tell_answers(state: &Arc<State>) {
     });
 }
 
-/// The target's Kyma changed: its own Kyma on the hub looks at it. Our own writes are no news.
-fn follow_remote(state: &State, kyma: &KymaKey, sighting: &Sighting) {
+/// A target's watch told something of its Kyma. False if that is no news.
+fn saw_kyma(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
     let is_ours = |object: &&kube::api::DynamicObject| object.metadata.name.as_deref() == Some(NAME);
-    let is_news = match sighting {
+    match sighting {
         Sighting::Listed { objects, .. } => {
             let seen = objects.iter().find(is_ours).and_then(TargetKyma::of);
             state.remotes().listed(kyma, seen, sighting.revision().unwrap_or_default())
@@ -97,9 +108,6 @@ fn follow_remote(state: &State, kyma: &KymaKey, sighting: &Sighting) {
         Sighting::Deleted(object) => {
             TargetKyma::of(object).is_some_and(|last| state.remotes().ended(kyma, &last))
         }
-    };
-    if is_news {
-        state.wake(kyma);
     }
 }
 

@@ -147,7 +147,9 @@ pub(crate) fn next(facts: &Facts<'_>) -> Step {
     match (waits_for_target, facts.components.is_empty()) {
         (Some(gone_at), _) => Step::AwaitTarget { gone_at },
         (None, false) => await_components(facts.components),
-        (None, true) if facts.target == TargetFacts::Reachable => Step::CleanTarget,
+        (None, true) if matches!(facts.target, TargetFacts::Reachable | TargetFacts::Local) => {
+            Step::CleanTarget
+        }
         (None, true) => Step::Release,
     }
 }

@@ -76,6 +76,12 @@ pub(crate) enum Error {
         "the target's Secret of this name is marked as another owner's, so it does not become the image-pull Secret"
     )]
     ClaimPullSecret,
+    #[error("list policies with rules of ModuleConfigs")]
+    ListPolicies { source: kube::Error },
+    #[error("bring policy {name} with rules of ModuleConfig {config}")]
+    BringPolicy { name: String, config: String, source: kube::Error },
+    #[error("delete policy {name}")]
+    DeletePolicy { name: String, source: kube::Error },
     #[error("the target does not list its Kyma")]
     AwaitList,
     #[error("the target's Kyma has no uid")]
@@ -119,7 +125,10 @@ impl From<Error> for Failure {
             | Error::DeleteKymaCrd { source }
             | Error::DeleteStamp { source }
             | Error::ReadPullSecret { source }
-            | Error::CopyPullSecret { source } => Self::target(&action, &source),
+            | Error::CopyPullSecret { source }
+            | Error::ListPolicies { source }
+            | Error::BringPolicy { source, .. }
+            | Error::DeletePolicy { source, .. } => Self::target(&action, &source),
             Error::FindKind { .. } => Self::new(Reason::ComponentCrdMissing, action),
             Error::MissTurn { .. } => Self::new(Reason::ApplyConflict, action),
             Error::KeepTurn { .. } => Self::new(Reason::HubRefused, action),

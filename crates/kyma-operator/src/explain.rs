@@ -201,6 +201,8 @@ impl<'a> Known<'a> {
                 (0, false) => None,
                 (count, false) => Some(format!("{count} rules hold")),
             });
+            let count = config.resource_rules.len();
+            said.extend((count > 0).then(|| format!("{count} rules on its objects")));
             Some(Input::new(format!("ModuleConfig {name}"), said.join("; ")))
         })
     }

@@ -9,6 +9,7 @@ mod feeds;
 mod reconcile;
 mod removal;
 
+mod admission;
 mod apply;
 mod claim;
 mod mandatory;
@@ -22,6 +23,7 @@ mod state;
 mod target_kyma;
 
 // What decides.
+mod brought;
 mod catalogue;
 mod component;
 mod component_crd;

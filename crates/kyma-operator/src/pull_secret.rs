@@ -6,7 +6,6 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use kyma_api::ErrorClass;
 use kyma_sdk::{Failure, Revision};
 
 use crate::FIELD_MANAGER;
@@ -60,11 +59,4 @@ async fn on_hub(state: &State, name: &str) -> Result<Option<Secret>, Error> {
     let api: Api<Secret> = Api::namespaced(state.runtime.hub.clone(), namespace);
     let found = api.get_opt(name).await;
     found.map_err(|source| Error::ReadHubPullSecret { secret: name.to_owned(), source })
-}
-
-/// A failure that may pass by itself. Others wait for a change of the hub's Secret or of the copy, which is told.
-pub(crate) fn may_pass(copied: &Result<(), Failure>) -> Option<&Failure> {
-    let passes =
-        |failure: &&Failure| matches!(failure.class, ErrorClass::Transient | ErrorClass::Unreachable);
-    copied.as_ref().err().filter(passes)
 }

@@ -6,6 +6,7 @@ use kyma_sdk::rbac::Table;
 const OPERATOR: &[&str] = &["operator.kyma-project.io"];
 const CORE: &[&str] = &[""];
 const CRDS: &[&str] = &["apiextensions.k8s.io"];
+const ADMISSION: &[&str] = &["admissionregistration.k8s.io"];
 
 /// The table from which all roles are rendered.
 pub fn table() -> Table {
@@ -137,5 +138,11 @@ fn target() -> Vec<Rule> {
              rule of its own",
         )
         .named(&[crate::pull_secret::USUAL_NAME]),
+        Rule::new(
+            ADMISSION,
+            &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+            &["list", "watch", "create", "patch", "delete"],
+            "admission: the rules of ModuleConfigs on modules' objects",
+        ),
     ]
 }

@@ -10,6 +10,7 @@ use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
 use kyma_sdk::{Failure, Halt, Pass, Wait};
 
 use crate::apply::{self, Applied};
+use crate::brought::Brought;
 use crate::catalogue::Interest;
 use crate::claim;
 use crate::component::ComponentView;
@@ -19,9 +20,8 @@ use crate::lost;
 use crate::mirror;
 use crate::observe::{self, Observed};
 use crate::plan::{self, Plan};
-use crate::pull_secret;
 use crate::removal;
-use crate::report::{self, Facts, Outcome, Told, Trouble, windows};
+use crate::report::{self, Facts, Outcome, Trouble, windows};
 use crate::resolve::{self, Decision, Inputs, Resolved};
 use crate::session;
 use crate::state::{State, key_of};
@@ -75,13 +75,13 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
     {
         return troubled(state, &observed.kyma, failure).await;
     }
-    let pull_secret = pull_secret::sync(state, &observed).await;
+    let brought = Brought::bring(state, &observed, &decided, pass.halt()).await;
     let applied = apply::apply(state, &plan, observed.authority()).await;
     if let Some(remote) = observed.remote.as_ref().filter(|_| applied.any) {
         remote.session.turn_is_used();
     }
     pass.repaired(plan.components.len());
-    let (status, wait) = status_of(state, &observed, &decided, (&plan, &applied), pull_secret.as_ref());
+    let (status, wait) = status_of(state, &observed, &decided, (&plan, &applied), &brought);
     let kyma = report::write(state, &observed.kyma, &status).await?;
     if let Some(remote) = &observed.remote {
         let status = kyma.status.clone().unwrap_or_default();
@@ -90,7 +90,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
         }
     }
     apply::let_go(state, &plan, observed.authority()).await?;
-    let failed = applied.worst().or(pull_secret.as_ref().and_then(pull_secret::may_pass));
+    let failed = applied.worst().or(brought.may_pass());
     failed.map_or(Ok(wait), |failure| Err(failure.clone()))
 }
 
@@ -196,7 +196,7 @@ fn status_of(
     observed: &Observed,
     decided: &[Resolved],
     (plan, applied): (&Plan, &Applied),
-    pull_secret: Option<&Result<(), Failure>>,
+    brought: &Brought,
 ) -> (KymaStatus, Wait) {
     let now = Timestamp::now();
     let before = observed.kyma.status.clone().unwrap_or_default();
@@ -231,7 +231,8 @@ fn status_of(
         access_missing: false,
         choice: observed.remote.as_ref().map(|_| observed.choice.clone()),
         windows: windows::told(decided, observed.skips_windows),
-        pull_secret: pull_secret.map(Told::of_pull_secret),
+        pull_secret: brought.pull_secret(),
+        resource_rules: brought.resource_rules(),
         unsupported: unsupported(decided),
         deleting: false,
     });
@@ -304,6 +305,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
         choice: None,
         windows: None,
         pull_secret: None,
+        resource_rules: None,
         unsupported: Vec::new(),
         deleting: false,
     });

@@ -11,6 +11,7 @@ use kyma_api::condition;
 use kyma_api::{Kyma, Reason, annotations, labels};
 use kyma_sdk::{Failure, Pass, Wait};
 
+use crate::admission;
 use crate::claim;
 use crate::component::ComponentView;
 use crate::deletion::{self, Facts, Order, Step, TargetFacts};
@@ -111,8 +112,12 @@ async fn take_turn(
     Ok(kyma)
 }
 
+/// Without a session the target is the hub itself, on which only policies are in the way.
 async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Result<Wait, Failure> {
-    let Some(session) = session else { return Ok(Wait::Event) };
+    let Some(session) = session else {
+        admission::clean(&key_of(kyma), &state.runtime.access.local()).await?;
+        return claim::release(state, kyma).await.map(|()| Wait::Event);
+    };
     state.runtime.brake.permit(&key_of(kyma).to_string()).await?;
     let cleaned = session::clean(state, kyma, &session.target).await;
     match cleaned {

@@ -17,13 +17,14 @@ pub(crate) use told::Told;
 pub(crate) use write::{initial, leave_alone, write};
 
 /// Conditions that are ours; others on the same object belong to others.
-const OWN: [&str; 7] = [
+const OWN: [&str; 8] = [
     types::READY,
     types::MODULES,
     types::CRDS_SYNC,
     types::TARGET_REACHABLE,
     types::MAINTENANCE_WINDOW,
     types::SKR_IMAGE_PULL_SECRET_SYNC,
+    types::RESOURCE_RULES,
     ACCESS_MISSING,
 ];
 /// Condition of a Kyma that is being deleted: live reads say that its access Secret does not exist, since then.
@@ -58,6 +59,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) windows: Option<Told>,
     /// Whether the target has the image-pull Secret; none where none is copied.
     pub(crate) pull_secret: Option<Told>,
+    /// Whether the target has the rules of ModuleConfigs on modules' objects; none where there are none.
+    pub(crate) resource_rules: Option<Told>,
     /// Fields in use that this version does not act on.
     pub(crate) unsupported: Vec<String>,
     /// The Kyma is being deleted.
@@ -140,8 +143,8 @@ fn state_of(facts: &Facts<'_>) -> State {
     }
     let modules = facts.lines.iter().map(weight);
     let trouble = facts.trouble.as_ref().map(|trouble| trouble.state);
-    let pull_secret = uncopied(facts).map(|_| State::Warning);
-    let all: Vec<State> = modules.chain(trouble).chain(pull_secret).collect();
+    let missing = missing(facts).map(|_| State::Warning);
+    let all: Vec<State> = modules.chain(trouble).chain(missing).collect();
     let has = |state| all.contains(&state);
     if has(State::Error) {
         State::Error
@@ -169,7 +172,7 @@ fn operation(facts: &Facts<'_>, state: State) -> String {
         (None, State::Ready) => "kyma is ready".to_owned(),
         (None, State::Deleting) => "waiting for modules to be deleted".to_owned(),
         (None, State::Warning) if facts.lines.iter().all(Line::is_settled) => {
-            uncopied(facts).map(|told| told.message.clone()).unwrap_or_default()
+            missing(facts).map(|told| told.message.clone()).unwrap_or_default()
         }
         (None, _) => "waiting for all modules to become ready".to_owned(),
     }
@@ -217,6 +220,7 @@ fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
     let optional = [
         (types::MAINTENANCE_WINDOW, &facts.windows),
         (types::SKR_IMAGE_PULL_SECRET_SYNC, &facts.pull_secret),
+        (types::RESOURCE_RULES, &facts.resource_rules),
     ];
     for (type_, told) in optional {
         match told {
@@ -239,7 +243,7 @@ fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
         return (Status::False, Reason::Deleting, "the Kyma is being deleted".to_owned());
     }
     let worst = facts.lines.iter().filter(|line| weight(line) == state).find(|line| !line.is_settled());
-    match (worst, uncopied(facts)) {
+    match (worst, missing(facts)) {
         (Some(line), _) => {
             let message = line.status.message.as_deref().unwrap_or_default();
             (status_for(state), line.reason, format!("module {}: {message}", line.status.name))
@@ -253,9 +257,10 @@ fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
     }
 }
 
-/// What keeps the target from having the image-pull Secret.
-fn uncopied<'a>(facts: &'a Facts<'_>) -> Option<&'a Told> {
-    facts.pull_secret.as_ref().filter(|told| told.status == Status::False)
+/// What keeps the target from having what it is to have besides modules.
+fn missing<'a>(facts: &'a Facts<'_>) -> Option<&'a Told> {
+    let brought = facts.pull_secret.iter().chain(&facts.resource_rules);
+    brought.into_iter().find(|told| told.status == Status::False)
 }
 
 fn status_for(state: State) -> Status {

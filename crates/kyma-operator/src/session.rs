@@ -10,7 +10,9 @@ use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
 use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, fence_of, is_on_record};
 use kyma_targets::{STAMP_NAMESPACE, Target};
 
+use crate::admission::watch as admission;
 use crate::error::Error;
+use crate::key::KymaKey;
 use crate::pull_secret::watch as pull_secret;
 use crate::state::{State, key_of};
 use crate::target_kyma;
@@ -74,7 +76,7 @@ async fn open(
     if kyma.metadata.deletion_timestamp.is_none() {
         pass.repaired(ground::prepare(state, kyma, &target).await?);
     }
-    watch(state, kyma, &target)?;
+    watch(state, &key_of(kyma), &target, false)?;
     Ok(Session { access, target, identity, unused_turn: Arc::default(), opened: Instant::now(), connection })
 }
 
@@ -108,7 +110,11 @@ pub(crate) fn interest(state: &State) -> Interest {
     }
 }
 
-fn watch(state: &State, kyma: &Kyma, target: &Target) -> Result<(), Error> {
-    let interests = std::iter::once(interest(state)).chain(pull_secret::interest(state));
-    Ok(state.watches.want(target, &key_of(kyma), interests)?)
+/// Opens the watches of a target, those of policies only where it has some. On the hub itself there is nothing else
+/// to watch.
+pub(crate) fn watch(state: &State, kyma: &KymaKey, target: &Target, has_policies: bool) -> Result<(), Error> {
+    let remote = std::iter::once(interest(state)).chain(pull_secret::interest(state));
+    let policies = admission::interests(kyma).filter(|_| has_policies);
+    let interests: Vec<Interest> = remote.filter(|_| !target.is_local()).chain(policies).collect();
+    Ok(state.watches.want(target, kyma, interests)?)
 }

@@ -7,6 +7,7 @@ use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
 use kyma_sdk::{Index, Runtime, Trigger, Watches};
 
+use crate::admission::known::Policies;
 use crate::args::KymaArgs;
 use crate::catalogue::{Affected, Catalogue};
 use crate::component::Components;
@@ -42,6 +43,7 @@ pub(crate) struct State {
     sessions: Mutex<HashMap<KymaKey, Arc<Session>>>,
     remotes: Mutex<Remotes>,
     pull_secrets: Mutex<Copies>,
+    policies: Mutex<Policies>,
     written: Mutex<HashMap<KymaKey, Arc<Kyma>>>,
     by_secret: Mutex<Index<String, KymaKey>>,
     by_kind: Mutex<Index<GroupKind, KymaKey>>,
@@ -76,6 +78,7 @@ impl State {
             sessions: Mutex::default(),
             remotes: Mutex::default(),
             pull_secrets: Mutex::default(),
+            policies: Mutex::default(),
             written: Mutex::default(),
             by_secret: Mutex::default(),
             by_kind: Mutex::default(),
@@ -155,6 +158,11 @@ impl State {
         lock(&self.pull_secrets)
     }
 
+    /// What is known of the policies on targets.
+    pub(crate) fn policies(&self) -> MutexGuard<'_, Policies> {
+        lock(&self.policies)
+    }
+
     /// What is known of Manifests, with `--manifest-mirror`.
     pub(crate) fn manifests(&self) -> MutexGuard<'_, Manifests> {
         lock(&self.manifests)
@@ -167,6 +175,7 @@ impl State {
         self.watches.leave_all(kyma);
         self.remotes().forget(kyma);
         self.pull_secrets().forget(kyma);
+        self.policies().forget(kyma);
     }
 
     /// A Kyma has to look again.
@@ -302,6 +311,7 @@ impl State {
         self.remotes().forget(kyma);
         self.watches.leave_all(kyma);
         self.pull_secrets().forget(kyma);
+        self.policies().forget(kyma);
         lock(&self.written).remove(kyma);
         lock(&self.by_secret).remove(kyma);
         lock(&self.by_kind).remove(kyma);

@@ -24,6 +24,8 @@ mod mandatory;
 mod mirror;
 #[path = "real/pull_secret.rs"]
 mod pull_secret;
+#[path = "real/resource_rules.rs"]
+mod resource_rules;
 #[path = "real/restart.rs"]
 mod restart;
 #[path = "real/sequences.rs"]

@@ -19,6 +19,7 @@ use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Pause, Reason, condition
 use serde_json::{Value, json};
 use testbed::{Answer, Matching, Scripted, crd_is_served, until, until_or_why};
 
+mod rules;
 mod unseen;
 
 /// The image-pull Secret that targets get, under the name for which there is a right.
@@ -58,6 +59,7 @@ impl<'a> Story<'a> {
         self.kinds_that_are_told_of().await.context("kinds that are told of")?;
         self.the_kind_of_mirrors().await.context("the kind of mirrors")?;
         self.kyma_operator_comes_first().await.context("kyma-operator comes first")?;
+        self.rules_on_objects().await.context("rules on objects")?;
         self.a_component_without_a_kyma().await.context("a component without a Kyma")?;
         self.release_meta_syncer_comes_first().await.context("release-meta-syncer comes first")?;
         let _proxy = self.a_target_with_a_past().await.context("a target with a past")?;

@@ -50,7 +50,7 @@ impl Configs {
     }
 
     /// Those that hold for a module of a Kyma with these labels, the one that wins last.
-    pub(super) fn holding(&self, module: &str, labels: &Labels) -> Vec<&Config> {
+    pub(crate) fn holding(&self, module: &str, labels: &Labels) -> Vec<&Config> {
         let names = self.by_module.get(module).into_iter().flatten();
         let mut found: Vec<&Config> = names
             .filter_map(|name| self.by_name.get(name))

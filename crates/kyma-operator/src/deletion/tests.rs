@@ -95,8 +95,8 @@ fn a_module_without_its_component_is_still_removed_unless_the_cluster_is_gone() 
 }
 
 #[test]
-fn the_hub_itself_and_a_target_that_was_never_seen_need_no_cleaning() {
-    assert_eq!(next(&facts(&[], TargetFacts::Local)), Step::Release);
+fn a_target_is_cleaned_unless_it_was_never_seen() {
+    assert_eq!(next(&facts(&[], TargetFacts::Local)), Step::CleanTarget);
     assert_eq!(next(&facts(&[], TargetFacts::NeverContacted)), Step::Release);
 }
 

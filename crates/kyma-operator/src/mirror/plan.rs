@@ -5,7 +5,7 @@ use kyma_api::condition::types;
 use kyma_api::{State, annotations, klm, labels};
 use serde_json::{Map, Value, json};
 
-use super::{Seen, Origin};
+use super::{Origin, Seen};
 use crate::component::ComponentView;
 use crate::owned;
 

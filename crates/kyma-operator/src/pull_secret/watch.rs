@@ -18,6 +18,11 @@ pub(crate) fn interest(state: &State) -> Option<Interest> {
     })
 }
 
+/// Whether a watch is of the copy.
+pub(crate) fn is_of(interest: &Interest) -> bool {
+    interest.kind == "Secret"
+}
+
 /// A target's watch told something of the copy. False if that is no news.
 pub(crate) fn saw(state: &State, kyma: &KymaKey, sighting: &Sighting) -> bool {
     let name = state.args.pull_secret();

@@ -70,6 +70,7 @@ pub(super) async fn report(
         choice: None,
         windows: None,
         pull_secret: None,
+        resource_rules: None,
         unsupported: Vec::new(),
         deleting: true,
     });

@@ -27,6 +27,7 @@ fn facts<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> Facts<'a
         choice: None,
         windows: None,
         pull_secret: None,
+        resource_rules: None,
         unsupported: Vec::new(),
         deleting: false,
     }

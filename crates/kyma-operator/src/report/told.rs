@@ -31,10 +31,19 @@ impl Told {
 
     /// Whether the target has the image-pull Secret.
     pub(crate) fn of_pull_secret(copied: &Result<(), Failure>) -> Self {
-        let (status, reason, message) = match copied {
-            Ok(()) => (Status::True, Reason::Ready, "skr image pull secret is synchronized"),
+        Self::of(types::SKR_IMAGE_PULL_SECRET_SYNC, copied, "skr image pull secret is synchronized")
+    }
+
+    /// Whether the target has the rules of ModuleConfigs on modules' objects.
+    pub(crate) fn of_resource_rules(brought: &Result<(), Failure>) -> Self {
+        Self::of(types::RESOURCE_RULES, brought, "the rules on modules' objects are in force")
+    }
+
+    fn of(type_: &'static str, done: &Result<(), Failure>, well: &str) -> Self {
+        let (status, reason, message) = match done {
+            Ok(()) => (Status::True, Reason::Ready, well),
             Err(failure) => (Status::False, failure.reason, failure.message.as_str()),
         };
-        Self { type_: types::SKR_IMAGE_PULL_SECRET_SYNC, status, reason, message: message.to_owned() }
+        Self { type_, status, reason, message: message.to_owned() }
     }
 }

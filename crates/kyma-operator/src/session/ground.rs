@@ -11,6 +11,7 @@ use kyma_sdk::{delete_of_uid, gone_is_fine, is_conflict, remove_finalizer};
 use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
 use serde_json::{Value, json};
 
+use crate::admission;
 use crate::error::Error;
 use crate::owned;
 use crate::resolve::compare;
@@ -104,10 +105,11 @@ fn is_current(live: &CustomResourceDefinition, wanted: &Value) -> bool {
 }
 
 /// Removes what is ours of a target whose Kyma is being deleted: its Kyma, then the CRD unless somebody else's
-/// Kymas are left, then the stamp. True once nothing is left.
+/// Kymas are left, then the stamp; before all, policies that ask something of modules that are gone. True once nothing is left.
 pub(crate) async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<bool, Error> {
     let client = target.client();
     let namespace = &state.runtime.settings.target_namespace;
+    admission::clean(&key_of(kyma), target).await?;
     if !is_crd_there(&client).await? {
         return remove_stamp(kyma, &client).await.map(|()| true);
     }

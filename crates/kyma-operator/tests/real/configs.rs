@@ -11,13 +11,13 @@ use crate::landscape::{Landscape, SOON, is_ready, modules, until_remote};
 use crate::lifecycle::choose;
 
 impl Landscape {
-    async fn config(&self, name: &str, spec: &Value) -> Result<()> {
+    pub(crate) async fn config(&self, name: &str, spec: &Value) -> Result<()> {
         let object = json!({ "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "ModuleConfig",
             "metadata": { "name": name }, "spec": spec });
         self.apply(&object.to_string()).await.map(drop)
     }
 
-    fn configs(&self) -> Result<Api<ModuleConfig>> {
+    pub(crate) fn configs(&self) -> Result<Api<ModuleConfig>> {
         Ok(Api::namespaced(self.hub.client()?, &self.namespace))
     }
 

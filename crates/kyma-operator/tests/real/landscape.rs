@@ -51,7 +51,8 @@ impl Landscape {
         install_crds(&hub.client()?, kyma_api::crds::all()).await?;
         let namespace = hub.namespace("hub").await?;
         let user = hub.service_account(&namespace, "kyma-operator").await?;
-        grant(&hub.client()?, &rbac_table().render(&namespace, Side::Hub), &namespace).await?;
+        let side = if flags.contains(&"--mode=single-cluster") { Side::SingleCluster } else { Side::Hub };
+        grant(&hub.client()?, &rbac_table().render(&namespace, side), &namespace).await?;
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut landscape = Self { hub, namespace, user, flags, running: None };
         landscape.allow("component.kyma-project.io", "helmcomponents").await?;
@@ -314,7 +315,7 @@ pub(crate) fn has_finalizer(kyma: &Kyma) -> bool {
     kyma.finalizers().iter().any(|name| name == finalizers::KYMA)
 }
 
-async fn install_crds(client: &Client, crds: Vec<CustomResourceDefinition>) -> Result<()> {
+pub(crate) async fn install_crds(client: &Client, crds: Vec<CustomResourceDefinition>) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in crds {
         let name = crd.name_any();

@@ -1,0 +1,169 @@
+//! The rules of ModuleConfigs on modules' own objects, which each target enforces itself: a ValidatingAdmissionPolicy
+//! and its binding for each ModuleConfig and resource, for as long as the module is there.
+//!
+//! A policy is written where it differs, when a ModuleConfig changes or somebody on the target changes it. While one
+//! cannot be brought, modules go on, and the Kyma says why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt};
+use kyma_api::{labels, names};
+use kyma_sdk::{Failure, Halt, delete_of_uid, gone_is_fine};
+use kyma_targets::Target;
+
+use crate::FIELD_MANAGER;
+use crate::error::Error;
+use crate::key::KymaKey;
+use crate::observe::Observed;
+use crate::owned;
+use crate::resolve::{Decision, Resolved};
+use crate::session;
+use crate::state::State;
+
+pub(crate) mod known;
+mod policy;
+pub(crate) mod watch;
+
+use known::Versions;
+use policy::{BINDING, Body, Id, POLICY};
+
+/// Group of policies and bindings.
+const GROUP: &str = "admissionregistration.k8s.io";
+/// Policies first: a binding without its policy holds nobody.
+const KINDS: [&str; 2] = [POLICY, BINDING];
+
+/// Brings the policies to a Kyma's target. None where there are none.
+pub(crate) async fn sync(
+    state: &State,
+    observed: &Observed,
+    decided: &[Resolved],
+    halt: &Halt,
+) -> Option<Result<(), Failure>> {
+    let wanted = wanted(state, observed, decided);
+    let print = policy::fingerprint(&wanted);
+    let brought = if state.policies().has(&observed.key, &print) {
+        Ok(())
+    } else {
+        bring(state, observed, &wanted, &print, halt).await
+    };
+    (!wanted.is_empty() || brought.is_err()).then_some(brought.map_err(Failure::from))
+}
+
+/// Those of modules that are there, or are to be.
+fn wanted(state: &State, observed: &Observed, decided: &[Resolved]) -> BTreeMap<Id, Body> {
+    let ordered = decided.iter().filter(|resolved| matches!(resolved.decision, Decision::Install(_)));
+    let ordered = ordered.map(|resolved| resolved.module.as_str());
+    let modules: BTreeSet<&str> = observed.views.keys().map(String::as_str).chain(ordered).collect();
+    let none = BTreeMap::new();
+    let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
+    let configs = state.configs();
+    modules
+        .into_iter()
+        .flat_map(|module| policy::of_module(&configs, labels, module, &observed.key))
+        .collect()
+}
+
+async fn bring(
+    state: &State,
+    observed: &Observed,
+    wanted: &BTreeMap<Id, Body>,
+    print: &str,
+    halt: &Halt,
+) -> Result<(), Error> {
+    let kyma = &observed.key;
+    let local = state.runtime.access.local();
+    let target = observed.remote.as_ref().map_or(&local, |remote| &remote.session.target);
+    // From here on changes on the target are told; what is read below is not older.
+    state.policies().begin(kyma, wanted.keys());
+    session::watch(state, kyma, target, !wanted.is_empty())?;
+    let found = existing(kyma, target, wanted.is_empty()).await?;
+    let mut versions = Versions::new();
+    for (id, body) in wanted {
+        let live = found.get(id).filter(|live| is_there(live, body));
+        let version = match live {
+            Some(live) => live.resource_version(),
+            None => apply(target, id, body).await?.resource_version(),
+        };
+        versions.insert(id.clone(), version.and_then(|version| version.parse().ok()).unwrap_or_default());
+    }
+    let left_over: Vec<_> = found.into_iter().filter(|(id, _)| !wanted.contains_key(id)).collect();
+    if !left_over.is_empty() && halt.deletes().is_some() {
+        return Ok(());
+    }
+    delete(target, left_over).await?;
+    if !state.policies().brought(kyma, print, versions) {
+        state.wake(kyma);
+    }
+    Ok(())
+}
+
+/// Takes all of a Kyma's off its target.
+pub(crate) async fn clean(kyma: &KymaKey, target: &Target) -> Result<(), Error> {
+    let found = existing(kyma, target, true).await?;
+    delete(target, found.into_iter().collect()).await
+}
+
+/// A binding goes first: without its policy it would refuse everything.
+async fn delete(target: &Target, mut objects: Vec<(Id, DynamicObject)>) -> Result<(), Error> {
+    objects.sort_by_key(|(id, _)| id.kind != BINDING);
+    for (id, object) in objects {
+        let uid = object.uid().unwrap_or_default();
+        let deleted = api(target, id.kind).delete(&id.name, &delete_of_uid(&uid)).await;
+        gone_is_fine(deleted.map(drop)).map_err(|source| Error::DeletePolicy { name: id.name, source })?;
+    }
+    Ok(())
+}
+
+async fn apply(target: &Target, id: &Id, body: &Body) -> Result<DynamicObject, Error> {
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let applied = api(target, id.kind).patch(&id.name, &params, &Patch::Apply(&body.object)).await;
+    applied.map_err(|source| Error::BringPolicy {
+        name: id.name.clone(),
+        config: body.config.clone(),
+        source,
+    })
+}
+
+/// What the target has of a Kyma's policies. Where none is wanted, one that does not serve them or does not let us see
+/// them has none.
+async fn existing(
+    kyma: &KymaKey,
+    target: &Target,
+    none_is_wanted: bool,
+) -> Result<BTreeMap<Id, DynamicObject>, Error> {
+    let mut found = BTreeMap::new();
+    for kind in KINDS {
+        let listed = match api(target, kind).list(&ListParams::default().labels(&selector(kyma))).await {
+            Ok(listed) => listed.items,
+            Err(kube::Error::Api(status)) if none_is_wanted && matches!(status.code, 403 | 404) => break,
+            Err(source) => return Err(Error::ListPolicies { source }),
+        };
+        found.extend(listed.into_iter().map(|object| (Id { kind, name: object.name_any() }, object)));
+        // Bindings go before policies.
+        if none_is_wanted && found.is_empty() {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn is_there(live: &DynamicObject, body: &Body) -> bool {
+    let held = owned::fingerprint(live, FIELD_MANAGER);
+    held.as_deref() == Some(owned::fingerprint_of_apply(&body.object).as_str())
+}
+
+/// A Kyma's policies, and nobody else's.
+fn selector(kyma: &KymaKey) -> String {
+    let owner = names::owner_hash(&kyma.namespace, &kyma.name);
+    format!("{}={owner},{}", labels::OWNER, labels::MODULE_CONFIG)
+}
+
+fn resource(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1", kind))
+}
+
+fn api(target: &Target, kind: &str) -> Api<DynamicObject> {
+    Api::all_with(target.client(), &resource(kind))
+}

@@ -1,0 +1,173 @@
+//! The policies that a module's ModuleConfigs make. Pure.
+
+use std::collections::BTreeMap;
+
+use kyma_api::{ResourceRule, annotations, labels, names};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::GROUP;
+use crate::config::{Config, Configs};
+use crate::key::KymaKey;
+
+/// What says what is refused.
+pub(super) const POLICY: &str = "ValidatingAdmissionPolicy";
+/// What puts a policy in force.
+pub(super) const BINDING: &str = "ValidatingAdmissionPolicyBinding";
+
+/// Metadata may be edited whatever the rules say, and one that is going is not held: its finalizers have to go.
+const IS_JUDGED: &str = "!has(object.metadata.deletionTimestamp) && (request.operation == 'CREATE' \
+    || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec)";
+
+/// One object on a target.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Id {
+    pub(super) kind: &'static str,
+    pub(super) name: String,
+}
+
+/// What it is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Body {
+    /// The ModuleConfig.
+    pub(super) config: String,
+    /// As it is applied.
+    pub(super) object: Value,
+}
+
+/// Policies and bindings of all ModuleConfigs that hold for a module of a Kyma with these labels.
+pub(super) fn of_module(
+    configs: &Configs,
+    labels: &BTreeMap<String, String>,
+    module: &str,
+    kyma: &KymaKey,
+) -> BTreeMap<Id, Body> {
+    let holding = configs.holding(module, labels).into_iter();
+    holding.flat_map(|config| of_config(config, kyma)).collect()
+}
+
+fn of_config(config: &Config, kyma: &KymaKey) -> BTreeMap<Id, Body> {
+    let mut by_resource: BTreeMap<(&str, &str), Vec<&ResourceRule>> = BTreeMap::new();
+    for rule in &config.resource_rules {
+        by_resource.entry((&rule.group, &rule.resource)).or_default().push(rule);
+    }
+    let mut made = BTreeMap::new();
+    for ((group, resource), rules) in by_resource {
+        let name = names::policy_name(&config.name, group, resource, (&kyma.namespace, &kyma.name));
+        let mut put = |kind: &'static str, spec: Value| {
+            let object = object(kind, &name, &config.name, kyma, &spec);
+            made.insert(Id { kind, name: name.clone() }, Body { config: config.name.clone(), object });
+        };
+        put(POLICY, policy(group, resource, &rules));
+        put(BINDING, json!({ "policyName": name, "validationActions": ["Deny"] }));
+    }
+    made
+}
+
+fn policy(group: &str, resource: &str, rules: &[&ResourceRule]) -> Value {
+    let validation = |rule: &&ResourceRule| json!({ "expression": rule.expression, "message": rule.message });
+    json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": { "resourceRules": [{
+            "apiGroups": [group],
+            "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": [resource],
+        }] },
+        "matchConditions": [{ "name": "is-judged", "expression": IS_JUDGED }],
+        "validations": rules.iter().map(validation).collect::<Vec<_>>(),
+    })
+}
+
+fn object(kind: &str, name: &str, config: &str, kyma: &KymaKey, spec: &Value) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/v1"),
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "labels": {
+                labels::MANAGED_BY: labels::MANAGED_BY_KYMA,
+                labels::OWNER: names::owner_hash(&kyma.namespace, &kyma.name),
+                labels::MODULE_CONFIG: names::label_value(config),
+            },
+            "annotations": { annotations::OWNED_BY: kyma.to_string() },
+        },
+        "spec": spec,
+    })
+}
+
+/// Of all that is wanted.
+pub(super) fn fingerprint(wanted: &BTreeMap<Id, Body>) -> String {
+    let objects: Vec<&Value> = wanted.values().map(|body| &body.object).collect();
+    hex::encode(Sha256::digest(json!(objects).to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::{ModuleConfig, ModuleConfigSpec};
+
+    use super::*;
+
+    fn rule(resource: &str, expression: &str) -> ResourceRule {
+        ResourceRule {
+            group: "lantern.example.org".to_owned(),
+            resource: resource.to_owned(),
+            expression: expression.to_owned(),
+            message: "no".to_owned(),
+        }
+    }
+
+    fn configs(rules: Vec<ResourceRule>) -> Configs {
+        let selector = json!({ "matchLabels": { "tier": "production" } });
+        let spec = ModuleConfigSpec {
+            module: "lantern".to_owned(),
+            selector: serde_json::from_value(selector).unwrap(),
+            resource_rules: Some(rules),
+            ..ModuleConfigSpec::default()
+        };
+        let mut configs = Configs::default();
+        configs.apply(Config::from(ModuleConfig::new("bright", spec)));
+        configs
+    }
+
+    fn made(configs: &Configs, tier: &str, module: &str) -> BTreeMap<Id, Body> {
+        let labels = BTreeMap::from([("tier".to_owned(), tier.to_owned())]);
+        of_module(configs, &labels, module, &KymaKey::new("kcp-system", "sample"))
+    }
+
+    #[test]
+    fn each_resource_has_a_policy_with_its_rules_and_a_binding_that_denies() {
+        let configs = configs(vec![rule("lanterns", "a"), rule("wicks", "b"), rule("lanterns", "c")]);
+        let made = made(&configs, "production", "lantern");
+        let kinds: Vec<&str> = made.keys().map(|id| id.kind).collect();
+        assert_eq!(kinds, [POLICY, POLICY, BINDING, BINDING]);
+        let policies: Vec<&Value> = made.values().take(2).map(|body| &body.object["spec"]).collect();
+        let of = |resource: &str| {
+            let is_it =
+                |spec: &&&Value| spec["matchConstraints"]["resourceRules"][0]["resources"][0] == resource;
+            policies.iter().find(is_it).unwrap()["validations"].as_array().unwrap().len()
+        };
+        assert_eq!((of("lanterns"), of("wicks")), (2, 1));
+        for (id, body) in made.iter().filter(|(id, _)| id.kind == BINDING) {
+            assert_eq!(body.object["spec"], json!({"policyName": id.name, "validationActions": ["Deny"]}));
+        }
+    }
+
+    #[test]
+    fn a_module_and_a_kyma_that_the_config_is_not_about_get_none() {
+        let configs = configs(vec![rule("lanterns", "a")]);
+        assert_eq!(made(&configs, "production", "lantern").len(), 2);
+        assert!(made(&configs, "production", "keda").is_empty());
+        assert!(made(&configs, "test", "lantern").is_empty());
+    }
+
+    #[test]
+    fn the_fingerprint_changes_with_any_rule() {
+        let of = |expression| {
+            fingerprint(&made(&configs(vec![rule("lanterns", expression)]), "production", "lantern"))
+        };
+        assert_eq!(of("a"), of("a"));
+        assert_ne!(of("a"), of("b"));
+        assert_ne!(of("a"), fingerprint(&BTreeMap::new()));
+    }
+}

@@ -1,0 +1,42 @@
+//! Whether the policies on a target stay as they are.
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use kyma_sdk::{Interest, Sighting};
+
+use super::known::Versions;
+use super::policy::Id;
+use super::{GROUP, KINDS, resource, selector};
+use crate::key::KymaKey;
+use crate::state::State;
+
+/// What is watched of them on a target.
+pub(crate) fn interests(kyma: &KymaKey) -> impl Iterator<Item = Interest> {
+    let labels = selector(kyma);
+    KINDS
+        .into_iter()
+        .map(move |kind| Interest { labels: Some(labels.clone()), ..Interest::in_kind(&resource(kind)) })
+}
+
+/// Whether a watch is of them.
+pub(crate) fn is_of(interest: &Interest) -> bool {
+    interest.group == GROUP
+}
+
+/// A target's watch told something of them. False if that is no news.
+pub(crate) fn saw(state: &State, kyma: &KymaKey, at: &Interest, sighting: &Sighting) -> bool {
+    let Some(kind) = KINDS.into_iter().find(|kind| *kind == at.kind) else { return false };
+    let id = |object: &DynamicObject| Id { kind, name: object.name_any() };
+    let version =
+        |object: &DynamicObject| object.resource_version().and_then(|version| version.parse::<u64>().ok());
+    match sighting {
+        Sighting::Listed { objects, .. } => {
+            let of = |object| Some((id(object), version(object)?));
+            let listed: Versions = objects.iter().filter_map(of).collect();
+            state.policies().listed(kyma, kind, &listed)
+        }
+        Sighting::Applied(object) | Sighting::Deleted(object) => {
+            state.policies().changed(kyma, &id(object), version(object).unwrap_or(u64::MAX))
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What a target gets besides modules, before them.
+
+use kyma_api::ErrorClass;
+use kyma_sdk::{Failure, Halt};
+
+use crate::admission;
+use crate::observe::Observed;
+use crate::pull_secret;
+use crate::report::Told;
+use crate::resolve::Resolved;
+use crate::state::State;
+
+/// What became of it; none where it is not to be brought.
+#[derive(Debug, Default)]
+pub(crate) struct Brought {
+    pull_secret: Option<Result<(), Failure>>,
+    resource_rules: Option<Result<(), Failure>>,
+}
+
+impl Brought {
+    /// Brings it.
+    pub(crate) async fn bring(state: &State, observed: &Observed, decided: &[Resolved], halt: &Halt) -> Self {
+        Self {
+            pull_secret: pull_secret::sync(state, observed).await,
+            resource_rules: admission::sync(state, observed, decided, halt).await,
+        }
+    }
+
+    /// What the status says of the image-pull Secret.
+    pub(crate) fn pull_secret(&self) -> Option<Told> {
+        self.pull_secret.as_ref().map(Told::of_pull_secret)
+    }
+
+    /// What the status says of the rules on modules' objects.
+    pub(crate) fn resource_rules(&self) -> Option<Told> {
+        self.resource_rules.as_ref().map(Told::of_resource_rules)
+    }
+
+    /// A failure that may pass by itself. Others wait for a change on the hub or on the target, which is told.
+    pub(crate) fn may_pass(&self) -> Option<&Failure> {
+        let failed = [&self.pull_secret, &self.resource_rules].into_iter().flatten();
+        let passes =
+            |failure: &&Failure| matches!(failure.class, ErrorClass::Transient | ErrorClass::Unreachable);
+        failed.filter_map(|done| done.as_ref().err()).find(passes)
+    }
+}

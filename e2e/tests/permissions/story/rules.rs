@@ -1,0 +1,52 @@
+//! Rules on a module's objects: as policies on its target, changed and taken away again.
+
+use anyhow::Result;
+use e2e::landscape::HUB_NAMESPACE;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kyma_api::{ModuleConfig, ModuleConfigSpec, ResourceRule, labels};
+use serde_json::json;
+use testbed::until;
+
+use super::{DEADLINE, Story};
+
+impl Story<'_> {
+    pub(super) async fn rules_on_objects(&self) -> Result<()> {
+        let configs: Api<ModuleConfig> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let rule = ResourceRule {
+            group: "demo.example.com".to_owned(),
+            resource: "lanterns".to_owned(),
+            expression: "!has(object.spec.ruled)".to_owned(),
+            message: "nobody is ruled".to_owned(),
+        };
+        let spec = ModuleConfigSpec {
+            module: "lantern".to_owned(),
+            resource_rules: Some(vec![rule]),
+            ..ModuleConfigSpec::default()
+        };
+        configs.create(&PostParams::default(), &ModuleConfig::new("dim", spec)).await?;
+        self.until_expressions(&["!has(object.spec.ruled)"]).await?;
+        let change = json!({"spec": {"resourceRules": [{"group": "demo.example.com", "resource": "lanterns",
+            "expression": "!has(object.spec.tamed)", "message": "nobody is tamed"}]}});
+        configs.patch("dim", &PatchParams::default(), &Patch::Merge(change)).await?;
+        self.until_expressions(&["!has(object.spec.tamed)"]).await?;
+        configs.delete("dim", &DeleteParams::default()).await?;
+        self.until_expressions(&[]).await
+    }
+
+    async fn until_expressions(&self, wanted: &[&str]) -> Result<()> {
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.targets[0].clone());
+        let ours = ListParams::default().labels(labels::MODULE_CONFIG);
+        until(&format!("the rules on the target are {wanted:?}"), DEADLINE, || async {
+            let found = policies.list(&ours).await?.items.into_iter();
+            let found: Vec<String> = found
+                .filter_map(|policy| policy.spec?.validations)
+                .flatten()
+                .map(|validation| validation.expression)
+                .collect();
+            Ok((found == wanted).then_some(()))
+        })
+        .await
+    }
+}
