@@ -202,7 +202,7 @@ impl<'a> Known<'a> {
                 (count, false) => Some(format!("{count} rules hold")),
             });
             let count = config.resource_rules.len();
-            said.extend((count > 0).then(|| format!("{count} rules on its objects")));
+            said.extend((count > 0).then(|| format!("rules on its objects: {count}")));
             Some(Input::new(format!("ModuleConfig {name}"), said.join("; ")))
         })
     }

@@ -132,6 +132,7 @@ async fn central_configuration_and_pauses_are_stored_as_written() -> Result<()> 
             "module": "keda", "selector": {"matchLabels": {"kyma-project.io/region": "eu"}},
             "values": {"replicas": 2, "deep": {"list": [1, {"a": null}]}},
             "rules": [{"expression": "self.managed", "message": "stays managed"}],
+            "resourceRules": [{"group": "keda.sh", "resource": "scaledobjects", "expression": "true", "message": "no"}],
             "overrides": {"module": {"channel": "fast"}, "component": {"adopt": "Never"}},
         }),
     );
@@ -145,6 +146,29 @@ async fn central_configuration_and_pauses_are_stored_as_written() -> Result<()> 
         let stored = call(&client, Method::POST, &path, Some(&wish)).await?.ok()?.body;
         assert_eq!(stored["spec"], wish["spec"]);
         assert_eq!(crate::typed::round_trip(&stored)?, stored);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn rules_on_objects_are_about_a_modules_own_kinds() -> Result<()> {
+    let client = clusters::ours().await?;
+    clusters::ensure_namespace(&client, "default").await?;
+    let rows = [
+        ("keda.sh", "scaledobjects", true),
+        ("operator.kyma-project.io", "serverlesses", true),
+        ("operator.kyma-project.io", "kymas", false),
+        ("rbac.authorization.k8s.io", "clusterroles", false),
+        ("apps", "deployments", false),
+        ("", "pods", false),
+        ("keda.sh", "scaledobjects/status", false),
+        ("keda.sh", "*", false),
+    ];
+    for (group, resource, accepted) in rows {
+        let rule = json!({"group": group, "resource": resource, "expression": "true", "message": "no"});
+        let spec = json!({"module": "keda", "resourceRules": [rule]});
+        let config = object("operator.kyma-project.io/v1alpha1", "ModuleConfig", &spec);
+        assert_eq!(accepts(&client, &config).await?, accepted, "{group} {resource}");
     }
     Ok(())
 }

@@ -50,7 +50,8 @@ fn sources() -> Sources {
             "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "ModuleConfig", "metadata": meta("gold"),
             "spec": { "module": "keda", "priority": 3, "values": { "secret": { "token": "hunter2" } },
                 "overrides": { "module": { "channel": "fast" } },
-                "rules": [{ "expression": "self.channel == 'regular'", "message": "stay" }] },
+                "rules": [{ "expression": "self.channel == 'regular'", "message": "stay" }],
+                "resourceRules": [{ "group": "keda.example.com", "resource": "scalers", "expression": "true", "message": "no" }] },
         }))],
         components: vec![read(json!({
             "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent", "metadata": owned,
@@ -78,7 +79,7 @@ fn a_decision_is_explained_by_what_it_was_made_from() {
         [
             "choice: version 1.0.0, pinned, customResourcePolicy: Ignore, says the cluster's Kyma",
             "initial set: the module is in it",
-            "ModuleConfig gold: priority 3; replaces channel, values.secret.token; objects",
+            "ModuleConfig gold: priority 3; replaces channel, values.secret.token; objects; rules on its objects: 1",
             "ModuleReleaseMeta: channel fast has version 1.1.0",
             "ModuleTemplate: keda-1.1.0, requiresDowntime",
             "component: HelmComponent sample-keda-0: 1.1.0 ordered, 1.0.0 runs",
