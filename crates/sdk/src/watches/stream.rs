@@ -35,7 +35,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 /// A kind whose CRD has just come is refused a few times before it is served: so long that is no reason to slow down.
 const NEW: Duration = Duration::from_mins(1);
 /// First and longest delay meanwhile. It is mostly served within a tenth of a second, and no event tells.
-const RETRY_WHILE_NEW: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+const RETRY_WHILE_NEW: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
 /// When a stream last gave a sign of life.
 #[derive(Debug)]
@@ -141,8 +141,7 @@ impl Source {
         if !self.target.calls_pass() {
             self.target.healthy_again().await;
         }
-        let (first, longest) = if self.pulse.start.elapsed() < NEW { RETRY_WHILE_NEW } else { RETRY };
-        tokio::time::sleep(doubled(first, longest, failures, jitter())).await;
+        tokio::time::sleep(pause_after(failures, self.pulse.start.elapsed(), jitter())).await;
     }
 
     fn api(&self) -> Api<DynamicObject> {
@@ -304,6 +303,12 @@ impl Source {
     }
 }
 
+/// The pause of a stream of this age after so many failures in a row; `jitter` lies in 0..1.
+fn pause_after(failures: u32, age: Duration, jitter: f64) -> Duration {
+    let (first, longest) = if age < NEW { RETRY_WHILE_NEW } else { RETRY };
+    doubled(first, longest, failures, jitter)
+}
+
 fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
 }
@@ -320,5 +325,36 @@ fn reduced_event(event: WatchEvent<PartialObjectMeta<DynamicObject>>) -> WatchEv
         WatchEvent::Deleted(meta) => WatchEvent::Deleted(reduced(meta)),
         WatchEvent::Bookmark(bookmark) => WatchEvent::Bookmark(bookmark),
         WatchEvent::Error(status) => WatchEvent::Error(status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When a new stream tries for the second time, the third, … if each try fails at once.
+    fn tries(jitter: f64) -> impl Iterator<Item = Duration> {
+        (1..).scan(Duration::ZERO, move |at, failures| {
+            *at += pause_after(failures, *at, jitter);
+            Some(*at)
+        })
+    }
+
+    #[test]
+    fn a_kind_that_is_served_within_a_moment_is_seen_within_a_moment() {
+        let moment = Duration::from_millis(150);
+        for jitter in [0.0, 0.5, 1.0] {
+            assert!(tries(jitter).take_while(|at| *at < moment).count() >= 3, "{jitter}");
+            // Never much longer than it took to be served.
+            let all: Vec<Duration> = tries(jitter).take(20).collect();
+            assert!(all.windows(2).all(|pair| pair[1] <= pair[0] * 2 + RETRY_WHILE_NEW.0), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn a_kind_that_is_not_served_for_long_is_asked_for_seldom() {
+        assert!(tries(0.0).take_while(|at| *at < NEW).count() < 70);
+        assert_eq!(pause_after(1, NEW, 1.0), RETRY.0);
+        assert_eq!(pause_after(u32::MAX, NEW, 1.0), RETRY.1);
     }
 }
