@@ -308,7 +308,7 @@ impl Transport {
             lock(&self.throttle).accepted();
             return Ok(answer);
         }
-        if answer.extensions().get::<answer::Initializing>().is_some() {
+        if answer.extensions().get::<answer::Filling>().is_some() {
             return Ok(answer);
         }
         let asked = answer.headers().get(RETRY_AFTER);

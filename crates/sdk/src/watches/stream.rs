@@ -15,7 +15,7 @@ use kube::{
     api::{ListParams, ObjectList, PartialObjectMeta, WatchParams},
     core::{DynamicObject, TypeMeta, WatchEvent},
 };
-use kyma_targets::{Target, classify};
+use kyma_targets::{Target, classify, is_filling};
 
 use super::bounds::{Implausible, Tally, is_bearable, is_plausible};
 use super::{Content, Interest, Sighting, delivered::Delivered};
@@ -76,6 +76,8 @@ enum Gap {
     Silence,
     /// A call failed.
     Failed,
+    /// The kind is served, and the apiserver is about to know its objects.
+    Filling,
     /// Nothing is wrong: what was told is verified.
     Due,
 }
@@ -85,9 +87,30 @@ impl Gap {
         match self {
             Self::Expired => "expired",
             Self::Silence => "silence",
-            Self::Failed => "failed",
+            Self::Failed | Self::Filling => "failed",
             Self::Due => "verify",
         }
+    }
+}
+
+/// Failures in a row, as the next pause counts them.
+#[derive(Debug, Default)]
+struct Failures {
+    in_a_row: u32,
+    was_filling: bool,
+}
+
+impl Failures {
+    /// One more, if it is one. How long a kind was not served says nothing about how long its cache takes: that is
+    /// counted anew, once.
+    fn after(&mut self, gap: Gap) -> u32 {
+        if gap == Gap::Filling && !std::mem::replace(&mut self.was_filling, true) {
+            self.in_a_row = 0;
+        }
+        if matches!(gap, Gap::Failed | Gap::Filling) {
+            self.in_a_row = self.in_a_row.saturating_add(1);
+        }
+        self.in_a_row
     }
 }
 
@@ -107,13 +130,13 @@ impl Source {
         restarted: impl Fn(&'static str),
         missed: impl Fn(usize),
     ) {
-        let mut failures = 0_u32;
+        let mut failures = Failures::default();
         let mut delivered = Delivered::default();
         let mut gap = Gap::Expired;
         loop {
             gap = match self.list().await {
                 Ok((objects, version)) => {
-                    failures = 0;
+                    failures.in_a_row = 0;
                     self.pulse.beat();
                     let unseen = delivered.listed(&objects, &version);
                     if gap == Gap::Due {
@@ -129,10 +152,7 @@ impl Source {
             }
             self.pulse.stop();
             restarted(gap.as_str());
-            if gap == Gap::Failed {
-                failures = failures.saturating_add(1);
-            }
-            self.pause(failures).await;
+            self.pause(failures.after(gap)).await;
         }
     }
 
@@ -299,7 +319,10 @@ impl Source {
         }
         let Interest { group, kind, .. } = &self.interest;
         tracing::info!(group, kind, target = ?self.target.key(), "watch on target: {}", classify(error));
-        Gap::Failed
+        match error {
+            kube::Error::Api(status) if is_filling(status) => Gap::Filling,
+            _ => Gap::Failed,
+        }
     }
 }
 
@@ -349,6 +372,19 @@ mod tests {
             let all: Vec<Duration> = tries(jitter).take(20).collect();
             assert!(all.windows(2).all(|pair| pair[1] <= pair[0] * 2 + RETRY_WHILE_NEW.0), "{all:?}");
         }
+    }
+
+    #[test]
+    fn once_a_kind_is_served_it_is_asked_for_soon_again_but_only_once() {
+        let mut failures = Failures::default();
+        let mut after = |gaps: &[Gap]| gaps.iter().map(|gap| failures.after(*gap)).collect::<Vec<_>>();
+        assert_eq!(after(&[Gap::Failed, Gap::Failed, Gap::Failed]), [1, 2, 3]);
+        assert_eq!(after(&[Gap::Filling, Gap::Filling]), [1, 2]);
+        assert_eq!(
+            after(&[Gap::Failed, Gap::Filling, Gap::Expired]),
+            [3, 4, 4],
+            "a target that plays with us"
+        );
     }
 
     #[test]

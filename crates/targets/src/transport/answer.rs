@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::AnswerBody;
 use super::weight::Weight;
-use crate::error::TargetError;
+use crate::error::{TargetError, is_filling};
 use crate::limits::Limits;
 
 /// Bytes of an answer from which on it counts as large.
@@ -93,8 +93,8 @@ pub(crate) async fn read(
         return readable.then_some(answer).ok_or(TargetError::Unreadable);
     }
     if let Some(status) = status_in(&answer.body().bytes) {
-        if is_initializing(&status) {
-            answer.extensions_mut().insert(Initializing);
+        if is_filling(&status) {
+            answer.extensions_mut().insert(Filling);
         }
         return Ok(answer);
     }
@@ -110,17 +110,9 @@ pub(crate) async fn read(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotFromApiserver;
 
-/// Marks a 429 that an apiserver gives while it fills its cache of one kind, as it does for a moment after the first
-/// request for a kind whose CRD has just come. It asks for no peace: other calls are answered meanwhile.
+/// Marks a 429 that asks for no peace ([`is_filling`]): other calls are answered meanwhile.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Initializing;
-
-/// The only words that tell it from a 429 by a server under load (k8s.io/apiserver, storage/cacher).
-const INITIALIZING: &str = "storage is (re)initializing";
-
-fn is_initializing(status: &Status) -> bool {
-    status.code == StatusCode::TOO_MANY_REQUESTS.as_u16() && status.message.starts_with(INITIALIZING)
-}
+pub(super) struct Filling;
 
 /// The answer that an apiserver gives to whom it asks to wait, for calls that are not even sent.
 pub(super) fn throttled(pause: Duration) -> Result<Response<Read>, TargetError> {
