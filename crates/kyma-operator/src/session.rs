@@ -21,7 +21,7 @@ mod ground;
 pub(crate) mod held;
 mod turn;
 
-pub(crate) use ground::{birth, clean};
+pub(crate) use ground::clean;
 pub(crate) use held::Session;
 pub(crate) use turn::take as take_turn;
 

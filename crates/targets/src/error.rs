@@ -166,6 +166,16 @@ pub fn classify(error: &kube::Error) -> TargetError {
     }
 }
 
+/// How a 429 begins that an apiserver gives while it fills its cache of one kind (k8s.io/apiserver, storage/cacher); no
+/// other words tell it from one that a server under load gives.
+const FILLING: &str = "storage is (re)initializing";
+
+/// Whether the target serves the kind and is about to know its objects: so it is for a moment after the first request
+/// for a kind whose CRD has just come.
+pub fn is_filling(status: &Status) -> bool {
+    status.code == 429 && status.message.starts_with(FILLING)
+}
+
 fn from_status(status: &Status) -> TargetError {
     let detail = describe(status);
     match status.code {

@@ -27,7 +27,7 @@ pub use access::{AccessPolicy, AddressRefusal};
 pub use breaker::{Breaker, Effect, Outcome};
 pub use cache::{SecretKey, TargetEvent, Targets};
 pub use contact::Contact;
-pub use error::{TargetError, TlsFault, classify};
+pub use error::{TargetError, TlsFault, classify, is_filling};
 pub use fence::{Fence, Ledger};
 pub use identity::{
     Claim, Found, KymaId, Mismatch, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, TARGET_EPOCH, Verdict,

@@ -306,6 +306,9 @@ impl Transport {
             lock(&self.throttle).accepted();
             return Ok(answer);
         }
+        if answer.extensions().get::<answer::Filling>().is_some() {
+            return Ok(answer);
+        }
         let asked = answer.headers().get(RETRY_AFTER);
         let seconds: Option<u64> = asked.and_then(|value| value.to_str().ok()?.parse().ok());
         let pause = lock(&self.throttle).rejected(seconds.map(Duration::from_secs), Instant::now());

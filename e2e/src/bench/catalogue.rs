@@ -1,5 +1,5 @@
-//! How long a new Kyma takes to be Ready, with a small catalogue and with a large one that release-meta-syncer copies
-//! to the target at the same time.
+//! How long a new Kyma takes to be Ready: with a module that is one object, with a small catalogue and with a large one
+//! that release-meta-syncer copies to the target at the same time; and with a module as they usually are.
 
 use std::time::Instant;
 
@@ -18,8 +18,10 @@ use crate::landscape::{HUB_NAMESPACE, Landscape, Options};
 use crate::{catalogue, wait};
 
 const KYMA: &str = "measured";
-/// The module that the Kyma has.
+/// The module that is one object.
 const MODULE: &str = "anchor";
+/// A module with a workload, a kind of its own and a default custom resource.
+const USUAL: &str = "lantern";
 /// Writes to the hub at a time.
 const PARALLEL: usize = 8;
 /// What is within noise: the median with the large catalogue stays below what this share of tries took without.
@@ -40,14 +42,13 @@ pub async fn catalogue_size(objects: usize, tries: u32) -> Result<Outcome> {
     let config = json!({"manifest": "manifest.yaml"});
     catalogue::push_files(&landscape, MODULE, &config, &[("manifest.yaml", manifest.to_string())]).await?;
     catalogue::assign(hub.clone(), MODULE, "1.0.0").await?;
-    let secret = landscape.access_secret(KYMA, &target).await?;
-    Api::namespaced(hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
-
+    let bare = Tried::on(&landscape, KYMA, target, MODULE).await?;
     // The first one finds caches empty.
-    measure(&hub, &target, 1).await?;
-    let without = measure(&hub, &target, tries).await?;
+    bare.measure(1).await?;
+    let without = bare.measure(tries).await?;
+    let usual = usual(&landscape, tries).await?;
     publish(&hub, objects).await?;
-    let with = measure(&hub, &target, tries).await?;
+    let with = bare.measure(tries).await?;
     landscape.stop().await?;
     let noise = quantile(&without, NOISE);
     let rows = vec![
@@ -55,34 +56,69 @@ pub async fn catalogue_size(objects: usize, tries: u32) -> Result<Outcome> {
         Row::plain("1 module in the catalogue: p90", noise, "ms"),
         Row::at_most(format!("{objects} objects more: p50"), quantile(&with, 0.5), "ms", noise),
         Row::plain(format!("{objects} objects more: p90"), quantile(&with, 0.9), "ms"),
+        Row::plain("a module with a kind of its own: p50", quantile(&usual, 0.5), "ms"),
+        Row::plain("a module with a kind of its own: p90", quantile(&usual, 0.9), "ms"),
     ];
     Ok(Outcome::new("catalogue", &json!({"tries": tries, "objects": objects}), rows))
 }
 
-/// From the creation of a Kyma with a module to its being Ready, in milliseconds; it is deleted again.
-async fn measure(hub: &Client, target: &Cluster, tries: u32) -> Result<Vec<f64>> {
-    let kymas: Api<Kyma> = Api::namespaced(hub.clone(), HUB_NAMESPACE);
-    let kyma = serde_json::from_value(json!({
-        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": KYMA},
-        "spec": {"channel": "regular", "modules": [{"name": MODULE}]},
-    }))?;
-    let is_ready = |kyma: Option<&Kyma>| {
-        let status = kyma.and_then(|kyma| kyma.status.as_ref());
-        let modules = status.and_then(|status| status.modules.as_deref()).unwrap_or_default();
-        status.is_some_and(|status| status.state == Some(State::Ready)) && !modules.is_empty()
-    };
-    let mut times = Vec::new();
-    for _ in 0..tries {
-        let start = Instant::now();
-        let created = kymas.create(&PostParams::default(), &kyma).await?;
-        wait::until("the Kyma is Ready", kymas.clone(), KYMA, is_ready).await?;
-        times.push(start.elapsed().as_secs_f64() * 1000.0);
-        target.check()?;
-        let uid = created.metadata.uid.context("a stored Kyma has a uid")?;
-        kymas.delete(KYMA, &DeleteParams::default()).await?;
-        wait::until("the Kyma is gone", kymas.clone(), KYMA, is_deleted(&uid)).await?;
+/// Kymas with a usual module, on a target that runs workloads.
+async fn usual(landscape: &Landscape, tries: u32) -> Result<Vec<f64>> {
+    catalogue::push(landscape, &catalogue::module_directory("lantern/1.0.0")).await?;
+    catalogue::assign(landscape.hub().client()?, USUAL, "1.0.0").await?;
+    let target = landscape.fresh_target("usual").await?;
+    let tried = Tried::on(landscape, "usual", target, USUAL).await?;
+    tried.measure(1).await?;
+    tried.measure(tries).await
+}
+
+/// A Kyma that comes and goes, one after the other on one target.
+struct Tried {
+    hub: Client,
+    name: &'static str,
+    target: Cluster,
+    module: &'static str,
+}
+
+impl Tried {
+    async fn on(
+        landscape: &Landscape,
+        name: &'static str,
+        target: Cluster,
+        module: &'static str,
+    ) -> Result<Self> {
+        let hub = landscape.hub().client()?;
+        let secret = landscape.access_secret(name, &target).await?;
+        Api::namespaced(hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
+        Ok(Self { hub, name, target, module })
     }
-    Ok(times)
+
+    /// From the creation of the Kyma with the module to its being Ready, in milliseconds; it is deleted again.
+    async fn measure(&self, tries: u32) -> Result<Vec<f64>> {
+        let kymas: Api<Kyma> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let kyma = serde_json::from_value(json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "metadata": {"name": self.name},
+            "spec": {"channel": "regular", "modules": [{"name": self.module}]},
+        }))?;
+        let mut times = Vec::new();
+        for _ in 0..tries {
+            let start = Instant::now();
+            let created = kymas.create(&PostParams::default(), &kyma).await?;
+            wait::until("the Kyma is Ready", kymas.clone(), self.name, is_ready).await?;
+            times.push(start.elapsed().as_secs_f64() * 1000.0);
+            self.target.check()?;
+            let uid = created.metadata.uid.context("a stored Kyma has a uid")?;
+            kymas.delete(self.name, &DeleteParams::default()).await?;
+            wait::until("the Kyma is gone", kymas.clone(), self.name, is_deleted(&uid)).await?;
+        }
+        Ok(times)
+    }
+}
+
+fn is_ready(kyma: Option<&Kyma>) -> bool {
+    let status = kyma.and_then(|kyma| kyma.status.as_ref());
+    let modules = status.and_then(|status| status.modules.as_deref()).unwrap_or_default();
+    status.is_some_and(|status| status.state == Some(State::Ready)) && !modules.is_empty()
 }
 
 /// Half of them ModuleTemplates, half their ModuleReleaseMetas.

@@ -1,10 +1,10 @@
 //! The module's default custom resource: made once, and the user's from then on.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PostParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, ObjectMeta, Preconditions};
 use kyma_api::{CreatedResource, FreeForm, Reason, labels};
 use kyma_object_set::{CallError, Guard, Gvk, Identity, Mapping, Object, Refusal};
-use kyma_sdk::Failure;
+use kyma_sdk::{Failure, create_new, is_conflict};
 
 use super::{LAG, Pass, failure, protection};
 
@@ -23,19 +23,21 @@ impl Pass<'_> {
     async fn make_default_resource(&self) -> Result<CreatedResource, Failure> {
         let (mapping, identity, body) = self.default_object()?;
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
         let object: DynamicObject = serde_json::from_value(body.into())
             .map_err(|error| Failure::new(Reason::ManifestInvalid, format!("spec.resource: {error}")))?;
-        let uid = match api.create(&params, &object).await {
+        let uid = match create_new(&api, &self.ownership.creator(), &object).await {
             Ok(made) => made.metadata.uid,
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                self.born_here(&mapping, &identity).await?
-            }
             Err(error) => {
+                if is_conflict(&error)
+                    && let Some(live) = self.live(&mapping, &identity).await?
+                {
+                    return Ok(created(&mapping, identity, self.born_here(live)));
+                }
                 let error = CallError::new(kyma_object_set::Action::Create, Some(&identity), error);
+                let passes = error.failure == kyma_object_set::Failure::Conflict;
                 let failure = match error.of_target() {
-                    Some(_) => failure(&error),
-                    None => Failure::new(Reason::DefaultResourceFailed, error.to_string()),
+                    None if !passes => Failure::new(Reason::DefaultResourceFailed, error.to_string()),
+                    _ => failure(&error),
                 };
                 // The kind of a CRD that was just established is served a moment later.
                 let soon = error.failure == kyma_object_set::Failure::NotFound;
@@ -49,19 +51,22 @@ impl Pass<'_> {
     pub(super) async fn find_default_resource(&self) -> Result<Option<CreatedResource>, Failure> {
         // Of a kind that is not served there is none, and what is no object was never made.
         let Ok((mapping, identity, _)) = self.default_object() else { return Ok(None) };
-        let uid = self.born_here(&mapping, &identity).await?;
+        let uid = self.live(&mapping, &identity).await?.and_then(|live| self.born_here(live));
         Ok(uid.map(|uid| created(&mapping, identity, Some(uid))))
     }
 
     /// The uid of one that an earlier object of this component made: the hub may have lost its status. Otherwise the
     /// user was first, and it is theirs.
-    async fn born_here(&self, mapping: &Mapping, identity: &Identity) -> Result<Option<String>, Failure> {
+    fn born_here(&self, live: ObjectMeta) -> Option<String> {
+        let is_ours = is_born_of(&live, &self.ownership.owner, &self.ownership.creator());
+        live.uid.filter(|_| is_ours)
+    }
+
+    async fn live(&self, mapping: &Mapping, identity: &Identity) -> Result<Option<ObjectMeta>, Failure> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let live = api.get_metadata_opt(&identity.name).await;
         let live = live.map_err(|error| Failure::target("read the default custom resource", &error))?;
-        let (owner, creator) = (&self.ownership.owner, self.ownership.creator());
-        let ours = live.filter(|live| is_born_of(&live.metadata, owner, &creator));
-        Ok(ours.and_then(|live| live.metadata.uid))
+        Ok(live.map(|live| live.metadata))
     }
 
     /// The default custom resource as it is sent, and how it is reached.
@@ -135,9 +140,7 @@ fn created(mapping: &Mapping, identity: Identity, uid: Option<String>) -> Create
 /// Anybody can copy a label; the managedFields entry of whoever created an object is theirs alone.
 fn is_born_of(live: &ObjectMeta, owner: &str, creator: &str) -> bool {
     let labelled = live.labels.as_ref().and_then(|all| all.get(labels::OWNER)).is_some_and(|it| it == owner);
-    let created = |entry: &ManagedFieldsEntry| {
-        entry.manager.as_deref() == Some(creator) && entry.operation.as_deref() == Some("Update")
-    };
+    let created = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(creator);
     labelled && live.managed_fields.iter().flatten().any(created)
 }
 
@@ -158,7 +161,9 @@ mod tests {
     #[test]
     fn only_what_carries_our_label_and_was_created_by_us_is_born_of_us() {
         let is_ours = |live: &ObjectMeta| is_born_of(live, "us", "helm-component-create");
-        assert!(is_ours(&live("us", "helm-component-create", "Update")));
+        for operation in ["Apply", "Update"] {
+            assert!(is_ours(&live("us", "helm-component-create", operation)));
+        }
         assert!(!is_ours(&live("others", "helm-component-create", "Update")));
         assert!(!is_ours(&live("us", "helm-component", "Apply")), "a copied label, applied by a module");
         assert!(!is_ours(&ObjectMeta::default()));

@@ -43,7 +43,8 @@ pub(super) async fn namespace(target: &Target, name: &str) -> Result<bool, Error
     let Some(live) = api.get_opt(name).await.map_err(failed)? else {
         let body: Namespace = serde_json::from_value(body)
             .map_err(|source| Error::Compose { what: "the namespace", source })?;
-        return match api.create(&birth(), &body).await {
+        let params = PostParams { field_manager: Some(BIRTH_MANAGER.to_owned()), ..PostParams::default() };
+        return match api.create(&params, &body).await {
             Err(error) if !is_conflict(&error) => Err(failed(error)),
             _ => Ok(true),
         };
@@ -193,9 +194,4 @@ async fn remove_stamp(kyma: &Kyma, client: &Client) -> Result<(), Error> {
     }
     let uid = live.uid().unwrap_or_default();
     gone_is_fine(api.delete(STAMP_NAME, &delete_of_uid(&uid)).await.map(drop)).map_err(failed)
-}
-
-/// Parameters with which objects are made that are ours only at birth.
-pub(crate) fn birth() -> PostParams {
-    PostParams { field_manager: Some(BIRTH_MANAGER.to_owned()), ..PostParams::default() }
 }

@@ -3,15 +3,15 @@
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource};
 use kyma_api::{Kyma, KymaStatus, Selection};
-use kyma_sdk::is_conflict;
+use kyma_sdk::{create_new, is_conflict};
 use serde_json::{Value, json};
 
 use super::{NAME, TargetKyma, annotations_for, is_marked, labels_for, shows, status_for};
-use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::selection;
-use crate::session::{self, Session};
+use crate::session::Session;
 use crate::state::{State, key_of};
+use crate::{BIRTH_MANAGER, FIELD_MANAGER};
 
 /// Makes the target's Kyma from a choice of modules. Ours only at birth: later the spec is the user's.
 pub(crate) async fn give_birth(
@@ -26,7 +26,7 @@ pub(crate) async fn give_birth(
     body["spec"] = selection::birth(choice);
     let object: DynamicObject = serde_json::from_value(body)
         .map_err(|source| Error::Compose { what: "the target's Kyma", source })?;
-    let created = match api(state, session).create(&session::birth(), &object).await {
+    let created = match create_new(&api(state, session), BIRTH_MANAGER, &object).await {
         // The watch was late: somebody has made it meanwhile.
         Err(error) if is_conflict(&error) => api(state, session).get(NAME).await,
         other => other,

@@ -15,7 +15,7 @@ use kube::{
     api::{ListParams, ObjectList, PartialObjectMeta, WatchParams},
     core::{DynamicObject, TypeMeta, WatchEvent},
 };
-use kyma_targets::{Target, classify};
+use kyma_targets::{Target, classify, is_filling};
 
 use super::bounds::{Implausible, Tally, is_bearable, is_plausible};
 use super::{Content, Interest, Sighting, delivered::Delivered};
@@ -35,7 +35,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 /// A kind whose CRD has just come is refused a few times before it is served: so long that is no reason to slow down.
 const NEW: Duration = Duration::from_mins(1);
 /// First and longest delay meanwhile. It is mostly served within a tenth of a second, and no event tells.
-const RETRY_WHILE_NEW: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+const RETRY_WHILE_NEW: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
 /// When a stream last gave a sign of life.
 #[derive(Debug)]
@@ -76,6 +76,8 @@ enum Gap {
     Silence,
     /// A call failed.
     Failed,
+    /// The kind is served, and the apiserver is about to know its objects.
+    Filling,
     /// Nothing is wrong: what was told is verified.
     Due,
 }
@@ -85,9 +87,30 @@ impl Gap {
         match self {
             Self::Expired => "expired",
             Self::Silence => "silence",
-            Self::Failed => "failed",
+            Self::Failed | Self::Filling => "failed",
             Self::Due => "verify",
         }
+    }
+}
+
+/// Failures in a row, as the next pause counts them.
+#[derive(Debug, Default)]
+struct Failures {
+    in_a_row: u32,
+    was_filling: bool,
+}
+
+impl Failures {
+    /// One more, if it is one. How long a kind was not served says nothing about how long its cache takes: that is
+    /// counted anew, once.
+    fn after(&mut self, gap: Gap) -> u32 {
+        if gap == Gap::Filling && !std::mem::replace(&mut self.was_filling, true) {
+            self.in_a_row = 0;
+        }
+        if matches!(gap, Gap::Failed | Gap::Filling) {
+            self.in_a_row = self.in_a_row.saturating_add(1);
+        }
+        self.in_a_row
     }
 }
 
@@ -107,13 +130,13 @@ impl Source {
         restarted: impl Fn(&'static str),
         missed: impl Fn(usize),
     ) {
-        let mut failures = 0_u32;
+        let mut failures = Failures::default();
         let mut delivered = Delivered::default();
         let mut gap = Gap::Expired;
         loop {
             gap = match self.list().await {
                 Ok((objects, version)) => {
-                    failures = 0;
+                    failures.in_a_row = 0;
                     self.pulse.beat();
                     let unseen = delivered.listed(&objects, &version);
                     if gap == Gap::Due {
@@ -129,10 +152,7 @@ impl Source {
             }
             self.pulse.stop();
             restarted(gap.as_str());
-            if gap == Gap::Failed {
-                failures = failures.saturating_add(1);
-            }
-            self.pause(failures).await;
+            self.pause(failures.after(gap)).await;
         }
     }
 
@@ -141,8 +161,7 @@ impl Source {
         if !self.target.calls_pass() {
             self.target.healthy_again().await;
         }
-        let (first, longest) = if self.pulse.start.elapsed() < NEW { RETRY_WHILE_NEW } else { RETRY };
-        tokio::time::sleep(doubled(first, longest, failures, jitter())).await;
+        tokio::time::sleep(pause_after(failures, self.pulse.start.elapsed(), jitter())).await;
     }
 
     fn api(&self) -> Api<DynamicObject> {
@@ -300,8 +319,17 @@ impl Source {
         }
         let Interest { group, kind, .. } = &self.interest;
         tracing::info!(group, kind, target = ?self.target.key(), "watch on target: {}", classify(error));
-        Gap::Failed
+        match error {
+            kube::Error::Api(status) if is_filling(status) => Gap::Filling,
+            _ => Gap::Failed,
+        }
     }
+}
+
+/// The pause of a stream of this age after so many failures in a row; `jitter` lies in 0..1.
+fn pause_after(failures: u32, age: Duration, jitter: f64) -> Duration {
+    let (first, longest) = if age < NEW { RETRY_WHILE_NEW } else { RETRY };
+    doubled(first, longest, failures, jitter)
 }
 
 fn seconds(duration: Duration) -> u32 {
@@ -320,5 +348,49 @@ fn reduced_event(event: WatchEvent<PartialObjectMeta<DynamicObject>>) -> WatchEv
         WatchEvent::Deleted(meta) => WatchEvent::Deleted(reduced(meta)),
         WatchEvent::Bookmark(bookmark) => WatchEvent::Bookmark(bookmark),
         WatchEvent::Error(status) => WatchEvent::Error(status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When a new stream tries for the second time, the third, … if each try fails at once.
+    fn tries(jitter: f64) -> impl Iterator<Item = Duration> {
+        (1..).scan(Duration::ZERO, move |at, failures| {
+            *at += pause_after(failures, *at, jitter);
+            Some(*at)
+        })
+    }
+
+    #[test]
+    fn a_kind_that_is_served_within_a_moment_is_seen_within_a_moment() {
+        let moment = Duration::from_millis(150);
+        for jitter in [0.0, 0.5, 1.0] {
+            assert!(tries(jitter).take_while(|at| *at < moment).count() >= 3, "{jitter}");
+            // Never much longer than it took to be served.
+            let all: Vec<Duration> = tries(jitter).take(20).collect();
+            assert!(all.windows(2).all(|pair| pair[1] <= pair[0] * 2 + RETRY_WHILE_NEW.0), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn once_a_kind_is_served_it_is_asked_for_soon_again_but_only_once() {
+        let mut failures = Failures::default();
+        let mut after = |gaps: &[Gap]| gaps.iter().map(|gap| failures.after(*gap)).collect::<Vec<_>>();
+        assert_eq!(after(&[Gap::Failed, Gap::Failed, Gap::Failed]), [1, 2, 3]);
+        assert_eq!(after(&[Gap::Filling, Gap::Filling]), [1, 2]);
+        assert_eq!(
+            after(&[Gap::Failed, Gap::Filling, Gap::Expired]),
+            [3, 4, 4],
+            "a target that plays with us"
+        );
+    }
+
+    #[test]
+    fn a_kind_that_is_not_served_for_long_is_asked_for_seldom() {
+        assert!(tries(0.0).take_while(|at| *at < NEW).count() < 70);
+        assert_eq!(pause_after(1, NEW, 1.0), RETRY.0);
+        assert_eq!(pause_after(u32::MAX, NEW, 1.0), RETRY.1);
     }
 }

@@ -5,6 +5,7 @@
 
 mod blocking;
 mod crds;
+mod create_new;
 mod ended;
 mod hub_watch;
 mod proof;

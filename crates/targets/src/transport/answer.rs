@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::AnswerBody;
 use super::weight::Weight;
-use crate::error::TargetError;
+use crate::error::{TargetError, is_filling};
 use crate::limits::Limits;
 
 /// Bytes of an answer from which on it counts as large.
@@ -92,7 +92,10 @@ pub(crate) async fn read(
         let readable = answers_in_text(path) || is_json(answer.headers().get(CONTENT_TYPE));
         return readable.then_some(answer).ok_or(TargetError::Unreadable);
     }
-    if is_status(&answer.body().bytes) {
+    if let Some(status) = status_in(&answer.body().bytes) {
+        if is_filling(&status) {
+            answer.extensions_mut().insert(Filling);
+        }
         return Ok(answer);
     }
     *answer.body_mut() = to_json(&bare_status(answer.status()))?.into();
@@ -106,6 +109,10 @@ pub(crate) async fn read(
 /// Marks a server error that something in front of the apiserver wrote.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NotFromApiserver;
+
+/// Marks a 429 that asks for no peace ([`is_filling`]): other calls are answered meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Filling;
 
 /// The answer that an apiserver gives to whom it asks to wait, for calls that are not even sent.
 pub(super) fn throttled(pause: Duration) -> Result<Response<Read>, TargetError> {
@@ -150,13 +157,13 @@ fn answers_in_text(path: &str) -> bool {
         || path.ends_with("/log")
 }
 
-fn is_status(body: &Bytes) -> bool {
+fn status_in(body: &Bytes) -> Option<Status> {
     #[derive(serde::Deserialize)]
     struct Kind {
         kind: String,
     }
-    serde_json::from_slice::<Kind>(body).is_ok_and(|object| object.kind == "Status")
-        && serde_json::from_slice::<Status>(body).is_ok()
+    let object = serde_json::from_slice::<Kind>(body).ok().filter(|object| object.kind == "Status");
+    object.and_then(|_| serde_json::from_slice(body).ok())
 }
 
 fn bare_status(code: StatusCode) -> Status {

@@ -73,6 +73,23 @@ async fn a_429_holds_later_calls_back_instead_of_sending_them() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_kind_whose_cache_is_being_filled_holds_no_other_call_back() -> Result<()> {
+    let server = Scripted::start().await?;
+    let filling = "storage is (re)initializing";
+    let of_kind = Matching::path("/api/v1/namespaces/default");
+    server.always(of_kind.clone(), Answer::failure(429, "TooManyRequests", filling));
+    server.always(Matching::any(), config_map());
+    let target = target(&targets(loopback()), server.access())?;
+    // It is told to whoever asked, who comes back when he likes.
+    for _ in 0..2 {
+        assert!(matches!(fails(&target).await?, TargetError::Throttled(_)));
+    }
+    assert_eq!(server.count(&of_kind), 2, "each was sent");
+    Api::<ConfigMap>::namespaced(target.client(), "other").get("any").await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn calls_at_once_are_bounded() -> Result<()> {
     let server = Scripted::start().await?;
     let ours = Matching::path("/api/v1/namespaces/default");
