@@ -77,9 +77,13 @@ async fn a_kind_whose_cache_is_being_filled_holds_no_other_call_back() -> Result
     let server = Scripted::start().await?;
     let filling = "storage is (re)initializing";
     let of_kind = Matching::path("/api/v1/namespaces/default");
-    server.always(of_kind.clone(), Answer::failure(429, "TooManyRequests", filling));
+    server.always(
+        of_kind.clone(),
+        Answer::failure(429, "TooManyRequests", filling).header("retry-after", "30"),
+    );
     server.always(Matching::any(), config_map());
-    let target = target(&targets(loopback()), server.access())?;
+    let targets = Targets::new(loopback(), Limits::default(), "tester/1.2.3", "replica-0", 8);
+    let target = target(&targets, server.access())?;
     // It is told to whoever asked, who comes back when he likes.
     for _ in 0..2 {
         assert!(matches!(fails(&target).await?, TargetError::Throttled(_)));
