@@ -42,6 +42,7 @@ mod watches;
 
 // What every operator's process has.
 mod admin;
+mod apply_status;
 mod args;
 mod crd_check;
 mod diagnosis;
@@ -55,6 +56,7 @@ pub mod testing;
 
 pub use access::{Access, AccessChange, Revision, is_object_name, object_name};
 pub use admin::{AdminError, AdminServer, Health};
+pub use apply_status::apply_status;
 pub use args::{Args, LogFormat, Mode};
 pub use backoff::delay_after;
 pub use blocking::{Blocker, Blockers, find_blockers};

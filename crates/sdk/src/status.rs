@@ -8,12 +8,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
-use kube::{Api, Client, ResourceExt, api::Patch};
+use kube::{Api, Client, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{FreeForm, State, condition};
 use serde_json::{Value, json};
 
-use crate::{ComponentResource, Contract, Failure, Metrics, Step, hub_apply};
+use crate::{ComponentResource, Contract, Failure, Metrics, Step, apply_status};
 
 use memory::Memory;
 
@@ -140,17 +140,13 @@ impl<R: ComponentResource> StatusWriter<R> {
 
     async fn apply(&self, resource: &R, status: &FreeForm) -> Result<(), Failure> {
         let (name, namespace) = (resource.name_any(), resource.namespace().unwrap_or_default());
-        let patch = json!({
-            "apiVersion": R::api_version(&()),
-            "kind": R::kind(&()),
-            "metadata": {"name": name, "namespace": namespace, "uid": resource.uid()},
-            "status": status,
-        });
+        let seen = self.memory().latest(resource);
         let api: Api<R> = Api::namespaced(self.inner.hub.clone(), &namespace);
-        let params = hub_apply(self.inner.manager);
-        let written = api.patch_status(&name, &params, &Patch::Apply(&patch)).await;
-        let written =
-            written.map_err(|error| Failure::hub(&format!("status of {namespace}/{name}"), &error))?;
+        let written = match apply_status(&api, self.inner.manager, &seen, &json!(status)).await {
+            // Deleted meanwhile: there is nothing to report on.
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+            other => other.map_err(|error| Failure::hub(&format!("status of {namespace}/{name}"), &error))?,
+        };
         self.inner.metrics.status_written(self.inner.manager);
         self.memory().wrote(&written, status.clone());
         Ok(())

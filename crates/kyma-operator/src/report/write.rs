@@ -8,7 +8,7 @@ use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{Kyma, KymaStatus, Reason, State as ModuleState, TargetIdentity};
-use kyma_sdk::{Failure, Wait, hub_apply};
+use kyma_sdk::{Failure, Wait, apply_status, hub_apply};
 use serde_json::json;
 
 use super::{left_alone, own_conditions};
@@ -25,18 +25,12 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
     if own_part(&before) == *wanted {
         return Ok(Arc::clone(kyma));
     }
-    let mut body = json!({
-        "apiVersion": Kyma::api_version(&()),
-        "kind": Kyma::kind(&()),
-        "metadata": { "name": key.name, "namespace": key.namespace, "uid": kyma.uid() },
-        "status": wanted,
-    });
-    if is_in_doubt(wanted) {
-        // A person may be putting right whose the target is, which is on record here too.
-        body["metadata"]["resourceVersion"] = json!(kyma.resource_version());
-    }
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
-    let written = api.patch_status(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
+    let written = if is_in_doubt(wanted) {
+        over_what_was_read(&api, kyma, wanted).await
+    } else {
+        apply_status(&api, FIELD_MANAGER, &kyma.metadata, &json!(wanted)).await
+    };
     let written = match written {
         // Deleted meanwhile: there is nothing to report on.
         Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Arc::clone(kyma)),
@@ -44,6 +38,17 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
     };
     tell(state, kyma, &before, wanted).await;
     Ok(state.wrote(written))
+}
+
+/// A person may be putting right whose the target is, which is on record here too.
+async fn over_what_was_read(api: &Api<Kyma>, kyma: &Kyma, wanted: &KymaStatus) -> kube::Result<Kyma> {
+    let body = json!({
+        "apiVersion": Kyma::api_version(&()),
+        "kind": Kyma::kind(&()),
+        "metadata": { "resourceVersion": kyma.resource_version() },
+        "status": wanted,
+    });
+    api.patch_status(&kyma.name_any(), &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await
 }
 
 /// Nothing is decided: the status says why, and everything else stays.

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::FreeForm;
@@ -31,9 +32,22 @@ impl<R: ComponentResource> Default for Memory<R> {
 impl<R: ComponentResource> Memory<R> {
     /// What we wrote over the state of `resource`, if that is the last that is known.
     pub(super) fn newer_than(&self, resource: &R) -> Option<FreeForm> {
+        self.over(resource).map(|own| own.status.clone())
+    }
+
+    /// Metadata of `resource`, in the last version that is known.
+    pub(super) fn latest(&self, resource: &R) -> ObjectMeta {
+        let mut meta = resource.meta().clone();
+        if let Some(own) = self.over(resource) {
+            meta.resource_version = Some(own.version.to_string());
+        }
+        meta
+    }
+
+    fn over(&self, resource: &R) -> Option<&Written> {
         let own = self.written.get(&ObjectRef::from_obj(resource))?;
         let counts = !own.is_outdated && own.uid == resource.uid() && own.version > version(resource);
-        counts.then(|| own.status.clone())
+        counts.then_some(own)
     }
 
     /// A write of ours returned `resource` with this status.

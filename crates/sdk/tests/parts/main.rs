@@ -3,6 +3,7 @@
 // Clippy takes only test functions for tests, not what they share.
 #![allow(clippy::unwrap_used)]
 
+mod apply_status;
 mod blocking;
 mod crds;
 mod create_new;

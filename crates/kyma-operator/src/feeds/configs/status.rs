@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kube::api::Patch;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, ResourceExt};
 use kyma_api::{ModuleConfig, ModuleConfigStatus};
-use kyma_sdk::{Failure, Reconciler, Wait, hub_apply};
+use kyma_sdk::{Failure, Reconciler, Wait, apply_status};
 use serde_json::json;
 
 use crate::FIELD_MANAGER;
@@ -59,13 +58,9 @@ async fn reconcile(
 async fn write(state: &State, object: &ModuleConfig, status: &ModuleConfigStatus) -> Result<(), Error> {
     let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
     let api: Api<ModuleConfig> = Api::namespaced(state.runtime.hub.clone(), &namespace);
-    let body = json!({
-        "apiVersion": ModuleConfig::api_version(&()), "kind": ModuleConfig::kind(&()),
-        "metadata": { "name": name, "uid": object.uid() }, "status": status,
-    });
-    match api.patch_status(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await {
+    match apply_status(&api, FIELD_MANAGER, &object.metadata, &json!(status)).await {
         // Deleted meanwhile: there is nothing to report on.
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         other => other.map(drop).map_err(|source| Error::ReportConfig { name, source }),
     }
 }
