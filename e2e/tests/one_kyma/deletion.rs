@@ -14,6 +14,7 @@ use kube::discovery::pinned_kind;
 use kube::runtime::conditions::is_deleted;
 use kyma_api::{HelmComponent, Kyma, names};
 use serde_json::json;
+use testbed::Cluster;
 
 use crate::{create, is, kymas};
 
@@ -22,12 +23,11 @@ const USERS: &str =
     "{apiVersion: demo.example.com/v1, kind: Lantern, metadata: {name: mine, namespace: default}}";
 
 /// Kubernetes' garbage collector takes part: it must not end a component before its order.
-pub(crate) async fn tell(landscape: &Landscape) -> Result<()> {
-    let fresh = landscape.fresh_target("pier").await?;
+pub(crate) async fn tell(landscape: &Landscape, fresh: &Cluster) -> Result<()> {
     let (hub, target) = (landscape.hub().client()?, fresh.client()?);
     catalogue::push(landscape, &catalogue::module_directory("lantern/1.0.0")).await?;
     catalogue::assign(hub.clone(), LANTERN, "1.0.0").await?;
-    create(landscape, KYMA, &fresh).await?;
+    create(landscape, KYMA, fresh).await?;
     let choice = Patch::Merge(json!({"spec": {"modules": [{"name": LANTERN}]}}));
     let shown: Api<Kyma> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
     shown.patch("default", &PatchParams::default(), &choice).await?;

@@ -7,13 +7,17 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, State, annotations, labels};
 use serde_json::json;
-use testbed::Cluster;
+use testbed::{Cluster, rounds};
 
 use crate::landscape::{Landscape, SOON, has_finalizer, modules, remote, until_remote};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn e14_i22_i23_i27_i30_i33_i41_to_i46_i86_i87_a_kyma_lives_from_birth_to_its_end() -> Result<()> {
-    let landscape = Landscape::start(&[]).await?;
+    rounds(one_life).await
+}
+
+async fn one_life() -> Result<()> {
+    let mut landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("lifecycle").await?;
     landscape.module("keda", &[("regular", "1.0.0"), ("fast", "1.1.0")]).await?;
     landscape.secret("sample", &kubeconfig).await?;
@@ -22,7 +26,8 @@ async fn e14_i22_i23_i27_i30_i33_i41_to_i46_i86_i87_a_kyma_lives_from_birth_to_i
     is_born(&landscape, &target).await?;
     is_upgraded_and_not_downgraded(&landscape, &target).await?;
     is_disabled(&landscape, &target).await?;
-    ends(&landscape, &target).await
+    ends(&landscape, &target).await?;
+    landscape.stop().await
 }
 
 /// Birth: the target's Kyma starts from the hub's selection, the component from the target's.
