@@ -7,11 +7,12 @@ use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE, apply_all};
 use e2e::remains::has_kyma;
 use e2e::wait;
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::Api;
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::pinned_kind;
 use kube::runtime::conditions::is_deleted;
+use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, Kyma, names};
 use serde_json::json;
 use testbed::Cluster;
@@ -70,5 +71,7 @@ pub(crate) async fn tell(landscape: &Landscape, fresh: &Cluster) -> Result<()> {
         "the module is removed, not left behind"
     );
     ensure!(!has_kyma(target).await?, "the target's Kyma must be gone");
+    let access = landscape.access_secret(KYMA, fresh).await?.name_any();
+    Api::<Secret>::namespaced(hub, HUB_NAMESPACE).delete(&access, &DeleteParams::default()).await?;
     Ok(())
 }
