@@ -38,6 +38,7 @@ mod selection;
 // What names and counts things.
 mod args;
 mod error;
+mod events;
 mod key;
 mod metrics;
 mod owned;

@@ -1,9 +1,12 @@
 //! The main job, from a Kyma's first contact with its target to its end.
 
+use std::iter;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, State, annotations, labels};
 use serde_json::json;
@@ -27,6 +30,7 @@ async fn one_life() -> Result<()> {
     is_upgraded_and_not_downgraded(&landscape, &target).await?;
     is_disabled(&landscape, &target).await?;
     ends(&landscape, &target).await?;
+    is_told_as_by_klm(&landscape).await?;
     landscape.stop().await
 }
 
@@ -170,6 +174,35 @@ async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(target.client()?);
     testbed::until("our CRD is gone from the target, and with it its Kyma", SOON, || async {
         Ok(crds.get_opt("kymas.operator.kyma-project.io").await?.is_none().then_some(()))
+    })
+    .await
+}
+
+/// Whoever followed a Kyma of KLM by its events finds the same ones.
+async fn is_told_as_by_klm(landscape: &Landscape) -> Result<()> {
+    let born = ("RemoteInstallation", "Kyma was installed to SKR");
+    let steps = ["SetKcpKymaStateDeleting", "DeleteManifests", "DeleteSkrKyma", "DropKymaFinalizer"];
+    let expected: Vec<_> = iter::once(born).chain(steps.map(|step| (step, "Success"))).collect();
+    let events: Api<Event> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
+    testbed::until_or_why("KLM's events", SOON, || async {
+        let mut told = events.list(&ListParams::default()).await?.items;
+        told.retain(|event| {
+            let regarding = event.regarding.clone().unwrap_or_default();
+            let is_about_it = (regarding.kind.as_deref(), regarding.name.as_deref());
+            is_about_it == (Some("Kyma"), Some("sample")) && event.type_.as_deref() == Some("Normal")
+        });
+        told.sort_by(|one, other| one.event_time.cmp(&other.event_time));
+        let said = |event: &Event| {
+            let reason = event.reason.clone()?;
+            expected
+                .iter()
+                .any(|(word, _)| *word == reason)
+                .then(|| (reason, event.note.clone().unwrap_or_default()))
+        };
+        let said: Vec<_> = told.iter().filter_map(said).collect();
+        let same =
+            said.iter().map(|(reason, note)| (reason.as_str(), note.as_str())).eq(expected.iter().copied());
+        Ok(if same { Ok(()) } else { Err(format!("{said:?}")) })
     })
     .await
 }
