@@ -1,15 +1,17 @@
 //! `cargo xtask test --concurrency`: what KLM's acceptance tests demand where several write at once, again and again.
 //!
-//! Clusters are started once for all rounds; in each round every story has its own Kyma or component, and all stories
-//! of a test binary are told at the same time.
+//! Clusters are started once for all rounds; in each round every story has its own Kyma or component. All stories are
+//! told at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use regex::Regex;
 
 use super::repeat::failed_test;
@@ -85,6 +87,13 @@ struct Outcome {
     /// How long each round took that ended well, in seconds.
     rounds: BTreeMap<String, Vec<f64>>,
     failed: BTreeSet<String>,
+    count: Count,
+}
+
+/// Where the lines of all test binaries go.
+struct Record {
+    log: File,
+    outcome: Outcome,
 }
 
 impl Run {
@@ -92,34 +101,56 @@ impl Run {
     pub(super) fn concurrency(&mut self) -> Result<()> {
         let times = self.request.repeat.map_or(ROUNDS, std::num::NonZeroU32::get);
         let path = workspace::target().join("concurrency.log");
-        let mut log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         say(&format!("log: {}", path.display()));
-        let mut outcome = Outcome::default();
-        let arguments = arguments(TESTS)?;
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let mut command = self.command(&arguments);
-        let mut child = command
-            .env("TEST_ROUNDS", times.to_string())
-            .stdout(Stdio::piped())
-            .stderr(log.try_clone().context("cannot write the log")?)
-            .spawn()
-            .context("cannot start cargo")?;
-        for line in child.stdout.take().into_iter().flat_map(|lines| BufReader::new(lines).split(b'\n')) {
-            let line = String::from_utf8_lossy(&line?).into_owned();
-            writeln!(log, "{line}")?;
-            self.count.add(&line);
-            outcome.read(&line)?;
-        }
-        let status = child.wait()?;
-        let Count { passed, failed, .. } = self.count;
+        let binaries = by_binary(TESTS)?;
+        let mut build = vec!["test", "--workspace", "--no-run", "--quiet"];
+        build.extend(binaries.keys().flat_map(|binary| ["--test", binary.as_str()]));
+        self.cargo(&build)?;
+
+        let record = Mutex::new(Record { log, outcome: Outcome::default() });
+        let (this, shared) = (&*self, &record);
+        let ends: Vec<Result<()>> = thread::scope(|scope| {
+            let running: Vec<_> = binaries
+                .iter()
+                .map(|(binary, names)| scope.spawn(move || this.binary(binary, names, times, shared)))
+                .collect();
+            let end = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))
+            };
+            running.into_iter().map(end).collect()
+        });
+        let Record { mut log, outcome } = record.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.count = outcome.count;
         for line in outcome.summary(times) {
             writeln!(log, "{line}")?;
             say(&line);
         }
-        ensure!(passed + failed == TESTS.len() as u64, "not all of the tests ran; see {}", path.display());
-        if !status.success() || !outcome.is_complete(times) {
-            bail!("not all rounds went well; see {}", path.display());
+        ends.into_iter().collect::<Result<()>>()?;
+        ensure!(outcome.is_complete(times), "not all rounds went well; see {}", path.display());
+        Ok(())
+    }
+
+    /// Runs those of one binary, all at the same time. A test that fails is no error here.
+    fn binary(&self, binary: &str, names: &[String], times: u32, record: &Mutex<Record>) -> Result<()> {
+        let arguments = arguments(binary, names);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let held = || record.lock().unwrap_or_else(PoisonError::into_inner);
+        let errors = held().log.try_clone().context("cannot write the log")?;
+        let mut child = self
+            .command(&arguments)
+            .env("TEST_ROUNDS", times.to_string())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .context("cannot start cargo")?;
+        for line in child.stdout.take().into_iter().flat_map(|lines| BufReader::new(lines).split(b'\n')) {
+            let line = String::from_utf8_lossy(&line?).into_owned();
+            let mut record = held();
+            writeln!(record.log, "{line}")?;
+            record.outcome.read(&line)?;
         }
+        child.wait()?;
         Ok(())
     }
 }
@@ -127,6 +158,7 @@ impl Run {
 impl Outcome {
     /// Takes in a line such as `round 3 of 300 of drift::e17_left_alone: 2.5 s`, which may stand behind another text.
     fn read(&mut self, line: &str) -> Result<()> {
+        self.count.add(line);
         let round = Regex::new(r"round \d+ of \d+ of (\S+): ([\d.]+) s$")?;
         if let Some(round) = round.captures(line) {
             self.rounds.entry(round[1].to_owned()).or_default().push(round[2].parse()?);
@@ -160,20 +192,20 @@ impl Outcome {
     }
 }
 
-/// One call of cargo for all tests. Those of one binary run at the same time, one binary runs after the other.
-fn arguments(tests: &[(&str, &str)]) -> Result<Vec<String>> {
-    let mut arguments: Vec<String> = ["test", "--workspace", "--no-fail-fast"].map(str::to_owned).into();
-    let (mut binaries, mut names) = (BTreeSet::new(), Vec::new());
+/// The names of the tests in each test binary.
+fn by_binary(tests: &[(&str, &str)]) -> Result<BTreeMap<String, Vec<String>>> {
+    let mut binaries = BTreeMap::<_, Vec<_>>::new();
     for (file, test) in tests {
         let (binary, name) = of_file(Path::new(file), test)?;
-        binaries.insert(binary);
-        names.push(name);
+        binaries.entry(binary).or_default().push(name);
     }
-    arguments.extend(binaries.into_iter().flat_map(|binary| ["--test".to_owned(), binary]));
-    arguments.extend(["--", "--exact", "--nocapture"].map(str::to_owned));
-    arguments.push(format!("--test-threads={}", tests.len()));
-    arguments.extend(names);
-    Ok(arguments)
+    Ok(binaries)
+}
+
+fn arguments(binary: &str, names: &[String]) -> Vec<String> {
+    let start = ["test", "--workspace", "--test", binary, "--", "--exact", "--nocapture"];
+    let threads = format!("--test-threads={}", names.len());
+    start.into_iter().map(str::to_owned).chain([threads]).chain(names.iter().cloned()).collect()
 }
 
 /// The test binary that the file `<package>/tests/<binary>/<module>.rs` is in, and the name that the test has there.
@@ -203,9 +235,10 @@ mod tests {
     #[test]
     fn a_test_is_run_by_the_name_that_it_has_in_its_binary() {
         let tests = [("a/tests/real/faults.rs", "e02_x"), ("b/tests/one/main.rs", "i03_y")];
-        let line = arguments(&tests).unwrap().join(" ");
-        let expected = "test --workspace --no-fail-fast --test one --test real -- --exact --nocapture \
-                        --test-threads=2 faults::e02_x i03_y";
+        let binaries = by_binary(&tests).unwrap();
+        assert_eq!(binaries["one"], ["i03_y"]);
+        let line = arguments("real", &binaries["real"]).join(" ");
+        let expected = "test --workspace --test real -- --exact --nocapture --test-threads=1 faults::e02_x";
         assert_eq!(line, expected);
     }
 
@@ -228,7 +261,7 @@ mod tests {
     #[test]
     fn only_all_rounds_of_all_tests_are_complete() {
         let rounds = |(_, test): &(&str, &str)| ((*test).to_owned(), vec![1.0, 1.0]);
-        let mut outcome = Outcome { rounds: TESTS.iter().map(rounds).collect(), failed: BTreeSet::new() };
+        let mut outcome = Outcome { rounds: TESTS.iter().map(rounds).collect(), ..Outcome::default() };
         assert!(outcome.is_complete(2));
         assert!(!outcome.is_complete(3), "a round is missing");
         outcome.failed.insert("a".to_owned());
