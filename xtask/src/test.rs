@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that has to hold, in the order in which a mistake costs least.
 
+mod concurrency;
 mod repeat;
 
 use std::env;
@@ -10,13 +11,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use crate::setup::progress::say;
 use crate::{codegen, docs, fuzz, setup, tidy, workspace};
 
 /// What a person asks of the test command.
 #[derive(Args)]
+#[command(group(ArgGroup::new("what").args(["filters", "concurrency"])))]
 pub(crate) struct Request {
     /// Also what takes very long: ignored tests, TEST_FULL=1 for tests that have a longer form, the dependency
     /// policy (needs cargo-deny), fuzzing (needs cargo-fuzz and a nightly toolchain), and 20 minutes of watching
@@ -27,8 +29,11 @@ pub(crate) struct Request {
     #[arg(long)]
     no_inputs: bool,
     /// Run nothing but the tests whose names contain a FILTER, this often, and tell which failed how often
-    #[arg(long, value_name = "N", requires = "filters", conflicts_with = "full")]
+    #[arg(long, value_name = "N", requires = "what", conflicts_with = "full")]
     repeat: Option<NonZeroU32>,
+    /// Run nothing but the tests in which several write at once, 300 rounds of each or as many as --repeat says
+    #[arg(long, conflicts_with_all = ["full", "package"])]
+    concurrency: bool,
     /// Only those of this package; may be given several times
     #[arg(long, short, value_name = "NAME", requires = "repeat")]
     package: Vec<String>,
@@ -71,7 +76,8 @@ struct Panics {
 pub(crate) fn run(request: Request) -> Result<()> {
     let mut run = Run { request, done: Vec::new(), count: Count::default(), panics: Panics::default() };
     let outcome = match run.request.repeat {
-        Some(times) => run.steps_repeated(times.get()),
+        _ if run.request.concurrency => run.steps_repeated(Run::concurrency),
+        Some(times) => run.steps_repeated(|run| run.repeat(times.get())),
         None => run.steps(),
     };
     run.print_table();
@@ -117,11 +123,11 @@ impl Run {
         Ok(())
     }
 
-    fn steps_repeated(&mut self, times: u32) -> Result<()> {
+    fn steps_repeated(&mut self, tests: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.step("inputs", |run| inputs(run.request.no_inputs))?;
         self.step("setup", |_| setup::run(false))?;
         self.step("build", |run| run.cargo(&["build", "--workspace", "--bins", "--quiet"]))?;
-        self.step("repeated tests", |run| run.repeat(times))
+        self.step("repeated tests", tests)
     }
 
     fn step(&mut self, name: &'static str, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
@@ -183,6 +189,12 @@ impl Run {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(workspace::root()).args(arguments);
+        // What cargo tells this program of itself: ring, and all that is built over it, is built anew where it differs.
+        let told = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for name in told.filter(|name| name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_"))
+        {
+            cargo.env_remove(name);
+        }
         cargo.env("TESTBED_EXEC", workspace::bin("testbed-exec"));
         if self.request.full {
             cargo.env("TEST_FULL", "1");
@@ -268,6 +280,21 @@ mod tests {
             failed.chain([start.to_owned()]).chain(message).for_each(|line| panics.read(&line));
             assert_eq!(panics.lines.len(), 1 + Panics::DEPTH);
             assert_eq!(panics.lines[2], "message 0");
+        }
+    }
+
+    #[test]
+    fn a_number_of_rounds_needs_something_to_repeat() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            request: Request,
+        }
+        let takes = |line: &str| <Line as clap::Parser>::try_parse_from(line.split(' ')).is_ok();
+        assert!(takes("test --concurrency") && takes("test --concurrency --repeat 3"));
+        assert!(takes("test --repeat 3 --package e2e e10"));
+        for line in ["test --repeat 3", "test --concurrency e10", "test --concurrency --full", "test e10"] {
+            assert!(!takes(line), "{line}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Rules of the house that no compiler checks.
 
 mod dependencies;
+mod events;
 mod fuzz;
 mod klm;
 mod purity;
@@ -23,6 +24,7 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(runbook::check(root, &files)?);
     findings.extend(fuzz::check(root, &files)?);
     findings.extend(klm::check(root, &files)?);
+    findings.extend(events::check(root)?);
     if findings.is_empty() {
         return Ok(());
     }

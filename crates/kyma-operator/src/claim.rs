@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
-use kyma_api::{Kyma, finalizers, labels};
+use kyma_api::{Kyma, Reason, finalizers, labels};
 use kyma_sdk::{Failure, hub_apply, patch_finalizers, remove_finalizer};
 use serde_json::json;
 
 use crate::FIELD_MANAGER;
 use crate::error::Error;
+use crate::events;
 use crate::state::{State, key_of};
 
 /// Puts label and finalizer on the Kyma, if they are not there.
@@ -51,6 +52,7 @@ pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
         let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
         patch_finalizers(&api, &key.name, patch).await?;
         tracing::info!(kyma = %key, uid = ?kyma.uid(), "Kyma released");
+        events::ended(state, kyma, Reason::DropKymaFinalizer).await;
     }
     state.forget(&key);
     Ok(())

@@ -40,6 +40,7 @@ mod selection;
 // What names and counts things.
 mod args;
 mod error;
+mod events;
 mod key;
 mod metrics;
 mod owned;

@@ -16,6 +16,7 @@ use crate::claim;
 use crate::component::ComponentView;
 use crate::deletion::{self, Facts, Order, Step, TargetFacts};
 use crate::error::Error;
+use crate::events;
 use crate::lost::Lost;
 use crate::report;
 use crate::scope;
@@ -123,6 +124,7 @@ async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Res
     match cleaned {
         Ok(true) => {
             session::look_again(state, &session.target);
+            events::ended(state, kyma, Reason::DeleteSkrKyma).await;
             claim::release(state, kyma).await.map(|()| Wait::Event)
         }
         Ok(false) => {

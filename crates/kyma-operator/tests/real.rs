@@ -16,6 +16,8 @@ mod kinds;
 mod labels;
 #[path = "real/landscape.rs"]
 mod landscape;
+#[path = "real/leftovers.rs"]
+mod leftovers;
 #[path = "real/lifecycle.rs"]
 mod lifecycle;
 #[path = "real/mandatory.rs"]

@@ -25,6 +25,7 @@
 //! - [`free_address`]: where a server can be told to listen.
 //! - [`crd_is_served`]: waiting for a kind that a CRD brings.
 //! - [`until`], [`until_or_why`], [`until_quiet`]: waiting for a condition with a deadline.
+//! - [`rounds`]: a story told again and again over the same clusters.
 //!
 //! The programs come from `cargo xtask setup` ([`Program::path`]).
 
@@ -45,6 +46,7 @@ mod port;
 mod process;
 mod registry;
 mod rest;
+mod rounds;
 mod scripted;
 mod shared;
 mod wait;
@@ -63,6 +65,7 @@ pub use port::free_address;
 pub use process::Process;
 pub use registry::{Gate, Registry};
 pub use rest::until_quiet;
+pub use rounds::rounds;
 pub use scripted::{
     Answer, Between, Body, Fate, Matching, Passing, Scripted, Seen, disordered, emptied, expiring, halved,
 };

@@ -7,13 +7,15 @@ use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE, apply_all};
 use e2e::remains::has_kyma;
 use e2e::wait;
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::Api;
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::pinned_kind;
 use kube::runtime::conditions::is_deleted;
+use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, Kyma, names};
 use serde_json::json;
+use testbed::Cluster;
 
 use crate::{create, is, kymas};
 
@@ -22,12 +24,11 @@ const USERS: &str =
     "{apiVersion: demo.example.com/v1, kind: Lantern, metadata: {name: mine, namespace: default}}";
 
 /// Kubernetes' garbage collector takes part: it must not end a component before its order.
-pub(crate) async fn tell(landscape: &Landscape) -> Result<()> {
-    let fresh = landscape.fresh_target("pier").await?;
+pub(crate) async fn tell(landscape: &Landscape, fresh: &Cluster) -> Result<()> {
     let (hub, target) = (landscape.hub().client()?, fresh.client()?);
     catalogue::push(landscape, &catalogue::module_directory("lantern/1.0.0")).await?;
     catalogue::assign(hub.clone(), LANTERN, "1.0.0").await?;
-    create(landscape, KYMA, &fresh).await?;
+    create(landscape, KYMA, fresh).await?;
     let choice = Patch::Merge(json!({"spec": {"modules": [{"name": LANTERN}]}}));
     let shown: Api<Kyma> = Api::namespaced(target.clone(), TARGET_NAMESPACE);
     shown.patch("default", &PatchParams::default(), &choice).await?;
@@ -70,5 +71,7 @@ pub(crate) async fn tell(landscape: &Landscape) -> Result<()> {
         "the module is removed, not left behind"
     );
     ensure!(!has_kyma(target).await?, "the target's Kyma must be gone");
+    let access = landscape.access_secret(KYMA, fresh).await?.name_any();
+    Api::<Secret>::namespaced(hub, HUB_NAMESPACE).delete(&access, &DeleteParams::default()).await?;
     Ok(())
 }

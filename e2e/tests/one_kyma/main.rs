@@ -16,7 +16,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use kyma_api::Kyma;
 use serde_json::{Value, json};
-use testbed::Cluster;
+use testbed::{Cluster, rounds};
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex, OnceCell};
 
@@ -37,7 +37,11 @@ fn two_operators_write_one_status_at_once_again_and_again_and_lose_no_condition(
 #[test]
 fn e02_a_kyma_deleted_with_foreground_propagation_waits_for_its_users_objects_and_takes_everything()
 -> Result<()> {
-    alone(async |landscape| deletion::tell(landscape).await)
+    alone(async |landscape| {
+        let target = landscape.fresh_target("pier").await?;
+        let landscape = &*landscape;
+        rounds(async || deletion::tell(landscape, &target).await).await
+    })
 }
 
 /// The landscape, for one test after the other. Operators look at everything again every few seconds.

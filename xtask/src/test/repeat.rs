@@ -78,7 +78,7 @@ impl Run {
 }
 
 /// The test that a line such as `test e10_removal_waits ... FAILED` is about.
-fn failed_test(line: &str) -> Option<&str> {
+pub(super) fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 

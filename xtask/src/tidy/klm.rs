@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use regex::Regex;
 
-const PAGE: &str = "docs/klm-compatibility.md";
+pub(super) const PAGE: &str = "docs/klm-compatibility.md";
 
 /// KLM's scenarios: its end-to-end tests (E), its integration tests (I) and those of its runtime-watcher (R). Numbers
 /// that are missing are no tests.

@@ -18,6 +18,12 @@ pub(super) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     Ok(findings)
 }
 
+/// The words of the list.
+pub(super) fn all_reasons(root: &Path) -> Result<BTreeSet<String>> {
+    let table = fs::read_to_string(root.join(TABLE)).with_context(|| format!("cannot read {TABLE}"))?;
+    Ok(reasons(&table).collect())
+}
+
 /// Reasons that nothing gives: people would read and match what never comes.
 fn unused(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let table = fs::read_to_string(root.join(TABLE)).with_context(|| format!("cannot read {TABLE}"))?;

@@ -68,6 +68,13 @@ reasons! {
     CatalogSynced => "The target holds the catalogue that this Kyma may see.";
     ClusterGone => "The access Secret is gone for good and the Kyma is being deleted; what was on the cluster is left alone.";
 
+    // A Kyma's birth and end, in the words of Kyma Lifecycle Manager.
+    RemoteInstallation => "The target got a Kyma of its own, in which its users choose modules.";
+    SetKcpKymaStateDeleting => "The deletion of the Kyma has begun; its status says what it waits for.";
+    DeleteManifests => "The deletion of the Kyma goes on: its components have their orders.";
+    DeleteSkrKyma => "The deletion of the Kyma goes on: the target's own Kyma is gone, and what else was ours there.";
+    DropKymaFinalizer => "The deletion of the Kyma is done: our finalizer is off.";
+
     // The way to the target.
     AwaitingAccess: Blocked => "No access Secret for the target yet; create it and work starts by itself.";
     AccessAmbiguous: Blocked => "More than one access Secret carries this Kyma's name; name one in kubeconfigSecretRef or delete the others.";

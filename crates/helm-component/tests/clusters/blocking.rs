@@ -3,7 +3,7 @@
 use anyhow::Result;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
-use testbed::until;
+use testbed::{rounds, until};
 
 use crate::world::{PATIENCE, World, api, apply_yaml, ready_of, world};
 
@@ -143,6 +143,10 @@ async fn e34_e38_a_users_object_of_the_cluster_blocks_and_then_the_default_one_b
 #[tokio::test]
 async fn e13_while_a_removal_is_blocked_the_next_version_with_a_new_version_of_its_kinds_is_taken_over()
 -> Result<()> {
+    rounds(upgraded_while_blocked).await
+}
+
+async fn upgraded_while_blocked() -> Result<()> {
     let world = world().await?;
     let wish = async |version: &str, manifest: String| {
         let source = world.push("lodge", version, &manifest).await?;

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kyma_api::labels;
 use serde_json::json;
-use testbed::until;
+use testbed::{rounds, until};
 
 use crate::module::manifest;
 use crate::world::{PATIENCE, world};
@@ -41,6 +41,10 @@ async fn edits_and_deletions_on_the_target_are_put_right() -> Result<()> {
 
 #[tokio::test]
 async fn e17_a_component_with_the_skip_label_is_left_alone_until_the_label_goes() -> Result<()> {
+    rounds(left_alone_until_the_label_goes).await
+}
+
+async fn left_alone_until_the_label_goes() -> Result<()> {
     let world = world().await?;
     for name in ["stone", "brook"] {
         let source = world.push(name, "1.0.0", &manifest(name, "low")).await?;
@@ -69,6 +73,10 @@ async fn e17_a_component_with_the_skip_label_is_left_alone_until_the_label_goes(
     label(None).await?;
     until("now somebody does", PATIENCE, || async { Ok(deployment("stone").await?.map(drop)) }).await?;
     world.ready("stone", "True", "Ready").await?;
+    for name in ["stone", "brook"] {
+        world.delete(name, "Delete").await?;
+        world.gone(name).await?;
+    }
     Ok(())
 }
 

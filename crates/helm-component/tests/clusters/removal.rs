@@ -7,7 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use testbed::until;
+use testbed::{rounds, until};
 
 use crate::module::manifest;
 use crate::world::{PATIENCE, apply_yaml, ready_of, world};
@@ -35,6 +35,10 @@ async fn e08_a_module_without_default_resource_is_ready_and_orphan_leaves_all_of
 
 #[tokio::test]
 async fn e10_removal_waits_for_the_users_objects_and_then_takes_everything() -> Result<()> {
+    rounds(waits_and_takes_everything).await
+}
+
+async fn waits_and_takes_everything() -> Result<()> {
     let world = world().await?;
     let source = world.push("book", "1.0.0", &manifest("book", "low")).await?;
     let resource = json!({

@@ -10,6 +10,7 @@ use kyma_sdk::{Failure, Wait};
 use crate::apply::{self, Applied, Authority};
 use crate::catalogue::Interest;
 use crate::deletion::Step;
+use crate::events;
 use crate::key::KymaKey;
 use crate::lost::{self, Lost};
 use crate::observe;
@@ -40,7 +41,13 @@ pub(super) async fn carry_out(state: &State, kyma: &Kyma, step: &Step, lost: &[L
 pub(super) async fn end_of(done: Done, state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
     let (key, uid) = (key_of(kyma), kyma.uid().unwrap_or_default());
     apply::let_go(state, &done.plan, authority(kyma, &key, &uid)).await?;
-    done.applied.worst().map_or(Ok(Wait::Event), |failure| Err(failure.clone()))
+    if let Some(failure) = done.applied.worst() {
+        return Err(failure.clone());
+    }
+    if !done.plan.orders.is_empty() {
+        events::ended(state, kyma, Reason::DeleteManifests).await;
+    }
+    Ok(Wait::Event)
 }
 
 fn authority<'a>(kyma: &Kyma, key: &'a KymaKey, uid: &'a str) -> Authority<'a> {

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::{left_alone, own_conditions};
 use crate::FIELD_MANAGER;
 use crate::error::Error;
+use crate::events;
 use crate::state::{State, key_of};
 
 /// Writes the status, unless it is there already; tells people what changed.
@@ -87,8 +88,12 @@ fn is_in_doubt(status: &KymaStatus) -> bool {
     })
 }
 
-/// One event where the Kyma's readiness or its cause changed.
+/// One event where the Kyma's readiness or its cause changed, and one where its deletion began.
 async fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaStatus) {
+    let is_going = |status: &KymaStatus| status.state == Some(ModuleState::Deleting);
+    if is_going(now) && !is_going(before) {
+        events::ended(state, kyma, Reason::SetKcpKymaStateDeleting).await;
+    }
     let ready = |status: &KymaStatus| {
         let conditions = status.conditions.clone().unwrap_or_default();
         let ready = condition::get(&conditions, types::READY)?;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{NAME, TargetKyma, annotations_for, is_marked, labels_for, shows, status_for};
 use crate::error::Error;
+use crate::events;
 use crate::selection;
 use crate::session::Session;
 use crate::state::{State, key_of};
@@ -29,6 +30,10 @@ pub(crate) async fn give_birth(
     let created = match create_new(&api(state, session), BIRTH_MANAGER, &object).await {
         // The watch was late: somebody has made it meanwhile.
         Err(error) if is_conflict(&error) => api(state, session).get(NAME).await,
+        Ok(created) => {
+            events::born(state, kyma).await;
+            Ok(created)
+        }
         other => other,
     };
     let created = created.map_err(|source| Error::GiveBirth { source })?;

@@ -13,7 +13,7 @@ use kyma_api::Kyma;
 use kyma_api::State;
 use kyma_api::condition::{self, types};
 use serde_json::json;
-use testbed::{Passing, Scripted};
+use testbed::{Passing, Scripted, rounds};
 
 use crate::landscape::{Landscape, modules, until_remote};
 
@@ -104,7 +104,11 @@ fn epoch(kyma: &Kyma) -> Option<i64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn e41_credentials_and_authority_that_are_rotated_in_place_are_used_at_once() -> Result<()> {
-    let landscape = Landscape::start(&[]).await?;
+    rounds(rotated).await
+}
+
+async fn rotated() -> Result<()> {
+    let mut landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("rotated").await?;
     let lowered = target.service_account("default", "nobody").await?.kubeconfig();
     let stranger = Scripted::start().await?.access().kubeconfig();
@@ -133,7 +137,7 @@ async fn e41_credentials_and_authority_that_are_rotated_in_place_are_used_at_onc
         let healthy = expected == "True Ready";
         assert_eq!(state(&kyma), Some(if healthy { State::Ready } else { State::Error }), "{expected}");
     }
-    Ok(())
+    landscape.stop().await
 }
 
 /// From `start` to the end of its line.

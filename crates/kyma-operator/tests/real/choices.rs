@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams};
 use kyma_api::{DeletionPolicy, HelmComponent, ResourcePolicy, annotations};
 use serde_json::json;
 
-use testbed::{Body, Cluster, Fate, Passing, Scripted, disordered};
+use testbed::{Body, Cluster, Fate, Passing, Scripted, disordered, rounds};
 
 use crate::landscape::{Landscape, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
@@ -23,7 +23,11 @@ const LATE: Duration = Duration::from_secs(3);
 #[tokio::test(flavor = "multi_thread")]
 async fn e10_e13_modules_are_let_go_of_and_a_removal_is_upgraded_and_taken_back_by_another_choice()
 -> Result<()> {
-    let landscape = Landscape::start(&[]).await?;
+    rounds(other_choices).await
+}
+
+async fn other_choices() -> Result<()> {
+    let mut landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("choices").await?;
     for module in ["keda", "nats", "serverless"] {
         landscape.module(module, &[("regular", "1.0.0"), ("fast", "1.1.0")]).await?;
@@ -78,7 +82,7 @@ async fn e10_e13_modules_are_let_go_of_and_a_removal_is_upgraded_and_taken_back_
         .await?;
     assert_ne!(again.uid(), ordered.uid());
     assert_eq!(again.spec.module.map(|module| module.version).as_deref(), Some("1.3.0"));
-    Ok(())
+    landscape.stop().await
 }
 
 /// The user disables the module; while its component is there it follows its channel.
@@ -108,7 +112,11 @@ async fn is_upgraded_until_it_can_go(landscape: &Landscape, target: &Cluster) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn e16_a_module_is_let_go_of_taken_back_and_disabled_while_nobody_manages_it() -> Result<()> {
-    let landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    rounds(managed_and_not).await
+}
+
+async fn managed_and_not() -> Result<()> {
+    let mut landscape = Landscape::start(&["--mode=single-cluster"]).await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
     landscape.kyma("sample", "[{name: keda}]").await?;
     landscape.report_ready("keda").await?;
@@ -134,7 +142,8 @@ async fn e16_a_module_is_let_go_of_taken_back_and_disabled_while_nobody_manages_
     landscape.choose("sample", ignored).await?;
     let component = landscape.until_component("it is enabled with Ignore", "keda", |_| true).await?;
     assert_eq!(component.spec.resource_policy, ResourcePolicy::Ignore);
-    is_unmanaged(&landscape).await
+    is_unmanaged(&landscape).await?;
+    landscape.stop().await
 }
 
 /// The user takes the module out of management; its component goes and leaves everything on the target.
@@ -154,7 +163,11 @@ async fn is_unmanaged(landscape: &Landscape) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i29_i34_a_target_kyma_that_is_deleted_is_born_again_with_the_last_selection() -> Result<()> {
-    let landscape = Landscape::start(&[]).await?;
+    rounds(born_again).await
+}
+
+async fn born_again() -> Result<()> {
+    let mut landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("reborn").await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
     landscape.module("nats", &[("regular", "1.0.0")]).await?;
@@ -178,7 +191,7 @@ async fn i29_i34_a_target_kyma_that_is_deleted_is_born_again_with_the_last_selec
     let component = landscape.until_component("the component is as before", "nats", |_| true).await?;
     assert!(component.metadata.deletion_timestamp.is_none());
     assert_eq!(serde_json::to_value(&component.spec)?["userValues"], json!({ "replicas": 3 }));
-    Ok(())
+    landscape.stop().await
 }
 
 #[tokio::test(flavor = "multi_thread")]

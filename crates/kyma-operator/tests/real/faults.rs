@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{DeletionPolicy, Kyma, State, finalizers};
 use serde_json::json;
-use testbed::Cluster;
+use testbed::{Cluster, rounds};
 
 use crate::landscape::{Landscape, SOON, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
@@ -42,7 +42,11 @@ async fn a_target_that_stops_is_reported_and_one_that_comes_back_goes_on() -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn e02_e08_a_deleted_kyma_waits_for_a_blocked_module_until_its_access_is_gone_long_enough() -> Result<()>
 {
-    let landscape = Landscape::start(&["--cluster-gone-after=2s"]).await?;
+    rounds(gone_while_it_is_deleted).await
+}
+
+async fn gone_while_it_is_deleted() -> Result<()> {
+    let mut landscape = Landscape::start(&["--cluster-gone-after=2s"]).await?;
     let (target, kubeconfig) = landscape.target("gone").await?;
     landscape.module("keda", &[("regular", "1.0.0")]).await?;
     landscape.secret("sample", &kubeconfig).await?;
@@ -80,7 +84,7 @@ async fn e02_e08_a_deleted_kyma_waits_for_a_blocked_module_until_its_access_is_g
     is_held_by_another(&landscape, &plain).await?;
     target.start_again().await?;
     assert!(remote(&target)?.get_opt("default").await?.is_some(), "the target is as it was");
-    Ok(())
+    landscape.stop().await
 }
 
 /// A module with a default resource, and `nats` without one. Gives the latter's component.

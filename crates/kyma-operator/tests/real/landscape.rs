@@ -16,8 +16,12 @@ use kyma_operator::{KymaArgs, KymaOperator, rbac_table};
 use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Settings, StartError, serve};
 use serde_json::{Value, json};
-use testbed::{Access, Cluster, Scripted, SharedBed, crd_is_served, until, until_or_why};
+use testbed::{
+    Access, AuditEvent, AuditMark, Cluster, Scripted, SharedBed, crd_is_served, until, until_or_why,
+};
 use tokio::task::JoinHandle;
+
+use crate::leftovers;
 
 pub(crate) static BED: SharedBed = SharedBed::new();
 pub(crate) const SOON: Duration = Duration::from_mins(1);
@@ -36,6 +40,8 @@ pub(crate) struct Landscape {
     pub(crate) namespace: String,
     user: Access,
     flags: Vec<String>,
+    /// Where the hub's record of this test begins.
+    began: AuditMark,
     running: Option<(Process, JoinHandle<Result<(), StartError>>)>,
 }
 
@@ -54,7 +60,8 @@ impl Landscape {
         let side = if flags.contains(&"--mode=single-cluster") { Side::SingleCluster } else { Side::Hub };
         grant(&hub.client()?, &rbac_table().render(&namespace, side), &namespace).await?;
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut landscape = Self { hub, namespace, user, flags, running: None };
+        let began = hub.audit()?.mark()?;
+        let mut landscape = Self { hub, namespace, user, flags, began, running: None };
         landscape.allow("component.kyma-project.io", "helmcomponents").await?;
         landscape.run().await?;
         Ok(landscape)
@@ -104,6 +111,13 @@ impl Landscape {
         Ok(process.metrics.render()?)
     }
 
+    /// What the hub was asked by the operator so far.
+    pub(crate) fn asked(&self) -> Result<Vec<AuditEvent>> {
+        let mut events = self.hub.audit()?.since(self.began)?;
+        events.retain(|event| event.user == self.user());
+        Ok(events)
+    }
+
     /// The operator's name in audit logs.
     pub(crate) fn user(&self) -> String {
         format!("system:serviceaccount:{}:kyma-operator", self.namespace)
@@ -135,6 +149,7 @@ impl Landscape {
     /// The same, with the user's way in.
     pub(crate) async fn target_and_user(&self, name: &str) -> Result<(Cluster, Access)> {
         let target = BED.cluster(name, testbed::ClusterBuilder::with_audit).await?;
+        leftovers::clear(&target).await?;
         let user = target.service_account("default", "kyma-operator").await?;
         grant(&target.client()?, &rbac_table().render("default", Side::Target), "default").await?;
         bind(&target.client()?, "kyma-operator-target", "default").await?;

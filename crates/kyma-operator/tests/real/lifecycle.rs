@@ -1,19 +1,26 @@
 //! The main job, from a Kyma's first contact with its target to its end.
 
+use std::iter;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, State, annotations, labels};
 use serde_json::json;
-use testbed::Cluster;
+use testbed::{Cluster, rounds};
 
 use crate::landscape::{Landscape, SOON, has_finalizer, modules, remote, until_remote};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn e14_i22_i23_i27_i30_i33_i41_to_i46_i86_i87_a_kyma_lives_from_birth_to_its_end() -> Result<()> {
-    let landscape = Landscape::start(&[]).await?;
+    rounds(one_life).await
+}
+
+async fn one_life() -> Result<()> {
+    let mut landscape = Landscape::start(&[]).await?;
     let (target, kubeconfig) = landscape.target("lifecycle").await?;
     landscape.module("keda", &[("regular", "1.0.0"), ("fast", "1.1.0")]).await?;
     landscape.secret("sample", &kubeconfig).await?;
@@ -22,7 +29,9 @@ async fn e14_i22_i23_i27_i30_i33_i41_to_i46_i86_i87_a_kyma_lives_from_birth_to_i
     is_born(&landscape, &target).await?;
     is_upgraded_and_not_downgraded(&landscape, &target).await?;
     is_disabled(&landscape, &target).await?;
-    ends(&landscape, &target).await
+    ends(&landscape, &target).await?;
+    is_told_as_by_klm(&landscape).await?;
+    landscape.stop().await
 }
 
 /// Birth: the target's Kyma starts from the hub's selection, the component from the target's.
@@ -165,6 +174,35 @@ async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(target.client()?);
     testbed::until("our CRD is gone from the target, and with it its Kyma", SOON, || async {
         Ok(crds.get_opt("kymas.operator.kyma-project.io").await?.is_none().then_some(()))
+    })
+    .await
+}
+
+/// Whoever followed a Kyma of KLM by its events finds the same ones.
+async fn is_told_as_by_klm(landscape: &Landscape) -> Result<()> {
+    let born = ("RemoteInstallation", "Kyma was installed to SKR");
+    let steps = ["SetKcpKymaStateDeleting", "DeleteManifests", "DeleteSkrKyma", "DropKymaFinalizer"];
+    let expected: Vec<_> = iter::once(born).chain(steps.map(|step| (step, "Success"))).collect();
+    let events: Api<Event> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
+    testbed::until_or_why("KLM's events", SOON, || async {
+        let mut told = events.list(&ListParams::default()).await?.items;
+        told.retain(|event| {
+            let regarding = event.regarding.clone().unwrap_or_default();
+            let is_about_it = (regarding.kind.as_deref(), regarding.name.as_deref());
+            is_about_it == (Some("Kyma"), Some("sample")) && event.type_.as_deref() == Some("Normal")
+        });
+        told.sort_by(|one, other| one.event_time.cmp(&other.event_time));
+        let said = |event: &Event| {
+            let reason = event.reason.clone()?;
+            expected
+                .iter()
+                .any(|(word, _)| *word == reason)
+                .then(|| (reason, event.note.clone().unwrap_or_default()))
+        };
+        let said: Vec<_> = told.iter().filter_map(said).collect();
+        let same =
+            said.iter().map(|(reason, note)| (reason.as_str(), note.as_str())).eq(expected.iter().copied());
+        Ok(if same { Ok(()) } else { Err(format!("{said:?}")) })
     })
     .await
 }

@@ -1,0 +1,31 @@
+//! Telling a test's story again and again over the same control planes, to find what fails only now and then.
+
+use std::env;
+use std::io::{Write, stdout};
+use std::thread;
+
+use anyhow::{Context, Result};
+use tokio::time::Instant;
+
+/// How often, in the environment.
+const ROUNDS: &str = "TEST_ROUNDS";
+
+/// Tells the story once or, with the environment variable `TEST_ROUNDS`, so often, one round after the other, with a
+/// line on standard output for each. The story has to leave its clusters as it wants to find them.
+///
+/// # Errors
+/// A round failed, which ends the others too; or the variable holds no number.
+pub async fn rounds(story: impl AsyncFn() -> Result<()>) -> Result<()> {
+    let Some(times) = env::var_os(ROUNDS) else { return story().await };
+    let times = times.to_str().and_then(|times| times.parse().ok());
+    let times: u32 = times.with_context(|| format!("{ROUNDS} is no number"))?;
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("a test");
+    for round in 1..=times {
+        let start = Instant::now();
+        story().await.with_context(|| format!("round {round} of {times}"))?;
+        let seconds = start.elapsed().as_secs_f64();
+        writeln!(stdout(), "round {round} of {times} of {test}: {seconds:.1} s")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! `cargo xtask test --concurrency`: what KLM's acceptance tests demand where several write at once, again and again.
+//!
+//! Clusters are started once for all rounds; in each round every story has its own Kyma or component. All stories are
+//! told at the same time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use regex::Regex;
+
+use super::repeat::failed_test;
+use super::{Count, Run};
+use crate::setup::progress::say;
+use crate::workspace;
+
+/// How often, where nobody says.
+const ROUNDS: u32 = 300;
+
+/// The tests, each with its file. KLM's rows in which one writer meets another's work under way:
+const TESTS: &[(&str, &str)] = &[
+    // The user chooses otherwise while a removal is under way, and a release comes meanwhile.
+    (
+        "crates/kyma-operator/tests/real/choices.rs",
+        "e10_e13_modules_are_let_go_of_and_a_removal_is_upgraded_and_taken_back_by_another_choice",
+    ),
+    // A module is let go of and taken back before its last end is over.
+    (
+        "crates/kyma-operator/tests/real/choices.rs",
+        "e16_a_module_is_let_go_of_taken_back_and_disabled_while_nobody_manages_it",
+    ),
+    // The user deletes what the operator writes.
+    (
+        "crates/kyma-operator/tests/real/choices.rs",
+        "i29_i34_a_target_kyma_that_is_deleted_is_born_again_with_the_last_selection",
+    ),
+    // The garbage collector deletes too, others hold on, and the target stops in between.
+    (
+        "crates/kyma-operator/tests/real/faults.rs",
+        "e02_e08_a_deleted_kyma_waits_for_a_blocked_module_until_its_access_is_gone_long_enough",
+    ),
+    // Credentials change under a session.
+    (
+        "crates/kyma-operator/tests/real/access.rs",
+        "e41_credentials_and_authority_that_are_rotated_in_place_are_used_at_once",
+    ),
+    // One Kyma changes and ends while another one is worked on.
+    (
+        "crates/kyma-operator/tests/real/itself.rs",
+        "i02_i03_in_single_cluster_mode_one_kyma_changes_and_ends_and_the_others_stay",
+    ),
+    // Hub and target are edited while the operator writes both; somebody edits the component.
+    (
+        "crates/kyma-operator/tests/real/lifecycle.rs",
+        "e14_i22_i23_i27_i30_i33_i41_to_i46_i86_i87_a_kyma_lives_from_birth_to_its_end",
+    ),
+    // Something is deleted by hand while its removal is under way.
+    (
+        "crates/helm-component/tests/clusters/removal.rs",
+        "e10_removal_waits_for_the_users_objects_and_then_takes_everything",
+    ),
+    // A version comes while the removal is under way.
+    (
+        "crates/helm-component/tests/clusters/blocking.rs",
+        "e13_while_a_removal_is_blocked_the_next_version_with_a_new_version_of_its_kinds_is_taken_over",
+    ),
+    // Somebody deletes what two components keep, one of which is to be left alone.
+    (
+        "crates/helm-component/tests/clusters/drift.rs",
+        "e17_a_component_with_the_skip_label_is_left_alone_until_the_label_goes",
+    ),
+    // All operators and the garbage collector at one end.
+    (
+        "e2e/tests/one_kyma/main.rs",
+        "e02_a_kyma_deleted_with_foreground_propagation_waits_for_its_users_objects_and_takes_everything",
+    ),
+];
+
+/// What became of each test.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// How long each round took that ended well, in seconds.
+    rounds: BTreeMap<String, Vec<f64>>,
+    failed: BTreeSet<String>,
+    count: Count,
+}
+
+/// Where the lines of all test binaries go.
+struct Record {
+    log: File,
+    outcome: Outcome,
+}
+
+impl Run {
+    /// Runs the list, so many rounds of each. All that it prints is in one file.
+    pub(super) fn concurrency(&mut self) -> Result<()> {
+        let times = self.request.repeat.map_or(ROUNDS, std::num::NonZeroU32::get);
+        let path = workspace::target().join("concurrency.log");
+        let log = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        say(&format!("log: {}", path.display()));
+        let binaries = by_binary(TESTS)?;
+        let mut build = vec!["test", "--workspace", "--no-run", "--quiet"];
+        build.extend(binaries.keys().flat_map(|binary| ["--test", binary.as_str()]));
+        self.cargo(&build)?;
+
+        let record = Mutex::new(Record { log, outcome: Outcome::default() });
+        let (this, shared) = (&*self, &record);
+        let ends: Vec<Result<()>> = thread::scope(|scope| {
+            let running: Vec<_> = binaries
+                .iter()
+                .map(|(binary, names)| scope.spawn(move || this.binary(binary, names, times, shared)))
+                .collect();
+            let end = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))
+            };
+            running.into_iter().map(end).collect()
+        });
+        let Record { mut log, outcome } = record.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.count = outcome.count;
+        for line in outcome.summary(times) {
+            writeln!(log, "{line}")?;
+            say(&line);
+        }
+        ends.into_iter().collect::<Result<()>>()?;
+        ensure!(outcome.is_complete(times), "not all rounds went well; see {}", path.display());
+        Ok(())
+    }
+
+    /// Runs those of one binary, all at the same time. A test that fails is no error here.
+    fn binary(&self, binary: &str, names: &[String], times: u32, record: &Mutex<Record>) -> Result<()> {
+        let arguments = arguments(binary, names);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let held = || record.lock().unwrap_or_else(PoisonError::into_inner);
+        let errors = held().log.try_clone().context("cannot write the log")?;
+        let mut child = self
+            .command(&arguments)
+            .env("TEST_ROUNDS", times.to_string())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .context("cannot start cargo")?;
+        for line in child.stdout.take().into_iter().flat_map(|lines| BufReader::new(lines).split(b'\n')) {
+            let line = String::from_utf8_lossy(&line?).into_owned();
+            let mut record = held();
+            writeln!(record.log, "{line}")?;
+            record.outcome.read(&line)?;
+        }
+        child.wait()?;
+        Ok(())
+    }
+}
+
+impl Outcome {
+    /// Takes in a line such as `round 3 of 300 of drift::e17_left_alone: 2.5 s`, which may stand behind another text.
+    fn read(&mut self, line: &str) -> Result<()> {
+        self.count.add(line);
+        let round = Regex::new(r"round \d+ of \d+ of (\S+): ([\d.]+) s$")?;
+        if let Some(round) = round.captures(line) {
+            self.rounds.entry(round[1].to_owned()).or_default().push(round[2].parse()?);
+        } else if let Some(test) = failed_test(line) {
+            self.failed.insert(test.to_owned());
+        }
+        Ok(())
+    }
+
+    fn is_complete(&self, times: u32) -> bool {
+        self.failed.is_empty()
+            && self.rounds.len() == TESTS.len()
+            && self.rounds.values().all(|rounds| rounds.len() == times as usize)
+    }
+
+    /// A line for each test: rounds that went well, whether one failed, and how long the middle and the slowest took.
+    fn summary(&self, times: u32) -> Vec<String> {
+        let tests: BTreeSet<&String> = self.rounds.keys().chain(&self.failed).collect();
+        let line = |test: &String| {
+            let mut rounds = self.rounds.get(test).cloned().unwrap_or_default();
+            rounds.sort_by(f64::total_cmp);
+            let middle = rounds.get(rounds.len() / 2).copied().unwrap_or_default();
+            let slowest = rounds.last().copied().unwrap_or_default();
+            let well = rounds.len();
+            let failed = u8::from(self.failed.contains(test));
+            format!(
+                "{well} of {times} rounds, {failed} failed, median {middle:.1} s, slowest {slowest:.1} s: {test}"
+            )
+        };
+        tests.into_iter().map(line).collect()
+    }
+}
+
+/// The names of the tests in each test binary.
+fn by_binary(tests: &[(&str, &str)]) -> Result<BTreeMap<String, Vec<String>>> {
+    let mut binaries = BTreeMap::<_, Vec<_>>::new();
+    for (file, test) in tests {
+        let (binary, name) = of_file(Path::new(file), test)?;
+        binaries.entry(binary).or_default().push(name);
+    }
+    Ok(binaries)
+}
+
+fn arguments(binary: &str, names: &[String]) -> Vec<String> {
+    let start = ["test", "--workspace", "--test", binary, "--", "--exact", "--nocapture"];
+    let threads = format!("--test-threads={}", names.len());
+    start.into_iter().map(str::to_owned).chain([threads]).chain(names.iter().cloned()).collect()
+}
+
+/// The test binary that the file `<package>/tests/<binary>/<module>.rs` is in, and the name that the test has there.
+fn of_file(file: &Path, test: &str) -> Result<(String, String)> {
+    let mut parts = file.iter().rev().filter_map(|part| part.to_str());
+    let (module, binary) = parts.next().zip(parts.next()).context("a file of a test binary")?;
+    let module = module.strip_suffix(".rs").context("a file of Rust")?;
+    let name = if module == "main" { test.to_owned() } else { format!("{module}::{test}") };
+    Ok((binary.to_owned(), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_test_of_the_list_is_there_and_tells_its_story_in_rounds() {
+        for (file, test) in TESTS {
+            let text = std::fs::read_to_string(workspace::root().join(file)).unwrap();
+            let body = text.split_once(&format!("fn {test}()")).map(|(_, rest)| rest);
+            let body = body.unwrap_or_else(|| panic!("{file} has no {test}"));
+            let body = body.split("\n}\n").next().unwrap_or(body);
+            assert!(body.contains("rounds("), "{test} is told only once");
+        }
+    }
+
+    #[test]
+    fn a_test_is_run_by_the_name_that_it_has_in_its_binary() {
+        let tests = [("a/tests/real/faults.rs", "e02_x"), ("b/tests/one/main.rs", "i03_y")];
+        let binaries = by_binary(&tests).unwrap();
+        assert_eq!(binaries["one"], ["i03_y"]);
+        let line = arguments("real", &binaries["real"]).join(" ");
+        let expected = "test --workspace --test real -- --exact --nocapture --test-threads=1 faults::e02_x";
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn rounds_are_counted_by_test_and_a_failure_or_a_missing_round_is_none_that_went_well() {
+        let mut outcome = Outcome::default();
+        for (test, seconds) in [("a::b", "1.5"), ("a::b", "0.5"), ("a::b", "9.0"), ("c", "2.0")] {
+            outcome.read(&format!("test c ... round 1 of 3 of {test}: {seconds} s")).unwrap();
+        }
+        outcome.read("test c ... FAILED").unwrap();
+        assert_eq!(
+            outcome.summary(3),
+            [
+                "3 of 3 rounds, 0 failed, median 1.5 s, slowest 9.0 s: a::b",
+                "1 of 3 rounds, 1 failed, median 2.0 s, slowest 2.0 s: c",
+            ]
+        );
+    }
+
+    #[test]
+    fn only_all_rounds_of_all_tests_are_complete() {
+        let rounds = |(_, test): &(&str, &str)| ((*test).to_owned(), vec![1.0, 1.0]);
+        let mut outcome = Outcome { rounds: TESTS.iter().map(rounds).collect(), ..Outcome::default() };
+        assert!(outcome.is_complete(2));
+        assert!(!outcome.is_complete(3), "a round is missing");
+        outcome.failed.insert("a".to_owned());
+        assert!(!outcome.is_complete(2), "one failed");
+        outcome.failed.clear();
+        outcome.rounds.pop_first();
+        assert!(!outcome.is_complete(2), "a test is missing");
+    }
+}
