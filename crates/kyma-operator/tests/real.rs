@@ -32,7 +32,13 @@ mod resource_rules;
 mod restart;
 #[path = "real/sequences.rs"]
 mod sequences;
+#[path = "real/sequences_on_targets.rs"]
+mod sequences_on_targets;
+#[path = "real/stories.rs"]
+mod stories;
 #[path = "real/versions.rs"]
 mod versions;
+#[path = "real/way.rs"]
+mod way;
 #[path = "real/windows.rs"]
 mod windows;

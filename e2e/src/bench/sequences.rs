@@ -1,5 +1,5 @@
-//! Random sequences of what users and operators do, held against the model of the rules: the test of kyma-operator
-//! that runs 50 of them, with more.
+//! Random sequences of what users and operators do, and of what befalls hub and targets, held against the model of the
+//! rules: the tests of kyma-operator that run a few of them, with more.
 
 use std::env;
 use std::process::Stdio;
@@ -11,16 +11,18 @@ use tokio::process::Command;
 
 use super::{Outcome, Row};
 
-/// Runs `count` sequences from `seed`, 50 at a time, each batch with a seed of its own.
+/// Runs `count` sequences from `seed`, 50 at a time on a hub that is the target, each batch with a seed of its own; and
+/// `on_targets` more, on targets of their own.
 ///
 /// # Errors
 /// Operator and model disagree; the shortest sequence that shows it is printed before.
-pub async fn sequences(count: u32, seed: u64) -> Result<Outcome> {
+pub async fn sequences(count: u32, on_targets: u32, seed: u64) -> Result<Outcome> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let start = Instant::now();
     let ended = Command::new(cargo)
         .args(["test", "--quiet", "-p", "kyma-operator", "--test", "real", "sequences", "--", "--nocapture"])
         .env("SEQUENCES_COUNT", count.to_string())
+        .env("SEQUENCES_ON_TARGETS", on_targets.to_string())
         .env("SEQUENCES_SEED", seed.to_string())
         .stdin(Stdio::null())
         .kill_on_drop(true)
@@ -29,7 +31,8 @@ pub async fn sequences(count: u32, seed: u64) -> Result<Outcome> {
     ensure!(ended.success(), "operator and model disagree, see above");
     let rows = vec![
         Row::plain("sequences", f64::from(count), "sequences"),
+        Row::plain("sequences on targets of their own", f64::from(on_targets), "sequences"),
         Row::plain("time", start.elapsed().as_secs_f64(), "s"),
     ];
-    Ok(Outcome::new("sequences", &json!({"count": count, "seed": seed}), rows))
+    Ok(Outcome::new("sequences", &json!({"count": count, "on_targets": on_targets, "seed": seed}), rows))
 }

@@ -50,9 +50,12 @@ enum Bench {
     },
     /// Random sequences of what users and operators do, held against the model of the rules
     Sequences {
-        /// How many
+        /// How many on a hub that is its own target
         #[arg(long, default_value_t = 1000)]
         count: u32,
+        /// How many more on targets that are cut off, edited by hand and restored; a tenth of the others if not given
+        #[arg(long)]
+        on_targets: Option<u32>,
         /// The same seed makes the same sequences
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -73,7 +76,10 @@ async fn main() -> anyhow::Result<()> {
         Bench::Catalogue { objects, tries } => Box::pin(bench::catalogue_size(objects, tries)).await?,
         Bench::Idle { seconds } => Box::pin(bench::idle(seconds)).await?,
         Bench::Objects { count, seed } => Box::pin(bench::objects(count, seed)).await?,
-        Bench::Sequences { count, seed } => Box::pin(bench::sequences(count, seed)).await?,
+        Bench::Sequences { count, on_targets, seed } => {
+            let on_targets = on_targets.unwrap_or(count.div_ceil(10));
+            Box::pin(bench::sequences(count, on_targets, seed)).await?
+        }
         Bench::React { tries } => Box::pin(bench::react(tries)).await?,
     };
     print(&outcome.table());

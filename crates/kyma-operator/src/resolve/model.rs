@@ -3,9 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proptest::prelude::*;
 use semver::Version;
 use serde_json::{Value, json};
+
+// With their paths, because a test of its own has this file too.
+#[path = "model/draw.rs"]
+pub(crate) mod draw;
+#[path = "model/pair.rs"]
+pub(crate) mod pair;
 
 /// Modules that sequences are about.
 pub(crate) const MODULES: [&str; 2] = ["keda", "nats"];
@@ -62,6 +67,17 @@ pub(crate) enum Choice {
     Pin(&'static str),
 }
 
+impl Choice {
+    /// The channel that it follows.
+    fn channel(self, default: &'static str) -> Option<&'static str> {
+        match self {
+            Self::Default => Some(default),
+            Self::Channel(channel) => Some(channel),
+            Self::Pin(_) => None,
+        }
+    }
+}
+
 /// Who decides about upgrades of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upgrades {
@@ -115,6 +131,13 @@ pub(crate) struct Installed {
     pub(crate) leaving: bool,
 }
 
+/// A module that is installed and lost its component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) version: &'static str,
+    pub(crate) channel: Option<&'static str>,
+}
+
 /// What is offered of a module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Offer {
@@ -131,42 +154,16 @@ impl Offer {
     }
 }
 
-/// Everything that matters.
-#[derive(Debug, Clone)]
-pub(crate) struct World {
+/// What users choose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chosen {
     pub(crate) channel: &'static str,
     pub(crate) entries: BTreeMap<&'static str, Entry>,
-    pub(crate) offers: BTreeMap<&'static str, Offer>,
-    pub(crate) tester: bool,
-    pub(crate) paused: bool,
-    pub(crate) governed: BTreeMap<&'static str, &'static str>,
-    pub(crate) used: BTreeSet<&'static str>,
-    pub(crate) installed: BTreeMap<&'static str, Installed>,
 }
 
-impl World {
-    /// Both modules are offered in 1.0.0 (regular) and 1.1.0 (fast), and nobody asks for any.
-    pub(crate) fn new() -> Self {
-        let offer = Offer {
-            released: true,
-            channels: BTreeMap::from([("regular", "1.0.0"), ("fast", "1.1.0")]),
-            templates: VERSIONS.into(),
-            beta: BTreeSet::new(),
-        };
-        Self {
-            channel: "regular",
-            entries: BTreeMap::new(),
-            offers: MODULES.map(|module| (module, offer.clone())).into(),
-            tester: false,
-            paused: false,
-            governed: BTreeMap::new(),
-            used: BTreeSet::new(),
-            installed: BTreeMap::new(),
-        }
-    }
-
-    /// Somebody does something, and everything comes to rest.
-    pub(crate) fn act(&mut self, action: Action) {
+impl Chosen {
+    /// Somebody chooses; other actions change nothing here.
+    fn act(&mut self, action: Action) {
         match action {
             Action::Choose(module, choice) => {
                 let new = Entry { choice, managed: true, upgrades: Upgrades::Automatic };
@@ -180,6 +177,60 @@ impl World {
                 self.entries.entry(module).and_modify(|entry| entry.upgrades = upgrades);
             }
             Action::Follow(channel) => self.channel = channel,
+            _ => {}
+        }
+    }
+
+    /// The entries as they stand in a Kyma, with the names that modules have there.
+    pub(crate) fn written(&self, name: impl Fn(&str) -> String) -> Vec<Value> {
+        self.entries.iter().map(|(module, entry)| entry.written(&name(module))).collect()
+    }
+}
+
+/// Everything that matters.
+#[derive(Debug, Clone)]
+pub(crate) struct World {
+    pub(crate) chosen: Chosen,
+    pub(crate) offers: BTreeMap<&'static str, Offer>,
+    pub(crate) tester: bool,
+    pub(crate) paused: bool,
+    pub(crate) governed: BTreeMap<&'static str, &'static str>,
+    pub(crate) used: BTreeSet<&'static str>,
+    pub(crate) installed: BTreeMap<&'static str, Installed>,
+    pub(crate) lost: BTreeMap<&'static str, Lost>,
+}
+
+impl World {
+    /// Both modules are offered in 1.0.0 (regular) and 1.1.0 (fast), and nobody asks for any.
+    pub(crate) fn new() -> Self {
+        let offer = Offer {
+            released: true,
+            channels: BTreeMap::from([("regular", "1.0.0"), ("fast", "1.1.0")]),
+            templates: VERSIONS.into(),
+            beta: BTreeSet::new(),
+        };
+        Self {
+            chosen: Chosen { channel: "regular", entries: BTreeMap::new() },
+            offers: MODULES.map(|module| (module, offer.clone())).into(),
+            tester: false,
+            paused: false,
+            governed: BTreeMap::new(),
+            used: BTreeSet::new(),
+            installed: BTreeMap::new(),
+            lost: BTreeMap::new(),
+        }
+    }
+
+    /// Somebody does something, and everything comes to rest.
+    pub(crate) fn act(&mut self, action: Action) {
+        self.change(action);
+        self.rest();
+    }
+
+    /// What is different at once.
+    fn change(&mut self, action: Action) {
+        self.chosen.act(action);
+        match action {
             Action::Move(module, channel, version) => {
                 self.offer(module).channels.insert(channel, version);
             }
@@ -197,10 +248,21 @@ impl World {
                     .entry(module)
                     .and_modify(|installed| installed.running = Some(installed.ordered));
             }
-            Action::Restart => {}
+            _ => {}
         }
+    }
+
+    /// What follows from how things are.
+    fn rest(&mut self) {
         for module in MODULES {
             self.settle(module);
+        }
+    }
+
+    /// Somebody deletes a component, which is no order: everything stays on the target.
+    fn lose(&mut self, module: &'static str) {
+        if let Some(Installed { ordered: version, channel, .. }) = self.installed.remove(module) {
+            self.lost.insert(module, Lost { version, channel });
         }
     }
 
@@ -210,12 +272,19 @@ impl World {
 
     fn settle(&mut self, module: &'static str) {
         let held = self.installed.remove(module);
-        let after = match (self.entries.get(module), held) {
-            (None, held) => held.and_then(|held| self.leave(module, held)),
-            (Some(Entry { managed: false, .. }), _) => None,
+        let after = match (self.chosen.entries.get(module), held) {
+            (None, Some(held)) => self.leave(module, held),
+            (None, None) => self.finish(module),
+            (Some(Entry { managed: false, .. }), _) => {
+                self.lost.remove(module);
+                None
+            }
             (Some(entry), held) => self.have(module, *entry, held),
         };
-        self.installed.extend(after.map(|installed| (module, installed)));
+        if let Some(installed) = after {
+            self.lost.remove(module);
+            self.installed.insert(module, installed);
+        }
     }
 
     /// What nobody asks for goes, once nobody uses it; until then it follows its channel.
@@ -229,12 +298,28 @@ impl World {
         Some(Installed { ordered, leaving: true, ..held })
     }
 
-    fn have(&self, module: &'static str, entry: Entry, held: Option<Installed>) -> Option<Installed> {
+    /// What nobody asks for and has no component gets one that is to go, if it is known what that may remove.
+    fn finish(&mut self, module: &'static str) -> Option<Installed> {
+        let Lost { version, channel } = *self.lost.get(module)?;
+        let offer = self.offers.get(module).filter(|offer| offer.is_there())?;
+        if !offer.templates.contains(version) {
+            return None;
+        }
+        self.lost.remove(module);
+        self.leave(module, Installed { ordered: version, running: None, channel, leaving: true })
+    }
+
+    fn have(&mut self, module: &'static str, entry: Entry, held: Option<Installed>) -> Option<Installed> {
         let choice = self.governed.get(module).map_or(entry.choice, |channel| Choice::Channel(channel));
         let target = self.target(module, choice);
         // Its removal is taken back: everything stays on the target, for the next one to take over.
         let held = held.filter(|held| !held.leaving);
         let Some(held) = held else {
+            if target.is_none() {
+                // All that is told of it then.
+                let channel = choice.channel(self.chosen.channel);
+                self.lost.entry(module).and_modify(|lost| lost.channel = channel);
+            }
             let target = target?;
             return Some(Installed {
                 ordered: target.version,
@@ -258,7 +343,7 @@ impl World {
         let (version, channel) = match choice {
             Choice::Pin(version) => (version, None),
             Choice::Channel(channel) => (*offer.channels.get(channel)?, Some(channel)),
-            Choice::Default => (*offer.channels.get(self.channel)?, Some(self.channel)),
+            Choice::Default => (*offer.channels.get(self.chosen.channel)?, Some(self.chosen.channel)),
         };
         let is_visible = self.tester || !offer.beta.contains(version);
         (is_visible && offer.templates.contains(version)).then_some(Target { version, channel })
@@ -284,37 +369,4 @@ fn put(set: &mut BTreeSet<&'static str>, one: &'static str, is: bool) {
     } else {
         set.remove(one);
     }
-}
-
-/// One action of any kind, those of users more often.
-pub(crate) fn action() -> impl Strategy<Value = Action> {
-    // Mostly about one, so that actions meet.
-    let module = || prop_oneof![4 => Just(MODULES[0]), 1 => Just(MODULES[1])];
-    let version = || prop::sample::select(&VERSIONS[..]);
-    let channel = || prop::sample::select(&CHANNELS[..]);
-    let choice = prop_oneof![
-        Just(Choice::Default),
-        channel().prop_map(Choice::Channel),
-        version().prop_map(Choice::Pin),
-    ];
-    let upgrades =
-        prop_oneof![Just(Upgrades::Automatic), prop::option::of(version()).prop_map(Upgrades::Manual),];
-    prop_oneof![
-        6 => (module(), choice).prop_map(|(module, choice)| Action::Choose(module, choice)),
-        3 => module().prop_map(Action::Disable),
-        2 => (module(), any::<bool>()).prop_map(|(module, is)| Action::Manage(module, is)),
-        2 => (module(), upgrades).prop_map(|(module, upgrades)| Action::Upgrades(module, upgrades)),
-        1 => channel().prop_map(Action::Follow),
-        4 => (module(), channel(), version()).prop_map(|(module, channel, version)| Action::Move(module, channel, version)),
-        1 => (module(), channel()).prop_map(|(module, channel)| Action::Close(module, channel)),
-        2 => (module(), version(), any::<bool>()).prop_map(|(module, version, is)| Action::Template(module, version, is)),
-        1 => (module(), any::<bool>()).prop_map(|(module, is)| Action::Release(module, is)),
-        1 => (module(), version(), any::<bool>()).prop_map(|(module, version, is)| Action::Beta(module, version, is)),
-        1 => any::<bool>().prop_map(Action::Tester),
-        3 => any::<bool>().prop_map(Action::Pause),
-        2 => (module(), prop::option::of(channel())).prop_map(|(module, channel)| Action::Govern(module, channel)),
-        2 => (module(), any::<bool>()).prop_map(|(module, is)| Action::Use(module, is)),
-        4 => module().prop_map(Action::Report),
-        1 => Just(Action::Restart),
-    ]
 }

@@ -20,6 +20,7 @@ use crate::maintenance::Policy;
 use crate::selection::Selection;
 
 mod labels;
+mod pairs;
 mod sequences;
 
 /// The moment for which every case is decided.

@@ -52,8 +52,12 @@ impl Landscape {
 
     /// On a hub that no other test shares, for what concerns all of it.
     pub(crate) async fn start_on(hub: &str, flags: &[&str]) -> Result<Self> {
+        Self::on(BED.cluster(hub, |cluster| cluster.with_controllers().with_audit()).await?, flags).await
+    }
+
+    /// On this hub.
+    pub(crate) async fn on(hub: Cluster, flags: &[&str]) -> Result<Self> {
         rustls::crypto::ring::default_provider().install_default().ok();
-        let hub = BED.cluster(hub, |cluster| cluster.with_controllers().with_audit()).await?;
         install_crds(&hub.client()?, kyma_api::crds::all()).await?;
         let namespace = hub.namespace("hub").await?;
         let user = hub.service_account(&namespace, "kyma-operator").await?;
@@ -150,9 +154,7 @@ impl Landscape {
     pub(crate) async fn target_and_user(&self, name: &str) -> Result<(Cluster, Access)> {
         let target = BED.cluster(name, testbed::ClusterBuilder::with_audit).await?;
         leftovers::clear(&target).await?;
-        let user = target.service_account("default", "kyma-operator").await?;
-        grant(&target.client()?, &rbac_table().render("default", Side::Target), "default").await?;
-        bind(&target.client()?, "kyma-operator-target", "default").await?;
+        let user = target_user(&target).await?;
         Ok((target, user))
     }
 
@@ -328,6 +330,14 @@ pub(crate) fn is_left_alone(kyma: &Kyma) -> bool {
 
 pub(crate) fn has_finalizer(kyma: &Kyma) -> bool {
     kyma.finalizers().iter().any(|name| name == finalizers::KYMA)
+}
+
+/// A user of a target with exactly the target role, with a new token each time.
+pub(crate) async fn target_user(target: &Cluster) -> Result<Access> {
+    let user = target.service_account("default", "kyma-operator").await?;
+    grant(&target.client()?, &rbac_table().render("default", Side::Target), "default").await?;
+    bind(&target.client()?, "kyma-operator-target", "default").await?;
+    Ok(user)
 }
 
 pub(crate) async fn install_crds(client: &Client, crds: Vec<CustomResourceDefinition>) -> Result<()> {

@@ -2,18 +2,21 @@
 
 use proptest::prelude::*;
 
-use super::super::model::{self, Action, World};
+use super::super::model::{self, Action, World, draw};
 use super::*;
 
 /// What the decisions make of the model's world, as far as it is on the hub.
-#[derive(Default)]
-struct Hub {
+#[derive(Debug, Clone, Default)]
+pub(super) struct Hub {
     installed: BTreeMap<String, Installed>,
+    lost: Vec<Lost>,
+    /// Whether anything was ordered since that was asked last.
+    has_ordered: bool,
 }
 
 impl Hub {
     /// Passes and the components' reconcilers, until nothing changes.
-    fn settle(&mut self, world: &World) {
+    pub(super) fn settle(&mut self, world: &World) {
         for _ in 0..8 {
             let before = self.installed.clone();
             for resolved in self.decide(world) {
@@ -30,8 +33,9 @@ impl Hub {
     }
 
     fn decide(&self, world: &World) -> Vec<Resolved> {
-        let modules: Vec<Value> = world.entries.iter().map(|(name, entry)| entry.written(name)).collect();
-        let selection = Selection::read(&json!({ "channel": world.channel, "modules": modules })).unwrap();
+        let modules: Vec<Value> = world.chosen.written(str::to_owned);
+        let selection =
+            Selection::read(&json!({ "channel": world.chosen.channel, "modules": modules })).unwrap();
         let beta = (kyma_api::labels::BETA.to_owned(), "true".to_owned());
         let labels: BTreeMap<String, String> = world.tester.then_some(beta).into_iter().collect();
         let governs = |(module, channel): (&&str, &&str)| {
@@ -50,7 +54,7 @@ impl Hub {
             catalogue: &offered(world),
             policy: &super::super::Policy::default(),
             upgrades_halted: world.paused.then_some("paused"),
-            lost: &[],
+            lost: &self.lost,
             maintenance: &Maintenance::default(),
             skips_windows: false,
             offered: &BTreeMap::new(),
@@ -61,23 +65,16 @@ impl Hub {
     /// What plan and apply make of a decision.
     fn carry_out(&mut self, resolved: &Resolved) {
         let module = &resolved.module;
+        let before = self.installed.get(module).cloned();
         match &resolved.decision {
             Decision::Install(install)
             | Decision::KeepVersion(install, _)
             | Decision::Await(Some(install), _) => {
                 let held = self.installed.remove(module);
                 // Recalled: its reconciler lets go of the target, and the next pass makes another one.
-                if held.as_ref().is_some_and(|held| held.leaving) {
-                    return;
+                if held.as_ref().is_none_or(|held| !held.leaving) {
+                    self.installed.insert(module.clone(), have(install, held));
                 }
-                let installed = Installed {
-                    ordered: Some(install.version.clone()),
-                    channel: install.channel.clone(),
-                    ..held.unwrap_or_else(|| {
-                        installed(InstalledCase::Running(install.version.clone())).unreported()
-                    })
-                };
-                self.installed.insert(module.clone(), installed);
             }
             Decision::Leave(install) => {
                 let ordered = Some(install.version.clone());
@@ -91,13 +88,62 @@ impl Hub {
                 self.installed.retain(|held, installed| held != module || !installed.leaving);
             }
             Decision::Refuse(_) => {}
-            Decision::Finish(..) => panic!("nothing was lost"),
+            Decision::Finish(install, _) => {
+                self.installed.insert(module.clone(), Installed { leaving: true, ..have(install, None) });
+            }
+        }
+        let is_order = !matches!(resolved.decision, Decision::Unmanage);
+        self.has_ordered |= is_order && self.installed.get(module) != before.as_ref();
+        self.tell(resolved);
+    }
+
+    /// What the status says about a module that has no component.
+    fn tell(&mut self, resolved: &Resolved) {
+        let module = &resolved.module;
+        let is_unmanaged = matches!(resolved.decision, Decision::Unmanage);
+        if self.installed.contains_key(module) || is_unmanaged {
+            self.lost.retain(|lost| lost.module != *module);
+        }
+        let is_refused = matches!(resolved.decision, Decision::Refuse(_));
+        for lost in self.lost.iter_mut().filter(|lost| is_refused && lost.module == *module) {
+            lost.channel.clone_from(&resolved.interest.channel);
         }
     }
 
-    fn report(&mut self, module: &str) {
+    pub(super) fn report(&mut self, module: &str) {
         self.installed.entry(module.to_owned()).and_modify(|held| held.running = held.ordered.clone());
         self.installed.retain(|_, held| held.ordered.is_some());
+    }
+
+    /// Somebody deletes a component.
+    pub(super) fn lose(&mut self, module: &str) {
+        let Some(held) = self.installed.remove(module) else { return };
+        self.lost.push(Lost {
+            module: module.to_owned(),
+            version: held.ordered.unwrap_or_default(),
+            channel: held.channel,
+            kind: ComponentKind::helm(),
+        });
+    }
+
+    /// Whether the module has a component that is not to go.
+    pub(super) fn keeps(&self, module: &str) -> bool {
+        self.installed.get(module).is_some_and(|held| !held.leaving)
+    }
+
+    /// Whether anything was ordered since that was asked last.
+    pub(super) fn has_ordered(&mut self) -> bool {
+        std::mem::take(&mut self.has_ordered)
+    }
+}
+
+/// The component of an install.
+fn have(install: &Install, held: Option<Installed>) -> Installed {
+    let new = || installed(InstalledCase::Running(install.version.clone())).unreported();
+    Installed {
+        ordered: Some(install.version.clone()),
+        channel: install.channel.clone(),
+        ..held.unwrap_or_else(new)
     }
 }
 
@@ -131,14 +177,14 @@ fn offered(world: &World) -> Catalogue {
 }
 
 /// Module, ordered and running version, channel, and whether it is to go: on both sides the same words.
-fn of_model(world: &World) -> Vec<String> {
+pub(super) fn of_model(world: &World) -> Vec<String> {
     let line = |(module, held): (&&str, &model::Installed)| {
         format!("{module} {} {:?} {:?} {}", held.ordered, held.running, held.channel, held.leaving)
     };
     world.installed.iter().map(line).collect()
 }
 
-fn of_hub(hub: &Hub) -> Vec<String> {
+pub(super) fn of_hub(hub: &Hub) -> Vec<String> {
     let line = |(module, held): (&String, &Installed)| {
         let (running, channel) = (held.running.as_deref(), held.channel.as_deref());
         format!(
@@ -154,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn decisions_and_model_agree_after_every_action(actions in prop::collection::vec(model::action(), 1..16)) {
+    fn decisions_and_model_agree_after_every_action(actions in prop::collection::vec(draw::action(), 1..16)) {
         let (mut world, mut hub) = (World::new(), Hub::default());
         for action in actions {
             let before = world.clone();

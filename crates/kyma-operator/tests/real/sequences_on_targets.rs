@@ -1,0 +1,356 @@
+//! The model's random sequences, done to Kymas with targets of their own: some that users and admins do, and some that
+//! befall hub, targets and what is between them.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::future::try_join_all;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kyma_api::condition::{self, types};
+use kyma_api::{DeletionPolicy, HelmComponent, Kyma, Selection};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+use serde_json::{Value, json};
+use testbed::{AuditMark, until, until_or_why};
+use tokio::sync::Mutex;
+
+use crate::landscape::{BED, Landscape};
+use crate::stories::model::pair::{Access, Contact, Deed, Meddling, Pair, Side};
+use crate::stories::model::{Action, MODULES, draw::deed};
+use crate::stories::{Names, Objects, SENTINEL, asked, module_of};
+use crate::way::{SAVED, Way};
+
+/// Targets, each with a Kyma at a time.
+const TARGETS: usize = 4;
+/// Sequences where nobody names another number.
+const COUNT: usize = 12;
+/// The longest sequence.
+const STEPS: usize = 18;
+/// The steps before which the hub is saved, the operator is started anew, and the hub goes back.
+const SAVES: usize = 4;
+const RESTARTS: usize = 8;
+const GOES_BACK: usize = 12;
+/// How long everything is given to agree: a target that was silent is probed only now and then.
+const LONG: Duration = Duration::from_secs(100);
+/// How long that is for a shortened sequence, and how many are tried.
+const SHORT: Duration = Duration::from_secs(45);
+const TRIES: usize = 20;
+
+/// One Kyma and what is to become of it.
+struct Story<'a> {
+    names: Names,
+    deeds: Vec<Deed>,
+    pair: Pair,
+    way: &'a Way,
+    /// One at a time asks how far the operator has come.
+    turn: &'a Mutex<()>,
+    deadline: Duration,
+    /// Where the present deed begins in the target's audit log.
+    mark: AuditMark,
+    is_wrong: bool,
+}
+
+impl<'a> Story<'a> {
+    fn new(number: usize, deeds: Vec<Deed>, way: &'a Way, turn: &'a Mutex<()>) -> Self {
+        let (names, pair, mark) = (Names::new(number), Pair::new(), AuditMark::default());
+        Self { names, deeds, pair, way, turn, deadline: LONG, mark, is_wrong: false }
+    }
+
+    /// The hub's objects; the hub's Kyma says only with what the target's begins.
+    fn objects(&self) -> Objects {
+        self.names.objects(&self.pair.hub.world, &Pair::new().hub.world.chosen)
+    }
+
+    /// The choice as it stands in the target's Kyma.
+    fn choice(&self) -> Result<Value> {
+        let chosen = self.pair.target.chosen.as_ref().context("a choice")?;
+        let modules = chosen.written(|module| self.names.module(module));
+        Ok(json!({ "channel": chosen.channel, "modules": modules }))
+    }
+
+    async fn is_born(&self, landscape: &Landscape) -> Result<()> {
+        self.way.give_access(landscape, &self.names.kyma(), Access::First).await?;
+        landscape.change(&Objects::new(), &self.objects()).await?;
+        self.rests(landscape).await
+    }
+
+    /// Acts out some of the sequence. The network is whole in the end: a target that stays silent is asked less and
+    /// less often.
+    async fn goes_on(&mut self, landscape: &Landscape, steps: Range<usize>) -> Result<()> {
+        for step in steps {
+            let Some(deed) = self.deeds.get(step).copied() else { break };
+            self.does(landscape, deed).await.with_context(|| format!("after step {step}, {deed:?}"))?;
+        }
+        if self.pair.is_connected {
+            return Ok(());
+        }
+        self.does(landscape, Deed::Network(true)).await.context("after the network is whole again")
+    }
+
+    async fn does(&mut self, landscape: &Landscape, deed: Deed) -> Result<()> {
+        let (before, was) = (self.objects(), self.pair.clone());
+        self.mark = self.way.target.audit()?.mark()?;
+        self.pair.act(deed);
+        self.happens(landscape, deed, &was).await?;
+        landscape.change(&before, &self.objects()).await?;
+        self.settles(landscape).await
+    }
+
+    /// Waits until all is as the model says, a person's word included where that is needed.
+    async fn settles(&mut self, landscape: &Landscape) -> Result<()> {
+        self.rests(landscape).await?;
+        if self.pair.contact() == Contact::Refused {
+            let writes = self.way.writes(self.mark)?;
+            ensure!(writes.is_empty(), "a hub that is behind wrote to the target: {writes:?}");
+            self.way.adopt(landscape, &self.names.kyma()).await?;
+            self.pair.act(Deed::Adopt);
+            self.rests(landscape).await?;
+        }
+        Ok(())
+    }
+
+    /// What is done on either side beside the hub's objects.
+    async fn happens(&self, landscape: &Landscape, deed: Deed, was: &Pair) -> Result<()> {
+        let component = |module| self.component(landscape, module);
+        match deed {
+            Deed::Act(Action::Report(module)) if was.contact() == Contact::Open => {
+                landscape.report(&self.names, module).await
+            }
+            Deed::Act(_) if self.pair.target.chosen != was.target.chosen => {
+                self.way.edit(&json!({ "spec": self.choice()? })).await
+            }
+            Deed::Network(is) => {
+                self.way.connect(is);
+                Ok(())
+            }
+            Deed::Access(access) => self.way.give_access(landscape, &self.names.kyma(), access).await,
+            Deed::Forget => self.way.forget().await,
+            Deed::Lose(module) if was.hub.has(module) => {
+                let name = component(module).await?;
+                landscape.components()?.delete(&name, &DeleteParams::default()).await?;
+                Ok(())
+            }
+            Deed::Meddle(Meddling::Order(module)) if was.hub.has(module) => {
+                let order = json!({ "spec": { "deletionPolicy": DeletionPolicy::Delete } });
+                let name = component(module).await?;
+                landscape.components()?.patch(&name, &PatchParams::default(), &Patch::Merge(&order)).await?;
+                Ok(())
+            }
+            Deed::Meddle(Meddling::Marks) => self.way.unmark().await,
+            Deed::Meddle(Meddling::Status) => self.way.tell_lies().await,
+            Deed::Save(Side::Target) => self.way.save(),
+            Deed::GoBack(Side::Target) if was.has_saved(Side::Target) => self.way.restore().await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn component(&self, landscape: &Landscape, module: &str) -> Result<String> {
+        let components = landscape.all_components().await?;
+        let of_module = |component: &&HelmComponent| module_of(component) == self.names.module(module);
+        Ok(components.iter().find(of_module).context("a component")?.name_any())
+    }
+
+    /// The operator has heard of everything, and everything is as the model says.
+    async fn rests(&self, landscape: &Landscape) -> Result<()> {
+        let noticed = || self.is_noticed(landscape);
+        until_or_why("what is between hub and target is noticed", self.deadline, noticed).await?;
+        let turn = self.turn.lock().await;
+        landscape.has_caught_up().await?;
+        drop(turn);
+        until_or_why("model and hub agree", self.deadline, || self.agrees(landscape)).await?;
+        until_or_why("hub and target agree", self.deadline, noticed).await
+    }
+
+    /// Whether the Kyma says what it should of its target, and each side knows the other's word.
+    async fn is_noticed(&self, landscape: &Landscape) -> Result<Result<(), String>> {
+        let kyma = landscape.kymas()?.get(&self.names.kyma()).await?;
+        let (told, selection) =
+            (reachable(&kyma), kyma.status.as_ref().and_then(|status| status.selection.clone()));
+        let is_told = match self.pair.contact() {
+            Contact::Open => told == "True Ready",
+            Contact::Refused => told == "False StampMismatch",
+            Contact::None => told.starts_with("False "),
+        };
+        if !is_told {
+            return Ok(Err(format!("it is {:?}, and the Kyma says {told:?}", self.pair.contact())));
+        }
+        if self.pair.contact() != Contact::Open {
+            return Ok(Ok(()));
+        }
+        let choice: Selection = serde_json::from_value(self.choice()?)?;
+        if selection.as_ref() != Some(&choice) {
+            return Ok(Err(format!("{choice:?} was chosen, the hub saw {selection:?}")));
+        }
+        self.way.shows(&kyma, &choice).await
+    }
+
+    async fn agrees(&self, landscape: &Landscape) -> Result<Result<(), String>> {
+        let all = landscape.all_components().await?;
+        let own: Vec<HelmComponent> = self.names.own(&all).cloned().collect();
+        let is_open = self.pair.contact() == Contact::Open;
+        // Who removes modules does not get there either.
+        let used = MODULES.into_iter().filter(|module| !is_open || self.pair.target.used.contains(module));
+        let used: BTreeSet<String> = used.map(|module| self.names.module(module)).collect();
+        landscape.let_go(&own, &used).await?;
+        let is_ordered = |one: &&HelmComponent| {
+            one.metadata.deletion_timestamp.is_none() && one.spec.deletion_policy == DeletionPolicy::Delete
+        };
+        if let Some(component) = own.iter().find(is_ordered).filter(|_| is_open) {
+            return Ok(Err(format!("{} is to go, and nobody ordered it", component.name_any())));
+        }
+        Ok(self.names.differs(&self.pair.hub.world, &own).map_or(Ok(()), Err))
+    }
+
+    /// The Kyma ends, and leaves nothing on its target.
+    async fn ends(&mut self, landscape: &Landscape) -> Result<()> {
+        self.does(landscape, Deed::Access(Access::First)).await.context("in the end")?;
+        let (kymas, name) = (landscape.kymas()?, self.names.kyma());
+        kymas.delete(&name, &DeleteParams::default()).await?;
+        until(&format!("{name} is gone"), self.deadline, || async {
+            let all = landscape.all_components().await?;
+            let own: Vec<HelmComponent> = self.names.own(&all).cloned().collect();
+            landscape.let_go(&own, &BTreeSet::new()).await?;
+            Ok(kymas.get_opt(&name).await?.is_none().then_some(()))
+        })
+        .await?;
+        self.way.is_clean().await
+    }
+}
+
+fn reachable(kyma: &Kyma) -> String {
+    let conditions = kyma.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let held = condition::get(conditions, types::TARGET_REACHABLE);
+    held.map(|held| format!("{} {}", held.status, held.reason)).unwrap_or_default()
+}
+
+/// Goes on with all stories, side by side.
+async fn each(stories: &mut [Story<'_>], go_on: impl AsyncFn(&mut Story<'_>) -> Result<()>) -> Result<()> {
+    let go_on = &go_on;
+    let all = stories.iter_mut().map(async |story| {
+        let went = go_on(story).await;
+        story.is_wrong = went.is_err();
+        went.with_context(|| format!("{} {:?}", story.names.kyma(), story.deeds))
+    });
+    try_join_all(all).await.map(drop)
+}
+
+/// The hub goes back to its backup, which concerns all stories.
+async fn goes_back(landscape: &Landscape, stories: &mut [Story<'_>]) -> Result<()> {
+    for story in &mut *stories {
+        story.mark = story.way.target.audit()?.mark()?;
+    }
+    landscape.hub.restore(SAVED).await?;
+    landscape.is_served().await?;
+    each(stories, async |story| {
+        story.pair.act(Deed::GoBack(Side::Hub));
+        story.settles(landscape).await.context("after the hub went back")
+    })
+    .await
+}
+
+/// Acts all stories out, from the Kymas' births to their ends.
+async fn act_out(landscape: &mut Landscape, stories: &mut [Story<'_>]) -> Result<()> {
+    let hub = &*landscape;
+    each(stories, async |story| story.is_born(hub).await).await?;
+    each(stories, async |story| story.goes_on(hub, 0..SAVES).await).await?;
+    hub.has_caught_up().await?;
+    for story in &mut *stories {
+        story.pair.act(Deed::Save(Side::Hub));
+    }
+    hub.hub.save(SAVED)?;
+    each(stories, async |story| story.goes_on(hub, SAVES..RESTARTS).await).await?;
+    landscape.stop().await?;
+    landscape.run().await?;
+    let hub = &*landscape;
+    each(stories, async |story| story.goes_on(hub, RESTARTS..GOES_BACK).await).await?;
+    goes_back(hub, stories).await?;
+    each(stories, async |story| story.goes_on(hub, GOES_BACK..STEPS).await).await?;
+    each(stories, async |story| story.ends(hub).await).await
+}
+
+/// Takes away whatever stories left on the hub and on their targets.
+async fn clear(landscape: &mut Landscape, ways: &[Way]) -> Result<()> {
+    landscape.stop().await?;
+    let (kymas, components) = (landscape.kymas()?, landscape.components()?);
+    let (params, free) = (PatchParams::default(), json!({ "metadata": { "finalizers": null } }));
+    let now = DeleteParams::default();
+    for kyma in kymas.list(&ListParams::default()).await?.items {
+        let name = kyma.name_any();
+        if name != SENTINEL {
+            kymas.patch(&name, &params, &Patch::Merge(&free)).await?;
+            kymas.delete(&name, &now).await.ok();
+        }
+    }
+    for component in landscape.all_components().await? {
+        if module_of(&component) != SENTINEL {
+            components.patch(&component.name_any(), &params, &Patch::Merge(&free)).await?;
+            components.delete(&component.name_any(), &now).await.ok();
+        }
+    }
+    try_join_all(ways.iter().map(Way::start_over)).await?;
+    landscape.run().await
+}
+
+/// The shortest sequence that still goes wrong on this target.
+async fn shrink<T>(
+    landscape: &mut Landscape,
+    mut tree: T,
+    way: &Way,
+    ways: &[Way],
+    first: usize,
+) -> Result<Vec<Deed>>
+where
+    T: ValueTree<Value = Vec<Deed>>,
+{
+    let (turn, mut shortest) = (Mutex::new(()), tree.current());
+    for number in first..first + TRIES {
+        if !tree.simplify() {
+            break;
+        }
+        clear(landscape, ways).await?;
+        let mut alone = [Story { deadline: SHORT, ..Story::new(number, tree.current(), way, &turn) }];
+        if act_out(landscape, &mut alone).await.is_err() {
+            shortest = tree.current();
+        } else if !tree.complicate() {
+            break;
+        }
+    }
+    Ok(shortest)
+}
+
+/// One random sequence for each target.
+fn trees(count: usize, seed: u64) -> Result<Vec<impl ValueTree<Value = Vec<Deed>>>> {
+    let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(seed), ..Config::default() });
+    let deeds = proptest::collection::vec(deed(), 1..=STEPS);
+    let trees = (0..count).map(|_| deeds.new_tree(&mut runner)).collect::<Result<Vec<_>, _>>();
+    trees.map_err(|reason| anyhow::anyhow!("{reason}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_and_the_model_agree_whatever_befalls_hub_and_targets() -> Result<()> {
+    let hub = BED.cluster("hub-that-goes-back", testbed::ClusterBuilder::with_own_etcd).await?;
+    let mut landscape = Landscape::on(hub, &["--local-kyma=sentinel", "--brake-targets=1000"]).await?;
+    landscape.kyma(SENTINEL, "[{name: sentinel}]").await?;
+    let ways = (0..TARGETS).map(|number| Way::to(format!("target-that-goes-back-{number}")));
+    let (ways, turn) = (try_join_all(ways).await?, Mutex::new(()));
+    let (count, seed) = asked("SEQUENCES_ON_TARGETS");
+    for (seed, first) in (seed..).zip((0..count.unwrap_or(COUNT)).step_by(TARGETS)) {
+        println!("SEQUENCES_SEED={seed} SEQUENCES_ON_TARGETS={TARGETS}");
+        let trees = trees(TARGETS, seed)?;
+        let told = trees.iter().map(ValueTree::current).zip(&ways).enumerate();
+        let stories = told.map(|(at, (deeds, way))| Story::new(first + at, deeds, way, &turn));
+        let mut stories: Vec<Story<'_>> = stories.collect();
+        let Err(error) = act_out(&mut landscape, &mut stories).await else { continue };
+        println!("{error:#}");
+        let wrong = stories.iter().position(|story| story.is_wrong);
+        let Some((at, tree)) = trees.into_iter().enumerate().find(|(at, _)| Some(*at) == wrong) else {
+            return Err(error);
+        };
+        let shortest = shrink(&mut landscape, tree, &ways[at], &ways, first + TARGETS).await?;
+        bail!("the shortest sequence that goes wrong: {shortest:?}")
+    }
+    Ok(())
+}
