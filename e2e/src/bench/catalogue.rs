@@ -67,9 +67,9 @@ async fn usual(landscape: &Landscape, tries: u32) -> Result<Vec<f64>> {
     catalogue::push(landscape, &catalogue::module_directory("lantern/1.0.0")).await?;
     catalogue::assign(landscape.hub().client()?, USUAL, "1.0.0").await?;
     let target = landscape.fresh_target("usual").await?;
-    let tried = Tried::on(landscape, "usual", target, USUAL).await?;
-    tried.measure(1).await?;
-    tried.measure(tries).await
+    let bench = Tried::on(landscape, "usual", target, USUAL).await?;
+    bench.measure(1).await?;
+    bench.measure(tries).await
 }
 
 /// A Kyma that comes and goes, one after the other on one target.

@@ -1,6 +1,6 @@
 //! The end of a component.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -52,7 +52,7 @@ async fn waits_and_takes_everything() -> Result<()> {
     apply_yaml(&target, users).await?;
     world.delete("book", "Delete").await?;
     let component = world.ready("book", "False", "DeletionBlocked").await?;
-    let (_, _, message) = ready_of(&component).expect("Ready");
+    let (_, _, message) = ready_of(&component).context("Ready is told")?;
     assert!(message.contains("Book default/users"), "{message}");
     let deployments: Api<Deployment> = Api::namespaced(target.clone(), "book-system");
     let before = deployments.get("book").await?.metadata.uid;
