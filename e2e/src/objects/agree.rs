@@ -56,6 +56,12 @@ impl Drawer {
                     self.at_least_one(&["version", "digest"], fields);
                 }
             }
+            "!self.group.endsWith('k8s.io')" => {
+                fields.replace("group", |text| text.ends_with("k8s.io"), "keda.sh")
+            }
+            "self.group != 'operator.kyma-project.io' || self.resource != 'kymas'" => {
+                fields.replace("resource", |text| text == "kymas", "serverlesses");
+            }
             _ => return false,
         }
         true
@@ -99,6 +105,12 @@ struct Fields<'a> {
 impl Fields<'_> {
     fn drop(&mut self, names: &[&str]) {
         self.held.retain(|name, _| !names.contains(&name.as_str()));
+    }
+
+    fn replace(&mut self, name: &str, is_refused: impl Fn(&str) -> bool, by: &str) {
+        if let Some(held) = self.held.get_mut(name).filter(|held| held.as_str().is_some_and(is_refused)) {
+            *held = json!(by);
+        }
     }
 
     fn are_of_oci(&self) -> bool {
