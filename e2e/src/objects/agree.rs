@@ -57,7 +57,7 @@ impl Drawer {
                 }
             }
             "!self.group.endsWith('k8s.io')" => {
-                fields.replace("group", |text| text.ends_with("k8s.io"), "keda.sh")
+                fields.replace("group", |text| text.ends_with("k8s.io"), "keda.sh");
             }
             "self.group != 'operator.kyma-project.io' || self.resource != 'kymas'" => {
                 fields.replace("resource", |text| text == "kymas", "serverlesses");
