@@ -9,9 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::{Kyma, Reason, finalizers};
-use kyma_sdk::{
-    Failure, apply_status, delete_of_uid, gone_is_fine, hub_apply, patch_finalizers, remove_finalizer,
-};
+use kyma_sdk::{Failure, delete_of_uid, gone_is_fine, hub_apply, patch_finalizers, remove_finalizer};
 use kyma_targets::Target;
 use serde_json::json;
 
@@ -142,8 +140,14 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
         return Ok(());
     };
     let key = KymaKey::of(kyma);
-    let status = json!({ "conditions": [condition] });
-    let written = apply_status(&kymas(state, &key), FIELD_MANAGER, &kyma.metadata, &status).await;
+    // A late one on a successor of the same name is put right by that one's own pass.
+    let body = json!({
+        "apiVersion": Kyma::api_version(&()), "kind": Kyma::kind(&()),
+        "metadata": { "name": key.name, "uid": kyma.uid() },
+        "status": { "conditions": [condition] },
+    });
+    let written =
+        kymas(state, &key).patch_status(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
     match written {
         Ok(written) => {
             tell(state, kyma, told.as_deref(), &condition).await;

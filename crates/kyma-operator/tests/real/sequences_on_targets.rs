@@ -331,7 +331,7 @@ fn trees(count: usize, seed: u64) -> Result<Vec<impl ValueTree<Value = Vec<Deed>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_operator_and_the_model_agree_whatever_befalls_hub_and_targets() -> Result<()> {
-    let hub = BED.cluster("hub-that-goes-back", testbed::ClusterBuilder::with_own_etcd).await?;
+    let hub = BED.cluster("hub-that-goes-back", |cluster| cluster.with_own_etcd().with_audit()).await?;
     let mut landscape = Landscape::on(hub, &["--local-kyma=sentinel", "--brake-targets=1000"]).await?;
     landscape.kyma(SENTINEL, "[{name: sentinel}]").await?;
     let ways = (0..TARGETS).map(|number| Way::to(format!("target-that-goes-back-{number}")));

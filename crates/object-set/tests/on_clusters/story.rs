@@ -1,7 +1,7 @@
 //! What the tests share: a cluster, a namespace of one's own, and an owner who applies sets to it.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -15,6 +15,8 @@ use serde_json::Value;
 use testbed::SharedBed;
 
 static BED: SharedBed = SharedBed::new();
+/// How long a kind may take until it can be used.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) const MANAGER: &str = "helm-component";
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -93,11 +95,12 @@ impl Story {
     /// Applies a set and demands that all of it is taken.
     pub(crate) async fn apply(&mut self, text: &str) -> Result<Applied> {
         let mut applied = self.try_apply(text, &NothingObserved).await?;
-        for _ in 0..20 {
-            // On a busy machine a run may not wait long enough for its CRDs.
-            if applied.waiting().next().is_none() {
-                break;
-            }
+        // On a busy machine a run may not wait long enough for its CRDs, and discovery tells of them later still.
+        let is_missing = |(_, outcome): &(_, Outcome)| matches!(outcome, Outcome::Missing(_));
+        let deadline = Instant::now() + PATIENCE;
+        while (applied.waiting().next().is_some() || applied.outcomes.iter().any(is_missing))
+            && Instant::now() < deadline
+        {
             applied = self.try_apply(text, &NothingObserved).await?;
         }
         anyhow::ensure!(applied.is_complete(), "{:?}", applied.outcomes);
