@@ -31,7 +31,7 @@ use policy::{BINDING, Body, Id, POLICY};
 
 /// Group of policies and bindings.
 const GROUP: &str = "admissionregistration.k8s.io";
-/// Policies first: a binding without its policy holds nobody.
+/// In the order in which they are brought: a binding without its policy has no effect.
 const KINDS: [&str; 2] = [POLICY, BINDING];
 
 /// Brings the policies to a Kyma's target. None where there are none.
@@ -105,7 +105,7 @@ pub(crate) async fn clean(kyma: &KymaKey, target: &Target) -> Result<(), Error> 
     delete(target, found.into_iter().collect()).await
 }
 
-/// A binding goes first: without its policy it would refuse everything.
+/// Bindings go first: what is left of a deletion that broke off is found by its policy.
 async fn delete(target: &Target, mut objects: Vec<(Id, DynamicObject)>) -> Result<(), Error> {
     objects.sort_by_key(|(id, _)| id.kind != BINDING);
     for (id, object) in objects {
@@ -141,7 +141,6 @@ async fn existing(
             Err(source) => return Err(Error::ListPolicies { source }),
         };
         found.extend(listed.into_iter().map(|object| (Id { kind, name: object.name_any() }, object)));
-        // Bindings go before policies.
         if none_is_wanted && found.is_empty() {
             break;
         }

@@ -11,7 +11,7 @@ use crate::resolve::Resolved;
 use crate::state::State;
 
 /// What became of it; none where it is not to be brought.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Brought {
     pull_secret: Option<Result<(), Failure>>,
     resource_rules: Option<Result<(), Failure>>,

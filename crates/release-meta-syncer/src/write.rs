@@ -143,7 +143,7 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
     // A late one on a successor of the same name is put right by that one's own pass.
     let body = json!({
         "apiVersion": Kyma::api_version(&()), "kind": Kyma::kind(&()),
-        "metadata": { "name": key.name, "uid": kyma.uid() },
+        "metadata": { "name": key.name },
         "status": { "conditions": [condition] },
     });
     let written =

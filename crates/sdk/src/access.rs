@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{Failure, Health, hub_watch};
 
 /// Name under which the watch of access Secrets appears in /readyz.
-const PART: &str = "access secrets";
+pub(crate) const PART: &str = "access secrets";
 
 /// One state of a Secret, without anything of its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -211,7 +211,6 @@ impl Access {
 
     /// Watches the Secrets of the hub namespace (metadata only) and the health of targets, until `shutdown`.
     pub async fn run(&self, health: &Health, shutdown: CancellationToken) {
-        health.expect(PART);
         let work = async { tokio::join!(self.watch_secrets(health), self.watch_recoveries()) };
         tokio::select! {
             _ = work => {}

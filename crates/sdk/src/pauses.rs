@@ -20,7 +20,7 @@ use halt::{Known, Whose};
 use crate::{News, Runtime, await_crds, brake::brake_name, feed};
 
 /// Name under which the watch of Pauses appears in /readyz.
-const PART: &str = "pauses";
+pub(crate) const PART: &str = "pauses";
 /// The clock on the wall may be set meanwhile, so the end of a Pause is looked at again after this time.
 const LONGEST_NAP: Duration = Duration::from_mins(5);
 
@@ -86,8 +86,6 @@ impl Pauses {
 
     /// Keeps in step with the hub, for ever. An object that cannot be read any more stays as it was.
     pub(crate) async fn run(self, runtime: Runtime) {
-        let health = &runtime.process.health;
-        health.expect(PART);
         // Older ones are told by whoever starts the operator.
         if let Err(error) = await_crds(&runtime.hub, &[kyma_api::crds::pause()]).await {
             tracing::error!(%error, "Pauses cannot be read, so nothing is written");

@@ -54,7 +54,7 @@ pub trait Program: Send + Sized + 'static {
         Ok(())
     }
 
-    /// Reconciles until the process shuts down.
+    /// Reconciles until the process shuts down. The process is not ready before a [`crate::Reconciler`] runs.
     fn run(self, flags: Self::Flags, runtime: Runtime) -> impl Future<Output = Result<(), RunError>> + Send;
 }
 

@@ -68,8 +68,10 @@ impl<K> Reconciler<K>
 where
     K: HubResource,
 {
-    /// A controller over the objects of `K` in the hub namespace that match the selector.
+    /// A controller over the objects of `K` in the hub namespace that match the selector. The process is not ready
+    /// before they are listed.
     pub fn new(runtime: &Runtime) -> Self {
+        runtime.process.health.expect(&K::kind(&()));
         let (store, writer) = reflector::store();
         let api = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
         let selector = runtime.settings.selector.clone();
@@ -123,7 +125,7 @@ where
     {
         let Self { runtime, api, store, writer, trigger, selector, hooks, access } = self;
         let kind = K::kind(&()).into_owned();
-        runtime.process.health.expect(&kind);
+        runtime.process.health.ready(runtime.operator.name);
         // So that it is there before the first one is found.
         runtime.process.metrics.repaired(runtime.operator.name, 0);
         let shutdown = runtime.process.shutdown.clone();

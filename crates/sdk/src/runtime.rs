@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Access, AdminError, AdminServer, Brake, Diagnoses, Events, Health, Metrics, MetricsError, Pauses,
-    Settings,
+    Settings, access,
     hub::{HubError, hub_addresses, hub_uid, name_caller},
+    pauses,
 };
 
 /// Targets whose connections are kept; the least recently used go first.
@@ -152,11 +153,13 @@ impl Runtime {
 
     fn spawn_access(&self) {
         let Process { health, shutdown, .. } = self.process.clone();
+        health.expect(access::PART);
         let access = self.access.clone();
         tokio::spawn(async move { access.run(&health, shutdown).await });
     }
 
     fn spawn_pauses(&self) {
+        self.process.health.expect(pauses::PART);
         let (pauses, runtime) = (self.pauses.clone(), self.clone());
         let shutdown = self.process.shutdown.clone();
         tokio::spawn(async move { shutdown.run_until_cancelled(pauses.run(runtime)).await });

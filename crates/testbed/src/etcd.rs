@@ -51,8 +51,11 @@ impl Etcd {
         self.process().as_ref().map_or(Ok(()), Process::check)
     }
 
-    /// Copies its data as a power cut in this moment would leave them.
+    /// Copies its data as a power cut in this moment would leave them, in the place of what was saved there before.
     pub(crate) fn save(&self, place: &Path) -> Result<()> {
+        if place.exists() {
+            fs::remove_dir_all(place)?;
+        }
         let process = self.process();
         let process = process.as_ref().context("etcd is stopped")?;
         process.freeze()?;

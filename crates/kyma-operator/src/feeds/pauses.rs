@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
 use kube::core::Selector;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, Status, Wanted, types};
 use kyma_api::{Pause, PauseStatus, Reason};
-use kyma_sdk::{hub_apply, is_in_force};
+use kyma_sdk::{apply_status, is_in_force};
 use serde_json::json;
 
 use crate::FIELD_MANAGER;
@@ -31,13 +31,9 @@ pub(super) async fn report(state: Arc<State>) {
 async fn tell(api: &Api<Pause>, pause: &Pause) {
     let Some(status) = next(pause, Timestamp::now()) else { return };
     let name = pause.name_any();
-    let body = json!({
-        "apiVersion": Pause::api_version(&()), "kind": Pause::kind(&()),
-        "metadata": { "name": name, "uid": pause.uid() }, "status": status,
-    });
-    let mut written = api.patch_status(&name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
+    let mut written = apply_status(api, FIELD_MANAGER, &pause.metadata, &json!(status)).await;
     if written.as_ref().is_err_and(is_not_for_applies) {
-        let seen = json!({ "uid": pause.uid(), "resourceVersion": pause.resource_version() });
+        let seen = json!({ "resourceVersion": pause.resource_version() });
         let body = json!({ "metadata": seen, "status": with_others(pause, status) });
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         written = api.patch_status(&name, &params, &Patch::Merge(&body)).await;

@@ -65,15 +65,15 @@ async fn carry_out(
     let api: Api<DynamicObject> =
         Api::namespaced_with(state.runtime.hub.clone(), namespace, &klm::manifest_resource());
     let failed = |source| Error::Mirror { manifest: wanted.name.clone(), source };
-    let (mut uid, mut last) = (seen.map(|seen| seen.uid.clone()), seen.map(|seen| seen.resource_version));
+    let mut last = seen.map(|seen| seen.resource_version);
     // Fields that KLM's CRD does not know, whatever its version, are left out by the apiserver.
     let by_force = PatchParams::apply(FIELD_MANAGER).force();
     let write = plan::write(wanted, seen);
     if write.body {
         let mut body = wanted.body.clone();
-        let params = match &uid {
-            Some(uid) => {
-                body["metadata"]["uid"] = json!(uid);
+        let params = match seen {
+            Some(seen) => {
+                body["metadata"]["uid"] = json!(seen.uid);
                 by_force.clone()
             }
             // Should there be one by now, its owner's fields stay.
@@ -81,13 +81,13 @@ async fn carry_out(
         };
         let applied = api.patch(&wanted.name, &params, &Patch::Apply(&body)).await.map_err(failed)?;
         tracing::info!(manifest = wanted.name, "mirror applied");
-        (uid, last) = (applied.metadata.uid.clone(), version(&applied));
+        last = version(&applied);
     }
     if write.status {
         let body = json!({
             "apiVersion": klm::manifest_resource().api_version,
             "kind": klm::MANIFEST,
-            "metadata": { "uid": uid },
+            "metadata": { "resourceVersion": last.map(|version| version.to_string()) },
             "status": wanted.status,
         });
         let applied =

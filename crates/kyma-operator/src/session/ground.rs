@@ -105,8 +105,8 @@ fn is_current(live: &CustomResourceDefinition, wanted: &Value) -> bool {
     })
 }
 
-/// Removes what is ours of a target whose Kyma is being deleted: its Kyma, then the CRD unless somebody else's
-/// Kymas are left, then the stamp; before all, policies that ask something of modules that are gone. True once nothing is left.
+/// Removes what is ours of a target whose Kyma is being deleted: policies, which ask something of modules that are
+/// gone, its Kyma, then the CRD unless somebody else's Kymas are left, then the stamp. True once nothing is left.
 pub(crate) async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<bool, Error> {
     let client = target.client();
     let namespace = &state.runtime.settings.target_namespace;

@@ -65,7 +65,6 @@ pub(crate) async fn show(
         return Ok(());
     }
     let mut body = head(state);
-    body["metadata"]["uid"] = json!(remote.uid);
     body["status"] = json!(wanted);
     let shown = api(state, session).patch_status(NAME, &params, &Patch::Apply(&body)).await;
     let shown = shown.map_err(|source| Error::Show { source })?;

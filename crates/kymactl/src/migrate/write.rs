@@ -1,4 +1,5 @@
-//! Writes of a hand-over on the hub. Each is guarded by uid, and by resourceVersion where it rests on what was read.
+//! Writes of a hand-over on the hub. Each is guarded by uid, or by resourceVersion where it
+//! rests on what was read; API servers take no notice of a uid in the apply of a status.
 
 use kube::{
     Api, Resource as _, ResourceExt as _,
@@ -7,7 +8,7 @@ use kube::{
 use kyma_api::{
     DeletionPolicy, HelmComponent, Kyma, annotations, finalizers, hand_over::klm_entry, klm, labels,
 };
-use kyma_sdk::{delete_of_uid, gone_is_fine, hub_apply};
+use kyma_sdk::{apply_status, delete_of_uid, gone_is_fine, hub_apply};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -76,15 +77,9 @@ impl Look {
     /// Tells the component what is installed.
     pub(super) async fn seed(&self, module: &str) -> Result<(), Error> {
         let component = self.component(module)?;
-        let body = json!({
-            "apiVersion": HelmComponent::api_version(&()),
-            "kind": HelmComponent::kind(&()),
-            "metadata": {"uid": component.uid()},
-            "status": component::record(&self.facts, self.manifest(module)?),
-        });
+        let record = component::record(&self.facts, self.manifest(module)?);
         // Not in its reconciler's name, whose next report would take away what it did not know yet.
-        let name = component.name_any();
-        self.components().patch_status(&name, &hub_apply(MANAGER), &Patch::Apply(&body)).await?;
+        apply_status(&self.components(), MANAGER, &component.metadata, &json!(record)).await?;
         Ok(())
     }
 

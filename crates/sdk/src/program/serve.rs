@@ -35,29 +35,39 @@ pub enum StartError {
 }
 
 /// Runs an operator inside of a process that others may share: connects to the hub, waits for its CRDs, and
-/// reconciles until `process.shutdown`.
+/// reconciles until `process.shutdown`. From this call on the process is not ready before a [`crate::Reconciler`] of the
+/// operator runs.
 ///
 /// # Errors
 /// It could not start, or broke off.
-pub async fn serve<P: Program>(
+pub fn serve<P: Program>(
+    program: P,
+    flags: P::Flags,
+    settings: Settings,
+    config: kube::Config,
+    process: Process,
+) -> impl Future<Output = Result<(), StartError>> + Send {
+    process.health.expect(P::OPERATOR.name);
+    work(program, flags, settings, config, process)
+}
+
+async fn work<P: Program>(
     program: P,
     flags: P::Flags,
     settings: Settings,
     config: kube::Config,
     process: Process,
 ) -> Result<(), StartError> {
-    let (shutdown, health) = (process.shutdown.clone(), process.health.clone());
-    health.expect(P::OPERATOR.name);
-    let work = async {
+    let shutdown = process.shutdown.clone();
+    let start = async {
         let runtime = Runtime::connect(P::OPERATOR, settings, config, process).await?;
         let needed = [P::needs(), vec![kyma_api::crds::pause()]].concat();
         await_crds(&runtime.hub, &needed).await?;
-        health.ready(P::OPERATOR.name);
         tracing::info!(operator = P::OPERATOR.name, version = P::OPERATOR.version, "started");
         Ok::<_, StartError>(runtime)
     };
     let runtime = tokio::select! {
-        runtime = work => runtime?,
+        runtime = start => runtime?,
         () = shutdown.cancelled() => return Ok(()),
     };
     program.run(flags, runtime).await.map_err(StartError::Run)
@@ -76,6 +86,7 @@ pub(super) fn run_alone<P: Program>(
     runtime.block_on(async {
         let process = Process::new()?;
         process.stop_on_signal()?;
+        process.health.expect(P::OPERATOR.name);
         let admin = match settings.admin_address {
             Some(address) => Some(process.serve_admin(address).await?),
             None => None,

@@ -10,6 +10,7 @@ mod create_new;
 mod ended;
 mod hub_watch;
 mod proof;
+mod ready;
 mod reconciler;
 mod watches;
 
@@ -62,9 +63,9 @@ pub(crate) async fn runtime(hub: &Cluster, namespace: &str) -> Result<Runtime> {
     connect(hub.admin(), namespace, Mode::Fleet).await
 }
 
-/// An operator for this user of the hub.
-pub(crate) async fn connect(user: &Access, namespace: &str, mode: Mode) -> Result<Runtime> {
-    let settings = Settings::resolve(Args {
+/// What an operator of this hub namespace runs with.
+pub(crate) fn settings(namespace: &str, mode: Mode) -> Result<Settings> {
+    Ok(Settings::resolve(Args {
         hub_namespace: namespace.to_owned(),
         target_namespace: "kyma-system".to_owned(),
         selector: String::new(),
@@ -82,7 +83,12 @@ pub(crate) async fn connect(user: &Access, namespace: &str, mode: Mode) -> Resul
         allow_loopback_targets: true,
         allow_link_local_targets: false,
         allow_target_proxy: false,
-    })?;
+    })?)
+}
+
+/// An operator for this user of the hub.
+pub(crate) async fn connect(user: &Access, namespace: &str, mode: Mode) -> Result<Runtime> {
+    let settings = settings(namespace, mode)?;
     let pause = kyma_sdk::api::crds::pause();
     let crds: Api<CustomResourceDefinition> = Api::all(user.client()?);
     crds.patch(&pause.name_any(), &PatchParams::apply("test").force(), &Patch::Apply(&pause)).await?;
