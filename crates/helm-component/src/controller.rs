@@ -43,7 +43,7 @@ impl HelmComponents {
             Sources { artifacts: content.artifacts()?, renderer, default_base: content.oci_registry.clone() };
         let wakers = Wakers::default();
         let waking = Arc::clone(&wakers);
-        let sights = Sights::new(Self::NAME, runtime.process.metrics.clone(), move |dependent| {
+        let sights = Sights::new(Self::NAME, &runtime.process, move |dependent| {
             wake(&waking, dependent);
         });
         let hub_secrets = Arc::new(HubSecrets::new(hub, runtime.access.clone()));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kyma_object_set::health::{self, Health};
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
-use kyma_sdk::{Content, Interest, Metrics, Sighting, WatchLimit, Watches};
+use kyma_sdk::{Content, Interest, Process, Sighting, WatchLimit, Watches};
 use kyma_targets::{SecretKey, Target};
 
 use store::Store;
@@ -67,7 +67,7 @@ impl Sights {
     /// Nothing is watched yet. `wake` is called from within streams and must return at once.
     pub(crate) fn new(
         operator: &'static str,
-        metrics: Metrics,
+        process: &Process,
         wake: impl Fn(&Dependent) + Send + Sync + 'static,
     ) -> Self {
         let store = Arc::new(Store::new(operator));
@@ -79,7 +79,7 @@ impl Sights {
             let changed = listening.take(target, interest, sighting);
             dependents.iter().filter(|dependent| changed.concerns(dependent)).for_each(&wake);
         };
-        Self { watches: Watches::new(operator, metrics, listener), store, wishing: Arc::default() }
+        Self { watches: Watches::new(operator, process, listener), store, wishing: Arc::default() }
     }
 
     /// Watches exactly these kinds for `dependent`, and the target's CRDs where kinds may come that it waits for.

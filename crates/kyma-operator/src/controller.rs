@@ -36,7 +36,7 @@ pub async fn run(args: KymaArgs, runtime: Runtime) -> Result<(), kyma_sdk::Metri
     let state = assemble(args, runtime, triggers, metrics);
     tell_answers(&state);
     follow_access(&state);
-    tokio::spawn(follow_targets(Arc::clone(&state)));
+    feeds::spawn(&state, follow_targets(Arc::clone(&state)));
     let hook = Arc::clone(&state);
     let reconciler = reconciler.on_change(move |change| follow_kymas(&hook, change));
     feeds::start(&state, &store).await;
@@ -60,7 +60,7 @@ fn assemble(args: KymaArgs, runtime: Runtime, triggers: Triggers, metrics: KymaM
                 follow_target(&state, kyma, at, sighting);
             }
         };
-        let watches = Watches::new(runtime.operator.name, runtime.process.metrics.clone(), listener);
+        let watches = Watches::new(runtime.operator.name, &runtime.process, listener);
         State::new(runtime, args, triggers, watches, metrics)
     })
 }

@@ -51,7 +51,8 @@ pub(crate) async fn start(state: &Arc<State>, kymas: &Store<Kyma>) {
     _ = tokio::join!(templates_listed, releases_listed, configs_listed, crds_listed);
 }
 
-fn spawn(state: &State, feed: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+/// Runs a feed until the process shuts down.
+pub(crate) fn spawn(state: &State, feed: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     let shutdown = state.runtime.process.shutdown.clone();
     tokio::spawn(async move {
         tokio::select! {

@@ -46,7 +46,7 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
     let sighted = Arc::clone(&place);
     let watches = Watches::new(
         FIELD_MANAGER,
-        runtime.process.metrics.clone(),
+        &runtime.process,
         move |_: Option<&SecretKey>, interest: &Interest, sighting: &Sighting, kymas: &[KymaKey]| {
             if let Some(state) = sighted.get() {
                 saw(state, interest, sighting, kymas);

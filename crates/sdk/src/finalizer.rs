@@ -50,16 +50,18 @@ pub fn add_finalizer(meta: &ObjectMeta, finalizer: &str) -> Option<json_patch::P
     ]))
 }
 
-/// JSON patch that takes `finalizer` out, provided that it stands where it stood on the same object; none where it
-/// is not there.
+/// JSON patch that takes `finalizer` out, provided that it stands where it stood on the same object, of which nobody
+/// wished anything else meanwhile (an order to remove may be what came); none where it is not there.
 pub fn remove_finalizer(meta: &ObjectMeta, finalizer: &str) -> Option<json_patch::Patch> {
     let index = meta.finalizers.iter().flatten().position(|name| name == finalizer)?;
     let place = format!("/metadata/finalizers/{index}");
-    patch(json!([
-        {"op": "test", "path": "/metadata/uid", "value": meta.uid},
-        {"op": "test", "path": place, "value": finalizer},
-        {"op": "remove", "path": place},
-    ]))
+    let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
+    // Kinds without a spec have no generation.
+    let wish = meta.generation.map(|generation| test("/metadata/generation", json!(generation)));
+    let mut operations = vec![test("/metadata/uid", json!(meta.uid)), test(&place, json!(finalizer))];
+    operations.extend(wish);
+    operations.push(json!({"op": "remove", "path": place}));
+    patch(Value::Array(operations))
 }
 
 fn patch(operations: Value) -> Option<json_patch::Patch> {
@@ -108,11 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_moved_and_another_object_are_left_alone() {
+    fn a_list_that_moved_and_another_object_or_wish_are_left_alone() {
         let removal = remove_finalizer(&meta(&["a", "ours"]), "ours").unwrap();
         assert!(patched(&meta(&["ours"]), &removal).is_err());
         let other = ObjectMeta { uid: Some("other".into()), ..meta(&["a", "ours"]) };
         assert!(patched(&other, &removal).is_err());
+        let wished = |generation| ObjectMeta { generation: Some(generation), ..meta(&["ours"]) };
+        let removal = remove_finalizer(&wished(2), "ours").unwrap();
+        assert!(patched(&wished(2), &removal).is_ok() && patched(&wished(3), &removal).is_err());
         let addition = add_finalizer(&meta(&["a"]), "ours").unwrap();
         let newer = ObjectMeta { resource_version: Some("8".into()), ..meta(&["a"]) };
         assert!(patched(&newer, &addition).is_err());

@@ -53,7 +53,7 @@ fn dependent(name: &str) -> Dependent {
 #[tokio::test(flavor = "multi_thread")]
 async fn store_and_streams_change_together() -> Result<()> {
     let (_server, target) = empty_target().await?;
-    let sights = Sights::new("test", Metrics::new()?, |_| ());
+    let sights = Sights::new("test", &Process::new()?, |_| ());
     let maps = Interest::in_kind(&ApiResource::erase::<ConfigMap>(&())).owned();
     let somebody = dependent("a");
     let wishes: [&(dyn Fn() + Sync); 3] = [

@@ -58,7 +58,7 @@ type BySecret<R> = Arc<Mutex<Index<String, ObjectRef<R>>>>;
 pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let reconciler = Reconciler::<C::Resource>::new(&runtime);
     let trigger = reconciler.trigger();
-    let watches = Watches::new(C::NAME, runtime.process.metrics.clone(), waker(trigger.clone()));
+    let watches = Watches::new(C::NAME, &runtime.process, waker(trigger.clone()));
     let status = StatusWriter::new(runtime.hub.clone(), C::NAME, runtime.process.metrics.clone());
     let by_secret: BySecret<C::Resource> = Arc::default();
     let secrets = Arc::clone(&by_secret);

@@ -9,12 +9,13 @@ use std::{
 
 use kyma_targets::{SecretKey, Target};
 use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Interest, Listener, Sighting, WatchTimes,
     stream::{Pulse, Source},
 };
-use crate::Metrics;
+use crate::{Metrics, Process};
 
 /// Streams on one target at most; beyond it a wish is refused and [`Watches::is_healthy`] stays false.
 const PER_TARGET: usize = 96;
@@ -29,7 +30,8 @@ pub struct WatchLimit {
 
 /// The watches on all targets, for dependents named `D`. Cheap to clone.
 ///
-/// The same interest on the same target is one stream, however many want it; when the last one leaves, it ends.
+/// The same interest on the same target is one stream, however many want it; when the last one leaves, it ends. All
+/// end with the process.
 pub struct Watches<D> {
     inner: Arc<Inner<D>>,
 }
@@ -37,6 +39,7 @@ pub struct Watches<D> {
 struct Inner<D> {
     operator: &'static str,
     metrics: Metrics,
+    shutdown: CancellationToken,
     listener: Box<dyn Listener<D>>,
     times: WatchTimes,
     held: Mutex<Held<D>>,
@@ -61,19 +64,21 @@ struct Running<D> {
 
 impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// A registry without streams. What they see goes to `listener`.
-    pub fn new(operator: &'static str, metrics: Metrics, listener: impl Listener<D>) -> Self {
-        Self::with_times(operator, metrics, WatchTimes::default(), listener)
+    pub fn new(operator: &'static str, process: &Process, listener: impl Listener<D>) -> Self {
+        Self::with_times(operator, process, WatchTimes::default(), listener)
     }
 
     /// The same with other bounds for how long a stream is relied on.
     pub fn with_times(
         operator: &'static str,
-        metrics: Metrics,
+        process: &Process,
         times: WatchTimes,
         listener: impl Listener<D>,
     ) -> Self {
+        let Process { metrics, shutdown, .. } = process.clone();
         let held = Mutex::new(Held { streams: HashMap::new(), wishes: HashMap::new() });
-        Self { inner: Arc::new(Inner { operator, metrics, listener: Box::new(listener), times, held }) }
+        let inner = Inner { operator, metrics, shutdown, listener: Box::new(listener), times, held };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Says that `dependent` wants exactly these streams; what it wanted before and no longer does is left. Opens
@@ -186,10 +191,10 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         let (watches, place) = (self.clone(), key.clone());
         let task = tokio::spawn(async move {
             let saw = |sighting: Sighting| watches.tell(&place, &sighting);
-            let Inner { operator, metrics, .. } = &*watches.inner;
+            let Inner { operator, metrics, shutdown, .. } = &*watches.inner;
             let restarted = |cause| metrics.watch_restarted(operator, cause);
             let missed = |objects| metrics.watch_missed(operator, objects);
-            source.run(saw, restarted, missed).await;
+            shutdown.run_until_cancelled(source.run(saw, restarted, missed)).await;
         });
         self.inner.metrics.watches(self.inner.operator, 1);
         Running { dependents: Arc::from([dependent.clone()]), pulse, task: task.abort_handle() }

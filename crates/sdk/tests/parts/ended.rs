@@ -1,6 +1,7 @@
-//! The end of a component, as a watch shows it that is late.
+//! The end of a component that something else overtakes.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use anyhow::{Context as _, Result};
 use futures::FutureExt;
 use kube::{
     Api,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use kyma_sdk::api::{HelmComponent, crds};
 use kyma_sdk::{Component, Context, Failure, Mode, Progress, Removal, Rule, Waker, drive};
@@ -67,6 +68,58 @@ async fn late_ends(hub: &Cluster, asked: &Arc<AtomicUsize>) -> Result<Scripted> 
     Scripted::with(Arc::new(between), hub).await
 }
 
+/// A way to the hub on which the first attempt to let a component go is overtaken by the order to remove its module.
+async fn late_release(hub: &Cluster, components: &Api<HelmComponent>) -> Result<Scripted> {
+    let (components, is_first) = (components.clone(), Arc::new(AtomicBool::new(true)));
+    let between = move |passing: Passing| {
+        let (components, is_first) = (components.clone(), Arc::clone(&is_first));
+        async move {
+            let releases = passing.seen().path.ends_with(NAME)
+                && String::from_utf8_lossy(passing.body()).contains(r#""op":"remove""#);
+            if releases && is_first.swap(false, Ordering::Relaxed) {
+                let order = json!({ "spec": { "deletionPolicy": "Delete" } });
+                let given = components.patch(NAME, &PatchParams::default(), &Patch::Merge(&order)).await;
+                given.map_err(io::Error::other)?;
+            }
+            passing.onward().await
+        }
+        .boxed()
+    };
+    Scripted::with(Arc::new(between), hub).await
+}
+
+/// Creates the component, and waits until it is installed.
+async fn install(components: &Api<HelmComponent>, policy: &str, counted: &Counted) -> Result<()> {
+    let component = json!({
+        "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent", "metadata": {"name": NAME},
+        "spec": {"deletionPolicy": policy, "source": {"manifests": {"url": "https://example.com/a.yaml"}}},
+    });
+    components.create(&PostParams::default(), &serde_json::from_value(component)?).await?;
+    until("it is installed", SOON, || async { Ok(counted.waker.get().map(drop)) }).await
+}
+
+async fn delete(components: &Api<HelmComponent>) -> Result<()> {
+    components.delete(NAME, &DeleteParams::default()).await?;
+    until("it is gone", SOON, || async { Ok(components.get_opt(NAME).await?.is_none().then_some(())) }).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_is_not_let_go_where_the_order_to_remove_its_module_comes_meanwhile() -> Result<()> {
+    let hub = cluster().await?;
+    serve(&hub.client()?, &crds::helm_component()).await?;
+    let namespace = hub.namespace("overtaken").await?;
+    let components: Api<HelmComponent> = Api::namespaced(hub.client()?, &namespace);
+    let door = late_release(&hub, &components).await?;
+    let runtime = connect(door.access(), &namespace, Mode::SingleCluster).await?;
+    let counted = Counted::default();
+    let operator = tokio::spawn(drive(counted.clone(), runtime));
+    install(&components, "Orphan", &counted).await?;
+    delete(&components).await?;
+    assert_eq!(counted.removals.load(Ordering::Relaxed), 1, "the module is left behind");
+    operator.abort();
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_component_that_was_let_go_is_not_removed_again() -> Result<()> {
     let hub = cluster().await?;
@@ -80,15 +133,8 @@ async fn a_component_that_was_let_go_is_not_removed_again() -> Result<()> {
     let operator = tokio::spawn(drive(counted.clone(), runtime));
 
     let components: Api<HelmComponent> = Api::namespaced(client, &namespace);
-    let component = json!({
-        "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent", "metadata": {"name": NAME},
-        "spec": {"deletionPolicy": "Delete", "source": {"manifests": {"url": "https://example.com/a.yaml"}}},
-    });
-    components.create(&PostParams::default(), &serde_json::from_value(component)?).await?;
-    until("it is installed", SOON, || async { Ok(counted.waker.get().map(drop)) }).await?;
-    components.delete(NAME, &DeleteParams::default()).await?;
-    until("it is gone", SOON, || async { Ok(components.get_opt(NAME).await?.is_none().then_some(())) })
-        .await?;
+    install(&components, "Delete", &counted).await?;
+    delete(&components).await?;
     assert_eq!(counted.removals.load(Ordering::Relaxed), 1);
 
     // Something on the target still brings it back, as the operator knows it.

@@ -11,7 +11,7 @@ use kube::{
     Api, ResourceExt,
     api::{ApiResource, DeleteParams, Patch, PatchParams},
 };
-use kyma_sdk::{Interest, Metrics, Sighting, WatchTimes, Watches, targets::SecretKey};
+use kyma_sdk::{Interest, Process, Sighting, WatchTimes, Watches, targets::SecretKey};
 use serde_json::json;
 use testbed::{Answer, Cluster, Matching, Scripted, until};
 
@@ -27,16 +27,16 @@ type Entry = (String, Vec<Dependent>);
 
 impl Log {
     fn watches(&self, silence: Duration) -> Watches<Dependent> {
-        self.watches_within(WatchTimes { silence, ..WatchTimes::default() }, Metrics::new().unwrap())
+        self.watches_within(WatchTimes { silence, ..WatchTimes::default() }, &Process::new().unwrap())
     }
 
-    fn watches_within(&self, times: WatchTimes, metrics: Metrics) -> Watches<Dependent> {
+    fn watches_within(&self, times: WatchTimes, process: &Process) -> Watches<Dependent> {
         let log = self.clone();
         let listener =
             move |_: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]| {
                 log.0.lock().unwrap().push((word(sighting), dependents.to_vec()));
             };
-        Watches::with_times("test", metrics, times, listener)
+        Watches::with_times("test", process, times, listener)
     }
 
     async fn until(&self, wanted: &str) -> Result<Vec<Dependent>> {
@@ -101,16 +101,39 @@ async fn a_quiet_stream_is_verified_by_a_list_of_its_own_without_a_gap() -> Resu
     let cluster = cluster().await?;
     let namespace = cluster.namespace("verified").await?;
     let target = target("verified", cluster.admin())?;
-    let (log, metrics) = (Log::default(), Metrics::new()?);
+    let (log, process) = (Log::default(), Process::new()?);
     let times = WatchTimes { verify: Duration::from_secs(1), ..WatchTimes::default() };
-    let watches = log.watches_within(times, metrics.clone());
+    let watches = log.watches_within(times, &process);
     put(&cluster, &namespace, "a").await?;
     watches.want(&target, &"x", [maps_in(&namespace)])?;
     until("it is listed again, and again", SOON, || async { Ok((log.count("listed a") >= 3).then_some(())) })
         .await?;
-    let text = metrics.render()?;
+    let text = process.metrics.render()?;
     assert!(text.contains(r#"target_watch_missed_total{operator="test"} 0"#), "{text}");
     assert!(!text.contains("target_watch_restarts_total"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn streams_end_with_the_process() -> Result<()> {
+    let cluster = cluster().await?;
+    let namespace = cluster.namespace("ended").await?;
+    let target = target("ended", cluster.admin())?;
+    let (ended, process) = (Log::default(), Process::new()?);
+    let of_process = ended.watches_within(WatchTimes::default(), &process);
+    of_process.want(&target, &"x", [maps_in(&namespace)])?;
+    put(&cluster, &namespace, "before").await?;
+    ended.until("applied before").await?;
+    process.shutdown.cancel();
+    let other = Log::default();
+    let watches = other.watches(SOON);
+    watches.want(&target, &"y", [maps_in(&namespace)])?;
+    other.until("listed before").await?;
+    for name in ["after", "later"] {
+        put(&cluster, &namespace, name).await?;
+        other.until(&format!("applied {name}")).await?;
+    }
+    assert_eq!(ended.count("applied after"), 0);
     Ok(())
 }
 
