@@ -17,7 +17,7 @@ use testbed::{Body, Cluster, Fate, Passing, Scripted, disordered, rounds};
 use crate::landscape::{Landscape, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
 
-/// How late a target's watches are: later than any answer to a write.
+/// How late watches are: later than any answer to a write.
 const LATE: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -191,6 +191,45 @@ async fn born_again() -> Result<()> {
     let component = landscape.until_component("the component is as before", "nats", |_| true).await?;
     assert!(component.metadata.deletion_timestamp.is_none());
     assert_eq!(serde_json::to_value(&component.spec)?["userValues"], json!({ "replicas": 3 }));
+    landscape.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_kyma_that_is_deleted_right_after_a_choice_is_born_again_with_it() -> Result<()> {
+    let mut landscape = Landscape::start(&[]).await?;
+    let between = |passing: Passing| {
+        let (path, query) = (passing.seen().path.clone(), passing.seen().query.clone());
+        let answer = async move {
+            let answer: Response<Body> = passing.onward().await?;
+            let is_watch = path.ends_with("/kymas") && query.contains("watch=true");
+            let fate = |event: &serde_json::Value| match event["type"].as_str() {
+                Some("MODIFIED") => Fate::Late(LATE),
+                _ => Fate::Comes,
+            };
+            Ok(if is_watch { disordered(answer, fate) } else { answer })
+        };
+        Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
+    };
+    let door = Scripted::with(Arc::new(between), &landscape.hub).await?;
+    landscape.run_behind(&door).await?;
+    let (target, kubeconfig) = landscape.target("hasty").await?;
+    for module in ["keda", "nats"] {
+        landscape.module(module, &[("regular", "1.0.0")]).await?;
+    }
+    landscape.secret("sample", &kubeconfig).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    until_remote(&target, "the target's Kyma is born", |_| true).await?;
+    choose(&target, json!([{ "name": "nats" }])).await?;
+    landscape
+        .until_kyma("the choice is remembered", "sample", |kyma| {
+            let selection = kyma.status.as_ref().and_then(|status| status.selection.as_ref());
+            selection.is_some_and(|selection| selection.modules.iter().any(|module| module.name == "nats"))
+        })
+        .await?;
+    let before = remote(&target)?.get("default").await?;
+    remote(&target)?.delete("default", &DeleteParams::default()).await?;
+    let after = until_remote(&target, "it is born again", |kyma| kyma.uid() != before.uid()).await?;
+    assert_eq!(after.spec.modules, before.spec.modules);
     landscape.stop().await
 }
 
