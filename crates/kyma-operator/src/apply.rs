@@ -1,6 +1,8 @@
 //! Carries out a plan on the hub: CRDs, components, orders. Each write says what it is about; one that fails
 //! harms no other.
 
+mod orders;
+
 use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
@@ -9,18 +11,19 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
-use kyma_api::component::DeletionOrder;
-use kyma_api::{DeletionPolicy, annotations};
+use kyma_api::annotations;
 use kyma_sdk::{Failure, delete_of_uid, gone_is_fine, hub_apply};
 use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
 use crate::component::{ComponentKind, ComponentView};
-use crate::deletion::Order;
 use crate::error::Error;
 use crate::key::KymaKey;
-use crate::plan::{Plan, Upgrade, Wanted, owner};
+use crate::plan::{Plan, Upgrade, Wanted};
 use crate::state::State;
+
+pub(crate) use orders::give;
+use orders::recall;
 
 /// Writes at the same time for one Kyma.
 const PARALLEL: usize = 8;
@@ -116,35 +119,6 @@ async fn component(state: &State, wanted: &Wanted) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives an order, then deletes. The order goes first: a reconciler that sees the deletion sees the order. One that
-/// takes something from the target asks the brake, where the Kyma stands for its target.
-pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Failure> {
-    if order.removes() {
-        state.runtime.brake.permit(&order.component.kyma.to_string()).await?;
-    }
-    Ok(carry_out(state, order, authority).await?)
-}
-
-async fn carry_out(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Error> {
-    let view = &order.component;
-    let api = api_of(state, view)?;
-    if view.deletion_policy != order.policy {
-        let body = order_body(order, authority);
-        let failed = |component, source| Error::OrderRemoval { component, source };
-        patch(state, &api, view, &body, failed).await?;
-    }
-    if !view.terminating {
-        let deleted = api.delete(&view.name, &delete_of_uid(&view.uid)).await.map(drop);
-        let failed = |source| Error::DeleteComponent { component: named(view), source };
-        gone_is_fine(deleted).map_err(failed)?;
-    }
-    tracing::info!(
-        component = view.name, kind = %view.kind, module = view.module, kyma = %view.kyma, kyma_uid = authority.uid,
-        reason = %order.reason, policy = ?order.policy, uid = view.uid, "component let go"
-    );
-    Ok(())
-}
-
 /// Makes a component anew for a module that lost its own, with the order to remove, and deletes it.
 async fn finish(state: &State, wanted: &Wanted, authority: Authority<'_>) -> Result<(), Failure> {
     let text = |name: &str| wanted.body["metadata"][name].as_str().unwrap_or_default();
@@ -162,28 +136,6 @@ async fn finish(state: &State, wanted: &Wanted, authority: Authority<'_>) -> Res
     gone_is_fine(deleted).map_err(|source| Error::DeleteComponent { component: named(), source })?;
     tracing::info!(component = text("name"), kind = %wanted.kind, module = wanted.module, "component made anew to remove the module");
     Ok(())
-}
-
-fn order_body(order: &Order, authority: Authority<'_>) -> Value {
-    let given = DeletionOrder {
-        reason: order.reason,
-        kyma_uid: authority.uid.to_owned(),
-        kyma_generation: authority.generation,
-    };
-    let annotations: BTreeMap<String, Option<String>> = given
-        .to_annotations()
-        .into_iter()
-        .map(|(name, value)| (name, (order.policy == DeletionPolicy::Delete).then_some(value)))
-        .collect();
-    let mut body = json!({
-        "metadata": { "uid": order.component.uid, "annotations": annotations },
-        "spec": { "deletionPolicy": order.policy },
-    });
-    // Its reconciler takes orders of the owner alone.
-    if order.component.owner.as_deref() != Some(authority.uid) {
-        body["metadata"]["ownerReferences"] = json!([owner(&authority.kyma.name, authority.uid)]);
-    }
-    body
 }
 
 /// Another version for a component that is being removed: the same one, and nothing else of it.
@@ -207,21 +159,6 @@ async fn upgrade_leaving(state: &State, upgrade: &Upgrade) -> Result<(), Error> 
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         Err(source) => Err(Error::ApplyComponent { component: named(view), source }),
     }
-}
-
-/// Takes an order back: the module is wanted again, so what is left of it stays for the next component.
-async fn recall(state: &State, view: &ComponentView) -> Result<(), Error> {
-    let api = api_of(state, view)?;
-    let none: BTreeMap<&str, Option<&str>> =
-        [annotations::DELETION_REASON, annotations::DELETION_KYMA_UID, annotations::DELETION_KYMA_GENERATION]
-            .into_iter()
-            .map(|name| (name, None))
-            .collect();
-    let body = json!({
-        "metadata": { "uid": view.uid, "annotations": none },
-        "spec": { "deletionPolicy": DeletionPolicy::Orphan },
-    });
-    patch(state, &api, view, &body, |component, source| Error::RecallRemoval { component, source }).await
 }
 
 async fn patch(

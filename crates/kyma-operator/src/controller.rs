@@ -154,7 +154,7 @@ async fn follow_targets(state: Arc<State>) {
 /// room for another Kyma on the same target.
 fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     match change {
-        Change::Applied(kyma) if state.is_news(kyma) => state.wake(&key_of(kyma)),
+        Change::Applied(kyma) if state.written().is_news(kyma) => state.wake(&key_of(kyma)),
         Change::Applied(_) => {}
         Change::Gone(kyma) => {
             let key = KymaKey::new(kyma.namespace.as_deref().unwrap_or_default(), &kyma.name);
@@ -162,7 +162,7 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
             state.wake_all(&state.blocked());
         }
         Change::Listing => {
-            state.forget_written();
+            state.written().listing();
             // The hub may have been restored from a backup.
             state.runtime.targets.forget_turns();
         }

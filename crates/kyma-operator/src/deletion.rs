@@ -113,9 +113,11 @@ impl Order {
         self.policy == DeletionPolicy::Delete
     }
 
-    /// Whether the component already has it.
-    pub(crate) fn is_given(&self) -> bool {
-        self.component.terminating && self.component.deletion_policy == self.policy
+    /// Whether it is still to be given: the component does not have it, and its reconciler has not let it go without,
+    /// when nobody would carry it out.
+    pub(crate) fn is_due(&self) -> bool {
+        let ComponentView { terminating, deletion_policy, held_by, .. } = &self.component;
+        !terminating || *deletion_policy != self.policy && held_by.is_empty()
     }
 }
 
@@ -166,7 +168,7 @@ pub(crate) fn is_gone(facts: &Facts<'_>) -> bool {
 }
 
 fn pending(components: &[ComponentView], order: impl Fn(&ComponentView) -> Order) -> Vec<Order> {
-    components.iter().map(order).filter(|order| !order.is_given()).collect()
+    components.iter().map(order).filter(Order::is_due).collect()
 }
 
 fn await_components(components: &[ComponentView]) -> Step {

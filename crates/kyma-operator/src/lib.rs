@@ -21,6 +21,7 @@ mod scope;
 mod session;
 mod state;
 mod target_kyma;
+mod written;
 
 // What decides.
 mod brought;

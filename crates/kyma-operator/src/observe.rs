@@ -88,7 +88,7 @@ pub(crate) async fn observe(
         (Arc::clone(kyma), None)
     } else {
         let Some(remote) = remote_side(state, kyma, pass).await? else { return Ok(None) };
-        (state.latest(Arc::clone(kyma)), Some(remote))
+        (state.written().latest(Arc::clone(kyma)), Some(remote))
     };
     let spec = match &remote {
         Some(remote) => remote.kyma.spec.clone(),

@@ -144,7 +144,7 @@ fn ordered_away(view: Option<&ComponentView>) -> Option<ComponentView> {
 }
 
 fn let_go(scope: &Scope<'_>, order: Option<Order>, plan: &mut Plan) {
-    let Some(order) = order.filter(|order| !order.is_given()) else { return };
+    let Some(order) = order.filter(Order::is_due) else { return };
     match scope.deletes_halted {
         Some(why) => {
             let because = Because::warning(Reason::Paused, why);

@@ -36,7 +36,8 @@ const UNTOLD: Duration = Duration::from_secs(30);
 
 /// Reconciles one Kyma.
 pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) -> Result<Wait, Failure> {
-    let kyma = state.latest(seen);
+    state.written().delivered(&seen);
+    let kyma = state.written().latest(seen);
     let actor = hand_over::actor(&kyma.metadata);
     if actor.keeps_us_away() {
         return stay_away(&state, &kyma, actor).await;
@@ -283,7 +284,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
     }
     state.end_session(&key);
     state.set_blocked(&key, failure.reason == Reason::TargetInUse);
-    let kyma = state.latest(Arc::clone(kyma));
+    let kyma = state.written().latest(Arc::clone(kyma));
     let before = kyma.status.clone().unwrap_or_default();
     let waits = failure.reason == Reason::AwaitingAccess || failure.class == ErrorClass::Transient;
     let status = report::status(&Facts {

@@ -21,6 +21,7 @@ use crate::pull_secret::known::Copies;
 use crate::resolve::Policy;
 use crate::session::held::Session;
 use crate::target_kyma::Remotes;
+use crate::written::Written;
 
 /// What asks for a look at an object.
 pub(crate) struct Triggers {
@@ -44,7 +45,7 @@ pub(crate) struct State {
     remotes: Mutex<Remotes>,
     pull_secrets: Mutex<Copies>,
     policies: Mutex<Policies>,
-    written: Mutex<HashMap<KymaKey, Arc<Kyma>>>,
+    written: Mutex<Written>,
     by_secret: Mutex<Index<String, KymaKey>>,
     by_kind: Mutex<Index<GroupKind, KymaKey>>,
     blocked: Mutex<HashSet<KymaKey>>,
@@ -228,25 +229,9 @@ impl State {
         self.wake_all(&waiting);
     }
 
-    /// The later of the state that the watch delivered and that of our own last write.
-    pub(crate) fn latest(&self, seen: Arc<Kyma>) -> Arc<Kyma> {
-        let key = key_of(&seen);
-        let mut written = lock(&self.written);
-        match written.get(&key) {
-            Some(ours) if ours.metadata.uid == seen.metadata.uid && version(ours) > version(&seen) => {
-                Arc::clone(ours)
-            }
-            Some(_) => {
-                written.remove(&key);
-                seen
-            }
-            None => seen,
-        }
-    }
-
-    /// Whether a state of a Kyma is other than what our own last write returned.
-    pub(crate) fn is_news(&self, kyma: &Kyma) -> bool {
-        lock(&self.written).get(&key_of(kyma)).is_none_or(|ours| version(ours) < version(kyma))
+    /// What our own writes of Kymas returned, until the watch has caught up.
+    pub(crate) fn written(&self) -> MutexGuard<'_, Written> {
+        lock(&self.written)
     }
 
     /// Kymas that wait for another to let go of their target.
@@ -289,13 +274,8 @@ impl State {
     /// Remembers what a write of ours returned until the watch has caught up.
     pub(crate) fn wrote(&self, kyma: Kyma) -> Arc<Kyma> {
         let kyma = Arc::new(kyma);
-        lock(&self.written).insert(key_of(&kyma), Arc::clone(&kyma));
+        self.written().wrote(Arc::clone(&kyma));
         kyma
-    }
-
-    /// A list of Kymas begins: what it shows is how they are, even where resourceVersions went back with a restored hub.
-    pub(crate) fn forget_written(&self) {
-        lock(&self.written).clear();
     }
 
     /// How often a session of the Kyma ended: one that was being opened meanwhile is of no use.
@@ -312,7 +292,7 @@ impl State {
         self.watches.leave_all(kyma);
         self.pull_secrets().forget(kyma);
         self.policies().forget(kyma);
-        lock(&self.written).remove(kyma);
+        self.written().forget(kyma);
         lock(&self.by_secret).remove(kyma);
         lock(&self.by_kind).remove(kyma);
         lock(&self.blocked).remove(kyma);
@@ -331,10 +311,6 @@ pub(crate) fn key_of(kyma: &Kyma) -> KymaKey {
 }
 
 /// Resource versions of one object are ordered numbers.
-fn version(kyma: &Kyma) -> u64 {
-    kyma.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
-}
-
 fn put(set: &Mutex<HashSet<KymaKey>>, kyma: &KymaKey, is_in: bool) {
     if is_in {
         lock(set).insert(kyma.clone());

@@ -72,6 +72,16 @@ fn a_component_that_somebody_deleted_by_hand_still_gets_the_order() {
 }
 
 #[test]
+fn a_component_that_was_let_go_without_the_order_gets_none_that_nobody_would_carry_out() {
+    let mut components = [component("a", "Orphan", "CreateAndDelete", true)];
+    components[0].held_by = vec!["foregroundDeletion".into()];
+    assert_eq!(
+        next(&facts(&components, TargetFacts::Reachable)),
+        Step::AwaitComponents { left: vec!["a".into()] }
+    );
+}
+
+#[test]
 fn then_components_are_awaited_then_the_target_is_cleaned() {
     let components = [component("a", "Delete", "CreateAndDelete", true)];
     assert_eq!(

@@ -1,19 +1,26 @@
 //! Targets that are silent or gone.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
+use http::Response;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
-use kyma_api::{DeletionPolicy, Kyma, State, finalizers};
+use kyma_api::{DeletionPolicy, HelmComponent, Kyma, State, finalizers};
 use serde_json::json;
-use testbed::{Cluster, rounds};
+use testbed::{Body, Cluster, Passing, Scripted, rounds};
 
 use crate::landscape::{Landscape, SOON, is_ready, modules, remote, until_remote};
 use crate::lifecycle::choose;
+
+/// A finalizer of somebody else.
+const THEIRS: &str = "example.com/theirs";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_stops_is_reported_and_one_that_comes_back_goes_on() -> Result<()> {
@@ -99,7 +106,7 @@ async fn is_installed_without_default_resource(landscape: &Landscape) -> Result<
     landscape.kyma("sample", "[{name: keda}, {name: nats}]").await?;
     let component = landscape.until_component("its component", "nats", |_| true).await?;
     assert!(component.spec.resource.is_none());
-    let both = json!({ "metadata": { "finalizers": [finalizers::COMPONENT, "example.com/theirs"] } });
+    let both = json!({ "metadata": { "finalizers": [finalizers::COMPONENT, THEIRS] } });
     let components = landscape.components()?;
     components.patch(&component.name_any(), &PatchParams::default(), &Patch::Merge(&both)).await?;
     for module in ["keda", "nats"] {
@@ -138,11 +145,11 @@ async fn is_blocked(landscape: &Landscape, target: &Cluster) -> Result<String> {
 
 /// The reconciler lets the component go, and somebody else's finalizer keeps it, and with it the Kyma.
 async fn is_held_by_another(landscape: &Landscape, component: &str) -> Result<()> {
-    let held = json!({ "metadata": { "finalizers": ["example.com/theirs"] } });
+    let held = json!({ "metadata": { "finalizers": [THEIRS] } });
     landscape.components()?.patch(component, &PatchParams::default(), &Patch::Merge(&held)).await?;
     let named = |kyma: &Kyma| {
         let mut entries = kyma.status.iter().flat_map(|status| status.modules.iter().flatten());
-        entries.any(|entry| entry.message.as_deref().is_some_and(|said| said.ends_with("example.com/theirs")))
+        entries.any(|entry| entry.message.as_deref().is_some_and(|said| said.ends_with(THEIRS)))
     };
     landscape.until_kyma("the finalizer is named", "sample", named).await?;
     landscape.let_component_go(component).await?;
@@ -151,6 +158,58 @@ async fn is_held_by_another(landscape: &Landscape, component: &str) -> Result<()
         Ok(kymas.get_opt("sample").await?.is_none().then_some(()))
     })
     .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_for_a_component_that_was_let_go_meanwhile_is_given_to_one_made_anew() -> Result<()> {
+    let mut landscape = Landscape::start(&["--local-kyma=sample"]).await?;
+    let door = late_orders(&landscape).await?;
+    landscape.run_behind(&door).await?;
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    landscape.report_ready("keda").await?;
+    landscape.until_kyma("Ready", "sample", is_ready).await?;
+    let first = landscape.until_component("its component", "keda", |_| true).await?;
+
+    landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
+    landscape.until_component("it was let go", "keda", |it| it.finalizers() == [THEIRS]).await?;
+    landscape.let_component_go(&first.name_any()).await?;
+    let is_anew = |it: &HelmComponent| it.uid() != first.uid() && it.metadata.deletion_timestamp.is_some();
+    let anew = landscape.until_component("one made anew is to go", "keda", is_anew).await?;
+    assert_eq!(anew.spec.deletion_policy, DeletionPolicy::Delete);
+    assert!(landscape.kymas()?.get_opt("sample").await?.is_some(), "the Kyma waits for it");
+    landscape.let_component_go(&anew.name_any()).await?;
+    let kymas = landscape.kymas()?;
+    testbed::until("the Kyma is gone", SOON, || async {
+        Ok(kymas.get_opt("sample").await?.is_none().then_some(()))
+    })
+    .await?;
+    landscape.stop().await
+}
+
+/// A way to the hub on which the first order to remove a module comes when garbage collection has deleted the component
+/// and its reconciler has let it go.
+async fn late_orders(landscape: &Landscape) -> Result<Scripted> {
+    let (components, is_first) = (landscape.components()?, Arc::new(AtomicBool::new(true)));
+    let between = move |passing: Passing| {
+        let (components, is_first) = (components.clone(), Arc::clone(&is_first));
+        let answer = async move {
+            let name = passing.seen().path.rsplit('/').next().unwrap_or_default().to_owned();
+            let orders = passing.seen().method == "PATCH"
+                && String::from_utf8_lossy(passing.body()).contains(r#""deletionPolicy":"Delete""#);
+            if orders && is_first.swap(false, Ordering::Relaxed) {
+                let held = json!({ "metadata": { "finalizers": [finalizers::COMPONENT, THEIRS] } });
+                let params = PatchParams::default();
+                components.patch(&name, &params, &Patch::Merge(&held)).await.map_err(io::Error::other)?;
+                components.delete(&name, &DeleteParams::default()).await.map_err(io::Error::other)?;
+                let let_go = json!({ "metadata": { "finalizers": [THEIRS] } });
+                components.patch(&name, &params, &Patch::Merge(&let_go)).await.map_err(io::Error::other)?;
+            }
+            passing.onward().await
+        };
+        Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
+    };
+    Scripted::with(Arc::new(between), &landscape.hub).await
 }
 
 fn reason(kyma: &Kyma) -> &str {

@@ -1,0 +1,134 @@
+//! Orders to components: to go, with what that means for the target, and to stay after all.
+
+use std::collections::BTreeMap;
+
+use kube::Api;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kyma_api::component::DeletionOrder;
+use kyma_api::{DeletionPolicy, annotations, finalizers};
+use kyma_sdk::{Failure, delete_of_uid, gone_is_fine, is_conflict};
+use serde_json::{Value, json};
+
+use super::{Authority, api_of, named, patch, saw};
+use crate::FIELD_MANAGER;
+use crate::component::ComponentView;
+use crate::deletion::Order;
+use crate::error::Error;
+use crate::plan::owner;
+use crate::state::State;
+
+/// How often an order is tried while others write the same component.
+const TRIES: usize = 5;
+
+/// Gives an order, then deletes. The order goes first: a reconciler that sees the deletion sees the order. One that
+/// takes something from the target asks the brake, where the Kyma stands for its target.
+pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Failure> {
+    if order.removes() {
+        state.runtime.brake.permit(&order.component.kyma.to_string()).await?;
+    }
+    Ok(carry_out(state, order, authority).await?)
+}
+
+async fn carry_out(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Error> {
+    let view = &order.component;
+    let api = api_of(state, view)?;
+    if view.deletion_policy != order.policy {
+        let body = order_body(order, authority);
+        if !order.removes() {
+            let failed = |component, source| Error::OrderRemoval { component, source };
+            patch(state, &api, view, &body, failed).await?;
+        } else if !put(state, &api, view, body).await? {
+            tracing::info!(component = view.name, kind = %view.kind, module = view.module, "component was let go before its order came");
+            return Ok(());
+        }
+    }
+    if !view.terminating {
+        let deleted = api.delete(&view.name, &delete_of_uid(&view.uid)).await.map(drop);
+        let failed = |source| Error::DeleteComponent { component: named(view), source };
+        gone_is_fine(deleted).map_err(failed)?;
+    }
+    tracing::info!(
+        component = view.name, kind = %view.kind, module = view.module, kyma = %view.kyma, kyma_uid = authority.uid,
+        reason = %order.reason, policy = ?order.policy, uid = view.uid, "component let go"
+    );
+    Ok(())
+}
+
+/// Puts an order to remove on a component that its reconciler has not let go of: whoever comes too late for that finds
+/// nobody who carries it out. False if so, or if the component is gone.
+async fn put(
+    state: &State,
+    api: &Api<DynamicObject>,
+    view: &ComponentView,
+    mut body: Value,
+) -> Result<bool, Error> {
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let failed = |source| Error::OrderRemoval { component: named(view), source };
+    let mut version = Some(view.resource_version.to_string());
+    let mut tries = 1;
+    while let Some(known) = version {
+        body["metadata"]["resourceVersion"] = json!(known);
+        match api.patch(&view.name, &params, &Patch::Merge(&body)).await {
+            Ok(ordered) => {
+                saw(state, &view.kind, &ordered);
+                return Ok(true);
+            }
+            Err(error) if is_conflict(&error) && tries < TRIES => {
+                let live = live(api, view).await.map_err(failed)?;
+                version = live.filter(is_held).and_then(|live| live.metadata.resource_version);
+                tries += 1;
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(false),
+            Err(source) => return Err(failed(source)),
+        }
+    }
+    Ok(false)
+}
+
+/// By a list: whoever watches a kind has the right to that.
+async fn live(api: &Api<DynamicObject>, view: &ComponentView) -> kube::Result<Option<DynamicObject>> {
+    let named = ListParams::default().fields(&format!("metadata.name={}", view.name));
+    let found = api.list(&named).await?.items.pop();
+    Ok(found.filter(|live| live.metadata.uid.as_ref() == Some(&view.uid)))
+}
+
+fn is_held(component: &DynamicObject) -> bool {
+    component.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == finalizers::COMPONENT)
+}
+
+fn order_body(order: &Order, authority: Authority<'_>) -> Value {
+    let given = DeletionOrder {
+        reason: order.reason,
+        kyma_uid: authority.uid.to_owned(),
+        kyma_generation: authority.generation,
+    };
+    let annotations: BTreeMap<String, Option<String>> = given
+        .to_annotations()
+        .into_iter()
+        .map(|(name, value)| (name, (order.policy == DeletionPolicy::Delete).then_some(value)))
+        .collect();
+    let mut body = json!({
+        "metadata": { "uid": order.component.uid, "annotations": annotations },
+        "spec": { "deletionPolicy": order.policy },
+    });
+    // Its reconciler takes orders of the owner alone.
+    if order.component.owner.as_deref() != Some(authority.uid) {
+        body["metadata"]["ownerReferences"] = json!([owner(&authority.kyma.name, authority.uid)]);
+    }
+    body
+}
+
+/// Takes an order back: the module is wanted again, so what is left of it stays for the next component.
+pub(super) async fn recall(state: &State, view: &ComponentView) -> Result<(), Error> {
+    let api = api_of(state, view)?;
+    let none: BTreeMap<&str, Option<&str>> =
+        [annotations::DELETION_REASON, annotations::DELETION_KYMA_UID, annotations::DELETION_KYMA_GENERATION]
+            .into_iter()
+            .map(|name| (name, None))
+            .collect();
+    let body = json!({
+        "metadata": { "uid": view.uid, "annotations": none },
+        "spec": { "deletionPolicy": DeletionPolicy::Orphan },
+    });
+    patch(state, &api, view, &body, |component, source| Error::RecallRemoval { component, source }).await
+}

@@ -1,0 +1,122 @@
+//! What our own writes of Kymas returned, until the hub's watch has caught up with them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kyma_api::Kyma;
+
+use crate::key::KymaKey;
+use crate::state::key_of;
+
+/// The last state of each Kyma that a write of ours returned and the watch did not deliver yet.
+#[derive(Debug, Default)]
+pub(crate) struct Written(HashMap<KymaKey, Arc<Kyma>>);
+
+impl Written {
+    /// A write of ours returned it.
+    pub(crate) fn wrote(&mut self, kyma: Arc<Kyma>) {
+        self.0.insert(key_of(&kyma), kyma);
+    }
+
+    /// The watch delivered it, and whoever asks the watch's store gets nothing older: what was written before that is
+    /// of no more use.
+    pub(crate) fn delivered(&mut self, seen: &Kyma) {
+        let key = key_of(seen);
+        if self.0.get(&key).is_some_and(|ours| !is_later(ours, seen)) {
+            self.0.remove(&key);
+        }
+    }
+
+    /// The later of a state at hand and what was written.
+    pub(crate) fn latest(&self, at_hand: Arc<Kyma>) -> Arc<Kyma> {
+        let ours = self.0.get(&key_of(&at_hand)).filter(|ours| is_later(ours, &at_hand));
+        ours.map_or(at_hand, Arc::clone)
+    }
+
+    /// Whether a state of a Kyma is other than what our own last write returned.
+    pub(crate) fn is_news(&self, kyma: &Kyma) -> bool {
+        self.0.get(&key_of(kyma)).is_none_or(|ours| version(ours) < version(kyma))
+    }
+
+    /// The Kyma is gone.
+    pub(crate) fn forget(&mut self, kyma: &KymaKey) {
+        self.0.remove(kyma);
+    }
+
+    /// A list of Kymas begins: what it shows is how they are, even where resourceVersions went back with a restored hub.
+    pub(crate) fn listing(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// Whether it is a later state of the same Kyma, not of another one of its name.
+fn is_later(ours: &Kyma, other: &Kyma) -> bool {
+    ours.metadata.uid == other.metadata.uid && version(ours) > version(other)
+}
+
+fn version(kyma: &Kyma) -> u64 {
+    kyma.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn kyma(uid: &str, version: u64) -> Arc<Kyma> {
+        let metadata = json!({ "namespace": "kcp-system", "name": "sample", "uid": uid,
+            "resourceVersion": version.to_string() });
+        let kyma = json!({ "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+            "metadata": metadata, "spec": { "channel": "regular" } });
+        Arc::new(serde_json::from_value(kyma).unwrap())
+    }
+
+    fn wrote(version: u64) -> Written {
+        let mut written = Written::default();
+        written.wrote(kyma("u", version));
+        written
+    }
+
+    fn latest(written: &Written, at_hand: Arc<Kyma>) -> u64 {
+        version(&written.latest(at_hand))
+    }
+
+    #[test]
+    fn what_was_written_counts_until_the_watch_delivers_it() {
+        let mut written = wrote(7);
+        let stored = kyma("u", 5);
+        for _ in ["a pass", "another one before the watch catches up"] {
+            written.delivered(&stored);
+            let at_hand = written.latest(Arc::clone(&stored));
+            assert_eq!((version(&at_hand), latest(&written, at_hand)), (7, 7));
+        }
+        written.delivered(&kyma("u", 7));
+        assert_eq!(latest(&written, stored), 5, "nothing is kept that the watch has told");
+    }
+
+    #[test]
+    fn what_the_watch_delivers_later_counts_more() {
+        let mut written = wrote(7);
+        assert_eq!(latest(&written, kyma("u", 8)), 8);
+        assert!(written.is_news(&kyma("u", 8)) && !written.is_news(&kyma("u", 7)));
+        written.delivered(&kyma("u", 8));
+        assert!(written.is_news(&kyma("u", 6)));
+    }
+
+    #[test]
+    fn what_was_written_to_another_of_the_name_does_not_count() {
+        let mut written = wrote(7);
+        assert_eq!(latest(&written, kyma("other", 5)), 5);
+        written.delivered(&kyma("other", 5));
+        assert_eq!(latest(&written, kyma("u", 5)), 5);
+    }
+
+    #[test]
+    fn a_list_and_a_kymas_end_count_more_than_what_was_written() {
+        let (mut listed, mut gone) = (wrote(7), wrote(7));
+        listed.listing();
+        gone.forget(&key_of(&kyma("u", 7)));
+        assert_eq!((latest(&listed, kyma("u", 5)), latest(&gone, kyma("u", 5))), (5, 5));
+    }
+}
