@@ -11,9 +11,10 @@ use e2e::snapshot::{self, Difference, Snapshot};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use kyma_api::condition::{self, types};
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleStatus, ModuleTemplate, State};
 use serde_json::{Value, json};
-use testbed::until_or_why;
+use testbed::{until, until_or_why};
 
 /// Name of the Kyma on the hub.
 pub(crate) const KYMA: &str = "everything";
@@ -88,7 +89,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// A Kyma without modules, and what its target looks like then.
+    /// A Kyma without modules, and what its target looks like once it has the catalogue.
     pub(crate) async fn begin(&self) -> Result<Snapshot> {
         let secret = self.landscape.access_secret(KYMA, &self.landscape.targets()[0]).await?;
         let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
@@ -101,6 +102,13 @@ impl<'a> Story<'a> {
         }))?;
         self.kymas().create(&PostParams::default(), &kyma).await?;
         self.until_ready(&[]).await?;
+        until("the target has the catalogue", DEADLINE, || async {
+            let status = self.kymas().get(KYMA).await?.status.unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            let told = condition::get(&conditions, types::MODULE_CATALOG);
+            Ok(told.filter(|told| told.status == "True").map(drop))
+        })
+        .await?;
         snapshot::take(&self.target).await
     }
 
