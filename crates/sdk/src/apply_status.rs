@@ -3,14 +3,14 @@
 use std::fmt::Debug;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ListParams, Patch};
+use kube::api::Patch;
 use kube::core::Status;
 use kube::core::response::reason;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::{hub_apply, is_conflict};
+use crate::{hub_apply, is_conflict, live_metadata};
 
 /// How often it is tried while others write the same object.
 const TRIES: usize = 5;
@@ -45,22 +45,14 @@ where
         });
         match api.patch_status(name, &hub_apply(manager), &Patch::Apply(&body)).await {
             Err(error) if is_conflict(&error) && tries < TRIES => {
-                let live = live(api, name).await?.filter(|live| live.uid == seen.uid);
-                version = live.ok_or_else(|| gone(name))?.resource_version;
+                let live = live_metadata(api, name).await?.map(|live| live.metadata);
+                let same = live.filter(|live| live.uid == seen.uid);
+                version = same.ok_or_else(|| gone(name))?.resource_version;
                 tries += 1;
             }
             answer => return answer,
         }
     }
-}
-
-/// By a list: whoever watches a kind has the right to that.
-async fn live<K>(api: &Api<K>, name: &str) -> kube::Result<Option<ObjectMeta>>
-where
-    K: Clone + Debug + DeserializeOwned,
-{
-    let named = ListParams::default().fields(&format!("metadata.name={name}"));
-    Ok(api.list_metadata(&named).await?.items.pop().map(|found| found.metadata))
 }
 
 fn gone(name: &str) -> kube::Error {

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource, ResourceExt};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -29,6 +29,19 @@ pub fn gone_is_fine(result: kube::Result<()>) -> kube::Result<()> {
 /// Whether somebody wrote between a look and a write; the next look tells.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// The metadata of the object of this name as the API server has it now, by a list of one: who may watch a kind need
+/// not be allowed to get as well.
+///
+/// # Errors
+/// As a list.
+pub async fn live_metadata<K>(api: &Api<K>, name: &str) -> kube::Result<Option<PartialObjectMeta<K>>>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let only = ListParams::default().fields(&format!("metadata.name={name}"));
+    Ok(api.list_metadata(&only).await?.items.pop())
 }
 
 /// Makes an object where there is none of its name; where there is one it stays as it is.

@@ -61,7 +61,7 @@ pub use args::{Args, LogFormat, Mode};
 pub use backoff::delay_after;
 pub use blocking::{Blocker, Blockers, find_blockers};
 pub use brake::{Brake, BrakeLimit};
-pub use call::{create_new, delete_of_uid, gone_is_fine, is_conflict};
+pub use call::{create_new, delete_of_uid, gone_is_fine, is_conflict, live_metadata};
 pub use component::{Blocking, Component, ComponentResource, Progress, Removal, Step, Wait, failure_state};
 pub use context::{Context, Waker};
 pub use contract::{

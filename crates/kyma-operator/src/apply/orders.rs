@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use kube::Api;
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use kyma_api::component::DeletionOrder;
 use kyma_api::{DeletionPolicy, annotations, finalizers};
-use kyma_sdk::{Failure, delete_of_uid, gone_is_fine, is_conflict};
+use kyma_sdk::{Failure, delete_of_uid, gone_is_fine, is_conflict, live_metadata};
 use serde_json::{Value, json};
 
 use super::{Authority, api_of, named, patch, saw};
@@ -74,8 +74,9 @@ async fn put(
                 return Ok(true);
             }
             Err(error) if is_conflict(&error) && tries < TRIES => {
-                let live = live(api, view).await.map_err(failed)?;
-                version = live.filter(is_held).and_then(|live| live.metadata.resource_version);
+                let live = live_metadata(api, &view.name).await.map_err(failed)?;
+                let same = live.filter(|live| live.uid().as_ref() == Some(&view.uid) && is_held(live));
+                version = same.and_then(|live| live.metadata.resource_version);
                 tries += 1;
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(false),
@@ -85,15 +86,9 @@ async fn put(
     Ok(false)
 }
 
-/// By a list: whoever watches a kind has the right to that.
-async fn live(api: &Api<DynamicObject>, view: &ComponentView) -> kube::Result<Option<DynamicObject>> {
-    let named = ListParams::default().fields(&format!("metadata.name={}", view.name));
-    let found = api.list(&named).await?.items.pop();
-    Ok(found.filter(|live| live.metadata.uid.as_ref() == Some(&view.uid)))
-}
-
-fn is_held(component: &DynamicObject) -> bool {
-    component.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == finalizers::COMPONENT)
+/// Whether its reconciler has not let it go.
+fn is_held(component: &PartialObjectMeta<DynamicObject>) -> bool {
+    component.finalizers().iter().any(|finalizer| finalizer == finalizers::COMPONENT)
 }
 
 fn order_body(order: &Order, authority: Authority<'_>) -> Value {

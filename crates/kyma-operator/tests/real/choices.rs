@@ -9,7 +9,7 @@ use anyhow::Result;
 use http::Response;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
-use kyma_api::{DeletionPolicy, HelmComponent, ResourcePolicy, annotations};
+use kyma_api::{DeletionPolicy, HelmComponent, Kyma, ResourcePolicy, annotations};
 use serde_json::json;
 
 use testbed::{Body, Cluster, Fate, Passing, Scripted, disordered, rounds};
@@ -176,15 +176,7 @@ async fn born_again() -> Result<()> {
     until_remote(&target, "the target's Kyma is born", |_| true).await?;
     choose(&target, json!([{ "name": "nats", "values": { "replicas": 3 } }])).await?;
     landscape.until_component("the user's choice", "nats", |_| true).await?;
-    landscape
-        .until_kyma("the choice is remembered", "sample", |kyma| {
-            let selection = kyma.status.as_ref().and_then(|status| status.selection.as_ref());
-            selection.is_some_and(|selection| selection.modules.iter().any(|module| module.name == "nats"))
-        })
-        .await?;
-    let before = remote(&target)?.get("default").await?;
-    remote(&target)?.delete("default", &DeleteParams::default()).await?;
-    let after = until_remote(&target, "it is born again", |kyma| kyma.uid() != before.uid()).await?;
+    let (before, after) = is_lost_once_chosen(&landscape, &target, "nats").await?;
     let chosen = after.spec.modules.clone().unwrap_or_default();
     assert_eq!(chosen.iter().map(|module| module.name.as_str()).collect::<Vec<_>>(), ["nats"]);
     assert_eq!(after.spec.modules, before.spec.modules);
@@ -192,6 +184,19 @@ async fn born_again() -> Result<()> {
     assert!(component.metadata.deletion_timestamp.is_none());
     assert_eq!(serde_json::to_value(&component.spec)?["userValues"], json!({ "replicas": 3 }));
     landscape.stop().await
+}
+
+/// Deletes the target's Kyma once the hub remembers that it chose the module. Gives it as it was and as it is born again.
+async fn is_lost_once_chosen(landscape: &Landscape, target: &Cluster, module: &str) -> Result<(Kyma, Kyma)> {
+    let is_chosen = |kyma: &Kyma| {
+        let selection = kyma.status.as_ref().and_then(|status| status.selection.as_ref());
+        selection.is_some_and(|selection| selection.modules.iter().any(|chosen| chosen.name == module))
+    };
+    landscape.until_kyma("the choice is remembered", "sample", is_chosen).await?;
+    let before = remote(target)?.get("default").await?;
+    remote(target)?.delete("default", &DeleteParams::default()).await?;
+    let after = until_remote(target, "it is born again", |kyma| kyma.uid() != before.uid()).await?;
+    Ok((before, after))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,15 +225,7 @@ async fn a_target_kyma_that_is_deleted_right_after_a_choice_is_born_again_with_i
     landscape.kyma("sample", "[{name: keda}]").await?;
     until_remote(&target, "the target's Kyma is born", |_| true).await?;
     choose(&target, json!([{ "name": "nats" }])).await?;
-    landscape
-        .until_kyma("the choice is remembered", "sample", |kyma| {
-            let selection = kyma.status.as_ref().and_then(|status| status.selection.as_ref());
-            selection.is_some_and(|selection| selection.modules.iter().any(|module| module.name == "nats"))
-        })
-        .await?;
-    let before = remote(&target)?.get("default").await?;
-    remote(&target)?.delete("default", &DeleteParams::default()).await?;
-    let after = until_remote(&target, "it is born again", |kyma| kyma.uid() != before.uid()).await?;
+    let (before, after) = is_lost_once_chosen(&landscape, &target, "nats").await?;
     assert_eq!(after.spec.modules, before.spec.modules);
     landscape.stop().await
 }

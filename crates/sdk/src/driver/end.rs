@@ -7,7 +7,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, CustomResourceExt, Resource, ResourceExt,
-    api::{ApiResource, ListParams, PartialObjectMeta},
+    api::{ApiResource, PartialObjectMeta},
 };
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{ErrorClass, Reason, State, condition, finalizers};
@@ -18,7 +18,7 @@ use crate::{
     Component, Contract, Failure, Interest, Pass, Progress, Removal, Report, Wait, add_finalizer,
     blocking::find_blockers,
     contract::{Deletion, deletion},
-    has_finalizer, identity, patch_finalizers, remove_finalizer,
+    has_finalizer, identity, live_metadata, patch_finalizers, remove_finalizer,
 };
 
 impl<C: Component> Driver<C> {
@@ -120,14 +120,12 @@ impl<C: Component> Driver<C> {
     /// shows may be from before its end.
     pub(super) async fn is_back(&self, resource: &C::Resource) -> Result<bool, Failure> {
         let name = resource.name_any();
-        // A list of one: who may list need not be allowed to get as well.
-        let only = ListParams::default().fields(&format!("metadata.name={name}"));
-        let live = self.home(resource).list_metadata(&only).await;
-        let live = live.map_err(|error| Failure::hub(&format!("read {name}"), &error))?.items;
+        let live = live_metadata(&self.home(resource), &name).await;
+        let live = live.map_err(|error| Failure::hub(&format!("read {name}"), &error))?;
         let is_held = |live: &PartialObjectMeta<C::Resource>| {
             live.finalizers().iter().any(|name| name == finalizers::COMPONENT)
         };
-        let is_back = live.iter().any(|live| live.uid() == resource.uid() && is_held(live));
+        let is_back = live.is_some_and(|live| live.uid() == resource.uid() && is_held(&live));
         if is_back {
             self.ended.forget(&ObjectRef::from_obj(resource));
         }

@@ -86,6 +86,7 @@ pub(super) fn run_alone<P: Program>(
     runtime.block_on(async {
         let process = Process::new()?;
         process.stop_on_signal()?;
+        // Before anybody can ask.
         process.health.expect(P::OPERATOR.name);
         let admin = match settings.admin_address {
             Some(address) => Some(process.serve_admin(address).await?),

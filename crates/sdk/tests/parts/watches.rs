@@ -121,9 +121,9 @@ async fn streams_end_with_the_process() -> Result<()> {
     let target = target("ended", cluster.admin())?;
     let (ended, process) = (Log::default(), Process::new()?);
     let of_process = ended.watches_within(WatchTimes::default(), &process);
-    of_process.want(&target, &"x", [maps_in(&namespace)])?;
     put(&cluster, &namespace, "before").await?;
-    ended.until("applied before").await?;
+    of_process.want(&target, &"x", [maps_in(&namespace)])?;
+    ended.until("listed before").await?;
     process.shutdown.cancel();
     let other = Log::default();
     let watches = other.watches(SOON);
