@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod repeat;
+mod side_by_side;
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -111,7 +112,7 @@ impl Run {
         self.step("house rules", |_| tidy::run())?;
         self.step("unit tests", |run| run.tests(&["--lib", "--bins"]))?;
         self.step("examples in the code's docs", |run| run.tests(&["--doc"]))?;
-        self.step("tests on control planes", |run| run.tests(&["--test", "*"]))?;
+        self.step("tests on control planes", Run::on_control_planes)?;
         self.step("commands in the docs", |_| docs::run())?;
         if self.request.full {
             self.step("dependency policy", |run| {
@@ -155,12 +156,17 @@ impl Run {
         for line in child.stdout.take().into_iter().flat_map(|lines| BufReader::new(lines).lines()) {
             let line = line?;
             writeln!(std::io::stdout(), "{line}")?;
-            self.count.add(&line);
-            self.panics.read(&line);
+            self.take(&line);
         }
         let status = child.wait()?;
         ensure!(status.success(), "`cargo {}` failed", arguments.join(" "));
         Ok(())
+    }
+
+    /// Takes in a line that a test binary printed.
+    fn take(&mut self, line: &str) {
+        self.count.add(line);
+        self.panics.read(line);
     }
 
     /// Operators at rest ask for nothing; unlike the bench itself, this fails where they do.

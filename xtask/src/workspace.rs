@@ -1,6 +1,35 @@
 //! Where things are in this checkout.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+/// A package as `cargo metadata` tells of it.
+#[derive(Deserialize)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    /// `dev` or `build`; absent for a normal one.
+    pub(crate) kind: Option<String>,
+    /// Where it is, if it is one of ours.
+    pub(crate) path: Option<String>,
+}
+
+/// What is built of a package.
+#[derive(Deserialize)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    /// For example `["lib"]` or `["test"]`.
+    pub(crate) kind: Vec<String>,
+}
 
 /// The root of the checkout.
 pub(crate) fn root() -> &'static Path {
@@ -17,4 +46,19 @@ pub(crate) fn target() -> PathBuf {
 /// A binary of the workspace as `cargo build` leaves it.
 pub(crate) fn bin(name: &str) -> PathBuf {
     target().join("debug").join(name)
+}
+
+/// The packages of the workspace at `root`.
+pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        packages: Vec<Package>,
+    }
+    let output = Command::new(env!("CARGO"))
+        .current_dir(root)
+        .args(["metadata", "--format-version=1", "--no-deps", "--locked"])
+        .output()
+        .context("cannot run cargo metadata")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice::<Metadata>(&output.stdout)?.packages)
 }

@@ -1,10 +1,10 @@
 //! Dependencies between our crates point one way.
 
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use anyhow::Result;
+
+use crate::workspace::{self, Dependency, Package};
 
 /// What each crate may depend on among our own, development excepted. `*` is any operator.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -42,33 +42,8 @@ const DEVELOPMENT_ONLY: &[&str] = &["testbed", "e2e", "xtask"];
 /// What `api` must not draw in: it is types, without IO.
 const NOT_IN_API: &[&str] = &["tokio", "hyper", "rustls", "tower", "reqwest", "anyhow"];
 
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    name: String,
-    dependencies: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    name: String,
-    kind: Option<String>,
-    path: Option<String>,
-}
-
 pub(super) fn check(root: &Path) -> Result<Vec<String>> {
-    let output = Command::new(env!("CARGO"))
-        .current_dir(root)
-        .args(["metadata", "--format-version=1", "--no-deps", "--locked"])
-        .output()
-        .context("cannot run cargo metadata")?;
-    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
-    Ok(metadata.packages.iter().flat_map(findings).collect())
+    Ok(workspace::packages(root)?.iter().flat_map(findings).collect())
 }
 
 fn findings(package: &Package) -> Vec<String> {
@@ -107,7 +82,7 @@ mod tests {
             kind: kind.map(Into::into),
             path: Some("/somewhere".into()),
         };
-        Package { name: name.into(), dependencies: vec![dependency] }
+        Package { name: name.into(), dependencies: vec![dependency], targets: vec![] }
     }
 
     #[test]
