@@ -78,7 +78,7 @@ impl ApiServer {
                 name: format!("{}-kube-apiserver", builder.name),
                 program: Program::ApiServer.path()?,
                 arguments: flags(builder, &files, etcd, (&url, address.port())),
-                environment: vec![("GOGC".to_owned(), "50".into())],
+                environment: Vec::new(),
                 log: files.logs.join(format!("{}-kube-apiserver.log", builder.name)),
             };
             let admin = administrator(&builder.name, url, authority)?;

@@ -6,8 +6,16 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The shortest time between two looks.
+const SHORT: Duration = Duration::from_millis(10);
+/// The longest.
+const LONG: Duration = Duration::from_millis(100);
+
+/// Between two looks, a twentieth of the time waited so far: many who wait long would else keep an API server busy with
+/// nothing but that.
+fn pause(waited: Duration) -> Duration {
+    (waited / 20).clamp(SHORT, LONG)
+}
 
 /// Asks `probe` again and again until it gives a value.
 ///
@@ -42,6 +50,6 @@ where
             let colon = if why.is_empty() { "" } else { ": " };
             bail!("{what}: not within {deadline:?}{colon}{why}");
         }
-        sleep(PAUSE).await;
+        sleep(pause(start.elapsed())).await;
     }
 }

@@ -109,8 +109,7 @@ impl Workloads {
         let name = format!("{}-{}", builder.name, program.file_name());
         let log = apiserver.files.logs.join(format!("{name}.log"));
         let arguments = flags.iter().map(OsString::from).collect();
-        let environment = vec![("GOGC".to_owned(), "50".into())];
-        let start = Start { name, program: program.path()?, arguments, environment, log };
+        let start = Start { name, program: program.path()?, arguments, environment: Vec::new(), log };
         let process = Process::spawn(&start)?;
         self.processes().push((start, process));
         Ok(())
