@@ -133,7 +133,8 @@ impl Landscape {
         let registry = bed.registry().await?;
         install::hub(&hub).await?;
         try_join_all(targets.iter().map(install::target)).await?;
-        let doors = doors::Standing::of(doors, &hub, &targets).await?;
+        let doors =
+            doors::Standing::of(doors, operator::OPERATORS.map(|one| one.name), &hub, &targets).await?;
         let Options { plain_http, flags, environment, .. } = options;
         let given = operator::Given { plain_http, flags, environment, label: "", doors };
         let operators = operator::start_all(&bed, &hub, &registry, &given).await?;

@@ -11,7 +11,8 @@ use serde_json::json;
 use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::events;
-use crate::state::{State, key_of};
+use crate::key::KymaKey;
+use crate::state::State;
 
 /// Puts label and finalizer on the Kyma, if they are not there.
 pub(crate) async fn take(state: &State, kyma: &Arc<Kyma>) -> Result<Arc<Kyma>, Error> {
@@ -22,7 +23,7 @@ pub(crate) async fn take(state: &State, kyma: &Arc<Kyma>) -> Result<Arc<Kyma>, E
     if is_labelled && has_finalizer(kyma) {
         return Ok(Arc::clone(kyma));
     }
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     let body = json!({
         "apiVersion": Kyma::api_version(&()),
         "kind": Kyma::kind(&()),
@@ -47,7 +48,7 @@ pub(crate) fn has_finalizer(kyma: &Kyma) -> bool {
 
 /// Takes our finalizer off: the last thing done for a Kyma.
 pub(crate) async fn release(state: &State, kyma: &Kyma) -> Result<(), Failure> {
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     if let Some(patch) = remove_finalizer(&kyma.metadata, finalizers::KYMA) {
         let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
         patch_finalizers(&api, &key.name, patch).await?;

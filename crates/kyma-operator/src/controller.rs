@@ -15,7 +15,7 @@ use crate::mandatory;
 use crate::metrics::KymaMetrics;
 use crate::pull_secret;
 use crate::reconcile::reconcile;
-use crate::state::{State, Triggers, key_of};
+use crate::state::{State, Triggers};
 use crate::target_kyma::{NAME, TargetKyma};
 
 /// Reconciles Kymas until the process shuts down.
@@ -154,7 +154,7 @@ async fn follow_targets(state: Arc<State>) {
 /// room for another Kyma on the same target.
 fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     match change {
-        Change::Applied(kyma) if state.written().is_news(kyma) => state.wake(&key_of(kyma)),
+        Change::Applied(kyma) if state.written().is_news(kyma) => state.wake(&KymaKey::of(kyma)),
         Change::Applied(_) => {}
         Change::Gone(kyma) => {
             let key = KymaKey::new(kyma.namespace.as_deref().unwrap_or_default(), &kyma.name);

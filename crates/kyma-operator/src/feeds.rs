@@ -18,8 +18,9 @@ use tokio::task::JoinHandle;
 
 use crate::catalogue::{Affected, Catalogue, Release, Template};
 use crate::component::ComponentKind;
+use crate::key::KymaKey;
 use crate::kinds::GroupKind;
-use crate::state::{State, key_of};
+use crate::state::State;
 
 mod components;
 mod configs;
@@ -214,5 +215,5 @@ fn announce(first: &mut Announce) {
 
 fn wake(state: &State, kymas: &Store<Kyma>, affected: Affected) {
     state.metrics.mandatory(state.catalogue().mandatory().count());
-    state.wake_affected(affected, || kymas.state().iter().map(|kyma| key_of(kyma)).collect());
+    state.wake_affected(affected, || kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect());
 }

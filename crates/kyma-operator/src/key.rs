@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use kyma_api::Kyma;
+
 /// Namespace and name of a Kyma on the hub.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct KymaKey {
@@ -12,6 +14,12 @@ pub(crate) struct KymaKey {
 }
 
 impl KymaKey {
+    /// The key of this Kyma.
+    pub(crate) fn of(kyma: &Kyma) -> Self {
+        let meta = &kyma.metadata;
+        Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+    }
+
     /// The key of the Kyma `name` in `namespace`.
     pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }

@@ -15,7 +15,7 @@ use crate::maintenance::Skips;
 use crate::resolve::Installed;
 use crate::selection::{self, Selection, SelectionError};
 use crate::session::{self, Session};
-use crate::state::{State, key_of};
+use crate::state::State;
 use crate::target_kyma::{self, Remote, TargetKyma};
 
 /// What was found.
@@ -83,7 +83,7 @@ pub(crate) async fn observe(
     kyma: &Arc<Kyma>,
     pass: &Pass,
 ) -> Result<Option<Observed>, Failure> {
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     let (kyma, remote) = if state.runtime.settings.is_local(&key.name) {
         (Arc::clone(kyma), None)
     } else {
@@ -134,8 +134,8 @@ pub(crate) fn views(state: &State, key: &KymaKey) -> BTreeMap<String, ComponentV
 async fn remote_side(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Option<RemoteSide>, Failure> {
     let access = session::access_of(state, kyma)?;
     let session = session::of(state, kyma, access, pass).await?;
-    state.set_blocked(&key_of(kyma), false);
-    let known = state.remotes().get(&key_of(kyma));
+    state.set_blocked(&KymaKey::of(kyma), false);
+    let known = state.remotes().get(&KymaKey::of(kyma));
     let remote = match known {
         None => return Ok(None),
         Some(Remote::Present(remote)) => *remote,

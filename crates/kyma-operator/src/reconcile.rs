@@ -16,6 +16,7 @@ use crate::claim;
 use crate::component::ComponentView;
 use crate::config::govern_all;
 use crate::error::Error;
+use crate::key::KymaKey;
 use crate::lost;
 use crate::mirror;
 use crate::observe::{self, Observed};
@@ -24,7 +25,7 @@ use crate::removal;
 use crate::report::{self, Facts, Outcome, Trouble, windows};
 use crate::resolve::{self, Decision, Inputs, Resolved};
 use crate::session;
-use crate::state::{State, key_of};
+use crate::state::State;
 use crate::target_kyma;
 
 /// Why a Kyma with the label is left alone.
@@ -53,7 +54,7 @@ pub(crate) async fn reconcile(state: Arc<State>, seen: Arc<Kyma>, pass: Pass) ->
     };
     // Whatever became of it: a mirror shows also what is in the way.
     let mirrored = match pass.halt().writes() {
-        None => mirror::sync(&state, &key_of(&kyma)).await,
+        None => mirror::sync(&state, &KymaKey::of(&kyma)).await,
         Some(_) => Ok(()),
     };
     done.and_then(|wait| mirrored.map(|()| wait))
@@ -105,7 +106,7 @@ async fn take_turn(state: &State, observed: &mut Observed) -> Result<(), Failure
 
 /// No status is written, not even why: KLM counts every condition.
 async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait, Failure> {
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     state.end_session(&key);
     if actor == Actor::HandOver {
         kyma_sdk::note_stop(&state.runtime, kyma).await?;
@@ -118,7 +119,7 @@ async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait
 
 /// The target's list is under way and wakes the Kyma. Where it does not come, the session is proven anew.
 async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> {
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     let opened = state.sessions().get(&key).map(|session| session.opened);
     let Some(left) = opened.and_then(|opened| FIRST_ANSWER.checked_sub(opened.elapsed())) else {
         return troubled(state, kyma, Error::AwaitList.into()).await;
@@ -278,7 +279,7 @@ fn unsupported(decided: &[Resolved]) -> Vec<String> {
 
 /// Says what keeps the Kyma from being worked on, and ends the session, so that the next pass proves it anew.
 async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<Wait, Failure> {
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     if failure.is_about_hub() {
         return Err(failure);
     }

@@ -17,14 +17,16 @@ use crate::component::ComponentView;
 use crate::deletion::{self, Facts, Order, Step, TargetFacts};
 use crate::error::Error;
 use crate::events;
+use crate::key::KymaKey;
 use crate::lost::Lost;
 use crate::report;
 use crate::scope;
 use crate::session::{self, Session};
-use crate::state::{State, key_of};
+use crate::state::State;
 
 mod orders;
 mod status;
+mod target;
 
 use orders::{carry_out, end_of, lost_modules};
 use status::report;
@@ -45,13 +47,13 @@ struct Reach {
 /// One pass over a Kyma that is being deleted.
 pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
     if !claim::has_finalizer(kyma) {
-        state.forget(&key_of(kyma));
+        state.forget(&KymaKey::of(kyma));
         return Ok(Wait::Event);
     }
     if let Some(why) = pass.halt().deletes() {
         return report::leave_alone(state, kyma, Reason::Paused, why).await;
     }
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     let components = state.components().of(&key);
     let lost = lost_modules(state, kyma);
     let mut reach = reach(state, kyma, &components, &lost, pass).await?;
@@ -116,11 +118,11 @@ async fn take_turn(
 /// Without a session the target is the hub itself, on which only policies are in the way.
 async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Result<Wait, Failure> {
     let Some(session) = session else {
-        admission::clean(&key_of(kyma), &state.runtime.access.local()).await?;
+        admission::clean(&KymaKey::of(kyma), &state.runtime.access.local()).await?;
         return claim::release(state, kyma).await.map(|()| Wait::Event);
     };
-    state.runtime.brake.permit(&key_of(kyma).to_string()).await?;
-    let cleaned = session::clean(state, kyma, &session.target).await;
+    state.runtime.brake.permit(&KymaKey::of(kyma).to_string()).await?;
+    let cleaned = target::clean(state, kyma, &session.target).await;
     match cleaned {
         Ok(true) => {
             session::look_again(state, &session.target);
@@ -132,7 +134,7 @@ async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Res
             Ok(if is_told { Wait::Event } else { Wait::Timer(UNWATCHED) })
         }
         Err(failure) => {
-            state.end_session(&key_of(kyma));
+            state.end_session(&KymaKey::of(kyma));
             Err(failure.into())
         }
     }
@@ -151,7 +153,7 @@ async fn reach(
     pass: &Pass,
 ) -> Result<Reach, Failure> {
     let none = |facts, failure| Reach { facts, session: None, failure };
-    if state.runtime.settings.is_local(&key_of(kyma).name) {
+    if state.runtime.settings.is_local(&KymaKey::of(kyma).name) {
         return Ok(none(TargetFacts::Local, None));
     }
     let was_contacted = kyma.status.as_ref().is_some_and(|status| status.target.is_some());
@@ -174,7 +176,7 @@ async fn reach(
 /// Whether live reads say that no Secret leads to the target: neither one that the Kyma or a component names, nor
 /// one labelled for it. No answer is no answer.
 async fn is_access_gone(state: &State, kyma: &Kyma, components: &[ComponentView]) -> Result<bool, Failure> {
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     let by_ref = kyma.spec.kubeconfig_secret_ref.as_ref().map(|named| named.name.clone());
     let mut names: Vec<String> =
         components.iter().filter_map(|view| view.secret.clone()).chain(by_ref).collect();

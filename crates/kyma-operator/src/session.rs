@@ -14,14 +14,13 @@ use crate::admission::watch as admission;
 use crate::error::Error;
 use crate::key::KymaKey;
 use crate::pull_secret::watch as pull_secret;
-use crate::state::{State, key_of};
+use crate::state::State;
 use crate::target_kyma;
 
 mod ground;
 pub(crate) mod held;
 mod turn;
 
-pub(crate) use ground::clean;
 pub(crate) use held::Session;
 pub(crate) use turn::take as take_turn;
 
@@ -33,7 +32,7 @@ pub(crate) async fn of(
     access: SecretKeyRef,
     pass: &Pass,
 ) -> Result<Arc<Session>, Failure> {
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     let proven = |session: &&Arc<Session>| session.access == access && is_on_record(kyma, &session.identity);
     let held = state.sessions().get(&key).filter(proven).cloned();
     if let Some(session) = held.filter(|session| session.is_fresh(state.runtime.settings.resync)) {
@@ -53,7 +52,7 @@ pub(crate) async fn of(
 
 /// The Secret that leads to a Kyma's target: the one it names, else the one that names it.
 pub(crate) fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     let access = KymaAccess::known(&state.runtime.access, kyma);
     state.depends_on_secrets(&key, access.secrets);
     access.chosen
@@ -76,7 +75,7 @@ async fn open(
     if kyma.metadata.deletion_timestamp.is_none() {
         pass.repaired(ground::prepare(state, kyma, &target).await?);
     }
-    watch(state, &key_of(kyma), &target, false)?;
+    watch(state, &KymaKey::of(kyma), &target, false)?;
     Ok(Session { access, target, identity, unused_turn: Arc::default(), opened: Instant::now(), connection })
 }
 

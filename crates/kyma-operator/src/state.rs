@@ -304,13 +304,6 @@ impl State {
     }
 }
 
-/// Namespace and name of a Kyma.
-pub(crate) fn key_of(kyma: &Kyma) -> KymaKey {
-    let meta = &kyma.metadata;
-    KymaKey::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
-}
-
-/// Resource versions of one object are ordered numbers.
 fn put(set: &Mutex<HashSet<KymaKey>>, kyma: &KymaKey, is_in: bool) {
     if is_in {
         lock(set).insert(kyma.clone());

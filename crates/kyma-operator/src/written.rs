@@ -6,7 +6,6 @@ use std::sync::Arc;
 use kyma_api::Kyma;
 
 use crate::key::KymaKey;
-use crate::state::key_of;
 
 /// The last state of each Kyma that a write of ours returned and the watch did not deliver yet.
 #[derive(Debug, Default)]
@@ -15,13 +14,13 @@ pub(crate) struct Written(HashMap<KymaKey, Arc<Kyma>>);
 impl Written {
     /// A write of ours returned it.
     pub(crate) fn wrote(&mut self, kyma: Arc<Kyma>) {
-        self.0.insert(key_of(&kyma), kyma);
+        self.0.insert(KymaKey::of(&kyma), kyma);
     }
 
     /// The watch delivered it, and whoever asks the watch's store gets nothing older: what was written before that is
     /// of no more use.
     pub(crate) fn delivered(&mut self, seen: &Kyma) {
-        let key = key_of(seen);
+        let key = KymaKey::of(seen);
         if self.0.get(&key).is_some_and(|ours| !is_later(ours, seen)) {
             self.0.remove(&key);
         }
@@ -29,13 +28,13 @@ impl Written {
 
     /// The later of a state at hand and what was written.
     pub(crate) fn latest(&self, at_hand: Arc<Kyma>) -> Arc<Kyma> {
-        let ours = self.0.get(&key_of(&at_hand)).filter(|ours| is_later(ours, &at_hand));
+        let ours = self.0.get(&KymaKey::of(&at_hand)).filter(|ours| is_later(ours, &at_hand));
         ours.map_or(at_hand, Arc::clone)
     }
 
     /// Whether a state of a Kyma is other than what our own last write returned.
     pub(crate) fn is_news(&self, kyma: &Kyma) -> bool {
-        self.0.get(&key_of(kyma)).is_none_or(|ours| version(ours) < version(kyma))
+        self.0.get(&KymaKey::of(kyma)).is_none_or(|ours| version(ours) < version(kyma))
     }
 
     /// The Kyma is gone.
@@ -116,7 +115,7 @@ mod tests {
     fn a_list_and_a_kymas_end_count_more_than_what_was_written() {
         let (mut listed, mut gone) = (wrote(7), wrote(7));
         listed.listing();
-        gone.forget(&key_of(&kyma("u", 7)));
+        gone.forget(&KymaKey::of(&kyma("u", 7)));
         assert_eq!((latest(&listed, kyma("u", 5)), latest(&gone, kyma("u", 5))), (5, 5));
     }
 }

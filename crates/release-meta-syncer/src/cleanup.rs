@@ -12,10 +12,11 @@ use kyma_sdk::{Failure, Halt, Wait, delete_of_uid, gone_is_fine};
 use kyma_targets::Target;
 
 use crate::copy::{Key, Kind};
+use crate::key::KymaKey;
 use crate::plan::Whose;
 use crate::report::{self, Outcome};
-use crate::state::{KymaKey, State};
-use crate::{ground, hub, observe, session, write};
+use crate::state::State;
+use crate::{contact, ground, hub, observe, write};
 
 /// One step towards the end; called again until the finalizer is off.
 pub(crate) async fn step(state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait, Failure> {
@@ -35,7 +36,7 @@ pub(crate) async fn step(state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait
     if state.runtime.settings.is_local(&key.name) {
         return end(state, kyma).await;
     }
-    match session::to_clean(state, kyma).await {
+    match contact::to_clean(state, kyma).await {
         Ok(target) => {
             state.is_accessible(&key);
             clean(state, kyma, &target).await
@@ -96,7 +97,7 @@ async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<Wait, Fail
         return end(state, kyma).await;
     }
     // Somebody's finalizer holds them; the watch tells when they are gone.
-    session::watch(state, &key, target)?;
+    contact::watch(state, &key, target)?;
     let message = report::still_going(&left);
     write::report(state, kyma, &Outcome::Removing(&message)).await?;
     Ok(Wait::Timer(Duration::from_mins(5)))

@@ -16,17 +16,18 @@ use kyma_sdk::{
 };
 use kyma_targets::SecretKey;
 
+use crate::args::Flags;
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::copy::{Key, Kind};
+use crate::key::KymaKey;
 use crate::memory::Known;
 use crate::plan::plan;
-use crate::program::Flags;
 use crate::rbac::CATALOGUE_CRDS;
 use crate::report::Outcome;
 use crate::session::Session;
-use crate::state::{KymaKey, State};
+use crate::state::State;
 use crate::write::Place;
-use crate::{FIELD_MANAGER, cleanup, ground, hub, observe, session, write};
+use crate::{FIELD_MANAGER, cleanup, contact, ground, hub, observe, session, write};
 
 /// Longest wait for kinds whose CRDs were just installed: they are served within a second, or not at all.
 const SERVED: Duration = Duration::from_secs(10);
@@ -193,9 +194,9 @@ async fn sync(state: &State, kyma: &Kyma, key: &KymaKey, pass: &Pass, actor: Act
     if skipped || state.runtime.settings.is_local(&key.name) || !state.catalogue().is_complete() {
         return Ok(Wait::Event);
     }
-    let session = session::of(state, kyma).await?;
+    let session = contact::session(state, kyma).await?;
     let before = session.memory().begin();
-    let before = before.filter(|_| session.is_fresh(state));
+    let before = before.filter(|_| contact::is_fresh(state, &session));
     let mut known = None;
     let outcome = bring_in_step(state, kyma, &session, pass.halt(), before, &mut known).await;
     if let Ok(Some(written)) = &outcome {
@@ -244,7 +245,7 @@ async fn bring_in_step(
         write::hold(state, kyma).await?;
         ground::namespace(target, namespace).await?;
         let crds = ground::crds(target, &owner).await?;
-        session::watch(state, &key, target)?;
+        contact::watch(state, &key, target)?;
         if !crds.are_established {
             return Ok(None);
         }

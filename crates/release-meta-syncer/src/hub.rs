@@ -8,7 +8,8 @@ use kyma_api::{Kyma, Reason};
 use kyma_sdk::Failure;
 
 use crate::copy::Key;
-use crate::state::{KymaKey, State};
+use crate::key::KymaKey;
+use crate::state::State;
 
 /// Whether the hub's namespace or one of these CRDs is gone or going: what vanishes with them was not wished away.
 pub(crate) async fn is_going(state: &State, crds: &[&str]) -> Result<bool, Failure> {

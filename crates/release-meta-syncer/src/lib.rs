@@ -8,12 +8,14 @@
 // What is decided: pure.
 mod catalogue;
 mod copy;
+mod key;
 mod plan;
 mod report;
 mod reported;
 
 // What is read and written.
 mod cleanup;
+mod contact;
 mod ground;
 mod hub;
 mod memory;
@@ -22,12 +24,14 @@ mod session;
 mod write;
 
 // How it hangs together.
+mod args;
 mod controller;
 mod program;
 mod rbac;
 mod state;
 
-pub use program::{Flags, ReleaseMetaSyncer};
+pub use args::Flags;
+pub use program::ReleaseMetaSyncer;
 
 /// Field manager of everything that is written, on the hub and on targets.
 pub const FIELD_MANAGER: &str = "release-meta-syncer";

@@ -8,33 +8,11 @@ use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::Kyma;
 use kyma_sdk::{Index, Runtime, Trigger, Watches};
 
+use crate::args::Flags;
 use crate::catalogue::Catalogue;
-use crate::program::Flags;
+use crate::key::KymaKey;
 use crate::reported::Reported;
 use crate::session::Session;
-
-/// Namespace and name of a Kyma.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct KymaKey {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-}
-
-impl KymaKey {
-    pub(crate) fn of(kyma: &Kyma) -> Self {
-        let meta = &kyma.metadata;
-        Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
-        }
-    }
-}
-
-impl std::fmt::Display for KymaKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// The shared state of one release-meta-syncer.
 pub(crate) struct State {

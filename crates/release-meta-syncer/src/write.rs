@@ -14,9 +14,10 @@ use kyma_targets::Target;
 use serde_json::json;
 
 use crate::copy::{Copy, Key};
+use crate::key::KymaKey;
 use crate::plan::{Held, Plan, Removal};
 use crate::report::{self, Outcome};
-use crate::state::{KymaKey, State};
+use crate::state::State;
 use crate::{FIELD_MANAGER, hub, observe};
 
 /// Writes to one target at the same time.

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use anyhow::Result;
 use testbed::{Access, Between, Cluster, Scripted};
 
-use super::operator::OPERATORS;
-
 /// A way on which something may stand.
 #[derive(Clone, Copy, Debug)]
 pub enum Way<'a> {
@@ -30,9 +28,14 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    pub(super) async fn of(doors: Doors<'_>, hub: &Cluster, targets: &[Cluster]) -> Result<Self> {
+    pub(super) async fn of(
+        doors: Doors<'_>,
+        operators: impl IntoIterator<Item = &'static str>,
+        hub: &Cluster,
+        targets: &[Cluster],
+    ) -> Result<Self> {
         let mut standing = Self::default();
-        for name in OPERATORS.map(|operator| operator.name) {
+        for name in operators {
             if let Some(between) = doors(Way::ToHub(name)) {
                 standing.to_hub.insert(name, Scripted::with(between, hub).await?);
             }

@@ -13,8 +13,9 @@ use kyma_api::{Kyma, klm};
 use kyma_sdk::hub_watch;
 
 use super::components::is_denied;
+use crate::key::KymaKey;
 use crate::mirror::Seen;
-use crate::state::{State, key_of};
+use crate::state::State;
 
 /// Keeps the Manifests known, and wakes the Kyma whose Manifest somebody else changed. A hub without the kind, or a role
 /// that does not cover it, may come to have it later.
@@ -33,7 +34,7 @@ pub(super) async fn follow(state: Arc<State>, kymas: Store<Kyma>) {
             Ok(Event::InitDone) => {
                 let known = state.manifests().listed(std::mem::take(&mut listed));
                 state.wake_all(
-                    &known.unwrap_or_else(|| kymas.state().iter().map(|kyma| key_of(kyma)).collect()),
+                    &known.unwrap_or_else(|| kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect()),
                 );
             }
             Ok(Event::Apply(object)) => {

@@ -9,8 +9,9 @@ use kyma_api::{ModuleReleaseMeta, finalizers};
 use kyma_sdk::{Failure, Reconciler, Wait, add_finalizer, patch_finalizers, remove_finalizer};
 
 use super::{End, Facts, Step, next};
+use crate::key::KymaKey;
 use crate::scope;
-use crate::state::{State, key_of};
+use crate::state::State;
 
 /// Follows all release metas until the process shuts down. The indexes have to be complete.
 pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleReleaseMeta>, kymas: Store<Kyma>) {
@@ -37,7 +38,7 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
         Step::Release => remove_finalizer(&release.metadata, finalizers::MANDATORY_MODULE),
         Step::Withdraw => {
             let affected = state.catalogue_mut().withdraw(&name, &release.uid().unwrap_or_default());
-            state.wake_affected(affected, || kymas.state().iter().map(|kyma| key_of(kyma)).collect());
+            state.wake_affected(affected, || kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect());
             None
         }
     };

@@ -17,7 +17,7 @@ use crate::observe;
 use crate::plan::{self, Plan};
 use crate::resolve::{self, Because, Decision, Resolved};
 use crate::session;
-use crate::state::{State, key_of};
+use crate::state::State;
 
 /// What a step of the deletion wrote on the hub.
 #[derive(Default)]
@@ -33,13 +33,13 @@ pub(super) async fn carry_out(state: &State, kyma: &Kyma, step: &Step, lost: &[L
         Step::Finish => plan_to_finish(state, kyma, lost),
         _ => return Done::default(),
     };
-    let (key, uid) = (key_of(kyma), kyma.uid().unwrap_or_default());
+    let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
     let applied = apply::apply(state, &plan, authority(kyma, &key, &uid)).await;
     Done { plan, applied }
 }
 
 pub(super) async fn end_of(done: Done, state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
-    let (key, uid) = (key_of(kyma), kyma.uid().unwrap_or_default());
+    let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
     apply::let_go(state, &done.plan, authority(kyma, &key, &uid)).await?;
     if let Some(failure) = done.applied.worst() {
         return Err(failure.clone());
@@ -58,11 +58,11 @@ fn authority<'a>(kyma: &Kyma, key: &'a KymaKey, uid: &'a str) -> Authority<'a> {
 /// them is missed.
 pub(super) fn lost_modules(state: &State, kyma: &Kyma) -> Vec<Lost> {
     let before = kyma.status.clone().unwrap_or_default();
-    lost::of(&before, &observe::views(state, &key_of(kyma)), state.args.ignore_policy)
+    lost::of(&before, &observe::views(state, &KymaKey::of(kyma)), state.args.ignore_policy)
 }
 
 fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[Lost]) -> Plan {
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     let decided: Vec<Resolved> = {
         let catalogue = state.catalogue();
         lost.iter().map(|lost| resolve::finish(&catalogue, lost, DeletionReason::KymaDeleted)).collect()

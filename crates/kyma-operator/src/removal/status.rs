@@ -11,10 +11,11 @@ use super::orders::{Done, lost_modules};
 use super::{CLUSTER_GONE, Reach};
 use crate::component::ComponentView;
 use crate::deletion::{Step, TargetFacts};
+use crate::key::KymaKey;
 use crate::observe;
 use crate::report::{self, Line, Trouble};
 use crate::resolve::Because;
-use crate::state::{State, key_of};
+use crate::state::State;
 
 /// What keeps the deletion from going on as usual, with its reason.
 fn trouble(
@@ -82,12 +83,12 @@ pub(super) async fn report(
 /// The target shows the deletion as long as it has a Kyma; nothing depends on it.
 async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
     let (Some(session), Some(status)) = (&reach.session, &kyma.status) else { return };
-    let Some(crate::target_kyma::Remote::Present(remote)) = state.remotes().get(&key_of(kyma)) else {
+    let Some(crate::target_kyma::Remote::Present(remote)) = state.remotes().get(&KymaKey::of(kyma)) else {
         return;
     };
     let shown = crate::target_kyma::show(state, kyma, session, &remote, status).await;
     if let Err(failure) = shown.map_err(Failure::from) {
-        tracing::info!(kyma = %key_of(kyma), reason = %failure.reason, "status of the target's Kyma: {}", failure.message);
+        tracing::info!(kyma = %KymaKey::of(kyma), reason = %failure.reason, "status of the target's Kyma: {}", failure.message);
     }
 }
 
@@ -95,7 +96,7 @@ async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
 /// once it is to be let go: see [`lost`].
 fn lines(state: &State, kyma: &Kyma, gone: bool, done: &Done) -> Vec<Line> {
     let before = kyma.status.clone().unwrap_or_default();
-    let views = observe::views(state, &key_of(kyma));
+    let views = observe::views(state, &KymaKey::of(kyma));
     let lost: BTreeSet<String> = lost_modules(state, kyma).into_iter().map(|lost| lost.module).collect();
     let mut lines = report::lines_before(&before);
     lines.retain(|line| views.contains_key(&line.status.name) || !gone && lost.contains(&line.status.name));

@@ -15,11 +15,12 @@ use super::{left_alone, own_conditions};
 use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::events;
-use crate::state::{State, key_of};
+use crate::key::KymaKey;
+use crate::state::State;
 
 /// Writes the status, unless it is there already; tells people what changed.
 pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) -> Result<Arc<Kyma>, Error> {
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     state.metrics.record(&key, kyma, wanted, &state.components().of(&key), Timestamp::now());
     let before = kyma.status.clone().unwrap_or_default();
     let wanted = &own_part(wanted);

@@ -14,7 +14,8 @@ use serde_json::json;
 use super::{Session, ground};
 use crate::FIELD_MANAGER;
 use crate::error::Error;
-use crate::state::{State, key_of};
+use crate::key::KymaKey;
+use crate::state::State;
 
 /// Where a Kyma has it on record.
 const TURN: &str = "/status/target/turn";
@@ -49,7 +50,8 @@ pub(crate) async fn take(
 
 /// With the session as it is now, unless it ended meanwhile.
 fn go_on(state: &State, kyma: &Kyma, before: &Arc<Session>, now: &Arc<Session>) {
-    if let Some(held) = state.sessions().get_mut(&key_of(kyma)).filter(|held| Arc::ptr_eq(held, before)) {
+    if let Some(held) = state.sessions().get_mut(&KymaKey::of(kyma)).filter(|held| Arc::ptr_eq(held, before))
+    {
         *held = Arc::clone(now);
     }
 }
@@ -67,7 +69,7 @@ async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &Found) -> R
 
 /// Provided that the hub has the turn on record that we know of: it may have been restored from a backup meanwhile.
 async fn record(state: &State, kyma: &Kyma, next: &TargetIdentity) -> Result<Arc<Kyma>, Error> {
-    let key = key_of(kyma);
+    let key = KymaKey::of(kyma);
     let api: Api<Kyma> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
     let known = kyma.status.as_ref().and_then(|status| status.target.as_ref()?.turn.clone());
     let mut steps = vec![json!({ "op": "test", "path": "/metadata/uid", "value": kyma.metadata.uid })];

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use super::{NAME, TargetKyma, annotations_for, is_marked, labels_for, shows, status_for};
 use crate::error::Error;
 use crate::events;
+use crate::key::KymaKey;
 use crate::selection;
 use crate::session::Session;
-use crate::state::{State, key_of};
+use crate::state::State;
 use crate::{BIRTH_MANAGER, FIELD_MANAGER};
 
 /// Makes the target's Kyma from a choice of modules. Ours only at birth: later the spec is the user's.
@@ -38,7 +39,7 @@ pub(crate) async fn give_birth(
     };
     let created = created.map_err(|source| Error::GiveBirth { source })?;
     let remote = TargetKyma::of(&created).ok_or(Error::ReadKyma)?;
-    state.remotes().wrote(&key_of(kyma), remote.clone());
+    state.remotes().wrote(&KymaKey::of(kyma), remote.clone());
     Ok(remote)
 }
 
@@ -90,6 +91,6 @@ fn api(state: &State, session: &Session) -> Api<DynamicObject> {
 fn wrote(state: &State, kyma: &Kyma, before: &TargetKyma, object: &DynamicObject) {
     let Some(now) = TargetKyma::of(object) else { return };
     if now.spec == before.spec && now.terminating == before.terminating && is_marked(&now, kyma) {
-        state.remotes().wrote(&key_of(kyma), now);
+        state.remotes().wrote(&KymaKey::of(kyma), now);
     }
 }

@@ -1,0 +1,106 @@
+//! Taking what is ours off a target whose Kyma is being deleted.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{Kyma, labels, names};
+use kyma_sdk::{delete_of_uid, gone_is_fine, remove_finalizer};
+use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
+
+use crate::admission;
+use crate::error::Error;
+use crate::key::KymaKey;
+use crate::state::State;
+use crate::target_kyma::{self, TargetKyma};
+
+/// Removes what is ours of a target whose Kyma is being deleted: policies, which ask something of modules that are
+/// gone, its Kyma, then the CRD unless somebody else's Kymas are left, then the stamp. True once nothing is left.
+pub(super) async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<bool, Error> {
+    let client = target.client();
+    let namespace = &state.runtime.settings.target_namespace;
+    admission::clean(&KymaKey::of(kyma), target).await?;
+    if !is_crd_there(&client).await? {
+        return remove_stamp(kyma, &client).await.map(|()| true);
+    }
+    let is_ours = |object: &DynamicObject| {
+        object.namespace().as_deref() == Some(namespace.as_str()) && object.name_any() == target_kyma::NAME
+    };
+    let mut listed = kymas(&client).await?;
+    if let Some(ours) = listed.iter().find(|object| is_ours(object)) {
+        remove_kyma(&client, kyma, ours).await?;
+        // It is gone at once unless somebody else's finalizer holds it.
+        listed = kymas(&client).await?;
+    }
+    if listed.iter().any(is_ours) {
+        return Ok(false);
+    }
+    if listed.is_empty() {
+        remove_crd(kyma, &client).await?;
+    }
+    remove_stamp(kyma, &client).await.map(|()| true)
+}
+
+async fn kymas(client: &Client) -> Result<Vec<DynamicObject>, Error> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Kyma>(&()));
+    let listed = api.list(&ListParams::default()).await;
+    listed.map(|listed| listed.items).map_err(|source| Error::ListKymas { source })
+}
+
+async fn is_crd_there(client: &Client) -> Result<bool, Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let live = api.get_opt(crd_name()).await;
+    let live = live.map_err(|source| Error::ReadKymaCrd { source })?;
+    Ok(live.is_some_and(|crd| crd.metadata.deletion_timestamp.is_none()))
+}
+
+fn crd_name() -> &'static str {
+    "kymas.operator.kyma-project.io"
+}
+
+/// Whether the target's Kyma is the one that this hub Kyma made or took over.
+fn is_ours(kyma: &Kyma, remote: &TargetKyma) -> bool {
+    target_kyma::annotations_for(kyma).iter().all(|(name, value)| remote.annotations.get(name) == Some(value))
+}
+
+async fn remove_kyma(client: &Client, kyma: &Kyma, object: &DynamicObject) -> Result<(), Error> {
+    let Some(remote) = TargetKyma::of(object).filter(|remote| is_ours(kyma, remote)) else {
+        return Err(Error::ClaimKyma);
+    };
+    let namespace = object.namespace().unwrap_or_default();
+    let resource = ApiResource::erase::<Kyma>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+    let failed = |source| Error::DeleteKyma { source };
+    if !remote.terminating {
+        gone_is_fine(api.delete(target_kyma::NAME, &delete_of_uid(&remote.uid)).await.map(drop))
+            .map_err(failed)?;
+    }
+    if let Some(patch) = remove_finalizer(&object.metadata, kyma_api::finalizers::KYMA) {
+        let patched = api.patch(target_kyma::NAME, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
+        gone_is_fine(patched.map(drop)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+async fn remove_crd(kyma: &Kyma, client: &Client) -> Result<(), Error> {
+    let key = KymaKey::of(kyma);
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let failed = |source| Error::DeleteKymaCrd { source };
+    let Some(live) = api.get_opt(crd_name()).await.map_err(failed)? else { return Ok(()) };
+    if live.labels().get(labels::OWNER) != Some(&names::owner_hash(&key.namespace, &key.name)) {
+        return Ok(());
+    }
+    let uid = live.uid().unwrap_or_default();
+    gone_is_fine(api.delete(crd_name(), &delete_of_uid(&uid)).await.map(drop)).map_err(failed)
+}
+
+async fn remove_stamp(kyma: &Kyma, client: &Client) -> Result<(), Error> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), STAMP_NAMESPACE);
+    let failed = |source| Error::DeleteStamp { source };
+    let Some(live) = api.get_opt(STAMP_NAME).await.map_err(failed)? else { return Ok(()) };
+    if Some(Stamp::from_config_map(&live).kyma.uid) != kyma.uid() {
+        return Ok(());
+    }
+    let uid = live.uid().unwrap_or_default();
+    gone_is_fine(api.delete(STAMP_NAME, &delete_of_uid(&uid)).await.map(drop)).map_err(failed)
+}

@@ -1,0 +1,94 @@
+//! The way to a target: who it is gets proven, and what is watched there.
+
+use std::sync::Arc;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::ApiResource;
+use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
+use kyma_sdk::{Content, Failure, Interest, KymaAccess, Proof, fence_of, prove_known};
+use kyma_targets::Target;
+
+use crate::copy::Kind;
+use crate::key::KymaKey;
+use crate::session::Session;
+use crate::state::State;
+use crate::{ground, hub};
+
+/// Share of the resync after which a target is read again although its watches saw nothing.
+const VERIFY_AT: f64 = 0.8;
+
+/// The session of a Kyma with its target; opened if there is none, or if another server may answer by now.
+pub(crate) async fn session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, Failure> {
+    let key = KymaKey::of(kyma);
+    let access = access_of(state, kyma)?;
+    state.is_accessible(&key);
+    let held = state.session(&key);
+    if let Some(session) = held.filter(|session| session.is_proven(kyma, &access)) {
+        return Ok(session);
+    }
+    state.end_session(&key);
+    let target = state.runtime.access.target(&access).await?;
+    let connection = target.connection();
+    let identity = prove(state, kyma, &target).await?;
+    let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
+    let session = Arc::new(Session::new(access, target, connection, identity));
+    state.begin_session(&key, &session);
+    Ok(session)
+}
+
+/// The target of a Kyma that is being deleted; nothing is written to it on the way.
+pub(crate) async fn to_clean(state: &State, kyma: &Kyma) -> Result<Target, Failure> {
+    let access = access_of(state, kyma)?;
+    let target = state.runtime.access.target(&access).await?;
+    let known = prove_known(&state.runtime, kyma, &target).await?;
+    Ok(target.fenced(fence_of(&state.runtime, kyma, &known)))
+}
+
+/// The Secret that leads to a Kyma's target: the one it names, else the one that names it.
+fn access_of(state: &State, kyma: &Kyma) -> Result<SecretKeyRef, Failure> {
+    let key = KymaKey::of(kyma);
+    let access = KymaAccess::known(&state.runtime.access, kyma);
+    state.depends_on_secrets(&key, access.secrets);
+    access.chosen
+}
+
+/// Is it the cluster that it was, and nobody else's?
+async fn prove(state: &State, kyma: &Kyma, target: &Target) -> Result<TargetIdentity, Failure> {
+    let Proof { identity, stamp, found, .. } = kyma_sdk::prove(&state.runtime, kyma, target).await?;
+    if let Some(stamp) = stamp {
+        // The stamp of a Kyma that goes has just been taken away by kyma-operator.
+        hub::ensure_wanted(state, kyma).await?;
+        ground::namespace(target, kyma_targets::STAMP_NAMESPACE).await?;
+        target.put_stamp(&stamp, &found).await?;
+    }
+    Ok(identity)
+}
+
+/// What is watched on a target: metadata of the catalogue's kinds and of their CRDs.
+fn interests(state: &State) -> [Interest; 3] {
+    let namespace = state.runtime.settings.target_namespace.clone();
+    let copies = Kind::BOTH.map(|kind| Interest {
+        namespace: Some(namespace.clone()),
+        content: Content::Metadata,
+        ..Interest::in_kind(&kind.resource())
+    });
+    let [templates, releases] = copies;
+    let crds = Interest {
+        labels: Some(format!("{}={}", labels::MANAGED_BY, labels::MANAGED_BY_KYMA)),
+        content: Content::Metadata,
+        ..Interest::in_kind(&ApiResource::erase::<CustomResourceDefinition>(&()))
+    };
+    [templates, releases, crds]
+}
+
+/// Opens what is not being watched yet.
+pub(crate) fn watch(state: &State, key: &KymaKey, target: &Target) -> Result<(), Failure> {
+    let wanted = state.watches.want(target, key, interests(state));
+    wanted.map_err(|limit| Failure::new(Reason::Internal, limit.to_string()))
+}
+
+/// Whether what the session knows of its target may be relied on.
+pub(crate) fn is_fresh(state: &State, session: &Session) -> bool {
+    let longest = state.runtime.settings.resync.mul_f64(VERIFY_AT);
+    session.age() < longest && state.watches.is_healthy(&session.target, interests(state))
+}
