@@ -3,7 +3,7 @@
 
 mod orders;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, stream};
 use json_patch::jsonptr::PointerBuf;
@@ -34,6 +34,8 @@ pub(crate) struct Applied {
     /// Whether anything was ordered.
     pub(crate) any: bool,
     pub(crate) failures: BTreeMap<String, Failure>,
+    /// Modules whose component was let go before the order to remove it came.
+    pub(crate) missed: BTreeSet<String>,
 }
 
 impl Applied {
@@ -69,8 +71,12 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
         })
         .buffer_unordered(PARALLEL);
     let mut done: Vec<(String, Result<(), Failure>)> = components.collect().await;
+    let mut missed = BTreeSet::new();
     for order in plan.orders.iter().filter(|order| order.removes()) {
-        done.push((order.component.module.clone(), give(state, order, authority).await));
+        let module = &order.component.module;
+        let given = give(state, order, authority).await;
+        missed.extend(given.as_ref().is_ok_and(|given| !given).then(|| module.clone()));
+        done.push((module.clone(), given.map(drop)));
     }
     for upgrade in &plan.upgrades {
         let done_with = upgrade_leaving(state, upgrade).await.map_err(Failure::from);
@@ -84,7 +90,7 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
     }
     let any = done.iter().any(|(_, result)| result.is_ok());
     let failures = done.into_iter().filter_map(|(module, result)| Some((module, result.err()?))).collect();
-    Applied { any, failures }
+    Applied { any, failures, missed }
 }
 
 /// Lets go of components without anything being removed. The status is to say so before: killed in between, nothing of
@@ -92,7 +98,7 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
 pub(crate) async fn let_go(state: &State, plan: &Plan, authority: Authority<'_>) -> Result<(), Failure> {
     let mut result = Ok(());
     for order in plan.orders.iter().filter(|order| !order.removes()) {
-        result = give(state, order, authority).await.and(result);
+        result = give(state, order, authority).await.map(drop).and(result);
     }
     result
 }

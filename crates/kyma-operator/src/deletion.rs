@@ -98,8 +98,8 @@ pub(crate) struct Order {
 impl Order {
     /// The order with which a module goes, by the policy that its component keeps.
     pub(crate) fn remove(component: &ComponentView, ignore: IgnorePolicy, reason: DeletionReason) -> Self {
-        let leave = component.resource_policy == ResourcePolicy::Ignore && ignore == IgnorePolicy::Leave;
-        let policy = if leave { DeletionPolicy::Orphan } else { DeletionPolicy::Delete };
+        let stays = stays(component, ignore);
+        let policy = if stays { DeletionPolicy::Orphan } else { DeletionPolicy::Delete };
         Self { component: component.clone(), policy, reason }
     }
 
@@ -118,6 +118,21 @@ impl Order {
     pub(crate) fn is_due(&self) -> bool {
         let ComponentView { terminating, deletion_policy, held_by, .. } = &self.component;
         !terminating || *deletion_policy != self.policy && held_by.is_empty()
+    }
+}
+
+/// Whether everything on the target stays when the module goes.
+pub(crate) fn stays(component: &ComponentView, ignore: IgnorePolicy) -> bool {
+    component.resource_policy == ResourcePolicy::Ignore && ignore == IgnorePolicy::Leave
+}
+
+impl Facts<'_> {
+    /// When a missing Secret counts as a cluster that is gone.
+    pub(crate) fn gone_at(&self) -> Option<Timestamp> {
+        match self.target {
+            TargetFacts::NoSecret { since } => since.checked_add(self.gone_after).ok(),
+            _ => None,
+        }
     }
 }
 
@@ -142,7 +157,7 @@ pub(crate) fn next(facts: &Facts<'_>) -> Step {
         return Step::Finish;
     }
     let waits_for_target = match facts.target {
-        TargetFacts::NoSecret { since } => Some(since.checked_add(facts.gone_after).ok()),
+        TargetFacts::NoSecret { .. } => Some(facts.gone_at()),
         TargetFacts::Unreachable => Some(None),
         _ => None,
     };

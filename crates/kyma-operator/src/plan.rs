@@ -294,9 +294,9 @@ pub(crate) fn unready_kinds(kinds: &Kinds, decided: &[Resolved]) -> Vec<GroupKin
     unready.map(|kind| (kind.group().to_owned(), kind.kind.clone())).collect()
 }
 
+/// Never Deleting, which only a module is that was ordered away: see [`crate::lost`].
 fn waiting(reason: Reason, message: &str) -> Because {
-    let state = if reason == Reason::Deleting { State::Deleting } else { State::Processing };
-    Because { reason, state, message: message.to_owned() }
+    Because { reason, state: State::Processing, message: message.to_owned() }
 }
 
 #[cfg(test)]

@@ -108,6 +108,8 @@ async fn take_turn(state: &State, observed: &mut Observed) -> Result<(), Failure
 async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     state.end_session(&key);
+    // What was measured is no more ours to tell.
+    state.metrics.forget(&key);
     if actor == Actor::HandOver {
         kyma_sdk::note_stop(&state.runtime, kyma).await?;
     } else if state.notes_klms(&key) {
@@ -209,6 +211,8 @@ fn status_of(
             view: views.get(&resolved.module).filter(|_| !is_let_go(plan, views.get(&resolved.module))),
             blocked: plan.blocked.get(&resolved.module),
             failure: applied.failures.get(&resolved.module),
+            missed: applied.missed.contains(&resolved.module),
+            ignore: state.args.ignore_policy,
             before: before.modules.iter().flatten().find(|module| module.name == resolved.module),
             target_namespace: &state.runtime.settings.target_namespace,
             now,

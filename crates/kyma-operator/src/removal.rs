@@ -88,7 +88,11 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
         state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE).await;
     }
     match step {
-        Step::Order(_) | Step::Finish => end_of(done, state, kyma).await,
+        Step::Order(_) | Step::Finish => {
+            let wait = end_of(done, state, kyma).await?;
+            // What waits for an event is let go of too once the cluster counts as gone.
+            Ok(facts.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
+        }
         Step::AwaitComponents { .. } => Ok(Wait::Event),
         Step::AwaitTarget { gone_at: Some(moment) } => Ok(Wait::Timer(until(moment))),
         Step::AwaitTarget { gone_at: None } => reach.failure.map_or(Ok(Wait::Event), Err),

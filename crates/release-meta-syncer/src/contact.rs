@@ -27,12 +27,18 @@ pub(crate) async fn session(state: &State, kyma: &Kyma) -> Result<Arc<Session>, 
         return Ok(session);
     }
     state.end_session(&key);
+    let ended = state.ended(&key);
     let target = state.runtime.access.target(&access).await?;
     let connection = target.connection();
     let identity = prove(state, kyma, &target).await?;
     let target = target.fenced(fence_of(&state.runtime, kyma, &identity));
     let session = Arc::new(Session::new(access, target, connection, identity));
     state.begin_session(&key, &session);
+    if state.ended(&key) != ended {
+        state.end_session(&key);
+        let changed = "the access to the target changed while it was read";
+        return Err(Failure::new(Reason::TargetAnswerInvalid, changed));
+    }
     Ok(session)
 }
 

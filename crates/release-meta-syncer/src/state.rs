@@ -24,6 +24,7 @@ pub(crate) struct State {
     trigger: Trigger<ObjectRef<Kyma>>,
     catalogue: RwLock<Catalogue>,
     sessions: Mutex<HashMap<KymaKey, Arc<Session>>>,
+    ended: Mutex<HashMap<KymaKey, u64>>,
     by_secret: Mutex<Index<String, KymaKey>>,
     reported: Mutex<Reported>,
     missing_access: Mutex<HashMap<KymaKey, Instant>>,
@@ -46,6 +47,7 @@ impl State {
             trigger,
             catalogue: RwLock::default(),
             sessions: Mutex::default(),
+            ended: Mutex::default(),
             by_secret: Mutex::default(),
             reported: Mutex::default(),
             missing_access: Mutex::default(),
@@ -88,7 +90,13 @@ impl State {
     /// The session ends: a call through it failed or its access changed.
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
         lock(&self.sessions).remove(kyma);
+        *lock(&self.ended).entry(kyma.clone()).or_default() += 1;
         self.watches.leave_all(kyma);
+    }
+
+    /// How often a session of the Kyma ended: one that was being opened meanwhile is of no use.
+    pub(crate) fn ended(&self, kyma: &KymaKey) -> u64 {
+        lock(&self.ended).get(kyma).copied().unwrap_or_default()
     }
 
     /// The Kyma depends on these access Secrets.
@@ -119,6 +127,7 @@ impl State {
     /// The Kyma is gone: nothing about it is kept.
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.end_session(kyma);
+        lock(&self.ended).remove(kyma);
         lock(&self.by_secret).remove(kyma);
         self.reported().forget(kyma);
         lock(&self.missing_access).remove(kyma);

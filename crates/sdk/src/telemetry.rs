@@ -10,6 +10,9 @@ pub enum TelemetryError {
     /// `--log-level` is not a list of directives.
     #[error("--log-level: {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
+    /// `--log-level` has a number, which Kyma Lifecycle Manager takes for how much is logged.
+    #[error("--log-level: {0} is a number; say error, warn, info, debug or trace")]
+    Number(String),
 }
 
 /// Sets up logging for this process. A second call in one process changes nothing, so that several operators
@@ -32,12 +35,15 @@ pub fn init_telemetry(settings: &Settings) -> Result<(), TelemetryError> {
 
 /// The directives, with kube's client held at errors unless they name it: on a warning it logs answers that it
 /// cannot parse, and what a target answers must not reach our logs.
-fn filter(directives: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
-    if directives.contains("kube_client") {
-        EnvFilter::try_new(directives)
-    } else {
-        EnvFilter::try_new(format!("{directives},kube_client=error"))
+fn filter(directives: &str) -> Result<EnvFilter, TelemetryError> {
+    let is_number = |directive: &&str| directive.parse::<i64>().is_ok();
+    if let Some(number) = directives.split(',').map(str::trim).find(is_number) {
+        return Err(TelemetryError::Number(number.to_owned()));
     }
+    if directives.contains("kube_client") {
+        return Ok(EnvFilter::try_new(directives)?);
+    }
+    Ok(EnvFilter::try_new(format!("{directives},kube_client=error"))?)
 }
 
 #[cfg(test)]
@@ -49,5 +55,12 @@ mod tests {
         assert!(filter("info").unwrap().to_string().contains("kube_client=error"));
         assert!(!filter("info,kube_client=debug").unwrap().to_string().contains("kube_client=error"));
         assert!(filter("info=loud").is_err());
+    }
+
+    #[test]
+    fn a_number_is_refused_because_it_would_turn_the_log_off() {
+        for number in ["0", "info, 9", "-1"] {
+            assert!(matches!(filter(number), Err(TelemetryError::Number(_))), "{number}");
+        }
     }
 }

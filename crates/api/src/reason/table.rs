@@ -133,7 +133,7 @@ reasons! {
 
     // Components and their reconcilers.
     ComponentCrdMissing: Blocked => "The component's kind isn't installed on the hub; install its operator's CRD or put it into the ModuleTemplate.";
-    ComponentGroupNotAllowed: Blocked => "Components of this API group aren't allowed here; allow the group in kyma-operator's chart values.";
+    ComponentGroupNotAllowed: Blocked => "Components of this API group aren't allowed here; allow the group with kyma-operator's --component-groups.";
     ContractViolated: Blocked => "The component's CRD lacks fields of the component contract; the message names them.";
     RuleViolated: Blocked => "The entry breaks a rule that the owner of the fleet made for the module; change it as the message says. What runs stays.";
     ModuleConfigInvalid: Invalid => "A ModuleConfig cannot be used, so nothing that it holds for is changed; correct it as the message says.";

@@ -21,15 +21,16 @@ use crate::state::State;
 const TRIES: usize = 5;
 
 /// Gives an order, then deletes. The order goes first: a reconciler that sees the deletion sees the order. One that
-/// takes something from the target asks the brake, where the Kyma stands for its target.
-pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Failure> {
+/// takes something from the target asks the brake, where the Kyma stands for its target. False if the component was
+/// let go before, so that nobody carries it out.
+pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<bool, Failure> {
     if order.removes() {
         state.runtime.brake.permit(&order.component.kyma.to_string()).await?;
     }
     Ok(carry_out(state, order, authority).await?)
 }
 
-async fn carry_out(state: &State, order: &Order, authority: Authority<'_>) -> Result<(), Error> {
+async fn carry_out(state: &State, order: &Order, authority: Authority<'_>) -> Result<bool, Error> {
     let view = &order.component;
     let api = api_of(state, view)?;
     if view.deletion_policy != order.policy {
@@ -39,7 +40,7 @@ async fn carry_out(state: &State, order: &Order, authority: Authority<'_>) -> Re
             patch(state, &api, view, &body, failed).await?;
         } else if !put(state, &api, view, body).await? {
             tracing::info!(component = view.name, kind = %view.kind, module = view.module, "component was let go before its order came");
-            return Ok(());
+            return Ok(false);
         }
     }
     if !view.terminating {
@@ -51,7 +52,7 @@ async fn carry_out(state: &State, order: &Order, authority: Authority<'_>) -> Re
         component = view.name, kind = %view.kind, module = view.module, kyma = %view.kyma, kyma_uid = authority.uid,
         reason = %order.reason, policy = ?order.policy, uid = view.uid, "component let go"
     );
-    Ok(())
+    Ok(true)
 }
 
 /// Puts an order to remove on a component that its reconciler has not let go of: whoever comes too late for that finds

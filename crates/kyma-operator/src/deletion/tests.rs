@@ -128,6 +128,8 @@ fn a_missing_secret_is_waited_for_ten_minutes() {
     let components = [component("a", "Delete", "CreateAndDelete", true)];
     let facts = Facts { now: at(9), ..facts(&components, TargetFacts::NoSecret { since: at(0) }) };
     assert_eq!(next(&facts), Step::AwaitTarget { gone_at: Some(at(10)) });
+    let finishing = Facts { has_lost: true, ..facts };
+    assert_eq!((next(&finishing), finishing.gone_at()), (Step::Finish, Some(at(10))), "no longer than that");
 }
 
 #[test]

@@ -71,11 +71,15 @@ async fn remove_kyma(client: &Client, kyma: &Kyma, object: &DynamicObject) -> Re
     let resource = ApiResource::erase::<Kyma>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
     let failed = |source| Error::DeleteKyma { source };
+    let mut metadata = object.metadata.clone();
     if !remote.terminating {
-        gone_is_fine(api.delete(target_kyma::NAME, &delete_of_uid(&remote.uid)).await.map(drop))
-            .map_err(failed)?;
+        match api.delete(target_kyma::NAME, &delete_of_uid(&remote.uid)).await {
+            // A deletion that waits is a new generation, by which the finalizer goes.
+            Ok(deleted) => metadata = deleted.left().map_or(metadata, |deleted| deleted.metadata),
+            Err(error) => return gone_is_fine(Err(error)).map_err(failed),
+        }
     }
-    if let Some(patch) = remove_finalizer(&object.metadata, kyma_api::finalizers::KYMA) {
+    if let Some(patch) = remove_finalizer(&metadata, kyma_api::finalizers::KYMA) {
         let patched = api.patch(target_kyma::NAME, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
         gone_is_fine(patched.map(drop)).map_err(failed)?;
     }

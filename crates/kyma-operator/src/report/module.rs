@@ -10,6 +10,7 @@ use kyma_sdk::Failure;
 use serde_json::Value;
 
 use crate::component::ComponentView;
+use crate::deletion::{IgnorePolicy, stays};
 use crate::plan::{default_resource, withheld};
 use crate::resolve::{Awaited, Because, Decision, Install, Resolved};
 
@@ -26,6 +27,9 @@ impl Line {
         matches!(self.status.state, State::Ready | State::Unmanaged)
     }
 }
+
+/// What is said of a module that is to go once its component has gone without that.
+const LET_GO: &str = "its component was let go without an order; the module is removed by one made anew";
 
 /// What the status said about modules, kept while nothing new is known.
 pub(crate) fn lines_before(before: &KymaStatus) -> Vec<Line> {
@@ -48,6 +52,10 @@ pub(crate) struct Outcome<'a> {
     pub(crate) blocked: Option<&'a Because>,
     /// Why the write failed.
     pub(crate) failure: Option<&'a Failure>,
+    /// Whether its component was let go before the order to remove it came.
+    pub(crate) missed: bool,
+    /// What `customResourcePolicy: Ignore` means for a removal.
+    pub(crate) ignore: IgnorePolicy,
     /// The entry so far.
     pub(crate) before: Option<&'a ModuleStatus>,
     /// Namespace on the target for what names none.
@@ -198,7 +206,10 @@ fn kept(outcome: &Outcome<'_>, because: &Because) -> Line {
 }
 
 fn removing(outcome: &Outcome<'_>, because: Option<&Because>) -> Option<Line> {
-    let Some(view) = outcome.view else { return because.map(|because| refused(outcome, because)) };
+    let Some(view) = outcome.view else {
+        let missed = outcome.missed.then(|| kept(outcome, &Because::warning(Reason::Deleting, LET_GO)));
+        return missed.or_else(|| because.map(|because| refused(outcome, because)));
+    };
     let before = outcome.before.cloned().unwrap_or_default();
     let told = view.removal_message();
     let blocked = outcome.blocked.map(|because| (because.reason, because.message.clone()));
@@ -207,7 +218,8 @@ fn removing(outcome: &Outcome<'_>, because: Option<&Because>) -> Option<Line> {
         Some((reason, message)) => (reason, Some(message)),
         None => (Reason::Deleting, told),
     };
-    let ordered = view.terminating || view.deletion_policy == DeletionPolicy::Delete;
+    let ordered =
+        view.deletion_policy == DeletionPolicy::Delete || view.terminating && stays(view, outcome.ignore);
     Some(Line {
         status: ModuleStatus {
             version: view.ordered.clone(),

@@ -160,23 +160,74 @@ async fn is_held_by_another(landscape: &Landscape, component: &str) -> Result<()
     .await
 }
 
+/// A hub that is its own target, with keda installed. Gives keda's component.
+async fn is_installed(landscape: &Landscape) -> Result<HelmComponent> {
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.kyma("sample", "[{name: keda}]").await?;
+    landscape.report_ready("keda").await?;
+    landscape.until_kyma("Ready", "sample", is_ready).await?;
+    landscape.until_component("its component", "keda", |_| true).await
+}
+
+/// Somebody else's finalizer goes from a component that went without an order; another one comes to remove the module.
+async fn is_made_anew(landscape: &Landscape, first: &HelmComponent) -> Result<HelmComponent> {
+    landscape.let_component_go(&first.name_any()).await?;
+    let is_anew = |it: &HelmComponent| it.uid() != first.uid() && it.metadata.deletion_timestamp.is_some();
+    let anew = landscape.until_component("one made anew is to go", "keda", is_anew).await?;
+    assert_eq!(anew.spec.deletion_policy, DeletionPolicy::Delete);
+    Ok(anew)
+}
+
+/// The module is taken out, although no component has the order yet; then it is removed all the same.
+async fn is_removed_all_the_same(landscape: &Landscape, first: &HelmComponent) -> Result<()> {
+    let line =
+        |kyma: &Kyma| kyma.status.iter().flat_map(|status| status.modules.iter().flatten()).next().cloned();
+    let is_told = |kyma: &Kyma| line(kyma).is_some_and(|line| line.state == State::Warning);
+    landscape.until_kyma("nothing is told as ordered that is not", "sample", is_told).await?;
+    let anew = is_made_anew(landscape, first).await?;
+    landscape
+        .until_kyma("its removal is told", "sample", |kyma| {
+            line(kyma).is_some_and(|line| line.state == State::Deleting)
+        })
+        .await?;
+    landscape.let_component_go(&anew.name_any()).await?;
+    landscape.until_kyma("it is gone", "sample", |kyma| line(kyma).is_none()).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_that_is_taken_out_while_its_component_goes_without_an_order_is_removed() -> Result<()> {
+    let mut landscape = Landscape::start(&["--local-kyma=sample"]).await?;
+    let first = is_installed(&landscape).await?;
+    goes_without_an_order(&landscape.components()?, &first.name_any()).await?;
+    landscape.choose("sample", json!([])).await?;
+    is_removed_all_the_same(&landscape, &first).await?;
+    landscape.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_that_is_taken_out_is_removed_though_the_order_crosses_the_end_of_its_component()
+-> Result<()> {
+    let mut landscape = Landscape::start(&["--local-kyma=sample"]).await?;
+    let door = late_orders(&landscape).await?;
+    landscape.run_behind(&door).await?;
+    let first = is_installed(&landscape).await?;
+    landscape.choose("sample", json!([])).await?;
+    landscape.until_component("it was let go", "keda", |it| it.finalizers() == [THEIRS]).await?;
+    is_removed_all_the_same(&landscape, &first).await?;
+    landscape.stop().await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_for_a_component_that_was_let_go_meanwhile_is_given_to_one_made_anew() -> Result<()> {
     let mut landscape = Landscape::start(&["--local-kyma=sample"]).await?;
     let door = late_orders(&landscape).await?;
     landscape.run_behind(&door).await?;
-    landscape.module("keda", &[("regular", "1.0.0")]).await?;
-    landscape.kyma("sample", "[{name: keda}]").await?;
-    landscape.report_ready("keda").await?;
-    landscape.until_kyma("Ready", "sample", is_ready).await?;
-    let first = landscape.until_component("its component", "keda", |_| true).await?;
+    let first = is_installed(&landscape).await?;
 
     landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
     landscape.until_component("it was let go", "keda", |it| it.finalizers() == [THEIRS]).await?;
-    landscape.let_component_go(&first.name_any()).await?;
-    let is_anew = |it: &HelmComponent| it.uid() != first.uid() && it.metadata.deletion_timestamp.is_some();
-    let anew = landscape.until_component("one made anew is to go", "keda", is_anew).await?;
-    assert_eq!(anew.spec.deletion_policy, DeletionPolicy::Delete);
+    let anew = is_made_anew(&landscape, &first).await?;
     assert!(landscape.kymas()?.get_opt("sample").await?.is_some(), "the Kyma waits for it");
     landscape.let_component_go(&anew.name_any()).await?;
     let kymas = landscape.kymas()?;
@@ -198,18 +249,24 @@ async fn late_orders(landscape: &Landscape) -> Result<Scripted> {
             let orders = passing.seen().method == "PATCH"
                 && String::from_utf8_lossy(passing.body()).contains(r#""deletionPolicy":"Delete""#);
             if orders && is_first.swap(false, Ordering::Relaxed) {
-                let held = json!({ "metadata": { "finalizers": [finalizers::COMPONENT, THEIRS] } });
-                let params = PatchParams::default();
-                components.patch(&name, &params, &Patch::Merge(&held)).await.map_err(io::Error::other)?;
-                components.delete(&name, &DeleteParams::default()).await.map_err(io::Error::other)?;
-                let let_go = json!({ "metadata": { "finalizers": [THEIRS] } });
-                components.patch(&name, &params, &Patch::Merge(&let_go)).await.map_err(io::Error::other)?;
+                goes_without_an_order(&components, &name).await.map_err(io::Error::other)?;
             }
             passing.onward().await
         };
         Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
     };
     Scripted::with(Arc::new(between), &landscape.hub).await
+}
+
+/// Somebody deletes a component, its reconciler lets it go, and somebody else's finalizer keeps it.
+async fn goes_without_an_order(components: &Api<HelmComponent>, name: &str) -> Result<()> {
+    let params = PatchParams::default();
+    let held = json!({ "metadata": { "finalizers": [finalizers::COMPONENT, THEIRS] } });
+    components.patch(name, &params, &Patch::Merge(&held)).await?;
+    components.delete(name, &DeleteParams::default()).await?;
+    let let_go = json!({ "metadata": { "finalizers": [THEIRS] } });
+    components.patch(name, &params, &Patch::Merge(&let_go)).await?;
+    Ok(())
 }
 
 fn reason(kyma: &Kyma) -> &str {

@@ -87,17 +87,29 @@ fn line_after(
 ) -> (Option<Line>, Option<Timestamp>) {
     let interest =
         Interest { module: "keda".into(), channel: Some("fast".into()), versions: BTreeSet::new() };
-    let outcome = Outcome {
-        resolved: &Resolved { module: "keda".into(), decision, interest, until: None },
+    let resolved = Resolved { module: "keda".into(), decision, interest, until: None };
+    let outcome = outcome(&resolved, view, now, before);
+    (line(&outcome), next_look(&outcome))
+}
+
+fn outcome<'a>(
+    resolved: &'a Resolved,
+    view: Option<&'a ComponentView>,
+    now: Timestamp,
+    before: &'a ModuleStatus,
+) -> Outcome<'a> {
+    Outcome {
+        resolved,
         view,
         blocked: None,
         failure: None,
+        missed: false,
+        ignore: IgnorePolicy::Leave,
         before: Some(before),
         target_namespace: "kyma-system",
         now,
         deadline: SignedDuration::from_secs(120),
-    };
-    (line(&outcome), next_look(&outcome))
+    }
 }
 
 fn ready() -> Value {
@@ -219,6 +231,28 @@ fn a_module_that_is_removed_shows_what_its_component_waits_for_until_it_is_gone(
     assert_eq!(not_ordered.status.state, State::Warning, "held back, the order was not given");
     assert_eq!(line.status.message.as_deref(), Some("1 Sample is left"));
     assert!(line_of(removed(), None, at(0)).0.is_none());
+}
+
+#[test]
+fn a_module_counts_as_removed_only_once_that_was_ordered_or_all_of_it_is_to_stay() {
+    let state = |view: &ComponentView| line_of(removed(), Some(view), at(0)).0.unwrap().status.state;
+    let going = ComponentView { terminating: true, ..view(&ready()) };
+    assert_eq!(state(&going), State::Warning, "somebody else deleted the component");
+    assert_eq!(
+        state(&ComponentView { deletion_policy: DeletionPolicy::Delete, ..going.clone() }),
+        State::Deleting
+    );
+    assert_eq!(state(&ComponentView { resource_policy: ResourcePolicy::Ignore, ..going }), State::Deleting);
+}
+
+#[test]
+fn a_module_whose_component_went_before_its_order_came_is_told_as_it_was() {
+    let component = TrackedObject { kind: Some("HelmComponent".into()), ..TrackedObject::default() };
+    let before = ModuleStatus { manifest: Some(component), ..before() };
+    let interest = Interest { module: "keda".into(), channel: None, versions: BTreeSet::new() };
+    let resolved = Resolved { module: "keda".into(), decision: removed(), interest, until: None };
+    let line = line(&Outcome { missed: true, ..outcome(&resolved, None, at(0), &before) }).unwrap().status;
+    assert_eq!((line.state, line.version, line.manifest), (State::Warning, before.version, before.manifest));
 }
 
 #[test]
