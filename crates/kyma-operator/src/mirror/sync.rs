@@ -68,7 +68,7 @@ async fn carry_out(
     let mut last = seen.map(|seen| seen.resource_version);
     // Fields that KLM's CRD does not know, whatever its version, are left out by the apiserver.
     let by_force = PatchParams::apply(FIELD_MANAGER).force();
-    let write = plan::write(wanted, seen);
+    let mut write = plan::write(wanted, seen);
     if write.body {
         let mut body = wanted.body.clone();
         let params = match seen {
@@ -82,6 +82,8 @@ async fn carry_out(
         let applied = api.patch(&wanted.name, &params, &Patch::Apply(&body)).await.map_err(failed)?;
         tracing::info!(manifest = wanted.name, "mirror applied");
         last = version(&applied);
+        // With what somebody else may have written since it was seen.
+        write.status = Seen::of(&applied).is_some_and(|(_, now)| plan::write(wanted, Some(&now)).status);
     }
     if write.status {
         let body = json!({

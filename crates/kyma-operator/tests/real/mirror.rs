@@ -1,14 +1,18 @@
 //! Components shown as Manifests of Kyma Lifecycle Manager (KLM).
 
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
+use http::Response;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{klm, labels};
 use serde_json::{Value, json};
-use testbed::{crd_is_served, until, until_or_why};
+use testbed::{Body, Passing, Scripted, crd_is_served, until, until_or_why};
 
 use crate::landscape::{Landscape, SOON, is_ready};
 
@@ -33,6 +37,9 @@ async fn components_are_shown_as_manifests_that_nobody_can_change() -> Result<()
     assert_eq!(Some(&shown.owner_references()[0].uid), component.uid().as_ref());
 
     edits_are_undone(&landscape, &keda).await?;
+    let door = late_edit(&landscape, &keda).await?;
+    landscape.run_behind(&door).await?;
+    an_edit_that_was_not_seen_is_undone(&landscape, &keda).await?;
     klms_own_are_left_alone(&landscape, kyma.uid().unwrap_or_default()).await?;
     an_upgrade_shows(&landscape, &keda).await?;
     nobody_else_may_write(&landscape, &keda).await?;
@@ -92,6 +99,40 @@ async fn edits_are_undone(landscape: &Landscape, name: &str) -> Result<()> {
     let again = until_shown(landscape, "it is made anew", name, "Ready").await?;
     assert_ne!(again.uid(), before.uid());
     Ok(())
+}
+
+/// A way to the hub on which somebody edits the status of a Manifest just before the first write of the operator to it.
+async fn late_edit(landscape: &Landscape, name: &str) -> Result<Scripted> {
+    let (manifests, is_first) = (manifests(landscape)?, Arc::new(AtomicBool::new(true)));
+    let (path, name) = (format!("/{}/{name}", klm::MANIFESTS), name.to_owned());
+    let between = move |passing: Passing| {
+        let (manifests, is_first) = (manifests.clone(), Arc::clone(&is_first));
+        let (path, name) = (path.clone(), name.clone());
+        let answer = async move {
+            let writes = passing.seen().method == "PATCH" && passing.seen().path.ends_with(&path);
+            if writes && is_first.swap(false, Ordering::Relaxed) {
+                let edit = Patch::Merge(json!({"status": {"state": "Error"}}));
+                let edited = manifests.patch_status(&name, &PatchParams::default(), &edit).await;
+                edited.map_err(io::Error::other)?;
+            }
+            passing.onward().await
+        };
+        Box::pin(answer) as futures::future::BoxFuture<'static, io::Result<Response<Body>>>
+    };
+    Scripted::with(Arc::new(between), &landscape.hub).await
+}
+
+async fn an_edit_that_was_not_seen_is_undone(landscape: &Landscape, name: &str) -> Result<()> {
+    let api = manifests(landscape)?;
+    let before = api.get(name).await?;
+    let edit = Patch::Merge(json!({"spec": {"version": "9.9.9"}}));
+    api.patch(name, &PatchParams::default(), &edit).await?;
+    until_or_why("both edits are undone", SOON, || async {
+        let now = api.get(name).await?;
+        let is_undone = now.data == before.data && now.metadata.generation > before.metadata.generation;
+        Ok(if is_undone { Ok(()) } else { Err(now.data.to_string()) })
+    })
+    .await
 }
 
 /// One that KLM holds, and one that it handed over, of which only the status is written.
