@@ -10,12 +10,11 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use kyma_api::{labels, names};
-use kyma_sdk::{Failure, Halt, delete_of_uid, gone_is_fine};
+use kyma_sdk::{Failure, Halt, KymaKey, delete_of_uid, gone_is_fine};
 use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
 use crate::error::Error;
-use crate::key::KymaKey;
 use crate::observe::Observed;
 use crate::owned;
 use crate::resolve::{Decision, Resolved};

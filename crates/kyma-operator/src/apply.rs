@@ -12,13 +12,12 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use kyma_api::annotations;
-use kyma_sdk::{Failure, delete_of_uid, gone_is_fine, hub_apply};
+use kyma_sdk::{Failure, KymaKey, delete_of_uid, gone_is_fine, hub_apply};
 use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
 use crate::component::{ComponentKind, ComponentView};
 use crate::error::Error;
-use crate::key::KymaKey;
 use crate::plan::{Plan, Upgrade, Wanted};
 use crate::state::State;
 
@@ -75,7 +74,9 @@ pub(crate) async fn apply(state: &State, plan: &Plan, authority: Authority<'_>) 
     for order in plan.orders.iter().filter(|order| order.removes()) {
         let module = &order.component.module;
         let given = give(state, order, authority).await;
-        missed.extend(given.as_ref().is_ok_and(|given| !given).then(|| module.clone()));
+        if matches!(given, Ok(false)) {
+            missed.insert(module.clone());
+        }
         done.push((module.clone(), given.map(drop)));
     }
     for upgrade in &plan.upgrades {

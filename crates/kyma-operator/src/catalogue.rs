@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use kyma_api::names;
-
-use crate::key::KymaKey;
+use kyma_sdk::KymaKey;
 
 mod interest;
 pub(crate) mod release;

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::{Kyma, Reason, finalizers, labels};
-use kyma_sdk::{Failure, hub_apply, patch_finalizers, remove_finalizer};
+use kyma_sdk::{Failure, KymaKey, hub_apply, patch_finalizers, remove_finalizer};
 use serde_json::json;
 
 use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::events;
-use crate::key::KymaKey;
 use crate::state::State;
 
 /// Puts label and finalizer on the Kyma, if they are not there.

@@ -3,14 +3,13 @@
 use std::sync::{Arc, Weak};
 
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
-use kyma_sdk::{AccessChange, Change, Interest, KymaAccess, Reconciler, Runtime, Sighting, Watches};
+use kyma_sdk::{AccessChange, Change, Interest, KymaAccess, KymaKey, Reconciler, Runtime, Sighting, Watches};
 use kyma_targets::{SecretKey, TargetEvent};
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::admission;
 use crate::args::KymaArgs;
 use crate::feeds;
-use crate::key::KymaKey;
 use crate::mandatory;
 use crate::metrics::KymaMetrics;
 use crate::pull_secret;

@@ -1,10 +1,9 @@
 //! What can fail around the decisions: one variant for each action.
 
 use kyma_api::Reason;
-use kyma_sdk::{Failure, WatchLimit};
+use kyma_sdk::{Failure, KymaKey, WatchLimit};
 
 use crate::component::ComponentKind;
-use crate::key::KymaKey;
 
 /// An action that failed. Its text names the action; what the other side answered is added by [`Failure`].
 #[derive(Debug, thiserror::Error)]

@@ -12,13 +12,12 @@ use kube::Api;
 use kube_runtime::reflector::Store;
 use kube_runtime::watcher;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
-use kyma_sdk::{HubResource, News, feed, hub_watch};
+use kyma_sdk::{HubResource, KymaKey, News, feed, hub_watch};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::catalogue::{Affected, Catalogue, Release, Template};
 use crate::component::ComponentKind;
-use crate::key::KymaKey;
 use crate::kinds::GroupKind;
 use crate::state::State;
 

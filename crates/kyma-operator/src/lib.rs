@@ -42,7 +42,6 @@ mod selection;
 mod args;
 mod error;
 mod events;
-mod key;
 mod metrics;
 mod owned;
 mod program;

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::{Kyma, KymaStatus};
-use kyma_sdk::{Metrics, MetricsError};
+use kyma_sdk::{KymaKey, Metrics, MetricsError};
 
 use crate::component::ComponentView;
-use crate::key::KymaKey;
 use contact::LastAnswer;
 use klm::KlmGauges;
 use modules::ModuleMetrics;

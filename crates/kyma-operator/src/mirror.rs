@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use kube::api::DynamicObject;
 use kyma_api::{klm, labels};
+use kyma_sdk::KymaKey;
 
 use crate::FIELD_MANAGER;
 use crate::component::ComponentId;
-use crate::key::KymaKey;
 use crate::owned;
 
 mod plan;

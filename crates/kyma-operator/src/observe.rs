@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use kyma_api::{DeletionPolicy, Kyma, Selection as Choice, TargetRef, names};
-use kyma_sdk::{Failure, Pass};
+use kyma_sdk::{Failure, KymaKey, Pass};
 use serde_json::json;
 
 use crate::apply::Authority;
 use crate::component::ComponentView;
-use crate::key::KymaKey;
 use crate::maintenance::Skips;
 use crate::resolve::Installed;
 use crate::selection::{self, Selection, SelectionError};

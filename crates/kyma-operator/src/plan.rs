@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kyma_api::component::DeletionReason;
 use kyma_api::{DeletionPolicy, Reason, State, TargetIdentity, TargetRef, limits};
+use kyma_sdk::KymaKey;
 use serde_json::{Map, Value};
 
 use crate::component::{ComponentKind, ComponentView, kind_of};
 use crate::component_crd::{self, Offer};
 use crate::deletion::{IgnorePolicy, Order};
-use crate::key::KymaKey;
 use crate::kinds::{GroupKind, KindStatus, Kinds};
 use crate::resolve::{Because, Decision, Install, Policy, Resolved};
 

@@ -6,11 +6,10 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use kyma_sdk::{Failure, Revision};
+use kyma_sdk::{Failure, KymaKey, Revision};
 
 use crate::FIELD_MANAGER;
 use crate::error::Error;
-use crate::key::KymaKey;
 use crate::observe::{Observed, RemoteSide};
 use crate::state::State;
 

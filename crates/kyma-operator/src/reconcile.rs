@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kyma_api::hand_over::{self, Actor};
 use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
-use kyma_sdk::{Failure, Halt, Pass, Wait};
+use kyma_sdk::{Failure, Halt, KymaKey, Pass, Wait};
 
 use crate::apply::{self, Applied};
 use crate::brought::Brought;
@@ -16,7 +16,6 @@ use crate::claim;
 use crate::component::ComponentView;
 use crate::config::govern_all;
 use crate::error::Error;
-use crate::key::KymaKey;
 use crate::lost;
 use crate::mirror;
 use crate::observe::{self, Observed};

@@ -9,7 +9,7 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use kyma_api::condition;
 use kyma_api::{Kyma, Reason, annotations, labels};
-use kyma_sdk::{Failure, Pass, Wait};
+use kyma_sdk::{Failure, KymaKey, Pass, Wait};
 
 use crate::admission;
 use crate::claim;
@@ -17,7 +17,6 @@ use crate::component::ComponentView;
 use crate::deletion::{self, Facts, Order, Step, TargetFacts};
 use crate::error::Error;
 use crate::events;
-use crate::key::KymaKey;
 use crate::lost::Lost;
 use crate::report;
 use crate::scope;

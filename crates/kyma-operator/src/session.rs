@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kyma_api::{Kyma, SecretKeyRef, TargetIdentity};
-use kyma_sdk::{Content, Failure, Interest, KymaAccess, Pass, Proof, fence_of, is_on_record};
+use kyma_sdk::{Content, Failure, Interest, KymaAccess, KymaKey, Pass, Proof, fence_of, is_on_record};
 use kyma_targets::{STAMP_NAMESPACE, Target};
 
 use crate::admission::watch as admission;
 use crate::error::Error;
-use crate::key::KymaKey;
 use crate::pull_secret::watch as pull_secret;
 use crate::state::State;
 use crate::target_kyma;

@@ -5,14 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
-use kyma_sdk::{Index, Runtime, Trigger, Watches};
+use kyma_sdk::{Index, KymaKey, Runtime, Trigger, Watches};
 
 use crate::admission::known::Policies;
 use crate::args::KymaArgs;
 use crate::catalogue::{Affected, Catalogue};
 use crate::component::Components;
 use crate::config::{Configs, Governed, Standings};
-use crate::key::KymaKey;
 use crate::kinds::{GroupKind, Kinds};
 use crate::maintenance::{self, Maintenance};
 use crate::metrics::KymaMetrics;

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kyma_api::Kyma;
-
-use crate::key::KymaKey;
+use kyma_sdk::KymaKey;
 
 /// The last state of each Kyma that a write of ours returned and the watch did not deliver yet.
 #[derive(Debug, Default)]

@@ -8,11 +8,10 @@ use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, Reason, annotations, finalizers, labels, names};
 use kyma_object_set::CREATED_BY;
-use kyma_sdk::{Failure, Halt, Wait, delete_of_uid, gone_is_fine};
+use kyma_sdk::{Failure, Halt, KymaKey, Wait, delete_of_uid, gone_is_fine};
 use kyma_targets::Target;
 
 use crate::copy::{Key, Kind};
-use crate::key::KymaKey;
 use crate::plan::Whose;
 use crate::report::{self, Outcome};
 use crate::state::State;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ApiResource;
 use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
-use kyma_sdk::{Content, Failure, Interest, KymaAccess, Proof, fence_of, prove_known};
+use kyma_sdk::{Content, Failure, Interest, KymaAccess, KymaKey, Proof, fence_of, prove_known};
 use kyma_targets::Target;
 
 use crate::copy::Kind;
-use crate::key::KymaKey;
 use crate::session::Session;
 use crate::state::State;
 use crate::{ground, hub};

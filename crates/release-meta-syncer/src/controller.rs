@@ -11,15 +11,14 @@ use kyma_api::hand_over::{self, Actor};
 use kyma_api::visibility::Viewer;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Reason, names};
 use kyma_sdk::{
-    AccessChange, Change, Failure, Halt, HubResource, Interest, KymaAccess, News, Pass, Reconciler, Runtime,
-    Sighting, Wait, Watches, feed,
+    AccessChange, Change, Failure, Halt, HubResource, Interest, KymaAccess, KymaKey, News, Pass, Reconciler,
+    Runtime, Sighting, Wait, Watches, feed,
 };
 use kyma_targets::SecretKey;
 
 use crate::args::Flags;
 use crate::catalogue::{Catalogue, Release, Template};
 use crate::copy::{Key, Kind};
-use crate::key::KymaKey;
 use crate::memory::Known;
 use crate::plan::plan;
 use crate::rbac::CATALOGUE_CRDS;

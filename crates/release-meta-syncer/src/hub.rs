@@ -5,10 +5,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::{DynamicObject, ObjectMeta};
 use kyma_api::{Kyma, Reason};
-use kyma_sdk::Failure;
+use kyma_sdk::{Failure, KymaKey};
 
 use crate::copy::Key;
-use crate::key::KymaKey;
 use crate::state::State;
 
 /// Whether the hub's namespace or one of these CRDs is gone or going: what vanishes with them was not wished away.

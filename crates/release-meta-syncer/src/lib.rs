@@ -8,7 +8,6 @@
 // What is decided: pure.
 mod catalogue;
 mod copy;
-mod key;
 mod plan;
 mod report;
 mod reported;

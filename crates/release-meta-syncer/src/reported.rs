@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::Kyma;
+use kyma_sdk::KymaKey;
 
-use crate::key::KymaKey;
 use crate::report::own;
 
 /// The condition that we wrote or left last on each Kyma, and the resourceVersion at which it was so.

@@ -6,11 +6,10 @@ use std::time::Instant;
 
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::Kyma;
-use kyma_sdk::{Index, Runtime, Trigger, Watches};
+use kyma_sdk::{Index, KymaKey, Runtime, Trigger, Watches};
 
 use crate::args::Flags;
 use crate::catalogue::Catalogue;
-use crate::key::KymaKey;
 use crate::reported::Reported;
 use crate::session::Session;
 

@@ -9,12 +9,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::{Kyma, Reason, finalizers};
-use kyma_sdk::{Failure, delete_of_uid, gone_is_fine, hub_apply, patch_finalizers, remove_finalizer};
+use kyma_sdk::{
+    Failure, KymaKey, delete_of_uid, gone_is_fine, hub_apply, patch_finalizers, remove_finalizer,
+};
 use kyma_targets::Target;
 use serde_json::json;
 
 use crate::copy::{Copy, Key};
-use crate::key::KymaKey;
 use crate::plan::{Held, Plan, Removal};
 use crate::report::{self, Outcome};
 use crate::state::State;

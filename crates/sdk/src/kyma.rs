@@ -8,10 +8,12 @@ use kyma_targets::{Claim, Fence, KymaId, Recorded};
 
 use crate::{Access, Failure, Operator, Runtime};
 
+mod key;
 mod ledger;
 mod proof;
 mod stopped;
 
+pub use key::KymaKey;
 pub(crate) use ledger::KymaLedger;
 pub use proof::{Proof, prove, prove_known};
 pub use stopped::note_stop;

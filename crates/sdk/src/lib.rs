@@ -82,7 +82,7 @@ pub use identity::refusal;
 pub use index::Index;
 pub use jitter::{jitter, shortened};
 pub use kyma::{
-    KymaAccess, Proof, claim_of, fence_of, is_on_record, note_stop, prove, prove_known, recorded_of,
+    KymaAccess, KymaKey, Proof, claim_of, fence_of, is_on_record, note_stop, prove, prove_known, recorded_of,
 };
 pub use metrics::{Described, Metrics, MetricsError};
 pub use pass::Pass;

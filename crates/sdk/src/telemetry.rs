@@ -19,7 +19,7 @@ pub enum TelemetryError {
 /// can share one.
 ///
 /// # Errors
-/// `--log-level` is not a list of directives.
+/// `--log-level` is not a list of directives, or one of them is a number.
 pub fn init_telemetry(settings: &Settings) -> Result<(), TelemetryError> {
     let filter = filter(&settings.log_level)?;
     let registry = tracing_subscriber::registry().with(filter);

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use kyma_sdk::KymaKey;
+
 use super::policy::Id;
-use crate::key::KymaKey;
 
 /// resourceVersions of policies and bindings.
 pub(crate) type Versions = BTreeMap<Id, u64>;

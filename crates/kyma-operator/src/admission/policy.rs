@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use kyma_api::{ResourceRule, annotations, labels, names};
+use kyma_sdk::KymaKey;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::GROUP;
 use crate::config::{Config, Configs};
-use crate::key::KymaKey;
 
 /// What says what is refused.
 pub(super) const POLICY: &str = "ValidatingAdmissionPolicy";

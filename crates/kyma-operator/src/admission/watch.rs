@@ -2,12 +2,11 @@
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use kyma_sdk::{Interest, Sighting};
+use kyma_sdk::{Interest, KymaKey, Sighting};
 
 use super::known::Versions;
 use super::policy::Id;
 use super::{GROUP, KINDS, resource, selector};
-use crate::key::KymaKey;
 use crate::state::State;
 
 /// What is watched of them on a target.

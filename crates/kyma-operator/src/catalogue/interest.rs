@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use kyma_api::names;
-use kyma_sdk::Index;
-
-use crate::key::KymaKey;
+use kyma_sdk::{Index, KymaKey};
 
 /// What one module of one Kyma depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use kyma_sdk::KymaKey;
+
 use super::ComponentView;
-use crate::key::KymaKey;
 use crate::kinds::GroupKind;
 
 /// What names a component: group, kind, namespace, name. The API version may change under it.

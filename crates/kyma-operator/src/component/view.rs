@@ -4,12 +4,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
 use kyma_api::{DeletionPolicy, OPERATOR_GROUP, ReadyView, ResourcePolicy, State, finalizers, labels, names};
+use kyma_sdk::KymaKey;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ComponentId, ComponentKind};
 use crate::FIELD_MANAGER;
-use crate::key::KymaKey;
 use crate::owned;
 
 /// What kyma-operator knows of a component.

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kyma_api::FleetCount;
+use kyma_sdk::KymaKey;
 
 use super::Governed;
-use crate::key::KymaKey;
 
 /// How many names a status shows.
 const NAMES: usize = 20;

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
+use kyma_sdk::KymaKey;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::key::KymaKey;
 use crate::selection::{Central, Selection, Wish};
 
 fn config(name: &str, spec: &Value) -> Config {

@@ -6,10 +6,9 @@ use kube::{Api, ResourceExt};
 use kube_runtime::reflector::Store;
 use kyma_api::Kyma;
 use kyma_api::{ModuleReleaseMeta, finalizers};
-use kyma_sdk::{Failure, Reconciler, Wait, add_finalizer, patch_finalizers, remove_finalizer};
+use kyma_sdk::{Failure, KymaKey, Reconciler, Wait, add_finalizer, patch_finalizers, remove_finalizer};
 
 use super::{End, Facts, Step, next};
-use crate::key::KymaKey;
 use crate::scope;
 use crate::state::State;
 

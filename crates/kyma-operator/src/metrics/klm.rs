@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::ResourceExt;
 use kyma_api::{Kyma, KymaStatus, State, annotations, labels};
-use kyma_sdk::{Metrics, MetricsError};
+use kyma_sdk::{KymaKey, Metrics, MetricsError};
 use prometheus::{GaugeVec, IntGauge, Opts};
 
 use crate::component::ComponentView;
-use crate::key::KymaKey;
 
 /// States of a Kyma and of a module, in KLM's order.
 const KYMA_STATES: [State; 5] =

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kyma_api::{KymaStatus, State};
-use kyma_sdk::{Metrics, MetricsError};
+use kyma_sdk::{KymaKey, Metrics, MetricsError};
 use prometheus::{HistogramOpts, HistogramVec, IntGaugeVec, Opts};
 
 use crate::component::ComponentView;
-use crate::key::KymaKey;
 
 /// Seconds; an installation takes from a second to the length of a patient HealthTimeout.
 const BUCKETS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0];

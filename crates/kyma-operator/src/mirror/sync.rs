@@ -3,7 +3,7 @@
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kyma_api::klm;
-use kyma_sdk::Failure;
+use kyma_sdk::{Failure, KymaKey};
 use serde_json::json;
 
 use super::plan::{self, Wanted};
@@ -12,7 +12,6 @@ use crate::FIELD_MANAGER;
 use crate::apply;
 use crate::component::ComponentView;
 use crate::error::Error;
-use crate::key::KymaKey;
 use crate::state::State;
 
 /// Writes what differs. Without the flag, or where the hub does not tell its Manifests, nothing.

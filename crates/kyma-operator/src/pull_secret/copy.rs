@@ -6,9 +6,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kyma_api::{Reason, annotations, labels, names};
-use kyma_sdk::{CopyError, Failure, may_be_copied};
-
-use crate::key::KymaKey;
+use kyma_sdk::{CopyError, Failure, KymaKey, may_be_copied};
 
 /// Types of image-pull Secrets, and the key that each has.
 const TYPES: [(&str, &str); 2] =

@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 
-use kyma_sdk::Revision;
-
-use crate::key::KymaKey;
+use kyma_sdk::{KymaKey, Revision};
 
 /// What was copied, and what watches told of the copies since, by Kyma.
 #[derive(Debug, Default)]

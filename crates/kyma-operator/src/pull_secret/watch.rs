@@ -3,9 +3,8 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
-use kyma_sdk::{Interest, Sighting};
+use kyma_sdk::{Interest, KymaKey, Sighting};
 
-use crate::key::KymaKey;
 use crate::state::State;
 
 /// What is watched of it on a target: that it stays as it is.

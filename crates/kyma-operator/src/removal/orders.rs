@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use kyma_api::component::DeletionReason;
 use kyma_api::{Kyma, Reason, TargetRef, names};
-use kyma_sdk::{Failure, Wait};
+use kyma_sdk::{Failure, KymaKey, Wait};
 
 use crate::apply::{self, Applied, Authority};
 use crate::catalogue::Interest;
 use crate::deletion::Step;
 use crate::events;
-use crate::key::KymaKey;
 use crate::lost::{self, Lost};
 use crate::observe;
 use crate::plan::{self, Plan};

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kyma_api::{DeletionPolicy, Kyma, Reason, State as ModuleState};
-use kyma_sdk::Failure;
+use kyma_sdk::{Failure, KymaKey};
 
 use super::orders::{Done, lost_modules};
 use super::{CLUSTER_GONE, Reach};
 use crate::component::ComponentView;
 use crate::deletion::{Step, TargetFacts};
-use crate::key::KymaKey;
 use crate::observe;
 use crate::report::{self, Line, Trouble};
 use crate::resolve::Because;

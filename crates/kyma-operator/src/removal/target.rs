@@ -5,12 +5,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{Kyma, labels, names};
-use kyma_sdk::{delete_of_uid, gone_is_fine, remove_finalizer};
+use kyma_sdk::{KymaKey, delete_of_uid, gone_is_fine, remove_finalizer};
 use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
 
 use crate::admission;
 use crate::error::Error;
-use crate::key::KymaKey;
 use crate::state::State;
 use crate::target_kyma::{self, TargetKyma};
 

@@ -8,14 +8,13 @@ use kube::api::Patch;
 use kube::{Api, Resource, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{Kyma, KymaStatus, Reason, State as ModuleState, TargetIdentity};
-use kyma_sdk::{Failure, Wait, apply_status, hub_apply};
+use kyma_sdk::{Failure, KymaKey, Wait, apply_status, hub_apply};
 use serde_json::json;
 
 use super::{left_alone, own_conditions};
 use crate::FIELD_MANAGER;
 use crate::error::Error;
 use crate::events;
-use crate::key::KymaKey;
 use crate::state::State;
 
 /// Writes the status, unless it is there already; tells people what changed.

@@ -7,12 +7,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{Kyma, annotations, labels, names};
-use kyma_sdk::is_conflict;
+use kyma_sdk::{KymaKey, is_conflict};
 use kyma_targets::Target;
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::key::KymaKey;
 use crate::owned;
 use crate::resolve::compare;
 use crate::state::State;

@@ -7,14 +7,13 @@ use std::sync::atomic::AtomicBool;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_api::{Kyma, TargetIdentity};
-use kyma_sdk::{Failure, fence_of, recorded_of};
+use kyma_sdk::{Failure, KymaKey, fence_of, recorded_of};
 use kyma_targets::{Found, STAMP_NAMESPACE, Stamp, Target, Turn, Verdict};
 use serde_json::json;
 
 use super::{Session, ground};
 use crate::FIELD_MANAGER;
 use crate::error::Error;
-use crate::key::KymaKey;
 use crate::state::State;
 
 /// Where a Kyma has it on record.

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use kyma_sdk::KymaKey;
+
 use super::TargetKyma;
-use crate::key::KymaKey;
 
 /// What is known of a target's Kyma.
 #[derive(Debug, Clone, PartialEq)]

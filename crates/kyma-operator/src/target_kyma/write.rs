@@ -3,13 +3,12 @@
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource};
 use kyma_api::{Kyma, KymaStatus, Selection};
-use kyma_sdk::{create_new, is_conflict};
+use kyma_sdk::{KymaKey, create_new, is_conflict};
 use serde_json::{Value, json};
 
 use super::{NAME, TargetKyma, annotations_for, is_marked, labels_for, shows, status_for};
 use crate::error::Error;
 use crate::events;
-use crate::key::KymaKey;
 use crate::selection;
 use crate::session::Session;
 use crate::state::State;

@@ -1,4 +1,4 @@
-//! What names a Kyma inside this process.
+//! What names a Kyma inside a process.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use kyma_api::Kyma;
 
 /// Namespace and name of a Kyma on the hub.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct KymaKey {
+pub struct KymaKey {
     /// Its namespace.
-    pub(crate) namespace: String,
+    pub namespace: String,
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 impl KymaKey {
     /// The key of this Kyma.
-    pub(crate) fn of(kyma: &Kyma) -> Self {
+    pub fn of(kyma: &Kyma) -> Self {
         let meta = &kyma.metadata;
         Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     }
 
     /// The key of the Kyma `name` in `namespace`.
-    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
