@@ -165,5 +165,6 @@ fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
             // The hub may have been restored from a backup.
             state.runtime.targets.forget_turns();
         }
+        Change::Listed => state.written().listed(),
     }
 }

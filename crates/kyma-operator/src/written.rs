@@ -8,42 +8,65 @@ use kyma_sdk::KymaKey;
 
 /// The last state of each Kyma that a write of ours returned and the watch did not deliver yet.
 #[derive(Debug, Default)]
-pub(crate) struct Written(HashMap<KymaKey, Arc<Kyma>>);
+pub(crate) struct Written {
+    own: HashMap<KymaKey, Own>,
+    /// Lists that began.
+    lists: u64,
+}
+
+#[derive(Debug)]
+struct Own {
+    kyma: Arc<Kyma>,
+    /// How many lists had begun before it was written.
+    lists: u64,
+}
 
 impl Written {
     /// A write of ours returned it.
     pub(crate) fn wrote(&mut self, kyma: Arc<Kyma>) {
-        self.0.insert(KymaKey::of(&kyma), kyma);
+        let lists = self.lists;
+        self.own.insert(KymaKey::of(&kyma), Own { kyma, lists });
     }
 
     /// The watch delivered it, and whoever asks the watch's store gets nothing older: what was written before that is
     /// of no more use.
     pub(crate) fn delivered(&mut self, seen: &Kyma) {
         let key = KymaKey::of(seen);
-        if self.0.get(&key).is_some_and(|ours| !is_later(ours, seen)) {
-            self.0.remove(&key);
+        if self.get(&key).is_some_and(|ours| !is_later(ours, seen)) {
+            self.own.remove(&key);
         }
     }
 
     /// The later of a state at hand and what was written.
     pub(crate) fn latest(&self, at_hand: Arc<Kyma>) -> Arc<Kyma> {
-        let ours = self.0.get(&KymaKey::of(&at_hand)).filter(|ours| is_later(ours, &at_hand));
+        let ours = self.get(&KymaKey::of(&at_hand)).filter(|ours| is_later(ours, &at_hand));
         ours.map_or(at_hand, Arc::clone)
     }
 
     /// Whether a state of a Kyma is other than what our own last write returned.
     pub(crate) fn is_news(&self, kyma: &Kyma) -> bool {
-        self.0.get(&KymaKey::of(kyma)).is_none_or(|ours| version(ours) < version(kyma))
+        self.get(&KymaKey::of(kyma)).is_none_or(|ours| version(ours) < version(kyma))
     }
 
     /// The Kyma is gone.
     pub(crate) fn forget(&mut self, kyma: &KymaKey) {
-        self.0.remove(kyma);
+        self.own.remove(kyma);
     }
 
-    /// A list of Kymas begins: what it shows is how they are, even where resourceVersions went back with a restored hub.
+    /// A list of Kymas begins. Until it is complete the watch's store is as it was, so what was written still counts.
     pub(crate) fn listing(&mut self) {
-        self.0.clear();
+        self.lists += 1;
+    }
+
+    /// It is complete: what it shows is how Kymas are, even where resourceVersions went back with a restored hub. Only
+    /// what was written since it began may be missing in it.
+    pub(crate) fn listed(&mut self) {
+        let lists = self.lists;
+        self.own.retain(|_, ours| ours.lists == lists);
+    }
+
+    fn get(&self, key: &KymaKey) -> Option<&Arc<Kyma>> {
+        self.own.get(key).map(|ours| &ours.kyma)
     }
 }
 
@@ -111,10 +134,22 @@ mod tests {
     }
 
     #[test]
-    fn a_list_and_a_kymas_end_count_more_than_what_was_written() {
-        let (mut listed, mut gone) = (wrote(7), wrote(7));
-        listed.listing();
+    fn a_list_counts_more_than_what_was_written_before_it_began_once_it_is_complete() {
+        let mut written = wrote(7);
+        written.listing();
+        assert_eq!(latest(&written, kyma("u", 5)), 7, "the store has not the list yet");
+        written.listed();
+        assert_eq!(latest(&written, kyma("u", 5)), 5, "the hub was restored");
+        written.listing();
+        written.wrote(kyma("u", 8));
+        written.listed();
+        assert_eq!(latest(&written, kyma("u", 5)), 8, "the list may be from before that");
+    }
+
+    #[test]
+    fn a_kymas_end_counts_more_than_what_was_written() {
+        let mut gone = wrote(7);
         gone.forget(&KymaKey::of(&kyma("u", 7)));
-        assert_eq!((latest(&listed, kyma("u", 5)), latest(&gone, kyma("u", 5))), (5, 5));
+        assert_eq!(latest(&gone, kyma("u", 5)), 5);
     }
 }

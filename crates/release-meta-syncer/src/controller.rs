@@ -92,7 +92,7 @@ pub(crate) async fn run(flags: &Flags, runtime: Runtime) {
 fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     match change {
         Change::Applied(kyma) if state.reported().is_another(kyma) => state.wake(&KymaKey::of(kyma)),
-        Change::Applied(_) => {}
+        Change::Applied(_) | Change::Listed => {}
         Change::Listing => {
             state.reported().listing();
             // The hub may have been restored from a backup.

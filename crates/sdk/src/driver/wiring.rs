@@ -83,6 +83,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
             // The hub may have been restored from a backup.
             watching.runtime.targets.forget_turns();
         }
+        Change::Listed => {}
     });
     reconciler
         .reaching(|resource| Contract::of(resource).ok()?.spec.target.kubeconfig_secret_ref)

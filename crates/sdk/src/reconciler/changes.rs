@@ -23,8 +23,10 @@ pub enum Change<'a, K: Resource<DynamicType = ()>> {
     /// It is gone.
     Gone(&'a ObjectRef<K>),
     /// A list begins. The hub may have been restored from a backup before it: resourceVersions that were seen earlier
-    /// can no longer be compared with those that follow.
+    /// can no longer be compared with those that follow. What is known is as before until [`Change::Listed`].
     Listing,
+    /// The list is complete, and the store has it. What it brought and what it lacks follows at once.
+    Listed,
 }
 
 impl<K: Resource<DynamicType = ()>> Clone for Change<'_, K> {
@@ -37,7 +39,7 @@ impl<K: Resource<DynamicType = ()>> Copy for Change<'_, K> {}
 
 pub(super) type Hook<K> = Box<dyn Fn(Change<'_, K>) + Send + Sync>;
 
-/// What of it has to be reconciled. Every event is told to `hooks` before.
+/// What of it has to be reconciled. Every event is told to `hooks` before, once the store has it.
 pub(super) fn own_changes<K>(
     runtime: &Runtime,
     api: Api<K>,
@@ -55,12 +57,12 @@ where
         config = config.labels(&selector);
     }
     let last = writer.as_reader();
-    let mut seen = Seen { hooks, present: HashSet::new(), listed: HashSet::new() };
+    let mut seen = Seen { hooks, present: HashSet::new(), listed: vec![] };
     let mut news = News::default();
     hub_watch(guarded, config)
         .try_filter_map(move |event| futures::future::ready(Ok(decode(event, &last))))
-        .inspect_ok(move |event| seen.tell(event))
         .reflect(writer)
+        .inspect_ok(move |event| seen.tell(event))
         .map_ok(move |event| stream::iter(news.of(event).into_iter().map(Ok)))
         .try_flatten()
 }
@@ -103,7 +105,8 @@ fn slim<K: Resource<DynamicType = ()>>(mut object: K) -> K {
 struct Seen<K: Resource<DynamicType = ()>> {
     hooks: Vec<Hook<K>>,
     present: HashSet<ObjectRef<K>>,
-    listed: HashSet<ObjectRef<K>>,
+    /// What a list has brought so far.
+    listed: Vec<K>,
 }
 
 impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
@@ -123,11 +126,14 @@ impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
                 self.call(Change::Listing);
             }
             watcher::Event::InitApply(object) => {
-                self.listed.insert(ObjectRef::from_obj(object));
-                self.call(Change::Applied(object));
+                self.listed.push(object.clone());
             }
             watcher::Event::InitDone => {
-                let before = std::mem::replace(&mut self.present, std::mem::take(&mut self.listed));
+                let listed = std::mem::take(&mut self.listed);
+                let present = listed.iter().map(ObjectRef::from_obj).collect();
+                let before = std::mem::replace(&mut self.present, present);
+                self.call(Change::Listed);
+                listed.iter().for_each(|object| self.call(Change::Applied(object)));
                 for key in before.difference(&self.present) {
                     self.call(Change::Gone(key));
                 }
@@ -176,11 +182,11 @@ mod tests {
         let told = Arc::new(Mutex::new(vec![]));
         let heard = Arc::clone(&told);
         let hook = move |change: Change<'_, ConfigMap>| {
-            if !matches!(change, Change::Listing) {
+            if !matches!(change, Change::Listing | Change::Listed) {
                 heard.lock().unwrap().push(matches!(change, Change::Gone(_)));
             }
         };
-        let mut seen = Seen { hooks: vec![Box::new(hook)], present: HashSet::new(), listed: HashSet::new() };
+        let mut seen = Seen { hooks: vec![Box::new(hook)], present: HashSet::new(), listed: vec![] };
         let list = |data: Value| [Event::Init, Event::InitApply(guard(&data)), Event::InitDone];
         for event in list(json!({"x": "1"})).into_iter().chain(list(json!({"x": 5}))) {
             if let Some(event) = decode(event, &store) {
