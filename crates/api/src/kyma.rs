@@ -154,6 +154,27 @@ pub struct KymaStatus {
     /// one starts from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
+    /// Mandatory modules that are on the cluster; on the hub only. They have no entry in modules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub mandatory_modules: Option<Vec<MandatoryModule>>,
+}
+
+/// A mandatory module on the cluster, and what installs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MandatoryModule {
+    /// Name of the module.
+    pub name: String,
+    /// Version that is installed or being installed.
+    pub version: String,
+    /// API group and version of its component.
+    pub api_version: String,
+    /// Kind of its component.
+    pub kind: String,
+    /// Its component has been told to go. Absent: it has not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleting: bool,
 }
 
 /// The last step or fault in words.

@@ -51,8 +51,8 @@ pub use helm_component::{
     Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{
-    Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, ModuleStatus, PartialMeta, PendingUpgrade,
-    Selection, TargetIdentity, TrackedObject, Upgrade, UpgradeMode,
+    Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,
+    PendingUpgrade, Selection, TargetIdentity, TrackedObject, Upgrade, UpgradeMode,
 };
 pub use module_config::{
     ConfigOverrides, ConfigRule, FleetCount, ModuleConfig, ModuleConfigSpec, ModuleConfigStatus,

@@ -17,6 +17,8 @@ pub(crate) enum Error {
     ReportConfig { name: String, source: kube::Error },
     #[error("read namespace {namespace} and CRD {crd}")]
     ReadScope { namespace: String, crd: String, source: kube::Error },
+    #[error("list components of Kyma {kyma} that are not watched")]
+    ListUnwatched { kyma: KymaKey, source: kube::Error },
     #[error("list access Secrets of Kyma {kyma}")]
     ListAccess { kyma: KymaKey, source: kube::Error },
     #[error("install CRD {name}")]
@@ -103,6 +105,7 @@ impl From<Error> for Failure {
             | Error::Report { source, .. }
             | Error::ReportConfig { source, .. }
             | Error::ReadScope { source, .. }
+            | Error::ListUnwatched { source, .. }
             | Error::ListAccess { source, .. }
             | Error::InstallComponentCrd { source, .. }
             | Error::ApplyComponent { source, .. }

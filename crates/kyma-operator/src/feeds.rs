@@ -193,8 +193,8 @@ fn left(state: &State, kind: &GroupKind, watched: &mut HashMap<GroupKind, JoinHa
     if state.kinds_mut().delete(&kind.0, &kind.1) {
         let orphaned = state.components_mut().retain(&kind.0, &kind.1, &BTreeSet::new());
         state.wake_all(&orphaned);
-        state.wake_waiting_for(kind);
     }
+    state.wake_waiting_for(kind);
 }
 
 fn is_established(crd: &CustomResourceDefinition) -> bool {

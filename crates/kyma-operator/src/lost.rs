@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use kyma_api::{KymaStatus, ModuleStatus, ResourcePolicy, State, klm};
+use kyma_api::{DeletionPolicy, KymaStatus, MandatoryModule, ModuleStatus, ResourcePolicy, State};
 
 use crate::component::{ComponentKind, ComponentView};
-use crate::deletion::IgnorePolicy;
+use crate::deletion::{IgnorePolicy, stays};
 
 /// A module that its Kyma's status shows as installed, without a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(crate) struct Lost {
     pub(crate) channel: Option<String>,
     /// The kind of the component that it had.
     pub(crate) kind: ComponentKind,
+    /// Whether it was installed because it is mandatory.
+    pub(crate) mandatory: bool,
 }
 
 /// The lost modules of a Kyma. A removal that was ordered is told as Deleting after the order, and what was let go of
@@ -29,20 +31,54 @@ pub(crate) fn of(
     ignore: IgnorePolicy,
 ) -> Vec<Lost> {
     let without_component = status.modules.iter().flatten().filter(|line| !views.contains_key(&line.name));
-    without_component.filter(|line| !is_left(status, &line.name, ignore)).filter_map(lost).collect()
+    let chosen = without_component.filter(|line| !is_left(status, &line.name, ignore)).filter_map(lost);
+    let mandatory = status.mandatory_modules.iter().flatten();
+    let mandatory = mandatory.filter(|known| !known.deleting && !views.contains_key(&known.name));
+    chosen.chain(mandatory.map(lost_mandatory)).collect()
+}
+
+fn lost_mandatory(known: &MandatoryModule) -> Lost {
+    Lost {
+        module: known.name.clone(),
+        version: known.version.clone(),
+        channel: None,
+        kind: ComponentKind::of_mandatory(known),
+        mandatory: true,
+    }
+}
+
+/// The mandatory modules that are on the target: those with a component, and those that lost theirs.
+pub(crate) fn mandatory(
+    before: &KymaStatus,
+    views: &BTreeMap<String, ComponentView>,
+    ignore: IgnorePolicy,
+) -> Vec<MandatoryModule> {
+    let lost = before.mandatory_modules.iter().flatten();
+    let lost = lost.filter(|known| !known.deleting && !views.contains_key(&known.name)).cloned();
+    let installed = views.values().filter(|view| view.mandatory).map(|view| MandatoryModule {
+        name: view.module.clone(),
+        version: view.ordered.clone().unwrap_or_default(),
+        api_version: view.kind.api_version.clone(),
+        kind: view.kind.kind.clone(),
+        deleting: view.deletion_policy == DeletionPolicy::Delete || view.terminating && stays(view, ignore),
+    });
+    let mut known: Vec<MandatoryModule> = installed.chain(lost).collect();
+    known.sort_by(|one, other| one.name.cmp(&other.name));
+    known
 }
 
 fn lost(line: &ModuleStatus) -> Option<Lost> {
     if matches!(line.state, State::Deleting | State::Unmanaged) {
         return None;
     }
-    // A Manifest of KLM is no component: what it installed is not ours to remove.
-    let component = line.manifest.as_ref().filter(|object| object.kind.as_deref() != Some(klm::MANIFEST))?;
+    // What a Manifest of KLM installed is not ours to remove.
+    let kind = ComponentKind::of_line(line)?;
     Some(Lost {
         module: line.name.clone(),
         version: line.version.clone()?,
         channel: line.channel.clone(),
-        kind: ComponentKind::new(component.api_version.clone()?, component.kind.as_deref()?),
+        kind,
+        mandatory: false,
     })
 }
 
@@ -79,6 +115,34 @@ mod tests {
             line("let-go", "Unmanaged"), {"name": "refused", "state": "Warning"},
         ]);
         assert_eq!(names(&lines, &json!([]), IgnorePolicy::Leave), ["ready", "broken"]);
+    }
+
+    #[test]
+    fn a_mandatory_module_is_known_by_its_component_and_lost_without_it_unless_that_was_told_to_go() {
+        let view = |module: &str, spec: Value| {
+            let object = json!({
+                "metadata": {"name": module, "namespace": "n", "uid": "u", "resourceVersion": "1",
+                    "labels": {"operator.kyma-project.io/mandatory-module": "true"},
+                    "ownerReferences": [{"apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+                        "name": "sample", "uid": "k"}]},
+                "spec": spec,
+            });
+            ComponentView::of(&ComponentKind::helm(), &serde_json::from_value(object).unwrap()).unwrap()
+        };
+        let module = |name: &str| json!({"name": name, "version": "1.0.0"});
+        let stays = view("warden", json!({"module": module("warden")}));
+        let goes = view("old", json!({"module": module("old"), "deletionPolicy": "Delete"}));
+        let views = [stays, goes].map(|view| (view.module.clone(), view)).into();
+        let known = mandatory(&KymaStatus::default(), &views, IgnorePolicy::Leave);
+        let status = KymaStatus { mandatory_modules: Some(known), ..KymaStatus::default() };
+        assert!(of(&status, &views, IgnorePolicy::Leave).is_empty());
+
+        let lost = of(&status, &BTreeMap::new(), IgnorePolicy::Leave);
+        let lost: Vec<_> =
+            lost.iter().map(|lost| (lost.module.as_str(), lost.version.as_str(), lost.mandatory)).collect();
+        assert_eq!(lost, [("warden", "1.0.0", true)]);
+        let left = mandatory(&status, &BTreeMap::new(), IgnorePolicy::Leave);
+        assert_eq!(left.iter().map(|known| known.name.as_str()).collect::<Vec<_>>(), ["warden"]);
     }
 
     #[test]

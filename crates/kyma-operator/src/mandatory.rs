@@ -17,7 +17,7 @@ struct Facts {
     is_held: bool,
     /// Whether it ends.
     end: End,
-    /// Components that install the module because it is mandatory.
+    /// Components that install the module because it is mandatory, and Kymas that have it on record.
     left: usize,
 }
 

@@ -26,11 +26,12 @@ use crate::state::State;
 mod orders;
 mod status;
 mod target;
+mod unseen;
 
 use orders::{carry_out, end_of, lost_modules};
 use status::report;
 
-/// Until the next look at a target whose Kyma is going, where no watch tells of its end.
+/// Until the next look at what is going, where no watch tells of its end.
 const UNWATCHED: Duration = Duration::from_secs(30);
 
 /// What is said of a cluster that is gone.
@@ -78,6 +79,14 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
         }
     };
     let gone = deletion::is_gone(&facts);
+    let mut unseen = vec![];
+    if matches!(step, Step::CleanTarget | Step::Release) && !facts.scope_terminating && !gone {
+        unseen = unseen::names(state, kyma).await?;
+    }
+    let are_unseen = !unseen.is_empty();
+    if are_unseen {
+        step = Step::AwaitComponents { left: unseen };
+    }
     let done = carry_out(state, kyma, &step, &lost).await;
     if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {
         session.turn_is_used();
@@ -92,6 +101,7 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
             // What waits for an event is let go of too once the cluster counts as gone.
             Ok(facts.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
         }
+        Step::AwaitComponents { .. } if are_unseen => Ok(Wait::Timer(UNWATCHED)),
         Step::AwaitComponents { .. } => Ok(Wait::Event),
         Step::AwaitTarget { gone_at: Some(moment) } => Ok(Wait::Timer(until(moment))),
         Step::AwaitTarget { gone_at: None } => reach.failure.map_or(Ok(Wait::Event), Err),

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kyma_api::condition::{self, Status, Wanted, types};
-use kyma_api::{KymaStatus, LastOperation, ModuleStatus, Reason, Selection, State, TargetIdentity};
+use kyma_api::{
+    KymaStatus, LastOperation, MandatoryModule, ModuleStatus, Reason, Selection, State, TargetIdentity,
+};
 
 mod module;
 mod told;
@@ -55,6 +57,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) access_missing: bool,
     /// The user's choice, to be remembered.
     pub(crate) choice: Option<Selection>,
+    /// Mandatory modules that are on the target; none where that is not known.
+    pub(crate) mandatory: Option<Vec<MandatoryModule>>,
     /// What maintenance windows have to do with it.
     pub(crate) windows: Option<Told>,
     /// Whether the target has the image-pull Secret; none where none is copied.
@@ -91,6 +95,10 @@ pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
         modules: Some(modules),
         target: facts.target.clone().or_else(|| facts.before.target.clone()),
         selection: facts.choice.clone().or_else(|| facts.before.selection.clone()),
+        mandatory_modules: match &facts.mandatory {
+            Some(known) => Some(known.clone()).filter(|known| !known.is_empty()),
+            None => facts.before.mandatory_modules.clone(),
+        },
     }
 }
 

@@ -204,8 +204,7 @@ pub(crate) fn resolve(inputs: &Inputs<'_>) -> Vec<Resolved> {
     }
     let gone = |lost: &&Lost| !decided.iter().any(|resolved| resolved.module == lost.module);
     let lost = inputs.lost.iter().filter(gone);
-    let lost: Vec<Resolved> =
-        lost.map(|lost| lost::finish(inputs.catalogue, lost, DeletionReason::Disabled)).collect();
+    let lost: Vec<Resolved> = lost.filter_map(|lost| taken_out(inputs.catalogue, lost)).collect();
     decided.extend(lost);
     decided
 }
@@ -381,6 +380,15 @@ fn unlisted(catalogue: &Catalogue, module: &str, installed: &Installed) -> Resol
         Decision::Keep(Because::warning(Reason::Mandatory, message))
     };
     Resolved { module: module.to_owned(), decision, interest, until: None }
+}
+
+/// Lost, and in no wish. What was mandatory stays until its release meta was deleted for all to see.
+fn taken_out(catalogue: &Catalogue, lost: &Lost) -> Option<Resolved> {
+    if !lost.mandatory {
+        return Some(lost::finish(catalogue, lost, DeletionReason::Disabled));
+    }
+    let is_withdrawn = catalogue.is_withdrawn(&lost.module);
+    is_withdrawn.then(|| lost::finish(catalogue, lost, DeletionReason::Withdrawn))
 }
 
 fn channel_of<'a>(inputs: &'a Inputs<'_>, wish: &'a Wish) -> &'a str {

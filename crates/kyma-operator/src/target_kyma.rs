@@ -89,7 +89,7 @@ pub(crate) fn is_marked(remote: &TargetKyma, kyma: &Kyma) -> bool {
 
 /// The hub's status as the target shows it: without what exists only on the hub.
 pub(crate) fn status_for(status: &KymaStatus, namespace: &str) -> KymaStatus {
-    let mut status = KymaStatus { target: None, selection: None, ..status.clone() };
+    let mut status = KymaStatus { target: None, selection: None, mandatory_modules: None, ..status.clone() };
     for module in status.modules.iter_mut().flatten() {
         module.manifest = None;
         if let Some(meta) = module.template.as_mut().and_then(|template| template.metadata.as_mut()) {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use kube::Resource;
-use kyma_api::HelmComponent;
+use kyma_api::{HelmComponent, MandatoryModule, ModuleStatus, klm};
 
 use crate::catalogue::Template;
 
@@ -20,6 +20,18 @@ impl ComponentKind {
     /// The kind `kind` of `api_version`.
     pub(crate) fn new(api_version: impl Into<String>, kind: impl Into<String>) -> Self {
         Self { api_version: api_version.into(), kind: kind.into() }
+    }
+
+    /// What installed a module, as its line tells; a Manifest of KLM is no component.
+    pub(crate) fn of_line(line: &ModuleStatus) -> Option<Self> {
+        let component = line.manifest.as_ref()?;
+        let kind = component.kind.as_deref().filter(|kind| *kind != klm::MANIFEST)?;
+        Some(Self::new(component.api_version.clone()?, kind))
+    }
+
+    /// What installed a mandatory module.
+    pub(crate) fn of_mandatory(known: &MandatoryModule) -> Self {
+        Self::new(known.api_version.clone(), known.kind.clone())
     }
 
     /// The API group; empty for the core group.

@@ -29,7 +29,7 @@ pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleRelease
 
 async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMeta) -> Result<Wait, Failure> {
     let (name, namespace) = (release.name_any(), release.namespace().unwrap_or_default());
-    let facts = facts(state, release, &name, &namespace).await?;
+    let facts = facts(state, kymas, release, &name, &namespace).await?;
     let api: Api<ModuleReleaseMeta> = Api::namespaced(state.runtime.hub.clone(), &namespace);
     let patch = match next(facts) {
         Step::Rest => None,
@@ -51,6 +51,7 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
 /// Live reads only where a deletion is to be judged.
 async fn facts(
     state: &State,
+    kymas: &Store<Kyma>,
     release: &ModuleReleaseMeta,
     name: &str,
     namespace: &str,
@@ -68,6 +69,13 @@ async fn facts(
         is_mandatory: release.spec.mandatory.is_some(),
         is_held,
         end,
-        left: state.components().mandatory(name),
+        left: state.components().mandatory(name)
+            + kymas.state().iter().filter(|kyma| has(kyma, name)).count(),
     })
+}
+
+/// Whether the module is on a Kyma's record and was not told to go: it may have lost its component.
+fn has(kyma: &Kyma, module: &str) -> bool {
+    let known = kyma.status.iter().flat_map(|status| status.mandatory_modules.iter().flatten());
+    known.filter(|known| !known.deleting).any(|known| known.name == module)
 }

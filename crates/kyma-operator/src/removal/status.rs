@@ -8,9 +8,11 @@ use kyma_api::{DeletionPolicy, Kyma, Reason, State as ModuleState};
 use kyma_sdk::{Failure, KymaKey};
 
 use super::orders::{Done, lost_modules};
+use super::unseen::unwatched;
 use super::{CLUSTER_GONE, Reach};
-use crate::component::ComponentView;
+use crate::component::{ComponentKind, ComponentView};
 use crate::deletion::{Step, TargetFacts};
+use crate::lost;
 use crate::observe;
 use crate::report::{self, Line, Trouble};
 use crate::resolve::Because;
@@ -49,6 +51,7 @@ pub(super) async fn report(
         return Ok(());
     }
     let before = kyma.status.clone().unwrap_or_default();
+    let views = observe::views(state, &KymaKey::of(kyma));
     let blocked = done.plan.blocked.values().next();
     let trouble = trouble(step, gone, reach.failure.as_ref(), blocked);
     let status = report::status(&report::Facts {
@@ -68,6 +71,7 @@ pub(super) async fn report(
         is_remote: reach.session.is_some(),
         access_missing: matches!(reach.facts, TargetFacts::NoSecret { .. }),
         choice: None,
+        mandatory: Some(lost::mandatory(&before, &views, state.args.ignore_policy)),
         windows: None,
         pull_secret: None,
         resource_rules: None,
@@ -98,7 +102,13 @@ fn lines(state: &State, kyma: &Kyma, gone: bool, done: &Done) -> Vec<Line> {
     let views = observe::views(state, &KymaKey::of(kyma));
     let lost: BTreeSet<String> = lost_modules(state, kyma).into_iter().map(|lost| lost.module).collect();
     let mut lines = report::lines_before(&before);
-    lines.retain(|line| views.contains_key(&line.status.name) || !gone && lost.contains(&line.status.name));
+    let unwatched = unwatched(&state.kinds(), kyma.status.as_ref());
+    let is_unseen =
+        |line: &Line| ComponentKind::of_line(&line.status).is_some_and(|kind| unwatched.contains(&kind));
+    lines.retain(|line| {
+        let module = &line.status.name;
+        views.contains_key(module) || !gone && (lost.contains(module) || is_unseen(line))
+    });
     for line in &mut lines {
         let module = &line.status.name;
         let view = views.get(module);

@@ -70,7 +70,7 @@ pub(crate) struct Outcome<'a> {
 pub(crate) fn line(outcome: &Outcome<'_>) -> Option<Line> {
     let name = outcome.resolved.module.clone();
     let line = match &outcome.resolved.decision {
-        Decision::Install(install) if install.mandatory => return None,
+        Decision::Install(install) | Decision::Finish(install, _) if install.mandatory => return None,
         Decision::Install(install) => installing(outcome, install, None),
         Decision::KeepVersion(install, because) => held_back(outcome, install, because),
         Decision::Await(install, awaited) => awaiting(outcome, install.as_ref(), awaited),

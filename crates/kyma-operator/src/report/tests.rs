@@ -25,6 +25,7 @@ fn facts<'a>(before: &'a KymaStatus, lines: &[Line], now: Timestamp) -> Facts<'a
         is_remote: true,
         access_missing: false,
         choice: None,
+        mandatory: None,
         windows: None,
         pull_secret: None,
         resource_rules: None,

@@ -49,7 +49,7 @@ fn install(catalogue: &Catalogue, lost: &Lost) -> Result<Install, Because> {
         release: Arc::clone(release),
         version: lost.version.clone(),
         channel: lost.channel.clone(),
-        mandatory: false,
+        mandatory: lost.mandatory,
         wish: Arc::new(Wish::of(&lost.module)),
     })
 }

@@ -262,7 +262,13 @@ fn decide_all(case: Case) -> BTreeMap<String, String> {
         uninstall_on_visibility_loss: case.policy.uninstall_on_visibility_loss,
         ..super::Policy::default()
     };
-    let lost = |(module, version)| Lost { module, version, channel: None, kind: ComponentKind::helm() };
+    let lost = |(module, version)| Lost {
+        module,
+        version,
+        channel: None,
+        kind: ComponentKind::helm(),
+        mandatory: false,
+    };
     let lost: Vec<Lost> = case.lost.into_iter().map(lost).collect();
     let configs = configs(case.configs);
     let inputs = Inputs {

@@ -269,6 +269,30 @@ async fn goes_without_an_order(components: &Api<HelmComponent>, name: &str) -> R
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_kyma_waits_for_a_component_whose_crd_is_going() -> Result<()> {
+    let mut landscape = Landscape::start_on("hub-loses-a-kind", &["--local-kyma=sample"]).await?;
+    let component = is_installed(&landscape).await?;
+    landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
+    let is_ordered = |it: &HelmComponent| it.spec.deletion_policy == DeletionPolicy::Delete;
+    landscape.until_component("its removal is ordered", "keda", is_ordered).await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(landscape.hub.client()?);
+    crds.delete("helmcomponents.component.kyma-project.io", &DeleteParams::default()).await?;
+    landscape.stop().await?;
+    landscape.run().await?;
+    // What is released now was released without the component.
+    landscape.apply("{apiVersion: operator.kyma-project.io/v1beta2, kind: Kyma, metadata: {name: other}, spec: {channel: regular}}").await?;
+    landscape.until_kyma("another one is looked at", "other", |kyma| kyma.status.is_some()).await?;
+    assert!(landscape.kymas()?.get_opt("sample").await?.is_some(), "its component is still there");
+    landscape.let_component_go(&component.name_any()).await?;
+    let kymas = landscape.kymas()?;
+    testbed::until("the Kyma is gone", SOON, || async {
+        Ok(kymas.get_opt("sample").await?.is_none().then_some(()))
+    })
+    .await?;
+    landscape.stop().await
+}
+
 fn reason(kyma: &Kyma) -> &str {
     let conditions = kyma.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     condition::get(conditions, types::READY).map_or("", |held| held.reason.as_str())

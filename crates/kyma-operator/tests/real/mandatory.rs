@@ -4,7 +4,9 @@ use anyhow::Result;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use kyma_api::{DeletionPolicy, HelmComponent, ModuleReleaseMeta, State, annotations, finalizers, labels};
+use kyma_api::{
+    DeletionPolicy, HelmComponent, Kyma, ModuleReleaseMeta, State, annotations, finalizers, labels,
+};
 use serde_json::json;
 use testbed::until;
 
@@ -189,6 +191,35 @@ fn state(module: &str, state: &str, value: u8) -> String {
     format!(
         "lifecycle_mgr_mandatory_module_state{{kyma_name=\"sample\",module_name=\"{module}\",state=\"{state}\"}} {value}\n"
     )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mandatory_module_that_lost_its_component_is_removed_with_its_kyma() -> Result<()> {
+    let mut landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    landscape.mandatory_module("warden", "1.0.0").await?;
+    landscape.kyma("sample", "[]").await?;
+    landscape.report_ready("warden").await?;
+    let is_on_record = |kyma: &Kyma| {
+        let known = kyma.status.as_ref().and_then(|status| status.mandatory_modules.as_deref());
+        known.is_some_and(|known| known.iter().any(|known| known.name == "warden" && !known.deleting))
+    };
+    landscape.until_kyma("it is on record", "sample", is_on_record).await?;
+    let first = landscape.until_component("its component", "warden", |_| true).await?;
+    landscape.stop().await?;
+
+    let gone = DeleteParams::default();
+    landscape.components()?.delete(&first.name_any(), &gone).await?;
+    landscape.let_component_go(&first.name_any()).await?;
+    landscape.kymas()?.delete("sample", &gone).await?;
+    landscape.run().await?;
+    let is_anew = |it: &HelmComponent| it.uid() != first.uid() && it.metadata.deletion_timestamp.is_some();
+    let anew = landscape.until_component("one made anew is to go", "warden", is_anew).await?;
+    assert_eq!(anew.spec.deletion_policy, DeletionPolicy::Delete);
+    landscape.let_component_go(&anew.name_any()).await?;
+    let kymas = landscape.kymas()?;
+    until("the Kyma is gone", SOON, || async { Ok(kymas.get_opt("sample").await?.is_none().then_some(())) })
+        .await?;
+    landscape.stop().await
 }
 
 async fn until_metrics(landscape: &Landscape, what: &str, is: impl Fn(&str) -> bool) -> Result<()> {

@@ -123,6 +123,7 @@ impl Hub {
             version: held.ordered.unwrap_or_default(),
             channel: held.channel,
             kind: ComponentKind::helm(),
+            mandatory: false,
         });
     }
 

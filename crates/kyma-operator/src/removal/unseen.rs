@@ -1,0 +1,57 @@
+//! Components of a Kyma that no watch shows, because their kind is being read anew or its CRD is going.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kyma_api::{Kyma, KymaStatus, labels, names};
+use kyma_sdk::KymaKey;
+
+use crate::component::ComponentKind;
+use crate::error::Error;
+use crate::kinds::{KindStatus, Kinds};
+use crate::state::State;
+
+/// Their names, as the hub tells them now; it is asked only about kinds that are not watched. The arrival or the end of
+/// such a kind wakes the Kyma.
+pub(super) async fn names(state: &State, kyma: &Kyma) -> Result<Vec<String>, Error> {
+    let key = KymaKey::of(kyma);
+    let kinds = unwatched(&state.kinds(), kyma.status.as_ref());
+    if kinds.is_empty() {
+        return Ok(vec![]);
+    }
+    state.waits_for_kinds(
+        &key,
+        kinds.iter().map(|kind| (kind.group().to_owned(), kind.kind.clone())).collect(),
+    );
+    let crds: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
+    let failed = |source| Error::ListUnwatched { kyma: key.clone(), source };
+    let crds = crds.list(&ListParams::default()).await.map_err(failed)?;
+    let of_kyma = format!("{}={}", labels::KYMA_NAME, names::label_value(&key.name));
+    let mut found = vec![];
+    for kind in kinds {
+        let is_its = |crd: &&CustomResourceDefinition| {
+            crd.spec.group == kind.group() && crd.spec.names.kind == kind.kind
+        };
+        // Without a CRD there are none.
+        let Some(crd) = crds.iter().find(is_its) else { continue };
+        let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), &kind.kind);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, &crd.spec.names.plural);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(state.runtime.hub.clone(), &key.namespace, &resource);
+        let listed = api.list_metadata(&ListParams::default().labels(&of_kyma)).await.map_err(failed)?;
+        found.extend(listed.iter().map(ResourceExt::name_any));
+    }
+    Ok(found)
+}
+
+/// Kinds that the status names as what installed a module, and that are not watched.
+pub(super) fn unwatched(kinds: &Kinds, status: Option<&KymaStatus>) -> BTreeSet<ComponentKind> {
+    let lines = status.iter().flat_map(|status| status.modules.iter().flatten());
+    let mandatory = status.iter().flat_map(|status| status.mandatory_modules.iter().flatten());
+    let named = lines.filter_map(ComponentKind::of_line).chain(mandatory.map(ComponentKind::of_mandatory));
+    let is_watched = |kind: &ComponentKind| matches!(kinds.status(kind), KindStatus::Ready { .. });
+    named.filter(|kind| !is_watched(kind)).collect()
+}
