@@ -153,12 +153,17 @@ async fn follow_targets(state: Arc<State>) {
 /// room for another Kyma on the same target.
 fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     match change {
-        Change::Applied(kyma) if state.written().is_news(kyma) => state.wake(&KymaKey::of(kyma)),
-        Change::Applied(_) => {}
+        Change::Applied(kyma) => {
+            if state.written().is_news(kyma) {
+                state.wake(&KymaKey::of(kyma));
+            }
+            state.wake_withdrawn();
+        }
         Change::Gone(kyma) => {
             let key = KymaKey::new(kyma.namespace.as_deref().unwrap_or_default(), &kyma.name);
             state.forget(&key);
             state.wake_all(&state.blocked());
+            state.wake_withdrawn();
         }
         Change::Listing => {
             state.written().listing();

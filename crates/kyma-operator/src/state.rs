@@ -183,7 +183,7 @@ impl State {
         self.triggers.kymas.enqueue(ObjectRef::new(&kyma.name).within(&kyma.namespace));
     }
 
-    /// A component of a mandatory module is gone: whoever waits for the last one looks again.
+    /// A component, or a Kyma's record of mandatory modules, is another: whoever waits for the last one looks again.
     pub(crate) fn wake_withdrawn(&self) {
         for module in self.catalogue().withdrawn() {
             let release = ObjectRef::new(module).within(&self.runtime.settings.hub_namespace);

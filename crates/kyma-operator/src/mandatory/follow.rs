@@ -14,6 +14,10 @@ use crate::state::State;
 
 /// Follows all release metas until the process shuts down. The indexes have to be complete.
 pub(crate) async fn follow(state: Arc<State>, releases: Reconciler<ModuleReleaseMeta>, kymas: Store<Kyma>) {
+    // Without the Kymas' records a release meta would be let go while a module is left. An error is the shutdown.
+    if kymas.wait_until_ready().await.is_err() {
+        return;
+    }
     releases
         .run(move |release, pass| {
             let (state, kymas) = (Arc::clone(&state), kymas.clone());
@@ -44,7 +48,7 @@ async fn reconcile(state: &State, kymas: &Store<Kyma>, release: &ModuleReleaseMe
     if let Some(patch) = patch {
         patch_finalizers(&api, &name, patch).await?;
     }
-    // The end of a component brings it back.
+    // The end of a component brings it back, and what a Kyma has on record.
     Ok(Wait::Event)
 }
 

@@ -1,6 +1,6 @@
 //! What the status of a Kyma that is being deleted says.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -59,7 +59,7 @@ pub(super) async fn report(
         generation: kyma.metadata.generation,
         now: Timestamp::now(),
         channel: None,
-        lines: lines(state, kyma, gone, done),
+        lines: lines(state, kyma, &views, gone, done),
         initial: report::initial(state, kyma),
         trouble: trouble.map(|(reason, message)| Trouble {
             reason,
@@ -97,9 +97,14 @@ async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
 
 /// Modules that are left, with what their components wait for. One counts as Deleting once its removal was ordered, or
 /// once it is to be let go: see [`lost`].
-fn lines(state: &State, kyma: &Kyma, gone: bool, done: &Done) -> Vec<Line> {
+fn lines(
+    state: &State,
+    kyma: &Kyma,
+    views: &BTreeMap<String, ComponentView>,
+    gone: bool,
+    done: &Done,
+) -> Vec<Line> {
     let before = kyma.status.clone().unwrap_or_default();
-    let views = observe::views(state, &KymaKey::of(kyma));
     let lost: BTreeSet<String> = lost_modules(state, kyma).into_iter().map(|lost| lost.module).collect();
     let mut lines = report::lines_before(&before);
     let unwatched = unwatched(&state.kinds(), kyma.status.as_ref());

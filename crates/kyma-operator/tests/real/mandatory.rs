@@ -196,6 +196,33 @@ fn state(module: &str, state: &str, value: u8) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mandatory_module_that_lost_its_component_is_removed_with_its_kyma() -> Result<()> {
     let mut landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    let lost = loses_its_component(&mut landscape).await?;
+    landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
+    landscape.run().await?;
+    is_removed_by_one_made_anew(&landscape, &lost).await?;
+    let kymas = landscape.kymas()?;
+    until("the Kyma is gone", SOON, || async { Ok(kymas.get_opt("sample").await?.is_none().then_some(())) })
+        .await?;
+    landscape.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mandatory_module_that_lost_its_component_is_removed_with_its_release_meta() -> Result<()> {
+    let mut landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    let lost = loses_its_component(&mut landscape).await?;
+    let releases = releases(&landscape)?;
+    releases.delete("warden", &DeleteParams::default()).await?;
+    landscape.run().await?;
+    is_removed_by_one_made_anew(&landscape, &lost).await?;
+    until("the release meta is gone", SOON, || async {
+        Ok(releases.get_opt("warden").await?.is_none().then_some(()))
+    })
+    .await?;
+    landscape.stop().await
+}
+
+/// A mandatory module is on record as installed; while kyma-operator is away its component goes without an order.
+async fn loses_its_component(landscape: &mut Landscape) -> Result<HelmComponent> {
     landscape.mandatory_module("warden", "1.0.0").await?;
     landscape.kyma("sample", "[]").await?;
     landscape.report_ready("warden").await?;
@@ -206,20 +233,16 @@ async fn a_mandatory_module_that_lost_its_component_is_removed_with_its_kyma() -
     landscape.until_kyma("it is on record", "sample", is_on_record).await?;
     let first = landscape.until_component("its component", "warden", |_| true).await?;
     landscape.stop().await?;
-
-    let gone = DeleteParams::default();
-    landscape.components()?.delete(&first.name_any(), &gone).await?;
+    landscape.components()?.delete(&first.name_any(), &DeleteParams::default()).await?;
     landscape.let_component_go(&first.name_any()).await?;
-    landscape.kymas()?.delete("sample", &gone).await?;
-    landscape.run().await?;
-    let is_anew = |it: &HelmComponent| it.uid() != first.uid() && it.metadata.deletion_timestamp.is_some();
+    Ok(first)
+}
+
+async fn is_removed_by_one_made_anew(landscape: &Landscape, lost: &HelmComponent) -> Result<()> {
+    let is_anew = |it: &HelmComponent| it.uid() != lost.uid() && it.metadata.deletion_timestamp.is_some();
     let anew = landscape.until_component("one made anew is to go", "warden", is_anew).await?;
     assert_eq!(anew.spec.deletion_policy, DeletionPolicy::Delete);
-    landscape.let_component_go(&anew.name_any()).await?;
-    let kymas = landscape.kymas()?;
-    until("the Kyma is gone", SOON, || async { Ok(kymas.get_opt("sample").await?.is_none().then_some(())) })
-        .await?;
-    landscape.stop().await
+    landscape.let_component_go(&anew.name_any()).await
 }
 
 async fn until_metrics(landscape: &Landscape, what: &str, is: impl Fn(&str) -> bool) -> Result<()> {
