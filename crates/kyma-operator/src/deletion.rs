@@ -73,6 +73,8 @@ pub(crate) enum Step {
         /// Names of those left.
         left: Vec<String>,
     },
+    /// Wait for components that no watch shows; see [`crate::removal`].
+    AwaitUnwatched,
     /// Remove what is ours from the target, then come back.
     CleanTarget,
     /// Nothing can be done until the target answers or is known to be gone.

@@ -79,13 +79,9 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
         }
     };
     let gone = deletion::is_gone(&facts);
-    let mut unseen = vec![];
-    if matches!(step, Step::CleanTarget | Step::Release) && !facts.scope_terminating && !gone {
-        unseen = unseen::names(state, kyma).await?;
-    }
-    let are_unseen = !unseen.is_empty();
-    if are_unseen {
-        step = Step::AwaitComponents { left: unseen };
+    let may_let_go = matches!(step, Step::CleanTarget | Step::Release) && !facts.scope_terminating && !gone;
+    if may_let_go && unseen::are_left(state, kyma).await? {
+        step = Step::AwaitUnwatched;
     }
     let done = carry_out(state, kyma, &step, &lost).await;
     if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {
@@ -101,8 +97,8 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
             // What waits for an event is let go of too once the cluster counts as gone.
             Ok(facts.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
         }
-        Step::AwaitComponents { .. } if are_unseen => Ok(Wait::Timer(UNWATCHED)),
         Step::AwaitComponents { .. } => Ok(Wait::Event),
+        Step::AwaitUnwatched => Ok(Wait::Timer(UNWATCHED)),
         Step::AwaitTarget { gone_at: Some(moment) } => Ok(Wait::Timer(until(moment))),
         Step::AwaitTarget { gone_at: None } => reach.failure.map_or(Ok(Wait::Event), Err),
         Step::CleanTarget => clean(state, kyma, reach.session).await,

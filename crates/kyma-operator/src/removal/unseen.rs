@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kyma_api::{Kyma, KymaStatus, labels, names};
@@ -14,13 +13,13 @@ use crate::error::Error;
 use crate::kinds::{KindStatus, Kinds};
 use crate::state::State;
 
-/// Their names, as the hub tells them now; it is asked only about kinds that are not watched. The arrival or the end of
-/// such a kind wakes the Kyma.
-pub(super) async fn names(state: &State, kyma: &Kyma) -> Result<Vec<String>, Error> {
+/// Whether the hub has any now; it is asked only about kinds that are not watched. The arrival or the end of such a kind
+/// wakes the Kyma.
+pub(super) async fn are_left(state: &State, kyma: &Kyma) -> Result<bool, Error> {
     let key = KymaKey::of(kyma);
     let kinds = unwatched(&state.kinds(), kyma.status.as_ref());
     if kinds.is_empty() {
-        return Ok(vec![]);
+        return Ok(false);
     }
     state.waits_for_kinds(
         &key,
@@ -30,7 +29,6 @@ pub(super) async fn names(state: &State, kyma: &Kyma) -> Result<Vec<String>, Err
     let failed = |source| Error::ListUnwatched { kyma: key.clone(), source };
     let crds = crds.list(&ListParams::default()).await.map_err(failed)?;
     let of_kyma = format!("{}={}", labels::KYMA_NAME, names::label_value(&key.name));
-    let mut found = vec![];
     for kind in kinds {
         let is_its = |crd: &&CustomResourceDefinition| {
             crd.spec.group == kind.group() && crd.spec.names.kind == kind.kind
@@ -41,10 +39,12 @@ pub(super) async fn names(state: &State, kyma: &Kyma) -> Result<Vec<String>, Err
         let resource = ApiResource::from_gvk_with_plural(&gvk, &crd.spec.names.plural);
         let api: Api<DynamicObject> =
             Api::namespaced_with(state.runtime.hub.clone(), &key.namespace, &resource);
-        let listed = api.list_metadata(&ListParams::default().labels(&of_kyma)).await.map_err(failed)?;
-        found.extend(listed.iter().map(ResourceExt::name_any));
+        let one = ListParams::default().labels(&of_kyma).limit(1);
+        if !api.list_metadata(&one).await.map_err(failed)?.items.is_empty() {
+            return Ok(true);
+        }
     }
-    Ok(found)
+    Ok(false)
 }
 
 /// Kinds that the status names as what installed a module, and that are not watched.

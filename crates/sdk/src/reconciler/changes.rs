@@ -133,7 +133,9 @@ impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
                 let present = listed.iter().map(ObjectRef::from_obj).collect();
                 let before = std::mem::replace(&mut self.present, present);
                 self.call(Change::Listed);
-                listed.iter().for_each(|object| self.call(Change::Applied(object)));
+                for object in &listed {
+                    self.call(Change::Applied(object));
+                }
                 for key in before.difference(&self.present) {
                     self.call(Change::Gone(key));
                 }
