@@ -203,7 +203,10 @@ async fn list_kind(client: &Client, resource: ApiResource, wanted: &ListParams) 
 }
 
 /// All objects of a kind, none where it is not served any more.
-pub(crate) async fn objects(
+///
+/// # Errors
+/// The cluster refuses the list, or says for too long that it cannot give it yet.
+pub async fn objects(
     client: &Client,
     resource: &ApiResource,
     wanted: &ListParams,

@@ -339,8 +339,7 @@ async fn whole(client: &Client) -> Result<Snapshot> {
     // Default CRs are of versions that the group does not prefer, which a snapshot leaves out.
     let discovery = Discovery::new(client.clone()).filter(&[GROUP]).run().await?;
     for (resource, _) in discovery.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability) {
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        for object in api.list(&ListParams::default()).await?.items {
+        for object in snapshot::objects(client, &resource, &ListParams::default()).await? {
             let object = serde_json::to_value(object)?;
             all.insert(snapshot::Key::of(GROUP, &resource.kind, &object["metadata"]), object);
         }

@@ -1,5 +1,6 @@
 //! Lists that are empty, fail, or are cut off in the middle, while operators run and when they start.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -10,7 +11,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use testbed::Process;
 
-use crate::doors::{Doors, Fault, Side};
+use crate::doors::{Doors, Fault, Side, Stream};
 use crate::world::{KYMAS, World};
 
 /// One thing that is wrong with lists, for a while.
@@ -156,11 +157,15 @@ impl Lists {
     /// The Kyma is deleted while lists are empty: once they are not, its target is as it was without it.
     async fn removes(&self, kyma: &str, fault: Fault) -> Result<()> {
         let streams = self.doors.watched();
+        let of_hub: BTreeSet<Stream> =
+            streams.iter().filter(|stream| stream.side == Side::Hub).cloned().collect();
         self.doors.set(Some(fault));
         self.doors.until_met(fault, &streams).await?;
         self.world.kymas().delete(kyma, &DeleteParams::default()).await?;
         self.world.landscape.until_at_rest().await?;
         self.doors.set(None);
+        // Until then a watch may be closed, and the next fault would have none to meet.
+        self.doors.until_whole(&of_hub).await?;
         self.world.kyma_is_gone(kyma).await?;
         until_as_before(&self.world.target(kyma)?, self.world.before(kyma)?).await?;
         Ok(())
