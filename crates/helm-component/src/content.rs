@@ -16,11 +16,8 @@ use crate::objects::{self, Marks, Prepared};
 use crate::release::Release;
 use crate::render::{Chart, RenderError, RenderRequest, Renderer};
 use crate::source::{self, Content};
-use crate::values::{self, Merged};
+use crate::values::{self, Merged, VALUES};
 use crate::workloads::Workloads;
-
-/// Bytes of merged values at most, as JSON.
-const VALUES: usize = 4 << 20;
 
 /// Where content comes from and what turns it into objects; shared by all components.
 pub(crate) struct Sources {
@@ -50,15 +47,17 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Reads them from the spec, for a target of this version.
+    /// Reads them from the spec and what its `valuesFrom` brought, for a target of this version.
     pub(crate) fn of(
         spec: &HelmComponentSpec,
+        from: &Map<String, Value>,
         release: Release,
         marks: Marks,
         kube_version: &str,
         additions: Additions,
     ) -> Result<Self, Failure> {
-        let merged = values::merge(spec.values.as_ref(), spec.user_values.as_ref(), spec.overrides.as_ref());
+        let merged =
+            values::merge(spec.values.as_ref(), from, spec.user_values.as_ref(), spec.overrides.as_ref());
         let values = serde_json::to_vec(&merged.values).unwrap_or_default();
         if values.len() > VALUES {
             return Err(Failure::new(
@@ -274,7 +273,7 @@ mod tests {
         let spec: HelmComponentSpec = serde_json::from_value(json!({"source": source})).unwrap();
         let release = crate::release::of("c", &spec, "here");
         let marks = Marks { owner: "abc".to_owned(), kyma: None, version: None };
-        Inputs::of(&spec, release, marks, "1.36", additions).unwrap().digest
+        Inputs::of(&spec, &Map::new(), release, marks, "1.36", additions).unwrap().digest
     }
 
     #[test]

@@ -56,8 +56,24 @@ impl HelmComponents {
                 }
             }
         });
-        let (memory, flap_limit) = (Memory::default(), content.flap_limit());
-        Ok(Self { shared: Shared { sources, sights, hub_secrets, memory, flap_limit }, wakers })
+        let shared = Shared {
+            sources,
+            sights,
+            hub_secrets,
+            hub_config_maps: Arc::default(),
+            memory: Memory::default(),
+            flap_limit: content.flap_limit(),
+        };
+        Ok(Self { shared, wakers })
+    }
+
+    /// Wakes components whose `valuesFrom` names a ConfigMap that changed, for ever. Without it they have what it was
+    /// when they looked last.
+    pub fn follow_config_maps(&self, runtime: &Runtime) -> impl Future<Output = ()> + Send + use<> {
+        let (hub, namespace) = (runtime.hub.clone(), runtime.settings.hub_namespace.clone());
+        let config_maps = Arc::clone(&self.shared.hub_config_maps);
+        let wakers = Arc::clone(&self.wakers);
+        async move { config_maps.follow(hub, &namespace, |dependent| wake(&wakers, dependent)).await }
     }
 
     async fn pass(&self, context: &Context<HelmComponent>, order: Order) -> Result<Ended, Failure> {
@@ -81,6 +97,7 @@ impl Component for HelmComponents {
     const NAME: &'static str = "helm-component";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
     const TARGET_RULES: &'static [Rule] = rbac::TARGET_RULES;
+    const HUB_RULES: &'static [Rule] = rbac::HUB_RULES;
 
     async fn install(&self, context: &Context<HelmComponent>) -> Result<Progress, Failure> {
         Ok(self.pass(context, Order::Install).await?.progress())
@@ -94,6 +111,7 @@ impl Component for HelmComponents {
         if let Some(dependent) = self.shared.memory.forget(namespace, name) {
             self.shared.sights.forget(&dependent);
             self.shared.hub_secrets.forget(&dependent);
+            self.shared.hub_config_maps.forget(&dependent);
             self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);
         }
     }
@@ -122,7 +140,11 @@ impl Program for HelmComponentProgram {
         // Before, no Secret would seem to be meant for any module.
         let listed = runtime.access.listed();
         runtime.process.shutdown.run_until_cancelled(listed).await;
-        drive(components, runtime).await;
+        let following = components.follow_config_maps(&runtime);
+        tokio::select! {
+            () = following => {}
+            () = drive(components, runtime) => {}
+        }
         Ok(())
     }
 }

@@ -51,6 +51,11 @@ impl HubSecrets {
         }
     }
 
+    /// The state in which the watch has seen the Secret of this name.
+    pub(crate) fn revision(&self, name: &str) -> Option<Revision> {
+        self.access.revision(name)
+    }
+
     /// The component has to look again when one of these changes.
     pub(crate) fn awaits(&self, dependent: &Dependent, names: impl IntoIterator<Item = String>) {
         self.awaited().set(dependent.clone(), names);

@@ -10,6 +10,7 @@ use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Entry, Identity, Inventory};
 
 use crate::content::Loaded;
+use crate::referenced::Referenced;
 use crate::sight::Dependent;
 
 /// What was reported of a component: newer than what the hub's watch shows right after a report.
@@ -47,6 +48,8 @@ pub(crate) struct Session {
     pub(crate) swept: bool,
     /// Names of the hub's Secrets that the content wanted when it was last loaded.
     pub(crate) injected: BTreeSet<String>,
+    /// What `valuesFrom` names, as it was read last.
+    pub(crate) referenced: Option<Referenced>,
     /// Whether the release's namespace was seen or made.
     pub namespace_ready: bool,
     /// Since when the objects are awaited to work, in Unix seconds; `None` while they do.

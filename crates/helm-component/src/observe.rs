@@ -8,6 +8,7 @@ use kyma_object_set::drift;
 use kyma_object_set::health::HealthStatus;
 use kyma_object_set::{Gvk, Identity, Kinds};
 use kyma_sdk::{Context, Failure};
+use serde_json::{Map, Value};
 
 use crate::content::{self, Inputs};
 use crate::hub_secrets::Additions;
@@ -30,6 +31,7 @@ pub(crate) fn inputs(
     context: &Context<HelmComponent>,
     owner: &str,
     kube_version: &str,
+    from: &Map<String, Value>,
     additions: Additions,
 ) -> Result<Inputs, Failure> {
     let component = &*context.resource;
@@ -43,7 +45,7 @@ pub(crate) fn inputs(
         version: component.spec.module.as_ref().map(|module| module.version.clone()),
     };
     let release = release::of(name, &component.spec, &context.settings.target_namespace);
-    Inputs::of(&component.spec, release, marks, kube_version, additions)
+    Inputs::of(&component.spec, from, release, marks, kube_version, additions)
 }
 
 /// Assembles what is known at this point of a pass.
@@ -92,7 +94,6 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
 /// A field that is accepted and not acted on yet stops the component, so that nobody relies on it.
 fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
     let used = [
-        ("valuesFrom", spec.values_from.as_ref().is_some_and(|list| !list.is_empty())),
         ("patches", spec.patches.as_ref().is_some_and(|list| !list.is_empty())),
         ("source.verify", spec.source.verify.is_some()),
         (

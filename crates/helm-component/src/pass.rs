@@ -9,6 +9,7 @@ use kyma_object_set::{Cluster, Identity, Kinds, Ownership};
 use kyma_sdk::{Context, Failure};
 
 use crate::content::{Inputs, Sources};
+use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
 use crate::plan::{Order, Predecessor};
@@ -22,6 +23,8 @@ pub(crate) struct Shared {
     pub sights: Sights,
     /// What components get of the hub's Secrets.
     pub hub_secrets: Arc<HubSecrets>,
+    /// The hub's ConfigMaps, for those who take values from them.
+    pub hub_config_maps: Arc<HubConfigMaps>,
     /// What is kept between passes.
     pub memory: Memory,
     /// When putting drift right counts as a fight.

@@ -7,8 +7,8 @@ mod load;
 mod predecessor;
 mod prune;
 mod removal;
+mod values;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl<'a> Pass<'a> {
     ) -> Result<Self, Failure> {
         let component = &*context.resource;
         let dependent = dependent(context);
-        let session = shared.memory.recall(&dependent, component);
+        let mut session = shared.memory.recall(&dependent, component);
         let cluster = shared.sights.cluster(&context.target);
         let asks = session.recorded.digests.kinds.is_some() && shared.sights.kinds_in_motion(&context.target);
         if asks || session.kinds_awaited {
@@ -48,7 +48,10 @@ impl<'a> Pass<'a> {
         }
         let kinds = cluster.discovery.kinds(&cluster.client).await.map_err(|error| failure(&error))?;
         let additions = shared.hub_secrets.additions(component);
-        let inputs = observe::inputs(context, &dependent.owner, kinds.kube_version(), additions);
+        let from = values::read(shared, context, &dependent, &additions, &mut session).await?;
+        let inputs = from.and_then(|from| {
+            observe::inputs(context, &dependent.owner, kinds.kube_version(), &from, additions)
+        });
         let version = component.spec.module.as_ref().map(|module| module.version.clone()).unwrap_or_default();
         let owner = dependent.owner.to_string();
         let ownership = Ownership { manager: context.manager().to_owned(), owner, version };
@@ -67,18 +70,8 @@ impl<'a> Pass<'a> {
             session,
             done,
         };
-        pass.await_hub_secrets();
         pass.rescope();
         Ok(pass)
-    }
-
-    /// The hub's Secrets whose content goes into the component's objects, or may: a change of one wakes it.
-    pub(crate) fn await_hub_secrets(&self) {
-        let inputs = self.inputs.as_ref().ok();
-        let injectable = inputs.and_then(|inputs| inputs.additions.injectable.as_ref());
-        let wanted = self.session.injected.iter().filter(|_| injectable.is_some());
-        let names = injectable.into_iter().flat_map(BTreeMap::keys).chain(wanted).cloned();
-        self.shared.hub_secrets.awaits(&self.dependent, names);
     }
 
     /// Makes what was loaded fit the kinds that are served now.

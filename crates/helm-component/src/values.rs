@@ -1,9 +1,15 @@
-//! Which values a chart gets, and whose they are: module < user < central overrides.
+//! Which values a chart gets, and whose they are: module < valuesFrom < user < central overrides.
 
 use std::collections::BTreeSet;
 
 use kyma_api::values::lay_over;
 use serde_json::{Map, Value};
+
+pub(crate) mod from;
+mod path;
+
+/// Bytes of merged values at most, as JSON.
+pub(crate) const VALUES: usize = 4 << 20;
 
 /// The merged values, and what central overrides took from the user.
 #[derive(Clone, Default, PartialEq)]
@@ -24,11 +30,12 @@ impl std::fmt::Debug for Merged {
 /// Merges the layers as Helm merges several `-f` files.
 pub fn merge(
     module: Option<&Map<String, Value>>,
+    from: &Map<String, Value>,
     user: Option<&Map<String, Value>>,
     overrides: Option<&Map<String, Value>>,
 ) -> Merged {
     let mut values = module.cloned().unwrap_or_default();
-    for layer in user.into_iter().chain(overrides) {
+    for layer in [from].into_iter().chain(user).chain(overrides) {
         lay_over(&mut values, layer);
     }
     let mut replaced = BTreeSet::new();
@@ -73,11 +80,15 @@ mod tests {
     #[test]
     fn later_layers_win_key_by_key() {
         let merged = merge(
-            Some(&map(json!({"a": {"x": 1, "y": 1}, "list": [1, 2]}))),
+            Some(&map(json!({"a": {"x": 1, "y": 1, "from": 1}, "list": [1, 2]}))),
+            &map(json!({"a": {"x": 3, "from": 2}})),
             Some(&map(json!({"a": {"x": 2}, "list": [3]}))),
             Some(&map(json!({"a": {"z": 3}}))),
         );
-        assert_eq!(Value::Object(merged.values), json!({"a": {"x": 2, "y": 1, "z": 3}, "list": [3]}));
+        assert_eq!(
+            Value::Object(merged.values),
+            json!({"a": {"x": 2, "y": 1, "z": 3, "from": 2}, "list": [3]})
+        );
         assert!(merged.replaced.is_empty());
     }
 
@@ -85,10 +96,14 @@ mod tests {
     fn an_override_names_the_key_paths_it_takes_from_the_user() {
         let merged = merge(
             None,
+            &map(json!({"b": 1, "from": 1})),
             Some(&map(json!({"a": {"x": 2, "same": 1}, "b": {"c": 1}, "own": true}))),
-            Some(&map(json!({"a": {"x": 9, "same": 1}, "b": null}))),
+            Some(&map(json!({"a": {"x": 9, "same": 1}, "b": null, "from": 2}))),
         );
         assert_eq!(merged.replaced, ["a.x", "b"]);
-        assert_eq!(Value::Object(merged.values), json!({"a": {"x": 9, "same": 1}, "b": null, "own": true}));
+        assert_eq!(
+            Value::Object(merged.values),
+            json!({"a": {"x": 9, "same": 1}, "b": null, "from": 2, "own": true})
+        );
     }
 }

@@ -40,7 +40,7 @@ pub use health::{Health, HealthStatus};
 pub use inventory::{Entry, Inventory};
 pub use normalise::normalise;
 pub use object::{GroupKind, Gvk, Identity, Object, ObjectError};
-pub use parse::{Limits, ObjectSet, ParseError, Warning};
+pub use parse::{Limits, ObjectSet, ParseError, Warning, parse_map};
 pub use protect::{Guard, Protection};
 pub use prune::{KeepReason, PruneBlocked, PrunePlan, PruneRequest};
 pub use remove::{Removal, uninstall};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::object::{Identity, Object, ObjectError};
@@ -67,9 +67,30 @@ pub enum ParseError {
         /// The limit.
         limit: usize,
     },
+    /// The text is not one map.
+    #[error("the text is not one map of keys and values")]
+    NotMap,
     /// The bytes are not UTF-8.
     #[error("the text is not UTF-8")]
     NotText,
+}
+
+/// Parses one YAML or JSON document that is a map, with the meaning that Helm gives to a file of values; an empty
+/// text is an empty map.
+///
+/// # Errors
+/// The text is no YAML, holds something else or more than one document, or is larger than `limits` allow.
+pub fn parse_map(text: &str, limits: &Limits) -> Result<Map<String, Value>, ParseError> {
+    if text.len() > limits.text_bytes {
+        return Err(ParseError::TooLarge { what: "bytes of text", limit: limits.text_bytes });
+    }
+    let mut budget = Budget { nodes: limits.nodes, bytes: limits.scalar_bytes };
+    let mut found = values(text, &mut budget).map_err(|error| located(error, 1, 1, limits))?;
+    match (found.pop(), found.is_empty()) {
+        (None | Some(Value::Null), true) => Ok(Map::new()),
+        (Some(Value::Object(map)), true) => Ok(map),
+        _ => Err(ParseError::NotMap),
+    }
 }
 
 /// Something in the input that was put right in a way its author should know of.
@@ -321,6 +342,18 @@ mod tests {
         assert!(matches!(error, ParseError::Syntax { document: 3, line: 10..=13, .. }), "{error:?}");
         let error = ObjectSet::parse("- a\n", &Limits::default()).unwrap_err();
         assert_eq!(error, ParseError::Object { document: 1, problem: ObjectError::NotAMap });
+    }
+
+    #[test]
+    fn one_map_is_all_that_values_may_be() {
+        let map = |text: &str| parse_map(text, &Limits::default());
+        assert_eq!(map("a: 1\n").unwrap()["a"], 1);
+        assert!(map("").unwrap().is_empty());
+        assert!(map("# nothing\n").unwrap().is_empty());
+        for text in ["- a\n", "a", "a: 1\n---\nb: 2\n"] {
+            assert!(matches!(map(text), Err(ParseError::NotMap { .. })), "{text}");
+        }
+        assert!(matches!(map("a: [b\n"), Err(ParseError::Syntax { .. })));
     }
 
     #[test]

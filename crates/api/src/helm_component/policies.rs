@@ -20,7 +20,8 @@ pub struct Release {
     pub create_namespace: Option<bool>,
 }
 
-/// Values from another object of the component's namespace.
+/// Values from another object of the component's namespace, which is watched. A Secret needs the label
+/// component.kyma-project.io/copy-to-targets=true, and is refused where it is or holds the access to a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValuesFrom {
@@ -33,7 +34,8 @@ pub struct ValuesFrom {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub key: Option<String>,
-    /// Path in the values at which the content is set, as one string. Absent: the content is YAML and merged.
+    /// Path in the values at which the content is set, as one string: a.b[0].c, with \\ before a dot that belongs to a
+    /// key. Absent: the content is YAML and merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub target_path: Option<String>,

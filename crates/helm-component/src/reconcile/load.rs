@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use kyma_api::Reason;
 use kyma_artifacts::Credentials;
 use kyma_object_set::GroupKind;
 use kyma_sdk::Failure;
 
-use super::Pass;
+use super::{Pass, values};
 use crate::content::Loaded;
 use crate::injection;
 use crate::observe;
+use crate::referenced;
 use crate::source;
 
 /// Key of a pull secret (`kubernetes.io/dockerconfigjson`).
@@ -56,7 +56,7 @@ impl Pass<'_> {
         let objects = &mut Arc::make_mut(&mut loaded.prepared).objects;
         self.session.injected = injection::wanted(objects);
         // Before they are read, or a change in between would wake nobody.
-        self.await_hub_secrets();
+        self.await_hub_objects();
         for name in &self.session.injected {
             let found = self.hub_secret(name).await?;
             injection::inject(objects, name, found.as_ref())?;
@@ -65,12 +65,14 @@ impl Pass<'_> {
     }
 
     async fn hub_secret(&self, name: &str) -> Result<Option<Secret>, Failure> {
-        if !kyma_sdk::is_object_name(name) {
-            return Ok(None);
-        }
-        let secrets: Api<Secret> = Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
-        let read = secrets.get_opt(name).await;
-        read.map_err(|error| Failure::hub(&format!("read Secret {name}"), &error))
+        referenced::object(&self.context.hub, &self.dependent.namespace, name).await
+    }
+
+    /// A change of what the objects have from the hub wakes the component.
+    fn await_hub_objects(&self) {
+        let entries = self.context.resource.spec.values_from.as_deref().unwrap_or_default();
+        let additions = self.inputs.as_ref().ok().map(|inputs| &inputs.additions);
+        values::awaits(self.shared, &self.dependent, entries, additions, &self.session.injected);
     }
 
     async fn credentials(&self) -> Result<Credentials, Failure> {

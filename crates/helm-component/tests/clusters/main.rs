@@ -11,5 +11,6 @@ mod removal;
 mod restart;
 mod shelf;
 mod source;
+mod values;
 mod workloads;
 mod world;

@@ -1,0 +1,128 @@
+//! The hub's ConfigMaps as the watch shows them, and which components wait for a change of one.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, ResourceExt};
+use kyma_sdk::{Index, Revision, hub_watch};
+
+use crate::sight::Dependent;
+
+/// Metadata alone is watched.
+#[derive(Default)]
+pub(crate) struct HubConfigMaps {
+    known: Mutex<Known>,
+    awaited: Mutex<Index<String, Dependent>>,
+}
+
+impl HubConfigMaps {
+    /// The state in which the watch has seen the ConfigMap of this name.
+    pub(crate) fn revision(&self, name: &str) -> Option<Revision> {
+        lock(&self.known).revisions.get(name).cloned()
+    }
+
+    /// The component has to look again when one of these changes.
+    pub(crate) fn awaits(&self, dependent: &Dependent, names: impl IntoIterator<Item = String>) {
+        lock(&self.awaited).set(dependent.clone(), names);
+    }
+
+    /// The component is gone.
+    pub(crate) fn forget(&self, dependent: &Dependent) {
+        lock(&self.awaited).remove(dependent);
+    }
+
+    /// Follows them for ever and wakes who waits for one that changed.
+    pub(crate) async fn follow(&self, hub: Client, namespace: &str, wake: impl Fn(&Dependent)) {
+        let api: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(hub, namespace);
+        let mut events = pin!(hub_watch(api, watcher::Config::default()));
+        while let Some(event) = events.next().await {
+            let Ok(event) = event else { continue };
+            let changed = lock(&self.known).take(event);
+            for name in changed {
+                let waiting: Vec<Dependent> = lock(&self.awaited).dependents(&name).cloned().collect();
+                waiting.iter().for_each(&wake);
+            }
+        }
+    }
+}
+
+/// By name; none is missed once the first list is complete.
+#[derive(Default)]
+struct Known {
+    revisions: HashMap<String, Revision>,
+    listed: HashMap<String, Revision>,
+}
+
+impl Known {
+    /// Takes in what the watch tells; names of those that are another now, or gone.
+    fn take(&mut self, event: Event<PartialObjectMeta<ConfigMap>>) -> Vec<String> {
+        match event {
+            Event::Apply(object) => {
+                let (name, now) = (object.name_any(), Revision::of(&object.metadata));
+                let before = self.revisions.insert(name.clone(), now.clone());
+                if before == Some(now) { vec![] } else { vec![name] }
+            }
+            Event::Delete(object) => {
+                self.revisions.remove(&object.name_any());
+                vec![object.name_any()]
+            }
+            Event::Init => {
+                self.listed.clear();
+                vec![]
+            }
+            Event::InitApply(object) => {
+                self.listed.insert(object.name_any(), Revision::of(&object.metadata));
+                vec![]
+            }
+            Event::InitDone => {
+                let before = std::mem::replace(&mut self.revisions, std::mem::take(&mut self.listed));
+                let gone = before.keys().filter(|name| !self.revisions.contains_key(*name));
+                let others = self.revisions.iter().filter(|(name, now)| before.get(*name) != Some(now));
+                gone.chain(others.map(|(name, _)| name)).cloned().collect()
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, version: &str) -> PartialObjectMeta<ConfigMap> {
+        let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    fn told(known: &mut Known, events: Vec<Event<PartialObjectMeta<ConfigMap>>>) -> Vec<String> {
+        let mut names: Vec<String> = events.into_iter().flat_map(|event| known.take(event)).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_list_tells_what_changed_meanwhile_and_what_is_gone() {
+        let mut known = Known::default();
+        let list = |objects: Vec<PartialObjectMeta<ConfigMap>>| {
+            let objects = objects.into_iter().map(Event::InitApply);
+            [Event::Init].into_iter().chain(objects).chain([Event::InitDone]).collect()
+        };
+        let first = vec![object("gone", "1"), object("other", "1"), object("same", "1")];
+        assert_eq!(told(&mut known, list(first)), ["gone", "other", "same"]);
+        let second = vec![object("new", "1"), object("other", "2"), object("same", "1")];
+        assert_eq!(told(&mut known, list(second)), ["gone", "new", "other"]);
+        let events = vec![Event::Apply(object("same", "1")), Event::Delete(object("new", "1"))];
+        assert_eq!(told(&mut known, events), ["new"]);
+        assert!(!known.revisions.contains_key("new"));
+    }
+}

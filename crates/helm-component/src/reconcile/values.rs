@@ -1,0 +1,68 @@
+//! What a component takes from other objects of the hub, and that a change of one wakes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kyma_api::{HelmComponent, ValuesFrom, ValuesFromKind};
+use kyma_sdk::{Context, Failure};
+use serde_json::{Map, Value};
+
+use crate::hub_secrets::Additions;
+use crate::memory::Session;
+use crate::pass::Shared;
+use crate::referenced::Referenced;
+use crate::sight::Dependent;
+
+/// The layer of `valuesFrom`, or what is wrong with what it names.
+///
+/// # Errors
+/// The hub does not answer.
+pub(super) async fn read(
+    shared: &Shared,
+    context: &Context<HelmComponent>,
+    dependent: &Dependent,
+    additions: &Additions,
+    session: &mut Session,
+) -> Result<Result<Arc<Map<String, Value>>, Failure>, Failure> {
+    let entries = context.resource.spec.values_from.as_deref().unwrap_or_default();
+    // Before they are read, or a change in between would wake nobody.
+    awaits(shared, dependent, entries, Some(additions), &session.injected);
+    if entries.is_empty() {
+        session.referenced = None;
+        return Ok(Ok(Arc::default()));
+    }
+    let watched: Vec<_> = entries
+        .iter()
+        .map(|entry| match entry.kind {
+            ValuesFromKind::ConfigMap => shared.hub_config_maps.revision(&entry.name),
+            ValuesFromKind::Secret => shared.hub_secrets.revision(&entry.name),
+        })
+        .collect();
+    let held = session.referenced.take().filter(|held| held.holds(entries, &watched));
+    let referenced = match held {
+        Some(held) => held,
+        None => Referenced::read(&context.hub, &dependent.namespace, entries).await?,
+    };
+    let layer = referenced.layer();
+    session.referenced = Some(referenced);
+    Ok(layer)
+}
+
+/// Says whose changes wake the component: what `valuesFrom` names, and Secrets whose content goes into its objects, or
+/// may.
+pub(super) fn awaits(
+    shared: &Shared,
+    dependent: &Dependent,
+    entries: &[ValuesFrom],
+    additions: Option<&Additions>,
+    injected: &BTreeSet<String>,
+) {
+    let of = |kind: ValuesFromKind| {
+        entries.iter().filter(move |entry| entry.kind == kind).map(|entry| entry.name.clone())
+    };
+    let injectable = additions.and_then(|additions| additions.injectable.as_ref());
+    let wanted = injected.iter().filter(|_| injectable.is_some());
+    let secrets = injectable.into_iter().flat_map(BTreeMap::keys).chain(wanted).cloned();
+    shared.hub_secrets.awaits(dependent, secrets.chain(of(ValuesFromKind::Secret)));
+    shared.hub_config_maps.awaits(dependent, of(ValuesFromKind::ConfigMap));
+}

@@ -1,0 +1,76 @@
+//! What a component's `valuesFrom` names, read from the hub: anew only where a watch has seen another state.
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use kyma_api::{ValuesFrom, ValuesFromKind};
+use kyma_sdk::{Failure, Revision};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::values::from::{Source, layer};
+
+/// One layer of values, and the states of the objects that it was made of.
+#[derive(Clone)]
+pub(crate) struct Referenced {
+    entries: Vec<ValuesFrom>,
+    seen: Vec<Option<Revision>>,
+    layer: Result<Arc<Map<String, Value>>, Failure>,
+}
+
+impl Debug for Referenced {
+    // Values are never printed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Referenced").field("seen", &self.seen).finish_non_exhaustive()
+    }
+}
+
+impl Referenced {
+    /// Reads what the entries name.
+    ///
+    /// # Errors
+    /// The hub does not answer. What is wrong with the objects is kept as the layer.
+    pub(crate) async fn read(hub: &Client, namespace: &str, entries: &[ValuesFrom]) -> Result<Self, Failure> {
+        let (mut found, mut seen) = (vec![], vec![]);
+        for entry in entries {
+            let source = match entry.kind {
+                ValuesFromKind::ConfigMap => object::<ConfigMap>(hub, namespace, &entry.name)
+                    .await?
+                    .map(|found| (Revision::of(&found.metadata), Source::ConfigMap(Box::new(found)))),
+                ValuesFromKind::Secret => object::<Secret>(hub, namespace, &entry.name)
+                    .await?
+                    .map(|found| (Revision::of(&found.metadata), Source::Secret(Box::new(found)))),
+            };
+            let (revision, source) = source.unzip();
+            seen.push(revision);
+            found.push(source);
+        }
+        let layer = layer(entries, &found).map(Arc::new).map_err(Failure::from);
+        Ok(Self { entries: entries.to_vec(), seen, layer })
+    }
+
+    /// Whether it is still what these entries name, as the watches show it.
+    pub(crate) fn holds(&self, entries: &[ValuesFrom], watched: &[Option<Revision>]) -> bool {
+        self.entries == entries && self.seen == watched
+    }
+
+    /// The layer, or what is wrong with what it would be made of.
+    pub(crate) fn layer(&self) -> Result<Arc<Map<String, Value>>, Failure> {
+        self.layer.clone()
+    }
+}
+
+/// An object of the hub; none also where nothing can have such a name.
+pub(crate) async fn object<K>(hub: &Client, namespace: &str, name: &str) -> Result<Option<K>, Failure>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    if !kyma_sdk::is_object_name(name) {
+        return Ok(None);
+    }
+    let read = Api::<K>::namespaced(hub.clone(), namespace).get_opt(name).await;
+    read.map_err(|error| Failure::hub(&format!("read {} {name}", K::kind(&())), &error))
+}

@@ -1,0 +1,189 @@
+//! What `valuesFrom` names, as one layer of values. Pure.
+//!
+//! Later entries win over earlier ones, with a `targetPath` or without, as they stand in the list. A Secret has to bear
+//! the label that lets content of the hub's go to targets, and never leads to one.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kyma_api::{Reason, ValuesFrom, ValuesFromKind};
+use kyma_object_set::{Limits, ParseError, parse_map};
+use kyma_sdk::{CopyError, Failure, may_be_copied};
+use serde_json::{Map, Value};
+
+use super::path::{self, PathError};
+use super::{VALUES, lay_over};
+
+/// Key that is read where none is named, as in Flux.
+const KEY: &str = "values.yaml";
+
+/// What one object of the hub holds.
+#[derive(Clone, PartialEq)]
+pub(crate) enum Source {
+    ConfigMap(Box<ConfigMap>),
+    Secret(Box<Secret>),
+}
+
+/// Why there are no values. Names objects, keys and lines, never content.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FromError {
+    #[error("valuesFrom: there is no {object}; create it in the component's namespace, or set optional")]
+    Missing { object: String },
+    #[error("valuesFrom: {object} has no key {key}; add it, or set optional")]
+    NoKey { object: String, key: String },
+    #[error("valuesFrom: key {key} of {object} is not UTF-8")]
+    NotText { object: String, key: String },
+    #[error("valuesFrom: key {key} of {object}: {source}")]
+    NotValues { object: String, key: String, source: ParseError },
+    #[error("valuesFrom: targetPath of {object}: {source}")]
+    Path { object: String, source: PathError },
+    #[error("valuesFrom: {0}")]
+    Copy(#[from] CopyError),
+}
+
+impl From<FromError> for Failure {
+    fn from(error: FromError) -> Self {
+        let message = error.to_string();
+        match error {
+            FromError::Missing { .. } | FromError::NoKey { .. } => Self::new(Reason::ValuesMissing, message),
+            FromError::NotText { .. } | FromError::NotValues { .. } | FromError::Path { .. } => {
+                Self::new(Reason::ValuesInvalid, message)
+            }
+            FromError::Copy(copy) => Self::new(copy.reason(), message),
+        }
+    }
+}
+
+/// One layer of what the entries name; `found` is what the hub has, entry by entry.
+pub(crate) fn layer(
+    entries: &[ValuesFrom],
+    found: &[Option<Source>],
+) -> Result<Map<String, Value>, FromError> {
+    let mut layer = Map::new();
+    for (entry, found) in entries.iter().zip(found) {
+        let Some(text) = text(entry, found.as_ref())? else { continue };
+        match &entry.target_path {
+            Some(at) => path::set(&mut layer, at, Value::String(text.to_owned()))
+                .map_err(|source| FromError::Path { object: told(entry), source })?,
+            None => {
+                let limits = Limits { text_bytes: VALUES, scalar_bytes: VALUES, ..Limits::default() };
+                let values = parse_map(text, &limits).map_err(|source| FromError::NotValues {
+                    object: told(entry),
+                    key: key(entry).to_owned(),
+                    source,
+                })?;
+                lay_over(&mut layer, &values);
+            }
+        }
+    }
+    Ok(layer)
+}
+
+/// What an entry names; none where that may be missing and is.
+fn text<'a>(entry: &ValuesFrom, found: Option<&'a Source>) -> Result<Option<&'a str>, FromError> {
+    let is_optional = entry.optional.unwrap_or_default();
+    let key = key(entry);
+    let bytes = match found {
+        None if is_optional => return Ok(None),
+        None => return Err(FromError::Missing { object: told(entry) }),
+        Some(Source::ConfigMap(found)) => {
+            found.data.as_ref().and_then(|data| data.get(key)).map(String::as_bytes)
+        }
+        Some(Source::Secret(found)) => {
+            let found = may_be_copied(&entry.name, Some(found))?;
+            found.data.as_ref().and_then(|data| data.get(key)).map(|content| content.0.as_slice())
+        }
+    };
+    match bytes.map(std::str::from_utf8) {
+        Some(Ok(text)) => Ok(Some(text)),
+        Some(Err(_)) => Err(FromError::NotText { object: told(entry), key: key.to_owned() }),
+        None if is_optional => Ok(None),
+        None => Err(FromError::NoKey { object: told(entry), key: key.to_owned() }),
+    }
+}
+
+fn key(entry: &ValuesFrom) -> &str {
+    entry.key.as_deref().unwrap_or(KEY)
+}
+
+fn told(entry: &ValuesFrom) -> String {
+    match entry.kind {
+        ValuesFromKind::ConfigMap => format!("ConfigMap {}", entry.name),
+        ValuesFromKind::Secret => format!("Secret {}", entry.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entries(entries: Value) -> Vec<ValuesFrom> {
+        serde_json::from_value(entries).unwrap()
+    }
+
+    fn config_map(data: Value) -> Option<Source> {
+        Some(Source::ConfigMap(Box::new(serde_json::from_value(json!({ "data": data })).unwrap())))
+    }
+
+    fn secret(labels: Value, key: &str, content: &str) -> Option<Source> {
+        let secret = json!({"metadata": {"labels": labels}});
+        let mut secret: Secret = serde_json::from_value(secret).unwrap();
+        let content = k8s_openapi::ByteString(content.as_bytes().to_vec());
+        secret.data = Some([(key.to_owned(), content)].into());
+        Some(Source::Secret(Box::new(secret)))
+    }
+
+    fn refused(entry: Value, found: Option<Source>) -> (Reason, String) {
+        let failure: Failure = layer(&entries(json!([entry])), &[found]).unwrap_err().into();
+        (failure.reason, failure.message)
+    }
+
+    #[test]
+    fn later_entries_win_whether_they_have_a_path_or_not() {
+        let of = json!([
+            {"kind": "ConfigMap", "name": "base"},
+            {"kind": "Secret", "name": "token", "key": "token", "targetPath": "auth.token"},
+            {"kind": "ConfigMap", "name": "top", "key": "more"},
+            {"kind": "ConfigMap", "name": "absent", "optional": true},
+            {"kind": "ConfigMap", "name": "base", "key": "absent", "optional": true},
+        ]);
+        let allowed = json!({"component.kyma-project.io/copy-to-targets": "true"});
+        let found = [
+            config_map(json!({"values.yaml": "a: 1\nauth: {token: none, user: u}\nb: {c: yes}"})),
+            secret(allowed, "token", "0123"),
+            config_map(json!({"more": "a: 2\nb: {d: null}"})),
+            None,
+            config_map(json!({})),
+        ];
+        let layer = layer(&entries(of), &found).unwrap();
+        let expected = json!({"a": 2, "auth": {"token": "0123", "user": "u"}, "b": {"c": true, "d": null}});
+        assert_eq!(Value::Object(layer), expected);
+    }
+
+    #[test]
+    fn what_is_missing_or_no_values_is_told_without_content() {
+        let map = json!({"kind": "ConfigMap", "name": "c"});
+        assert_eq!(refused(map.clone(), None).0, Reason::ValuesMissing);
+        let (reason, message) = refused(map.clone(), config_map(json!({"other": "a: 1"})));
+        assert_eq!((reason, message.contains("no key values.yaml")), (Reason::ValuesMissing, true));
+        for hush in ["- hush", "a: [hush", "a: 1\n---\nhush: 2", "hush"] {
+            let (reason, message) = refused(map.clone(), config_map(json!({"values.yaml": hush})));
+            assert_eq!(reason, Reason::ValuesInvalid, "{hush}");
+            assert!(!message.contains("hush"), "{message}");
+        }
+        let at = json!({"kind": "ConfigMap", "name": "c", "targetPath": "a..b"});
+        assert_eq!(refused(at, config_map(json!({"values.yaml": "x"}))).0, Reason::ValuesInvalid);
+    }
+
+    #[test]
+    fn a_secret_has_to_be_allowed_and_is_never_an_access() {
+        let entry = json!({"kind": "Secret", "name": "s"});
+        assert_eq!(
+            refused(entry.clone(), secret(json!({}), "values.yaml", "a: 1")).0,
+            Reason::CopyNotAllowed
+        );
+        let access = json!({"component.kyma-project.io/copy-to-targets": "true",
+            "operator.kyma-project.io/kyma-name": "k"});
+        assert_eq!(refused(entry, secret(access, "values.yaml", "a: 1")).0, Reason::CopyRefused);
+    }
+}
