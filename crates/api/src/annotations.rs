@@ -46,6 +46,8 @@ pub const BEFORE_HAND_OVER: &str = "component.kyma-project.io/before-hand-over";
 /// On an object on a target that did not exist before: the hash of the owner who created it. What is only adopted
 /// is never deleted.
 pub const CREATED_BY: &str = "component.kyma-project.io/created-by";
+/// On what a chart's hooks put on a target: which run of which moment made it, so that a new process knows it again.
+pub const HOOK_RUN: &str = "component.kyma-project.io/hook-run";
 
 /// On a Kyma that is being handed over or given back: the operator of this name does nothing for it any more, and nothing
 /// that it began before is under way. Whoever changes the label [`crate::labels::HAND_OVER`] takes it off.

@@ -13,11 +13,11 @@ mod source;
 mod status;
 
 pub use policies::{
-    Adopt, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, ObjectSelector, Patch,
-    Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
+    Adopt, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, HookPolicy, ObjectSelector,
+    Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
-pub use status::{CreatedResource, Digests, HelmComponentStatus, InventoryEntry};
+pub use status::{CreatedResource, Digests, HelmComponentStatus, HookPhase, Hooks, InventoryEntry};
 
 /// What is wished for one module on one target.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -105,6 +105,10 @@ pub struct HelmComponentSpec {
     /// missing ones only, Skip ignores them.
     #[serde(default)]
     pub crds: CrdPolicy,
+    /// What happens with the chart's hooks: Run runs them at their moment, one after another, and goes on when they have
+    /// succeeded; Skip leaves them out.
+    #[serde(default)]
+    pub hooks: HookPolicy,
     /// How the objects' health counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,

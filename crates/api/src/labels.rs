@@ -58,6 +58,9 @@ pub const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
 
 /// On every object that we put on a target: [`crate::names::owner_hash`] of the hub object that owns it.
 pub const OWNER: &str = "component.kyma-project.io/owner";
+/// On what a chart's hooks put on a target, instead of [`OWNER`]: the same hash. Such objects are neither kept as they
+/// are nor removed with the rest.
+pub const HOOK_OF: &str = "component.kyma-project.io/hook-of";
 /// Shard of a Kyma, component or access Secret: [`crate::names::shard`] in decimal, `0` to `255`.
 pub const SHARD: &str = "component.kyma-project.io/shard";
 /// `true` on a Secret in the hub's namespace: operators may copy its content to targets, which are hostile. Without it

@@ -46,9 +46,9 @@ pub use component::{
 };
 pub use helm_component::{
     Adopt, ChartSource, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode, Health,
-    HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus, InventoryEntry, ManifestSource,
-    ObjectSelector, OcmSource, Patch, Release, Rollback, RollbackMode, SecretRef, SignerIdentity, Source,
-    Timeouts, ValuesFrom, ValuesFromKind, Verify,
+    HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus, HookPhase, HookPolicy, Hooks,
+    InventoryEntry, ManifestSource, ObjectSelector, OcmSource, Patch, Release, Rollback, RollbackMode,
+    SecretRef, SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,

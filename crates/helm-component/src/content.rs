@@ -88,6 +88,12 @@ impl Inputs {
         Ok(Self { release, marks, merged, additions, digest, values_digest })
     }
 
+    /// Digest of what makes content from this artifact a release of its own.
+    fn release_digest(&self, source: &str) -> String {
+        let Release { name, namespace, .. } = &self.release;
+        digest(&[json!([source, self.values_digest, name, namespace]).to_string().as_bytes()])
+    }
+
     /// Whether objects bear the version of the module.
     pub(crate) fn are_versioned(&self) -> bool {
         self.marks.kyma.is_some() && self.marks.version.is_some()
@@ -108,6 +114,8 @@ pub(crate) struct Loaded {
     pub kinds: Option<String>,
     /// Digest of the artifact.
     pub source: String,
+    /// Digest of what makes it a release of its own: artifact, values, name and namespace.
+    pub release: String,
     /// Digest of all objects.
     pub rendered: String,
     /// The objects and what was left out.
@@ -132,10 +140,11 @@ impl Loaded {
     pub(crate) fn rescope(&mut self, kinds: &Kinds, namespace: &str) {
         let scoped = |object: &kyma_object_set::Object| kinds.scoped(&object.identity(), namespace).namespace;
         let fits = |object: &kyma_object_set::Object| object.namespace() == scoped(object).as_deref();
-        if self.prepared.objects.iter().all(fits) {
+        if self.prepared.objects.iter().chain(self.prepared.hook_objects()).all(fits) {
             return;
         }
-        for object in &mut Arc::make_mut(&mut self.prepared).objects {
+        let Prepared { objects, hooks, .. } = Arc::make_mut(&mut self.prepared);
+        for object in objects.iter_mut().chain(hooks.iter_mut().map(|hook| &mut hook.object)) {
             let namespace = scoped(object);
             object.set_namespace(namespace.as_deref());
         }
@@ -173,6 +182,7 @@ impl Sources {
         let kinds_matter = chart.as_ref().is_some_and(|chart| asks_for_kinds(chart, &inputs.merged.values));
         Ok(Loaded {
             inputs: inputs.digest.clone(),
+            release: inputs.release_digest(&source),
             kinds: kinds_matter.then(|| kinds_digest(kinds)),
             source,
             rendered: rendered_digest(&prepared),

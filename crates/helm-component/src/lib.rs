@@ -9,6 +9,7 @@ mod confirmed;
 mod content;
 mod controller;
 mod error;
+mod hooks;
 mod hub_config_maps;
 mod hub_secrets;
 mod injection;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kyma_api::{CreatedResource, Digests, HelmComponent, InventoryEntry, condition};
+use kyma_api::{CreatedResource, Digests, HelmComponent, Hooks, InventoryEntry, condition};
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Entry, Identity, Inventory};
 
@@ -22,6 +22,8 @@ pub(crate) struct Recorded {
     pub digests: Digests,
     /// The default custom resource, once it was made.
     pub resource: Option<CreatedResource>,
+    /// How far the chart's hooks are.
+    pub hooks: Option<Hooks>,
     /// Key paths that overrides replaced.
     pub overridden: Vec<String>,
     /// Whether something of the content is still to be applied once its kind comes.
@@ -107,10 +109,17 @@ impl Recorded {
             inventory: status.inventory.iter().flatten().map(of_entry).collect(),
             digests: status.digests.clone().unwrap_or_default(),
             resource: status.resource.clone(),
+            hooks: status.hooks.clone(),
             overridden: status.overridden.clone().unwrap_or_default(),
             pending: dependencies.any(|condition| condition.status != "True"),
             left: left(status.conditions.as_deref().unwrap_or_default()),
         }
+    }
+
+    /// Whether this content was not there before, as far as releases count: hooks run for it.
+    pub(crate) fn is_other_release(&self, loaded: &Loaded, values: &str) -> bool {
+        let Digests { source, values: applied, .. } = &self.digests;
+        source.as_deref() != Some(&*loaded.source) || applied.as_deref() != Some(values)
     }
 
     /// Whether this content is what was applied.

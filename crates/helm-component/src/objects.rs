@@ -1,14 +1,11 @@
-//! From parsed documents to the objects that are sent: hooks left out, namespaces filled in, marks of ours set.
-
-use std::collections::BTreeSet;
+//! From parsed documents to the objects that are sent: hooks set apart, namespaces filled in, marks of ours set.
 
 use kyma_api::{annotations, labels};
-use kyma_object_set::{Kinds, Object, ObjectSet};
+use kyma_object_set::{Kinds, Object, ObjectSet, normalise};
 
+use crate::hooks::{HOOK, Hook};
 use crate::workloads::Workloads;
 
-/// Helm's annotation that makes an object a hook instead of a part of the release.
-const HOOK: &str = "helm.sh/hook";
 /// What people on a target read before they edit.
 const DISCLAIMER: &str = "DO NOT EDIT - This resource is managed by Kyma.\nAny modifications are discarded and the \
                           resource is reverted to the original state.";
@@ -26,15 +23,22 @@ pub(crate) struct Marks {
     pub version: Option<String>,
 }
 
-/// The objects of a component, and what was left out.
+/// The objects of a component, and its hooks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Prepared {
     /// The objects as they are sent.
     pub objects: Vec<Object>,
-    /// Events for which the chart has hooks, which are not run yet: `pre-install`, `test`.
-    pub hooks: Vec<String>,
+    /// Objects that run at a moment instead of being kept.
+    pub hooks: Vec<Hook>,
     /// What was put right while reading, for people.
     pub warnings: Vec<String>,
+}
+
+impl Prepared {
+    /// What hooks create.
+    pub(crate) fn hook_objects(&self) -> impl Iterator<Item = &Object> {
+        self.hooks.iter().map(|hook| &hook.object)
+    }
 }
 
 /// Prepares a parsed set for a target that serves `kinds`.
@@ -49,6 +53,24 @@ pub(crate) fn prepare(
     warnings.extend(workloads.warnings());
     let (hooks, mut objects): (Vec<Object>, Vec<Object>) =
         set.into_objects().into_iter().partition(|object| object.annotation(HOOK).is_some());
+    let mut hooks: Vec<Hook> = hooks
+        .into_iter()
+        .filter_map(|object| {
+            let identity = object.identity();
+            let hook = Hook::of(object);
+            if hook.is_none() {
+                warnings.push(format!("{identity} names a hook that is none, and is left out"));
+            }
+            hook
+        })
+        .collect();
+    for hook in &mut hooks {
+        let scoped = kinds.scoped(&hook.object.identity(), namespace);
+        hook.object.set_namespace(scoped.namespace.as_deref());
+        hook.object.set_label(labels::HOOK_OF, &marks.owner);
+        workloads.change(&mut hook.object);
+        warnings.extend(normalise(&mut hook.object).iter().map(ToString::to_string));
+    }
     let has_workloads = objects.iter().any(|object| WORKLOADS.contains(&object.kind()));
     for object in &mut objects {
         let scoped = kinds.scoped(&object.identity(), namespace);
@@ -58,9 +80,6 @@ pub(crate) fn prepare(
     }
     // Objects that differ only in naming their namespace or not are one.
     let objects = ObjectSet::new(objects).into_objects();
-    let hooks = hooks.iter().filter_map(|hook| hook.annotation(HOOK)).flat_map(|events| events.split(','));
-    let hooks: BTreeSet<String> = hooks.map(|event| event.trim().to_owned()).collect();
-    let hooks = hooks.into_iter().collect();
     Prepared { objects, hooks, warnings }
 }
 
@@ -116,10 +135,19 @@ mod tests {
     }
 
     #[test]
-    fn hooks_are_left_out_and_named() {
-        let hook = "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: j\n  annotations: {helm.sh/hook: pre-install}\n";
-        let prepared = prepared(&format!("{DEPLOYMENT}---\n{hook}"), &marks(None));
+    fn hooks_are_set_apart_with_a_mark_of_their_own() {
+        let hook = |event: &str| {
+            format!(
+                "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: j\n  annotations: {{helm.sh/hook: {event}}}\n"
+            )
+        };
+        let text =
+            format!("{DEPLOYMENT}---\n{}---\n{}---\n{}", hook("pre-install"), hook("test"), hook("later"));
+        let prepared = prepared(&text, &marks(None));
         assert_eq!(prepared.objects.len(), 1);
-        assert_eq!(prepared.hooks, ["pre-install"]);
+        assert_eq!(prepared.hooks.len(), 2, "two moments may have objects of one name");
+        let object = &prepared.hooks[0].object;
+        assert_eq!((object.label(labels::HOOK_OF), object.label(labels::OWNER)), (Some("abc"), None));
+        assert_eq!(prepared.warnings.len(), 1, "{:?}", prepared.warnings);
     }
 }

@@ -19,6 +19,7 @@ use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
 use crate::release;
 use crate::sight::{Snapshot, health_counts};
 
+pub(crate) mod hooks;
 pub(crate) mod predecessor;
 mod version;
 
@@ -67,6 +68,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         watching: pass.done.watching,
         watched,
         namespace_ready: pass.session.namespace_ready,
+        hooks: hooks::due(pass, content),
         stray_manager: stray_manager(spec, &pieces).filter(|_| known),
         manager: made_manager(pass, &snapshot),
         left: recorded.left.clone(),
@@ -293,7 +295,8 @@ fn drift_mode(spec: &HelmComponentSpec) -> DriftMode {
 pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
     let asks = |kinds: Option<&String>| kinds.is_some();
     let session = &pass.session;
-    let missing = session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
+    let prepared = session.loaded.iter().map(|loaded| &loaded.prepared);
+    let missing = prepared.flat_map(|prepared| prepared.objects.iter().chain(prepared.hook_objects()));
     let mut missing = missing.filter(|object| pass.kinds.get(&object.gvk()).is_none());
     asks(session.recorded.digests.kinds.as_ref())
         || asks(session.loaded.as_ref().and_then(|loaded| loaded.kinds.as_ref()))

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kyma_api::HelmComponent;
 use kyma_object_set::drift::FlapLimit;
@@ -12,7 +13,7 @@ use crate::content::{Inputs, Sources};
 use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
-use crate::plan::{Order, Predecessor};
+use crate::plan::{Order, Predecessor, Rest};
 use crate::sight::{Dependent, Sights};
 
 /// What all passes share.
@@ -53,6 +54,12 @@ pub(crate) struct Pass<'a> {
 pub(crate) struct Done {
     pub(crate) watching: bool,
     pub(crate) applied: bool,
+    /// Whether CRDs were sent ahead of hooks.
+    pub(crate) crds_applied: bool,
+    /// What hooks wait for, or how they failed.
+    pub(crate) hooks: Option<Rest>,
+    /// How long the hook that is waited for may take from now on.
+    pub(crate) hook_left: Option<Duration>,
     /// How many objects there were before this pass applied.
     pub(crate) before: Option<usize>,
     /// What was found in the module's place, once somebody looked.

@@ -9,9 +9,11 @@ use kyma_api::Reason;
 use kyma_object_set::Identity;
 use kyma_sdk::Failure;
 
+use crate::hooks::Event;
+
 mod observed;
 
-pub use observed::{Content, DefaultResource, DriftMode, Observed, Order, Piece, Predecessor};
+pub use observed::{Content, DefaultResource, DriftMode, HooksDue, Observed, Order, Piece, Predecessor};
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +28,10 @@ pub enum Step {
     LookForPredecessor,
     /// Make the release's namespace.
     Namespace,
+    /// Send CRDs alone: hooks that come before everything else may need their kinds.
+    ApplyCrds,
+    /// Run the hooks of a moment, as far as they go without waiting.
+    Hooks(Event),
     /// Send what is due, stage by stage.
     Apply,
     /// Search the target for what is ours.
@@ -47,6 +53,8 @@ pub enum Rest {
     Ready,
     /// Waiting for the watches' first look at the target.
     Looking,
+    /// Waiting until a hook ends; the text says which, and of which moment.
+    Hook(String),
     /// Waiting until these work (`Kind namespace/name`).
     Progressing(Vec<String>),
     /// These do not work.
@@ -99,7 +107,7 @@ fn install(seen: &Observed) -> Step {
     if let Some(newer) = &seen.newer {
         return Step::Rest(Rest::Newer(newer.clone()));
     }
-    let due = seen.pieces.iter().any(|piece| piece.served && seen.needs_apply(piece));
+    let due = seen.pieces.iter().any(|piece| piece.served && seen.needs_apply(piece)) || seen.hooks.release;
     if due && !seen.applied {
         return match seen.content {
             Content::Loaded => bring(seen),
@@ -109,7 +117,7 @@ fn install(seen: &Observed) -> Step {
     if let Some(fault) = seen.pieces.iter().find_map(|piece| piece.fault.clone()) {
         return Step::Rest(Rest::Failed(fault));
     }
-    prune(seen).unwrap_or_else(|| settle(seen))
+    prune(seen).or_else(|| hooks_after(seen)).unwrap_or_else(|| settle(seen))
 }
 
 /// Content at hand goes to the target, unless it would take back what somebody installed there.
@@ -118,8 +126,33 @@ fn bring(seen: &Observed) -> Step {
         Predecessor::Unseen => Step::LookForPredecessor,
         Predecessor::Newer(version) => Step::Rest(Rest::NewerPredecessor(version.clone())),
         Predecessor::Untold(object) => Step::Rest(Rest::UntoldPredecessor(object.clone())),
-        Predecessor::None if seen.namespace_ready => Step::Apply,
+        Predecessor::None if seen.namespace_ready => hooks_before(seen).unwrap_or(Step::Apply),
         Predecessor::None => Step::Namespace,
+    }
+}
+
+/// Hooks that run before the content goes to the target; as in Helm, CRDs come first.
+fn hooks_before(seen: &Observed) -> Option<Step> {
+    let event = seen.hooks.before?;
+    if let Some(rest) = &seen.hooks.rest {
+        return Some(Step::Rest(rest.clone()));
+    }
+    let crds = seen.pieces.iter().any(|piece| piece.identity.is_crd() && seen.needs_apply(piece));
+    Some(if crds && !seen.hooks.crds_applied { Step::ApplyCrds } else { Step::Hooks(event) })
+}
+
+/// Hooks that run after the content went to the target: once everything is there but what lacks its kind. As in Helm,
+/// nothing has to work yet.
+fn hooks_after(seen: &Observed) -> Option<Step> {
+    let event = seen.hooks.after?;
+    if let Some(rest) = &seen.hooks.rest {
+        return Some(Step::Rest(rest.clone()));
+    }
+    let is_there = seen.pieces.iter().filter(|piece| piece.served).all(|piece| seen.is_sent(piece));
+    match seen.content {
+        _ if !is_there => None,
+        Content::Loaded => Some(Step::Hooks(event)),
+        Content::Recorded | Content::Stale => Some(Step::Load),
     }
 }
 

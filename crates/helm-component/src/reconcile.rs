@@ -3,6 +3,7 @@
 
 mod apply;
 mod default_resource;
+mod hooks;
 mod load;
 mod predecessor;
 mod prune;
@@ -96,6 +97,8 @@ impl<'a> Pass<'a> {
                 Step::LookAgain => self.look_again().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
                 Step::Namespace => self.namespace().await,
+                Step::ApplyCrds => self.apply_crds(&seen).await,
+                Step::Hooks(event) => self.run_hooks(event).await,
                 Step::Apply => self.apply(&seen).await,
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
                 Step::DefaultResource => self.default_resource().await,

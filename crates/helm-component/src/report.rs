@@ -1,10 +1,13 @@
 //! From how a pass ended to what is reported.
 
+use std::collections::BTreeSet;
+
 use kyma_api::condition::{Status, types};
-use kyma_api::{ErrorClass, FreeForm, Reason, State};
+use kyma_api::{ErrorClass, FreeForm, HookPolicy, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal};
 use serde_json::json;
 
+use crate::hooks::{Event, Hook};
 use crate::observe::{self, LOOK};
 use crate::pass::Pass;
 use crate::patience::Patience;
@@ -51,6 +54,8 @@ pub(crate) struct Finding {
     left: Vec<String>,
     /// When objects that somebody fights for are tried again.
     truce: Option<std::time::Duration>,
+    /// How long the hook that is waited for may take from now on.
+    hook: Option<std::time::Duration>,
 }
 
 impl Finding {
@@ -79,6 +84,7 @@ impl Finding {
             patience: seen.patience,
             left: seen.left.clone(),
             truce: truce(pass),
+            hook: pass.done.hook_left,
             was_ready: seen.content == Content::Recorded && was_ready(pass),
         }
     }
@@ -128,6 +134,7 @@ impl Ended {
                     None => self.finding.in_time(working),
                 }
             }
+            Rest::Hook(name) => self.finding.in_time(Progress::working(format!("waiting for {name}"))),
             Rest::StrayManager(name) => {
                 Progress::stopped(Failure::new(Reason::SpecInvalid, stray_message(&name)))
             }
@@ -208,7 +215,7 @@ impl Ended {
 impl Finding {
     /// Comes back at the moment from which it takes too long.
     fn in_time(&self, progress: Progress) -> Progress {
-        match self.patience.left() {
+        match self.patience.left().into_iter().chain(self.hook).min() {
             Some(left) => progress.again_after(left),
             None => progress,
         }
@@ -232,13 +239,14 @@ fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect {
         let mut said =
             said.filter(|condition| condition.type_ == types::RENDERED && condition.status == "True");
         let said = said.next();
-        let hooks = said.is_some_and(|condition| condition.reason == Reason::HooksSkipped.as_str());
+        let skipped = said.is_some_and(|condition| condition.reason == Reason::HooksSkipped.as_str());
         let message = said.map(|condition| condition.message.clone()).unwrap_or_default();
-        return aspect(types::RENDERED, Status::True, rendered_reason(hooks), message);
+        return aspect(types::RENDERED, Status::True, rendered_reason(skipped), message);
     };
     let mut notes = vec![];
-    if !loaded.prepared.hooks.is_empty() {
-        notes.push(format!("hooks are not run yet, the chart has some for {}", list(&loaded.prepared.hooks)));
+    let skipped = skipped_hooks(pass.context.resource.spec.hooks, &loaded.prepared.hooks);
+    if !skipped.is_empty() {
+        notes.push(format!("the chart has hooks that are not run: {}", list(&skipped)));
     }
     if loaded.uses_lookup {
         notes.push("the chart calls `lookup`, which finds nothing here".to_owned());
@@ -246,12 +254,19 @@ fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect {
     if !loaded.prepared.warnings.is_empty() {
         notes.push(list(&loaded.prepared.warnings));
     }
-    let reason = rendered_reason(!loaded.prepared.hooks.is_empty());
+    let reason = rendered_reason(!skipped.is_empty());
     aspect(types::RENDERED, Status::True, reason, notes.join("; "))
 }
 
-fn rendered_reason(has_hooks: bool) -> Reason {
-    if has_hooks { Reason::HooksSkipped } else { Reason::Succeeded }
+fn rendered_reason(skips_hooks: bool) -> Reason {
+    if skips_hooks { Reason::HooksSkipped } else { Reason::Succeeded }
+}
+
+/// The moments whose hooks do not run.
+fn skipped_hooks(policy: HookPolicy, hooks: &[Hook]) -> Vec<String> {
+    let events: BTreeSet<Event> = hooks.iter().flat_map(Hook::events).collect();
+    let skipped = events.into_iter().filter(|event| policy == HookPolicy::Skip || !event.is_run());
+    skipped.map(|event| event.to_string()).collect()
 }
 
 fn applied(seen: &Observed, rest: &Rest) -> Aspect {
@@ -356,6 +371,7 @@ fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
         "inventory": recorded.entries(),
         "digests": recorded.digests,
         "resource": recorded.resource,
+        "hooks": recorded.hooks,
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };

@@ -123,6 +123,9 @@ impl std::fmt::Display for Warning {
     }
 }
 
+/// Helm's annotation that makes an object a hook instead of a part of the release.
+const HOOK: &str = "helm.sh/hook";
+
 /// Objects that belong together, each identity once, in the order of the input.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectSet {
@@ -160,17 +163,19 @@ impl ObjectSet {
         Self::parse(text, limits)
     }
 
-    /// A set of these objects; of equal identities the last one stays, in the place of the first.
+    /// A set of these objects; of equal identities the last one stays, in the place of the first. Helm's hooks of
+    /// different moments may share one: they are not there at the same time.
     pub fn new(objects: Vec<Object>) -> Self {
-        let mut places: BTreeMap<Identity, usize> = BTreeMap::new();
+        let mut places: BTreeMap<(Identity, Option<String>), usize> = BTreeMap::new();
         let mut set = Self::default();
         for object in objects {
             let identity = object.identity();
-            if let Some(&place) = places.get(&identity) {
+            let key = (identity.clone(), object.annotation(HOOK).map(str::to_owned));
+            if let Some(&place) = places.get(&key) {
                 set.objects[place] = object;
                 set.warnings.push(Warning::Duplicate { object: identity });
             } else {
-                places.insert(identity, set.objects.len());
+                places.insert(key, set.objects.len());
                 set.objects.push(object);
             }
         }
@@ -351,7 +356,7 @@ mod tests {
         assert!(map("").unwrap().is_empty());
         assert!(map("# nothing\n").unwrap().is_empty());
         for text in ["- a\n", "a", "a: 1\n---\nb: 2\n"] {
-            assert!(matches!(map(text), Err(ParseError::NotMap { .. })), "{text}");
+            assert!(matches!(map(text), Err(ParseError::NotMap)), "{text}");
         }
         assert!(matches!(map("a: [b\n"), Err(ParseError::Syntax { .. })));
     }

@@ -63,8 +63,13 @@ impl Interest {
     }
 
     /// Only objects that carry an owner label of ours. One stream serves all components on a target.
-    pub fn owned(mut self) -> Self {
-        self.labels = Some(kyma_api::labels::OWNER.to_owned());
+    pub fn owned(self) -> Self {
+        self.marked(kyma_api::labels::OWNER)
+    }
+
+    /// Only objects that carry this label. Its value is the hash of an owner, who alone hears of the object.
+    pub fn marked(mut self, label: &str) -> Self {
+        self.labels = Some(label.to_owned());
         self
     }
 

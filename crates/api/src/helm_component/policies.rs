@@ -104,6 +104,16 @@ pub enum CrdPolicy {
     Skip,
 }
 
+/// What happens with the chart's hooks, which are objects with the annotation helm.sh/hook.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum HookPolicy {
+    /// Run at their moment, one after another.
+    #[default]
+    Run,
+    /// Left out.
+    Skip,
+}
+
 /// How the objects' health counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -194,6 +204,10 @@ pub struct Timeouts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 600))]
     pub render_seconds: Option<i32>,
+    /// One hook of the chart, from its creation to its end, before it counts as failed. Absent: 300, as in Helm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub hook_seconds: Option<i32>,
     /// From applied to healthy, before it counts as failed. Absent: it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]

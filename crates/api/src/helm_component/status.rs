@@ -34,6 +34,9 @@ pub struct HelmComponentStatus {
     /// What the installed objects were made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digests: Option<Digests>,
+    /// How far the chart's hooks are. Absent: it has none, or none ran yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<Hooks>,
     /// The default CR, once it was created. It is not created again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<CreatedResource>,
@@ -93,6 +96,55 @@ pub struct Digests {
     /// Of all rendered objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendered: Option<String>,
+}
+
+/// How far the hooks of a chart are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Hooks {
+    /// Digest of the objects and hooks for which they run or ran.
+    pub content: String,
+    /// The moment whose hooks run, ran last or are due next: pre-install, post-install, pre-upgrade, post-upgrade,
+    /// pre-delete or post-delete.
+    pub event: String,
+    /// How far they are.
+    pub phase: HookPhase,
+    /// How many times the hooks of this moment were begun: more than once after a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<i32>,
+    /// When they failed, in RFC 3339; they are begun again after a pause that doubles from 30 seconds to 10 minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<String>,
+    /// What failed, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub failure: Option<String>,
+    /// The hook that runs, as Kind.group namespace/name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<String>,
+    /// The hooks that succeeded, as Kind.group namespace/name, in the order in which they ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub done: Option<Vec<String>>,
+    /// True: the chart has hooks for its removal, so that it is rendered once more then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_delete: bool,
+}
+
+/// How far the hooks of one moment are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum HookPhase {
+    /// They are due.
+    #[default]
+    Pending,
+    /// They run, one after another.
+    Running,
+    /// All succeeded, and those go that the chart wants gone then.
+    Cleaning,
+    /// One failed, and those after it did not run.
+    Failed,
+    /// All succeeded, or there was none.
+    Succeeded,
 }
 
 /// The default CR as it was created.

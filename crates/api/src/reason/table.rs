@@ -63,7 +63,7 @@ reasons! {
     NotHandedOver => "Kyma Lifecycle Manager manages this Kyma, so it is left alone; hand it over with kymactl migrate klm.";
     AwaitingMaintenanceWindow => "An upgrade that needs downtime waits for the window that the message names; what runs stays as it is.";
     MaintenanceWindowSkipped => "Upgrades that need downtime do not wait, because skipMaintenanceWindows is set; the message says by whom.";
-    HooksSkipped => "The chart has hooks, which this version leaves out; everything else is installed.";
+    HooksSkipped => "The chart has hooks that are not run; everything else is installed.";
     Unmanaged => "The user took the module out of management; set managed to true to hand it back.";
     CatalogSynced => "The target holds the catalogue that this Kyma may see.";
     ClusterGone => "The access Secret is gone for good and the Kyma is being deleted; what was on the cluster is left alone.";
@@ -175,6 +175,7 @@ reasons! {
     PruneGuard: Blocked => "The new version would remove suspiciously much, so nothing is removed; check the module, then confirm.";
     DriftFlapping: Blocked => "Somebody keeps changing an object back; find the other writer, or set drift.mode to Warn.";
     DefaultResourceFailed: Transient => "The module's default CR can't be created yet; the message has the target's own answer.";
+    HookFailed: Transient => "A hook of the chart failed or took too long; look at the object that the message names. It is tried again after a pause.";
     DeletionBlocked: Blocked => "Objects of the module's kinds still exist; delete the ones that the message names to let the removal go on.";
     DeletionTimeout: Blocked => "The removal takes longer than it may; look at the finalizers of the objects that the message names.";
     Unhealthy: Blocked => "An object on the target reports a failure; the message names it.";

@@ -7,7 +7,9 @@ use kyma_object_set::health::HealthStatus;
 use kyma_object_set::{Identity, Inventory};
 use kyma_sdk::Failure;
 
+use crate::hooks::Event;
 use crate::patience::Patience;
+use crate::plan::Rest;
 
 /// What the component's owner wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +101,21 @@ pub enum Predecessor {
     Untold(String),
 }
 
+/// Which of the chart's hooks are due.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HooksDue {
+    /// The moment before the content is applied, if it has hooks for it that have not succeeded.
+    pub before: Option<Event>,
+    /// The moment after it was applied, likewise.
+    pub after: Option<Event>,
+    /// Whether the content at hand is another release than the one that is installed, and has hooks.
+    pub release: bool,
+    /// What those of this pass wait for, or how they failed.
+    pub rest: Option<Rest>,
+    /// Whether CRDs were sent in this pass, ahead of hooks.
+    pub crds_applied: bool,
+}
+
 /// Everything that the next decision needs.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone)]
@@ -115,6 +132,8 @@ pub struct Observed {
     pub watched: bool,
     /// Whether the release's namespace is there or not asked for.
     pub namespace_ready: bool,
+    /// The chart's hooks.
+    pub hooks: HooksDue,
     /// The wanted objects; with recorded content those of the inventory.
     pub pieces: Vec<Piece>,
     /// Whether the objects were sent in this pass.

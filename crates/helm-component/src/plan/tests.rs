@@ -5,6 +5,7 @@ use kyma_object_set::{Entry, Inventory};
 use super::*;
 use crate::patience::Patience;
 
+mod hooks;
 mod removal;
 
 pub(crate) fn id(group: &str, kind: &str, name: &str) -> Identity {
@@ -50,6 +51,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         watching: true,
         watched: false,
         namespace_ready: true,
+        hooks: HooksDue::default(),
         pieces,
         applied: false,
         inventory: Inventory::new(),

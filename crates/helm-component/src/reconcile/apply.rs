@@ -48,10 +48,33 @@ impl Pass<'_> {
         }
     }
 
+    /// Sends CRDs alone, of which hooks may need the kinds. What becomes of them, the apply of everything tells.
+    pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) {
+        let Some(loaded) = self.session.loaded.clone() else { return };
+        self.done.crds_applied = true;
+        let crds = loaded.prepared.objects.iter().filter(|object| object.identity().is_crd());
+        let set = ObjectSet::new(crds.cloned().collect());
+        let held = self.session.recorded.inventory.clone();
+        match self.send(&set, &held, &self.observed(seen), &|_| true).await {
+            Ok(applied) => {
+                self.session.recorded.inventory = applied.inventory;
+                if let Ok(kinds) = self.cluster.discovery.kinds(&self.cluster.client).await {
+                    self.kinds = kinds;
+                    self.rescope();
+                }
+            }
+            Err(failure) => self.done.load = Some(failure),
+        }
+    }
+
     /// Sends what is due, stage by stage.
     pub(super) async fn apply(&mut self, seen: &plan::Observed) {
         let Some(loaded) = self.session.loaded.clone() else { return };
         self.done.applied = true;
+        if let Err(failure) = self.record_hooks().await {
+            self.done.load = Some(failure);
+            return;
+        }
         self.done.before = Some(self.session.recorded.inventory.len());
         let due: BTreeSet<&Identity> =
             seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| &piece.identity).collect();

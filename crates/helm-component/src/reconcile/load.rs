@@ -34,7 +34,7 @@ impl Pass<'_> {
         }
     }
 
-    async fn loaded(&mut self) -> Result<Loaded, Failure> {
+    pub(super) async fn loaded(&mut self) -> Result<Loaded, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
         let credentials = self.credentials().await?;

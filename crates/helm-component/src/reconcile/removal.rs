@@ -8,6 +8,7 @@ use kyma_object_set::{Identity, Inventory, remove, sweep};
 use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
 
 use super::{Pass, failure, protection};
+use crate::hooks::Event;
 use crate::memory::Recorded;
 use crate::plan::Observed;
 
@@ -69,9 +70,12 @@ impl Pass<'_> {
             self.look_again_at_kinds().await?;
         }
         if self.has_nothing() {
-            return Ok(vec![]);
+            return Ok(self.hooks_of_removal(Event::PostDelete).await?.into_iter().collect());
         }
         self.refuse_while_blocked().await?;
+        if let Some(waiting) = self.hooks_of_removal(Event::PreDelete).await? {
+            return Ok(vec![waiting]);
+        }
         if let Some(waiting) = self.remove_default_resource().await? {
             return Ok(vec![waiting]);
         }
@@ -84,7 +88,12 @@ impl Pass<'_> {
             .map_err(|error| failure(&error))?;
         self.take_removal(&inventory, &removal).await?;
         self.watch_namespaces(&removal.waiting);
-        Ok(removal.waiting.iter().chain(&removal.later).map(ToString::to_string).collect())
+        let left: Vec<String> =
+            removal.waiting.iter().chain(&removal.later).map(ToString::to_string).collect();
+        if !left.is_empty() {
+            return Ok(left);
+        }
+        Ok(self.hooks_of_removal(Event::PostDelete).await?.into_iter().collect())
     }
 
     /// Whether nothing on the target is ours, such as where somebody else installed the module: then nobody's objects

@@ -60,19 +60,18 @@ pub(crate) fn layer(
     let mut layer = Map::new();
     for (entry, found) in entries.iter().zip(found) {
         let Some(text) = text(entry, found.as_ref())? else { continue };
-        match &entry.target_path {
-            Some(at) => path::set(&mut layer, at, Value::String(text.to_owned()))
-                .map_err(|source| FromError::Path { object: told(entry), source })?,
-            None => {
-                let limits = Limits { text_bytes: VALUES, scalar_bytes: VALUES, ..Limits::default() };
-                let values = parse_map(text, &limits).map_err(|source| FromError::NotValues {
-                    object: told(entry),
-                    key: key(entry).to_owned(),
-                    source,
-                })?;
-                lay_over(&mut layer, &values);
-            }
+        if let Some(at) = &entry.target_path {
+            path::set(&mut layer, at, Value::String(text.to_owned()))
+                .map_err(|source| FromError::Path { object: told(entry), source })?;
+            continue;
         }
+        let limits = Limits { text_bytes: VALUES, scalar_bytes: VALUES, ..Limits::default() };
+        let values = parse_map(text, &limits).map_err(|source| FromError::NotValues {
+            object: told(entry),
+            key: key(entry).to_owned(),
+            source,
+        })?;
+        lay_over(&mut layer, &values);
     }
     Ok(layer)
 }
@@ -121,19 +120,19 @@ mod tests {
         serde_json::from_value(entries).unwrap()
     }
 
-    fn config_map(data: Value) -> Option<Source> {
-        Some(Source::ConfigMap(Box::new(serde_json::from_value(json!({ "data": data })).unwrap())))
+    fn config_map(data: &Value) -> Source {
+        Source::ConfigMap(Box::new(serde_json::from_value(json!({ "data": data })).unwrap()))
     }
 
-    fn secret(labels: Value, key: &str, content: &str) -> Option<Source> {
+    fn secret(labels: &Value, key: &str, content: &str) -> Source {
         let secret = json!({"metadata": {"labels": labels}});
         let mut secret: Secret = serde_json::from_value(secret).unwrap();
         let content = k8s_openapi::ByteString(content.as_bytes().to_vec());
         secret.data = Some([(key.to_owned(), content)].into());
-        Some(Source::Secret(Box::new(secret)))
+        Source::Secret(Box::new(secret))
     }
 
-    fn refused(entry: Value, found: Option<Source>) -> (Reason, String) {
+    fn refused(entry: &Value, found: Option<Source>) -> (Reason, String) {
         let failure: Failure = layer(&entries(json!([entry])), &[found]).unwrap_err().into();
         (failure.reason, failure.message)
     }
@@ -149,11 +148,11 @@ mod tests {
         ]);
         let allowed = json!({"component.kyma-project.io/copy-to-targets": "true"});
         let found = [
-            config_map(json!({"values.yaml": "a: 1\nauth: {token: none, user: u}\nb: {c: yes}"})),
-            secret(allowed, "token", "0123"),
-            config_map(json!({"more": "a: 2\nb: {d: null}"})),
+            Some(config_map(&json!({"values.yaml": "a: 1\nauth: {token: none, user: u}\nb: {c: yes}"}))),
+            Some(secret(&allowed, "token", "0123")),
+            Some(config_map(&json!({"more": "a: 2\nb: {d: null}"}))),
             None,
-            config_map(json!({})),
+            Some(config_map(&json!({}))),
         ];
         let layer = layer(&entries(of), &found).unwrap();
         let expected = json!({"a": 2, "auth": {"token": "0123", "user": "u"}, "b": {"c": true, "d": null}});
@@ -163,27 +162,27 @@ mod tests {
     #[test]
     fn what_is_missing_or_no_values_is_told_without_content() {
         let map = json!({"kind": "ConfigMap", "name": "c"});
-        assert_eq!(refused(map.clone(), None).0, Reason::ValuesMissing);
-        let (reason, message) = refused(map.clone(), config_map(json!({"other": "a: 1"})));
+        assert_eq!(refused(&map, None).0, Reason::ValuesMissing);
+        let (reason, message) = refused(&map, Some(config_map(&json!({"other": "a: 1"}))));
         assert_eq!((reason, message.contains("no key values.yaml")), (Reason::ValuesMissing, true));
         for hush in ["- hush", "a: [hush", "a: 1\n---\nhush: 2", "hush"] {
-            let (reason, message) = refused(map.clone(), config_map(json!({"values.yaml": hush})));
+            let (reason, message) = refused(&map, Some(config_map(&json!({"values.yaml": hush}))));
             assert_eq!(reason, Reason::ValuesInvalid, "{hush}");
             assert!(!message.contains("hush"), "{message}");
         }
         let at = json!({"kind": "ConfigMap", "name": "c", "targetPath": "a..b"});
-        assert_eq!(refused(at, config_map(json!({"values.yaml": "x"}))).0, Reason::ValuesInvalid);
+        assert_eq!(refused(&at, Some(config_map(&json!({"values.yaml": "x"})))).0, Reason::ValuesInvalid);
     }
 
     #[test]
     fn a_secret_has_to_be_allowed_and_is_never_an_access() {
         let entry = json!({"kind": "Secret", "name": "s"});
         assert_eq!(
-            refused(entry.clone(), secret(json!({}), "values.yaml", "a: 1")).0,
+            refused(&entry, Some(secret(&json!({}), "values.yaml", "a: 1"))).0,
             Reason::CopyNotAllowed
         );
         let access = json!({"component.kyma-project.io/copy-to-targets": "true",
             "operator.kyma-project.io/kyma-name": "k"});
-        assert_eq!(refused(entry, secret(access, "values.yaml", "a: 1")).0, Reason::CopyRefused);
+        assert_eq!(refused(&entry, Some(secret(&access, "values.yaml", "a: 1"))).0, Reason::CopyRefused);
     }
 }

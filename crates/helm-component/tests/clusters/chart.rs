@@ -59,12 +59,12 @@ const HOOK: &str = r#"apiVersion: batch/v1
 kind: Job
 metadata:
   name: hooked
-  annotations: {helm.sh/hook: "pre-install,post-upgrade"}
+  annotations: {helm.sh/hook: "test,post-rollback"}
 spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: example.org/a:1}]}}}
 "#;
 
 #[tokio::test]
-async fn a_chart_gets_the_merged_values_and_its_hooks_are_named_and_not_run() -> Result<()> {
+async fn a_chart_gets_the_merged_values_and_hooks_that_nobody_asked_for_are_named() -> Result<()> {
     let world = world().await?;
     let files = [
         ("templates/config.yaml", CONFIG),
@@ -82,7 +82,7 @@ async fn a_chart_gets_the_merged_values_and_its_hooks_are_named_and_not_run() ->
     assert_eq!(config.data["data"], json!({"level": "central", "namespace": "values", "own": "chart"}));
     assert!(world.on_target("batch/v1", "Job", "values", "hooked").await?.is_none());
     let (_, _, message) = condition_of(&ready, "Rendered").expect("Rendered");
-    assert!(message.contains("post-upgrade, pre-install"), "{message}");
+    assert!(message.contains("post-rollback, test"), "{message}");
     assert_eq!(ready.status.and_then(|status| status.overridden), Some(vec!["level".to_owned()]));
     Ok(())
 }

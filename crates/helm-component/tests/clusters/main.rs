@@ -4,6 +4,7 @@ mod blocking;
 mod chart;
 mod daily;
 mod drift;
+mod hooks;
 mod images;
 mod injection;
 mod module;

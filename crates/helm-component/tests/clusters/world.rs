@@ -1,5 +1,6 @@
 //! A hub, a target and a registry, and helm-component between them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -162,6 +163,11 @@ impl World {
         let mut config = Config::new(tempfile::tempdir()?.keep());
         config.insecure_hosts = vec![self.registry.address().to_owned()];
         Ok(Artifacts::open(&config)?)
+    }
+
+    /// Where a test may put a file of this name.
+    pub(crate) fn scratch(&self, name: &str) -> PathBuf {
+        self.bed.directory().join(name)
     }
 
     /// An object on the target.

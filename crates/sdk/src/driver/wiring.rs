@@ -8,7 +8,7 @@ use std::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResourceExt, Resource, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
-use kyma_api::{Reason, labels, names};
+use kyma_api::{Reason, names};
 use kyma_targets::SecretKey;
 
 use super::{Driver, Ended};
@@ -115,7 +115,8 @@ where
         let concerned = |dependent: &&ObjectRef<R>| match sighting {
             Sighting::Listed { .. } => true,
             Sighting::Applied(object) | Sighting::Deleted(object) => {
-                interest.labels.is_none() || object.labels().get(labels::OWNER) == Some(&owner_of(dependent))
+                let owner = |label: &String| object.labels().get(label) == Some(&owner_of(dependent));
+                interest.labels.as_ref().is_none_or(owner)
             }
         };
         for dependent in dependents.iter().filter(concerned) {

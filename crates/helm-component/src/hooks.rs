@@ -1,0 +1,218 @@
+//! Helm's hooks: objects that run at a moment of a release instead of being part of it. Pure.
+//!
+//! The rules are Helm's (<https://helm.sh/docs/topics/charts_hooks/>): one after another by weight and name, Jobs and
+//! Pods until their end, all other kinds at once; the first that fails ends the moment.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use kyma_object_set::{Identity, Object};
+
+mod run;
+mod turn;
+
+pub(crate) use run::{Due, after, before, before_apply, begin, fail, is_over, mark, next_try, pause};
+pub(crate) use turn::{Live, Turn, turn};
+
+/// Helm's annotation that makes an object a hook instead of a part of the release.
+pub(crate) const HOOK: &str = "helm.sh/hook";
+const WEIGHT: &str = "helm.sh/hook-weight";
+const DELETE_POLICY: &str = "helm.sh/hook-delete-policy";
+
+/// A moment of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    /// Before the first installation, after CRDs.
+    PreInstall,
+    /// After the first installation; nothing is waited for.
+    PostInstall,
+    /// Before other content or values are applied.
+    PreUpgrade,
+    /// After that, and after what is no longer wanted is gone.
+    PostUpgrade,
+    /// Before a removal, once nothing blocks it.
+    PreDelete,
+    /// After a removal.
+    PostDelete,
+    /// Before going back to earlier content.
+    PreRollback,
+    /// After that.
+    PostRollback,
+    /// When somebody asks for it.
+    Test,
+}
+
+impl Event {
+    const ALL: [Self; 9] = [
+        Self::PreInstall,
+        Self::PostInstall,
+        Self::PreUpgrade,
+        Self::PostUpgrade,
+        Self::PreDelete,
+        Self::PostDelete,
+        Self::PreRollback,
+        Self::PostRollback,
+        Self::Test,
+    ];
+
+    /// The word in the annotation.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PreInstall => "pre-install",
+            Self::PostInstall => "post-install",
+            Self::PreUpgrade => "pre-upgrade",
+            Self::PostUpgrade => "post-upgrade",
+            Self::PreDelete => "pre-delete",
+            Self::PostDelete => "post-delete",
+            Self::PreRollback => "pre-rollback",
+            Self::PostRollback => "post-rollback",
+            Self::Test => "test",
+        }
+    }
+
+    /// Reads the word; `test-success` is Helm 2's word for `test`.
+    pub(crate) fn of(word: &str) -> Option<Self> {
+        let word = if word == "test-success" { "test" } else { word };
+        Self::ALL.into_iter().find(|event| event.as_str() == word)
+    }
+
+    /// Whether hooks of this moment run by themselves.
+    pub(crate) const fn is_run(self) -> bool {
+        !matches!(self, Self::PreRollback | Self::PostRollback | Self::Test)
+    }
+
+    const fn is_of_removal(self) -> bool {
+        matches!(self, Self::PreDelete | Self::PostDelete)
+    }
+
+    const fn follows_apply(self) -> bool {
+        matches!(self, Self::PostInstall | Self::PostUpgrade)
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// When the object of a hook is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum DeletePolicy {
+    BeforeCreation,
+    Succeeded,
+    Failed,
+}
+
+/// One hook.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Hook {
+    /// What is created.
+    pub object: Object,
+    events: BTreeSet<Event>,
+    weight: i64,
+    deletes: BTreeSet<DeletePolicy>,
+}
+
+impl Hook {
+    /// Reads an object with the annotation; `None` where it names a moment that nobody knows, as in Helm.
+    pub(crate) fn of(object: Object) -> Option<Self> {
+        let words = |key: &str| words(object.annotation(key).unwrap_or_default());
+        let events: Option<BTreeSet<Event>> = words(HOOK).iter().map(|word| Event::of(word)).collect();
+        let policy = |word: &String| match word.as_str() {
+            "before-hook-creation" => Some(DeletePolicy::BeforeCreation),
+            "hook-succeeded" => Some(DeletePolicy::Succeeded),
+            "hook-failed" => Some(DeletePolicy::Failed),
+            _ => None,
+        };
+        let mut deletes: BTreeSet<DeletePolicy> = words(DELETE_POLICY).iter().filter_map(policy).collect();
+        if deletes.is_empty() {
+            deletes.insert(DeletePolicy::BeforeCreation);
+        }
+        let weight = object.annotation(WEIGHT).and_then(|text| text.trim().parse().ok()).unwrap_or_default();
+        Some(Self { events: events?, weight, deletes, object })
+    }
+
+    /// How people and records name it.
+    pub(crate) fn name(&self) -> String {
+        self.object.identity().to_string()
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.object.identity()
+    }
+
+    /// The moments at which it runs.
+    pub(crate) fn events(&self) -> impl Iterator<Item = Event> {
+        self.events.iter().copied()
+    }
+
+    /// Whether its object goes under this policy. CRDs never do: all objects of the kind would go with them.
+    pub(crate) fn goes(&self, policy: DeletePolicy) -> bool {
+        self.deletes.contains(&policy) && !self.identity().is_crd()
+    }
+
+    /// Whether it has an end to wait for.
+    pub(crate) fn has_an_end(&self) -> bool {
+        matches!((self.object.group(), self.object.kind()), ("batch", "Job") | ("", "Pod"))
+    }
+}
+
+/// The hooks of one moment in the order in which they run: by weight, then name, then as they came.
+pub(crate) fn of_event(hooks: &[Hook], event: Event) -> Vec<&Hook> {
+    let mut found: Vec<&Hook> = hooks.iter().filter(|hook| hook.events.contains(&event)).collect();
+    found.sort_by(|one, other| (one.weight, one.object.name()).cmp(&(other.weight, other.object.name())));
+    found
+}
+
+/// The words of one annotation: comma separated, whatever their case.
+fn words(text: &str) -> Vec<String> {
+    text.split(',').map(|word| word.trim().to_lowercase()).filter(|word| !word.is_empty()).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    pub(crate) fn object(kind: &str, name: &str, annotations: &Value) -> Object {
+        let api_version = if kind == "Job" { "batch/v1" } else { "v1" };
+        let metadata = json!({"name": name, "namespace": "n", "annotations": annotations});
+        let body = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
+        Object::from_value(body).unwrap()
+    }
+
+    pub(crate) fn hook(name: &str, annotations: &Value) -> Hook {
+        Hook::of(object("Job", name, annotations)).unwrap()
+    }
+
+    #[test]
+    fn annotations_are_read_as_helm_reads_them() {
+        let read = hook(
+            "j",
+            &json!({HOOK: " Pre-Install , post-upgrade,test-success", WEIGHT: "-5", DELETE_POLICY: "Hook-Succeeded, other"}),
+        );
+        let events: Vec<Event> = read.events().collect();
+        assert_eq!(events, [Event::PreInstall, Event::PostUpgrade, Event::Test]);
+        assert_eq!(read.weight, -5);
+        assert!(read.goes(DeletePolicy::Succeeded) && !read.goes(DeletePolicy::BeforeCreation));
+        let plain = hook("j", &json!({HOOK: "test", WEIGHT: "heavy"}));
+        assert_eq!(plain.weight, 0);
+        assert!(plain.goes(DeletePolicy::BeforeCreation) && !plain.goes(DeletePolicy::Failed));
+        assert_eq!(Hook::of(object("Job", "j", &json!({HOOK: "pre-install,crd-install"}))), None);
+    }
+
+    #[test]
+    fn they_run_by_weight_then_name() {
+        let at = |name: &str, weight: &str| hook(name, &json!({HOOK: "pre-install", WEIGHT: weight}));
+        let hooks =
+            [at("c", "1"), at("b", "1"), at("z", "-1"), at("a", "10"), hook("t", &json!({HOOK: "test"}))];
+        let names = |event: Event| -> Vec<String> {
+            of_event(&hooks, event).iter().map(|hook| hook.object.name().to_owned()).collect()
+        };
+        assert_eq!(names(Event::PreInstall), ["z", "b", "c", "a"]);
+        assert_eq!(names(Event::Test), ["t"]);
+        assert_eq!(names(Event::PreDelete), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,253 @@
+//! Which hooks are due, and the record of how far they are, which outlives the process.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kyma_api::{HookPhase, Hooks};
+use sha2::{Digest, Sha256};
+
+use super::{Event, Hook, of_event};
+
+/// The pause after the first failure; it doubles.
+const PAUSE: Duration = Duration::from_secs(30);
+/// The longest pause.
+const LONGEST: Duration = Duration::from_mins(10);
+/// Characters of a failure that are kept.
+const WORDS: usize = 1024;
+
+/// What the content at hand is to what was installed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Due<'a> {
+    /// The hooks of the content at hand.
+    pub hooks: &'a [Hook],
+    /// Digest of what makes it a release of its own: artifact, values, name and namespace.
+    pub content: &'a str,
+    /// Whether something was installed before.
+    pub installed: bool,
+    /// How far hooks are.
+    pub record: Option<&'a Hooks>,
+}
+
+/// The moment before the content is applied, where it has hooks for it that did not succeed yet.
+pub(crate) fn before(due: Due<'_>) -> Option<Event> {
+    let event = if due.installed { Event::PreUpgrade } else { Event::PreInstall };
+    let passed = due.record.filter(|record| record.content == due.content).is_some_and(|record| {
+        let recorded = Event::of(&record.event);
+        recorded.is_some_and(Event::follows_apply)
+            || (recorded == Some(event) && record.phase == HookPhase::Succeeded)
+    });
+    (!passed && !of_event(due.hooks, event).is_empty()).then_some(event)
+}
+
+/// The record with which content goes to the target: what comes after is known even to a process that did not bring it.
+/// `None`: the content has no hooks.
+pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
+    let on_delete = due.hooks.iter().flat_map(Hook::events).any(Event::is_of_removal);
+    let same = due.record.filter(|record| record.content == due.content);
+    if let Some(record) = same.filter(|record| Event::of(&record.event).is_some_and(Event::follows_apply)) {
+        return Some(record.clone());
+    }
+    if due.hooks.is_empty() {
+        return None;
+    }
+    let (before, after) = if due.installed {
+        (Event::PreUpgrade, Event::PostUpgrade)
+    } else {
+        (Event::PreInstall, Event::PostInstall)
+    };
+    let fresh = |event: Event, phase: HookPhase| Hooks {
+        content: due.content.to_owned(),
+        event: event.as_str().to_owned(),
+        phase,
+        on_delete,
+        ..Hooks::default()
+    };
+    if of_event(due.hooks, after).is_empty() {
+        let ran = same.filter(|record| Event::of(&record.event) == Some(before)).cloned();
+        return Some(ran.unwrap_or_else(|| fresh(before, HookPhase::Succeeded)));
+    }
+    Some(fresh(after, HookPhase::Pending))
+}
+
+/// The moment after the content was applied, as long as its hooks did not succeed.
+pub(crate) fn after(record: Option<&Hooks>) -> Option<Event> {
+    let record = record.filter(|record| record.phase != HookPhase::Succeeded)?;
+    Event::of(&record.event).filter(|event| event.follows_apply())
+}
+
+/// Whether the hooks of this moment of a removal have succeeded, or a later moment began.
+pub(crate) fn is_over(record: Option<&Hooks>, event: Event) -> bool {
+    let Some(record) = record else { return true };
+    let recorded = Event::of(&record.event).filter(|recorded| recorded.is_of_removal());
+    match recorded {
+        Some(recorded) if recorded == event => record.phase == HookPhase::Succeeded,
+        Some(recorded) => recorded > event,
+        None => !record.on_delete,
+    }
+}
+
+/// The record of a run that begins or goes on now.
+pub(crate) fn begin(record: Option<&Hooks>, event: Event, content: &str) -> Hooks {
+    let same = record.filter(|record| record.content == content && record.event == event.as_str());
+    match same {
+        Some(record) if matches!(record.phase, HookPhase::Running | HookPhase::Cleaning) => record.clone(),
+        _ => Hooks {
+            content: content.to_owned(),
+            event: event.as_str().to_owned(),
+            phase: HookPhase::Running,
+            attempt: Some(same.and_then(|record| record.attempt).unwrap_or(0).saturating_add(1)),
+            on_delete: record.is_some_and(|record| record.on_delete),
+            ..Hooks::default()
+        },
+    }
+}
+
+/// The record once a hook failed.
+pub(crate) fn fail(run: Hooks, failure: &str, now: Timestamp) -> Hooks {
+    Hooks {
+        phase: HookPhase::Failed,
+        failed_at: Some(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        failure: Some(failure.chars().take(WORDS).collect()),
+        running: None,
+        ..run
+    }
+}
+
+/// The pause until hooks that failed are begun again, and what failed; `None` where they may run.
+pub(crate) fn next_try(
+    record: Option<&Hooks>,
+    event: Event,
+    content: &str,
+    now: Timestamp,
+) -> Option<(Duration, String)> {
+    let record = record.filter(|record| record.content == content && record.event == event.as_str())?;
+    Some((pause(record, now)?, record.failure.clone().unwrap_or_default()))
+}
+
+/// The pause that is left after a failure.
+pub(crate) fn pause(record: &Hooks, now: Timestamp) -> Option<Duration> {
+    let failed = record.failed_at.as_deref().filter(|_| record.phase == HookPhase::Failed)?;
+    let failed: Timestamp = failed.parse().ok()?;
+    let doublings = u32::try_from(record.attempt.unwrap_or(1) - 1).unwrap_or_default().min(10);
+    let pause = PAUSE.saturating_mul(1 << doublings).min(LONGEST);
+    let again = failed.checked_add(SignedDuration::try_from(pause).ok()?).ok()?;
+    Duration::try_from(again.duration_since(now)).ok().filter(|left| !left.is_zero())
+}
+
+/// What objects of a run bear: the same in every process, another for every run of every component.
+pub(crate) fn mark(run: &Hooks, uid: &str) -> String {
+    let attempt = run.attempt.unwrap_or(1).to_string();
+    let mut hash = Sha256::new();
+    for part in [uid, &run.content, &run.event, &attempt] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    hex::encode(&hash.finalize()[..12])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::hooks::HOOK;
+    use crate::hooks::tests::hook;
+
+    const EVENTS: &str = "pre-install,post-install,pre-upgrade,post-upgrade,pre-delete";
+
+    fn record(event: Event, phase: HookPhase) -> Hooks {
+        let event = event.as_str().to_owned();
+        Hooks { content: "c".to_owned(), event, phase, ..Hooks::default() }
+    }
+
+    fn due<'a>(hooks: &'a [Hook], installed: bool, record: Option<&'a Hooks>) -> Due<'a> {
+        Due { hooks, content: "c", installed, record }
+    }
+
+    #[test]
+    fn hooks_before_run_once_for_a_content_and_those_after_follow_the_apply() {
+        let hooks = [hook("j", &json!({HOOK: EVENTS}))];
+        assert_eq!(before(due(&hooks, false, None)), Some(Event::PreInstall));
+        assert_eq!(before(due(&hooks, true, None)), Some(Event::PreUpgrade));
+        assert_eq!(before(due(&[], false, None)), None);
+        for phase in [HookPhase::Running, HookPhase::Failed, HookPhase::Cleaning] {
+            let record = record(Event::PreInstall, phase);
+            assert_eq!(before(due(&hooks, false, Some(&record))), Some(Event::PreInstall), "{phase:?}");
+        }
+        let passed = record(Event::PreInstall, HookPhase::Succeeded);
+        assert_eq!(before(due(&hooks, false, Some(&passed))), None);
+        let other = Hooks { content: "earlier".to_owned(), ..passed.clone() };
+        assert_eq!(before(due(&hooks, false, Some(&other))), Some(Event::PreInstall));
+
+        let next = before_apply(due(&hooks, false, Some(&passed))).unwrap();
+        assert_eq!(
+            (next.event.as_str(), next.phase, next.on_delete),
+            ("post-install", HookPhase::Pending, true)
+        );
+        assert_eq!(before(due(&hooks, false, Some(&next))), None, "they ran");
+        assert_eq!(
+            before_apply(due(&hooks, false, Some(&next))),
+            Some(next.clone()),
+            "an apply that is tried again"
+        );
+        assert_eq!(after(Some(&next)), Some(Event::PostInstall));
+        assert_eq!(after(Some(&Hooks { phase: HookPhase::Succeeded, ..next })), None);
+        assert_eq!(after(Some(&passed)), None);
+    }
+
+    #[test]
+    fn content_without_hooks_leaves_nothing_due_from_before() {
+        let earlier =
+            Hooks { content: "earlier".to_owned(), ..record(Event::PostUpgrade, HookPhase::Failed) };
+        assert_eq!(before_apply(due(&[], true, Some(&earlier))), None);
+        let only_delete = [hook("j", &json!({HOOK: "pre-delete"}))];
+        let next = before_apply(due(&only_delete, true, Some(&earlier))).unwrap();
+        assert_eq!((next.phase, next.on_delete), (HookPhase::Succeeded, true));
+        assert_eq!(after(Some(&next)), None);
+    }
+
+    #[test]
+    fn a_removal_has_two_moments() {
+        assert!(is_over(None, Event::PreDelete), "no hooks");
+        let installed = record(Event::PostInstall, HookPhase::Succeeded);
+        assert!(is_over(Some(&installed), Event::PreDelete), "none for the removal");
+        let waiting = Hooks { on_delete: true, ..installed };
+        assert!(!is_over(Some(&waiting), Event::PreDelete) && !is_over(Some(&waiting), Event::PostDelete));
+        let running = record(Event::PreDelete, HookPhase::Running);
+        assert!(!is_over(Some(&running), Event::PreDelete) && !is_over(Some(&running), Event::PostDelete));
+        let passed = record(Event::PreDelete, HookPhase::Succeeded);
+        assert!(is_over(Some(&passed), Event::PreDelete) && !is_over(Some(&passed), Event::PostDelete));
+        let last = record(Event::PostDelete, HookPhase::Running);
+        assert!(is_over(Some(&last), Event::PreDelete) && !is_over(Some(&last), Event::PostDelete));
+    }
+
+    #[test]
+    fn a_run_goes_on_after_a_restart_and_another_try_is_another_run() {
+        let first = begin(None, Event::PreInstall, "c");
+        assert_eq!(first.attempt, Some(1));
+        let gone_on = begin(Some(&first), Event::PreInstall, "c");
+        assert_eq!(mark(&gone_on, "u"), mark(&first, "u"));
+        let failed = fail(first.clone(), "why", Timestamp::UNIX_EPOCH);
+        let second = begin(Some(&failed), Event::PreInstall, "c");
+        assert_eq!(second.attempt, Some(2));
+        assert_ne!(mark(&second, "u"), mark(&first, "u"));
+        assert_ne!(mark(&first, "u"), mark(&first, "v"));
+        assert_eq!(begin(Some(&failed), Event::PreInstall, "other").attempt, Some(1));
+    }
+
+    #[test]
+    fn pauses_grow_and_other_content_does_not_wait() {
+        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
+        let failed = |attempt: i32| {
+            let run = Hooks { attempt: Some(attempt), ..begin(None, Event::PreInstall, "c") };
+            fail(run, "why", at(0))
+        };
+        let left = |attempt: i32, seconds: i64| {
+            next_try(Some(&failed(attempt)), Event::PreInstall, "c", at(seconds))
+                .map(|(left, _)| left.as_secs())
+        };
+        assert_eq!((left(1, 0), left(1, 29), left(1, 30)), (Some(30), Some(1), None));
+        assert_eq!((left(2, 0), left(9, 0), left(99, 0)), (Some(60), Some(600), Some(600)));
+        assert_eq!(next_try(Some(&failed(1)), Event::PreInstall, "other", at(0)), None);
+    }
+}

@@ -1,0 +1,78 @@
+use super::*;
+
+fn due(event: Event) -> HooksDue {
+    let before = event == Event::PreInstall;
+    HooksDue {
+        before: before.then_some(event),
+        after: (!before).then_some(event),
+        release: before,
+        ..HooksDue::default()
+    }
+}
+
+fn waiting() -> Rest {
+    Rest::Hook("the pre-install hook Job.batch here/j".to_owned())
+}
+
+fn missing(identity: Identity) -> Piece {
+    Piece { changed: true, served: false, ..piece(identity) }
+}
+
+#[test]
+fn hooks_come_before_everything_but_crds_and_the_namespace() {
+    let mut seen = fresh(vec![piece(crd()), piece(config("c"))]);
+    seen.hooks = due(Event::PreInstall);
+    seen.namespace_ready = false;
+    assert_eq!(next(&seen), Step::Namespace);
+    seen.namespace_ready = true;
+    assert_eq!(next(&seen), Step::ApplyCrds);
+    seen.hooks.crds_applied = true;
+    assert_eq!(next(&seen), Step::Hooks(Event::PreInstall));
+    seen.hooks.rest = Some(waiting());
+    assert_eq!(next(&seen), Step::Rest(waiting()));
+    seen.hooks = HooksDue { release: true, ..HooksDue::default() };
+    assert_eq!(next(&seen), Step::Apply);
+}
+
+#[test]
+fn a_chart_of_hooks_alone_runs_them() {
+    let mut seen = fresh(vec![]);
+    seen.hooks = due(Event::PreInstall);
+    assert_eq!(next(&seen), Step::Hooks(Event::PreInstall));
+    seen.hooks = HooksDue { release: true, ..HooksDue::default() };
+    assert_eq!(next(&seen), Step::Apply);
+}
+
+#[test]
+fn hooks_after_the_apply_wait_for_all_that_can_be_there_and_for_nothing_to_work() {
+    let mut seen = running(vec![Piece { health: Some(HealthStatus::InProgress), ..piece(deployment()) }]);
+    seen.hooks = due(Event::PostInstall);
+    assert_eq!(next(&seen), Step::Load, "a new process has no content");
+    seen.content = Content::Loaded;
+    assert_eq!(next(&seen), Step::Hooks(Event::PostInstall));
+    seen.pieces.push(missing(id("example.org", "Widget", "w")));
+    assert_eq!(next(&seen), Step::Hooks(Event::PostInstall), "its kind may never come");
+    seen.pieces.push(Piece { waiting: Some("its kind is not served yet".to_owned()), ..piece(config("c")) });
+    assert!(matches!(next(&seen), Step::Rest(_) | Step::Apply), "{:?}", next(&seen));
+    seen.applied = true;
+    assert!(matches!(next(&seen), Step::Rest(_)), "{:?}", next(&seen));
+}
+
+#[test]
+fn what_is_no_longer_wanted_goes_before_the_hooks_after_an_upgrade() {
+    let mut seen = running(vec![piece(config("c"))]);
+    seen.content = Content::Loaded;
+    seen.hooks = due(Event::PostUpgrade);
+    let (surplus, entry) = applied(&config("old"));
+    seen.inventory.insert(surplus.clone(), entry);
+    assert_eq!(next(&seen), Step::Prune(vec![surplus]));
+    seen.pruned = Some(Err(fault()));
+    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+}
+
+#[test]
+fn a_failed_hook_ends_the_pass() {
+    let mut seen = fresh(vec![piece(config("c"))]);
+    seen.hooks = HooksDue { rest: Some(Rest::Failed(fault())), ..due(Event::PreInstall) };
+    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+}

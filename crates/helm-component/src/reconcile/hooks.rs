@@ -1,0 +1,301 @@
+//! The steps that run a chart's hooks, each as far as it goes without waiting.
+//!
+//! What a hook makes bears the mark of its run, and the record of the run is on the hub before anything of it is
+//! deleted: a new process finds either, and goes on from there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
+use kyma_api::{ErrorClass, FreeForm, HookPhase, HookPolicy, Hooks, Reason, annotations, labels};
+use kyma_object_set::{Action, CallError, Guard, Mapping};
+use kyma_sdk::{Failure, Interest};
+use serde_json::json;
+
+use super::{LAG, Pass, failure, protection};
+use crate::hooks::{self, DeletePolicy, Event, Hook, Live, Turn};
+use crate::objects::Prepared;
+use crate::observe;
+use crate::plan::Rest;
+
+/// Seconds that a hook may take where the spec does not say, as in Helm.
+const LIMIT: i64 = 300;
+
+/// Looks at one hook that others keep changing.
+const TRIES: usize = 4;
+
+impl Pass<'_> {
+    /// Runs the hooks of a moment; what they wait for, or why they failed, ends the pass.
+    pub(super) async fn run_hooks(&mut self, event: Event) {
+        let Some(loaded) = self.session.loaded.clone() else { return };
+        self.done.hooks = match self.hooks(event, &loaded.prepared, &loaded.release).await {
+            Ok(None) => None,
+            Ok(Some(waiting)) => Some(Rest::Hook(waiting)),
+            Err(failure) => Some(Rest::Failed(failure)),
+        };
+    }
+
+    /// Runs the hooks of a moment of the removal, of the content that is installed; says what it waits for.
+    pub(super) async fn hooks_of_removal(&mut self, event: Event) -> Result<Option<String>, Failure> {
+        let skips = self.context.resource.spec.hooks == HookPolicy::Skip;
+        if skips || hooks::is_over(self.session.recorded.hooks.as_ref(), event) {
+            return Ok(None);
+        }
+        let prepared = match &self.session.loaded {
+            Some(loaded) => Arc::clone(&loaded.prepared),
+            None => self.loaded().await?.prepared,
+        };
+        // The same in every process, whatever is rendered anew.
+        let content = self.session.recorded.hooks.as_ref().map(|record| record.content.clone());
+        self.hooks(event, &prepared, &content.unwrap_or_default()).await
+    }
+
+    /// What comes after the content goes to the target is on record before it goes there.
+    pub(super) async fn record_hooks(&mut self) -> Result<(), Failure> {
+        let Some(loaded) = self.session.loaded.clone() else { return Ok(()) };
+        let Some(due) = observe::hooks::released(self, &loaded) else { return Ok(()) };
+        let runs = self.context.resource.spec.hooks == HookPolicy::Run;
+        let record = runs.then(|| hooks::before_apply(due)).flatten();
+        self.keep_record(record).await
+    }
+
+    async fn hooks(
+        &mut self,
+        event: Event,
+        prepared: &Prepared,
+        content: &str,
+    ) -> Result<Option<String>, Failure> {
+        let record = self.session.recorded.hooks.as_ref();
+        if let Some((left, why)) = hooks::next_try(record, event, content, Timestamp::now()) {
+            return Err(Failure::new(Reason::HookFailed, why).retry_after(left));
+        }
+        let run = hooks::begin(record, event, content);
+        let own = hooks::of_event(&prepared.hooks, event);
+        if own.is_empty() {
+            self.session.recorded.hooks = Some(Hooks { phase: HookPhase::Succeeded, ..run });
+            return Ok(None);
+        }
+        self.keep_record(Some(run.clone())).await?;
+        self.await_hooks(&own);
+        let waiting = self.in_turn(event, &own, run).await?;
+        if waiting.is_none() {
+            self.clean(&own).await?;
+        }
+        Ok(waiting)
+    }
+
+    /// One hook after another, from where the record is; says what it waits for.
+    async fn in_turn(
+        &mut self,
+        event: Event,
+        own: &[&Hook],
+        mut run: Hooks,
+    ) -> Result<Option<String>, Failure> {
+        if run.phase == HookPhase::Cleaning {
+            return Ok(None);
+        }
+        for hook in own {
+            let name = hook.name();
+            if run.done.iter().flatten().any(|done| *done == name) {
+                continue;
+            }
+            match self.one(hook, &run).await {
+                Ok(Stand::Passed) => {
+                    run.running = None;
+                    run.done.get_or_insert_default().push(name);
+                    self.session.recorded.hooks = Some(run.clone());
+                }
+                Ok(Stand::Waiting { left }) => {
+                    run.running = left.is_some().then(|| name.clone());
+                    self.done.hook_left = left;
+                    self.session.recorded.hooks = Some(run);
+                    return Ok(Some(format!("the {event} hook {name}")));
+                }
+                Ok(Stand::Failed(why)) => return Err(self.failed(own, hook, run, &why).await?),
+                // What can't succeed as it is fails like a hook that ran, and is tried again like one.
+                Err(refused) if refused.class == ErrorClass::Invalid => {
+                    return Err(self.failed(own, hook, run, &refused.message).await?);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        // On the hub before anything goes, or a new process would run them again.
+        run.phase = HookPhase::Cleaning;
+        self.keep_record(Some(run)).await?;
+        Ok(None)
+    }
+
+    /// Brings one hook as far as it goes without waiting.
+    async fn one(&self, hook: &Hook, run: &Hooks) -> Result<Stand, Failure> {
+        let uid = self.context.resource.metadata.uid.as_deref().unwrap_or_default();
+        let mark = hooks::mark(run, uid);
+        let mapping = self.hook_kind(hook)?;
+        let started = run.running.as_deref() == Some(&*hook.name());
+        for _ in 0..TRIES {
+            let live = self.live_hook(hook, &mapping).await?;
+            let left = live.as_ref().map(|live| self.time_left(live));
+            match hooks::turn(hook, live.as_ref(), &mark, started, left == Some(Duration::ZERO)) {
+                Turn::Create => self.create_hook(hook, &mapping, &mark).await?,
+                Turn::Replace => self.delete_hook(hook, &mapping, live.and_then(|live| live.uid)).await?,
+                Turn::Wait => {
+                    let made = live.is_some_and(|live| live.mark.as_deref() == Some(&*mark));
+                    return Ok(Stand::Waiting { left: left.filter(|_| made) });
+                }
+                Turn::Passed => return Ok(Stand::Passed),
+                Turn::Failed(why) => return Ok(Stand::Failed(why)),
+            }
+        }
+        Ok(Stand::Waiting { left: None })
+    }
+
+    /// Notes the failure, deletes what is to go then, and tells.
+    async fn failed(
+        &mut self,
+        own: &[&Hook],
+        failed: &Hook,
+        run: Hooks,
+        why: &str,
+    ) -> Result<Failure, Failure> {
+        let why = format!("{} hook {}: {why}", run.event, failed.name());
+        let done = run.done.clone().unwrap_or_default();
+        self.keep_record(Some(hooks::fail(run, &why, Timestamp::now()))).await?;
+        let succeeded = own.iter().filter(|hook| done.contains(&hook.name()));
+        for hook in succeeded.filter(|hook| hook.goes(DeletePolicy::Succeeded)) {
+            self.delete_own(hook).await?;
+        }
+        if failed.goes(DeletePolicy::Failed) {
+            self.delete_own(failed).await?;
+        }
+        let failure = Failure::new(Reason::HookFailed, why);
+        let record = self.session.recorded.hooks.as_ref();
+        let pause = record.and_then(|record| hooks::pause(record, Timestamp::now()));
+        Ok(pause.map_or(failure.clone(), |pause| failure.retry_after(pause)))
+    }
+
+    /// Deletes what is to go after success; then the moment is over.
+    async fn clean(&mut self, own: &[&Hook]) -> Result<(), Failure> {
+        for hook in own.iter().rev().filter(|hook| hook.goes(DeletePolicy::Succeeded)) {
+            self.delete_own(hook).await?;
+        }
+        if let Some(record) = &mut self.session.recorded.hooks {
+            record.phase = HookPhase::Succeeded;
+        }
+        Ok(())
+    }
+
+    async fn keep_record(&mut self, record: Option<Hooks>) -> Result<(), Failure> {
+        if self.session.recorded.hooks == record {
+            return Ok(());
+        }
+        let mut fields = FreeForm::new();
+        fields.insert("hooks".to_owned(), json!(record));
+        self.context.checkpoint(fields).await?;
+        self.session.recorded.hooks = record;
+        Ok(())
+    }
+
+    fn time_left(&self, live: &Live) -> Duration {
+        let timeouts = self.context.resource.spec.timeouts.as_ref();
+        let seconds = timeouts.and_then(|timeouts| timeouts.hook_seconds).map_or(LIMIT, i64::from);
+        let age = live.created.map_or(0, |created| Timestamp::now().as_second() - created.as_second());
+        Duration::from_secs(u64::try_from(seconds - age).unwrap_or_default())
+    }
+
+    /// Every change of one of them wakes the component.
+    fn await_hooks(&self, own: &[&Hook]) {
+        let kinds: BTreeSet<_> = own.iter().map(|hook| hook.identity().group_kind()).collect();
+        for mapping in kinds.iter().filter_map(|kind| self.kinds.preferred(kind)) {
+            self.context.watch(Interest::in_kind(&mapping.resource).marked(labels::HOOK_OF));
+        }
+    }
+
+    fn hook_kind(&self, hook: &Hook) -> Result<Mapping, Failure> {
+        let identity = hook.identity();
+        if protection().guard(&identity) == Some(Guard::Always) {
+            return Err(Failure::new(Reason::Protected, format!("{identity} may not be touched by a hook")));
+        }
+        let missing =
+            || Failure::new(Reason::DependencyMissing, format!("the kind of the hook {identity} is missing"));
+        self.served.get(&hook.object.gvk()).cloned().ok_or_else(missing)
+    }
+
+    async fn live_hook(&self, hook: &Hook, mapping: &Mapping) -> Result<Option<Live>, Failure> {
+        let identity = hook.identity();
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let found = api.get_opt(&identity.name).await;
+        let found = found.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
+        Ok(found.map(|found| live(found, &self.dependent.owner)))
+    }
+
+    async fn create_hook(&self, hook: &Hook, mapping: &Mapping, mark: &str) -> Result<(), Failure> {
+        let identity = hook.identity();
+        let mut object = hook.object.clone();
+        object.set_annotation(annotations::HOOK_RUN, mark);
+        let invalid = |error: serde_json::Error| Failure::new(Reason::ManifestInvalid, error.to_string());
+        let object: DynamicObject = serde_json::from_value(object.into_value()).map_err(invalid)?;
+        let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        match api.create(&params, &object).await {
+            Ok(_) => Ok(()),
+            // Somebody was faster; the next look tells who.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            Err(error) => {
+                let error = CallError::new(Action::Create, Some(&identity), error);
+                let failure = failure(&error);
+                // The kind of a CRD that was just established is served a moment later.
+                let soon = error.failure == kyma_object_set::Failure::NotFound;
+                Err(if soon { failure.retry_after(LAG) } else { failure })
+            }
+        }
+    }
+
+    /// Deletes the object of a hook, if it is one of ours.
+    async fn delete_own(&self, hook: &Hook) -> Result<(), Failure> {
+        let mapping = self.hook_kind(hook)?;
+        let live = self.live_hook(hook, &mapping).await?;
+        match live.filter(|live| live.ours && !live.deleting) {
+            Some(live) => self.delete_hook(hook, &mapping, live.uid).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn delete_hook(&self, hook: &Hook, mapping: &Mapping, uid: Option<String>) -> Result<(), Failure> {
+        let identity = hook.identity();
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let preconditions = Some(Preconditions { uid, resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::background() };
+        match api.delete(&identity.name, &params).await {
+            Ok(_) => Ok(()),
+            // Gone, or another one by now: the next look tells.
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+            Err(error) => Err(failure(&CallError::new(Action::Delete, Some(&identity), error))),
+        }
+    }
+}
+
+/// How far one hook is.
+enum Stand {
+    Passed,
+    /// `left`: the time that it still has, where its object is there and made by this run.
+    Waiting {
+        left: Option<Duration>,
+    },
+    Failed(String),
+}
+
+fn live(found: DynamicObject, owner: &str) -> Live {
+    let metadata = &found.metadata;
+    let label = |key: &str| metadata.labels.as_ref().and_then(|all| all.get(key));
+    let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+    Live {
+        mark: annotation(annotations::HOOK_RUN),
+        ours: label(labels::HOOK_OF).is_some_and(|of| of == owner),
+        is_hook: annotation(hooks::HOOK).is_some(),
+        deleting: metadata.deletion_timestamp.is_some(),
+        created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        uid: metadata.uid.clone(),
+        body: found.data,
+    }
+}

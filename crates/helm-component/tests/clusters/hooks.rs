@@ -1,0 +1,328 @@
+//! Helm's hooks, beside Helm itself and through restarts and failures.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use testbed::{AuditEvent, AuditMark, Program, until};
+
+use crate::chart::{packed, push};
+use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
+
+/// What came to a namespace, one after another: what was written or deleted, as `Kind name`.
+type Story = Vec<String>;
+
+const USER: &str = "system:serviceaccount:kube-system:modules";
+
+fn job(name: &str, annotations: &str, more: &str) -> (String, String) {
+    let text = format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: {name}\n  annotations: {{{annotations}}}\nspec:\n  \
+         backoffLimit: 0\n  {more}\n  template:\n    spec:\n      restartPolicy: Never\n      containers: [{{name: main, \
+         image: example.org/main:1}}]\n"
+    );
+    (format!("templates/{name}.yaml"), text)
+}
+
+fn config(name: &str, annotations: &str) -> (String, String) {
+    let text = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n  annotations: {{{annotations}}}\ndata: {{level: \
+         \"{{{{ .Values.level }}}}\"}}\n"
+    );
+    (format!("templates/{name}.yaml"), text)
+}
+
+/// Hooks of every moment that runs by itself, with each policy.
+fn every_moment() -> Vec<(String, String)> {
+    let hook = |events: &str, weight: &str, policy: &str| {
+        let policy = match policy {
+            "" => String::new(),
+            policy => format!(", helm.sh/hook-delete-policy: \"{policy}\""),
+        };
+        format!("helm.sh/hook: \"{events}\", helm.sh/hook-weight: \"{weight}\"{policy}")
+    };
+    vec![
+        config("main", ""),
+        config("settings", &hook("pre-install,pre-upgrade", "-10", "")),
+        job("migrate", &hook("pre-install,pre-upgrade", "-5", "before-hook-creation,hook-succeeded"), ""),
+        job("also", &hook("pre-install", "-5", "hook-succeeded"), ""),
+        job("seed", &hook("post-install", "2", "hook-succeeded,hook-failed"), ""),
+        job("first", &hook("post-install", "1", ""), ""),
+        job("after", &hook("post-upgrade", "0", "before-hook-creation,hook-succeeded"), ""),
+        job("clean", &hook("pre-delete", "0", "hook-succeeded"), ""),
+        job("bye", &hook("post-delete", "0", "hook-succeeded"), ""),
+        job("probe", &hook("test", "0", ""), ""),
+        ("values.yaml".to_owned(), "level: low\n".to_owned()),
+    ]
+}
+
+fn borrowed(files: &[(String, String)]) -> Vec<(&str, &str)> {
+    files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect()
+}
+
+/// Writes and deletions in a namespace since then, by whom this holds for; repeated writes of one object are one.
+fn story(world: &World, mark: AuditMark, namespace: &str, by: impl Fn(&AuditEvent) -> bool) -> Result<Story> {
+    let kinds = BTreeMap::from([("configmaps", "ConfigMap"), ("jobs", "Job"), ("pods", "Pod")]);
+    let mut story = Story::new();
+    for event in world.target.audit()?.since(mark)? {
+        let Some(kind) = kinds.get(event.resource.as_str()) else { continue };
+        if event.namespace != namespace || !event.is_write() || !matches!(event.code, 200..300) || !by(&event)
+        {
+            continue;
+        }
+        let deed = if event.verb == "delete" { "-" } else { "+" };
+        let line = format!("{deed} {kind} {}", event.name);
+        if story.last() != Some(&line) {
+            story.push(line);
+        }
+    }
+    Ok(story)
+}
+
+async fn helm(world: &World, arguments: &[&str]) -> Result<()> {
+    let kubeconfig = world.scratch("helm.kubeconfig");
+    std::fs::write(&kubeconfig, world.target.kubeconfig())?;
+    let done = tokio::process::Command::new(Program::Helm.path()?)
+        .args(arguments)
+        .arg("--kubeconfig")
+        .arg(&kubeconfig)
+        .args(["--namespace", "hooks-helm"])
+        .output()
+        .await?;
+    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
+/// The three stories as Helm tells them.
+async fn by_helm(world: &World, chart: &Path) -> Result<Vec<Story>> {
+    let chart = chart.to_str().context("a path")?;
+    let commands: [&[&str]; 3] = [
+        &["install", "rel", chart, "--create-namespace"],
+        &["upgrade", "rel", chart, "--set", "level=high"],
+        &["uninstall", "rel"],
+    ];
+    let mut stories = vec![];
+    for command in commands {
+        let mark = world.target.audit()?.mark()?;
+        helm(world, command).await?;
+        stories.push(story(world, mark, "hooks-helm", |event| event.user_agent.starts_with("Helm/"))?);
+    }
+    Ok(stories)
+}
+
+/// The same stories as we tell them.
+async fn by_us(world: &World, source: &Value) -> Result<Vec<Story>> {
+    let spec = |level: &str| json!({"source": source, "values": {"level": level}, "release": {"name": "rel", "namespace": "hooks-ours"}});
+    let told = |mark| story(world, mark, "hooks-ours", |event| event.user == USER);
+    let mut stories = vec![];
+    for level in ["low", "high"] {
+        let mark = world.target.audit()?.mark()?;
+        world.apply("hooks", spec(level)).await?;
+        let phase = |hooks: Value| (hooks["event"].clone(), hooks["phase"].clone());
+        let event = if level == "low" { "post-install" } else { "post-upgrade" };
+        let expected = (json!(event), json!("Succeeded"));
+        let over = until(&format!("{event} is over"), PATIENCE, || async {
+            let found = world.components()?.get("hooks").await?;
+            let hooks = json!(found.status.unwrap_or_default().hooks);
+            Ok((phase(hooks) == expected).then_some(()))
+        })
+        .await;
+        if let Err(error) = over {
+            let status = world.components()?.get("hooks").await?.status;
+            return Err(error.context(format!("{status:#?}\n{:?}", told(mark)?)));
+        }
+        stories.push(told(mark)?);
+    }
+    let mark = world.target.audit()?.mark()?;
+    world.delete("hooks", "Delete").await?;
+    world.gone("hooks").await?;
+    stories.push(told(mark)?);
+    Ok(stories)
+}
+
+#[tokio::test]
+async fn hooks_run_as_helm_runs_them() -> Result<()> {
+    let world = world().await?;
+    let files = every_moment();
+    let chart = world.scratch("hooks.tgz");
+    std::fs::write(&chart, packed("hooks", "1.0.0", &borrowed(&files))?)?;
+    let source = push(world, "hooks", "1.0.0", &borrowed(&files)).await?;
+    let helms = by_helm(world, &chart).await?;
+    let ours = by_us(world, &source).await?;
+    for (number, event) in ["install", "upgrade", "uninstall"].iter().enumerate() {
+        assert!(helms[number].len() > 3, "{event}: {:?}", helms[number]);
+        assert_eq!(ours[number], helms[number], "{event}");
+    }
+    Ok(())
+}
+
+/// A Pod that works until somebody says that it is done.
+fn pod(name: &str, annotations: &str) -> (String, String) {
+    let text = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  labels: {{testbed/outcome: unready}}\n  annotations: \
+         {{{annotations}}}\nspec:\n  restartPolicy: Never\n  containers: [{{name: main, image: example.org/main:1}}]\n"
+    );
+    (format!("templates/{name}.yaml"), text)
+}
+
+fn wished(source: &Value, name: &str, level: &str) -> Value {
+    json!({"source": source, "values": {"level": level}, "release": {"name": name, "namespace": name}})
+}
+
+async fn until_waiting(world: &World, name: &str, words: &str) -> Result<()> {
+    let components = world.components()?;
+    until(words, PATIENCE, || async {
+        let ready = ready_of(&components.get(name).await?);
+        Ok(ready.is_some_and(|(_, _, message)| message.contains(words)).then_some(()))
+    })
+    .await
+}
+
+async fn level(world: &World, name: &str) -> Result<Option<Value>> {
+    let found = world.on_target("v1", "ConfigMap", name, "main").await?;
+    Ok(found.map(|found| found.data["data"]["level"].clone()))
+}
+
+#[tokio::test]
+async fn a_new_process_goes_on_with_the_hook_and_runs_none_twice() -> Result<()> {
+    let mut world = World::start().await?;
+    let hook = |weight: &str| {
+        format!(
+            "helm.sh/hook: pre-install, helm.sh/hook-weight: \"{weight}\", helm.sh/hook-delete-policy: hook-succeeded"
+        )
+    };
+    let files = [
+        config("main", ""),
+        job("first", &hook("1"), ""),
+        pod("second", &hook("2")),
+        job("third", &hook("3"), ""),
+    ];
+    let source = push(&world, "going", "1.0.0", &borrowed(&files)).await?;
+    let mark = world.target.audit()?.mark()?;
+    world.apply("going", wished(&source, "going", "low")).await?;
+    until_waiting(&world, "going", "waiting for the pre-install hook Pod going/second").await?;
+    world.restart_operator().await?;
+    assert_eq!(level(&world, "going").await?, None, "what comes after the hooks waits for them");
+    let pods: Api<Pod> = Api::namespaced(world.target.client()?, "going");
+    let done = json!({"status": {"phase": "Succeeded"}});
+    pods.patch_status("second", &PatchParams::default(), &Patch::Merge(done)).await?;
+    world.ready("going", "True", "Ready").await?;
+    let told = story(&world, mark, "going", |event| event.user == USER)?;
+    let expected = [
+        "+ Job first",
+        "+ Pod second",
+        "+ Job third",
+        "- Job third",
+        "- Pod second",
+        "- Job first",
+        "+ ConfigMap main",
+    ];
+    assert_eq!(told, expected);
+
+    // Nothing of it runs again when somebody's change is put right, or by another process.
+    let mark = world.target.audit()?.mark()?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "going");
+    let edit = json!({"data": {"level": "edited"}});
+    maps.patch("main", &PatchParams::default(), &Patch::Merge(edit)).await?;
+    until("the edit is put right", PATIENCE, || async {
+        Ok((level(&world, "going").await? == Some(json!("low"))).then_some(()))
+    })
+    .await?;
+    assert_eq!(story(&world, mark, "going", |event| event.user == USER)?, ["+ ConfigMap main"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failed_hook_keeps_what_runs_and_other_content_is_tried_at_once() -> Result<()> {
+    let world = world().await?;
+    let good = [config("main", "")];
+    let source = push(world, "failing", "1.0.0", &borrowed(&good)).await?;
+    world.apply("failing", wished(&source, "failing", "low")).await?;
+    world.ready("failing", "True", "Ready").await?;
+
+    let (path, text) = job("check", "helm.sh/hook: pre-upgrade", "activeDeadlineSeconds: 1");
+    let text =
+        text.replace("  template:\n", "  template:\n    metadata: {labels: {testbed/outcome: unready}}\n");
+    let failing = [config("main", ""), (path, text)];
+    let source = push(world, "failing", "1.1.0", &borrowed(&failing)).await?;
+    world.apply("failing", wished(&source, "failing", "high")).await?;
+    let failed = world.ready("failing", "False", "HookFailed").await?;
+    let (_, _, message) = ready_of(&failed).context("Ready")?;
+    assert!(
+        message.contains("pre-upgrade hook Job.batch failing/check: it failed: DeadlineExceeded"),
+        "{message}"
+    );
+    assert_eq!(level(world, "failing").await?, Some(json!("low")), "what runs stays");
+
+    let good = [config("main", ""), job("check", "helm.sh/hook: pre-upgrade", "")];
+    let source = push(world, "failing", "1.2.0", &borrowed(&good)).await?;
+    world.apply("failing", wished(&source, "failing", "higher")).await?;
+    world.ready("failing", "True", "Ready").await?;
+    assert_eq!(level(world, "failing").await?, Some(json!("higher")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hook_may_not_take_longer_than_it_may_nor_take_what_is_somebody_elses() -> Result<()> {
+    let world = world().await?;
+    let hook = "helm.sh/hook: post-install";
+    let source = push(world, "slow", "1.0.0", &borrowed(&[config("main", ""), pod("slow", hook)])).await?;
+    let mut spec = wished(&source, "slow", "low");
+    spec["timeouts"] = json!({"hookSeconds": 2});
+    world.apply("slow", spec).await?;
+    let late = world.ready("slow", "False", "HookFailed").await?;
+    let (_, _, message) = ready_of(&late).context("Ready")?;
+    assert!(message.contains("post-install hook Pod slow/slow: it did not end in time"), "{message}");
+    assert_eq!(level(world, "slow").await?, Some(json!("low")), "it came before");
+    world.delete("slow", "Delete").await?;
+    world.gone("slow").await?;
+
+    let theirs = "apiVersion: v1\nkind: Namespace\nmetadata: {name: theirs}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: \
+                  {name: settings, namespace: theirs}\ndata: {mine: \"yes\"}\n";
+    apply_yaml(&world.target.client()?, theirs).await?;
+    let files = [config("main", ""), config("settings", "helm.sh/hook: pre-install")];
+    let source = push(world, "theirs", "1.0.0", &borrowed(&files)).await?;
+    world.apply("theirs", wished(&source, "theirs", "low")).await?;
+    let refused = world.ready("theirs", "False", "HookFailed").await?;
+    let (_, _, message) = ready_of(&refused).context("Ready")?;
+    assert!(message.contains("no hook made it"), "{message}");
+    let settings = world.on_target("v1", "ConfigMap", "theirs", "settings").await?.context("theirs")?;
+    assert_eq!(settings.data["data"], json!({"mine": "yes"}));
+
+    let mut skipping = wished(&source, "theirs", "low");
+    skipping["hooks"] = json!("Skip");
+    world.apply("theirs", skipping).await?;
+    world.ready("theirs", "True", "Ready").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hook_may_be_of_a_kind_that_the_chart_brings() -> Result<()> {
+    let world = world().await?;
+    let crd = r"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: tickets.hooks.example.org}
+spec:
+  group: hooks.example.org
+  names: {kind: Ticket, plural: tickets}
+  scope: Namespaced
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+";
+    let ticket = "apiVersion: hooks.example.org/v1\nkind: Ticket\nmetadata: {name: t, annotations: {helm.sh/hook: pre-install}}\n";
+    let files = [
+        ("crds/tickets.yaml".to_owned(), crd.to_owned()),
+        ("templates/ticket.yaml".to_owned(), ticket.to_owned()),
+        config("main", ""),
+    ];
+    let source = push(world, "brings", "1.0.0", &borrowed(&files)).await?;
+    world.apply("brings", wished(&source, "brings", "low")).await?;
+    world.ready("brings", "True", "Ready").await?;
+    assert!(world.on_target("hooks.example.org/v1", "Ticket", "brings", "t").await?.is_some());
+    assert_eq!(level(world, "brings").await?, Some(json!("low")));
+    Ok(())
+}
