@@ -32,9 +32,16 @@ pub(crate) fn of(
 ) -> Vec<Lost> {
     let without_component = status.modules.iter().flatten().filter(|line| !views.contains_key(&line.name));
     let chosen = without_component.filter(|line| !is_left(status, &line.name, ignore)).filter_map(lost);
-    let mandatory = status.mandatory_modules.iter().flatten();
-    let mandatory = mandatory.filter(|known| !known.deleting && !views.contains_key(&known.name));
-    chosen.chain(mandatory.map(lost_mandatory)).collect()
+    chosen.chain(without_their_component(status, views).map(lost_mandatory)).collect()
+}
+
+/// Mandatory modules that are on record and have no component, though nobody ordered their removal.
+fn without_their_component<'a>(
+    status: &'a KymaStatus,
+    views: &'a BTreeMap<String, ComponentView>,
+) -> impl Iterator<Item = &'a MandatoryModule> {
+    let known = status.mandatory_modules.iter().flatten();
+    known.filter(|known| !known.deleting && !views.contains_key(&known.name))
 }
 
 fn lost_mandatory(known: &MandatoryModule) -> Lost {
@@ -53,8 +60,7 @@ pub(crate) fn mandatory(
     views: &BTreeMap<String, ComponentView>,
     ignore: IgnorePolicy,
 ) -> Vec<MandatoryModule> {
-    let lost = before.mandatory_modules.iter().flatten();
-    let lost = lost.filter(|known| !known.deleting && !views.contains_key(&known.name)).cloned();
+    let lost = without_their_component(before, views).cloned();
     let installed = views.values().filter(|view| view.mandatory).map(|view| MandatoryModule {
         name: view.module.clone(),
         version: view.ordered.clone().unwrap_or_default(),

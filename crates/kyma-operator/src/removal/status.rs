@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kyma_api::{DeletionPolicy, Kyma, Reason, State as ModuleState};
+use kyma_api::{DeletionPolicy, Kyma, KymaStatus, Reason, State as ModuleState};
 use kyma_sdk::{Failure, KymaKey};
 
 use super::orders::{Done, lost_modules};
@@ -59,7 +59,7 @@ pub(super) async fn report(
         generation: kyma.metadata.generation,
         now: Timestamp::now(),
         channel: None,
-        lines: lines(state, kyma, &views, gone, done),
+        lines: lines(state, kyma, &before, &views, gone, done),
         initial: report::initial(state, kyma),
         trouble: trouble.map(|(reason, message)| Trouble {
             reason,
@@ -100,14 +100,14 @@ async fn show(state: &State, kyma: &Kyma, reach: &Reach) {
 fn lines(
     state: &State,
     kyma: &Kyma,
+    before: &KymaStatus,
     views: &BTreeMap<String, ComponentView>,
     gone: bool,
     done: &Done,
 ) -> Vec<Line> {
-    let before = kyma.status.clone().unwrap_or_default();
     let lost: BTreeSet<String> = lost_modules(state, kyma).into_iter().map(|lost| lost.module).collect();
-    let mut lines = report::lines_before(&before);
-    let unwatched = unwatched(&state.kinds(), kyma.status.as_ref());
+    let mut lines = report::lines_before(before);
+    let unwatched = unwatched(&state.kinds(), Some(before));
     let is_unseen =
         |line: &Line| ComponentKind::of_line(&line.status).is_some_and(|kind| unwatched.contains(&kind));
     lines.retain(|line| {

@@ -153,11 +153,7 @@ async fn is_held_by_another(landscape: &Landscape, component: &str) -> Result<()
     };
     landscape.until_kyma("the finalizer is named", "sample", named).await?;
     landscape.let_component_go(component).await?;
-    let kymas = landscape.kymas()?;
-    testbed::until("the Kyma is gone", SOON, || async {
-        Ok(kymas.get_opt("sample").await?.is_none().then_some(()))
-    })
-    .await
+    landscape.until_kyma_is_gone("sample").await
 }
 
 /// A hub that is its own target, with keda installed. Gives keda's component.
@@ -230,11 +226,7 @@ async fn an_order_for_a_component_that_was_let_go_meanwhile_is_given_to_one_made
     let anew = is_made_anew(&landscape, &first).await?;
     assert!(landscape.kymas()?.get_opt("sample").await?.is_some(), "the Kyma waits for it");
     landscape.let_component_go(&anew.name_any()).await?;
-    let kymas = landscape.kymas()?;
-    testbed::until("the Kyma is gone", SOON, || async {
-        Ok(kymas.get_opt("sample").await?.is_none().then_some(()))
-    })
-    .await?;
+    landscape.until_kyma_is_gone("sample").await?;
     landscape.stop().await
 }
 
@@ -285,11 +277,7 @@ async fn a_deleted_kyma_waits_for_a_component_whose_crd_is_going() -> Result<()>
     landscape.until_kyma("another one is looked at", "other", |kyma| kyma.status.is_some()).await?;
     assert!(landscape.kymas()?.get_opt("sample").await?.is_some(), "its component is still there");
     landscape.let_component_go(&component.name_any()).await?;
-    let kymas = landscape.kymas()?;
-    testbed::until("the Kyma is gone", SOON, || async {
-        Ok(kymas.get_opt("sample").await?.is_none().then_some(()))
-    })
-    .await?;
+    landscape.until_kyma_is_gone("sample").await?;
     landscape.stop().await
 }
 

@@ -9,9 +9,9 @@ use kube::{Api, ResourceExt};
 use kyma_api::component::DeletionReason;
 use kyma_api::{DeletionPolicy, ModuleReleaseMeta, ModuleTemplate, annotations, labels};
 use serde_json::json;
-use testbed::{rounds, until};
+use testbed::rounds;
 
-use crate::landscape::{Landscape, SOON, has_finalizer, is_ready, modules, until_remote};
+use crate::landscape::{Landscape, has_finalizer, is_ready, modules, until_remote};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_local_kyma_lives_and_ends_beside_one_with_a_target_of_its_own() -> Result<()> {
@@ -97,9 +97,7 @@ async fn changes_its_modules(landscape: &Landscape) -> Result<()> {
 async fn ends(landscape: &Landscape) -> Result<()> {
     landscape.kymas()?.delete("itself", &DeleteParams::default()).await?;
     end_of_component(landscape, "serverless", DeletionReason::KymaDeleted).await?;
-    let kymas = landscape.kymas()?;
-    until("the Kyma is gone", SOON, || async { Ok(kymas.get_opt("itself").await?.is_none().then_some(())) })
-        .await
+    landscape.until_kyma_is_gone("itself").await
 }
 
 /// Its reconciler finds a valid order, and lets it go.

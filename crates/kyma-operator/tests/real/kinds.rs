@@ -91,9 +91,7 @@ async fn a_module_brings_its_own_component_kind_to_the_hub_if_its_group_is_allow
         &Patch::Merge(json!({ "metadata": { "finalizers": null } })),
     )
     .await?;
-    let kymas = landscape.kymas()?;
-    until("the Kyma is gone", SOON, || async { Ok(kymas.get_opt("local").await?.is_none().then_some(())) })
-        .await
+    landscape.until_kyma_is_gone("local").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,9 +5,8 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{DeletionPolicy, HelmComponent, Kyma, ModuleTemplate, State, labels};
 use serde_json::json;
-use testbed::until;
 
-use crate::landscape::{Landscape, SOON, is_left_alone, is_ready, modules};
+use crate::landscape::{Landscape, is_left_alone, is_ready, modules};
 
 async fn label_template(landscape: &Landscape, label: &str, value: Option<&str>) -> Result<()> {
     let templates: Api<ModuleTemplate> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
@@ -89,6 +88,5 @@ async fn i75_to_i80_a_kyma_with_the_skip_label_is_left_alone_and_can_be_deleted(
         })
         .await?;
     landscape.let_component_go(&ordered.name_any()).await?;
-    until("the Kyma is gone", SOON, || async { Ok(kymas.get_opt("sample").await?.is_none().then_some(())) })
-        .await
+    landscape.until_kyma_is_gone("sample").await
 }

@@ -261,6 +261,15 @@ impl Landscape {
         .await
     }
 
+    /// Waits until the hub has no such Kyma any more.
+    pub(crate) async fn until_kyma_is_gone(&self, name: &str) -> Result<()> {
+        let kymas = self.kymas()?;
+        testbed::until("the Kyma is gone", SOON, || async {
+            Ok(kymas.get_opt(name).await?.is_none().then_some(()))
+        })
+        .await
+    }
+
     /// Waits until a module's component is as `is` says.
     pub(crate) async fn until_component(
         &self,

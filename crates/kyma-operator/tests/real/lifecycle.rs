@@ -166,11 +166,7 @@ async fn ends(landscape: &Landscape, target: &Cluster) -> Result<()> {
         "the target is untouched while components are left"
     );
     landscape.let_component_go(&ordered.name_any()).await?;
-    let kymas = landscape.kymas()?;
-    testbed::until("the Kyma is gone", SOON, || async {
-        Ok(kymas.get_opt("sample").await?.is_none().then_some(()))
-    })
-    .await?;
+    landscape.until_kyma_is_gone("sample").await?;
     let crds: Api<CustomResourceDefinition> = Api::all(target.client()?);
     testbed::until("our CRD is gone from the target, and with it its Kyma", SOON, || async {
         Ok(crds.get_opt("kymas.operator.kyma-project.io").await?.is_none().then_some(()))

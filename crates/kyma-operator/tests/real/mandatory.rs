@@ -200,9 +200,7 @@ async fn a_mandatory_module_that_lost_its_component_is_removed_with_its_kyma() -
     landscape.kymas()?.delete("sample", &DeleteParams::default()).await?;
     landscape.run().await?;
     is_removed_by_one_made_anew(&landscape, &lost).await?;
-    let kymas = landscape.kymas()?;
-    until("the Kyma is gone", SOON, || async { Ok(kymas.get_opt("sample").await?.is_none().then_some(())) })
-        .await?;
+    landscape.until_kyma_is_gone("sample").await?;
     landscape.stop().await
 }
 

@@ -202,10 +202,7 @@ async fn rules_go_with_the_module_and_with_the_kyma() -> Result<()> {
         .await?
         .name_any();
     landscape.let_component_go(&component).await?;
-    until("the Kyma is gone", SOON, || async {
-        Ok(landscape.kymas()?.get_opt("sample").await?.is_none().then_some(()))
-    })
-    .await?;
+    landscape.until_kyma_is_gone("sample").await?;
     assert_eq!(ground.count().await?, (0, 0));
     Ok(())
 }

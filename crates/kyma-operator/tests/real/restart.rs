@@ -95,9 +95,7 @@ async fn a_removal_that_goes_on_after_a_restart_brings_nothing_to_the_target() -
     let ordered = landscape
         .until_component("the removal is ordered", "keda", |it| it.meta().deletion_timestamp.is_some());
     landscape.let_component_go(&ordered.await?.name_any()).await?;
-    let kymas = landscape.kymas()?;
-    until("the Kyma is gone", SOON, || async { Ok(kymas.get_opt("sample").await?.is_none().then_some(())) })
-        .await?;
+    landscape.until_kyma_is_gone("sample").await?;
     let events = target.audit()?.since(mark)?.into_iter();
     let writes = events.filter(|event| event.is_write() && event.user.ends_with(":kyma-operator"));
     let writes: Vec<String> =

@@ -57,7 +57,7 @@ where
         config = config.labels(&selector);
     }
     let last = writer.as_reader();
-    let mut seen = Seen { hooks, present: HashSet::new(), listed: vec![] };
+    let mut seen = Seen { hooks, store: writer.as_reader(), present: HashSet::new() };
     let mut news = News::default();
     hub_watch(guarded, config)
         .try_filter_map(move |event| futures::future::ready(Ok(decode(event, &last))))
@@ -102,11 +102,11 @@ fn slim<K: Resource<DynamicType = ()>>(mut object: K) -> K {
 }
 
 /// Turns watch events into changes, noticing what disappeared between two lists.
-struct Seen<K: Resource<DynamicType = ()>> {
+struct Seen<K: Resource<DynamicType = ()> + 'static> {
     hooks: Vec<Hook<K>>,
+    /// Hears of each event first: when a list is complete it holds just that.
+    store: Store<K>,
     present: HashSet<ObjectRef<K>>,
-    /// What a list has brought so far.
-    listed: Vec<K>,
 }
 
 impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
@@ -121,16 +121,11 @@ impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
                 self.present.remove(&key);
                 self.call(Change::Gone(&key));
             }
-            watcher::Event::Init => {
-                self.listed.clear();
-                self.call(Change::Listing);
-            }
-            watcher::Event::InitApply(object) => {
-                self.listed.push(object.clone());
-            }
+            watcher::Event::Init => self.call(Change::Listing),
+            watcher::Event::InitApply(_) => {}
             watcher::Event::InitDone => {
-                let listed = std::mem::take(&mut self.listed);
-                let present = listed.iter().map(ObjectRef::from_obj).collect();
+                let listed = self.store.state();
+                let present = listed.iter().map(|object| ObjectRef::from_obj(&**object)).collect();
                 let before = std::mem::replace(&mut self.present, present);
                 self.call(Change::Listed);
                 for object in &listed {
@@ -188,12 +183,12 @@ mod tests {
                 heard.lock().unwrap().push(matches!(change, Change::Gone(_)));
             }
         };
-        let mut seen = Seen { hooks: vec![Box::new(hook)], present: HashSet::new(), listed: vec![] };
+        let mut seen = Seen { hooks: vec![Box::new(hook)], store: store.clone(), present: HashSet::new() };
         let list = |data: Value| [Event::Init, Event::InitApply(guard(&data)), Event::InitDone];
         for event in list(json!({"x": "1"})).into_iter().chain(list(json!({"x": 5}))) {
             if let Some(event) = decode(event, &store) {
-                seen.tell(&event);
                 writer.apply_watcher_event(&event);
+                seen.tell(&event);
             }
         }
         assert_eq!(*told.lock().unwrap(), [false, false]);
