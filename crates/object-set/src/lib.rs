@@ -1,6 +1,6 @@
 //! A set of objects -> a cluster. Knows Kubernetes, Helm's and kubectl's conventions, and nothing of Kyma.
 //!
-//! Reading: [`ObjectSet::parse`] gives text the meaning that Helm and kubectl give it. Applying: [`apply`]
+//! Reading: [`ObjectSet::parse`] gives text the meaning that Helm and kubectl give it, [`Patches`] change it. Applying: [`apply`]
 //! in stages, by server-side apply under one field manager, recorded in an [`Inventory`]. Afterwards
 //! [`prune`] decides what of it goes and [`remove`] deletes it, step by step; [`drift`] tells from metadata
 //! whether somebody changed something, [`health`] whether an object works.
@@ -9,6 +9,7 @@
 mod normalise;
 mod object;
 mod parse;
+pub mod patch;
 mod yaml;
 
 // The target.
@@ -41,6 +42,7 @@ pub use inventory::{Entry, Inventory};
 pub use normalise::normalise;
 pub use object::{GroupKind, Gvk, Identity, Object, ObjectError};
 pub use parse::{Limits, ObjectSet, ParseError, Warning, parse_map};
+pub use patch::{PatchError, Patches};
 pub use protect::{Guard, Protection};
 pub use prune::{KeepReason, PruneBlocked, PrunePlan, PruneRequest};
 pub use remove::{Removal, uninstall};

@@ -70,6 +70,9 @@ pub enum ParseError {
     /// The text is not one map.
     #[error("the text is not one map of keys and values")]
     NotMap,
+    /// The text is more than one document.
+    #[error("the text is more than one document")]
+    MoreThanOne,
     /// The bytes are not UTF-8.
     #[error("the text is not UTF-8")]
     NotText,
@@ -81,15 +84,24 @@ pub enum ParseError {
 /// # Errors
 /// The text is no YAML, holds something else or more than one document, or is larger than `limits` allow.
 pub fn parse_map(text: &str, limits: &Limits) -> Result<Map<String, Value>, ParseError> {
+    match parse_one(text, limits) {
+        Ok(Value::Null) => Ok(Map::new()),
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) | Err(ParseError::MoreThanOne) => Err(ParseError::NotMap),
+        Err(error) => Err(error),
+    }
+}
+
+/// Parses one YAML or JSON document; an empty text is null.
+pub(crate) fn parse_one(text: &str, limits: &Limits) -> Result<Value, ParseError> {
     if text.len() > limits.text_bytes {
         return Err(ParseError::TooLarge { what: "bytes of text", limit: limits.text_bytes });
     }
     let mut budget = Budget { nodes: limits.nodes, bytes: limits.scalar_bytes };
     let mut found = values(text, &mut budget).map_err(|error| located(error, 1, 1, limits))?;
     match (found.pop(), found.is_empty()) {
-        (None | Some(Value::Null), true) => Ok(Map::new()),
-        (Some(Value::Object(map)), true) => Ok(map),
-        _ => Err(ParseError::NotMap),
+        (found, true) => Ok(found.unwrap_or_default()),
+        (_, false) => Err(ParseError::MoreThanOne),
     }
 }
 
@@ -110,6 +122,11 @@ pub enum Warning {
         /// The key, as in `name=PATH`.
         key: String,
     },
+    /// A patch selects none of the objects.
+    PatchWithoutObject {
+        /// Which patch, from 0.
+        patch: usize,
+    },
 }
 
 impl std::fmt::Display for Warning {
@@ -119,6 +136,7 @@ impl std::fmt::Display for Warning {
             Self::DuplicateListKey { object, path, key } => {
                 write!(f, "{object}: {path} has {key} more than once, the last one counts")
             }
+            Self::PatchWithoutObject { patch } => write!(f, "patches[{patch}] matches no object"),
         }
     }
 }
@@ -210,6 +228,13 @@ impl ObjectSet {
     /// The `CustomResourceDefinition`s of the set.
     pub fn crds(&self) -> impl Iterator<Item = &Object> {
         self.objects.iter().filter(|object| object.identity().is_crd())
+    }
+
+    /// The set with these objects in the place of its own, and further warnings.
+    pub(crate) fn with_objects(self, objects: Vec<Object>, more: Vec<Warning>) -> Self {
+        let mut warnings = self.warnings;
+        warnings.extend(more);
+        Self { objects, warnings }
     }
 
     /// The set with one object more, which replaces one of the same identity.

@@ -27,12 +27,17 @@ impl Budget {
         self.charge(1, bytes)?;
         match value {
             Value::Array(items) => items.iter().try_for_each(|item| self.take(item)),
-            Value::Object(map) => map.iter().try_for_each(|(key, value)| {
-                self.charge(1, key.len())?;
-                self.take(value)
-            }),
+            Value::Object(map) => self.take_map(map),
             _ => Ok(()),
         }
+    }
+
+    /// The same for what is in a map.
+    pub(crate) fn take_map(&mut self, map: &Map<String, Value>) -> Result<(), YamlError> {
+        map.iter().try_for_each(|(key, value)| {
+            self.charge(1, key.len())?;
+            self.take(value)
+        })
     }
 
     fn charge(&mut self, nodes: usize, bytes: usize) -> Result<(), YamlError> {
@@ -43,7 +48,7 @@ impl Budget {
 }
 
 /// How deep lists and maps may nest: what JSON parsers, ours among them, read back.
-const DEEPEST: usize = 127;
+pub(crate) const DEEPEST: usize = 127;
 
 /// Why a text is not YAML that can be used; never holds text of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ mod on_clusters {
     mod drift;
     mod inputs;
     mod ownership;
+    mod patches;
     mod refusals;
     mod removal;
     mod story;

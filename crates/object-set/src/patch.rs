@@ -1,0 +1,341 @@
+//! Changes to the objects of a set, as kubectl's `patch` and Kustomize know them.
+//!
+//! A text that is a map is a strategic merge patch; for kinds that are not Kubernetes' own, whose lists nobody knows the
+//! keys of, a JSON merge patch (RFC 7386). A text that is a list is a JSON patch (RFC 6902). What identifies an object
+//! never changes. Patches are done one after the other, each on what those before it left. `$patch: delete` at the top of
+//! a patch takes the object out of the set.
+
+use json_patch::PatchOperation;
+use kyma_api::ObjectSelector;
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::discovery::Kinds;
+use crate::object::{Identity, Object, ObjectError};
+use crate::order;
+use crate::parse::{self, Limits, ObjectSet, ParseError, Warning};
+use crate::yaml::Budget;
+
+mod json;
+mod shape;
+mod strategic;
+
+use shape::Shape;
+use strategic::Directive;
+
+/// How large the text of one patch may be.
+const LIMITS: Limits = Limits { text_bytes: 256 << 10, objects: 1, nodes: 100_000, scalar_bytes: 1 << 20 };
+/// What identifies an object in a patch, and is none of its changes.
+const IDENTITY: [&str; 2] = ["name", "namespace"];
+
+/// Why a patch cannot be applied. Patches count from 0, as in the list that they stand in. Nothing of their values is
+/// told, nor of those of objects: both may be secret.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum PatchError {
+    /// The text is no patch.
+    #[error("patches[{patch}]: {problem}")]
+    Text {
+        /// Which patch.
+        patch: usize,
+        /// What is wrong.
+        problem: Problem,
+    },
+    /// The patch does not fit an object.
+    #[error("patches[{patch}], {object}: {place}{problem}")]
+    Object {
+        /// Which patch.
+        patch: usize,
+        /// Which object.
+        object: Identity,
+        /// Where, as in `spec.template: ` or `operation 2 at /spec: `; empty for all of it.
+        place: String,
+        /// What is wrong.
+        problem: Problem,
+    },
+}
+
+/// What is wrong with a patch, or with one part of it.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Problem {
+    /// No YAML, more than one document, or larger than patches may be.
+    #[error("{0}")]
+    Yaml(ParseError),
+    /// One document, but neither a map nor a list.
+    #[error("write a map (a strategic merge patch) or a list of operations (a JSON patch)")]
+    Shape,
+    /// Not all that an operation needs.
+    #[error("operation {0} is none of a JSON patch; give it op, path, and value or from")]
+    Operation(usize),
+    /// A JSON patch names no object.
+    #[error("a JSON patch needs a target")]
+    NoTarget,
+    /// A strategic merge patch that names no object.
+    #[error("name the object by apiVersion, kind and metadata.name, or give a target")]
+    Unnamed,
+    /// A `$patch` that means nothing.
+    #[error("$patch is none of delete, replace and merge")]
+    Directive,
+    /// `$retainKeys` contradicts the patch.
+    #[error("$retainKeys has to name every field that the patch sets")]
+    RetainKeys,
+    /// The value of a directive.
+    #[error("the value of the directive has to be a list")]
+    NotAList,
+    /// A scalar among maps.
+    #[error("the list is one of maps, an item is none")]
+    ItemNotAMap,
+    /// An item cannot be told from others.
+    #[error("an item has no {0}, by which the list is merged")]
+    MergeKey(&'static str),
+    /// `test`.
+    #[error("the value is not the tested one")]
+    TestFailed,
+    /// `path`.
+    #[error("the object has no such path")]
+    NoSuchPath,
+    /// `from`.
+    #[error("the object has nothing at the path of from")]
+    NothingToTake,
+    /// `move`.
+    #[error("a value cannot be moved into itself")]
+    MoveIntoItself,
+    /// Deeper than a manifest may be.
+    #[error("nested too deeply")]
+    TooDeep,
+    /// All changes together are larger than a manifest may be.
+    #[error("the patches add too much")]
+    TooLarge,
+    /// The object would be another one.
+    #[error("a patch cannot change apiVersion, kind, metadata.name or metadata.namespace")]
+    OtherObject,
+    /// The object would be none.
+    #[error("the patched object {0}")]
+    NoObject(ObjectError),
+}
+
+/// Patches in the order in which they are done.
+#[derive(Clone, Default)]
+pub struct Patches {
+    all: Vec<Patch>,
+}
+
+impl std::fmt::Debug for Patches {
+    // Patches may hold secrets: never printed.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Patches({})", self.all.len())
+    }
+}
+
+#[derive(Clone)]
+struct Patch {
+    selector: ObjectSelector,
+    /// The patch itself names the object: one without namespace is that of the release.
+    is_named: bool,
+    change: Change,
+}
+
+#[derive(Clone)]
+enum Change {
+    Merge(Map<String, Value>),
+    Operations(Vec<PatchOperation>),
+}
+
+impl Patches {
+    /// Reads patches.
+    ///
+    /// # Errors
+    /// The first one that is none.
+    pub fn parse(patches: &[kyma_api::Patch]) -> Result<Self, PatchError> {
+        let read = |(patch, one)| Patch::parse(one).map_err(|problem| PatchError::Text { patch, problem });
+        Ok(Self { all: patches.iter().enumerate().map(read).collect::<Result<_, _>>()? })
+    }
+
+    /// Changes the objects of a set. Those that name no namespace lie in `namespace` where `kinds` does not know their kind
+    /// as one without namespaces. A patch that selects nothing is a warning.
+    ///
+    /// # Errors
+    /// The first patch that does not fit an object that it selects.
+    pub fn apply(&self, set: ObjectSet, kinds: &Kinds, namespace: &str) -> Result<ObjectSet, PatchError> {
+        if self.all.is_empty() {
+            return Ok(set);
+        }
+        let limits = Limits::default();
+        let mut budget = Budget { nodes: limits.nodes, bytes: limits.scalar_bytes };
+        let mut objects: Vec<Option<Object>> = set.objects().iter().cloned().map(Some).collect();
+        let mut warnings = Vec::new();
+        for (number, patch) in self.all.iter().enumerate() {
+            let mut is_used = false;
+            for place in &mut objects {
+                let Some(object) = place.take_if(|object| patch.selects(object, kinds, namespace)) else {
+                    continue;
+                };
+                is_used = true;
+                *place = patch.change(number, object, &mut budget)?;
+            }
+            if !is_used {
+                warnings.push(Warning::PatchWithoutObject { patch: number });
+            }
+        }
+        Ok(set.with_objects(objects.into_iter().flatten().collect(), warnings))
+    }
+}
+
+impl Patch {
+    fn parse(patch: &kyma_api::Patch) -> Result<Self, Problem> {
+        let value = parse::parse_one(&patch.patch, &LIMITS).map_err(Problem::Yaml)?;
+        let change = match value {
+            Value::Array(operations) => {
+                let read = |(number, operation)| {
+                    // What serde says could quote the patch.
+                    serde_json::from_value(operation).map_err(|_| Problem::Operation(number))
+                };
+                Change::Operations(operations.into_iter().enumerate().map(read).collect::<Result<_, _>>()?)
+            }
+            Value::Object(body) => Change::Merge(body),
+            _ => return Err(Problem::Shape),
+        };
+        match (&patch.target, change) {
+            (None, Change::Operations(_)) => Err(Problem::NoTarget),
+            (None, Change::Merge(body)) => {
+                let selector = named(&body).ok_or(Problem::Unnamed)?;
+                Ok(Self { selector, is_named: true, change: Change::Merge(without_identity(body)) })
+            }
+            (Some(target), Change::Merge(body)) => {
+                let change = Change::Merge(without_identity(body));
+                Ok(Self { selector: target.clone(), is_named: false, change })
+            }
+            (Some(target), change) => Ok(Self { selector: target.clone(), is_named: false, change }),
+        }
+    }
+
+    fn selects(&self, object: &Object, kinds: &Kinds, default: &str) -> bool {
+        let ObjectSelector { group, version, kind, namespace, name } = &self.selector;
+        let fits = |wished: &Option<String>, is: &str| wished.as_ref().is_none_or(|wished| wished == is);
+        if !fits(group, object.group())
+            || !fits(version, object.version())
+            || !fits(kind, object.kind())
+            || !fits(name, object.name())
+        {
+            return false;
+        }
+        let is_unknown = kinds.preferred(&object.gvk().group_kind()).is_none();
+        let place = kinds.scoped(&object.identity(), default).namespace;
+        match (namespace, place) {
+            (None, Some(place)) => !self.is_named || place == default,
+            (None, None) => true,
+            (Some(wished), None) if is_unknown => wished.is_empty() || wished == default,
+            (Some(wished), place) => *wished == place.unwrap_or_default(),
+        }
+    }
+
+    /// The object as it is then; `None` where it goes.
+    fn change(
+        &self,
+        number: usize,
+        object: Object,
+        budget: &mut Budget,
+    ) -> Result<Option<Object>, PatchError> {
+        let before = (object.gvk(), object.identity());
+        let fault = |place: String, problem| PatchError::Object {
+            patch: number,
+            object: before.1.clone(),
+            place,
+            problem,
+        };
+        let within = |fault: strategic::Fault| {
+            let (problem, path) = fault.told();
+            (if path.is_empty() { path } else { format!("{path}: ") }, problem)
+        };
+        let body = match &self.change {
+            Change::Merge(patch) => {
+                budget.take_map(patch).map_err(|_| fault(String::new(), Problem::TooLarge))?;
+                let merged = merge(&object, patch).map_err(|error| {
+                    let (place, problem) = within(error);
+                    fault(place, problem)
+                })?;
+                let Some(merged) = merged else { return Ok(None) };
+                merged
+            }
+            Change::Operations(operations) => {
+                let mut body = object.into_value();
+                json::apply(&mut body, operations, budget).map_err(|error| {
+                    fault(format!("operation {} at {}: ", error.operation, error.path), error.problem)
+                })?;
+                body
+            }
+        };
+        let whole = String::new;
+        let object = match Object::from_value(body) {
+            Ok(object) => object,
+            Err(ObjectError::FieldNotAMap(field)) => {
+                return Err(fault(whole(), Problem::NoObject(ObjectError::FieldNotAMap(field))));
+            }
+            Err(_) => return Err(fault(whole(), Problem::OtherObject)),
+        };
+        if (object.gvk(), object.identity()) != before {
+            return Err(fault(whole(), Problem::OtherObject));
+        }
+        Ok(Some(object))
+    }
+}
+
+/// The object with the patch merged in; `None` where the patch says that it goes.
+fn merge(object: &Object, patch: &Map<String, Value>) -> Result<Option<Value>, strategic::Fault> {
+    let mut body = match strategic::directive(patch)? {
+        Directive::Delete => return Ok(None),
+        Directive::Replace => {
+            let mut body = strategic::plain(patch)?;
+            put_identity(object.body(), &mut body);
+            return Ok(Some(Value::Object(body)));
+        }
+        Directive::Merge => object.body().clone(),
+    };
+    if order::is_builtin(object.group()) {
+        strategic::merge(&mut body, patch, Shape::of(object.group(), object.kind()))?;
+        return Ok(Some(Value::Object(body)));
+    }
+    let mut patch = patch.clone();
+    patch.remove(strategic::DIRECTIVE);
+    let mut body = Value::Object(body);
+    json_patch::merge(&mut body, &Value::Object(patch));
+    Ok(Some(body))
+}
+
+/// The object that a patch names, exactly.
+fn named(patch: &Map<String, Value>) -> Option<ObjectSelector> {
+    let mut identity = Map::new();
+    put_identity(patch, &mut identity);
+    let object = Object::from_value(Value::Object(identity)).ok()?;
+    Some(ObjectSelector {
+        group: Some(object.group().to_owned()),
+        version: Some(object.version().to_owned()),
+        kind: Some(object.kind().to_owned()),
+        namespace: object.namespace().map(str::to_owned),
+        name: Some(object.name().to_owned()),
+    })
+}
+
+/// Copies what identifies an object.
+fn put_identity(from: &Map<String, Value>, to: &mut Map<String, Value>) {
+    for field in ["apiVersion", "kind"] {
+        to.extend(from.get(field).map(|value| (field.to_owned(), value.clone())));
+    }
+    let Some(from) = from.get("metadata").and_then(Value::as_object) else { return };
+    let to = crate::object::map_at(to, "metadata");
+    for field in IDENTITY {
+        to.extend(from.get(field).map(|value| (field.to_owned(), value.clone())));
+    }
+}
+
+/// The changes of a patch alone.
+fn without_identity(mut patch: Map<String, Value>) -> Map<String, Value> {
+    patch.remove("apiVersion");
+    patch.remove("kind");
+    if let Some(Value::Object(metadata)) = patch.get_mut("metadata") {
+        metadata.retain(|field, _| !IDENTITY.contains(&field.as_str()));
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests;

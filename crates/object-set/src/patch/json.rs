@@ -1,0 +1,63 @@
+//! JSON patches (RFC 6902), bounded: operations that copy could make an object as large and deep as they like.
+
+use json_patch::{PatchErrorKind, PatchOperation};
+use serde_json::Value;
+
+use super::Problem;
+use crate::yaml::{Budget, DEEPEST};
+
+/// Which operation fails, from 0, and why.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) operation: usize,
+    pub(super) path: String,
+    pub(super) problem: Problem,
+}
+
+/// Does one operation after the other.
+pub(super) fn apply(
+    body: &mut Value,
+    operations: &[PatchOperation],
+    budget: &mut Budget,
+) -> Result<(), Fault> {
+    for (number, operation) in operations.iter().enumerate() {
+        let fault = |problem| Fault { operation: number, path: operation.path().to_string(), problem };
+        if let Some(added) = added(body, operation) {
+            if operation.path().count() + depth(added) > DEEPEST {
+                return Err(fault(Problem::TooDeep));
+            }
+            budget.take(added).map_err(|_| fault(Problem::TooLarge))?;
+        }
+        json_patch::patch_unsafe(body, std::slice::from_ref(operation))
+            .map_err(|error| fault(problem(&error.kind)))?;
+    }
+    Ok(())
+}
+
+/// What an operation puts somewhere.
+fn added<'a>(body: &'a Value, operation: &'a PatchOperation) -> Option<&'a Value> {
+    match operation {
+        PatchOperation::Add(add) => Some(&add.value),
+        PatchOperation::Replace(replace) => Some(&replace.value),
+        PatchOperation::Move(from) => body.pointer(from.from.as_str()),
+        PatchOperation::Copy(from) => body.pointer(from.from.as_str()),
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
+    }
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn problem(kind: &PatchErrorKind) -> Problem {
+    match kind {
+        PatchErrorKind::TestFailed => Problem::TestFailed,
+        PatchErrorKind::InvalidFromPointer => Problem::NothingToTake,
+        PatchErrorKind::CannotMoveInsideItself => Problem::MoveIntoItself,
+        _ => Problem::NoSuchPath,
+    }
+}
