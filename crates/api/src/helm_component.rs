@@ -13,7 +13,7 @@ mod source;
 mod status;
 
 pub use policies::{
-    Adopt, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, HookPolicy, ObjectSelector,
+    Adopt, CommonMetadata, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, HookPolicy, ObjectSelector,
     Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
@@ -79,10 +79,14 @@ pub struct HelmComponentSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub overrides: Option<FreeForm>,
-    /// Changes to rendered objects.
+    /// Changes to the module's objects, one after the other: before commonMetadata and all that the operator adds, and
+    /// before images are localised. The default CR is not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub patches: Option<Vec<Patch>>,
+    /// Labels and annotations of all of the module's objects, not of Pods that its workloads make, nor of the default CR.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub common_metadata: Option<CommonMetadata>,
     /// The module's default CR, a whole object. Created once; later edits by the user stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::embedded_object")]

@@ -45,7 +45,7 @@ pub use component::{
     ReadyView, ResourcePolicy, SecretKeyRef, TargetRef,
 };
 pub use helm_component::{
-    Adopt, ChartSource, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode, Health,
+    Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode, Health,
     HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus, HookPhase, HookPolicy, Hooks,
     InventoryEntry, ManifestSource, ObjectSelector, OcmSource, Patch, Release, Rollback, RollbackMode,
     SecretRef, SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,

@@ -25,10 +25,20 @@ pub const RESOURCE: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
 /// A content digest.
 pub const DIGEST: &str = "^sha256:[0-9a-f]{64}$";
 
+/// Key of a label or annotation: a name of at most 63 characters, before which a domain and a slash may stand.
+pub const METADATA_KEY: &str =
+    "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+/// Keys of labels and annotations that are ours, and Helm's that makes an object a hook.
+pub const RESERVED_METADATA_KEY: &str = "^([^/]*[.])?kyma-project[.]io/|^helm[.]sh/hook$";
+/// Value of a label. Its length, 63 at most, is a rule of its own in the schemas.
+pub const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
+
 /// Most characters of a channel or of a ModuleTemplate's version.
 const SHORT: usize = 32;
 /// Most characters of a module's name.
 const NAME: usize = 64;
+/// Most characters of a label's value.
+const LABEL: usize = 63;
 
 /// Whether `text` is a channel that a Kyma may name: [`CHANNEL`], 3 to 32 characters.
 pub fn is_channel(text: &str) -> bool {
@@ -48,6 +58,37 @@ pub fn is_version(text: &str) -> bool {
 pub fn is_module_name(text: &str) -> bool {
     text.len() <= NAME
         && text.split('-').all(|word| word.len() >= 3 && word.bytes().all(|b| b.is_ascii_lowercase()))
+}
+
+/// Whether `text` is the key of a label or annotation: [`METADATA_KEY`].
+pub fn is_metadata_key(text: &str) -> bool {
+    let is_domain = |domain: &str| {
+        domain.len() <= 253
+            && is_framed(domain, |b| b.is_ascii_lowercase() || b.is_ascii_digit(), |b| b"-.".contains(&b))
+    };
+    let (domain, name) = text.split_once('/').map_or((None, text), |(domain, name)| (Some(domain), name));
+    domain.is_none_or(is_domain) && !name.is_empty() && is_label_value(name)
+}
+
+/// Whether a key is ours or Helm's: [`RESERVED_METADATA_KEY`].
+pub fn is_reserved_metadata_key(text: &str) -> bool {
+    let domain = text.split_once('/').map(|(domain, _)| domain);
+    domain.is_some_and(|domain| domain == "kyma-project.io" || domain.ends_with(".kyma-project.io"))
+        || text == "helm.sh/hook"
+}
+
+/// Whether `text` is the value of a label: [`LABEL_VALUE`], at most 63 characters.
+pub fn is_label_value(text: &str) -> bool {
+    text.is_empty()
+        || text.len() <= LABEL && is_framed(text, |b| b.is_ascii_alphanumeric(), |b| b"-_.".contains(&b))
+}
+
+/// Whether a text begins and ends with such bytes, and has others only in between.
+fn is_framed(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(|b| outer(*b))
+        && bytes.last().is_some_and(|b| outer(*b))
+        && bytes.iter().all(|b| outer(*b) || inner(*b))
 }
 
 #[cfg(test)]
@@ -75,6 +116,17 @@ mod tests {
         #[test]
         fn module_names_agree_with_the_pattern(text in "[ab1-]{0,12}") {
             prop_assert_eq!(is_module_name(&text), !text.is_empty() && matches(MODULE_NAME, &text));
+        }
+
+        #[test]
+        fn keys_and_label_values_agree_with_the_patterns(text in "[aA0/._-]{0,6}(a{60,64})?[a/_.]{0,3}") {
+            prop_assert_eq!(is_metadata_key(&text), matches(METADATA_KEY, &text));
+            prop_assert_eq!(is_label_value(&text), matches(LABEL_VALUE, &text) && text.len() <= 63);
+        }
+
+        #[test]
+        fn reserved_keys_agree_with_the_pattern(text in "(a?[.]?|x/)(kyma-project[.]io|helm[.]sh)/(a|hook)?s?") {
+            prop_assert_eq!(is_reserved_metadata_key(&text), matches(RESERVED_METADATA_KEY, &text));
         }
     }
 }

@@ -4,7 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::patterns;
 
 /// An object whose content is somebody else's. Atomic: managedFields name it once, not by every key.
 pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
@@ -23,6 +25,42 @@ pub(crate) fn embedded_object(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-preserve-unknown-fields": true,
         "x-kubernetes-map-type": "atomic",
     })
+}
+
+/// Labels that are put on objects beside ours. Atomic, as [`free_form`].
+pub(crate) fn added_labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": { "type": "string", "maxLength": 63, "pattern": patterns::LABEL_VALUE },
+        "x-kubernetes-map-type": "atomic",
+        "x-kubernetes-validations": added_keys(),
+    })
+}
+
+/// Annotations that are put on objects beside ours. Atomic, as [`free_form`].
+pub(crate) fn added_annotations(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": { "type": "string", "maxLength": 4096 },
+        "x-kubernetes-map-type": "atomic",
+        "x-kubernetes-validations": added_keys(),
+    })
+}
+
+/// No bound of the length of keys can be given; without one only rules as cheap as these are accepted.
+fn added_keys() -> Value {
+    json!([
+        {
+            "rule": format!("self.all(key, key.matches('{}'))", patterns::METADATA_KEY),
+            "message": "keys must be a name of at most 63 characters, optionally after a domain and a slash",
+        },
+        {
+            "rule": format!("self.all(key, !key.matches('{}'))", patterns::RESERVED_METADATA_KEY),
+            "message": "keys of the domain kyma-project.io and helm.sh/hook are set by others",
+        },
+    ])
 }
 
 /// A label selector as everywhere in Kubernetes.

@@ -11,6 +11,7 @@ use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::changes::{self, Changes};
 use crate::hub_secrets::Additions;
 use crate::objects::{self, Marks, Prepared};
 use crate::release::Release;
@@ -38,6 +39,8 @@ pub(crate) struct Inputs {
     pub marks: Marks,
     /// The merged values.
     merged: Merged,
+    /// What the spec changes in the objects.
+    changes: Changes,
     /// What the operator adds to the objects.
     pub additions: Additions,
     /// Digest over all of it.
@@ -78,6 +81,7 @@ impl Inputs {
             // Images are those of the component: objects made before that was so are made anew.
             whole["images"] = "localised".into();
         }
+        changes::tell(spec, &mut whole);
         if let Some(name) = &additions.pull_secret {
             whole["pullSecret"] = name.as_str().into();
         }
@@ -85,7 +89,8 @@ impl Inputs {
             whole["injectable"] = json!(injectable);
         }
         let digest = digest(&[whole.to_string().as_bytes()]);
-        Ok(Self { release, marks, merged, additions, digest, values_digest })
+        let changes = Changes::of(spec)?;
+        Ok(Self { release, marks, merged, changes, additions, digest, values_digest })
     }
 
     /// Digest of what makes content from this artifact a release of its own.
@@ -177,7 +182,7 @@ impl Sources {
                 (Text::Rendered(text), Some(chart))
             }
         };
-        let set = text.parse()?;
+        let set = inputs.changes.apply(text.parse()?, kinds, &inputs.release.namespace)?;
         let prepared = objects::prepare(set, kinds, &inputs.release.namespace, &inputs.marks, &workloads);
         let kinds_matter = chart.as_ref().is_some_and(|chart| asks_for_kinds(chart, &inputs.merged.values));
         Ok(Loaded {

@@ -5,6 +5,7 @@
 //! What watches on targets show is kept reduced in [`sight`]; nothing is polled.
 
 mod args;
+mod changes;
 mod confirmed;
 mod content;
 mod controller;

@@ -96,7 +96,6 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
 /// A field that is accepted and not acted on yet stops the component, so that nobody relies on it.
 fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
     let used = [
-        ("patches", spec.patches.as_ref().is_some_and(|list| !list.is_empty())),
         ("source.verify", spec.source.verify.is_some()),
         (
             "rollback",

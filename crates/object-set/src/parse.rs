@@ -205,6 +205,11 @@ impl ObjectSet {
         &self.objects
     }
 
+    /// The objects, to be changed. What identifies them must stay.
+    pub fn objects_mut(&mut self) -> &mut [Object] {
+        &mut self.objects
+    }
+
     /// The objects in the order of the input.
     pub fn into_objects(self) -> Vec<Object> {
         self.objects

@@ -1,6 +1,7 @@
 //! What the API demands of an object besides the limits of each field: the rules (CEL) in the schemas of our kinds, and
 //! what makes an embedded object one.
 
+use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::draw::Drawer;
@@ -62,7 +63,7 @@ impl Drawer {
             "self.group != 'operator.kyma-project.io' || self.resource != 'kymas'" => {
                 fields.replace("resource", |text| text == "kymas", "serverlesses");
             }
-            _ => return false,
+            _ => return keep_keys(rule, fields),
         }
         true
     }
@@ -93,6 +94,17 @@ impl Drawer {
         held.insert("kind".to_owned(), json!(kind));
         held.insert("metadata".to_owned(), metadata);
     }
+}
+
+/// Keeps a rule of a map's keys: all match a pattern, or none does.
+fn keep_keys(rule: &str, fields: &mut Fields<'_>) -> bool {
+    let condition = rule.strip_prefix("self.all(key, ").and_then(|rest| rest.strip_suffix("'))"));
+    let Some((negation, pattern)) = condition.and_then(|rest| rest.split_once("key.matches('")) else {
+        return false;
+    };
+    let Ok(pattern) = Regex::new(pattern) else { return false };
+    fields.held.retain(|key, _| pattern.is_match(key) == negation.is_empty());
+    matches!(negation, "" | "!")
 }
 
 /// The fields of one object.

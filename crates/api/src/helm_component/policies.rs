@@ -1,7 +1,11 @@
 //! How a module is installed, kept and changed.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::schemas;
 
 /// Name and namespace of the Helm release.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -54,19 +58,36 @@ pub enum ValuesFromKind {
     Secret,
 }
 
-/// A change to rendered objects.
+/// A change to the module's objects, hooks and objects of plain manifests included.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Patch {
-    /// Objects that it changes. Absent: those that the patch itself names.
+    /// Objects that it changes; apiVersion, kind, name and namespace in the patch mean nothing then. Absent: the one that
+    /// the patch itself names. One that names no namespace lies in that of the release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<ObjectSelector>,
-    /// A strategic merge patch or a list of JSON patch operations, in YAML.
+    /// YAML. A map is a strategic merge patch, for custom resources a JSON merge patch; $patch: delete at its top takes
+    /// the object out of the module. A list holds JSON patch operations (RFC 6902), which need a target. An object always
+    /// keeps apiVersion, kind, name and namespace.
     #[schemars(length(min = 1, max = 65536))]
     pub patch: String,
 }
 
-/// Some of the module's objects. Absent fields match anything.
+/// Labels and annotations that are put on objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CommonMetadata {
+    /// Labels; they replace those of the same key. Keys of kyma-project.io are not allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::added_labels")]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Annotations; they replace those of the same key. Keys of kyma-project.io and helm.sh/hook are not allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::added_annotations")]
+    pub annotations: Option<BTreeMap<String, String>>,
+}
+
+/// Some of the module's objects. Absent fields match anything, others exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectSelector {
@@ -82,7 +103,7 @@ pub struct ObjectSelector {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub kind: Option<String>,
-    /// Namespace.
+    /// Namespace; the empty string are objects without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub namespace: Option<String>,

@@ -154,6 +154,7 @@ reasons! {
     // From content to objects.
     RenderFailed: Invalid => "The chart doesn't render; the message has the template's own error.";
     ValuesInvalid: Invalid => "The values are too large, can't be merged, or break the chart's schema; correct the keys that the message names.";
+    PatchInvalid: Invalid => "A patch is none, or doesn't fit an object that it selects; correct the one that the message names. What runs stays.";
     ValuesMissing: Blocked => "A ConfigMap or Secret that valuesFrom names, or its key, is missing; create it, or set optional. What runs stays.";
     RenderTimeout: Transient => "Rendering took longer than allowed; simplify the chart.";
     RenderTooLarge: Invalid => "Rendering produced more than allowed; split the module.";

@@ -100,8 +100,9 @@ fn objects_are_selected_exactly() {
         config_map("b", None),
         custom(),
     ];
-    let named =
-        |more: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a{more}}}\ndata: {{a: new}}");
+    let named = |more: &str| {
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a{more}}}\ndata: {{a: new}}")
+    };
     let rows = [
         (Value::Null, named(""), vec![0, 1]),
         (Value::Null, named(", namespace: here"), vec![0, 1]),

@@ -3,22 +3,24 @@
 use anyhow::{Context as _, Result};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
-use kyma_object_set::{Kinds, Object, ObjectSet, Patches};
+use kyma_object_set::{Discovery, Kinds, Object, ObjectSet, Patches};
 use serde_json::{Value, json};
 
-use super::story::Story;
+use super::story::BED;
 
 #[tokio::test]
 async fn an_api_server_agrees_with_every_case() -> Result<()> {
-    let story = Story::begin("patches").await?;
-    let discovery = kyma_object_set::Discovery::new();
-    let kinds = discovery.kinds(&story.cluster.client).await?;
+    // Controllers would change objects in between.
+    let cluster = BED.cluster("patches", |cluster| cluster).await?;
+    let namespace = cluster.namespace("patches").await?;
+    let client = cluster.client()?;
+    let kinds = Discovery::new().kinds(&client).await?;
     let cases: Vec<Value> = serde_saphyr::from_str(include_str!("../../src/patch/cases.yaml"))?;
     for case in &cases {
         let name = case["name"].as_str().unwrap_or_default();
         let object = Object::from_value(case["object"].clone())?;
         let mapping = kinds.get(&object.gvk()).with_context(|| format!("{name}: the kind"))?;
-        let api = mapping.api(&story.cluster.client, Some(&story.namespace));
+        let api = mapping.api(&client, Some(&namespace));
         let text = case["patch"].as_str().with_context(|| format!("{name}: the patch"))?;
         agrees(&api, object, text, &kinds).await.with_context(|| name.to_owned())?;
     }

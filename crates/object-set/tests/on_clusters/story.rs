@@ -14,7 +14,7 @@ use kyma_object_set::{
 use serde_json::Value;
 use testbed::SharedBed;
 
-static BED: SharedBed = SharedBed::new();
+pub(crate) static BED: SharedBed = SharedBed::new();
 /// How long a kind may take until it can be used.
 const PATIENCE: Duration = Duration::from_secs(20);
 
