@@ -49,7 +49,7 @@ pub(crate) fn added_annotations(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// No bound of the length of keys can be given; without one only rules as cheap as these are accepted.
+/// No schema can bound the length of keys; API servers take these rules for cheap enough all the same.
 fn added_keys() -> Value {
     json!([
         {

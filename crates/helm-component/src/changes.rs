@@ -135,12 +135,14 @@ mod tests {
             "commonMetadata": {"labels": {"a": "all"}, "annotations": {"c": "all"}},
         })));
         let text = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: own}}}\n---\n\
-                    {apiVersion: v1, kind: Secret, metadata: {name: b}}";
+                    {apiVersion: v1, kind: ConfigMap, metadata: {name: b, annotations: {helm.sh/hook: test}}}\n---\n\
+                    {apiVersion: v1, kind: Secret, metadata: {name: c}}";
         let set = ObjectSet::parse(text, &Limits::default()).unwrap();
         let set = changes.unwrap().apply(set, &Kinds::default(), "here").unwrap();
         let labels = |object: &Object| object.body()["metadata"]["labels"].clone();
         assert_eq!(labels(&set.objects()[0]), json!({"a": "all", "b": "patch"}));
-        assert_eq!(labels(&set.objects()[1]), json!({"a": "all"}));
+        assert_eq!(labels(&set.objects()[1]), json!({"a": "all", "b": "patch"}), "hooks too");
+        assert_eq!(labels(&set.objects()[2]), json!({"a": "all"}));
         assert!(set.objects().iter().all(|object| object.annotation("c") == Some("all")));
     }
 

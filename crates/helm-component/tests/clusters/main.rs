@@ -8,6 +8,7 @@ mod hooks;
 mod images;
 mod injection;
 mod module;
+mod patches;
 mod removal;
 mod restart;
 mod shelf;
