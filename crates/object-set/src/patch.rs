@@ -46,7 +46,7 @@ pub enum PatchError {
         /// Which patch.
         patch: usize,
         /// Which object.
-        object: Identity,
+        object: Box<Identity>,
         /// Where, as in `spec.template: ` or `operation 2 at /spec: `; empty for all of it.
         place: String,
         /// What is wrong.
@@ -170,7 +170,10 @@ impl Patches {
                     continue;
                 };
                 is_used = true;
-                *place = patch.change(number, object, &mut budget)?;
+                let identity = object.identity();
+                *place = patch.change(object, &mut budget).map_err(|Fault { place, problem }| {
+                    PatchError::Object { patch: number, object: Box::new(identity), place, problem }
+                })?;
             }
             if !is_used {
                 warnings.push(Warning::PatchWithoutObject { patch: number });
@@ -229,53 +232,53 @@ impl Patch {
     }
 
     /// The object as it is then; `None` where it goes.
-    fn change(
-        &self,
-        number: usize,
-        object: Object,
-        budget: &mut Budget,
-    ) -> Result<Option<Object>, PatchError> {
+    fn change(&self, object: Object, budget: &mut Budget) -> Result<Option<Object>, Fault> {
         let before = (object.gvk(), object.identity());
-        let fault = |place: String, problem| PatchError::Object {
-            patch: number,
-            object: before.1.clone(),
-            place,
-            problem,
-        };
-        let within = |fault: strategic::Fault| {
-            let (problem, path) = fault.told();
-            (if path.is_empty() { path } else { format!("{path}: ") }, problem)
-        };
         let body = match &self.change {
             Change::Merge(patch) => {
-                budget.take_map(patch).map_err(|_| fault(String::new(), Problem::TooLarge))?;
-                let merged = merge(&object, patch).map_err(|error| {
-                    let (place, problem) = within(error);
-                    fault(place, problem)
-                })?;
-                let Some(merged) = merged else { return Ok(None) };
+                budget.take_map(patch).map_err(|_| Problem::TooLarge)?;
+                let Some(merged) = merge(&object, patch)? else { return Ok(None) };
                 merged
             }
             Change::Operations(operations) => {
                 let mut body = object.into_value();
-                json::apply(&mut body, operations, budget).map_err(|error| {
-                    fault(format!("operation {} at {}: ", error.operation, error.path), error.problem)
-                })?;
+                json::apply(&mut body, operations, budget)?;
                 body
             }
         };
-        let whole = String::new;
-        let object = match Object::from_value(body) {
-            Ok(object) => object,
-            Err(ObjectError::FieldNotAMap(field)) => {
-                return Err(fault(whole(), Problem::NoObject(ObjectError::FieldNotAMap(field))));
-            }
-            Err(_) => return Err(fault(whole(), Problem::OtherObject)),
-        };
+        let object = Object::from_value(body).map_err(|error| match error {
+            ObjectError::FieldNotAMap(_) => Problem::NoObject(error),
+            _ => Problem::OtherObject,
+        })?;
         if (object.gvk(), object.identity()) != before {
-            return Err(fault(whole(), Problem::OtherObject));
+            return Err(Problem::OtherObject.into());
         }
         Ok(Some(object))
+    }
+}
+
+/// What is wrong, and where in the object: `spec.template: `, or nothing.
+struct Fault {
+    place: String,
+    problem: Problem,
+}
+
+impl From<Problem> for Fault {
+    fn from(problem: Problem) -> Self {
+        Self { place: String::new(), problem }
+    }
+}
+
+impl From<strategic::Fault> for Fault {
+    fn from(fault: strategic::Fault) -> Self {
+        let (problem, path) = fault.told();
+        Self { place: if path.is_empty() { path } else { format!("{path}: ") }, problem }
+    }
+}
+
+impl From<json::Fault> for Fault {
+    fn from(json::Fault { operation, path, problem }: json::Fault) -> Self {
+        Self { place: format!("operation {operation} at {path}: "), problem }
     }
 }
 

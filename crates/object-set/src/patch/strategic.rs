@@ -152,12 +152,12 @@ fn keyed(held: &mut Vec<Value>, items: &[Value], by: &'static str, shape: &Shape
         places.entry(key.clone()).or_insert(place);
     }
     for (key, map) in &rest {
-        match places.get(*key).and_then(|place| held.get_mut(*place)).and_then(Value::as_object_mut) {
-            Some(held) => merge(held, map, shape)?,
-            None => {
-                places.insert((*key).clone(), held.len());
-                held.push(Value::Object(plain(map)?));
-            }
+        let held_map = places.get(*key).and_then(|place| held.get_mut(*place)).and_then(Value::as_object_mut);
+        if let Some(held_map) = held_map {
+            merge(held_map, map, shape)?;
+        } else {
+            places.insert((*key).clone(), held.len());
+            held.push(Value::Object(plain(map)?));
         }
     }
     let wished: Vec<Value> = rest.iter().map(|(key, _)| (*key).clone()).collect();

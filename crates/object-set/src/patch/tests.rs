@@ -155,7 +155,10 @@ fn what_has_no_namespace_lies_in_none() {
 #[test]
 fn an_object_can_be_taken_out_or_replaced_as_a_whole() {
     for object in [deployment(), custom()] {
-        assert_eq!(patched(&json!({}), "$patch: delete", &[object.clone()]).unwrap(), (vec![], 0));
+        assert_eq!(
+            patched(&json!({}), "$patch: delete", std::slice::from_ref(&object)).unwrap(),
+            (vec![], 0)
+        );
         let replaced =
             one(&json!({}), "{$patch: replace, metadata: {labels: {a: b}}, spec: {x: 1}}", &object);
         let mut expected = object.clone();
