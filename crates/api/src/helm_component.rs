@@ -13,8 +13,8 @@ mod source;
 mod status;
 
 pub use policies::{
-    Adopt, CommonMetadata, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, HookPolicy, ObjectSelector,
-    Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
+    Adopt, CommonMetadata, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, HookPolicy,
+    ObjectSelector, Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
 pub use status::{CreatedResource, Digests, HelmComponentStatus, HookPhase, Hooks, InventoryEntry};

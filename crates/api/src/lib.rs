@@ -45,9 +45,9 @@ pub use component::{
     ReadyView, ResourcePolicy, SecretKeyRef, TargetRef,
 };
 pub use helm_component::{
-    Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode, Health,
-    HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus, HookPhase, HookPolicy, Hooks,
-    InventoryEntry, ManifestSource, ObjectSelector, OcmSource, Patch, Release, Rollback, RollbackMode,
+    Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,
+    Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus, HookPhase, HookPolicy,
+    Hooks, InventoryEntry, ManifestSource, ObjectSelector, OcmSource, Patch, Release, Rollback, RollbackMode,
     SecretRef, SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{
