@@ -34,3 +34,4 @@ mod workloads;
 pub use args::{ContentArgs, Flags, HubArgs};
 pub use controller::{HelmComponentProgram, HelmComponents};
 pub use error::SetupError;
+pub use referenced::origins;

@@ -3,15 +3,15 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
-use kyma_api::{ValuesFrom, ValuesFromKind};
+use kyma_api::{HelmComponent, ValuesFrom, ValuesFromKind};
 use kyma_sdk::{Failure, Revision};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::values::from::{Source, layer};
+use crate::values::{self, Origin};
 
 /// One layer of values, and the states of the objects that it was made of.
 #[derive(Clone)]
@@ -34,20 +34,8 @@ impl Referenced {
     /// # Errors
     /// The hub does not answer. What is wrong with the objects is kept as the layer.
     pub(crate) async fn read(hub: &Client, namespace: &str, entries: &[ValuesFrom]) -> Result<Self, Failure> {
-        let (mut found, mut seen) = (vec![], vec![]);
-        for entry in entries {
-            let source = match entry.kind {
-                ValuesFromKind::ConfigMap => object::<ConfigMap>(hub, namespace, &entry.name)
-                    .await?
-                    .map(|found| (Revision::of(&found.metadata), Source::ConfigMap(Box::new(found)))),
-                ValuesFromKind::Secret => object::<Secret>(hub, namespace, &entry.name)
-                    .await?
-                    .map(|found| (Revision::of(&found.metadata), Source::Secret(Box::new(found)))),
-            };
-            let (revision, source) = source.unzip();
-            seen.push(revision);
-            found.push(source);
-        }
+        let found = sources(hub, namespace, entries).await?;
+        let seen = found.iter().map(|source| source.as_ref().map(Source::revision)).collect();
         let layer = layer(entries, &found).map(Arc::new).map_err(Failure::from);
         Ok(Self { entries: entries.to_vec(), seen, layer })
     }
@@ -61,6 +49,37 @@ impl Referenced {
     pub(crate) fn layer(&self) -> Result<Arc<Map<String, Value>>, Failure> {
         self.layer.clone()
     }
+}
+
+/// What the hub has of each entry.
+async fn sources(
+    hub: &Client,
+    namespace: &str,
+    entries: &[ValuesFrom],
+) -> Result<Vec<Option<Source>>, Failure> {
+    let mut found = vec![];
+    for entry in entries {
+        found.push(match entry.kind {
+            ValuesFromKind::ConfigMap => {
+                object(hub, namespace, &entry.name).await?.map(|found| Source::ConfigMap(Box::new(found)))
+            }
+            ValuesFromKind::Secret => {
+                object(hub, namespace, &entry.name).await?.map(|found| Source::Secret(Box::new(found)))
+            }
+        });
+    }
+    Ok(found)
+}
+
+/// Every value that a component gives its chart, and where it comes from, as the hub has it now.
+///
+/// # Errors
+/// The hub does not answer, or what `valuesFrom` names is missing or not fit: as the component's own condition says it.
+pub async fn origins(hub: &Client, component: &HelmComponent) -> Result<Vec<Origin>, Failure> {
+    let namespace = component.metadata.namespace.as_deref().unwrap_or_default();
+    let entries = component.spec.values_from.as_deref().unwrap_or_default();
+    let found = sources(hub, namespace, entries).await?;
+    Ok(values::origins(&component.spec, &found)?)
 }
 
 /// An object of the hub; none also where nothing can have such a name.

@@ -7,6 +7,10 @@ use serde_json::{Map, Value};
 
 pub(crate) mod from;
 mod path;
+mod provenance;
+
+pub use provenance::Origin;
+pub(crate) use provenance::origins;
 
 /// Bytes of merged values at most, as JSON.
 pub(crate) const VALUES: usize = 4 << 20;

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{error::Error, explain, migrate, module, reset, run, status, target, why};
+use crate::{error::Error, explain, migrate, module, reset, run, status, suspend, target, values, why};
 
 /// Modules for Kubernetes clusters: make them, run their operators, see where they run.
 #[derive(Parser)]
@@ -36,6 +36,13 @@ enum Command {
     /// Says what would change; writes only with --yes. Modules that are not in the set are removed then, as if the
     /// cluster's user had taken them out.
     Reset(reset::Reset),
+    /// Show the values that a HelmComponent gives its chart, and where each comes from: module, valuesFrom, user or
+    /// override.
+    Values(values::Values),
+    /// Leave a HelmComponent alone: nothing is done with it, not even put right, until it is resumed.
+    Suspend(suspend::Suspend),
+    /// Take care of a HelmComponent again that was suspended.
+    Resume(suspend::Suspend),
     /// Run all reconcilers in this process.
     Run(Box<run::Run>),
 }
@@ -50,6 +57,9 @@ impl Cli {
             Command::Explain(explain) => explain.run().await,
             Command::Why(why) => why.run().await,
             Command::Reset(reset) => reset.run().await,
+            Command::Values(values) => values.run().await,
+            Command::Suspend(component) => component.run(true).await,
+            Command::Resume(component) => component.run(false).await,
             Command::Run(run) => run.run().await,
         }
     }

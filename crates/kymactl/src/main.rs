@@ -12,7 +12,9 @@ mod output;
 mod reset;
 mod run;
 mod status;
+mod suspend;
 mod target;
+mod values;
 mod why;
 
 use std::process::ExitCode;

@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kyma_api::{Reason, ValuesFrom, ValuesFromKind};
 use kyma_object_set::{Limits, ParseError, parse_map};
-use kyma_sdk::{CopyError, Failure, may_be_copied};
+use kyma_sdk::{CopyError, Failure, Revision, may_be_copied};
 use serde_json::{Map, Value};
 
 use super::path::{self, PathError};
@@ -20,6 +20,16 @@ const KEY: &str = "values.yaml";
 pub(crate) enum Source {
     ConfigMap(Box<ConfigMap>),
     Secret(Box<Secret>),
+}
+
+impl Source {
+    /// Its state.
+    pub(crate) fn revision(&self) -> Revision {
+        Revision::of(match self {
+            Self::ConfigMap(found) => &found.metadata,
+            Self::Secret(found) => &found.metadata,
+        })
+    }
 }
 
 /// Why there are no values. Names objects, keys and lines, never content.
@@ -59,21 +69,34 @@ pub(crate) fn layer(
 ) -> Result<Map<String, Value>, FromError> {
     let mut layer = Map::new();
     for (entry, found) in entries.iter().zip(found) {
-        let Some(text) = text(entry, found.as_ref())? else { continue };
-        if let Some(at) = &entry.target_path {
-            path::set(&mut layer, at, Value::String(text.to_owned()))
-                .map_err(|source| FromError::Path { object: told(entry), source })?;
-            continue;
-        }
-        let limits = Limits { text_bytes: VALUES, scalar_bytes: VALUES, ..Limits::default() };
-        let values = parse_map(text, &limits).map_err(|source| FromError::NotValues {
-            object: told(entry),
-            key: key(entry).to_owned(),
-            source,
-        })?;
-        lay_over(&mut layer, &values);
+        lay(&mut layer, entry, found.as_ref())?;
     }
     Ok(layer)
+}
+
+/// Lays what one entry names over those before it, and gives it alone.
+pub(super) fn lay(
+    layer: &mut Map<String, Value>,
+    entry: &ValuesFrom,
+    found: Option<&Source>,
+) -> Result<Map<String, Value>, FromError> {
+    let mut alone = Map::new();
+    let Some(text) = text(entry, found)? else { return Ok(alone) };
+    if let Some(at) = &entry.target_path {
+        for values in [layer, &mut alone] {
+            path::set(values, at, Value::String(text.to_owned()))
+                .map_err(|source| FromError::Path { object: told(entry), source })?;
+        }
+        return Ok(alone);
+    }
+    let limits = Limits { text_bytes: VALUES, scalar_bytes: VALUES, ..Limits::default() };
+    let values = parse_map(text, &limits).map_err(|source| FromError::NotValues {
+        object: told(entry),
+        key: key(entry).to_owned(),
+        source,
+    })?;
+    lay_over(layer, &values);
+    Ok(values)
 }
 
 /// What an entry names; none where that may be missing and is.
@@ -103,7 +126,7 @@ fn key(entry: &ValuesFrom) -> &str {
     entry.key.as_deref().unwrap_or(KEY)
 }
 
-fn told(entry: &ValuesFrom) -> String {
+pub(super) fn told(entry: &ValuesFrom) -> String {
     match entry.kind {
         ValuesFromKind::ConfigMap => format!("ConfigMap {}", entry.name),
         ValuesFromKind::Secret => format!("Secret {}", entry.name),

@@ -1,4 +1,4 @@
-//! `kymactl status` against a real hub.
+//! Commands that read or write the hub alone, against a real one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,6 +17,8 @@ use tokio::{
     process::Command,
 };
 
+mod components;
+
 static BED: SharedBed = SharedBed::new();
 
 /// A hub with the Kyma CRD and a namespace of its own.
@@ -25,20 +27,20 @@ struct Hub {
     kymas: Api<Kyma>,
     kubeconfig: PathBuf,
     _directory: tempfile::TempDir,
-    _cluster: Cluster,
+    cluster: Cluster,
 }
 
 impl Hub {
     async fn new() -> Self {
         let cluster = BED.cluster("hub", |cluster| cluster).await.unwrap();
         let client = cluster.client().unwrap();
-        install_crd(&client).await;
+        install_crd(&client, &crds::kyma()).await;
         let namespace = cluster.namespace("status").await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let kubeconfig = directory.path().join("kubeconfig");
         std::fs::write(&kubeconfig, cluster.kubeconfig()).unwrap();
         let kymas = Api::namespaced(client, &namespace);
-        Self { namespace, kymas, kubeconfig, _directory: directory, _cluster: cluster }
+        Self { namespace, kymas, kubeconfig, _directory: directory, cluster }
     }
 
     async fn kyma(&self, name: &str, modules: &[&str]) {
@@ -60,18 +62,21 @@ impl Hub {
     }
 
     fn status(&self, flags: &[&str]) -> Command {
+        self.command(&[&["status"], flags].concat())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kymactl"));
-        command.arg("status").args(flags).arg("--kubeconfig").arg(&self.kubeconfig).kill_on_drop(true);
+        command.args(arguments).arg("--kubeconfig").arg(&self.kubeconfig).kill_on_drop(true);
         command.args(["--hub-namespace", &self.namespace]);
         command
     }
 }
 
-async fn install_crd(client: &Client) {
+async fn install_crd(client: &Client, crd: &CustomResourceDefinition) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let crd = crds::kyma();
     let apply = PatchParams::apply("test").force();
-    api.patch(&crd.name_any(), &apply, &Patch::Apply(&crd)).await.unwrap();
+    api.patch(&crd.name_any(), &apply, &Patch::Apply(crd)).await.unwrap();
     testbed::crd_is_served(client, &crd.name_any()).await.unwrap();
 }
 

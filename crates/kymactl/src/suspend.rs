@@ -1,0 +1,43 @@
+//! `kymactl suspend` and `kymactl resume`.
+
+use clap::Args;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kyma_api::HelmComponent;
+use serde_json::json;
+
+use crate::{
+    error::Error,
+    hub::{HubFlags, MANAGER},
+    output,
+};
+
+/// Flags of `kymactl suspend` and `kymactl resume`.
+#[derive(Args)]
+pub(crate) struct Suspend {
+    /// The HelmComponent.
+    component: String,
+    #[command(flatten)]
+    hub: HubFlags,
+}
+
+impl Suspend {
+    /// Has the component left alone, or taken care of again.
+    pub(crate) async fn run(self, suspend: bool) -> Result<(), Error> {
+        let namespace = &self.hub.hub_namespace;
+        let components: Api<HelmComponent> = Api::namespaced(self.hub.client().await?, namespace);
+        let missing = || {
+            Error::input(&self.component, format!("there is no such HelmComponent in namespace {namespace}"))
+        };
+        let component = components.get_opt(&self.component).await?.ok_or_else(missing)?;
+        let is_so = component.spec.suspend.unwrap_or_default() == suspend;
+        if !is_so {
+            let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+            let patch = json!({"spec": {"suspend": suspend.then_some(true)}});
+            components.patch(&self.component, &params, &Patch::Merge(patch)).await?;
+        }
+        let state = if suspend { "suspended: nothing is done with it" } else { "taken care of" };
+        let when = if is_so { "already" } else { "now" };
+        Ok(output::result(&format!("{} is {when} {state}", self.component))?)
+    }
+}

@@ -1,0 +1,97 @@
+//! `kymactl values`.
+
+use clap::Args;
+use helm_component::values::Origin;
+use kube::Api;
+use kyma_api::HelmComponent;
+use serde_json::Value;
+
+use crate::{
+    error::Error,
+    hub::HubFlags,
+    output::{self, Format},
+};
+
+/// What stands for a value that is not for everybody's eyes.
+const HIDDEN: &str = "(hidden)";
+
+/// Flags of `kymactl values`.
+#[derive(Args)]
+pub(crate) struct Values {
+    /// The HelmComponent.
+    component: String,
+    #[command(flatten)]
+    hub: HubFlags,
+    /// Show values that come from Secrets.
+    #[arg(long)]
+    show_secrets: bool,
+    /// How it is written.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+impl Values {
+    pub(crate) async fn run(self) -> Result<(), Error> {
+        let hub = self.hub.client().await?;
+        let namespace = &self.hub.hub_namespace;
+        let components: Api<HelmComponent> = Api::namespaced(hub.clone(), namespace);
+        let missing = || {
+            Error::input(&self.component, format!("there is no such HelmComponent in namespace {namespace}"))
+        };
+        let component = components.get_opt(&self.component).await?.ok_or_else(missing)?;
+        let found = helm_component::origins(&hub, &component).await?;
+        let found: Vec<Origin> = found.into_iter().map(|one| self.shown(one)).collect();
+        let text = match self.output {
+            Format::Table => table(&found),
+            Format::Json => serde_json::to_string_pretty(&found).map_err(std::io::Error::other)?,
+        };
+        Ok(output::result(&text)?)
+    }
+
+    fn shown(&self, one: Origin) -> Origin {
+        let hides = one.is_secret && !self.show_secrets;
+        Origin { value: if hides { Value::from(HIDDEN) } else { one.value }, ..one }
+    }
+}
+
+/// Key path, value, whose it is, and whose it took the place of.
+fn table(found: &[Origin]) -> String {
+    let line = |one: &Origin| {
+        let value = match &one.value {
+            Value::String(text) => output::one_line(text),
+            other => other.to_string(),
+        };
+        [one.path.clone(), value, one.from.clone(), one.replaced.join(", ")]
+    };
+    let heads = ["KEY", "VALUE", "FROM", "INSTEAD OF"].map(str::to_owned);
+    let lines: Vec<[String; 4]> = [heads].into_iter().chain(found.iter().map(line)).collect();
+    output::columns(&lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_line_tells_key_value_and_whose_it_is() {
+        let one = |path: &str, value: Value, from: &str, replaced: &[&str]| Origin {
+            path: path.to_owned(),
+            value,
+            from: from.to_owned(),
+            is_secret: false,
+            replaced: replaced.iter().map(|one| (*one).to_owned()).collect(),
+        };
+        let found = [
+            one("a.b", json!({"c": [1]}), "module", &[]),
+            one("text", json!("two\nlines"), "override", &["module", "user"]),
+        ];
+        let expected = "\
+KEY   VALUE      FROM      INSTEAD OF
+a.b   {\"c\":[1]}  module
+text  two lines  override  module, user
+";
+        assert_eq!(table(&found), expected);
+    }
+}

@@ -1,0 +1,88 @@
+//! Commands for one HelmComponent, against a real hub.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::PostParams;
+use kyma_api::{HelmComponent, crds, labels};
+use serde_json::{Value, json};
+
+use super::{Hub, install_crd};
+
+impl Hub {
+    async fn component(&self) -> Api<HelmComponent> {
+        let client = self.cluster.client().unwrap();
+        install_crd(&client, &crds::helm_component()).await;
+        let create = PostParams::default();
+        let base =
+            json!({"metadata": {"name": "base"}, "data": {"values.yaml": "{level: base, size: base}"}});
+        let base: ConfigMap = serde_json::from_value(base).unwrap();
+        Api::namespaced(client.clone(), &self.namespace).create(&create, &base).await.unwrap();
+        let secret = json!({
+            "metadata": {"name": "token", "labels": {labels::COPY_TO_TARGETS: "true"}},
+            "stringData": {"token": "0123hush"},
+        });
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        Api::namespaced(client.clone(), &self.namespace).create(&create, &secret).await.unwrap();
+        let component = json!({"metadata": {"name": "shop"}, "spec": {
+            "source": {"manifests": {"url": "https://example.org/shop.yaml"}},
+            "values": {"level": "module", "own": true},
+            "valuesFrom": [
+                {"kind": "ConfigMap", "name": "base"},
+                {"kind": "Secret", "name": "token", "key": "token", "targetPath": "auth.token"},
+            ],
+            "userValues": {"level": "user"},
+        }});
+        let components = Api::namespaced(client, &self.namespace);
+        components.create(&create, &serde_json::from_value(component).unwrap()).await.unwrap();
+        components
+    }
+
+    async fn said(&self, arguments: &[&str]) -> String {
+        let output = self.command(arguments).output().await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn values_are_told_with_their_layer_and_secrets_are_hidden() {
+    let hub = Hub::new().await;
+    hub.component().await;
+    let expected = "\
+KEY         VALUE     FROM                     INSTEAD OF
+auth.token  (hidden)  Secret token, key token
+level       user      user                     module, ConfigMap base
+own         true      module
+size        base      ConfigMap base
+";
+    assert_eq!(hub.said(&["values", "shop"]).await, expected);
+    let all: Value =
+        serde_json::from_str(&hub.said(&["values", "shop", "--output=json", "--show-secrets"]).await)
+            .unwrap();
+    assert_eq!(all[0]["value"], "0123hush");
+    assert_eq!(all[1]["replaced"], json!(["module", "ConfigMap base"]));
+
+    let maps: Api<ConfigMap> = Api::namespaced(hub.cluster.client().unwrap(), &hub.namespace);
+    maps.delete("base", &kube::api::DeleteParams::default()).await.unwrap();
+    let refused = hub.command(&["values", "shop"]).output().await.unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && told.contains("there is no ConfigMap base"), "{told}");
+}
+
+#[tokio::test]
+async fn a_component_is_suspended_and_resumed() {
+    let hub = Hub::new().await;
+    let components = hub.component().await;
+    for (command, suspended, says) in [
+        ("suspend", Some(true), "shop is now suspended"),
+        ("suspend", Some(true), "shop is already suspended"),
+        ("resume", None, "shop is now taken care of"),
+        ("resume", None, "shop is already taken care of"),
+    ] {
+        let said = hub.said(&[command, "shop"]).await;
+        assert!(said.starts_with(says), "{said}");
+        assert_eq!(components.get("shop").await.unwrap().spec.suspend, suspended);
+    }
+    let missing = hub.command(&["suspend", "nobody"]).output().await.unwrap();
+    assert!(!missing.status.success());
+}
