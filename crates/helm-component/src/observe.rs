@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use kyma_api::{FreeForm, HelmComponent, HelmComponentSpec, Manager, Reason, ResourcePolicy, labels};
+use kyma_api::{
+    FreeForm, HelmComponent, HelmComponentSpec, Manager, ObjectSelector, Reason, ResourcePolicy, labels,
+};
 use kyma_object_set::drift;
 use kyma_object_set::health::HealthStatus;
 use kyma_object_set::{Gvk, Identity, Kinds};
@@ -103,7 +105,6 @@ fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
         ),
         ("serviceAccountName", spec.service_account_name.is_some()),
         ("health.expressions", spec.health.as_ref().is_some_and(|health| health.expressions.is_some())),
-        ("health.ignore", spec.health.as_ref().is_some_and(|health| health.ignore.is_some())),
         ("drift.ignore", spec.drift.as_ref().is_some_and(|drift| drift.ignore.is_some())),
         ("crds: Create", spec.crds == kyma_api::CrdPolicy::Create),
         ("dependsOn[].module", spec.depends_on.iter().flatten().any(|one| one.module.is_some())),
@@ -162,7 +163,8 @@ fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
     let Look { snapshot, watched, set_back } = *look;
     let recorded = &pass.session.recorded;
     let now = jiff::Timestamp::now().as_second();
-    let build = |identity: Identity, served: bool, changed: bool| {
+    let spec = &pass.context.resource.spec;
+    let build = |identity: Identity, version: &str, served: bool, changed: bool| {
         let seen = snapshot.objects.get(&identity);
         let entry = recorded.inventory.get(&identity);
         let drift = entry.filter(|_| watched && is_watched(&identity, &pass.kinds));
@@ -172,7 +174,7 @@ fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
             drift: drift
                 .map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner)),
             health: seen.and_then(|seen| seen.health.as_ref()).map(|health| health.status),
-            counts: counts(pass, &identity),
+            counts: counts(spec, &identity, version),
             fought: pass
                 .session
                 .flaps
@@ -192,7 +194,7 @@ fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
                 // Of a group that does not answer the kind may be there: the apply tells.
                 let served =
                     pass.served.get(&object.gvk()).is_some() || pass.kinds.is_unknown(&identity.group);
-                build(identity, served, changed)
+                build(identity, object.version(), served, changed)
             })
             .collect();
     }
@@ -200,7 +202,9 @@ fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
         pass.served.preferred(&identity.group_kind()).is_some() || pass.kinds.is_unknown(&identity.group)
     };
     let applied = recorded.inventory.iter();
-    applied.map(|(identity, _)| build(identity.clone(), served(identity), false)).collect()
+    applied
+        .map(|(identity, entry)| build(identity.clone(), &entry.version, served(identity), false))
+        .collect()
 }
 
 /// Namespaces carry no owner label, since they are not ours; kinds that cannot be watched tell nothing.
@@ -209,12 +213,24 @@ fn is_watched(identity: &Identity, kinds: &Kinds) -> bool {
         && kinds.preferred(&identity.group_kind()).is_some_and(|mapping| mapping.can("watch"))
 }
 
-/// With a manager named only it counts, otherwise everything whose health is known from watches.
-fn counts(pass: &Pass<'_>, identity: &Identity) -> bool {
-    match &pass.context.resource.spec.manager {
-        Some(manager) => is_manager(manager, identity),
-        None => health_counts(&identity.group_kind()),
+/// With a manager named only it counts, otherwise everything whose health is known from watches and not ignored.
+fn counts(spec: &HelmComponentSpec, identity: &Identity, version: &str) -> bool {
+    if let Some(manager) = &spec.manager {
+        return is_manager(manager, identity);
     }
+    let ignored = spec.health.iter().flat_map(|health| health.ignore.iter().flatten());
+    health_counts(&identity.group_kind()) && !ignored.into_iter().any(|one| selects(one, identity, version))
+}
+
+/// Whether an object is one of those meant; what is not said fits any.
+fn selects(selector: &ObjectSelector, identity: &Identity, version: &str) -> bool {
+    let ObjectSelector { group, version: of, kind, namespace, name } = selector;
+    let fits = |wished: &Option<String>, is: &str| wished.as_ref().is_none_or(|wished| wished == is);
+    fits(group, &identity.group)
+        && fits(of, version)
+        && fits(kind, &identity.kind)
+        && fits(namespace, identity.namespace.as_deref().unwrap_or_default())
+        && fits(name, &identity.name)
 }
 
 pub(crate) fn is_manager(manager: &Manager, identity: &Identity) -> bool {
@@ -335,6 +351,25 @@ mod tests {
     fn fields_that_are_not_acted_on_are_refused_by_name() {
         let both = json!({"dependsOn": [{"module": "istio"}], "serviceAccountName": "a"});
         assert_eq!(refused(&both).as_deref(), Some("spec.serviceAccountName, spec.dependsOn[].module"));
+    }
+
+    #[test]
+    fn what_is_ignored_does_not_count_unless_it_is_the_manager() {
+        let counted = |more: &serde_json::Value| {
+            let ignore = json!([{"kind": "Job"}, {"group": "apps", "version": "v1", "name": "d", "namespace": "here"}]);
+            let mut spec = json!({"source": {}, "health": {"ignore": ignore}});
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let spec: HelmComponentSpec = serde_json::from_value(spec).unwrap();
+            let job = Identity::new("batch", "Job", Some("here"), "j");
+            let other = Identity::new("apps", "Deployment", Some("there"), "d");
+            let older = ("v1beta1", deployment());
+            let all = [("v1", deployment()), ("v1", job), ("v1", other), older];
+            all.map(|(version, identity)| counts(&spec, &identity, version))
+        };
+        assert_eq!(counted(&json!({})), [false, false, true, true]);
+        let manager =
+            json!({"group": "apps", "version": "v1", "kind": "Deployment", "name": "d", "namespace": "here"});
+        assert_eq!(counted(&json!({"manager": manager})), [true, false, false, true]);
     }
 
     #[test]

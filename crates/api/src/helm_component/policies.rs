@@ -139,7 +139,7 @@ pub enum HookPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Health {
-    /// Objects that do not count.
+    /// Objects that do not count. What spec.manager names always does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub ignore: Option<Vec<ObjectSelector>>,

@@ -105,3 +105,16 @@ async fn e04_a_module_is_as_its_stateful_set_and_not_as_its_custom_resource() ->
     assert_eq!(story("pear", "StatefulSet").await?.as_deref(), Some("HealthTimeout"));
     Ok(())
 }
+
+#[tokio::test]
+async fn a_workload_that_is_ignored_holds_nothing_up() -> Result<()> {
+    let world = world().await?;
+    let source = world.push("quince", "1.0.0", &manifest("quince", "Deployment", "1.0.0", "unready")).await?;
+    let mut spec = json!({"source": source, "release": {"namespace": "quince"}});
+    world.apply("quince", spec.clone()).await?;
+    until_in(world, "quince", State::Error).await?;
+    spec["health"] = json!({"ignore": [{"group": "apps", "kind": "Deployment", "name": "quince"}]});
+    world.apply("quince", spec).await?;
+    until_in(world, "quince", State::Ready).await?;
+    Ok(())
+}
