@@ -183,7 +183,8 @@ impl Sources {
             }
         };
         let set = inputs.changes.apply(text.parse()?, kinds, &inputs.release.namespace)?;
-        let prepared = objects::prepare(set, kinds, &inputs.release.namespace, &inputs.marks, &workloads);
+        let release = &inputs.release.namespace;
+        let prepared = objects::prepare(set, chart.is_some(), kinds, release, &inputs.marks, &workloads);
         let kinds_matter = chart.as_ref().is_some_and(|chart| asks_for_kinds(chart, &inputs.merged.values));
         Ok(Loaded {
             inputs: inputs.digest.clone(),

@@ -41,9 +41,11 @@ impl Prepared {
     }
 }
 
-/// Prepares a parsed set for a target that serves `kinds`.
+/// Prepares a parsed set for a target that serves `kinds`. Only charts have hooks: in plain manifests the annotation means
+/// nothing, as with kubectl and KLM.
 pub(crate) fn prepare(
     set: ObjectSet,
+    is_chart: bool,
     kinds: &Kinds,
     namespace: &str,
     marks: &Marks,
@@ -51,19 +53,9 @@ pub(crate) fn prepare(
 ) -> Prepared {
     let mut warnings: Vec<String> = set.warnings().iter().map(ToString::to_string).collect();
     warnings.extend(workloads.warnings());
-    let (hooks, mut objects): (Vec<Object>, Vec<Object>) =
-        set.into_objects().into_iter().partition(|object| object.annotation(HOOK).is_some());
-    let mut hooks: Vec<Hook> = hooks
-        .into_iter()
-        .filter_map(|object| {
-            let identity = object.identity();
-            let hook = Hook::of(object);
-            if hook.is_none() {
-                warnings.push(format!("{identity} names a hook that is none, and is left out"));
-            }
-            hook
-        })
-        .collect();
+    let is_hook = |object: &Object| is_chart && object.annotation(HOOK).is_some();
+    let (hooks, mut objects): (Vec<Object>, Vec<Object>) = set.into_objects().into_iter().partition(is_hook);
+    let mut hooks = read_hooks(hooks, &mut warnings);
     for hook in &mut hooks {
         let scoped = kinds.scoped(&hook.object.identity(), namespace);
         hook.object.set_namespace(scoped.namespace.as_deref());
@@ -81,6 +73,19 @@ pub(crate) fn prepare(
     // Objects that differ only in naming their namespace or not are one.
     let objects = ObjectSet::new(objects).into_objects();
     Prepared { objects, hooks, warnings }
+}
+
+/// Reads hooks; those of moments that nobody knows are left out, as in Helm, and told.
+fn read_hooks(objects: Vec<Object>, warnings: &mut Vec<String>) -> Vec<Hook> {
+    let mut read = |object: Object| {
+        let identity = object.identity();
+        let hook = Hook::of(object);
+        if hook.is_none() {
+            warnings.push(format!("{identity} names a hook that is none, and is left out"));
+        }
+        hook
+    };
+    objects.into_iter().filter_map(&mut read).collect()
 }
 
 fn mark(object: &mut Object, marks: &Marks, has_workloads: bool) {
@@ -106,7 +111,7 @@ mod tests {
 
     fn prepared(text: &str, marks: &Marks) -> Prepared {
         let set = ObjectSet::parse(text, &kyma_object_set::Limits::default()).unwrap();
-        prepare(set, &Kinds::default(), "here", marks, &Workloads::default())
+        prepare(set, true, &Kinds::default(), "here", marks, &Workloads::default())
     }
 
     const DEPLOYMENT: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, namespace: there}\n";
@@ -132,6 +137,14 @@ mod tests {
         };
         assert_eq!(versions(config), [true]);
         assert_eq!(versions(&format!("{DEPLOYMENT}---\n{config}")), [true, false]);
+    }
+
+    #[test]
+    fn plain_manifests_have_no_hooks() {
+        let text = DEPLOYMENT.replace("{name", "{annotations: {helm.sh/hook: test}, name");
+        let set = ObjectSet::parse(&text, &kyma_object_set::Limits::default()).unwrap();
+        let plain = prepare(set, false, &Kinds::default(), "here", &marks(None), &Workloads::default());
+        assert_eq!((plain.objects.len(), plain.hooks.len()), (1, 0));
     }
 
     #[test]

@@ -125,7 +125,8 @@ pub enum CrdPolicy {
     Skip,
 }
 
-/// What happens with the chart's hooks, which are objects with the annotation helm.sh/hook.
+/// What happens with the chart's hooks, which are objects with the annotation helm.sh/hook. In plain manifests it means
+/// nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum HookPolicy {
     /// Run at their moment, one after another.
