@@ -163,6 +163,7 @@ impl Bench {
                 "source": {"chart": {"url": format!("{repository}/{name}"), "version": version}},
                 "release": {"name": "bench", "namespace": NAMESPACE, "createNamespace": true},
                 "values": chart.values,
+                "hooks": "Skip",
                 "deletionPolicy": "Delete",
             },
         }))?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kyma_api::{ErrorClass, FreeForm, HookPhase, HookPolicy, Hooks, Reason, annotations, labels};
-use kyma_object_set::{Action, CallError, Guard, Mapping};
+use kyma_object_set::{Action, CallError, GroupKind, Guard, Mapping};
 use kyma_sdk::{Failure, Interest};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ use super::{LAG, Pass, failure, protection};
 use crate::hooks::{self, DeletePolicy, Event, Hook, Live, Turn};
 use crate::objects::Prepared;
 use crate::observe;
-use crate::plan::Rest;
+use crate::plan::{Order, Rest};
 
 /// Seconds that a hook may take where the spec does not say, as in Helm.
 const LIMIT: i64 = 300;
@@ -118,7 +118,11 @@ impl Pass<'_> {
                 Err(refused) if refused.class == ErrorClass::Invalid => {
                     return Err(self.failed(own, hook, run, &refused.message).await?);
                 }
-                Err(failure) => return Err(failure),
+                Err(failure) => {
+                    // The next try makes it, if it went since it was looked at.
+                    self.session.namespace_ready = false;
+                    return Err(failure);
+                }
             }
         }
         // On the hub before anything goes, or a new process would run them again.
@@ -137,7 +141,11 @@ impl Pass<'_> {
             let live = self.live_hook(hook, &mapping).await?;
             let left = live.as_ref().map(|live| self.time_left(live));
             match hooks::turn(hook, live.as_ref(), &mark, started, left == Some(Duration::ZERO)) {
-                Turn::Create => self.create_hook(hook, &mapping, &mark).await?,
+                Turn::Create => {
+                    if !self.create_hook(hook, &mapping, &mark).await? {
+                        return Ok(Stand::Passed);
+                    }
+                }
                 Turn::Replace => self.delete_hook(hook, &mapping, live.and_then(|live| live.uid)).await?,
                 Turn::Wait => {
                     let made = live.is_some_and(|live| live.mark.as_deref() == Some(&*mark));
@@ -211,6 +219,12 @@ impl Pass<'_> {
         }
     }
 
+    fn await_namespace(&self, name: &str) {
+        let Some(mapping) = self.kinds.preferred(&GroupKind::new("", "Namespace")) else { return };
+        let fields = Some(format!("metadata.name={name}"));
+        self.context.watch(Interest { fields, ..Interest::in_kind(&mapping.resource) });
+    }
+
     fn hook_kind(&self, hook: &Hook) -> Result<Mapping, Failure> {
         let identity = hook.identity();
         if protection().guard(&identity) == Some(Guard::Always) {
@@ -229,7 +243,8 @@ impl Pass<'_> {
         Ok(found.map(|found| live(found, &self.dependent.owner)))
     }
 
-    async fn create_hook(&self, hook: &Hook, mapping: &Mapping, mark: &str) -> Result<(), Failure> {
+    /// Creates the object of a hook; false where there is no place for it any more, and a removal goes on without.
+    async fn create_hook(&self, hook: &Hook, mapping: &Mapping, mark: &str) -> Result<bool, Failure> {
         let identity = hook.identity();
         let mut object = hook.object.clone();
         object.set_annotation(annotations::HOOK_RUN, mark);
@@ -238,11 +253,17 @@ impl Pass<'_> {
         let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         match api.create(&params, &object).await {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(true),
             // Somebody was faster; the next look tells who.
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(true),
             Err(error) => {
                 let error = CallError::new(Action::Create, Some(&identity), error);
+                if let Some(namespace) = error.missing_namespace() {
+                    if self.order == Order::Remove {
+                        return Ok(false);
+                    }
+                    self.await_namespace(namespace);
+                }
                 let failure = failure(&error);
                 // The kind of a CRD that was just established is served a moment later.
                 let soon = error.failure == kyma_object_set::Failure::NotFound;

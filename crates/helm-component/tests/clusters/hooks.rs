@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, Program, until};
 
@@ -325,4 +325,23 @@ spec:
     assert!(world.on_target("hooks.example.org/v1", "Ticket", "brings", "t").await?.is_some());
     assert_eq!(level(world, "brings").await?, Some(json!("low")));
     Ok(())
+}
+
+#[tokio::test]
+async fn a_removal_goes_on_where_the_namespace_of_its_hooks_is_gone() -> Result<()> {
+    let world = world().await?;
+    let files = [config("main", ""), job("clean", "helm.sh/hook: pre-delete", "")];
+    let source = push(world, "homeless", "1.0.0", &borrowed(&files)).await?;
+    let mut spec = wished(&source, "homeless", "low");
+    spec["drift"] = json!({"mode": "Off"});
+    world.apply("homeless", spec).await?;
+    world.ready("homeless", "True", "Ready").await?;
+    let namespaces: Api<Namespace> = Api::all(world.target.client()?);
+    namespaces.delete("homeless", &DeleteParams::default()).await?;
+    until("the namespace is gone", PATIENCE, || async {
+        Ok(namespaces.get_opt("homeless").await?.is_none().then_some(()))
+    })
+    .await?;
+    world.delete("homeless", "Delete").await?;
+    world.gone("homeless").await
 }
