@@ -133,7 +133,7 @@ async fn patches_and_common_metadata_are_rolled_out_and_taken_back() -> Result<(
     spec["patches"][1]["patch"] = other.into();
     world.apply(NAME, spec.clone()).await?;
     until_found(world, "v1", "ConfigMap", "/data/added", json!("other")).await?;
-    for invalid in ["- {op: remove, path: /data/hush}", "data: [hush"] {
+    for invalid in ["- {op: remove, path: /data/absent}", "data: [absent"] {
         world.ready(NAME, "True", "Ready").await?;
         let mut wrong = spec.clone();
         wrong["patches"][1]["patch"] = invalid.into();
