@@ -91,8 +91,8 @@ pub fn is_in_every_namespace(key: &Key) -> bool {
         || key.is("", "ConfigMap") && key.name == "kube-root-ca.crt"
 }
 
-/// Namespaces with what Kubernetes puts into every one, claims with their volumes, CRDs that have objects, and what
-/// its own annotation says to keep.
+/// Namespaces with what Kubernetes puts into every one, claims with their volumes, CRDs that have objects, what its own
+/// annotation says to keep, and hooks that Helm too leaves.
 fn may_stay(key: &Key, after: &Snapshot) -> bool {
     match (key.group.as_str(), key.kind.as_str()) {
         ("", "Namespace" | "PersistentVolumeClaim" | "PersistentVolume") => true,
@@ -105,8 +105,9 @@ fn may_stay(key: &Key, after: &Snapshot) -> bool {
                     && (keeps(other, after) || is_in_use(other, after))
             }) || keeps(key, after)
         }
-        ("rbac.authorization.k8s.io", "ClusterRole") => is_back(key, after) || keeps(key, after),
-        _ => is_in_every_namespace(key) || keeps(key, after),
+        ("rbac.authorization.k8s.io", "ClusterRole") => is_back(key, after) || stays(key, after),
+        ("", "Pod") => stays(key, after) || is_of_hook(key, after),
+        _ => is_in_every_namespace(key) || stays(key, after),
     }
 }
 
@@ -125,6 +126,25 @@ fn keeps(key: &Key, after: &Snapshot) -> bool {
     after
         .get(key)
         .is_some_and(|object| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep")
+}
+
+fn stays(key: &Key, after: &Snapshot) -> bool {
+    keeps(key, after) || after.get(key).is_some_and(is_left_hook)
+}
+
+/// Helm deletes a hook after it succeeded only where the hook says so.
+fn is_left_hook(object: &Value) -> bool {
+    let annotations = &object["metadata"]["annotations"];
+    let policy = annotations["helm.sh/hook-delete-policy"].as_str().unwrap_or_default();
+    annotations["helm.sh/hook"].is_string() && !policy.contains("hook-succeeded")
+}
+
+/// Whether the Pod is of a Job that is a hook that stays.
+fn is_of_hook(pod: &Key, after: &Snapshot) -> bool {
+    let owners = after.get(pod).and_then(|found| found["metadata"]["ownerReferences"].as_array());
+    owners.into_iter().flatten().any(|owner| {
+        after.iter().any(|(key, found)| found["metadata"]["uid"] == owner["uid"] && stays(key, after))
+    })
 }
 
 /// Whether this APIService is named after the CRD's group.
@@ -175,6 +195,22 @@ mod tests {
         assert!(!may_stay(&role, &Snapshot::from([(role.clone(), ours)])));
         let aggregated = json!({"metadata": {"name": "background"}, "aggregationRule": {}, "rules": rules});
         assert!(!may_stay(&role, &Snapshot::from([(role.clone(), aggregated)])));
+    }
+
+    #[test]
+    fn hooks_stay_that_helm_leaves_with_their_pods() {
+        let job = key("batch", "Job", "setup");
+        let pod = key("", "Pod", "setup-x");
+        let hook =
+            |policy: &str| json!({"helm.sh/hook": "pre-install", "helm.sh/hook-delete-policy": policy});
+        let with = |policy: &str| {
+            let owners = json!({"ownerReferences": [{"uid": "1"}]});
+            let left = json!({"metadata": {"uid": "1", "annotations": hook(policy)}});
+            Snapshot::from([(job.clone(), left), (pod.clone(), json!({"metadata": owners}))])
+        };
+        assert!(may_stay(&job, &with("before-hook-creation")) && may_stay(&pod, &with("hook-failed")));
+        assert!(!may_stay(&job, &with("before-hook-creation,hook-succeeded")));
+        assert!(!may_stay(&pod, &with("hook-succeeded")));
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct Chart {
     pub path: PathBuf,
     /// The namespace that it asks to be installed into.
     pub namespace: Option<&'static str>,
+    /// Name of its release, where the chart's own name is too long for that.
+    pub release: Option<&'static str>,
     /// Values over its own.
     pub values: Value,
 }
@@ -45,7 +47,9 @@ pub fn all(inputs: &Path) -> Result<Vec<Chart>> {
         if path.join("Chart.yaml").is_file() {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let namespace = (stem(&name) == "istiod").then_some("istio-system");
-            charts.push(Chart { values: values(&name, &path)?, namespace, name, path });
+            // The Job of its pre-delete hook is the release's name and forty characters, and may have 63.
+            let release = (stem(&name) == "victoria-metrics-k8s-stack").then_some("vmks");
+            charts.push(Chart { values: values(&name, &path)?, namespace, release, name, path });
         }
     }
     charts.sort_by(|one, other| one.name.cmp(&other.name));

@@ -30,8 +30,10 @@ const WRITER: &str = "tests";
 
 pub(crate) struct Story<'a> {
     chart: &'a Chart,
-    /// Name of component and release.
+    /// Name of the component.
     word: String,
+    /// Name of the release.
+    release: String,
     /// Namespace of the release.
     namespace: String,
     hub: Client,
@@ -89,6 +91,7 @@ impl<'a> Story<'a> {
     pub(crate) async fn new(landscape: &Landscape, target: &Cluster, chart: &'a Chart) -> Result<Self> {
         let word = word(&chart.name);
         let namespace = chart.namespace.unwrap_or(&word).to_owned();
+        let release = chart.release.unwrap_or(&word).to_owned();
         let hub = landscape.hub().client()?;
         let helm = Helm::new(target, &landscape.directory().join("helm").join(&word))?;
         let repository = helm.push(chart, landscape.registry().address()).await?;
@@ -101,7 +104,19 @@ impl<'a> Story<'a> {
         let before = snapshot::take(&target).await?;
         let source = (repository, name, version);
         let printed = tokio::sync::Mutex::default();
-        Ok(Self { chart, word, namespace, hub, target, helm, printed, before, source, access: secret })
+        Ok(Self {
+            chart,
+            word,
+            release,
+            namespace,
+            hub,
+            target,
+            helm,
+            printed,
+            before,
+            source,
+            access: secret,
+        })
     }
 
     /// Installs the chart and waits until everything that can be there is, as helm would have it.
@@ -161,7 +176,7 @@ impl<'a> Story<'a> {
             return Ok(printed.clone());
         }
         let printed =
-            oracle::objects(&self.helm, self.chart, &self.word, &self.namespace, &capabilities).await?;
+            oracle::objects(&self.helm, self.chart, &self.release, &self.namespace, &capabilities).await?;
         *known = Some((capabilities, printed.clone()));
         Ok(printed)
     }
@@ -209,7 +224,7 @@ impl<'a> Story<'a> {
             "spec": {
                 "target": {"kubeconfigSecretRef": {"name": self.access, "key": "config"}},
                 "source": {"chart": {"url": format!("{repository}/{name}"), "version": version}},
-                "release": {"name": self.word, "namespace": self.namespace, "createNamespace": true},
+                "release": {"name": self.release, "namespace": self.namespace, "createNamespace": true},
                 "values": self.chart.values,
                 "deletionPolicy": "Delete",
             },

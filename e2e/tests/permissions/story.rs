@@ -15,7 +15,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate, Pause, Reason, condition, klm};
+use kyma_api::{HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate, Pause, Reason, condition, klm};
 use serde_json::{Value, json};
 use testbed::{Answer, Matching, Scripted, crd_is_served, until, until_or_why};
 
@@ -61,6 +61,7 @@ impl<'a> Story<'a> {
         self.kyma_operator_comes_first().await.context("kyma-operator comes first")?;
         self.rules_on_objects().await.context("rules on objects")?;
         self.a_component_without_a_kyma().await.context("a component without a Kyma")?;
+        self.values_of_a_config_map().await.context("values of a ConfigMap")?;
         self.release_meta_syncer_comes_first().await.context("release-meta-syncer comes first")?;
         let _proxy = self.a_target_with_a_past().await.context("a target with a past")?;
         self.access_breaks().await.context("access breaks")?;
@@ -167,6 +168,38 @@ impl<'a> Story<'a> {
         .await?;
         greetings.delete("alone", &DeleteParams::default()).await?;
         gone(&greetings, "alone").await
+    }
+
+    /// A chart of the catalogue with values that somebody keeps on the hub.
+    async fn values_of_a_config_map(&self) -> Result<()> {
+        let values = json!({"metadata": {"name": "values"}, "data": {"values.yaml": "greeting: Ahoy"}});
+        let maps: Api<ConfigMap> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        maps.create(&PostParams::default(), &serde_json::from_value(values)?).await?;
+        let components: Api<HelmComponent> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let charts = components.list(&ListParams::default()).await?;
+        let chart = charts.iter().find(|found| found.spec.source.chart.is_some()).context("a chart")?;
+        let spec = json!({
+            "source": chart.spec.source,
+            "target": {"kubeconfigSecretRef": {"name": "kubeconfig-alone", "key": "config"}},
+            "release": {"name": "alone", "namespace": "alone", "createNamespace": true},
+            "valuesFrom": [{"kind": "ConfigMap", "name": "values"}],
+            "deletionPolicy": "Delete",
+        });
+        let component = json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+            "metadata": {"name": "alone"}, "spec": spec,
+        });
+        components.create(&PostParams::default(), &serde_json::from_value(component)?).await?;
+        until_or_why("the component is Ready", DEADLINE, || async {
+            let found = serde_json::to_value(components.get("alone").await?.status)?;
+            Ok(if found["state"] == "Ready" { Ok(()) } else { Err(found.to_string()) })
+        })
+        .await?;
+        components.delete("alone", &DeleteParams::default()).await?;
+        gone(&components, "alone").await?;
+        let namespaces: Api<Namespace> = Api::all(self.targets[1].clone());
+        namespaces.delete("alone", &DeleteParams::default()).await?;
+        gone(&namespaces, "alone").await
     }
 
     /// It makes namespace and stamp itself; the other one finds them. Then the target is given back.

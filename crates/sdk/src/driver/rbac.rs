@@ -26,20 +26,22 @@ pub fn component_table<C: Component>() -> Table {
     let own = words(vec![crd]);
     let awaited = words(vec![crd, "pauses.operator.kyma-project.io"]);
     let brake = words(vec![word(format!("brake-{}", C::NAME))]);
-    let mut hub_namespace = hub_namespace(group, plural, status);
-    hub_namespace.extend(pauses(brake));
-    hub_namespace.extend_from_slice(C::HUB_RULES);
-    let mut target = target();
-    // What its own rules grant anyway would only seem to be needed.
-    target.retain(|rule| !C::TARGET_RULES.iter().any(|wider| wider.covers(rule)));
-    target.extend_from_slice(C::TARGET_RULES);
+    let mut hub = hub_namespace(group, plural, status);
+    hub.extend(pauses(brake));
     Table {
         operator: C::NAME,
         hub_cluster: hub_cluster(own, awaited),
-        hub_namespace,
-        target,
+        hub_namespace: with_own(hub, C::HUB_RULES),
+        target: with_own(target(), C::TARGET_RULES),
         aggregated: aggregated(group, plural),
     }
+}
+
+/// The driver's rules and the component's. What its own rules grant anyway would only seem to be needed.
+fn with_own(mut rules: Vec<Rule>, own: &[Rule]) -> Vec<Rule> {
+    rules.retain(|rule| !own.iter().any(|wider| wider.covers(rule)));
+    rules.extend_from_slice(own);
+    rules
 }
 
 fn hub_cluster(own: &'static [&'static str], awaited: &'static [&'static str]) -> Vec<Rule> {
