@@ -7,6 +7,7 @@ mod install;
 mod objects;
 mod quantile;
 mod react;
+mod releases;
 mod sequences;
 
 use std::path::Path;
@@ -20,6 +21,7 @@ pub use idle::idle;
 pub use install::install;
 pub use objects::objects;
 pub use react::react;
+pub use releases::releases;
 pub use sequences::sequences;
 
 /// What one bench found.

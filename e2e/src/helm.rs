@@ -51,6 +51,17 @@ impl Helm {
         Ok(start.elapsed())
     }
 
+    /// `helm install` under this release name, waiting for nothing.
+    pub async fn install_as(&self, chart: &Chart, release: &str, namespace: &str) -> Result<()> {
+        let words = ["install", release, "--namespace", namespace, "--no-hooks"];
+        let mut words: Vec<OsString> = words.map(OsString::from).into();
+        words.push(chart.path.clone().into_os_string());
+        for (key, value) in chart.values.as_object().into_iter().flatten() {
+            words.extend(["--set-json".into(), format!("{key}={value}").into()]);
+        }
+        self.output(&words).await.map(drop)
+    }
+
     /// `helm uninstall --no-hooks`, not waiting: it would wait for what the chart says to keep, too.
     pub async fn uninstall(&self, namespace: &str) -> Result<()> {
         let words = ["uninstall", "bench", "--namespace", namespace, "--no-hooks", "--ignore-not-found"];

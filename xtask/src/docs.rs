@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::workspace::Profile;
 use crate::{landscape, workspace};
 
 const MARK: &str = "<!-- run -->";
@@ -30,7 +31,7 @@ pub(crate) fn run() -> Result<()> {
     let files = files_with_blocks()?;
     ensure!(!files.is_empty(), "no document has a block marked {MARK}");
     ensure_kubectl()?;
-    landscape::build()?;
+    landscape::build(Profile::Dev)?;
     for (path, blocks) in files {
         let state = workspace::root().join("target").join("docs-state");
         let place = state.display().to_string();

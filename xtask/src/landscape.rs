@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::setup::progress::Progress;
+use crate::workspace::Profile;
 use crate::{setup, workspace};
 
 /// What a landscape is made of.
@@ -21,23 +22,37 @@ const PACKAGES: [&str; 7] = [
 
 /// Sets up what is missing, builds the landscape's binaries, and becomes `program`; returns only on failure.
 pub(crate) fn run(program: &str, command: Option<&str>, arguments: &[String]) -> Result<()> {
-    build()?;
-    become_program(program, command, arguments)
+    run_built(Profile::Dev, program, command, arguments)
+}
+
+/// As [`run`], of this profile.
+pub(crate) fn run_built(
+    profile: Profile,
+    program: &str,
+    command: Option<&str>,
+    arguments: &[String],
+) -> Result<()> {
+    build(profile)?;
+    become_program(profile, program, command, arguments)
 }
 
 /// Its command `up` or `down` as a child, of what was built.
 pub(crate) fn call(command: &str, arguments: &[&str]) -> Result<()> {
-    let status = program("landscape").arg(command).args(arguments).status().context("cannot start it")?;
+    let status = program(Profile::Dev, "landscape")
+        .arg(command)
+        .args(arguments)
+        .status()
+        .context("cannot start it")?;
     ensure!(status.success(), "cargo xtask {command} {} failed", arguments.join(" "));
     Ok(())
 }
 
 /// Sets up what is missing and builds the landscape's binaries.
-pub(crate) fn build() -> Result<()> {
+pub(crate) fn build(profile: Profile) -> Result<()> {
     setup::run(false)?;
     let progress = Progress::begin("build the operators");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(workspace::root()).args(["build", "--quiet", "--bins"]);
+    cargo.current_dir(workspace::root()).args(["build", "--quiet", "--bins"]).args(profile.flags());
     cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
     let built = cargo.status().context("cannot start cargo")?;
     progress.end(if built.success() { "done" } else { "failed" });
@@ -48,18 +63,18 @@ pub(crate) fn build() -> Result<()> {
 /// Stops a landscape with the program that started it: a tree that does not build must not keep it alive.
 pub(crate) fn down(arguments: &[String]) -> Result<()> {
     if workspace::bin("landscape").is_file() {
-        return become_program("landscape", Some("down"), arguments);
+        return become_program(Profile::Dev, "landscape", Some("down"), arguments);
     }
     run("landscape", Some("down"), arguments)
 }
 
-fn become_program(name: &str, command: Option<&str>, arguments: &[String]) -> Result<()> {
-    let error = program(name).args(command).args(arguments).exec();
+fn become_program(profile: Profile, name: &str, command: Option<&str>, arguments: &[String]) -> Result<()> {
+    let error = program(profile, name).args(command).args(arguments).exec();
     Err(error).with_context(|| format!("cannot start {name}"))
 }
 
-fn program(name: &str) -> Command {
-    let mut program = Command::new(workspace::bin(name));
-    program.env("TESTBED_EXEC", workspace::bin("testbed-exec"));
+fn program(profile: Profile, name: &str) -> Command {
+    let mut program = Command::new(profile.bin(name));
+    program.env("TESTBED_EXEC", profile.bin("testbed-exec"));
     program
 }

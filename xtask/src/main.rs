@@ -18,6 +18,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use setup::progress::say;
+use workspace::Profile;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The chores of this workspace", max_term_width = 100)]
@@ -29,6 +30,16 @@ struct CommandLine {
 /// Passed on to a program of the workspace.
 #[derive(Args)]
 struct Arguments {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// A measurement, and what of.
+#[derive(Args)]
+struct Measured {
+    /// Of optimised builds, as they are deployed
+    #[arg(long)]
+    release: bool,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -46,9 +57,9 @@ enum Chore {
     /// Stop what `up` started (`down --help`)
     #[command(disable_help_flag = true)]
     Down(Arguments),
-    /// Measure (`bench --help`)
+    /// Measure (`bench --help`); with --release first, of optimised builds
     #[command(disable_help_flag = true)]
-    Bench(Arguments),
+    Bench(Measured),
     /// Feed generated input to every parser of foreign bytes
     Fuzz(fuzz::Request),
     /// Get the programs that the test bed runs
@@ -81,7 +92,10 @@ fn run(chore: Chore) -> Result<()> {
         Chore::Test(request) => test::run(request),
         Chore::Up(line) => landscape::run("landscape", Some("up"), &line.arguments),
         Chore::Down(line) => landscape::down(&line.arguments),
-        Chore::Bench(line) => landscape::run("bench", None, &line.arguments),
+        Chore::Bench(line) => {
+            let profile = if line.release { Profile::Release } else { Profile::Dev };
+            landscape::run_built(profile, "bench", None, &line.arguments)
+        }
         Chore::Fuzz(request) => fuzz::run(&request),
         Chore::Setup => setup::run(true),
         Chore::Codegen { check } => codegen::run(check),

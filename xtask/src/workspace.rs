@@ -43,9 +43,37 @@ pub(crate) fn target() -> PathBuf {
     root().join(target)
 }
 
+/// How it is compiled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// Compiles fast.
+    Dev,
+    /// Runs fast.
+    Release,
+}
+
+impl Profile {
+    /// What makes cargo compile so.
+    pub(crate) fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Dev => &[],
+            Self::Release => &["--release"],
+        }
+    }
+
+    /// A binary of the workspace as `cargo build` with this profile leaves it.
+    pub(crate) fn bin(self, name: &str) -> PathBuf {
+        let directory = match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        };
+        target().join(directory).join(name)
+    }
+}
+
 /// A binary of the workspace as `cargo build` leaves it.
 pub(crate) fn bin(name: &str) -> PathBuf {
-    target().join("debug").join(name)
+    Profile::Dev.bin(name)
 }
 
 /// The packages of the workspace at `root`.

@@ -17,7 +17,8 @@ use crate::{
     Runtime, Step, Trigger, Wait, Watches,
     component::failure_state,
     contract::is_suspended,
-    has_finalizer, identity,
+    has_finalizer,
+    identity::{self, Proven},
     status::{StatusWriter, ready_of},
 };
 
@@ -89,7 +90,10 @@ impl<C: Component> Driver<C> {
         pass: Pass,
     ) -> Result<Context<C::Resource>, Failure> {
         let target = self.target(resource, &contract).await?;
-        let target = identity::prove(&self.runtime, &**resource, &target).await?;
+        let Proven { target, recorded } = identity::prove(&self.runtime, &**resource, &target).await?;
+        if let Some(meta) = recorded {
+            self.status.touched(resource, &meta);
+        }
         let uid = resource.uid().unwrap_or_default();
         Ok(Context {
             resource: Arc::clone(resource),

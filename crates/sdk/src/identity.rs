@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt, api::Patch};
 use kyma_targets::{
     Claim, Fence, Found, KymaId, Ledger, Recorded, Target, TargetError, Verdict, record, recorded,
@@ -34,8 +35,15 @@ fn sides<R: ComponentResource>(runtime: &Runtime, resource: &R, found: &Found) -
     (claim, known)
 }
 
-/// Compares the target with what is on record, and records it on first contact, before anything is written there. Gives
-/// the target as one that is written to only as long as it stays so.
+/// A target that is the one it was.
+pub(crate) struct Proven {
+    /// Written to only as long as it stays so.
+    pub(crate) target: Target,
+    /// What the component became by the record of a first contact.
+    pub(crate) recorded: Option<ObjectMeta>,
+}
+
+/// Compares the target with what is on record, and records it on first contact, before anything is written there.
 ///
 /// # Errors
 /// It is another cluster, or another's, or the hub: nothing may be written or deleted there.
@@ -43,24 +51,25 @@ pub(crate) async fn prove<R: ComponentResource>(
     runtime: &Runtime,
     resource: &R,
     target: &Target,
-) -> Result<Target, Failure> {
+) -> Result<Proven, Failure> {
     if target.is_local() {
-        return Ok(target.clone());
+        return Ok(Proven { target: target.clone(), recorded: None });
     }
     let found = target.identify().await?;
     let (claim, recorded) = sides(runtime, resource, &found);
     let ledger = claim.kyma.as_ref().map(|kyma| KymaLedger::new(runtime, &kyma.namespace, &kyma.name));
     let ledger = ledger.map(|ledger| Arc::new(ledger) as Arc<dyn Ledger>);
     let mut fence = Fence { claim, recorded, ledger };
+    let mut written = None;
     match fence.judge(target, &found).await? {
         Verdict::Match { .. } => {}
         Verdict::FirstContact { record: first, .. } => {
-            write_record(runtime, resource, &first).await?;
+            written = Some(write_record(runtime, resource, &first).await?);
             fence.recorded = first;
         }
         refused => return Err(target.refuse(refused).await.into()),
     }
-    Ok(target.fenced(fence))
+    Ok(Proven { target: target.fenced(fence), recorded: written })
 }
 
 /// Whether this component ever had contact with a target.
@@ -77,7 +86,7 @@ async fn write_record<R: ComponentResource>(
     runtime: &Runtime,
     resource: &R,
     first: &Recorded,
-) -> Result<(), Failure> {
+) -> Result<ObjectMeta, Failure> {
     let (name, namespace) = (resource.name_any(), resource.namespace().unwrap_or_default());
     let patch = json!({
         "apiVersion": R::api_version(&()),
@@ -94,6 +103,6 @@ async fn write_record<R: ComponentResource>(
     let manager = format!("{}-identity", runtime.operator.name);
     let written = api.patch_metadata(&name, &hub_apply(&manager), &Patch::Apply(&patch)).await;
     written
-        .map(drop)
+        .map(|component| component.metadata)
         .map_err(|error| Failure::hub(&format!("record the target on {namespace}/{name}"), &error))
 }

@@ -5,7 +5,7 @@ mod memory;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
     jiff::Timestamp,
 };
 use kube::{Api, Client, ResourceExt};
@@ -123,6 +123,18 @@ impl<R: ComponentResource> StatusWriter<R> {
         if next == before { Ok(()) } else { self.apply(resource, &next).await }
     }
 
+    /// A pass over `resource` begins; it ends with what this returns.
+    pub(crate) fn pass(&self, resource: &R) -> PassOver<R> {
+        let key = ObjectRef::from_obj(resource);
+        self.memory().begin(key.clone());
+        PassOver { writer: self.clone(), key }
+    }
+
+    /// The pass at work wrote something else than the status, and has this of it now.
+    pub(crate) fn touched(&self, resource: &R, meta: &ObjectMeta) {
+        self.memory().touched(&ObjectRef::from_obj(resource), meta);
+    }
+
     /// The watch brought `resource`. True if somebody has to look at its status again.
     pub(crate) fn saw(&self, resource: &R) -> bool {
         self.memory().saw(resource)
@@ -150,6 +162,18 @@ impl<R: ComponentResource> StatusWriter<R> {
         self.inner.metrics.status_written(self.inner.manager);
         self.memory().wrote(&written, status.clone());
         Ok(())
+    }
+}
+
+/// A pass at work.
+pub(crate) struct PassOver<R: ComponentResource> {
+    writer: StatusWriter<R>,
+    key: ObjectRef<R>,
+}
+
+impl<R: ComponentResource> Drop for PassOver<R> {
+    fn drop(&mut self) {
+        self.writer.memory().end(&self.key);
     }
 }
 

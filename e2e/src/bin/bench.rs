@@ -18,6 +18,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Bench {
+    /// Many releases of one chart on one target, beside `helm install` in a loop and a bare loop of writes
+    Releases {
+        /// How many, on each side
+        #[arg(long, default_value_t = 100)]
+        count: usize,
+    },
     /// Third-party charts, one at a time, beside `helm install --wait`
     Install {
         /// How often each side installs each chart
@@ -73,6 +79,7 @@ async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let outcome = match arguments.bench {
         Bench::Install { rounds } => Box::pin(bench::install(rounds)).await?,
+        Bench::Releases { count } => Box::pin(bench::releases(count)).await?,
         Bench::Catalogue { objects, tries } => Box::pin(bench::catalogue_size(objects, tries)).await?,
         Bench::Idle { seconds } => Box::pin(bench::idle(seconds)).await?,
         Bench::Objects { count, seed } => Box::pin(bench::objects(count, seed)).await?,

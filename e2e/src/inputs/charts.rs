@@ -31,6 +31,26 @@ impl Chart {
         let field = |key: &str| yaml[key].as_str().map(str::to_owned).with_context(|| format!("no {key}"));
         Ok((field("name")?, field("version")?))
     }
+
+    /// The values that its own project tests it with, by the names of their files.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is no YAML.
+    pub fn tested_values(&self) -> Result<Vec<(String, Value)>> {
+        let Ok(entries) = std::fs::read_dir(self.path.join("ci")) else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
+                let text = std::fs::read_to_string(&path)?;
+                let values = serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?;
+                found.push((name, values));
+            }
+        }
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(found)
+    }
 }
 
 /// All charts of the test inputs, by name.

@@ -100,12 +100,8 @@ async fn one(
     let ours = live.as_ref().is_some_and(|live| live.labels().contains_key(labels::OWNER));
     let would_be = match dry_run(target, resource, namespace, object).await {
         Ok(would_be) => would_be,
-        Err(reason) if live.is_none() => {
-            findings.refused.insert(key.to_string(), reason);
-            return Ok(());
-        }
         Err(reason) => {
-            findings.wrong.push(format!("{key}: the target refuses helm's text: {reason}"));
+            findings.refused.insert(key.to_string(), reason);
             return Ok(());
         }
     };

@@ -7,7 +7,9 @@
 )]
 
 mod compare;
+mod corpus;
 mod oracle;
+mod report;
 mod story;
 
 use std::collections::VecDeque;
@@ -16,14 +18,18 @@ use std::sync::Mutex;
 use e2e::inputs;
 use e2e::inputs::charts::Chart;
 use e2e::landscape::{Landscape, Options};
+use testbed::Cluster;
 
+use corpus::Run;
+use report::Row;
 use story::{Outcome, Story};
 
 /// Targets at a time, as many as small machines bear.
 const TARGETS: usize = 2;
 
-/// Every other chart, on a few targets that are cleaned between charts; with `TEST_FULL=1` all of them, each on a fresh
-/// one. `TEST_CHARTS` names some instead, by what their names begin with.
+/// Every other chart, on a few targets that are cleaned between charts. With `TEST_FULL=1` all of them, each on a fresh
+/// one, with all values that their projects test them with and changed to others, held against
+/// `docs/helm-compatibility.md`. `TEST_CHARTS` names some instead, by what their names begin with.
 #[tokio::test(flavor = "multi_thread")]
 async fn charts_become_what_helm_template_prints() {
     let Some(inputs) = testbed::inputs("third-party charts").unwrap() else { return };
@@ -41,17 +47,27 @@ async fn charts_become_what_helm_template_prints() {
     let queue = Mutex::new(VecDeque::from(charts));
     let next = || queue.lock().unwrap().pop_front();
     let workers = (0..TARGETS).map(|number| work(&landscape, number, fresh, &next));
-    let mut rows: Vec<Row> = futures::future::join_all(workers).await.into_iter().flatten().collect();
-    rows.sort_by(|one, other| one.0.cmp(&other.0));
-    for (chart, outcome) in &rows {
+    let mut told: Vec<Told> = futures::future::join_all(workers).await.into_iter().flatten().collect();
+    told.sort_by(|one, other| one.0.cmp(&other.0));
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
+    for (name, outcome) in told {
         match outcome {
-            Ok(outcome) => println!("{chart}: {outcome}"),
-            Err(_) => println!("{chart}: FAILED, see above"),
+            Ok(row) => {
+                let changed = row.changed.as_ref().map(|(to, outcome)| format!("; as {to}: {outcome}"));
+                println!("{name}: {}{}", row.installed, changed.unwrap_or_default());
+                rows.push(row);
+            }
+            Err(_) => {
+                println!("{name}: FAILED, see above");
+                failed.push(name);
+            }
         }
     }
-    let failed = rows.iter().filter(|row| row.1.is_err());
-    let failed: Vec<&str> = failed.map(|row| row.0.as_str()).collect();
-    assert!(failed.is_empty(), "{} of {total} charts failed: {}", failed.len(), failed.join(", "));
+    assert!(failed.is_empty(), "{} runs of {total} charts failed: {}", failed.len(), failed.join(", "));
+    if fresh && std::env::var_os("TEST_CHARTS").is_none() {
+        report::check(&rows).unwrap();
+    }
     landscape.stop().await.unwrap();
 }
 
@@ -70,7 +86,8 @@ fn chosen(all: Vec<Chart>, every: bool) -> Vec<Chart> {
     now
 }
 
-type Row = (String, anyhow::Result<Outcome>);
+/// Chart and values, and how they got on.
+type Told = (String, anyhow::Result<Row>);
 
 /// One target after the other, or one for all; until there are no charts left.
 async fn work(
@@ -78,31 +95,60 @@ async fn work(
     number: usize,
     fresh: bool,
     next: &(dyn Fn() -> Option<Chart> + Sync),
-) -> Vec<Row> {
-    let mut rows = Vec::new();
+) -> Vec<Told> {
+    let mut all = Vec::new();
     let shared = landscape.targets().get(number);
     if shared.is_none() && !fresh {
-        return rows;
+        return all;
     }
     while let Some(chart) = next() {
-        let outcome = async {
-            let target = match shared {
-                Some(target) => target.clone(),
-                None => landscape.fresh_target(&story::word(&chart.name)).await?,
-            };
-            let story = Story::new(landscape, &target, &chart).await?;
-            let outcome = story.install().await;
-            // Also after a failure, or the next chart would find what this one left.
-            let removed = story.remove().await;
-            let outcome = outcome?;
-            removed.map(|kept| outcome.keeping(kept))
+        let target = match shared {
+            Some(target) => Ok(target.clone()),
+            None => landscape.fresh_target(&story::word(&chart.name)).await,
         };
-        let outcome = outcome.await;
-        match &outcome {
-            Ok(_) => eprintln!("{} done", chart.name),
-            Err(error) => eprintln!("{} failed: {error:#}", chart.name),
+        let runs = if fresh { corpus::all(&chart) } else { Ok(corpus::only(&chart)) };
+        let (target, runs) = match (target, runs) {
+            (Ok(target), Ok(runs)) => (target, runs),
+            (Err(error), _) | (_, Err(error)) => {
+                eprintln!("{} failed: {error:#}", chart.name);
+                all.push((chart.name, Err(error)));
+                continue;
+            }
+        };
+        for run in runs {
+            let name = format!("{}, {}", chart.name, run.name);
+            let outcome = through(landscape, &target, run).await;
+            match &outcome {
+                Ok(_) => eprintln!("{name} done"),
+                Err(error) => eprintln!("{name} failed: {error:#}"),
+            }
+            all.push((name, outcome));
         }
-        rows.push((chart.name.clone(), outcome));
     }
-    rows
+    all
+}
+
+/// Installed, changed, removed.
+async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::Result<Row> {
+    let Run { name, chart, then } = run;
+    let mut story = Story::new(landscape, target, &chart).await?;
+    let row = |installed| Row { chart: chart.name.clone(), values: name, installed, changed: None };
+    if let Some(reason) = story.refused().await? {
+        return Ok(row(Outcome::refused(reason)));
+    }
+    let outcome = async {
+        let installed = story.install().await?;
+        let changed = match then {
+            // Values that the chart cannot be rendered with are a run of their own.
+            Some((to, values)) if story.renders(&values).await? => Some((to, story.change(&values).await?)),
+            _ => None,
+        };
+        anyhow::Ok((installed, changed))
+    };
+    let outcome = outcome.await;
+    // Also after a failure, or the next chart would find what this one left.
+    let removed = story.remove().await;
+    let (installed, changed) = outcome?;
+    let kept = removed?;
+    Ok(Row { changed, ..row(installed.keeping(kept)) })
 }

@@ -73,6 +73,13 @@ pub(crate) async fn objects(
         .collect())
 }
 
+/// Why helm prints nothing, in one line without places on this machine.
+pub(crate) fn reason(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let line = text.lines().next().unwrap_or_default();
+    line.rsplit_once(": ").map_or(line, |(_, last)| last).to_owned()
+}
+
 /// API version, kind, namespace and name.
 type Key = (String, String, Option<String>, String);
 

@@ -12,12 +12,12 @@ use e2e::snapshot::{self, Difference, Snapshot};
 use e2e::wait;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::conditions::is_deleted;
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, State, names};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::{Cluster, until_or_why};
 
 use crate::compare::{self, Findings};
@@ -28,8 +28,8 @@ const DEADLINE: Duration = Duration::from_mins(3);
 /// Who applies in these tests.
 const WRITER: &str = "tests";
 
-pub(crate) struct Story<'a> {
-    chart: &'a Chart,
+pub(crate) struct Story {
+    chart: Chart,
     /// Name of the component.
     word: String,
     /// Name of the release.
@@ -39,6 +39,7 @@ pub(crate) struct Story<'a> {
     hub: Client,
     target: Client,
     helm: Helm,
+    /// Helm's output, and for which target it is.
     printed: tokio::sync::Mutex<Option<(Capabilities, Vec<Printed>)>>,
     before: Snapshot,
     source: (String, String, String),
@@ -53,42 +54,59 @@ pub(crate) struct Outcome {
     unhealthy: Option<String>,
     /// What stays after the removal.
     kept: Vec<String>,
+    /// Why neither helm nor we can render it.
+    refused: Option<String>,
 }
 
 impl Outcome {
     pub(crate) fn keeping(self, kept: Vec<String>) -> Self {
         Self { kept, ..self }
     }
+
+    /// Of a chart that is not installed.
+    pub(crate) fn refused(reason: String) -> Self {
+        Self { refused: Some(reason), ..Self::default() }
+    }
+
+    /// How many objects are equal.
+    pub(crate) fn equal(&self) -> String {
+        self.findings.equal.to_string()
+    }
+
+    /// What else people should know.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let Findings { varying, missing, refused, absent, .. } = &self.findings;
+        let mut remarks: Vec<String> =
+            self.refused.iter().map(|reason| format!("helm and we cannot render it: {reason}")).collect();
+        if *varying > 0 {
+            remarks.push(format!("{varying} paths vary between runs of helm"));
+        }
+        remarks.extend(
+            missing.iter().map(|kind| format!("not installed: {kind}, which the target does not serve")),
+        );
+        remarks.extend(
+            refused.iter().map(|(object, reason)| format!("cannot be installed: {object}: {reason}")),
+        );
+        if !absent.is_empty() {
+            remarks.push(format!("{} objects wait for that", absent.len()));
+        }
+        remarks.extend(self.unhealthy.iter().map(|unhealthy| format!("never ready here: {unhealthy}")));
+        if !self.kept.is_empty() {
+            remarks.push(format!("stays after removal: {}", self.kept.join(", ")));
+        }
+        remarks
+    }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Findings { equal, varying, missing, refused, absent, .. } = &self.findings;
-        write!(formatter, "{equal} objects equal helm's")?;
-        if *varying > 0 {
-            write!(formatter, ", but for {varying} paths that vary between runs of helm")?;
-        }
-        for kind in missing {
-            write!(formatter, "; not installed: {kind}, which the target does not serve")?;
-        }
-        for (object, reason) in refused {
-            write!(formatter, "; cannot be installed: {object}: {reason}")?;
-        }
-        if !absent.is_empty() {
-            write!(formatter, "; {} objects wait for that", absent.len())?;
-        }
-        if let Some(unhealthy) = &self.unhealthy {
-            write!(formatter, "; never ready here: {unhealthy}")?;
-        }
-        if !self.kept.is_empty() {
-            write!(formatter, "; stays after removal: {}", self.kept.join(", "))?;
-        }
-        Ok(())
+        write!(formatter, "{} objects equal helm's", self.equal())?;
+        self.remarks().iter().try_for_each(|remark| write!(formatter, "; {remark}"))
     }
 }
 
-impl<'a> Story<'a> {
-    pub(crate) async fn new(landscape: &Landscape, target: &Cluster, chart: &'a Chart) -> Result<Self> {
+impl Story {
+    pub(crate) async fn new(landscape: &Landscape, target: &Cluster, chart: &Chart) -> Result<Self> {
         let word = word(&chart.name);
         let namespace = chart.namespace.unwrap_or(&word).to_owned();
         let release = chart.release.unwrap_or(&word).to_owned();
@@ -105,7 +123,7 @@ impl<'a> Story<'a> {
         let source = (repository, name, version);
         let printed = tokio::sync::Mutex::default();
         Ok(Self {
-            chart,
+            chart: chart.clone(),
             word,
             release,
             namespace,
@@ -122,7 +140,46 @@ impl<'a> Story<'a> {
     /// Installs the chart and waits until everything that can be there is, as helm would have it.
     pub(crate) async fn install(&self) -> Result<Outcome> {
         let component = self.component()?;
-        self.components().create(&kube::api::PostParams::default(), &component).await?;
+        self.components().create(&PostParams::default(), &component).await?;
+        self.settled().await
+    }
+
+    /// Changes the values and waits for the same.
+    pub(crate) async fn change(&mut self, values: &Value) -> Result<Outcome> {
+        self.chart.values = values.clone();
+        *self.printed.get_mut() = None;
+        let component = self.component()?;
+        // As a whole: what the new values do not name is no more.
+        let mut held = self.components().get(&self.word).await?;
+        held.spec = component.spec;
+        self.components().replace(&self.word, &PostParams::default(), &held).await?;
+        self.settled().await
+    }
+
+    /// Whether the chart cannot be rendered with these values, which the component says as helm does.
+    pub(crate) async fn refused(&self) -> Result<Option<String>> {
+        let capabilities = Capabilities::of(&self.target).await?;
+        let Err(reason) = self.printed(capabilities).await else { return Ok(None) };
+        self.components().create(&PostParams::default(), &self.component()?).await?;
+        let not_rendered = |component: Option<&HelmComponent>| {
+            let rendered = component.and_then(|component| condition(component, "Rendered"));
+            rendered.is_some_and(|rendered| rendered.status == "False")
+        };
+        wait::until("the chart is not rendered", self.components(), &self.word, not_rendered).await?;
+        self.remove().await?;
+        Ok(Some(oracle::reason(&reason)))
+    }
+
+    /// Whether helm can render the chart with other values.
+    pub(crate) async fn renders(&self, values: &Value) -> Result<bool> {
+        let Capabilities { kube_version, api_versions } = Capabilities::of(&self.target).await?;
+        let chart = Chart { values: values.clone(), ..self.chart.clone() };
+        let printed =
+            self.helm.template(&chart, &self.release, &self.namespace, &kube_version, &api_versions).await;
+        Ok(printed.is_ok())
+    }
+
+    async fn settled(&self) -> Result<Outcome> {
         let what = format!("{} is as helm would have it", self.chart.name);
         until_or_why(&what, DEADLINE, || async {
             self.judge(&self.components().get(&self.word).await?).await
@@ -176,7 +233,7 @@ impl<'a> Story<'a> {
             return Ok(printed.clone());
         }
         let printed =
-            oracle::objects(&self.helm, self.chart, &self.release, &self.namespace, &capabilities).await?;
+            oracle::objects(&self.helm, &self.chart, &self.release, &self.namespace, &capabilities).await?;
         *known = Some((capabilities, printed.clone()));
         Ok(printed)
     }
@@ -259,7 +316,7 @@ fn explained(component: &HelmComponent, findings: Findings, said: &str) -> Resul
     if complete != (state == Some(State::Ready)) {
         return Err(format!("{state:?}: {said}"));
     }
-    Ok(Outcome { findings, unhealthy, kept: Vec::new() })
+    Ok(Outcome { findings, unhealthy, ..Outcome::default() })
 }
 
 fn condition<'a>(component: &'a HelmComponent, aspect: &str) -> Option<&'a Condition> {
@@ -267,7 +324,7 @@ fn condition<'a>(component: &'a HelmComponent, aspect: &str) -> Option<&'a Condi
     conditions.find(|condition| condition.type_ == aspect)
 }
 
-fn typed(secret: &Secret) -> Result<serde_json::Value> {
+fn typed(secret: &Secret) -> Result<Value> {
     let mut value = serde_json::to_value(secret)?;
     value["apiVersion"] = "v1".into();
     value["kind"] = "Secret".into();

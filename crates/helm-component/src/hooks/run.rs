@@ -40,21 +40,21 @@ pub(crate) fn before(due: Due<'_>) -> Option<Event> {
 }
 
 /// The record with which content goes to the target: what comes after is known even to a process that did not bring it.
-/// `None`: the content has no hooks.
+/// `None`: the content has none that would ever run.
 pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
     let on_delete = due.hooks.iter().flat_map(Hook::events).any(Event::is_of_removal);
     let same = due.record.filter(|record| record.content == due.content);
     if let Some(record) = same.filter(|record| Event::of(&record.event).is_some_and(Event::follows_apply)) {
         return Some(record.clone());
     }
-    if due.hooks.is_empty() {
-        return None;
-    }
     let (before, after) = if due.installed {
         (Event::PreUpgrade, Event::PostUpgrade)
     } else {
         (Event::PreInstall, Event::PostInstall)
     };
+    if !on_delete && [before, after].iter().all(|event| of_event(due.hooks, *event).is_empty()) {
+        return None;
+    }
     let fresh = |event: Event, phase: HookPhase| Hooks {
         content: due.content.to_owned(),
         event: event.as_str().to_owned(),

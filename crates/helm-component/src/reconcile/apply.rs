@@ -30,12 +30,16 @@ impl Pass<'_> {
 
     async fn ensure_namespace(&self) -> Result<(), Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
+        if !inputs.release.create_namespace {
+            // Where it is missing, the apply says so.
+            return Ok(());
+        }
         let name = &inputs.release.namespace;
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         let action = format!("namespace {name}");
         let found =
             namespaces.get_metadata_opt(name).await.map_err(|error| Failure::target(&action, &error))?;
-        if found.is_some() || !inputs.release.create_namespace {
+        if found.is_some() {
             return Ok(());
         }
         let mut namespace = Namespace::default();

@@ -89,7 +89,10 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
         .reaching(|resource| Contract::of(resource).ok()?.spec.target.kubeconfig_secret_ref)
         .run(move |resource, pass| {
             let driver = Arc::clone(&driver);
-            async move { driver.reconcile(resource, pass).await }
+            async move {
+                let _pass = driver.status.pass(&resource);
+                driver.reconcile(resource, pass).await
+            }
         })
         .await;
 }

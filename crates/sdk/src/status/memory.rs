@@ -9,10 +9,13 @@ use kyma_api::FreeForm;
 
 use crate::{ComponentResource, Contract};
 
-/// Statuses that we wrote and the watch has not brought back yet, and objects that had one.
+/// Statuses that we wrote and the watch has not brought back yet, or a pass at work has not seen; and objects that had
+/// one.
 pub(super) struct Memory<R: ComponentResource> {
     written: HashMap<ObjectRef<R>, Written>,
     reported: HashSet<ObjectRef<R>>,
+    /// Passes at work, each on the object as it was when it began, and what else than the status they wrote of it.
+    passes: HashMap<ObjectRef<R>, Option<Touched>>,
 }
 
 struct Written {
@@ -21,11 +24,18 @@ struct Written {
     status: FreeForm,
     /// A list has begun since: what it shows counts, even if it is older.
     is_outdated: bool,
+    /// The watch brought it back: it is kept for the pass at work alone.
+    is_back: bool,
+}
+
+struct Touched {
+    uid: Option<String>,
+    version: u64,
 }
 
 impl<R: ComponentResource> Default for Memory<R> {
     fn default() -> Self {
-        Self { written: HashMap::new(), reported: HashSet::new() }
+        Self { written: HashMap::new(), reported: HashSet::new(), passes: HashMap::new() }
     }
 }
 
@@ -38,10 +48,34 @@ impl<R: ComponentResource> Memory<R> {
     /// Metadata of `resource`, in the last version that is known.
     pub(super) fn latest(&self, resource: &R) -> ObjectMeta {
         let mut meta = resource.meta().clone();
-        if let Some(own) = self.over(resource) {
-            meta.resource_version = Some(own.version.to_string());
+        let touched = self.passes.get(&ObjectRef::from_obj(resource)).and_then(Option::as_ref);
+        let touched = touched.filter(|touched| touched.uid == meta.uid).map(|touched| touched.version);
+        let own = self.over(resource).map(|own| own.version).max(touched);
+        if let Some(own) = own.filter(|own| *own > version(resource)) {
+            meta.resource_version = Some(own.to_string());
         }
         meta
+    }
+
+    /// A pass begins.
+    pub(super) fn begin(&mut self, key: ObjectRef<R>) {
+        self.passes.insert(key, None);
+    }
+
+    /// A write of the pass at work, not of the status, returned this metadata.
+    pub(super) fn touched(&mut self, key: &ObjectRef<R>, meta: &ObjectMeta) {
+        let version = number(meta.resource_version.as_deref());
+        if let Some(touched) = self.passes.get_mut(key) {
+            *touched = Some(Touched { uid: meta.uid.clone(), version });
+        }
+    }
+
+    /// The pass is over.
+    pub(super) fn end(&mut self, key: &ObjectRef<R>) {
+        self.passes.remove(key);
+        if self.written.get(key).is_some_and(|own| own.is_back) {
+            self.written.remove(key);
+        }
     }
 
     fn over(&self, resource: &R) -> Option<&Written> {
@@ -52,7 +86,8 @@ impl<R: ComponentResource> Memory<R> {
 
     /// A write of ours returned `resource` with this status.
     pub(super) fn wrote(&mut self, resource: &R, status: FreeForm) {
-        let own = Written { uid: resource.uid(), version: version(resource), status, is_outdated: false };
+        let (uid, version) = (resource.uid(), version(resource));
+        let own = Written { uid, version, status, is_outdated: false, is_back: false };
         self.written.insert(ObjectRef::from_obj(resource), own);
     }
 
@@ -60,9 +95,15 @@ impl<R: ComponentResource> Memory<R> {
     /// leave it, or is what we wrote before a list that hid it from a pass.
     pub(super) fn saw(&mut self, resource: &R) -> bool {
         let key = ObjectRef::from_obj(resource);
-        let caught_up = self.written.get(&key).is_some_and(|own| own.version <= version(resource));
-        let own = if caught_up { self.written.remove(&key) } else { None };
-        let was_hidden = own.is_some_and(|own| own.is_outdated);
+        let own = self.written.get_mut(&key);
+        let own = own.filter(|own| !own.is_back && own.version <= version(resource));
+        let was_hidden = own.is_some_and(|own| {
+            own.is_back = true;
+            own.is_outdated
+        });
+        if !self.passes.contains_key(&key) {
+            self.end(&key);
+        }
         let generation = |contract: Contract| contract.whole_status.get("observedGeneration").cloned();
         let has_status =
             Contract::of(resource).ok().and_then(generation).is_some_and(|value| !value.is_null());
@@ -76,18 +117,24 @@ impl<R: ComponentResource> Memory<R> {
     /// A list begins: what it shows is how it is, even where resourceVersions went back with a restored hub.
     pub(super) fn listing(&mut self) {
         self.written.values_mut().for_each(|own| own.is_outdated = true);
+        self.passes.values_mut().for_each(|touched| *touched = None);
     }
 
     /// The object is gone.
     pub(super) fn forget(&mut self, key: &ObjectRef<R>) {
         self.written.remove(key);
         self.reported.remove(key);
+        self.passes.remove(key);
     }
 }
 
 /// resourceVersion as a number, which apiservers let grow.
 fn version<R: ComponentResource>(resource: &R) -> u64 {
-    resource.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0)
+    number(resource.meta().resource_version.as_deref())
+}
+
+fn number(version: Option<&str>) -> u64 {
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -126,6 +173,45 @@ mod tests {
         assert_eq!(memory.newer_than(&seen(6, &status("Error"))), None);
         assert!(!memory.saw(&seen(5, &status("Ready"))), "our own");
         assert_eq!(memory.newer_than(&late), None);
+    }
+
+    #[test]
+    fn a_pass_that_began_before_goes_by_what_it_wrote_although_the_watch_has_caught_up() {
+        let mut memory = Memory::default();
+        let old = seen(4, &status("Processing"));
+        let key = ObjectRef::from_obj(&old);
+        memory.begin(key.clone());
+        memory.wrote(&seen(6, &status("Ready")), from_value(status("Ready")).unwrap());
+        assert!(!memory.saw(&seen(6, &status("Ready"))));
+        assert_eq!(memory.newer_than(&old).unwrap()["state"], "Ready");
+        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("6"));
+        assert_eq!(memory.newer_than(&seen(7, &status("Error"))), None, "others wrote since");
+        memory.end(&key);
+        assert_eq!(memory.newer_than(&old), None);
+    }
+
+    #[test]
+    fn what_else_a_pass_wrote_of_the_object_makes_no_conflict() {
+        let mut memory = Memory::<HelmComponent>::default();
+        let old = seen(4, &status("Processing"));
+        let key = ObjectRef::from_obj(&old);
+        let touched = |uid: &str| ObjectMeta {
+            uid: Some(uid.to_owned()),
+            resource_version: Some("5".to_owned()),
+            ..ObjectMeta::default()
+        };
+        memory.touched(&key, &touched("u"));
+        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("4"), "no pass is at work");
+        memory.begin(key.clone());
+        memory.touched(&key, &touched("u"));
+        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("5"));
+        memory.wrote(&seen(6, &status("Ready")), from_value(status("Ready")).unwrap());
+        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("6"));
+        memory.listing();
+        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("4"), "a restored hub counts on");
+        memory.touched(&key, &touched("another"));
+        assert_eq!(memory.latest(&old).resource_version.as_deref(), Some("4"), "a successor of the name");
+        memory.end(&key);
     }
 
     #[test]

@@ -1,0 +1,225 @@
+//! Many releases of one small chart on one target, at 0 replicas, as in Flux's published benchmark
+//! (fluxcd/flux-benchmark): by helm-component, by a bare loop that writes the same objects, and by `helm install` in a
+//! loop, one after the other on the same two API servers.
+
+mod bare;
+mod footprint;
+mod restart;
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::PostParams;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, State};
+use serde_json::{Value, json};
+use testbed::{AuditEvent, AuditMark};
+
+use super::{Outcome, Row};
+use crate::helm::Helm;
+use crate::inputs::charts::{self, Chart};
+use crate::landscape::{HUB_NAMESPACE, Landscape, Options, asks};
+use footprint::Footprint;
+
+/// The chart of Flux's benchmark.
+const CHART: &str = "podinfo";
+/// Name of the access Secret.
+const ACCESS: &str = "bench";
+/// The operator that is measured.
+const OPERATOR: &str = "helm-component";
+/// Requests in flight of the bare loop: as many as helm-component has for one target.
+const IN_FLIGHT: usize = 8;
+/// What we may take of the time of the bare loop, besides rendering.
+const GOAL: f64 = 1.0 / 0.7;
+/// Most memory that the operator may hold, child processes among it, in MiB.
+const MEMORY: f64 = 200.0;
+/// As long as one release may take on average.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What all sides work on.
+struct Bench {
+    landscape: Landscape,
+    hub: Client,
+    target: Client,
+    helm: Helm,
+    chart: Chart,
+    repository: String,
+}
+
+/// Installs `count` releases by each side, and starts helm-component again over its own.
+///
+/// # Errors
+/// The landscape does not come up, or a side does not get through.
+pub async fn releases(count: usize) -> Result<Outcome> {
+    let mut bench = Bench::start().await?;
+    let mut rows = bench.by_us(count).await?;
+    rows.extend(restart::measure(&mut bench).await?);
+    bench.landscape.kill(OPERATOR)?;
+    let bare = bare::write(&bench, count).await?;
+    let peer = bench.by_helm(count).await?;
+    bench.landscape.stop().await?;
+    let ours = rows.first().context("the time of our side")?.value;
+    let rendering = rows.get(1).context("the time of rendering")?.value;
+    let mut all = vec![
+        Row::beside(format!("{count} releases Ready, beside helm install"), ours, "s", peer),
+        Row::at_most("the same without rendering", ours - rendering, "s", bare * GOAL),
+        Row::plain("a bare loop that writes the same", bare, "s"),
+    ];
+    all.append(&mut rows.split_off(1));
+    let setup = json!({
+        "count": count, "chart": CHART, "replicas": 0, "build": if cfg!(debug_assertions) { "debug" } else { "release" },
+        "helm": "install, without --wait, as many at a time as there are cores", "bare loop": format!("{IN_FLIGHT} at a time"),
+        "goal of the second row": "1/0.7 of the bare loop",
+    });
+    Ok(Outcome::new("releases", &setup, all))
+}
+
+impl Bench {
+    async fn start() -> Result<Self> {
+        let inputs = testbed::inputs("third-party charts")?
+            .context("without test inputs there is nothing to measure")?;
+        let landscape = Landscape::start(Options { targets: 1, audit: true, ..Options::default() }).await?;
+        let (hub, target) = (landscape.hub().client()?, landscape.targets()[0].client()?);
+        let helm = Helm::new(&landscape.targets()[0], &landscape.directory().join("helm"))?;
+        let mut all = charts::all(&inputs)?.into_iter();
+        let chart = all.find(|chart| chart.name.starts_with(CHART)).context("the chart podinfo")?;
+        let chart = Chart { values: json!({"replicaCount": 0}), ..chart };
+        let repository = helm.push(&chart, landscape.registry().address()).await?;
+        let secret = landscape.access_secret(ACCESS, &landscape.targets()[0]).await?;
+        Api::namespaced(hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
+        let bench = Self { landscape, hub, target, helm, chart, repository };
+        for side in ["ours", "bare", "helm"] {
+            let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": side}}))?;
+            Api::all(bench.target.clone()).create(&PostParams::default(), &namespace).await?;
+        }
+        Ok(bench)
+    }
+
+    /// Rows: seconds until all are Ready, seconds of all cores that rendering took, and memory.
+    async fn by_us(&self, count: usize) -> Result<Vec<Row>> {
+        // The chart is pulled, and the target known, as on the sides that it is compared with.
+        self.create(&component(&self.source()?, "first", self.values())?).await?;
+        self.until_ready(1, Duration::from_mins(1)).await?;
+        let operator = self.landscape.operator(OPERATOR)?;
+        let footprint = Footprint::begin(operator.id())?;
+        let marks = self.landscape.marks()?;
+        let source = self.source()?;
+        let start = Instant::now();
+        let names = stream::iter((0..count).map(|number| format!("ours-{number:05}")));
+        names
+            .map(|name| async {
+                let name = name;
+                self.create(&component(&source, &name, self.values())?).await
+            })
+            .buffer_unordered(IN_FLIGHT)
+            .try_collect::<Vec<()>>()
+            .await?;
+        let patience = PATIENCE.saturating_mul(u32::try_from(count)?);
+        self.until_ready(count + 1, patience.max(Duration::from_mins(1))).await?;
+        let took = start.elapsed().as_secs_f64();
+        let used = footprint.end().await?;
+        let mut rows = vec![
+            Row::plain("ours", took, "s"),
+            Row::plain("rendering, spread over all cores", used.seconds.children / cores()?, "s"),
+            Row::plain("processor time of the operator itself", used.seconds.own, "s"),
+            Row::at_most("most memory, child processes included", used.most_mib, "MiB", MEMORY),
+            Row::plain("memory of the operator alone at the end", used.own_mib, "MiB"),
+        ];
+        self.landscape.until_at_rest().await?;
+        rows.extend(self.requests(&marks, count)?);
+        Ok(rows)
+    }
+
+    /// What the operators asked of each cluster for one release.
+    fn requests(&self, marks: &[AuditMark], count: usize) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        for (cluster, mark) in self.landscape.clusters().into_iter().zip(marks) {
+            let asked: Vec<AuditEvent> = cluster.audit()?.since(*mark)?.into_iter().filter(asks).collect();
+            let (writes, reads): (Vec<_>, Vec<_>) = asked.iter().partition(|event| event.is_write());
+            for (what, events) in [("writes", writes), ("reads", reads)] {
+                let each = f64::from(u32::try_from(events.len())?) / f64::from(u32::try_from(count)?);
+                rows.push(Row::plain(
+                    format!("{}: {what} for each release", cluster.name()),
+                    each,
+                    "requests",
+                ));
+            }
+        }
+        Ok(rows)
+    }
+
+    async fn by_helm(&self, count: usize) -> Result<f64> {
+        let start = Instant::now();
+        let names = stream::iter((0..count).map(|number| format!("helm-{number:05}")));
+        let at_a_time = std::thread::available_parallelism()?.get();
+        names
+            .map(|name| async move { self.helm.install_as(&self.chart, &name, "helm").await })
+            .buffer_unordered(at_a_time)
+            .try_collect::<Vec<()>>()
+            .await?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    async fn create(&self, component: &HelmComponent) -> Result<()> {
+        self.components().create(&PostParams::default(), component).await?;
+        Ok(())
+    }
+
+    /// Waits until so many components are Ready.
+    async fn until_ready(&self, count: usize, patience: Duration) -> Result<()> {
+        let mut ready = BTreeSet::new();
+        let changes = watcher(self.components(), watcher::Config::default()).default_backoff();
+        let mut changes = pin!(changes.applied_objects());
+        let waiting = async {
+            while let Some(component) = changes.try_next().await? {
+                let is_ready =
+                    component.status.as_ref().is_some_and(|status| status.state == Some(State::Ready));
+                if is_ready && ready.insert(component.name_any()) && ready.len() == count {
+                    return Ok(());
+                }
+            }
+            bail!("the watch of the components ended")
+        };
+        let ended = tokio::time::timeout(patience, waiting).await;
+        ended.with_context(|| format!("{} of {count} are Ready after {patience:?}", ready.len()))?
+    }
+
+    /// Where the chart is, as a component names it.
+    fn source(&self) -> Result<Value> {
+        let (name, version) = self.chart.identity()?;
+        Ok(json!({"chart": {"url": format!("{}/{name}", self.repository), "version": version}}))
+    }
+
+    fn values(&self) -> &Value {
+        &self.chart.values
+    }
+
+    fn components(&self) -> Api<HelmComponent> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+}
+
+/// One release.
+fn component(source: &Value, name: &str, values: &Value) -> Result<HelmComponent> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "component.kyma-project.io/v1alpha1",
+        "kind": "HelmComponent",
+        "metadata": {"name": name, "namespace": HUB_NAMESPACE},
+        "spec": {
+            "target": {"kubeconfigSecretRef": {"name": format!("kubeconfig-{ACCESS}"), "key": "config"}},
+            "source": source,
+            "release": {"name": name, "namespace": "ours"},
+            "values": values,
+        },
+    }))?)
+}
+
+fn cores() -> Result<f64> {
+    let cores = std::thread::available_parallelism()?.get();
+    Ok(f64::from(u32::try_from(cores)?))
+}

@@ -1,0 +1,90 @@
+//! helm-component starts again over releases that are installed: first with nothing to do, then with objects that
+//! somebody changed while it was down.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::json;
+use testbed::{AuditEvent, AuditMark, until};
+
+use super::super::Row;
+use super::{Bench, OPERATOR};
+use crate::landscape::asks;
+
+/// Objects that somebody changes.
+const DRIFTED: usize = 20;
+/// A label of the chart, and what somebody makes of it.
+const LABEL: &str = "app.kubernetes.io/version";
+const CHANGED: &str = "changed";
+/// Seconds after which it shall be at rest.
+const AT_REST: f64 = 10.0;
+/// Seconds after which what was changed shall be put right.
+const REPAIRED: f64 = 60.0;
+
+/// Rows of both starts.
+pub(super) async fn measure(bench: &mut Bench) -> Result<Vec<Row>> {
+    bench.landscape.until_at_rest().await?;
+    bench.landscape.kill(OPERATOR)?;
+    let (marks, start) = (bench.landscape.marks()?, Timestamp::now());
+    bench.landscape.start_again(OPERATOR).await?;
+    bench.landscape.until_at_rest().await?;
+    let asked = asked(bench, &marks)?;
+    let last = asked.iter().map(|event| event.recorded).max().unwrap_or(start);
+    let mut rows = vec![
+        Row::at_most("restart: at rest after", last.duration_since(start).as_secs_f64(), "s", AT_REST),
+        Row::at_most(
+            "restart: writes",
+            count(asked.iter().filter(|event| event.is_write())),
+            "requests",
+            0.0,
+        ),
+        Row::plain("restart: reads", count(asked.iter().filter(|event| !event.is_write())), "requests"),
+    ];
+    rows.push(repaired(bench).await?);
+    Ok(rows)
+}
+
+async fn repaired(bench: &mut Bench) -> Result<Row> {
+    bench.landscape.kill(OPERATOR)?;
+    let services: Api<Service> = Api::namespaced(bench.target.clone(), "ours");
+    let names: Vec<String> = services
+        .list_metadata(&ListParams::default())
+        .await?
+        .items
+        .into_iter()
+        .filter_map(|service| service.metadata.name)
+        .take(DRIFTED)
+        .collect();
+    let change = Patch::Merge(json!({"metadata": {"labels": {LABEL: CHANGED}}}));
+    for name in &names {
+        services.patch_metadata(name, &PatchParams::default(), &change).await?;
+    }
+    let start = Instant::now();
+    bench.landscape.start_again(OPERATOR).await?;
+    let changed = ListParams::default().labels(&format!("{LABEL}={CHANGED}"));
+    until("what was changed is put right", Duration::from_mins(5), || async {
+        let left = services.list_metadata(&changed).await?.items;
+        Ok(left.is_empty().then_some(()))
+    })
+    .await?;
+    let took = start.elapsed().as_secs_f64();
+    bench.landscape.until_at_rest().await?;
+    Ok(Row::at_most(format!("restart: {} changed objects put right after", names.len()), took, "s", REPAIRED))
+}
+
+/// What operators asked of hub and target since then.
+fn asked(bench: &Bench, marks: &[AuditMark]) -> Result<Vec<AuditEvent>> {
+    let mut all = Vec::new();
+    for (cluster, mark) in bench.landscape.clusters().into_iter().zip(marks) {
+        all.extend(cluster.audit()?.since(*mark)?.into_iter().filter(asks));
+    }
+    Ok(all)
+}
+
+fn count<'a>(events: impl Iterator<Item = &'a AuditEvent>) -> f64 {
+    f64::from(u32::try_from(events.count()).unwrap_or(u32::MAX))
+}
