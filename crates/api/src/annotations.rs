@@ -43,6 +43,9 @@ pub const CRD_VERSION: &str = "component.kyma-project.io/crd-version";
 /// On a Kyma that Kyma Lifecycle Manager hands over, and on its Manifests: in JSON, what is needed to give them back as
 /// they were: of a Kyma the status, of a Manifest finalizers, status and `managedFields`.
 pub const BEFORE_HAND_OVER: &str = "component.kyma-project.io/before-hand-over";
+/// On a component: a person asks for everything to be looked at anew, now. Any text, a moment in RFC 3339 by custom, that
+/// differs from `status.lastHandledReconcileAt`; as with Flux, whose annotation is `reconcile.fluxcd.io/requestedAt`.
+pub const RECONCILE_REQUESTED_AT: &str = "component.kyma-project.io/reconcile-requested-at";
 /// On an object on a target that did not exist before: the hash of the owner who created it. What is only adopted
 /// is never deleted.
 pub const CREATED_BY: &str = "component.kyma-project.io/created-by";

@@ -58,7 +58,9 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let spec = &pass.context.resource.spec;
     let refusal = refusal(spec).or_else(|| pass.inputs.as_ref().err().cloned());
     let watched = pass.done.watching && snapshot.complete;
-    let set_back = watched && !pass.done.applied && version::is_set_back(pass, &snapshot);
+    // What others change is theirs where nothing is to be put right.
+    let requested = pass.context.is_requested() && drift_mode(spec) == DriftMode::Correct;
+    let set_back = watched && !pass.done.applied && (requested || version::is_set_back(pass, &snapshot));
     let content = content(pass, set_back);
     let default = made_identity(pass);
     let pieces = pieces(pass, &Look { snapshot: &snapshot, watched, set_back }, content);
@@ -155,7 +157,7 @@ struct Look<'a> {
     snapshot: &'a Snapshot,
     /// Whether the watches have told what is there.
     watched: bool,
-    /// Whether it went back to an older version than the one applied.
+    /// Whether it went back to an older version than the one applied, or somebody wants everything applied again.
     set_back: bool,
 }
 

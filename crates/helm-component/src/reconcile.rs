@@ -44,7 +44,7 @@ impl<'a> Pass<'a> {
         let mut session = shared.memory.recall(&dependent, component);
         let cluster = shared.sights.cluster(&context.target);
         let asks = session.recorded.digests.kinds.is_some() && shared.sights.kinds_in_motion(&context.target);
-        if asks || session.kinds_awaited {
+        if asks || session.kinds_awaited || context.is_requested() {
             cluster.discovery.invalidate().await;
         }
         let kinds = cluster.discovery.kinds(&cluster.client).await.map_err(|error| failure(&error))?;

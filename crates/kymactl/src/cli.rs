@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{error::Error, explain, migrate, module, reset, run, status, suspend, target, values, why};
+use crate::{
+    error::Error, explain, migrate, module, reconcile, reset, run, status, suspend, target, values, why,
+};
 
 /// Modules for Kubernetes clusters: make them, run their operators, see where they run.
 #[derive(Parser)]
@@ -43,6 +45,9 @@ enum Command {
     Suspend(suspend::Suspend),
     /// Take care of a HelmComponent again that was suspended.
     Resume(suspend::Suspend),
+    /// Have everything of a HelmComponent looked at anew, now: its objects are applied again, whatever is remembered of
+    /// them, and no back-off is waited for.
+    Reconcile(reconcile::Reconcile),
     /// Run all reconcilers in this process.
     Run(Box<run::Run>),
 }
@@ -60,6 +65,7 @@ impl Cli {
             Command::Values(values) => values.run().await,
             Command::Suspend(component) => component.run(true).await,
             Command::Resume(component) => component.run(false).await,
+            Command::Reconcile(reconcile) => reconcile.run().await,
             Command::Run(run) => run.run().await,
         }
     }

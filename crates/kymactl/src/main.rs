@@ -9,6 +9,7 @@ mod hub;
 mod migrate;
 mod module;
 mod output;
+mod reconcile;
 mod reset;
 mod run;
 mod status;

@@ -95,6 +95,12 @@ impl<R: ComponentResource> Context<R> {
         &self.pass
     }
 
+    /// Whether a person asks for everything to be looked at anew, whatever is remembered: `kymactl reconcile`. The driver
+    /// reports that it was followed once the step is over.
+    pub fn is_requested(&self) -> bool {
+        self.contract.request(&*self.resource).is_some()
+    }
+
     /// Asks whether anything may be deleted on the target; [`Context::remove`] asks itself, and so does the driver
     /// before a removal.
     ///

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kyma_api::{
-    DeletionPolicy, Dependency, FreeForm, ModuleRef, Reason, ResourcePolicy, State, TargetRef,
+    DeletionPolicy, Dependency, FreeForm, ModuleRef, Reason, ResourcePolicy, State, TargetRef, annotations,
     component::DeletionOrder, finalizers, labels,
 };
 use schemars::JsonSchema;
@@ -63,6 +63,10 @@ pub struct ComponentStatus {
     /// Version whose objects are on the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The annotation `component.kyma-project.io/reconcile-requested-at`, as of the last request that was followed. A
+    /// kind without this field knows no requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_reconcile_at: Option<String>,
 }
 
 fn free_form(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -105,6 +109,13 @@ impl Contract {
         // What an earlier reconciler reported may be of any form and must not stop this one.
         let status = serde_json::from_value(whole_status.clone().into()).unwrap_or_default();
         Ok(Self { spec: parts.spec, status, whole_status })
+    }
+
+    /// What a person asks for by the annotation `component.kyma-project.io/reconcile-requested-at`, unless it was
+    /// followed.
+    pub fn request<'a, R: ComponentResource>(&self, resource: &'a R) -> Option<&'a str> {
+        let asked = resource.annotations().get(annotations::RECONCILE_REQUESTED_AT)?;
+        (self.status.last_handled_reconcile_at.as_ref() != Some(asked)).then_some(asked)
     }
 
     /// Whether another version is wanted than the one that is on the target.

@@ -34,7 +34,12 @@ struct Driver<C: Component> {
     watches: Watches<ObjectRef<C::Resource>>,
     status: StatusWriter<C::Resource>,
     ended: Ended<C::Resource>,
+    /// Whether the kind's status has the field [`HANDLED`].
+    tells_requests: bool,
 }
+
+/// The field of a status that says which request was followed last.
+const HANDLED: &str = "lastHandledReconcileAt";
 
 /// How a part of a reconcile ended: what to report, and when to come back.
 struct Outcome {
@@ -62,7 +67,8 @@ impl<C: Component> Driver<C> {
             // Its event brings the component back: nothing is installed that no finalizer guards.
             return self.add_finalizer(&resource).await.map(|()| Wait::Event);
         }
-        let outcome = match self.open(&resource, contract, pass).await {
+        let request = contract.request(&*resource).filter(|_| self.tells_requests).map(str::to_owned);
+        let mut outcome = match self.open(&resource, contract, pass).await {
             Err(failure) => Outcome::unreached(failure),
             Ok(context) => {
                 let progress = self.in_time(self.component.install(&context)).await;
@@ -70,6 +76,9 @@ impl<C: Component> Driver<C> {
                 Outcome::of_install(progress)
             }
         };
+        if let Some(request) = request {
+            outcome.report.fields.insert(HANDLED.to_owned(), request.into());
+        }
         self.report(&resource, outcome).await
     }
 

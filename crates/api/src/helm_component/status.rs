@@ -20,6 +20,9 @@ pub struct HelmComponentStatus {
     /// Generation that this was found for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The annotation component.kyma-project.io/reconcile-requested-at, as of the last request that was followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_reconcile_at: Option<String>,
     /// Version that is installed: the last one whose objects were all applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

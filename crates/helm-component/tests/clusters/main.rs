@@ -10,6 +10,7 @@ mod injection;
 mod module;
 mod patches;
 mod removal;
+mod request;
 mod restart;
 mod shelf;
 mod source;

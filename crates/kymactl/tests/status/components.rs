@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::PostParams;
-use kyma_api::{HelmComponent, crds, labels};
+use kyma_api::{HelmComponent, annotations, crds, labels};
 use serde_json::{Value, json};
 
 use super::{Hub, install_crd};
@@ -85,4 +85,22 @@ async fn a_component_is_suspended_and_resumed() {
     }
     let missing = hub.command(&["suspend", "nobody"]).output().await.unwrap();
     assert!(!missing.status.success());
+}
+
+#[tokio::test]
+async fn a_component_is_asked_for_unless_it_is_suspended() {
+    let hub = Hub::new().await;
+    let components = hub.component().await;
+    let said = hub.said(&["reconcile", "shop", "--no-wait"]).await;
+    assert!(said.starts_with("shop is asked for"), "{said}");
+    let asked = components.get("shop").await.unwrap();
+    assert!(asked.metadata.annotations.unwrap().contains_key(annotations::RECONCILE_REQUESTED_AT));
+    // Nobody is there to follow it.
+    let alone = hub.command(&["reconcile", "shop", "--timeout=1"]).output().await.unwrap();
+    let told = String::from_utf8_lossy(&alone.stderr);
+    assert!(!alone.status.success() && told.contains("nobody followed the request"), "{told}");
+    hub.said(&["suspend", "shop"]).await;
+    let refused = hub.command(&["reconcile", "shop"]).output().await.unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && told.contains("kymactl resume shop"), "{told}");
 }

@@ -11,7 +11,7 @@ use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Reason, names};
 use kyma_targets::SecretKey;
 
-use super::{Driver, Ended};
+use super::{Driver, Ended, HANDLED};
 use crate::{
     AccessChange, Change, Component, Contract, Index, Interest, NoFlags, Operator, Program, Reconciler,
     RunError, Runtime, Sighting, Trigger, Watches, program::run_program, rbac::Table, status::StatusWriter,
@@ -64,7 +64,9 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let secrets = Arc::clone(&by_secret);
     runtime.brake.of_all(move || lock(&secrets).dependencies());
     wake_on_access(&runtime, &by_secret, &trigger, &watches);
-    let driver = Arc::new(Driver { component, runtime, trigger, watches, status, ended: Ended::default() });
+    let tells_requests = tells(&C::Resource::crd(), HANDLED);
+    let ended = Ended::default();
+    let driver = Arc::new(Driver { component, runtime, trigger, watches, status, ended, tells_requests });
     let watching = Arc::clone(&driver);
     let reconciler = reconciler.on_change(move |change| match change {
         Change::Applied(resource) => {
@@ -104,6 +106,14 @@ impl<C: Component> Driver<C> {
         self.status.forget(key);
         self.component.forget(key.namespace.as_deref().unwrap_or_default(), &key.name);
     }
+}
+
+/// Whether the status of the kind, as this program knows it, has a field: the hub refuses fields that it does not know.
+fn tells(crd: &CustomResourceDefinition, field: &str) -> bool {
+    let schemas =
+        crd.spec.versions.iter().filter_map(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
+    let mut statuses = schemas.filter_map(|schema| schema.properties.as_ref()?.get("status"));
+    statuses.any(|status| status.properties.as_ref().is_some_and(|fields| fields.contains_key(field)))
 }
 
 /// Brings back the owner of what changed on a target; for streams that are not limited to owned objects, everyone
