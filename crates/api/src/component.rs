@@ -10,7 +10,7 @@ mod view;
 
 pub use contract::{Violation, check};
 pub use fields::{
-    DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager, ModuleRef, ObjectRef, ResourcePolicy,
+    ComponentDependency, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager, ModuleRef, ObjectRef, ResourcePolicy,
     SecretKeyRef, TargetRef,
 };
 pub use order::{DeletionOrder, DeletionReason};

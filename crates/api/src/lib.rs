@@ -41,7 +41,7 @@ pub mod labels;
 pub mod names;
 
 pub use component::{
-    ComponentView, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager, ModuleRef, ObjectRef,
+    ComponentDependency, ComponentView, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager, ModuleRef, ObjectRef,
     ReadyView, ResourcePolicy, SecretKeyRef, TargetRef,
 };
 pub use helm_component::{

@@ -1,5 +1,6 @@
 //! The driver of components: what happens around install and remove, in order.
 
+mod depends;
 mod end;
 mod ended;
 mod rbac;
@@ -17,6 +18,7 @@ use crate::{
     Runtime, Step, Trigger, Wait, Watches,
     component::failure_state,
     contract::is_suspended,
+    dependencies::Dependencies,
     has_finalizer, identity,
     status::{StatusWriter, ready_of},
 };
@@ -32,6 +34,7 @@ struct Driver<C: Component> {
     trigger: Trigger<ObjectRef<C::Resource>>,
     watches: Watches<ObjectRef<C::Resource>>,
     status: StatusWriter<C::Resource>,
+    dependencies: Dependencies<C::Resource>,
     ended: Ended<C::Resource>,
 }
 
@@ -61,12 +64,19 @@ impl<C: Component> Driver<C> {
             // Its event brings the component back: nothing is installed that no finalizer guards.
             return self.add_finalizer(&resource).await.map(|()| Wait::Event);
         }
+        let dependence = self.depends(&resource, &contract).await?;
+        if let Some(outcome) = dependence.back() {
+            return self.report(&resource, outcome).await;
+        }
+        if dependence.is_awaited() {
+            return Ok(Wait::Event);
+        }
         let outcome = match self.open(&resource, contract, pass).await {
             Err(failure) => Outcome::unreached(failure),
             Ok(context) => {
                 let progress = self.in_time(self.component.install(&context)).await;
                 self.keep_watching(&context, progress.is_ok());
-                Outcome::of_install(progress)
+                Outcome::of_install(dependence.told(progress.unwrap_or_else(Progress::stopped)))
             }
         };
         self.report(&resource, outcome).await
@@ -192,8 +202,7 @@ impl<C: Component> Driver<C> {
 }
 
 impl Outcome {
-    fn of_install(result: Result<Progress, Failure>) -> Self {
-        let progress = result.unwrap_or_else(Progress::stopped);
+    fn of_install(progress: Progress) -> Self {
         let ready = match progress.state {
             State::Ready | State::Warning if progress.failure.is_none() => condition::Status::True,
             _ => condition::Status::False,
