@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, ListParams};
 use kube::core::DynamicObject;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;

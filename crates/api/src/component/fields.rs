@@ -102,7 +102,8 @@ pub struct Dependency {
     pub ready: Option<String>,
 }
 
-const ONE_DEPENDENCY: &str = "(has(self.api) ? 1 : 0) + (has(self.module) ? 1 : 0) + (has(self.component) ? 1 : 0) == 1";
+const ONE_DEPENDENCY: &str =
+    "(has(self.api) ? 1 : 0) + (has(self.module) ? 1 : 0) + (has(self.component) ? 1 : 0) == 1";
 const READY_OF_COMPONENT: &str = "!has(self.ready) || !has(self.api)";
 
 /// A component in the namespace of the one that needs it.

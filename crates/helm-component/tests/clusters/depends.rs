@@ -263,7 +263,8 @@ async fn a_component_that_is_let_go_waits_for_nobody() -> Result<()> {
 async fn a_module_of_the_same_kyma_and_an_expression_are_waited_for() -> Result<()> {
     let world = world().await?;
     let source = world.push("meshed", "1.0.0", MANIFEST).await?;
-    let gate = json!({"module": "mesh", "ready": "metadata.labels['gate'] == 'open' && status.state == 'Ready'"});
+    let gate =
+        json!({"module": "mesh", "ready": "metadata.labels['gate'] == 'open' && status.state == 'Ready'"});
     let labelled = |name: &'static str, labels: Value| async move {
         let labels = Patch::Merge(json!({"metadata": {"labels": labels}}));
         world.components()?.patch(name, &PatchParams::default(), &labels).await?;

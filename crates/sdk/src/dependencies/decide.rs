@@ -151,7 +151,9 @@ mod tests {
         assert_eq!((failure.message.as_str(), state), ("HelmComponent a does not exist", State::Warning));
         assert_eq!(decide(&missing, None, true), Hold::Lost("HelmComponent a does not exist".to_owned()));
         assert_eq!(decide(&[], None, false), Hold::Free);
-        let Hold::Back { state, .. } = decide(&[unmet(Why::NotReady)], None, false) else { panic!("held back") };
+        let Hold::Back { state, .. } = decide(&[unmet(Why::NotReady)], None, false) else {
+            panic!("held back")
+        };
         assert_eq!(state, State::Processing, "it comes by itself");
     }
 
@@ -185,7 +187,9 @@ mod tests {
         assert!(passed("True", Reason::Succeeded, 2));
         assert!(passed("False", Reason::DependencyLost, 2) && passed("False", Reason::DependencyMissing, 2));
         assert!(!passed("True", Reason::Succeeded, 1), "the spec before");
-        assert!(!passed("False", Reason::DependencyNotReady, 2) && !passed("False", Reason::DependencyCycle, 2));
+        assert!(
+            !passed("False", Reason::DependencyNotReady, 2) && !passed("False", Reason::DependencyCycle, 2)
+        );
         assert!(!has_passed(&[], Some(2)));
     }
 

@@ -8,7 +8,6 @@ use kube::api::ApiResource;
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::pinned_kind;
 use kube::{Client, ResourceExt};
-use kube_runtime::utils::Backoff;
 use kube_runtime::watcher::{self, DefaultBackoff, Event};
 use kyma_api::HelmComponent;
 use tokio_util::sync::CancellationToken;

@@ -46,9 +46,8 @@ impl Dependence {
     pub(super) fn back(&self) -> Option<Outcome> {
         match &self.hold {
             Hold::Back { failure, state } => {
-                let not = |type_| {
-                    step(type_, condition::Status::False, failure.reason, failure.message.clone())
-                };
+                let not =
+                    |type_| step(type_, condition::Status::False, failure.reason, failure.message.clone());
                 let conditions = vec![not(condition::types::READY), not(DEPENDENCIES_READY)];
                 let report = Report { state: Some(*state), conditions, ..Report::default() };
                 Some(Outcome { report, result: Err(failure.clone()) })
@@ -68,9 +67,8 @@ impl Dependence {
         match (&self.hold, own) {
             (Hold::Lost(names), own) => {
                 let own = own.map(|own| progress.conditions.remove(own)).map(|own| own.message);
-                let messages: Vec<String> = std::iter::once(names.clone())
-                    .chain(own.filter(|message| !message.is_empty()))
-                    .collect();
+                let messages: Vec<String> =
+                    std::iter::once(names.clone()).chain(own.filter(|message| !message.is_empty())).collect();
                 let (reason, message) = (Reason::DependencyLost, messages.join("; "));
                 progress.step(DEPENDENCIES_READY, condition::Status::False, reason, message)
             }

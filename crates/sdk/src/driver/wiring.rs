@@ -14,7 +14,8 @@ use kyma_targets::SecretKey;
 use super::{Driver, Ended};
 use crate::{
     AccessChange, Change, Component, Contract, Index, Interest, NoFlags, Operator, Program, Reconciler,
-    RunError, Runtime, Sighting, Trigger, Watches, dependencies::Dependencies, program::run_program, rbac::Table, status::StatusWriter,
+    RunError, Runtime, Sighting, Trigger, Watches, dependencies::Dependencies, program::run_program,
+    rbac::Table, status::StatusWriter,
 };
 
 /// The whole of a component's `main`.
@@ -69,7 +70,8 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let driver = Arc::new(Driver { component, runtime, trigger, watches, status, dependencies, ended });
     let watching = Arc::clone(&driver);
     let reconciler = reconciler.on_change(move |change| {
-        let contract = if let Change::Applied(resource) = change { Contract::of(resource).ok() } else { None };
+        let contract =
+            if let Change::Applied(resource) = change { Contract::of(resource).ok() } else { None };
         watching.dependencies.saw(change, contract.as_ref());
         match change {
             Change::Applied(resource) => {

@@ -25,7 +25,8 @@ async fn reported(base: &Api<HelmComponent>, status: &str) -> Result<()> {
 }
 
 async fn until_dependencies_say(stage: &Stage, name: &str, words: &str) -> Result<()> {
-    let greetings: Api<greeting_component::Greeting> = Api::namespaced(stage.hub.client()?, stage.namespace());
+    let greetings: Api<greeting_component::Greeting> =
+        Api::namespaced(stage.hub.client()?, stage.namespace());
     until(&format!("DependenciesReady of {name} says {words}"), SOON, || async {
         let status = greetings.get(name).await?.status.unwrap_or_default();
         let told = status.conditions.iter().find(|one| one.type_ == "DependenciesReady");
@@ -37,7 +38,8 @@ async fn until_dependencies_say(stage: &Stage, name: &str, words: &str) -> Resul
 #[tokio::test]
 async fn a_greeting_waits_for_another_and_is_removed_before_it() -> Result<()> {
     let stage = Stage::new("after").await?;
-    let after = json!({"text": "Hello", "deletionPolicy": "Delete", "dependsOn": [{"component": on("first")}]});
+    let after =
+        json!({"text": "Hello", "deletionPolicy": "Delete", "dependsOn": [{"component": on("first")}]});
     stage.create("second", after).await?;
     stage.until_ready_says("second", "Greeting first does not exist").await?;
     assert_eq!(stage.greeting_on_target("second").await?, None);

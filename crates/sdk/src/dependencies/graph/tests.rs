@@ -49,7 +49,8 @@ fn cycle(graph: &Graph, name: &str) -> Option<Vec<String>> {
 
 #[test]
 fn a_dependent_looks_again_when_its_dependency_turns_and_not_at_every_write() {
-    let mut graph = graph(&[("a", unready(vec![])), ("b", unready(vec![on("a")])), ("c", unready(vec![on("b")]))]);
+    let mut graph =
+        graph(&[("a", unready(vec![])), ("b", unready(vec![on("a")])), ("c", unready(vec![on("b")]))]);
     assert_eq!(why(&graph, on("a")), Some(Why::NotReady));
     assert_eq!(names(graph.set(&node("a"), unready(vec![]))), [""; 0]);
     assert_eq!(names(graph.set(&node("a"), ready(vec![]))), ["b"], "its own dependents alone");
@@ -155,8 +156,7 @@ fn of_several_circles_the_shortest_is_told() {
 #[test]
 fn a_removal_waits_for_those_that_depend_on_it_but_in_a_circle_for_nobody() {
     let going = |needs| View { is_deleting: true, ..ready(needs) };
-    let mut graph =
-        graph(&[("a", going(vec![])), ("b", going(vec![on("a")])), ("c", ready(vec![on("a")]))]);
+    let mut graph = graph(&[("a", going(vec![])), ("b", going(vec![on("a")])), ("c", ready(vec![on("a")]))]);
     assert_eq!(graph.holders(&node("a")), Ok(BTreeMap::from([(node("b"), true), (node("c"), false)])));
     assert_eq!(graph.holders(&node("b")), Ok(BTreeMap::new()));
     assert_eq!(names(graph.remove(&node("b"))), ["a"], "whose turn it may be now");
@@ -174,7 +174,11 @@ fn while_a_kind_is_listed_no_removal_goes_on() {
     graph.stands(&greeting, Standing::Listing);
     assert_eq!(graph.holders(&node("a")), Err(greeting.clone()));
     assert_eq!(names(graph.stands(&greeting, Standing::Refused(String::new()))), ["a"], "it is woken");
-    assert_eq!(graph.holders(&node("a")), Ok(BTreeMap::new()), "a kind that cannot be read keeps nobody else");
+    assert_eq!(
+        graph.holders(&node("a")),
+        Ok(BTreeMap::new()),
+        "a kind that cannot be read keeps nobody else"
+    );
 }
 
 #[test]
