@@ -23,6 +23,11 @@ impl<C: Component> Driver<C> {
         resource: &C::Resource,
         contract: &Contract,
     ) -> Result<Dependence, Failure> {
+        let depends = contract.spec.depends_on.iter().any(|one| one.api.is_none());
+        let is_old = contract.status.observed_generation != resource.meta().generation;
+        if !depends && !is_old && !is_stale(&contract.status.conditions) {
+            return Ok(Dependence { hold: Hold::None, is_stale: false });
+        }
         let mut status = self.status.current(resource)?;
         let conditions = status.remove("conditions").unwrap_or_default();
         let conditions: Vec<_> = serde_json::from_value(conditions).unwrap_or_default();
