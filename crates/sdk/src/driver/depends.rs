@@ -1,5 +1,6 @@
 //! Dependencies on other components, in the words of reports.
 
+use kube::Resource;
 use kyma_api::{Reason, condition};
 
 use super::{Driver, Outcome, step};
