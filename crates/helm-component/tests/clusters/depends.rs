@@ -24,7 +24,7 @@ const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: link}\
 /// Length of the chain.
 const LINKS: usize = 20;
 /// What the whole chain may take beyond its parts on a busy machine. Polls each second would take more.
-const SLACK: Duration = Duration::from_secs(5);
+const SLACK: Duration = Duration::from_secs(2);
 
 /// A component of its own namespace on the target, after these dependencies.
 fn spec(name: &str, source: &Value, depends_on: &Value) -> Value {
@@ -346,7 +346,7 @@ async fn a_kind_that_is_missing_comes_goes_and_comes_again() -> Result<()> {
         })
         .await?;
         println!("CRD {round}: its object was there {:?} after it was served", served.elapsed());
-        ensure!(served.elapsed() < Duration::from_secs(3), "{:?}", served.elapsed());
+        ensure!(served.elapsed() < Duration::from_secs(2), "{:?}", served.elapsed());
         says(world, "shop", "DependenciesReady", "Succeeded").await?;
         world.ready("shop", "True", "Ready").await?;
         let crds: Api<CustomResourceDefinition> = Api::all(target.clone());

@@ -2,7 +2,10 @@
 
 use kube::Resource;
 use kyma_api::component::{DeletionOrder, DeletionReason};
-use kyma_api::{Adopt, ComponentDependency, DeletionPolicy, Dependency, FreeForm, GroupKind, Kyma, Reason, finalizers, labels, names, values};
+use kyma_api::{
+    Adopt, ComponentDependency, DeletionPolicy, Dependency, FreeForm, GroupKind, Kyma, Reason, finalizers,
+    labels, names, values,
+};
 use kyma_targets::Recorded;
 use serde_json::{Map, Value, json};
 
