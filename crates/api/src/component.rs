@@ -10,8 +10,8 @@ mod view;
 
 pub use contract::{Violation, check};
 pub use fields::{
-    DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager, ModuleRef, ObjectRef, ResourcePolicy,
-    SecretKeyRef, TargetRef,
+    ComponentDependency, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager, ModuleRef,
+    ObjectRef, ResourcePolicy, SecretKeyRef, TargetRef,
 };
 pub use order::{DeletionOrder, DeletionReason};
 pub use view::{ComponentView, ReadyView};

@@ -101,7 +101,8 @@ pub struct HelmComponentSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub managed_resources: Option<Vec<GroupKind>>,
-    /// What parts of the module need. The rest is installed without it.
+    /// What the module needs: kinds, for which only their objects wait, and modules or components, for which all of it
+    /// waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub depends_on: Option<Vec<Dependency>>,

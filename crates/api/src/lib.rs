@@ -41,8 +41,8 @@ pub mod labels;
 pub mod names;
 
 pub use component::{
-    ComponentView, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager, ModuleRef, ObjectRef,
-    ReadyView, ResourcePolicy, SecretKeyRef, TargetRef,
+    ComponentDependency, ComponentView, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager,
+    ModuleRef, ObjectRef, ReadyView, ResourcePolicy, SecretKeyRef, TargetRef,
 };
 pub use helm_component::{
     Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,

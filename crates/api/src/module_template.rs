@@ -69,7 +69,8 @@ pub struct ModuleTemplateSpec {
     /// A Helm chart as the module's content, instead of the manifest in its OCM component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chart: Option<ChartSource>,
-    /// What parts of the module need. The rest is installed without it.
+    /// What the module needs: kinds, for which only their objects wait, and modules or components, for which all of it
+    /// waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub depends_on: Option<Vec<Dependency>>,

@@ -109,7 +109,6 @@ fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
         ("health.expressions", spec.health.as_ref().is_some_and(|health| health.expressions.is_some())),
         ("drift.ignore", spec.drift.as_ref().is_some_and(|drift| drift.ignore.is_some())),
         ("crds: Create", spec.crds == kyma_api::CrdPolicy::Create),
-        ("dependsOn[].module", spec.depends_on.iter().flatten().any(|one| one.module.is_some())),
     ];
     let fields: Vec<String> =
         used.iter().filter(|(_, used)| *used).map(|(field, _)| format!("spec.{field}")).collect();
@@ -351,8 +350,8 @@ mod tests {
 
     #[test]
     fn fields_that_are_not_acted_on_are_refused_by_name() {
-        let both = json!({"dependsOn": [{"module": "istio"}], "serviceAccountName": "a"});
-        assert_eq!(refused(&both).as_deref(), Some("spec.serviceAccountName, spec.dependsOn[].module"));
+        let both = json!({"drift": {"ignore": []}, "serviceAccountName": "a"});
+        assert_eq!(refused(&both).as_deref(), Some("spec.serviceAccountName, spec.drift.ignore"));
     }
 
     #[test]

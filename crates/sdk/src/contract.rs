@@ -31,7 +31,8 @@ pub struct ComponentSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "free_form")]
     pub overrides: Option<FreeForm>,
-    /// What parts of the module need; soft.
+    /// What the module needs: kinds, for which only their objects wait, and modules or components, for which all of it
+    /// waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub depends_on: Vec<Dependency>,
@@ -103,8 +104,13 @@ impl Contract {
     /// `ContractViolated`: a field has another type than the contract says.
     pub fn of<R: ComponentResource>(resource: &R) -> Result<Self, Failure> {
         let violated = |error: serde_json::Error| Failure::new(Reason::ContractViolated, error.to_string());
-        let whole = serde_json::to_value(resource).map_err(violated)?;
-        let parts: Parts = serde_json::from_value(whole).map_err(violated)?;
+        Self::of_value(serde_json::to_value(resource).map_err(violated)?)
+    }
+
+    /// Reads the contract's part of an object of any kind, given without its metadata or as a whole.
+    pub(crate) fn of_value(object: serde_json::Value) -> Result<Self, Failure> {
+        let violated = |error: serde_json::Error| Failure::new(Reason::ContractViolated, error.to_string());
+        let parts: Parts = serde_json::from_value(object).map_err(violated)?;
         let whole_status = parts.status.unwrap_or_default();
         // What an earlier reconciler reported may be of any form and must not stop this one.
         let status = serde_json::from_value(whole_status.clone().into()).unwrap_or_default();

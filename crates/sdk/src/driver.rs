@@ -1,5 +1,6 @@
 //! The driver of components: what happens around install and remove, in order.
 
+mod depends;
 mod end;
 mod ended;
 mod rbac;
@@ -17,11 +18,13 @@ use crate::{
     Runtime, Step, Trigger, Wait, Watches,
     component::failure_state,
     contract::is_suspended,
+    dependencies::Dependencies,
     has_finalizer,
     identity::{self, Proven},
     status::{StatusWriter, ready_of},
 };
 
+use depends::Dependence;
 use ended::Ended;
 pub use rbac::component_table;
 pub use wiring::{ComponentProgram, drive, run_component};
@@ -33,6 +36,7 @@ struct Driver<C: Component> {
     trigger: Trigger<ObjectRef<C::Resource>>,
     watches: Watches<ObjectRef<C::Resource>>,
     status: StatusWriter<C::Resource>,
+    dependencies: Dependencies<C::Resource>,
     ended: Ended<C::Resource>,
     /// Whether the kind's status has the field [`HANDLED`].
     tells_requests: bool,
@@ -68,18 +72,36 @@ impl<C: Component> Driver<C> {
             return self.add_finalizer(&resource).await.map(|()| Wait::Event);
         }
         let request = contract.request(&*resource).filter(|_| self.tells_requests).map(str::to_owned);
-        let mut outcome = match self.open(&resource, contract, pass).await {
-            Err(failure) => Outcome::unreached(failure),
-            Ok(context) => {
-                let progress = self.in_time(self.component.install(&context)).await;
-                self.keep_watching(&context, progress.is_ok());
-                Outcome::of_install(progress)
-            }
+        let dependence = self.depends(&resource, &contract).await?;
+        if dependence.is_awaited() {
+            return Ok(Wait::Event);
+        }
+        let mut outcome = match dependence.back() {
+            Some(outcome) => outcome,
+            None => self.brought(&resource, contract, &dependence, pass).await,
         };
         if let Some(request) = request {
             outcome.report.fields.insert(HANDLED.to_owned(), request.into());
         }
         self.report(&resource, outcome).await
+    }
+
+    /// What came of the step on the target.
+    async fn brought(
+        &self,
+        resource: &Arc<C::Resource>,
+        contract: Contract,
+        dependence: &Dependence,
+        pass: Pass,
+    ) -> Outcome {
+        match self.open(resource, contract, pass).await {
+            Err(failure) => Outcome::unreached(failure),
+            Ok(context) => {
+                let progress = self.in_time(self.component.install(&context)).await;
+                self.keep_watching(&context, progress.is_ok());
+                Outcome::of_install(dependence.told(progress.unwrap_or_else(Progress::stopped)))
+            }
+        }
     }
 
     /// A step within nine tenths of the deadline, so that what is left suffices to report.
@@ -205,8 +227,7 @@ impl<C: Component> Driver<C> {
 }
 
 impl Outcome {
-    fn of_install(result: Result<Progress, Failure>) -> Self {
-        let progress = result.unwrap_or_else(Progress::stopped);
+    fn of_install(progress: Progress) -> Self {
         let ready = match progress.state {
             State::Ready | State::Warning if progress.failure.is_none() => condition::Status::True,
             _ => condition::Status::False,

@@ -14,6 +14,9 @@ const EMBEDDED: [(&str, &str); 5] = [
     ("component.kyma-project.io/v1alpha1", "HelmComponent"),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
 ];
+/// The rule of a dependency.
+const ONE_DEPENDENCY: &str =
+    "(has(self.api) ? 1 : 0) + (has(self.module) ? 1 : 0) + (has(self.component) ? 1 : 0) == 1";
 /// Namespaces of embedded objects.
 const NAMESPACES: [&str; 3] = ["default", "kyma-system", "kube-system"];
 
@@ -31,7 +34,12 @@ impl Drawer {
     /// Keeps a rule, if it is known.
     fn keep(&mut self, rule: &str, fields: &mut Fields<'_>) -> bool {
         match rule {
-            "has(self.api) != has(self.module)" => self.exactly_one(&["api", "module"], fields),
+            ONE_DEPENDENCY => self.exactly_one(&["api", "module", "component"], fields),
+            "!has(self.ready) || !has(self.api)" => {
+                if fields.held.contains_key("api") {
+                    fields.drop(&["ready"]);
+                }
+            }
             "[has(self.ocm), has(self.chart), has(self.manifests)].exists_one(set, set)" => {
                 self.exactly_one(&["ocm", "chart", "manifests"], fields);
             }

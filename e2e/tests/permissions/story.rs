@@ -158,8 +158,18 @@ impl<'a> Story<'a> {
         let greetings: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), HUB_NAMESPACE, &resource);
         let access = json!({"name": "kubeconfig-alone", "key": "config"});
         let target = json!({"kubeconfigSecretRef": access});
-        let spec = json!({"spec": {"text": "Hello", "target": target, "deletionPolicy": "Delete"}});
-        greetings.create(&PostParams::default(), &DynamicObject::new("alone", &resource).data(spec)).await?;
+        let needs = json!([{"component": {"name": "nowhere"}}]);
+        let spec = json!({"text": "Hello", "target": target, "deletionPolicy": "Delete", "dependsOn": needs});
+        let alone = DynamicObject::new("alone", &resource).data(json!({ "spec": spec }));
+        greetings.create(&PostParams::default(), &alone).await?;
+        until_or_why("the greeting looks for what it depends on", DEADLINE, || async {
+            let status = greetings.get("alone").await?.data["status"].to_string();
+            let waits = status.contains("HelmComponent nowhere does not exist");
+            Ok(if waits { Ok(()) } else { Err(status) })
+        })
+        .await?;
+        let nothing = Patch::Merge(json!({"spec": {"dependsOn": null}}));
+        greetings.patch("alone", &PatchParams::default(), &nothing).await?;
         until_or_why("the greeting is Ready", DEADLINE, || async {
             let found = greetings.get("alone").await?;
             let status = found.data["status"].to_string();

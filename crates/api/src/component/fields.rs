@@ -70,13 +70,20 @@ pub enum ResourcePolicy {
     Ignore,
 }
 
-/// Something that parts of a module need. Soft: only the parts that need it wait.
+/// Something that a component needs. A kind (api) is soft: only the objects of that kind wait. For another component
+/// (module or component) the whole of it waits: the first installation, and later a change of the spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "has(self.api) != has(self.module)",
-    "message": "exactly one of 'api' or 'module' must be specified",
-}]))]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": ONE_DEPENDENCY,
+        "message": "exactly one of 'api', 'module' or 'component' must be specified",
+    },
+    {
+        "rule": READY_OF_COMPONENT,
+        "message": "'ready' is about a module or component, not an 'api'",
+    },
+]))]
 pub struct Dependency {
     /// A kind that the target's API must serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,6 +92,35 @@ pub struct Dependency {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub module: Option<String>,
+    /// A component in the same namespace, of the same Kyma or, like this one, of none, that must be Ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<ComponentDependency>,
+    /// CEL that says when the component is ready, instead of its condition Ready for its current generation. self is
+    /// the component; its fields metadata, spec and status can be named without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4096))]
+    pub ready: Option<String>,
+}
+
+const ONE_DEPENDENCY: &str =
+    "(has(self.api) ? 1 : 0) + (has(self.module) ? 1 : 0) + (has(self.component) ? 1 : 0) == 1";
+const READY_OF_COMPONENT: &str = "!has(self.ready) || !has(self.api)";
+
+/// A component in the namespace of the one that needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ComponentDependency {
+    /// API group and version. Absent: component.kyma-project.io/v1alpha1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub api_version: Option<String>,
+    /// Kind. Absent: HelmComponent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: Option<String>,
+    /// Name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
 }
 
 /// A kind in any or one version.

@@ -172,12 +172,15 @@ reasons! {
     WebhookFailed: Transient => "An admission webhook on the target didn't answer; look at the workload behind it.";
     WebhookDenied: Blocked => "A policy or admission webhook on the target denies an object; change the policy or the module.";
     DiscoveryFailed: Transient => "Part of the target's API can't be listed; look at the APIServices that the message names.";
-    DependencyMissing: Blocked => "Kinds, namespaces or modules that parts of this one need are missing; the rest is installed, the parts follow when they come.";
+    DependencyMissing: Blocked => "Kinds or namespaces that parts of this one need are missing; the rest is installed, the parts follow when they come.";
+    DependencyNotReady: Blocked => "A module or component that this one depends on is missing or not ready; it is installed, or changed, as soon as that is.";
+    DependencyLost: Blocked => "A module or component that this one depends on is not ready any more; what is installed stays and is kept up, a change of the spec waits.";
+    DependencyCycle: Invalid => "Components depend on each other in a circle, so none can be first; take one of the dependencies out that the message names.";
     PruneGuard: Blocked => "The new version would remove suspiciously much, so nothing is removed; check the module, then confirm.";
     DriftFlapping: Blocked => "Somebody keeps changing an object back; find the other writer, or set drift.mode to Warn.";
     DefaultResourceFailed: Transient => "The module's default CR can't be created yet; the message has the target's own answer.";
     HookFailed: Transient => "A hook of the chart failed or took too long; look at the object that the message names. It is tried again after a pause.";
-    DeletionBlocked: Blocked => "Objects of the module's kinds still exist; delete the ones that the message names to let the removal go on.";
+    DeletionBlocked: Blocked => "Objects of the module's kinds, or components that depend on it, still exist; delete the ones that the message names to let the removal go on.";
     DeletionTimeout: Blocked => "The removal takes longer than it may; look at the finalizers of the objects that the message names.";
     Unhealthy: Blocked => "An object on the target reports a failure; the message names it.";
     HealthTimeout: Blocked => "The objects didn't become ready in time; the message names those that aren't.";

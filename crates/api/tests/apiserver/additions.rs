@@ -91,12 +91,15 @@ async fn addresses_of_charts_and_manifests_are_complete() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_dependency_is_a_kind_or_a_module() -> Result<()> {
+async fn a_dependency_is_a_kind_a_module_or_a_component() -> Result<()> {
     let depends = |one: Value| template(&json!({"dependsOn": [one]}));
     check(vec![
         (depends(json!({"api": {"group": "networking.istio.io", "kind": "VirtualService"}})), true),
         (depends(json!({"module": "istio"})), true),
+        (depends(json!({"component": {"name": "db"}, "ready": "status.version == '1'"})), true),
         (depends(json!({"module": "istio", "api": {"kind": "Secret"}})), false),
+        (depends(json!({"module": "istio", "component": {"name": "db"}})), false),
+        (depends(json!({"api": {"kind": "Secret"}, "ready": "true"})), false),
         (depends(json!({})), false),
     ])
     .await

@@ -3,6 +3,7 @@
 mod blocking;
 mod chart;
 mod daily;
+mod depends;
 mod drift;
 mod hooks;
 mod images;

@@ -1,17 +1,9 @@
 //! One rule: CEL about an entry, judged within bounds.
 
-use cel::common::ast::{EntryExpr, Expr, IdedExpr};
-use cel::{Context, Program};
 use kyma_api::ConfigRule;
-use serde::ser::{Serialize, Serializer};
+use kyma_sdk::{Expression, ExpressionError as RuleError, Judgement};
 use serde_json::Value;
 
-/// How deep an expression may be nested, operators included.
-const DEPTH: usize = 48;
-/// How many steps the loops of an expression may take over an entry.
-const STEPS: usize = 1_000_000;
-/// Characters that are looked through in one step.
-const STEP_CHARS: usize = 256;
 /// What an expression calls the entry.
 const ENTRY: &str = "self";
 
@@ -20,134 +12,28 @@ const ENTRY: &str = "self";
 pub(crate) struct Rule {
     /// What the user reads when it does not hold.
     message: String,
-    program: Program,
-    /// How many loops are inside of each other.
-    loops: u32,
-}
-
-/// Why a rule can never be judged.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RuleError {
-    /// It is no CEL.
-    #[error("is no CEL: {0}")]
-    Syntax(String),
-    /// It is nested deeper than [`DEPTH`].
-    #[error("is nested deeper than {DEPTH} levels: split it into several rules")]
-    TooDeep,
+    expression: Expression,
 }
 
 impl Rule {
     /// Compiles a rule.
     pub(crate) fn compile(rule: ConfigRule) -> Result<Self, RuleError> {
-        let program = Program::compile(&rule.expression)
-            .map_err(|errors| RuleError::Syntax(errors.to_string().replace('\n', " ")))?;
-        let Shape { depth, loops } = shape(program.expression());
-        if depth > DEPTH {
-            return Err(RuleError::TooDeep);
-        }
-        Ok(Self { message: rule.message, program, loops })
+        Ok(Self { message: rule.message, expression: Expression::compile(&rule.expression)? })
     }
 
     /// What the user has to hear about an entry; none where the rule holds. A rule that cannot be judged does not hold.
     /// Values never appear.
     pub(crate) fn objection(&self, entry: &Value) -> Option<String> {
-        if steps(entry, self.loops) > STEPS {
-            return Some(format!(
-                "{} (the entry is too large to be judged: shorten its values)",
-                self.message
-            ));
-        }
-        let mut context = Context::default();
-        let judged =
-            context.add_variable(ENTRY, Entry(entry)).ok().and_then(|()| self.program.execute(&context).ok());
-        match judged {
-            Some(cel::Value::Bool(true)) => None,
-            Some(cel::Value::Bool(false)) => Some(self.message.clone()),
-            _ => Some(format!(
+        match self.expression.judge(&[(ENTRY, entry)]) {
+            Judgement::Holds => None,
+            Judgement::Fails => Some(self.message.clone()),
+            Judgement::Unclear => Some(format!(
                 "{} (the entry lacks what the rule looks at, or has it in another type)",
                 self.message
             )),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Shape {
-    depth: usize,
-    loops: u32,
-}
-
-/// Without recursion: nothing bounds what was parsed yet.
-fn shape(root: &IdedExpr) -> Shape {
-    let mut found = Shape::default();
-    let mut open = vec![(root, Shape { depth: 1, loops: 0 })];
-    while let Some((node, at)) = open.pop() {
-        found = Shape { depth: found.depth.max(at.depth), loops: found.loops.max(at.loops) };
-        let below = Shape { depth: at.depth + 1, ..at };
-        match &node.expr {
-            Expr::Comprehension(each) => {
-                open.extend([&each.iter_range, &each.accu_init, &each.result].map(|part| (part, below)));
-                let inside = Shape { loops: at.loops + 1, ..below };
-                open.extend([&each.loop_cond, &each.loop_step].map(|part| (part, inside)));
+            Judgement::TooLarge => {
+                Some(format!("{} (the entry is too large to be judged: shorten its values)", self.message))
             }
-            Expr::Call(call) => {
-                open.extend(call.target.iter().map(|target| (&**target, below)));
-                open.extend(call.args.iter().map(|argument| (argument, below)));
-            }
-            Expr::List(list) => open.extend(list.elements.iter().map(|element| (element, below))),
-            Expr::Map(map) => {
-                open.extend(
-                    map.entries.iter().flat_map(|entry| parts(&entry.expr)).map(|part| (part, below)),
-                );
-            }
-            Expr::Struct(made) => {
-                open.extend(
-                    made.entries.iter().flat_map(|entry| parts(&entry.expr)).map(|part| (part, below)),
-                );
-            }
-            Expr::Select(select) => open.push((&select.operand, below)),
-            Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
-        }
-    }
-    found
-}
-
-fn parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
-    match entry {
-        EntryExpr::StructField(field) => vec![&field.value],
-        EntryExpr::MapEntry(pair) => vec![&pair.key, &pair.value],
-    }
-}
-
-/// How many steps so many loops inside of each other may take over the entry.
-fn steps(entry: &Value, loops: u32) -> usize {
-    let (mut values, mut longest) = (0_usize, 0);
-    let mut open = vec![entry];
-    while let Some(value) = open.pop() {
-        values += 1;
-        match value {
-            Value::String(text) => longest = longest.max(text.len()),
-            Value::Array(list) => open.extend(list),
-            Value::Object(map) => open.extend(map.values()),
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
-    values.saturating_pow(loops).saturating_mul(1 + longest / STEP_CHARS)
-}
-
-/// JSON as CEL has it in Kubernetes: whole numbers are `int`.
-struct Entry<'a>(&'a Value);
-
-impl Serialize for Entry<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Value::Number(number) => match number.as_i64() {
-                Some(whole) => serializer.serialize_i64(whole),
-                None => number.serialize(serializer),
-            },
-            Value::Array(list) => serializer.collect_seq(list.iter().map(Entry)),
-            Value::Object(map) => serializer.collect_map(map.iter().map(|(key, value)| (key, Entry(value)))),
-            simple => simple.serialize(serializer),
         }
     }
 }
@@ -157,6 +43,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// The deepest that is allowed.
+    const DEPTH: usize = 48;
 
     fn rule(expression: &str) -> Result<Rule, RuleError> {
         Rule::compile(ConfigRule { expression: expression.to_owned(), message: "no".to_owned() })

@@ -2,7 +2,10 @@
 
 use kube::Resource;
 use kyma_api::component::{DeletionOrder, DeletionReason};
-use kyma_api::{Adopt, DeletionPolicy, FreeForm, GroupKind, Kyma, Reason, finalizers, labels, names, values};
+use kyma_api::{
+    Adopt, ComponentDependency, DeletionPolicy, Dependency, FreeForm, GroupKind, Kyma, Reason, finalizers,
+    labels, names, values,
+};
 use kyma_targets::Recorded;
 use serde_json::{Map, Value, json};
 
@@ -28,7 +31,7 @@ pub(super) fn compose(
     if kind.is_helm() {
         helm_spec(install, scope.target_namespace, &mut spec)?;
     }
-    decide(scope, install, &mut spec);
+    decide(scope, install, kind, &mut spec);
     let mut metadata = json!({
         "name": view.map_or_else(|| names::component_name(&scope.kyma.name, module), |view| view.name.clone()),
         "namespace": scope.kyma.namespace,
@@ -138,7 +141,7 @@ fn source(install: &Install) -> Result<Value, Because> {
 }
 
 /// Fields of the contract: the Kyma's, whatever the module's spec says.
-fn decide(scope: &Scope<'_>, install: &Install, spec: &mut Map<String, Value>) {
+fn decide(scope: &Scope<'_>, install: &Install, kind: &ComponentKind, spec: &mut Map<String, Value>) {
     for field in
         ["target", "module", "userValues", "overrides", "dependsOn", "resourcePolicy", "deletionPolicy"]
     {
@@ -161,8 +164,25 @@ fn decide(scope: &Scope<'_>, install: &Install, spec: &mut Map<String, Value>) {
     set("overrides", json!(Some(&wish.central.values).filter(|values| !values.is_empty())));
     set("resourcePolicy", json!(wish.policy));
     set("deletionPolicy", json!(DeletionPolicy::Orphan));
-    let depends_on = install.template.spec.depends_on.as_ref().filter(|list| !list.is_empty());
-    set("dependsOn", json!(depends_on));
+    let depends_on = install.template.spec.depends_on.iter().flatten();
+    let depends_on: Vec<Dependency> = depends_on.map(|one| resolved(scope, kind, one)).collect();
+    set("dependsOn", json!(Some(depends_on).filter(|list| !list.is_empty())));
+}
+
+/// A component finds other modules of its Kyma by their labels, among objects of the base kind and its own. One of
+/// another kind is named to it.
+fn resolved(scope: &Scope<'_>, kind: &ComponentKind, dependency: &Dependency) -> Dependency {
+    let view = dependency.module.as_ref().and_then(|module| scope.installed.get(module));
+    let own = |view: &&ComponentView| view.kind.group() == kind.group() && view.kind.kind == kind.kind;
+    let Some(view) = view.filter(|view| !view.kind.is_helm() && !own(view)) else {
+        return dependency.clone();
+    };
+    let component = ComponentDependency {
+        api_version: Some(view.kind.api_version.clone()),
+        kind: Some(view.kind.kind.clone()),
+        name: view.name.clone(),
+    };
+    Dependency { module: None, component: Some(component), ..dependency.clone() }
 }
 
 fn labels_of(scope: &Scope<'_>, install: &Install) -> Value {

@@ -145,6 +145,26 @@ fn i85_a_component_is_the_modules_spec_under_what_kyma_operator_decides() {
 }
 
 #[test]
+fn a_module_of_another_kind_is_named_to_those_that_depend_on_it() {
+    let mut stage = Stage::new(&json!({ "name": "keda" }));
+    let depends_on =
+        json!([{ "module": "istio", "ready": "true" }, { "module": "keda" }, { "module": "none" }]);
+    let template = json!({ "dependsOn": depends_on });
+    let first = stage.plan(Decision::Install(install(template.clone())));
+    assert_eq!(first.components[0].body["spec"]["dependsOn"], depends_on);
+    stage.have(&first, |_| {});
+    let keda = stage.installed["keda"].clone();
+    let widget = ComponentKind::new("example.com/v1", "Widget");
+    let istio = ComponentView { kind: widget, name: "kyma-istio".into(), ..keda };
+    stage.installed.insert("istio".into(), istio);
+    let second = stage.plan(Decision::Install(install(template)));
+    let named = json!({ "apiVersion": "example.com/v1", "kind": "Widget", "name": "kyma-istio" });
+    let resolved =
+        json!([{ "component": named, "ready": "true" }, { "module": "keda" }, { "module": "none" }]);
+    assert_eq!(second.components[0].body["spec"]["dependsOn"], resolved);
+}
+
+#[test]
 fn an_author_may_not_take_over_what_belongs_to_others() {
     let stage = Stage::new(&json!({ "name": "keda" }));
     let helm = |adopt: &str| {

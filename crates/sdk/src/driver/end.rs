@@ -68,6 +68,9 @@ impl<C: Component> Driver<C> {
         contract: Contract,
         pass: Pass,
     ) -> Result<Removal, Failure> {
+        if let Some(waiting) = self.held_up(resource)? {
+            return Ok(waiting);
+        }
         let context = self.open(resource, contract, pass).await?;
         let blocking = self.component.blocking(resource);
         if !nothing_blocks(&blocking) {

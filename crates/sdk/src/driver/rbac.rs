@@ -4,6 +4,7 @@ use kube::{CustomResourceExt, Resource, ResourceExt};
 
 use crate::{
     Component, Rule,
+    dependencies::Kind,
     rbac::{Table, pauses},
 };
 
@@ -27,6 +28,7 @@ pub fn component_table<C: Component>() -> Table {
     let awaited = words(vec![crd, "pauses.operator.kyma-project.io"]);
     let brake = words(vec![word(format!("brake-{}", C::NAME))]);
     let mut hub = hub_namespace(group, plural, status);
+    hub.extend(others::<C::Resource>());
     hub.extend(pauses(brake));
     Table {
         operator: C::NAME,
@@ -35,6 +37,18 @@ pub fn component_table<C: Component>() -> Table {
         target: with_own(target(), C::TARGET_RULES),
         aggregated: aggregated(group, plural),
     }
+}
+
+/// Components of the base kind, which any other may depend on. Where it is the own kind it may be watched anyway.
+fn others<R: Resource<DynamicType = ()>>() -> Option<Rule> {
+    let base = Kind::helm();
+    let rule = Rule::new(
+        &["component.kyma-project.io"],
+        &["helmcomponents"],
+        &["list", "watch"],
+        "wait for HelmComponents that its components depend on",
+    );
+    (Kind::of::<R>() != base).then_some(rule)
 }
 
 /// The driver's rules and the component's. What its own rules grant anyway would only seem to be needed.

@@ -14,7 +14,8 @@ use kyma_targets::SecretKey;
 use super::{Driver, Ended, HANDLED};
 use crate::{
     AccessChange, Change, Component, Contract, Index, Interest, NoFlags, Operator, Program, Reconciler,
-    RunError, Runtime, Sighting, Trigger, Watches, program::run_program, rbac::Table, status::StatusWriter,
+    RunError, Runtime, Sighting, Trigger, Watches, dependencies::Dependencies, program::run_program,
+    rbac::Table, status::StatusWriter,
 };
 
 /// The whole of a component's `main`.
@@ -64,28 +65,35 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let secrets = Arc::clone(&by_secret);
     runtime.brake.of_all(move || lock(&secrets).dependencies());
     wake_on_access(&runtime, &by_secret, &trigger, &watches);
-    let tells_requests = tells(&C::Resource::crd(), HANDLED);
+    let dependencies = Dependencies::new(runtime.clone(), trigger.clone());
     let ended = Ended::default();
-    let driver = Arc::new(Driver { component, runtime, trigger, watches, status, ended, tells_requests });
+    let tells_requests = tells(&C::Resource::crd(), HANDLED);
+    let driver = Driver { component, runtime, trigger, watches, status, dependencies, ended, tells_requests };
+    let driver = Arc::new(driver);
     let watching = Arc::clone(&driver);
-    let reconciler = reconciler.on_change(move |change| match change {
-        Change::Applied(resource) => {
-            index(&by_secret, resource);
-            if watching.status.saw(resource) {
-                watching.trigger.enqueue(ObjectRef::from_obj(resource));
+    let reconciler = reconciler.on_change(move |change| {
+        let contract =
+            if let Change::Applied(resource) = change { Contract::of(resource).ok() } else { None };
+        watching.dependencies.saw(change, contract.as_ref());
+        match change {
+            Change::Applied(resource) => {
+                index(&by_secret, resource, contract);
+                if watching.status.saw(resource) {
+                    watching.trigger.enqueue(ObjectRef::from_obj(resource));
+                }
             }
+            Change::Gone(key) => {
+                lock(&by_secret).remove(key);
+                watching.released(key);
+                watching.ended.forget(key);
+            }
+            Change::Listing => {
+                watching.status.listing();
+                // The hub may have been restored from a backup.
+                watching.runtime.targets.forget_turns();
+            }
+            Change::Listed => {}
         }
-        Change::Gone(key) => {
-            lock(&by_secret).remove(key);
-            watching.released(key);
-            watching.ended.forget(key);
-        }
-        Change::Listing => {
-            watching.status.listing();
-            // The hub may have been restored from a backup.
-            watching.runtime.targets.forget_turns();
-        }
-        Change::Listed => {}
     });
     reconciler
         .reaching(|resource| Contract::of(resource).ok()?.spec.target.kubeconfig_secret_ref)
@@ -163,8 +171,8 @@ fn wake_on_access<R>(
     });
 }
 
-fn index<R: crate::ComponentResource>(by_secret: &BySecret<R>, resource: &R) {
-    let secret = Contract::of(resource).ok().and_then(|contract| contract.spec.target.kubeconfig_secret_ref);
+fn index<R: crate::ComponentResource>(by_secret: &BySecret<R>, resource: &R, contract: Option<Contract>) {
+    let secret = contract.and_then(|contract| contract.spec.target.kubeconfig_secret_ref);
     lock(by_secret).set(ObjectRef::from_obj(resource), secret.map(|reference| reference.name));
 }
 

@@ -108,6 +108,11 @@ impl Stage {
         Ok(stage)
     }
 
+    /// Its hub namespace.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     pub(crate) async fn start_operator(&mut self) -> Result<()> {
         let process = Process::new()?;
         let config = self.hub.service_account("default", &self.namespace).await?.config()?;
@@ -393,7 +398,8 @@ impl Stage {
 async fn install_crds(hub: &Cluster) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(hub.client()?);
     let params = PatchParams::apply("test").force();
-    for crd in [Greeting::crd(), kyma_sdk::api::crds::pause()] {
+    let crds_of_others = [kyma_sdk::api::crds::pause(), kyma_sdk::api::crds::helm_component()];
+    for crd in std::iter::once(Greeting::crd()).chain(crds_of_others) {
         crds.patch(&crd.name_any(), &params, &Patch::Apply(&crd)).await?;
     }
     Ok(())

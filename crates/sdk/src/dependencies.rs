@@ -1,0 +1,201 @@
+//! What components depend on among other components: watched on the hub, kept reduced, told by event.
+//!
+//! The own kind comes with the reconciler's watch, the kinds that components name beside it with one watch each, for as
+//! long as one names them.
+
+mod decide;
+mod follow;
+mod graph;
+mod view;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{ApiResource, ListParams};
+use kube::core::DynamicObject;
+use kube::{Api, ResourceExt};
+use kube_runtime::reflector::ObjectRef;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use decide::{HeldUp, Hold, is_stale};
+use graph::{Graph, Standing, Unmet, Why};
+pub(crate) use view::Kind;
+use view::{Node, View, kyma_of, needs};
+
+use crate::{Change, ComponentResource, Contract, Failure, Runtime, Trigger};
+
+/// Kinds that are followed at most, beside the own one.
+const KINDS: usize = 32;
+
+/// All that is known of dependencies among components. Cheap to clone.
+pub(crate) struct Dependencies<R: ComponentResource> {
+    inner: Arc<Inner<R>>,
+}
+
+struct Inner<R: ComponentResource> {
+    runtime: Runtime,
+    trigger: Trigger<ObjectRef<R>>,
+    graph: Mutex<Graph>,
+    followed: Mutex<HashMap<Kind, CancellationToken>>,
+}
+
+impl<R: ComponentResource> Clone for Dependencies<R> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<R: ComponentResource> Dependencies<R> {
+    pub(crate) fn new(runtime: Runtime, trigger: Trigger<ObjectRef<R>>) -> Self {
+        let inner = Inner { runtime, trigger, graph: Mutex::default(), followed: Mutex::default() };
+        let new = Self { inner: Arc::new(inner) };
+        let own = Kind::of::<R>();
+        lock(&new.inner.graph).stands(&own, Standing::Listing);
+        if !new.shows_all() {
+            new.follow(own, R::api_version(&()).into_owned());
+        }
+        new
+    }
+
+    /// Whether the reconciler's own watch shows all components of its kind.
+    fn shows_all(&self) -> bool {
+        self.inner.runtime.settings.selector.is_none()
+    }
+
+    /// The reconciler's own watch told this; `contract` is that of a component that it shows.
+    pub(crate) fn saw(&self, change: Change<'_, R>, contract: Option<&Contract>) {
+        if !self.shows_all() {
+            return;
+        }
+        match change {
+            Change::Applied(resource) => {
+                let whole = || serde_json::to_value(resource).unwrap_or_default();
+                let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
+                self.learn(&node, resource.meta(), contract.unwrap_or(&Contract::default()), whole);
+            }
+            Change::Gone(key) => self.lose(&Node { kind: Kind::of::<R>(), name: key.name.clone() }),
+            Change::Listed => {
+                let affected = lock(&self.inner.graph).stands(&Kind::of::<R>(), Standing::Listed);
+                self.wake(affected);
+            }
+            Change::Listing => {}
+        }
+    }
+
+    /// What its dependencies mean for a component whose status has these conditions.
+    ///
+    /// # Errors
+    /// The hub does not tell how a component is that an expression has to be judged by.
+    pub(crate) async fn hold(
+        &self,
+        resource: &R,
+        contract: &Contract,
+        conditions: &[Condition],
+    ) -> Result<Hold, Failure> {
+        let kyma = kyma_of(resource);
+        let needs = needs(contract, kyma);
+        if needs.is_empty() {
+            return Ok(Hold::None);
+        }
+        let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
+        let look = || {
+            let graph = lock(&self.inner.graph);
+            (graph.unmet(kyma, &needs), graph.cycle(&node, &needs))
+        };
+        let (mut unmet, cycle) = look();
+        if self.judge_unjudged(&unmet, &needs).await? {
+            unmet = look().0;
+        }
+        let passed = decide::has_passed(conditions, resource.meta().generation);
+        Ok(decide::decide(&unmet, cycle.as_deref(), passed))
+    }
+
+    /// What holds up the removal of a component: those that depend on it.
+    ///
+    /// # Errors
+    /// Not all of them are known yet; the end of the list brings the component back.
+    pub(crate) fn held_up(&self, resource: &R) -> Result<Option<HeldUp>, String> {
+        let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
+        let holders = lock(&self.inner.graph).holders(&node);
+        let holders = holders.map_err(|kind| format!("waiting for the list of all {} objects", kind.kind))?;
+        Ok(decide::describe_holders(holders.iter().map(|(node, deleting)| (node, *deleting))))
+    }
+
+    /// Reads what was seen before an expression came; whether there was anything.
+    async fn judge_unjudged(&self, unmet: &[Unmet], needs: &[view::Need]) -> Result<bool, Failure> {
+        let mut any = false;
+        for one in unmet {
+            let Why::Unjudged(node, expression) = &one.why else { continue };
+            let version = needs.iter().find(|need| need.name == one.name).map(|need| need.version.clone());
+            let resource = self.resource(&node.kind, version.as_deref().unwrap_or_default()).await;
+            let failed = |error: kube::Error| Failure::hub(&format!("read {node}"), &error);
+            let api = self.api(&resource.map_err(failed)?);
+            // By a list of one: who may watch a kind need not be allowed to get as well.
+            let params = ListParams::default().fields(&format!("metadata.name={}", node.name));
+            let found = api.list(&params).await.map_err(failed)?.items.pop();
+            let Some(object) = found else { continue };
+            let object = serde_json::to_value(object).unwrap_or_default();
+            let judged = view::judge(BTreeSet::from([expression.clone()]), &object);
+            lock(&self.inner.graph).judged(node, judged);
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// A component is there, new or changed.
+    fn learn(
+        &self,
+        node: &Node,
+        meta: &kube::api::ObjectMeta,
+        contract: &Contract,
+        whole: impl FnOnce() -> Value,
+    ) {
+        let mut view = View::of(meta, contract, std::collections::BTreeMap::new());
+        let mut graph = lock(&self.inner.graph);
+        let expressions = graph.expressions(node, view.as_module().as_ref());
+        if !expressions.is_empty() {
+            view.judged = view::judge(expressions, &whole());
+        }
+        let affected = graph.set(node, view);
+        let kinds = graph.new_kinds();
+        drop(graph);
+        self.wake(affected);
+        self.follow_all(kinds);
+    }
+
+    fn lose(&self, node: &Node) {
+        let mut graph = lock(&self.inner.graph);
+        let affected = graph.remove(node);
+        let kinds = graph.new_kinds();
+        drop(graph);
+        self.wake(affected);
+        self.follow_all(kinds);
+    }
+
+    /// Those of the own kind look again; the others have reconcilers of their own.
+    fn wake(&self, nodes: BTreeSet<Node>) {
+        let own = Kind::of::<R>();
+        for node in nodes.into_iter().filter(|node| node.kind == own) {
+            let key = ObjectRef::new(&node.name).within(&self.inner.runtime.settings.hub_namespace);
+            self.inner.trigger.enqueue(key);
+        }
+    }
+
+    async fn resource(&self, kind: &Kind, version: &str) -> kube::Result<ApiResource> {
+        if *kind == Kind::of::<R>() {
+            return Ok(ApiResource::erase::<R>(&()));
+        }
+        follow::resource(&self.inner.runtime.hub, kind, version).await
+    }
+
+    fn api(&self, resource: &ApiResource) -> Api<DynamicObject> {
+        let namespace = &self.inner.runtime.settings.hub_namespace;
+        Api::namespaced_with(self.inner.runtime.hub.clone(), namespace, resource)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,211 @@
+//! What follows from dependencies that are not ready. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kyma_api::{Reason, State, condition};
+
+use super::graph::{Unmet, Why};
+use super::view::Node;
+use crate::Failure;
+
+/// Names that one message holds.
+const NAMED: usize = 10;
+
+/// What dependencies mean for a component.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Hold {
+    /// It has none on components.
+    None,
+    /// They are ready.
+    Free,
+    /// It is installed and goes on as it is; this is not ready any more.
+    Lost(String),
+    /// Nothing is installed or changed.
+    Back {
+        /// Why, for the condition Ready.
+        failure: Failure,
+        /// The state of the module meanwhile.
+        state: State,
+    },
+    /// Not known yet; an event tells. What was let through goes on.
+    Unknown {
+        /// Whether its spec was let through before.
+        passed: bool,
+    },
+}
+
+/// Decides from what is not ready and the circle that the component is in; `passed`: its spec was let through before.
+pub(crate) fn decide(unmet: &[Unmet], cycle: Option<&[Node]>, passed: bool) -> Hold {
+    if let Some(cycle) = cycle {
+        let path = path(cycle);
+        let back = Failure::new(Reason::DependencyCycle, path.clone());
+        return if passed { Hold::Lost(path) } else { Hold::Back { failure: back, state: State::Error } };
+    }
+    if unmet.iter().any(|one| one.why == Why::Listing) {
+        return Hold::Unknown { passed };
+    }
+    if unmet.is_empty() {
+        return Hold::Free;
+    }
+    let message = message(unmet);
+    if passed {
+        return Hold::Lost(message);
+    }
+    // What is there and on its way needs nobody.
+    let comes = unmet.iter().all(|one| matches!(one.why, Why::NotReady | Why::Denied | Why::Deleting));
+    let state = if comes { State::Processing } else { State::Warning };
+    Hold::Back { failure: Failure::new(Reason::DependencyNotReady, message), state }
+}
+
+/// Whether the spec of this generation was let through, as the status tells: the record that outlives a restart.
+pub(crate) fn has_passed(conditions: &[Condition], generation: Option<i64>) -> bool {
+    let Some(held) = condition::get(conditions, condition::types::DEPENDENCIES_READY) else { return false };
+    let stopped = [Reason::DependencyNotReady, Reason::DependencyCycle];
+    held.observed_generation == generation && !stopped.iter().any(|reason| reason.as_str() == held.reason)
+}
+
+/// Whether a condition says what is no longer so once nothing is depended on.
+pub(crate) fn is_stale(conditions: &[Condition]) -> bool {
+    let ours = [Reason::DependencyNotReady, Reason::DependencyLost, Reason::DependencyCycle];
+    condition::get(conditions, condition::types::DEPENDENCIES_READY)
+        .is_some_and(|held| ours.iter().any(|reason| reason.as_str() == held.reason))
+}
+
+/// `a -> b -> a`; with kinds where they differ.
+fn path(cycle: &[Node]) -> String {
+    let one_kind = cycle.iter().all(|node| cycle.first().is_some_and(|first| first.kind == node.kind));
+    let named = |node: &Node| if one_kind { node.name.clone() } else { node.to_string() };
+    cycle.iter().map(named).collect::<Vec<_>>().join(" -> ")
+}
+
+fn message(unmet: &[Unmet]) -> String {
+    let named: Vec<String> = unmet.iter().take(NAMED).map(describe).collect();
+    let more = match unmet.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    format!("{}{more}", named.join("; "))
+}
+
+fn describe(unmet: &Unmet) -> String {
+    let Unmet { name, why } = unmet;
+    match why {
+        Why::Absent if name.starts_with("module ") => format!("{name} is not enabled in this Kyma"),
+        Why::Absent => format!("{name} does not exist"),
+        Why::Deleting => format!("{name} is being deleted"),
+        Why::NotReady | Why::Listing | Why::Unjudged(..) => format!("{name} is not Ready"),
+        Why::Denied => format!("{name} is not ready: its expression is false"),
+        Why::Unclear => {
+            format!("{name}: the expression is no CEL, or looks at what the component lacks")
+        }
+        Why::Nowhere => format!("{name}: this component belongs to no Kyma, so it has to name a component"),
+        Why::OfAnotherKyma => format!("{name} belongs to another Kyma"),
+        Why::Refused(why) => format!("{name}: its kind cannot be read: {why}"),
+    }
+}
+
+/// What a removal waits for, by name and whether that is being deleted too: those that stay are for a person.
+pub(crate) fn describe_holders<'a>(holders: impl Iterator<Item = (&'a Node, bool)>) -> Option<HeldUp> {
+    let (going, staying): (Vec<_>, Vec<_>) = holders.partition(|(_, deleting)| *deleting);
+    let list = |nodes: &[(&Node, bool)]| {
+        let named: Vec<String> = nodes.iter().take(NAMED).map(|(node, _)| node.to_string()).collect();
+        let more = nodes.len().saturating_sub(NAMED);
+        if more == 0 { named.join(", ") } else { format!("{} and {more} more", named.join(", ")) }
+    };
+    match (staying.as_slice(), going.as_slice()) {
+        ([], []) => None,
+        ([], going) => Some(HeldUp::Going(format!("waiting until these are gone: {}", list(going)))),
+        (staying, _) => Some(HeldUp::Staying(format!("these depend on it: {}", list(staying)))),
+    }
+}
+
+/// What holds up a removal, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HeldUp {
+    /// All are on their way.
+    Going(String),
+    /// Some stay.
+    Staying(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::ErrorClass;
+    use serde_json::json;
+
+    use super::super::view::Kind;
+    use super::*;
+
+    fn node(name: &str) -> Node {
+        Node { kind: Kind::helm(), name: name.to_owned() }
+    }
+
+    fn unmet(why: Why) -> Unmet {
+        Unmet { name: "HelmComponent a".to_owned(), why }
+    }
+
+    #[test]
+    fn the_first_time_nothing_is_installed_and_later_only_a_change_waits() {
+        let missing = [unmet(Why::Absent)];
+        let Hold::Back { failure, state } = decide(&missing, None, false) else { panic!("held back") };
+        assert_eq!((failure.reason, failure.class), (Reason::DependencyNotReady, ErrorClass::Blocked));
+        assert_eq!((failure.message.as_str(), state), ("HelmComponent a does not exist", State::Warning));
+        assert_eq!(decide(&missing, None, true), Hold::Lost("HelmComponent a does not exist".to_owned()));
+        assert_eq!(decide(&[], None, false), Hold::Free);
+        let Hold::Back { state, .. } = decide(&[unmet(Why::NotReady)], None, false) else {
+            panic!("held back")
+        };
+        assert_eq!(state, State::Processing, "it comes by itself");
+    }
+
+    #[test]
+    fn what_is_not_listed_yet_decides_nothing() {
+        let both = [unmet(Why::NotReady), unmet(Why::Listing)];
+        assert_eq!(decide(&both, None, false), Hold::Unknown { passed: false });
+        assert_eq!(decide(&both, None, true), Hold::Unknown { passed: true });
+    }
+
+    #[test]
+    fn a_circle_is_told_by_its_path() {
+        let circle = [node("a"), node("b"), node("a")];
+        let Hold::Back { failure, state } = decide(&[unmet(Why::NotReady)], Some(&circle), false) else {
+            panic!("held back")
+        };
+        assert_eq!((failure.reason, state), (Reason::DependencyCycle, State::Error));
+        assert_eq!(failure.message, "a -> b -> a");
+        assert_eq!(decide(&[], Some(&circle), true), Hold::Lost("a -> b -> a".to_owned()));
+        let other = Node { kind: Kind { group: "x".into(), kind: "Greeting".into() }, name: "b".into() };
+        assert_eq!(path(&[node("a"), other, node("a")]), "HelmComponent a -> Greeting b -> HelmComponent a");
+    }
+
+    #[test]
+    fn a_spec_has_passed_where_its_own_generation_was_not_held_back() {
+        let passed = |status: &str, reason: Reason, generation: i64| {
+            let condition = json!({"type": "DependenciesReady", "status": status, "reason": reason.as_str(),
+                "message": "", "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            has_passed(&[serde_json::from_value(condition).unwrap()], Some(2))
+        };
+        assert!(passed("True", Reason::Succeeded, 2));
+        assert!(passed("False", Reason::DependencyLost, 2) && passed("False", Reason::DependencyMissing, 2));
+        assert!(!passed("True", Reason::Succeeded, 1), "the spec before");
+        assert!(
+            !passed("False", Reason::DependencyNotReady, 2) && !passed("False", Reason::DependencyCycle, 2)
+        );
+        assert!(!has_passed(&[], Some(2)));
+    }
+
+    #[test]
+    fn a_removal_names_who_stays_before_who_goes_too() {
+        let (a, b) = (node("a"), node("b"));
+        assert_eq!(describe_holders([].into_iter()), None);
+        let going = describe_holders([(&a, true)].into_iter());
+        assert_eq!(going, Some(HeldUp::Going("waiting until these are gone: HelmComponent a".to_owned())));
+        let staying = describe_holders([(&a, true), (&b, false)].into_iter());
+        assert_eq!(staying, Some(HeldUp::Staying("these depend on it: HelmComponent b".to_owned())));
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let many: Vec<Unmet> = (0..12).map(|_| unmet(Why::Deleting)).collect();
+        assert!(message(&many).ends_with("; and 2 more"));
+    }
+}

@@ -1,0 +1,169 @@
+//! What is known of one component: what decides for those that depend on it, and what it depends on itself. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use kube::{CustomResourceExt, Resource, ResourceExt, api::ObjectMeta};
+use kyma_api::{HelmComponent, condition, labels, names};
+use serde_json::Value;
+
+use crate::{Contract, Expression, Judgement};
+
+/// A kind of component, in any version.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Kind {
+    pub(crate) group: String,
+    pub(crate) kind: String,
+}
+
+/// A component in the hub namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Node {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+}
+
+/// What a component names in `dependsOn`, other than a kind of the target.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum On {
+    /// A component by name.
+    Component(Node),
+    /// A module of a Kyma, by the values of the labels that components carry.
+    Module { kyma: String, module: String },
+    /// A module, named by a component that belongs to no Kyma.
+    Nowhere(String),
+}
+
+/// One entry of `dependsOn` that is about a component.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    pub(crate) on: On,
+    /// As people know it: the component's kind and name, or the module's name.
+    pub(crate) name: String,
+    /// API version in which its kind is read.
+    pub(crate) version: String,
+    /// When it is ready, in CEL.
+    pub(crate) ready: Option<String>,
+}
+
+/// What an expression says of a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Ready,
+    NotReady,
+    /// It is no CEL, or looks at what the component lacks.
+    Unclear,
+}
+
+/// A component, reduced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) uid: String,
+    pub(crate) is_deleting: bool,
+    /// Whether the condition Ready is True for the current generation.
+    pub(crate) is_ready: bool,
+    pub(crate) kyma: Option<String>,
+    pub(crate) module: Option<String>,
+    pub(crate) needs: Vec<Need>,
+    /// What the expressions say that others have about it.
+    pub(crate) judged: BTreeMap<String, Verdict>,
+}
+
+impl Kind {
+    pub(crate) fn of<R: Resource<DynamicType = ()>>() -> Self {
+        Self { group: R::group(&()).into_owned(), kind: R::kind(&()).into_owned() }
+    }
+
+    /// The kind of components that nothing else is said of.
+    pub(crate) fn helm() -> Self {
+        Self::of::<HelmComponent>()
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.kind.kind, self.name)
+    }
+}
+
+impl View {
+    /// Reduces a component; `judged` is what others' expressions say of it.
+    pub(crate) fn of(meta: &ObjectMeta, contract: &Contract, judged: BTreeMap<String, Verdict>) -> Self {
+        let label = |key: &str| meta.labels.as_ref().and_then(|all| all.get(key)).cloned();
+        let (kyma, module) = (label(labels::KYMA_NAME), label(labels::MODULE_NAME));
+        Self {
+            uid: meta.uid.clone().unwrap_or_default(),
+            is_deleting: meta.deletion_timestamp.is_some(),
+            is_ready: is_ready(meta, contract),
+            needs: needs(contract, kyma.as_deref()),
+            kyma,
+            module,
+            judged,
+        }
+    }
+
+    /// What names it as a module.
+    pub(crate) fn as_module(&self) -> Option<On> {
+        let (kyma, module) = (self.kyma.clone()?, self.module.clone()?);
+        Some(On::Module { kyma, module })
+    }
+
+    /// Whether another view is the same to those who depend on it.
+    pub(crate) fn offers_the_same(&self, other: &Self) -> bool {
+        let offer = |view: &Self| {
+            let View { uid, is_deleting, is_ready, kyma, module, judged, needs: _ } = view.clone();
+            (uid, is_deleting, is_ready, kyma, module, judged)
+        };
+        offer(self) == offer(other)
+    }
+}
+
+fn is_ready(meta: &ObjectMeta, contract: &Contract) -> bool {
+    let Some(ready) = condition::get(&contract.status.conditions, condition::types::READY) else {
+        return false;
+    };
+    let observed = ready.observed_generation.or(contract.status.observed_generation);
+    ready.status == "True" && observed == meta.generation
+}
+
+/// What a component of this Kyma needs of other components.
+pub(crate) fn needs(contract: &Contract, kyma: Option<&str>) -> Vec<Need> {
+    let mut needs = vec![];
+    for dependency in &contract.spec.depends_on {
+        let ready = dependency.ready.clone();
+        let version = HelmComponent::api_version(&()).into_owned();
+        if let Some(module) = &dependency.module {
+            let on = kyma.map_or_else(
+                || On::Nowhere(module.clone()),
+                |kyma| On::Module { kyma: kyma.to_owned(), module: names::label_value(module) },
+            );
+            needs.push(Need { on, name: format!("module {module}"), version, ready });
+        } else if let Some(component) = &dependency.component {
+            let version = component.api_version.clone().unwrap_or(version);
+            let group = version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
+            let kind = component.kind.clone().unwrap_or_else(|| HelmComponent::crd().spec.names.kind);
+            let node = Node { kind: Kind { group, kind }, name: component.name.clone() };
+            needs.push(Need { name: node.to_string(), on: On::Component(node), version, ready });
+        }
+    }
+    needs
+}
+
+/// What expressions say of a component.
+pub(crate) fn judge(expressions: BTreeSet<String>, object: &Value) -> BTreeMap<String, Verdict> {
+    let judged = expressions.into_iter().map(|text| {
+        let judgement = Expression::compile(&text).map(|expression| expression.judge_object(object));
+        let verdict = match judgement {
+            Ok(Judgement::Holds) => Verdict::Ready,
+            Ok(Judgement::Fails) => Verdict::NotReady,
+            Ok(Judgement::Unclear | Judgement::TooLarge) | Err(_) => Verdict::Unclear,
+        };
+        (text, verdict)
+    });
+    judged.collect()
+}
+
+/// The value of the label that says whose a component is.
+pub(crate) fn kyma_of<R: ResourceExt>(resource: &R) -> Option<&str> {
+    resource.labels().get(labels::KYMA_NAME).map(String::as_str)
+}

@@ -1,0 +1,143 @@
+//! Dependencies on other components, in the words of reports.
+
+use kube::Resource;
+use kyma_api::{Reason, condition};
+
+use super::{Driver, Outcome, step};
+use crate::{
+    Component, Contract, Failure, Progress, Removal, Report,
+    dependencies::{HeldUp, Hold, is_stale},
+};
+
+const DEPENDENCIES_READY: &str = condition::types::DEPENDENCIES_READY;
+
+/// What dependencies mean for one pass, and what was reported of them before.
+pub(super) struct Dependence {
+    hold: Hold,
+    is_stale: bool,
+}
+
+impl<C: Component> Driver<C> {
+    /// Looks at what a component depends on.
+    pub(super) async fn depends(
+        &self,
+        resource: &C::Resource,
+        contract: &Contract,
+    ) -> Result<Dependence, Failure> {
+        let depends = contract.spec.depends_on.iter().any(|one| one.api.is_none());
+        let is_old = contract.status.observed_generation != resource.meta().generation;
+        if !depends && !is_old && !is_stale(&contract.status.conditions) {
+            return Ok(Dependence { hold: Hold::None, is_stale: false });
+        }
+        let mut status = self.status.current(resource)?;
+        let conditions = status.remove("conditions").unwrap_or_default();
+        let conditions: Vec<_> = serde_json::from_value(conditions).unwrap_or_default();
+        let hold = self.dependencies.hold(resource, contract, &conditions).await?;
+        Ok(Dependence { hold, is_stale: is_stale(&conditions) })
+    }
+
+    /// Whether a removal has to wait for components that depend on this one: in reverse order of the installation.
+    pub(super) fn held_up(&self, resource: &C::Resource) -> Result<Option<Removal>, Failure> {
+        match self.dependencies.held_up(resource) {
+            Err(listing) => Ok(Some(Removal::waiting(listing))),
+            Ok(Some(HeldUp::Going(names))) => Ok(Some(Removal::waiting(names))),
+            Ok(Some(HeldUp::Staying(names))) => Err(Failure::new(Reason::DeletionBlocked, names)),
+            Ok(None) => Ok(None),
+        }
+    }
+}
+
+impl Dependence {
+    /// How the pass ends where nothing may be installed or changed.
+    pub(super) fn back(&self) -> Option<Outcome> {
+        match &self.hold {
+            Hold::Back { failure, state } => {
+                let not =
+                    |type_| step(type_, condition::Status::False, failure.reason, failure.message.clone());
+                let conditions = vec![not(condition::types::READY), not(DEPENDENCIES_READY)];
+                let report = Report { state: Some(*state), conditions, ..Report::default() };
+                Some(Outcome { report, result: Err(failure.clone()) })
+            }
+            Hold::None | Hold::Free | Hold::Lost(_) | Hold::Unknown { .. } => None,
+        }
+    }
+
+    /// Whether nothing can be said before more is known of the hub, and the component was not let through before.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.hold == Hold::Unknown { passed: false }
+    }
+
+    /// Adds what is known of dependencies to what a step reports; what it says of kinds stays.
+    pub(super) fn told(&self, mut progress: Progress) -> Progress {
+        let own = progress.conditions.iter().position(|one| one.type_ == DEPENDENCIES_READY);
+        match (&self.hold, own) {
+            (Hold::Lost(names), own) => {
+                let own = own.map(|own| progress.conditions.remove(own)).map(|own| own.message);
+                let messages: Vec<String> =
+                    std::iter::once(names.clone()).chain(own.filter(|message| !message.is_empty())).collect();
+                let (reason, message) = (Reason::DependencyLost, messages.join("; "));
+                progress.step(DEPENDENCIES_READY, condition::Status::False, reason, message)
+            }
+            (Hold::Free, None) => ready(progress),
+            (Hold::None, None) if self.is_stale => ready(progress),
+            // As it was reported before, until that is known.
+            (Hold::Unknown { .. }, Some(own)) if self.is_stale => {
+                progress.conditions.remove(own);
+                progress
+            }
+            _ => progress,
+        }
+    }
+}
+
+fn ready(progress: Progress) -> Progress {
+    progress.step(DEPENDENCIES_READY, condition::Status::True, Reason::Succeeded, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::{State, condition::Status};
+
+    use super::*;
+
+    fn told(hold: Hold, is_stale: bool, progress: Progress) -> Vec<(Status, Reason, String)> {
+        let told = Dependence { hold, is_stale }.told(progress);
+        let all = told.conditions.into_iter().filter(|one| one.type_ == DEPENDENCIES_READY);
+        all.map(|one| (one.status, one.reason, one.message)).collect()
+    }
+
+    #[test]
+    fn a_lost_dependency_is_told_beside_missing_kinds_and_heals() {
+        let kinds = || {
+            Progress::ready("1").step(DEPENDENCIES_READY, Status::False, Reason::DependencyMissing, "kind K")
+        };
+        let lost = || Hold::Lost("a is not Ready".to_owned());
+        let expected = (Status::False, Reason::DependencyLost, "a is not Ready; kind K".to_owned());
+        assert_eq!(told(lost(), false, kinds()), [expected]);
+        assert_eq!(told(lost(), false, Progress::ready("1"))[0].2, "a is not Ready");
+        assert_eq!(told(Hold::Free, true, kinds())[0].1, Reason::DependencyMissing);
+        let ready = (Status::True, Reason::Succeeded, String::new());
+        assert_eq!(told(Hold::Free, true, Progress::ready("1")), [ready.clone()]);
+        assert_eq!(told(Hold::None, true, Progress::ready("1")), [ready], "none is named any more");
+        assert_eq!(told(Hold::None, false, Progress::ready("1")), []);
+    }
+
+    #[test]
+    fn what_was_told_stays_until_more_is_known() {
+        let unknown = || Hold::Unknown { passed: true };
+        let own = || Progress::ready("1").step(DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
+        assert_eq!(told(unknown(), true, own()), []);
+        assert_eq!(told(unknown(), true, Progress::ready("1")), []);
+    }
+
+    #[test]
+    fn whoever_is_held_back_reports_it_in_both_conditions() {
+        let failure = Failure::new(Reason::DependencyNotReady, "a is not Ready");
+        let hold = Hold::Back { failure: failure.clone(), state: State::Processing };
+        let outcome = Dependence { hold, is_stale: false }.back().unwrap();
+        assert_eq!(outcome.result, Err(failure));
+        assert_eq!(outcome.report.state, Some(State::Processing));
+        assert!(outcome.report.conditions.iter().all(|one| one.reason == Reason::DependencyNotReady));
+        assert_eq!(outcome.report.conditions.len(), 2);
+    }
+}

@@ -1,0 +1,77 @@
+//! A component of another team waits for others as HelmComponents do: the driver does it.
+
+use anyhow::Result;
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use kyma_sdk::api::{HelmComponent, State};
+use serde_json::{Value, json};
+use testbed::until;
+
+use crate::stage::{SOON, Stage};
+
+fn on(name: &str) -> Value {
+    json!({"apiVersion": "demo.kyma-project.io/v1alpha1", "kind": "Greeting", "name": name})
+}
+
+/// The base component as its own reconciler would report it.
+async fn reported(base: &Api<HelmComponent>, status: &str) -> Result<()> {
+    let condition = json!({"type": "Ready", "status": status, "reason": "Tested", "message": "",
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let report = json!({"status": {"observedGeneration": 1, "conditions": [condition]}});
+    base.patch_status("base", &PatchParams::default(), &Patch::Merge(&report)).await?;
+    Ok(())
+}
+
+async fn until_dependencies_say(stage: &Stage, name: &str, words: &str) -> Result<()> {
+    let greetings: Api<greeting_component::Greeting> =
+        Api::namespaced(stage.hub.client()?, stage.namespace());
+    until(&format!("DependenciesReady of {name} says {words}"), SOON, || async {
+        let status = greetings.get(name).await?.status.unwrap_or_default();
+        let told = status.conditions.iter().find(|one| one.type_ == "DependenciesReady");
+        Ok(told.filter(|told| told.message.contains(words)).map(|_| ()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_greeting_waits_for_another_and_is_removed_before_it() -> Result<()> {
+    let stage = Stage::new("after").await?;
+    let after =
+        json!({"text": "Hello", "deletionPolicy": "Delete", "dependsOn": [{"component": on("first")}]});
+    stage.create("second", after).await?;
+    stage.until_ready_says("second", "Greeting first does not exist").await?;
+    assert_eq!(stage.greeting_on_target("second").await?, None);
+    stage.create("first", json!({"text": "Hello", "deletionPolicy": "Delete"})).await?;
+    stage.until_state("second", State::Ready).await?;
+    stage.delete("first").await?;
+    stage.until_ready_says("first", "these depend on it: Greeting second").await?;
+    assert_eq!(stage.greeting_on_target("first").await?.as_deref(), Some("Hello"));
+    stage.delete("second").await?;
+    stage.until_gone("second").await?;
+    stage.until_gone("first").await?;
+    stage.stop().await
+}
+
+#[tokio::test]
+async fn a_greeting_waits_for_a_helm_component() -> Result<()> {
+    let stage = Stage::new("based").await?;
+    let base: Api<HelmComponent> = Api::namespaced(stage.hub.client()?, stage.namespace());
+    stage.create("based", json!({"text": "Hello", "dependsOn": [{"component": {"name": "base"}}]})).await?;
+    stage.until_ready_says("based", "HelmComponent base does not exist").await?;
+    let manifests = json!({"url": "https://example.org/a.yaml"});
+    let made = json!({"apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+        "metadata": {"name": "base"}, "spec": {"source": {"manifests": manifests}}});
+    base.create(&PostParams::default(), &serde_json::from_value(made)?).await?;
+    stage.until_ready_says("based", "HelmComponent base is not Ready").await?;
+    assert_eq!(stage.greeting_on_target("based").await?, None);
+    reported(&base, "True").await?;
+    stage.until_state("based", State::Ready).await?;
+    reported(&base, "False").await?;
+    until_dependencies_say(&stage, "based", "HelmComponent base is not Ready").await?;
+    assert_eq!(stage.greeting_on_target("based").await?.as_deref(), Some("Hello"));
+    reported(&base, "True").await?;
+    until_dependencies_say(&stage, "based", "").await?;
+    stage.stop().await
+}
