@@ -49,15 +49,7 @@ impl std::fmt::Debug for Target {
 impl Target {
     pub(crate) fn new(transport: Arc<Transport>, place: Option<SecretKey>, agent: Agent) -> Self {
         let client = Caller::operator(&agent).client(&transport, None);
-        Self {
-            transport,
-            place,
-            agent,
-            fence: None,
-            client,
-            looked: Arc::default(),
-            hub: Arc::default(),
-        }
+        Self { transport, place, agent, fence: None, client, looked: Arc::default(), hub: Arc::default() }
     }
 
     /// Client for calls and watches. Each call is bounded as [`Limits`](crate::Limits) says, the body
@@ -251,11 +243,7 @@ impl Caller {
         Self { agent: agent(&format!("{operator} ({replica})")), account: None, reads: false }
     }
 
-    fn component(
-        Agent { operator, replica }: &Agent,
-        uid: &str,
-        account: Option<&ServiceAccount>,
-    ) -> Self {
+    fn component(Agent { operator, replica }: &Agent, uid: &str, account: Option<&ServiceAccount>) -> Self {
         let agent = agent(&format!("{operator} ({replica}; {uid})"));
         Self { agent, account: account.map(|account| account.user().clone()), reads: false }
     }

@@ -68,8 +68,7 @@ impl World {
     /// Kills the operator and starts another one in its place.
     pub(crate) async fn restart_operator(&mut self) -> Result<()> {
         self.operator.kill();
-        self.operator =
-            start_operator(&self.bed, &self.hub, &self.registry, &self.shelf, self.flags).await?;
+        self.operator = start_operator(&self.bed, &self.hub, &self.registry, &self.shelf, self.flags).await?;
         Ok(())
     }
 

@@ -67,13 +67,16 @@ mod tests {
     #[test]
     fn what_an_account_may_not_do_names_it_and_is_tried_again_later() {
         let account = ServiceAccount::new("kyma-system", "installer");
-        let forbidden = || Failure::new(Reason::TargetForbidden, "creating Job here/j: the roles do not allow it");
+        let forbidden =
+            || Failure::new(Reason::TargetForbidden, "creating Job here/j: the roles do not allow it");
         let said = progress(account.as_ref(), Ok(Progress::stopped(forbidden()))).unwrap();
         let failure = said.failure.clone().unwrap();
         assert_eq!(said.message, failure.message);
         assert!(
-            failure.message.starts_with("creating Job here/j: the roles do not allow it; it was tried as \
-             system:serviceaccount:kyma-system:installer: "),
+            failure.message.starts_with(
+                "creating Job here/j: the roles do not allow it; it was tried as \
+             system:serviceaccount:kyma-system:installer: "
+            ),
             "{failure}"
         );
         assert_eq!(failure.retry_after, Some(AGAIN));
