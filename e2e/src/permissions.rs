@@ -81,7 +81,13 @@ pub fn rights(role: &str, namespace: Option<&str>, rules: &[PolicyRule]) -> Vec<
 ///
 /// A server-side apply that makes an object is logged as `patch`, and asks to create it by its name besides.
 pub fn uses(event: &AuditEvent) -> Vec<Use> {
-    if matches!(event.code, 0 | 401 | 403) || event.resource.is_empty() {
+    if matches!(event.code, 0 | 401 | 403) {
+        return Vec::new();
+    }
+    if !event.impersonated.is_empty() {
+        return impersonation(&event.impersonated).into_iter().collect();
+    }
+    if event.resource.is_empty() {
         return Vec::new();
     }
     let of = |verb: &str, name: &str| Use {
@@ -97,6 +103,18 @@ pub fn uses(event: &AuditEvent) -> Vec<Use> {
         "patch" if event.code == 201 => vec![of("patch", &event.name), of("create", &event.name)],
         verb => vec![of(verb, &event.name)],
     }
+}
+
+/// All that a request in another one's name asks of whoever sent it; what it does is the other one's to be allowed.
+fn impersonation(user: &str) -> Option<Use> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    Some(Use {
+        verb: "impersonate".to_owned(),
+        group: String::new(),
+        resource: "serviceaccounts".to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
 /// What is wrong, in lines for people: rights that could go without anybody noticing, uses that no right allows, and
@@ -264,6 +282,7 @@ mod tests {
     fn an_apply_that_makes_an_object_asks_to_create_it() {
         let event = |verb: &str, code| AuditEvent {
             user: "u".to_owned(),
+            impersonated: String::new(),
             user_agent: String::new(),
             verb: verb.to_owned(),
             uri: String::new(),
@@ -280,6 +299,28 @@ mod tests {
         assert_eq!(uses(&event("create", 409)), [done("create", "as", "")]);
         assert_eq!(uses(&event("get", 404)), [done("get", "as", "one")]);
         assert_eq!(uses(&event("get", 403)), []);
+    }
+
+    #[test]
+    fn a_request_in_another_ones_name_asks_to_act_as_that_one_alone() {
+        let event = AuditEvent {
+            user: "u".to_owned(),
+            impersonated: "system:serviceaccount:n:one".to_owned(),
+            user_agent: String::new(),
+            verb: "patch".to_owned(),
+            uri: String::new(),
+            group: "x.io".to_owned(),
+            resource: "as".to_owned(),
+            namespace: "m".to_owned(),
+            name: "two".to_owned(),
+            code: 201,
+            received: jiff_epoch(),
+            recorded: jiff_epoch(),
+        };
+        let asked = uses(&event);
+        assert_eq!(asked.len(), 1);
+        assert_eq!(asked[0].to_string(), "impersonate serviceaccounts one in n");
+        assert_eq!(uses(&AuditEvent { code: 403, ..event }), []);
     }
 
     fn jiff_epoch() -> k8s_openapi::jiff::Timestamp {

@@ -15,6 +15,9 @@ pub struct Flags {
     /// Where content comes from.
     #[command(flatten)]
     pub content: ContentArgs,
+    /// As whom components act on targets.
+    #[command(flatten)]
+    pub accounts: AccountArgs,
     /// What it shares with kyma-operator.
     #[command(flatten)]
     pub hub: HubArgs,
@@ -29,6 +32,20 @@ pub struct HubArgs {
     /// Image-pull Secret that targets get, for workloads of Kymas' modules. Empty: none
     #[arg(long, env, value_name = "NAME", default_value = "", value_parser = kyma_sdk::object_name)]
     pub skr_image_pull_secret: String,
+}
+
+/// As whom components act on targets. One process serves one namespace of the hub, so these are the tenant's.
+#[derive(Debug, Clone, Default, Args)]
+pub struct AccountArgs {
+    /// ServiceAccount on targets as which components act that name none. Empty: the kubeconfig's user
+    #[arg(long, env, value_name = "NAME", default_value = "", value_parser = kyma_sdk::object_name)]
+    pub default_service_account: String,
+    /// Refuse components that name no ServiceAccount to act as, unless there is a default
+    #[arg(long, env)]
+    pub require_service_account: bool,
+    /// Namespace on targets of the ServiceAccounts that components name. Empty: the target namespace
+    #[arg(long, env, value_name = "NAMESPACE", default_value = "", value_parser = kyma_sdk::object_name)]
+    pub service_account_namespace: String,
 }
 
 /// Where content comes from, what renders it, and how long it is fought for.

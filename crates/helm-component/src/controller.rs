@@ -10,7 +10,9 @@ use kyma_sdk::{
     Component, ComponentProgram, Context, Failure, Operator, Program, Progress, Removal, Rule, RunError,
     Runtime, Waker, drive,
 };
+use kyma_targets::ServiceAccount;
 
+use crate::account::Accounts;
 use crate::args::Flags;
 use crate::content::Sources;
 use crate::hub_secrets::HubSecrets;
@@ -28,13 +30,14 @@ type Wakers = Arc<Mutex<HashMap<Dependent, Waker<HelmComponent>>>>;
 /// The reconciler of HelmComponents.
 pub struct HelmComponents {
     shared: Shared,
+    accounts: Accounts,
     wakers: Wakers,
 }
 
 impl HelmComponents {
     /// Prepares sources and watches; touches neither registries nor targets.
     pub fn new(flags: &Flags, runtime: &Runtime) -> Result<Self, RunError> {
-        let Flags { content, hub } = flags;
+        let Flags { content, accounts, hub } = flags;
         let renderer = content.renderer()?.map(|renderer| Arc::new(renderer) as Arc<dyn Renderer>);
         if renderer.is_none() {
             tracing::warn!("no `helm` program was found: components with charts fail until --helm names one");
@@ -64,7 +67,8 @@ impl HelmComponents {
             memory: Memory::default(),
             flap_limit: content.flap_limit(),
         };
-        Ok(Self { shared, wakers })
+        let accounts = Accounts::new(accounts, &runtime.settings.target_namespace);
+        Ok(Self { shared, accounts, wakers })
     }
 
     /// Wakes components whose `valuesFrom` names a ConfigMap that changed, for ever. Without it they have what it was
@@ -105,6 +109,10 @@ impl Component for HelmComponents {
 
     async fn remove(&self, context: &Context<HelmComponent>) -> Result<Removal, Failure> {
         self.pass(context, Order::Remove).await?.removal()
+    }
+
+    fn account(&self, component: &HelmComponent) -> Result<Option<ServiceAccount>, Failure> {
+        self.accounts.of(&component.spec)
     }
 
     fn forget(&self, namespace: &str, name: &str) {

@@ -4,6 +4,7 @@
 //! *fetch* ([`source`]) → *render* ([`render`], [`values`]) → *apply* in stages → *prune* → *health* → *report*.
 //! What watches on targets show is kept reduced in [`sight`]; nothing is polled.
 
+mod account;
 mod args;
 mod changes;
 mod confirmed;
@@ -31,7 +32,7 @@ pub mod source;
 pub mod values;
 mod workloads;
 
-pub use args::{ContentArgs, Flags, HubArgs};
+pub use args::{AccountArgs, ContentArgs, Flags, HubArgs};
 pub use controller::{HelmComponentProgram, HelmComponents};
 pub use error::SetupError;
 pub use referenced::origins;

@@ -105,7 +105,6 @@ fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
             "rollback",
             spec.rollback.as_ref().is_some_and(|rollback| rollback.mode != kyma_api::RollbackMode::Never),
         ),
-        ("serviceAccountName", spec.service_account_name.is_some()),
         ("health.expressions", spec.health.as_ref().is_some_and(|health| health.expressions.is_some())),
         ("drift.ignore", spec.drift.as_ref().is_some_and(|drift| drift.ignore.is_some())),
         ("crds: Create", spec.crds == kyma_api::CrdPolicy::Create),
@@ -350,8 +349,8 @@ mod tests {
 
     #[test]
     fn fields_that_are_not_acted_on_are_refused_by_name() {
-        let both = json!({"drift": {"ignore": []}, "serviceAccountName": "a"});
-        assert_eq!(refused(&both).as_deref(), Some("spec.serviceAccountName, spec.drift.ignore"));
+        let both = json!({"drift": {"ignore": []}, "crds": "Create"});
+        assert_eq!(refused(&both).as_deref(), Some("spec.drift.ignore, spec.crds: Create"));
     }
 
     #[test]

@@ -24,4 +24,10 @@ pub(crate) const TARGET_RULES: &[Rule] = &[
         &["escalate", "bind"],
         "the apiserver demands these of whoever writes roles and bindings that modules bring",
     ),
+    Rule::new(
+        &[""],
+        &["serviceaccounts"],
+        &["impersonate"],
+        "act as the ServiceAccount that a component names; which ones there will be is not known before",
+    ),
 ];

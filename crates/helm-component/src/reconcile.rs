@@ -127,6 +127,11 @@ impl<'a> Pass<'a> {
     async fn answers(&self) -> Result<(), Failure> {
         let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(self.context.target.client());
         let asked = namespaces.get("kube-system").await;
+        let may_not = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 403);
+        if self.context.target.account().is_some() && asked.as_ref().is_err_and(may_not) {
+            // An answer all the same; what the account needs is another question.
+            return Ok(());
+        }
         asked.map(drop).map_err(|error| kyma_targets::classify(&error).into())
     }
 

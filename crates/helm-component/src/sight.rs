@@ -12,7 +12,7 @@ use std::time::Duration;
 use kyma_object_set::health::{self, Health};
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
 use kyma_sdk::{Content, Interest, Process, Sighting, WatchLimit, Watches};
-use kyma_targets::{SecretKey, Target};
+use kyma_targets::{Acting, SecretKey};
 
 use store::Store;
 
@@ -85,7 +85,7 @@ impl Sights {
     /// Watches exactly these kinds for `dependent`, and the target's CRDs where kinds may come that it waits for.
     pub(crate) fn want(
         &self,
-        target: &Target,
+        target: &Acting,
         dependent: &Dependent,
         kinds: &BTreeSet<GroupKind>,
         manager: Option<&GroupKind>,
@@ -97,7 +97,7 @@ impl Sights {
 
     fn wish(
         &self,
-        target: &Target,
+        target: &Acting,
         dependent: &Dependent,
         interests: Vec<Interest>,
     ) -> Result<(), WatchLimit> {
@@ -107,7 +107,7 @@ impl Sights {
     }
 
     /// What is known of the objects of `dependent`, and of those in `also`.
-    pub(crate) fn snapshot(&self, target: &Target, dependent: &Dependent, also: &Inventory) -> Snapshot {
+    pub(crate) fn snapshot(&self, target: &Acting, dependent: &Dependent, also: &Inventory) -> Snapshot {
         let wanted = self.store.wanted(target.key(), dependent);
         let complete = !wanted.is_empty()
             && self.store.all_listed(target.key(), &wanted)
@@ -119,7 +119,7 @@ impl Sights {
     /// Notes what an apply of our own gave, at that resourceVersion, unless the stream is further already.
     pub(crate) fn note(
         &self,
-        target: &Target,
+        target: &Acting,
         identity: &Identity,
         observed: Observed,
         version: Option<String>,
@@ -129,18 +129,18 @@ impl Sights {
     }
 
     /// The target, with what is known of it by all components there.
-    pub(crate) fn cluster(&self, target: &Target) -> Cluster {
+    pub(crate) fn cluster(&self, target: &Acting) -> Cluster {
         let (discovery, turns) = self.store.shared(target.key());
         Cluster { client: target.client(), discovery, turns }
     }
 
     /// Whether CRDs or aggregated APIs of the target changed a moment ago, so that what it serves lags behind.
-    pub(crate) fn kinds_in_motion(&self, target: &Target) -> bool {
+    pub(crate) fn kinds_in_motion(&self, target: &Acting) -> bool {
         self.next_look(target).is_some()
     }
 
     /// The pause until another look at what the target serves is worth it; `None` once it has settled.
-    pub(crate) fn next_look(&self, target: &Target) -> Option<Duration> {
+    pub(crate) fn next_look(&self, target: &Acting) -> Option<Duration> {
         next_look(self.store.kinds_unchanged_for(target.key())?)
     }
 

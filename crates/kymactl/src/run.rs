@@ -8,7 +8,7 @@ mod wish;
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use helm_component::ContentArgs;
+use helm_component::{AccountArgs, ContentArgs};
 use kube::{Client, Config};
 use kyma_operator::KymaArgs;
 use kyma_sdk::{LogFormat, Mode, Process, Settings, hub_config, init_telemetry};
@@ -54,6 +54,8 @@ pub(crate) struct Flags {
     kymas: KymaArgs,
     #[command(flatten)]
     content: ContentArgs,
+    #[command(flatten)]
+    accounts: AccountArgs,
 }
 
 impl Run {

@@ -4,6 +4,7 @@ use std::{future::Future, time::Duration};
 
 use kube::CustomResourceExt;
 use kyma_api::{FreeForm, GroupKind, Reason, State, condition::Status};
+use kyma_targets::ServiceAccount;
 use serde::Serialize;
 
 use crate::{Context, Failure, HubResource, Rule};
@@ -58,6 +59,15 @@ pub trait Component: Send + Sync + 'static {
     /// Kinds whose objects on the target belong to users and hold up the removal while any exists. Default: none.
     fn blocking(&self, _resource: &Self::Resource) -> Blocking {
         Blocking::default()
+    }
+
+    /// The ServiceAccount on the target in whose name both steps act; [`Context::target`] has no other client. The role
+    /// on targets needs `impersonate` on `serviceaccounts` for it. Default: the kubeconfig's user.
+    ///
+    /// # Errors
+    /// There is none, and there has to be one: nothing is sent.
+    fn account(&self, _resource: &Self::Resource) -> Result<Option<ServiceAccount>, Failure> {
+        Ok(None)
     }
 
     /// The resource is gone from the hub, or was released: forget what is remembered for it. Default: nothing.

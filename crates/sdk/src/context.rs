@@ -14,7 +14,7 @@ use kube::{
 };
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{FreeForm, Reason, annotations, labels};
-use kyma_targets::Target;
+use kyma_targets::Acting;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -32,8 +32,8 @@ pub struct Context<R: ComponentResource> {
     pub resource: Arc<R>,
     /// Its part of the component contract.
     pub contract: Contract,
-    /// The target, proven to be the one that it was before.
-    pub target: Target,
+    /// The target, proven to be the one that it was before, as whom the component acts there.
+    pub target: Acting,
     /// Client for the hub.
     pub hub: Client,
     /// What the operator runs with.

@@ -1,5 +1,6 @@
 //! The driver of components: what happens around install and remove, in order.
 
+mod account;
 mod depends;
 mod end;
 mod ended;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use kube::{Resource, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Reason, State, condition, names};
-use kyma_targets::Target;
+use kyma_targets::{Acting, ServiceAccount, Target};
 
 use crate::{
     Blocking, Component, ComponentResource, Context, Contract, Failure, Interest, Pass, Progress, Report,
@@ -94,11 +95,16 @@ impl<C: Component> Driver<C> {
         dependence: &Dependence,
         pass: Pass,
     ) -> Outcome {
-        match self.open(resource, contract, pass).await {
+        let account = match self.component.account(resource) {
+            Err(failure) => return Outcome::refused(failure),
+            Ok(account) => account,
+        };
+        match self.open(resource, contract, account.clone(), pass).await {
             Err(failure) => Outcome::unreached(failure),
             Ok(context) => {
                 let progress = self.in_time(self.component.install(&context)).await;
                 self.keep_watching(&context, progress.is_ok());
+                let progress = account::progress(account.as_ref(), progress);
                 Outcome::of_install(dependence.told(progress.unwrap_or_else(Progress::stopped)))
             }
         }
@@ -118,6 +124,7 @@ impl<C: Component> Driver<C> {
         &self,
         resource: &Arc<C::Resource>,
         contract: Contract,
+        account: Option<ServiceAccount>,
         pass: Pass,
     ) -> Result<Context<C::Resource>, Failure> {
         let target = self.target(resource, &contract).await?;
@@ -129,7 +136,7 @@ impl<C: Component> Driver<C> {
         Ok(Context {
             resource: Arc::clone(resource),
             contract,
-            target: target.acting_for(&uid),
+            target: target.acting_for(&uid, account),
             hub: self.runtime.hub.clone(),
             settings: Arc::clone(&self.runtime.settings),
             events: self.runtime.events.clone(),
@@ -167,7 +174,7 @@ impl<C: Component> Driver<C> {
 
     fn want(
         &self,
-        target: &Target,
+        target: &Acting,
         key: &ObjectRef<C::Resource>,
         interests: impl IntoIterator<Item = Interest>,
     ) {
@@ -233,6 +240,14 @@ impl Outcome {
             _ => condition::Status::False,
         };
         Self::of(progress, ready)
+    }
+
+    /// Nothing was sent.
+    fn refused(failure: Failure) -> Self {
+        let ready =
+            step(condition::types::READY, condition::Status::False, failure.reason, failure.message.clone());
+        let state = Some(failure_state(&failure));
+        Self { report: Report { state, conditions: vec![ready], ..Report::default() }, result: Err(failure) }
     }
 
     /// Nothing is done, so the state stays what it was.

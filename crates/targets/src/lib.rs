@@ -3,10 +3,13 @@
 //! - [`Targets`] is the cache: one [`Target`] for each access Secret and version of it.
 //! - [`Kubeconfig`] is the only way in; [`AccessPolicy`] holds what operators may allow beyond the default.
 //! - [`Target::client`] is a kube client with deadlines, budgets ([`Limits`]), body limit and [`Breaker`].
+//! - [`Acting`] is a target for one component, as its [`ServiceAccount`] if it has one; [`Streams`] is what the
+//!   streams that components share are opened with.
 //! - [`classify`] turns what a call returned into a [`TargetError`] with a class and a reason.
 //! - [`compare`] tells whether the cluster reached is the one it should be.
 
 mod access;
+mod acting;
 mod breaker;
 mod cache;
 mod contact;
@@ -24,6 +27,7 @@ mod transport;
 mod turn;
 
 pub use access::{AccessPolicy, AddressRefusal};
+pub use acting::{Acting, ServiceAccount, Streams};
 pub use breaker::{Breaker, Effect, Outcome};
 pub use cache::{SecretKey, TargetEvent, Targets};
 pub use contact::Contact;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::{HeaderValue, Request};
+use http::{HeaderName, HeaderValue, Request};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::sync::Mutex;
 use tower::service_fn;
 
+use crate::acting::{Acting, ServiceAccount};
 use crate::cache::{Agent, SecretKey};
 use crate::contact::Contact;
 use crate::error::{TargetError, classify};
@@ -25,7 +26,6 @@ pub struct Target {
     transport: Arc<Transport>,
     place: Option<SecretKey>,
     agent: Agent,
-    component: Option<Arc<str>>,
     fence: Option<Arc<Fence>>,
     client: kube::Client,
     looked: Arc<Mutex<Option<Look>>>,
@@ -48,17 +48,8 @@ impl std::fmt::Debug for Target {
 
 impl Target {
     pub(crate) fn new(transport: Arc<Transport>, place: Option<SecretKey>, agent: Agent) -> Self {
-        let client = client(&transport, &agent, None, None);
-        Self {
-            transport,
-            place,
-            agent,
-            component: None,
-            fence: None,
-            client,
-            looked: Arc::default(),
-            hub: Arc::default(),
-        }
+        let client = Caller::operator(&agent).client(&transport, None);
+        Self { transport, place, agent, fence: None, client, looked: Arc::default(), hub: Arc::default() }
     }
 
     /// Client for calls and watches. Each call is bounded as [`Limits`](crate::Limits) says, the body
@@ -68,10 +59,17 @@ impl Target {
         self.client.clone()
     }
 
-    /// The same target with `component_uid` in the User-Agent, so that the target's audit log tells which
-    /// component caused a call.
-    pub fn acting_for(&self, component_uid: &str) -> Self {
-        Self { component: Some(component_uid.into()), ..self.clone() }.connected()
+    /// The same target for one component: as `account` if there is one, and with `component_uid` in the User-Agent,
+    /// so that the target's audit log tells which component caused a call.
+    pub fn acting_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> Acting {
+        let caller = Caller::component(&self.agent, component_uid, account.as_ref());
+        let client = caller.client(&self.transport, self.guard());
+        Acting::new(self.clone(), account, client)
+    }
+
+    /// Client that only reads.
+    pub(crate) fn reader(&self) -> kube::Client {
+        Caller { reads: true, ..Caller::operator(&self.agent) }.client(&self.transport, None)
     }
 
     /// The same target, to which nothing is written unless `fence` admits it at that moment. What it refuses ends with
@@ -81,9 +79,12 @@ impl Target {
     }
 
     fn connected(mut self) -> Self {
-        let guard = self.fence.clone().map(|fence| (fence, self.unfenced()));
-        self.client = client(&self.transport, &self.agent, self.component.as_deref(), guard);
+        self.client = Caller::operator(&self.agent).client(&self.transport, self.guard());
         self
+    }
+
+    fn guard(&self) -> Option<(Arc<Fence>, Self)> {
+        self.fence.clone().map(|fence| (fence, self.unfenced()))
     }
 
     /// Reads, and the stamp: that is guarded by its resourceVersion.
@@ -225,29 +226,51 @@ fn over_what_was(map: &ConfigMap, was: Option<&Stamp>) -> BTreeMap<String, Optio
     gone.chain(now).collect()
 }
 
-fn client(
-    transport: &Arc<Transport>,
-    agent: &Agent,
-    component_uid: Option<&str>,
-    guard: Option<(Arc<Fence>, Target)>,
-) -> kube::Client {
-    let (operator, replica) = (&agent.operator, &agent.replica);
-    let text = match component_uid {
-        None => format!("{operator} ({replica})"),
-        Some(uid) => format!("{operator} ({replica}; {uid})"),
-    };
-    // Names and uids of Kubernetes are header values; anything else is not worth failing for.
-    let agent = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("kyma"));
-    let transport = Arc::clone(transport);
-    let guard = guard.map(Arc::new);
-    let service = service_fn(move |request: Request<Body>| {
-        let (transport, agent, guard) = (Arc::clone(&transport), agent.clone(), guard.clone());
-        async move {
-            if let Some((fence, target)) = guard.as_deref().filter(|_| is_write(request.method())) {
-                fence.admit(target).await?;
+/// Who calls.
+struct Caller {
+    agent: HeaderValue,
+    /// The user to act as.
+    account: Option<HeaderValue>,
+    /// Whether nothing but reads passes.
+    reads: bool,
+}
+
+/// The apiserver takes the request as this user's, if the kubeconfig's user may act as that one.
+const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
+
+impl Caller {
+    fn operator(Agent { operator, replica }: &Agent) -> Self {
+        Self { agent: agent(&format!("{operator} ({replica})")), account: None, reads: false }
+    }
+
+    fn component(Agent { operator, replica }: &Agent, uid: &str, account: Option<&ServiceAccount>) -> Self {
+        let agent = agent(&format!("{operator} ({replica}; {uid})"));
+        Self { agent, account: account.map(|account| account.user().clone()), reads: false }
+    }
+
+    fn client(self, transport: &Arc<Transport>, guard: Option<(Arc<Fence>, Target)>) -> kube::Client {
+        let transport = Arc::clone(transport);
+        let (caller, guard) = (Arc::new(self), guard.map(Arc::new));
+        let service = service_fn(move |mut request: Request<Body>| {
+            let (transport, caller, guard) = (Arc::clone(&transport), Arc::clone(&caller), guard.clone());
+            async move {
+                if caller.reads && is_write(request.method()) {
+                    return Err(TargetError::Request);
+                }
+                if let Some((fence, target)) = guard.as_deref().filter(|_| is_write(request.method())) {
+                    fence.admit(target).await?;
+                }
+                if let Some(account) = &caller.account {
+                    request.headers_mut().insert(IMPERSONATE, account.clone());
+                }
+                transport.call(request, caller.agent.clone()).await
             }
-            transport.call(request, agent).await
-        }
-    });
-    kube::Client::new(service, "default")
+        });
+        kube::Client::new(service, "default")
+    }
+}
+
+/// Names and uids of Kubernetes are header values; anything else is not worth failing for.
+fn agent(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("kyma"))
 }

@@ -100,8 +100,8 @@ impl Ledger for OnRecord {
     }
 }
 
-async fn write(target: &Target) -> Result<(), TargetError> {
-    let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
+async fn write(client: kube::Client) -> Result<(), TargetError> {
+    let maps = Api::<ConfigMap>::namespaced(client, "default");
     let mut map = ConfigMap::default();
     map.metadata.generate_name = Some("written-".into());
     maps.create(&PostParams::default(), &map).await.map(drop).map_err(|error| classify(&error))
@@ -132,33 +132,33 @@ async fn nothing_is_written_by_a_hub_that_did_not_order_the_last_change() -> Res
         ledger: Some(Arc::clone(&ledger) as Arc<dyn Ledger>),
     };
     let fenced = target.fenced(fence(record.clone()));
-    write(&fenced).await?;
+    write(fenced.client()).await?;
 
     let stamped = async |epoch, at: &str| {
         let found = target.identify_anew().await?;
         target.put_stamp(&Stamp { epoch, turn: turn(at), ..stamp.clone() }, &found).await
     };
     stamped(1, "1-a").await?;
-    let refused = write(&fenced).await;
+    let refused = write(fenced.client()).await;
     assert!(matches!(refused, Err(TargetError::Refused(_))), "{refused:?}");
     assert_eq!(refused.unwrap_err().reason(), Reason::StampMismatch);
-    assert!(write(&fenced.acting_for("component")).await.is_err(), "whoever it acts for");
+    assert!(write(fenced.acting_for("component", None).client()).await.is_err(), "whoever it acts for");
     Api::<ConfigMap>::namespaced(fenced.client(), "default").list(&ListParams::default()).await?;
 
     hub_at(1, "1-a");
-    write(&fenced).await?;
+    write(fenced.client()).await?;
     stamped(1, "2-b").await?;
     hub_at(1, "2-c");
-    assert!(write(&fenced).await.is_err(), "another copy was faster");
+    assert!(write(fenced.client()).await.is_err(), "another copy was faster");
     hub_at(1, "3-c");
-    write(&fenced).await?;
+    write(fenced.client()).await?;
 
     let adopted = target.fenced(fence(Recorded { epoch: 2, ..record.clone() }));
     stamped(2, "1-d").await?;
     *ledger.0.lock().unwrap() = Some(Recorded { epoch: 2, ..record.clone() });
-    assert!(write(&adopted).await.is_err(), "what was counted before the adoption says nothing");
+    assert!(write(adopted.client()).await.is_err(), "what was counted before the adoption says nothing");
     *ledger.0.lock().unwrap() = None;
-    write(&adopted).await.context("nobody is there to take turns")?;
+    write(adopted.client()).await.context("nobody is there to take turns")?;
     Ok(())
 }
 

@@ -24,6 +24,8 @@ pub struct AuditMark(u64);
 pub struct AuditEvent {
     /// Name of the user, such as `system:serviceaccount:kcp-system:kyma-operator`.
     pub user: String,
+    /// Name of the user in whose name it was sent (impersonation); empty: its own.
+    pub impersonated: String,
     /// User-Agent, empty where the client sent none.
     pub user_agent: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
@@ -135,6 +137,8 @@ struct Record {
     uri: String,
     user: User,
     #[serde(default)]
+    impersonated_user: User,
+    #[serde(default)]
     user_agent: String,
     #[serde(default)]
     object_ref: Object,
@@ -151,7 +155,7 @@ impl Record {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct User {
     #[serde(default)]
     username: String,
@@ -181,6 +185,7 @@ impl From<Record> for AuditEvent {
         }
         Self {
             user: record.user.username,
+            impersonated: record.impersonated_user.username,
             user_agent: record.user_agent,
             verb: record.verb,
             uri: record.uri,

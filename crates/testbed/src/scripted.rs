@@ -68,6 +68,8 @@ pub struct Seen {
     pub query: String,
     /// The User-Agent, empty where there is none.
     pub user_agent: String,
+    /// The user in whose name it was sent, `Impersonate-User`, empty where there is none.
+    pub impersonated: String,
 }
 
 /// What the server does, and what was done to it.
@@ -256,12 +258,16 @@ impl Script {
 
 impl Seen {
     fn of<B>(request: &http::Request<B>) -> Self {
-        let agent = request.headers().get(http::header::USER_AGENT).and_then(|value| value.to_str().ok());
+        let header = |name: &str| {
+            let value = request.headers().get(name).and_then(|value| value.to_str().ok());
+            value.unwrap_or_default().to_owned()
+        };
         Self {
             method: Method::as_str(request.method()).to_owned(),
             path: request.uri().path().to_owned(),
             query: request.uri().query().unwrap_or_default().to_owned(),
-            user_agent: agent.unwrap_or_default().to_owned(),
+            user_agent: header("user-agent"),
+            impersonated: header("impersonate-user"),
         }
     }
 }

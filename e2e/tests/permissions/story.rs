@@ -10,6 +10,7 @@ use e2e::fleet::{Fleet, KYMAS};
 use e2e::landscape::{HUB_NAMESPACE, Landscape, TARGET_NAMESPACE};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -24,6 +25,8 @@ mod unseen;
 
 /// The image-pull Secret that targets get, under the name for which there is a right.
 pub(crate) const PULL_SECRET: &str = "skr-image-pull-secret";
+/// The account as which one component acts.
+const ACCOUNT: &str = "installer";
 const DEADLINE: Duration = Duration::from_mins(2);
 const KYMA_CRD: &str = "kymas.operator.kyma-project.io";
 const KYMA_GROUP: &str = "operator.kyma-project.io/v1beta2";
@@ -180,8 +183,21 @@ impl<'a> Story<'a> {
         gone(&greetings, "alone").await
     }
 
-    /// A chart of the catalogue with values that somebody keeps on the hub.
+    /// A ServiceAccount that may do everything on the target on which a component stands alone.
+    async fn an_account(&self) -> Result<()> {
+        let binding = json!({
+            "metadata": {"name": ACCOUNT},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": TARGET_NAMESPACE}],
+        });
+        let bindings: Api<ClusterRoleBinding> = Api::all(self.targets[1].clone());
+        bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
+        Ok(())
+    }
+
+    /// A chart of the catalogue with values that somebody keeps on the hub, installed as an account of the target.
     async fn values_of_a_config_map(&self) -> Result<()> {
+        self.an_account().await?;
         let values = json!({"metadata": {"name": "values"}, "data": {"values.yaml": "greeting: Ahoy"}});
         let maps: Api<ConfigMap> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
         maps.create(&PostParams::default(), &serde_json::from_value(values)?).await?;
@@ -193,6 +209,7 @@ impl<'a> Story<'a> {
             "target": {"kubeconfigSecretRef": {"name": "kubeconfig-alone", "key": "config"}},
             "release": {"name": "alone", "namespace": "alone", "createNamespace": true},
             "valuesFrom": [{"kind": "ConfigMap", "name": "values"}],
+            "serviceAccountName": ACCOUNT,
             "deletionPolicy": "Delete",
         });
         let component = json!({

@@ -105,6 +105,7 @@ reasons! {
     DeadlineExceeded: Transient => "One pass took longer than it may; it goes on from where it stopped.";
     CacheFailed: Transient => "The operator's cache on disk can't be read or written; check its volume and free space.";
     SpecInvalid: Invalid => "Fields of the object contradict each other or one is missing; correct what the message names.";
+    ServiceAccountMissing: Invalid => "The component names no ServiceAccount to act as on its target, and helm-component demands one; set spec.serviceAccountName.";
     Internal: Transient => "A fault of the operator itself; please report it with its log.";
 
     // What the user chose, and what the catalogue offers.

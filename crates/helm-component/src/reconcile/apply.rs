@@ -36,11 +36,12 @@ impl Pass<'_> {
         }
         let name = &inputs.release.namespace;
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
-        let action = format!("namespace {name}");
-        let found =
-            namespaces.get_metadata_opt(name).await.map_err(|error| Failure::target(&action, &error))?;
-        if found.is_some() {
-            return Ok(());
+        match namespaces.get_metadata_opt(name).await {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => {}
+            // Whoever may make it need not be allowed to read it.
+            Err(kube::Error::Api(status)) if status.code == 403 => {}
+            Err(error) => return Err(Failure::target(&format!("read Namespace {name}"), &error)),
         }
         let mut namespace = Namespace::default();
         namespace.metadata.name = Some(name.clone());
@@ -48,7 +49,7 @@ impl Pass<'_> {
         match namespaces.create(&params, &namespace).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-            Err(error) => Err(Failure::target(&action, &error)),
+            Err(error) => Err(Failure::target(&format!("create Namespace {name}"), &error)),
         }
     }
 

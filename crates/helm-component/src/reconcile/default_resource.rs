@@ -35,8 +35,11 @@ impl Pass<'_> {
                 }
                 let error = CallError::new(kyma_object_set::Action::Create, Some(&identity), error);
                 let passes = error.failure == kyma_object_set::Failure::Conflict;
+                let forbidden = error.failure == kyma_object_set::Failure::Forbidden;
                 let failure = match error.of_target() {
-                    None if !passes => Failure::new(Reason::DefaultResourceFailed, error.to_string()),
+                    None if !passes && !forbidden => {
+                        Failure::new(Reason::DefaultResourceFailed, error.to_string())
+                    }
                     _ => failure(&error),
                 };
                 // The kind of a CRD that was just established is served a moment later.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ApiResource;
-use kyma_targets::{AccessPolicy, Limits, Targets};
+use kyma_targets::{AccessPolicy, Acting, Limits, Targets};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
@@ -27,7 +27,7 @@ fn kinds_that_lag_behind_are_looked_at_soon_and_not_for_ever() {
 }
 
 /// A target without objects, which lists and watches.
-async fn empty_target() -> Result<(Scripted, Target)> {
+async fn empty_target() -> Result<(Scripted, Acting)> {
     let server = Scripted::start().await?;
     let list = json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
@@ -42,7 +42,7 @@ async fn empty_target() -> Result<(Scripted, Target)> {
     secret.metadata.name = Some("target".into());
     secret.data = Some([("config".to_owned(), ByteString(server.access().kubeconfig().into_bytes()))].into());
     let target = targets.from_secret(&secret, "config").context("the access Secret")?;
-    Ok((server, target))
+    Ok((server, target.acting_for("uid", None)))
 }
 
 fn dependent(name: &str) -> Dependent {

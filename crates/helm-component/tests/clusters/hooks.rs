@@ -16,9 +16,9 @@ use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
 /// What came to a namespace, one after another: what was written or deleted, as `Kind name`.
 type Story = Vec<String>;
 
-const USER: &str = "system:serviceaccount:kube-system:modules";
+pub(crate) const USER: &str = "system:serviceaccount:kube-system:modules";
 
-fn job(name: &str, annotations: &str, more: &str) -> (String, String) {
+pub(crate) fn job(name: &str, annotations: &str, more: &str) -> (String, String) {
     let text = format!(
         "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: {name}\n  annotations: {{{annotations}}}\nspec:\n  \
          backoffLimit: 0\n  {more}\n  template:\n    spec:\n      restartPolicy: Never\n      containers: [{{name: main, \
@@ -27,7 +27,7 @@ fn job(name: &str, annotations: &str, more: &str) -> (String, String) {
     (format!("templates/{name}.yaml"), text)
 }
 
-fn config(name: &str, annotations: &str) -> (String, String) {
+pub(crate) fn config(name: &str, annotations: &str) -> (String, String) {
     let text = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n  annotations: {{{annotations}}}\ndata: {{level: \
          \"{{{{ .Values.level }}}}\"}}\n"
@@ -59,7 +59,7 @@ fn every_moment() -> Vec<(String, String)> {
     ]
 }
 
-fn borrowed(files: &[(String, String)]) -> Vec<(&str, &str)> {
+pub(crate) fn borrowed(files: &[(String, String)]) -> Vec<(&str, &str)> {
     files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect()
 }
 

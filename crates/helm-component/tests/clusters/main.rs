@@ -1,5 +1,6 @@
 //! helm-component as a process of its own, under its generated roles, on real control planes.
 
+mod account;
 mod blocking;
 mod chart;
 mod daily;

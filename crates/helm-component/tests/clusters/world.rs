@@ -37,6 +37,7 @@ pub(crate) struct World {
     pub(crate) shelf: Shelf,
     pub(crate) operator: Process,
     bed: Bed,
+    flags: &'static [&'static str],
 }
 
 /// The world, started by the first test.
@@ -47,6 +48,11 @@ pub(crate) async fn world() -> Result<&'static World> {
 impl World {
     /// One that no other test uses.
     pub(crate) async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// The same with more flags for the operator.
+    pub(crate) async fn start_with(flags: &'static [&'static str]) -> Result<Self> {
         let bed = Bed::start().await?;
         let (hub, target) = tokio::try_join!(async { bed.cluster("hub").with_audit().await }, async {
             bed.cluster("target").with_workloads().with_audit().await
@@ -55,14 +61,14 @@ impl World {
         prepare_hub(&hub).await?;
         prepare_target(&hub, &target).await?;
         let shelf = Shelf::open()?;
-        let operator = start_operator(&bed, &hub, &registry, &shelf).await?;
-        Ok(Self { hub, target, registry, shelf, operator, bed })
+        let operator = start_operator(&bed, &hub, &registry, &shelf, flags).await?;
+        Ok(Self { hub, target, registry, shelf, operator, bed, flags })
     }
 
     /// Kills the operator and starts another one in its place.
     pub(crate) async fn restart_operator(&mut self) -> Result<()> {
         self.operator.kill();
-        self.operator = start_operator(&self.bed, &self.hub, &self.registry, &self.shelf).await?;
+        self.operator = start_operator(&self.bed, &self.hub, &self.registry, &self.shelf, self.flags).await?;
         Ok(())
     }
 
@@ -252,7 +258,13 @@ async fn prepare_target(hub: &Cluster, target: &Cluster) -> Result<()> {
     Ok(())
 }
 
-async fn start_operator(bed: &Bed, hub: &Cluster, registry: &Registry, shelf: &Shelf) -> Result<Process> {
+async fn start_operator(
+    bed: &Bed,
+    hub: &Cluster,
+    registry: &Registry,
+    shelf: &Shelf,
+    flags: &[&str],
+) -> Result<Process> {
     let kubeconfig = bed.directory().join("helm-component.kubeconfig");
     std::fs::write(&kubeconfig, hub.kubeconfig_for_service_account(HUB_NAMESPACE, "helm-component").await?)?;
     let admin = free_address()?;
@@ -270,6 +282,7 @@ async fn start_operator(bed: &Bed, hub: &Cluster, registry: &Registry, shelf: &S
         format!("--helm={}", Program::Helm.path()?.display()),
     ];
     let log = bed.logs().join("helm-component.log");
+    let arguments = arguments.into_iter().chain(flags.iter().map(|flag| (*flag).to_owned()));
     Process::start("helm-component", BINARY, arguments, [], log)
 }
 

@@ -40,7 +40,7 @@ impl Operators {
             restricted_default_modules: flags.kymas.restricted_default_modules.clone(),
             skr_image_pull_secret: flags.kymas.skr_image_pull_secret.clone(),
         };
-        let content = helm_component::Flags { content: flags.content, hub };
+        let content = helm_component::Flags { content: flags.content, accounts: flags.accounts, hub };
         operators.add(KymaOperator, flags.kymas, settings, config);
         operators.add(HelmComponentProgram, content, settings, config);
         operators

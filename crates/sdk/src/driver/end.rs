@@ -13,9 +13,9 @@ use kube_runtime::reflector::ObjectRef;
 use kyma_api::{ErrorClass, Reason, State, condition, finalizers};
 use serde::de::DeserializeOwned;
 
-use super::{Driver, Outcome, nothing_blocks, reachable, step};
+use super::{Driver, Outcome, account, nothing_blocks, reachable, step};
 use crate::{
-    Component, Contract, Failure, Interest, Pass, Progress, Removal, Report, Wait, add_finalizer,
+    Component, Context, Contract, Failure, Interest, Pass, Progress, Removal, Report, Wait, add_finalizer,
     blocking::find_blockers,
     contract::{Deletion, deletion},
     has_finalizer, identity, live_metadata, patch_finalizers, remove_finalizer,
@@ -54,9 +54,14 @@ impl<C: Component> Driver<C> {
             Ok(Removal::Waiting(progress)) => self.report(&resource, Outcome::of_removal(progress)).await,
             // It never had a target, so there is nothing to remove.
             Err(failure)
-                if failure.reason == Reason::AwaitingAccess && !identity::had_contact(&*resource) =>
+                if matches!(failure.reason, Reason::AwaitingAccess | Reason::ServiceAccountMissing)
+                    && !identity::had_contact(&*resource) =>
             {
                 self.release(&resource).await
+            }
+            // Or what was reported of the target before, where nothing was asked of it.
+            Err(failure) if failure.reason == Reason::ServiceAccountMissing => {
+                self.report(&resource, Outcome::refused(failure)).await
             }
             Err(failure) => self.report(&resource, Outcome::stopped_removal(failure)).await,
         }
@@ -71,7 +76,16 @@ impl<C: Component> Driver<C> {
         if let Some(waiting) = self.held_up(resource)? {
             return Ok(waiting);
         }
-        let context = self.open(resource, contract, pass).await?;
+        let account = self.component.account(resource)?;
+        let context = self.open(resource, contract, account.clone(), pass).await?;
+        account::removal(account.as_ref(), self.remove_as(resource, &context).await)
+    }
+
+    async fn remove_as(
+        &self,
+        resource: &Arc<C::Resource>,
+        context: &Context<C::Resource>,
+    ) -> Result<Removal, Failure> {
         let blocking = self.component.blocking(resource);
         if !nothing_blocks(&blocking) {
             let blockers = find_blockers(&context.target.client(), &blocking).await?;
@@ -82,8 +96,8 @@ impl<C: Component> Driver<C> {
             }
         }
         context.may_delete().await?;
-        let removal = self.in_time(self.component.remove(&context)).await;
-        self.keep_watching(&context, removal.is_ok());
+        let removal = self.in_time(self.component.remove(context)).await;
+        self.keep_watching(context, removal.is_ok());
         removal
     }
 

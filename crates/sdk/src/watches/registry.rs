@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use kyma_targets::{SecretKey, Target};
+use kyma_targets::{SecretKey, Streams};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -91,10 +91,11 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// The bound of streams on this target is reached; those before it are open.
     pub fn want(
         &self,
-        target: &Target,
+        target: impl Into<Streams>,
         dependent: &D,
         interests: impl IntoIterator<Item = Interest>,
     ) -> Result<(), WatchLimit> {
+        let target = target.into();
         let place = target.key().cloned();
         let wished: HashSet<Key> =
             interests.into_iter().map(|interest| Key { target: place.clone(), interest }).collect();
@@ -106,7 +107,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         let mut kept = vec![];
         let mut refused = None;
         for key in wished {
-            if self.join(&mut held, &key, target, dependent) {
+            if self.join(&mut held, &key, &target, dependent) {
                 kept.push(key);
             } else {
                 refused.get_or_insert(WatchLimit { kind: key.interest.kind });
@@ -150,8 +151,12 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     }
 
     /// Whether `dependent` has all of `interests` on `target` open, complete, and alive within three minutes.
-    pub fn is_healthy(&self, target: &Target, interests: impl IntoIterator<Item = Interest>) -> bool {
-        let place = target.key().cloned();
+    pub fn is_healthy(
+        &self,
+        target: impl Into<Streams>,
+        interests: impl IntoIterator<Item = Interest>,
+    ) -> bool {
+        let place = target.into().key().cloned();
         let held = self.held();
         interests.into_iter().all(|interest| {
             let key = Key { target: place.clone(), interest };
@@ -164,7 +169,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         self.held().streams.len()
     }
 
-    fn join(&self, held: &mut Held<D>, key: &Key, target: &Target, dependent: &D) -> bool {
+    fn join(&self, held: &mut Held<D>, key: &Key, target: &Streams, dependent: &D) -> bool {
         if let Some(running) = held.streams.get_mut(key) {
             if !running.dependents.contains(dependent) {
                 running.dependents = running.dependents.iter().chain([dependent]).cloned().collect();
@@ -179,11 +184,12 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         true
     }
 
-    fn open(&self, key: &Key, target: &Target, dependent: &D) -> Running<D> {
+    fn open(&self, key: &Key, target: &Streams, dependent: &D) -> Running<D> {
         let WatchTimes { silence, verify } = self.inner.times;
         let pulse = Pulse::new(silence);
         let source = Source {
             target: target.clone(),
+            client: target.client(),
             interest: key.interest.clone(),
             pulse: Arc::clone(&pulse),
             verify,

@@ -11,11 +11,11 @@ use std::{
 
 use futures::{Stream, StreamExt, TryStreamExt, future::Either};
 use kube::{
-    Api,
+    Api, Client,
     api::{ListParams, ObjectList, PartialObjectMeta, WatchParams},
     core::{DynamicObject, TypeMeta, WatchEvent},
 };
-use kyma_targets::{Target, classify, is_filling};
+use kyma_targets::{Streams, classify, is_filling};
 
 use super::bounds::{Implausible, Tally, is_bearable, is_plausible};
 use super::{Content, Interest, Sighting, delivered::Delivered};
@@ -115,7 +115,8 @@ impl Failures {
 }
 
 pub(super) struct Source {
-    pub(super) target: Target,
+    pub(super) target: Streams,
+    pub(super) client: Client,
     pub(super) interest: Interest,
     pub(super) pulse: Arc<Pulse>,
     /// How long what was told is relied on.
@@ -167,8 +168,8 @@ impl Source {
     fn api(&self) -> Api<DynamicObject> {
         let resource = self.interest.resource();
         match &self.interest.namespace {
-            Some(namespace) => Api::namespaced_with(self.target.client(), namespace, &resource),
-            None => Api::all_with(self.target.client(), &resource),
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
         }
     }
 

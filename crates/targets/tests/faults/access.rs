@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::DeleteParams;
 use kyma_api::{ErrorClass, Reason};
-use kyma_targets::{AccessPolicy, AddressRefusal, TargetError, TlsFault};
+use kyma_targets::{AccessPolicy, AddressRefusal, ServiceAccount, Streams, TargetError, TlsFault, classify};
 use testbed::{Matching, Scripted};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -70,9 +73,40 @@ async fn the_user_agent_names_operator_replica_and_component() -> Result<()> {
     server.always(Matching::any(), config_map());
     let target = target(&targets(loopback()), server.access())?;
     get(&target).await?;
-    get(&target.acting_for("component-uid")).await?;
+    read(target.acting_for("component-uid", None).client()).await?;
     let agents: Vec<_> = server.seen().into_iter().map(|request| request.user_agent).collect();
     assert_eq!(agents, ["tester/1.2.3 (replica-0)", "tester/1.2.3 (replica-0; component-uid)"]);
+    Ok(())
+}
+
+async fn read(client: kube::Client) -> Result<()> {
+    Api::<ConfigMap>::namespaced(client, "default").get("any").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_account_is_on_every_call_for_a_component_and_shared_streams_only_read() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), config_map());
+    let target = target(&targets(loopback()), server.access())?;
+    let account = ServiceAccount::new("kyma-system", "installer").context("an account")?;
+    let acting = target.acting_for("uid", Some(account));
+    read(acting.client()).await?;
+    let written = |client| async move {
+        let maps = Api::<ConfigMap>::namespaced(client, "default");
+        maps.delete("any", &DeleteParams::default()).await.map_err(|error| classify(&error))
+    };
+    written(acting.client()).await?;
+    let streams = Streams::from(&acting);
+    read(streams.client()).await?;
+    assert_eq!(written(streams.client()).await.err(), Some(TargetError::Request));
+    get(&target).await?;
+    let users: Vec<_> =
+        server.seen().into_iter().map(|request| (request.method, request.impersonated)).collect();
+    let account = "system:serviceaccount:kyma-system:installer";
+    let expected = [("GET", account), ("DELETE", account), ("GET", ""), ("GET", "")];
+    assert_eq!(users, expected.map(|(method, user)| (method.to_owned(), user.to_owned())));
+    assert_eq!(server.connections(), 1, "all of it through one connection");
     Ok(())
 }
 

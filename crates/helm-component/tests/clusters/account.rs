@@ -1,0 +1,228 @@
+//! Components that act as a ServiceAccount of the target: always, and never beyond what it may do.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use testbed::{AuditEvent, AuditMark, until};
+
+use crate::chart::push;
+use crate::hooks::{USER, borrowed, config, job};
+use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
+
+const CRD: &str = r"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: permits.accounts.example.org}
+spec:
+  group: accounts.example.org
+  names: {kind: Permit, plural: permits}
+  scope: Namespaced
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+";
+
+fn files(more: &[(String, String)]) -> Vec<(String, String)> {
+    [config("main", ""), job("migrate", "helm.sh/hook: pre-install", "")]
+        .into_iter()
+        .chain(more.iter().cloned())
+        .collect()
+}
+
+fn spec(source: &Value, name: &str, account: Option<&str>) -> Value {
+    let mut spec = json!({
+        "source": source, "values": {"level": "low"},
+        "release": {"name": name, "namespace": name, "createNamespace": true},
+    });
+    if let Some(account) = account {
+        spec["serviceAccountName"] = account.into();
+    }
+    spec
+}
+
+async fn bind(world: &World, account: &str, namespace: &str, role: &str) -> Result<()> {
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": format!("{namespace}-{account}")},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    });
+    apply_yaml(&world.target.client()?, &binding.to_string()).await
+}
+
+/// What the operator asked of the target since then.
+fn asked(world: &World, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+    Ok(world.target.audit()?.since(mark)?.into_iter().filter(|event| event.user == USER).collect())
+}
+
+/// Which cluster it is, and whose: no component's business.
+fn is_of_the_fence(event: &AuditEvent) -> bool {
+    let of = (event.verb.as_str(), event.resource.as_str(), event.name.as_str());
+    matches!(of, ("get", "namespaces", "kube-system") | ("get", "configmaps", "kyma-target-stamp"))
+}
+
+/// Besides the fence and the streams that components share, nothing is asked without the account.
+fn assert_always_as(account: &str, uid: &str, events: &[AuditEvent]) {
+    for event in events {
+        let of_component = event.user_agent.contains(uid);
+        let is_shared = matches!(event.verb.as_str(), "list" | "watch") || is_of_the_fence(event);
+        assert_eq!(event.impersonated, if of_component { account } else { "" }, "{event:?}");
+        assert!(of_component || is_shared, "{event:?}");
+    }
+}
+
+#[tokio::test]
+async fn from_birth_to_removal_a_component_acts_as_its_account() -> Result<()> {
+    let world =
+        World::start_with(&["--require-service-account", "--service-account-namespace=tenants"]).await?;
+    let more = [
+        ("crds/permits.yaml".to_owned(), CRD.to_owned()),
+        job("bye", "helm.sh/hook: post-delete, helm.sh/hook-delete-policy: hook-succeeded", ""),
+    ];
+    let both = [more.as_slice(), &[config("extra", "")]].concat();
+    let source = push(&world, "accounts", "1.0.0", &borrowed(&files(&both))).await?;
+    let mark = world.target.audit()?.mark()?;
+    world.apply("accounts", spec(&source, "accounts", None)).await?;
+    let refused = world.ready("accounts", "False", "ServiceAccountMissing").await?;
+    assert_eq!(asked(&world, mark)?, [], "nothing is sent");
+
+    bind(&world, "installer", "tenants", "cluster-admin").await?;
+    let resource = json!({
+        "apiVersion": "accounts.example.org/v1", "kind": "Permit",
+        "metadata": {"name": "first", "namespace": "accounts"},
+    });
+    let with = |source: &Value| {
+        let mut spec = spec(source, "accounts", Some("installer"));
+        spec["resource"] = resource.clone();
+        spec
+    };
+    world.apply("accounts", with(&source)).await?;
+    world.ready("accounts", "True", "Ready").await?;
+    let source = push(&world, "accounts", "1.1.0", &borrowed(&files(&more))).await?;
+    world.apply("accounts", with(&source)).await?;
+    until("what is left over is pruned", PATIENCE, || async {
+        Ok(world.on_target("v1", "ConfigMap", "accounts", "extra").await?.is_none().then_some(()))
+    })
+    .await?;
+    let main = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(world.target.client()?, "accounts");
+    let edit = json!({"data": {"level": "edited"}});
+    main.patch("main", &PatchParams::default(), &Patch::Merge(edit)).await?;
+    until("the edit is put right", PATIENCE, || async {
+        let found = main.get("main").await?.data.unwrap_or_default();
+        Ok(found.get("level").is_some_and(|level| level == "low").then_some(()))
+    })
+    .await?;
+    world.delete("accounts", "Delete").await?;
+    world.gone("accounts").await?;
+
+    let events = asked(&world, mark)?;
+    let account = "system:serviceaccount:tenants:installer";
+    assert_always_as(account, refused.metadata.uid.as_deref().context("a uid")?, &events);
+    for (verb, resource) in [
+        ("create", "namespaces"),
+        ("create", "jobs"),
+        ("delete", "jobs"),
+        ("patch", "configmaps"),
+        ("delete", "configmaps"),
+        ("patch", "customresourcedefinitions"),
+        ("patch", "permits"),
+        ("delete", "permits"),
+    ] {
+        let done = events.iter().any(|event| {
+            event.verb == verb
+                && event.resource == resource
+                && event.impersonated == account
+                && event.code < 300
+        });
+        assert!(done, "{verb} {resource}: {events:#?}");
+    }
+    Ok(())
+}
+
+const NARROW: &str = "system:serviceaccount:kyma-system:narrow";
+
+/// Gives the narrow account a role of these rights, and waits until the apiserver knows.
+async fn grant(world: &World, rules: &Value, (verb, group, resource): (&str, &str, &str)) -> Result<()> {
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "narrow"}, "rules": rules,
+    });
+    let client = world.target.client()?;
+    apply_yaml(&client, &role.to_string()).await?;
+    bind(world, "narrow", "kyma-system", "narrow").await?;
+    let reviews: Api<SubjectAccessReview> = Api::all(client);
+    let attributes = json!({"group": group, "resource": resource, "verb": verb, "namespace": "narrow"});
+    let question = json!({"metadata": {}, "spec": {"user": NARROW, "resourceAttributes": attributes}});
+    let question: SubjectAccessReview = serde_json::from_value(question)?;
+    until(&format!("{verb} {resource} is allowed"), PATIENCE, || async {
+        let answer = reviews.create(&PostParams::default(), &question).await?;
+        Ok(answer.status.filter(|status| status.allowed))
+    })
+    .await?;
+    Ok(())
+}
+
+/// The component says that the account may not do this.
+async fn forbidden(world: &World, what: &str) -> Result<()> {
+    let found = world.ready("narrow", "False", "TargetForbidden").await?;
+    let (_, _, message) = ready_of(&found).context("Ready")?;
+    assert!(message.contains(what) && message.contains(NARROW), "{message}");
+    Ok(())
+}
+
+/// CVE-2026-41050: hooks, prune and the namespace are bound by the account as everything else is.
+#[tokio::test]
+async fn what_an_account_may_not_do_is_not_done() -> Result<()> {
+    let world = world().await?;
+    let extra = [config("extra", "")];
+    let source = push(world, "narrow", "1.0.0", &borrowed(&files(&extra))).await?;
+    let mut spec = spec(&source, "narrow", Some("narrow"));
+    let there = |kind: &'static str, name: &'static str| async move {
+        let version = if kind == "Job" { "batch/v1" } else { "v1" };
+        anyhow::Ok(world.on_target(version, kind, "narrow", name).await?.is_some())
+    };
+    world.apply("narrow", spec.clone()).await?;
+    forbidden(world, "create Namespace narrow").await?;
+    assert!(!there("Namespace", "narrow").await?);
+
+    let rule = |groups: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [groups], "resources": resources, "verbs": verbs});
+    let reads = rule("*", &["*"], &["get", "list"]);
+    let mut rules = vec![reads, rule("", &["namespaces"], &["create"])];
+    grant(world, &json!(rules), ("create", "", "namespaces")).await?;
+    spec["values"]["level"] = json!("hook");
+    world.apply("narrow", spec.clone()).await?;
+    forbidden(world, "creating Job.batch narrow/migrate").await?;
+    assert!(!there("Job", "migrate").await?);
+
+    rules.push(rule("batch", &["jobs"], &["create"]));
+    grant(world, &json!(rules), ("create", "batch", "jobs")).await?;
+    spec["values"]["level"] = json!("apply");
+    world.apply("narrow", spec.clone()).await?;
+    forbidden(world, "applying ConfigMap narrow/").await?;
+    assert!(!there("ConfigMap", "main").await?);
+
+    rules.push(rule("", &["configmaps"], &["create", "patch"]));
+    grant(world, &json!(rules), ("patch", "", "configmaps")).await?;
+    rules.push(rule("batch", &["jobs"], &["delete"]));
+    grant(world, &json!(rules), ("delete", "batch", "jobs")).await?;
+    spec["values"]["level"] = json!("ready");
+    world.apply("narrow", spec.clone()).await?;
+    world.ready("narrow", "True", "Ready").await?;
+
+    let source = push(world, "narrow", "1.1.0", &borrowed(&files(&[]))).await?;
+    spec["source"] = source;
+    world.apply("narrow", spec).await?;
+    forbidden(world, "deleting ConfigMap narrow/extra").await?;
+    assert!(there("ConfigMap", "extra").await?);
+
+    world.delete("narrow", "Delete").await?;
+    forbidden(world, "deleting ConfigMap narrow/").await?;
+    assert!(there("ConfigMap", "main").await?);
+    // The way out where an account has lost its rights: another one, or none.
+    let other = json!({"spec": {"serviceAccountName": null}});
+    world.components()?.patch("narrow", &PatchParams::default(), &Patch::Merge(other)).await?;
+    world.gone("narrow").await?;
+    assert!(!there("ConfigMap", "main").await? && !there("ConfigMap", "extra").await?);
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! What a ServiceAccount may not do, in words that say whose right is missing and what to do. Pure.
+
+use std::time::Duration;
+
+use kyma_api::Reason;
+use kyma_targets::ServiceAccount;
+
+use crate::{Failure, Progress, Removal};
+
+/// No event tells that a role on a target was put right.
+const AGAIN: Duration = Duration::from_mins(10);
+
+/// What an installation says.
+pub(super) fn progress(
+    account: Option<&ServiceAccount>,
+    progress: Result<Progress, Failure>,
+) -> Result<Progress, Failure> {
+    progress.map(|progress| told(account, progress)).map_err(|failure| refused(account, failure))
+}
+
+/// What a removal says.
+pub(super) fn removal(
+    account: Option<&ServiceAccount>,
+    removal: Result<Removal, Failure>,
+) -> Result<Removal, Failure> {
+    match removal {
+        Ok(Removal::Waiting(progress)) => Ok(Removal::Waiting(told(account, progress))),
+        Ok(Removal::Done) => Ok(Removal::Done),
+        Err(failure) => Err(refused(account, failure)),
+    }
+}
+
+fn told(account: Option<&ServiceAccount>, progress: Progress) -> Progress {
+    let Progress { reason, message, mut conditions, failure, .. } = progress;
+    for condition in &mut conditions {
+        condition.message = words(account, condition.reason, std::mem::take(&mut condition.message));
+    }
+    Progress {
+        message: words(account, reason, message),
+        conditions,
+        failure: failure.map(|failure| refused(account, failure)),
+        ..progress
+    }
+}
+
+fn refused(account: Option<&ServiceAccount>, failure: Failure) -> Failure {
+    if failure.reason != Reason::TargetForbidden {
+        return failure;
+    }
+    let retry_after = failure.retry_after.or(Some(AGAIN));
+    Failure { message: words(account, failure.reason, failure.message), retry_after, ..failure }
+}
+
+fn words(account: Option<&ServiceAccount>, reason: Reason, message: String) -> String {
+    match account.filter(|_| reason == Reason::TargetForbidden) {
+        Some(account) => format!(
+            "{message}; it was tried as {account}: grant that to this ServiceAccount on the target, or name another one"
+        ),
+        None => message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_account_may_not_do_names_it_and_is_tried_again_later() {
+        let account = ServiceAccount::new("kyma-system", "installer");
+        let forbidden =
+            || Failure::new(Reason::TargetForbidden, "creating Job here/j: the roles do not allow it");
+        let said = progress(account.as_ref(), Ok(Progress::stopped(forbidden()))).unwrap();
+        let failure = said.failure.clone().unwrap();
+        assert_eq!(said.message, failure.message);
+        assert!(
+            failure.message.starts_with(
+                "creating Job here/j: the roles do not allow it; it was tried as \
+             system:serviceaccount:kyma-system:installer: "
+            ),
+            "{failure}"
+        );
+        assert_eq!(failure.retry_after, Some(AGAIN));
+        let ended = removal(account.as_ref(), Err(forbidden())).unwrap_err();
+        assert_eq!(ended.message, failure.message);
+
+        let own = progress(None, Err(forbidden())).unwrap_err();
+        assert_eq!((own.message, own.retry_after), (forbidden().message, Some(AGAIN)));
+        let other = Failure::new(Reason::ApplyRefused, "spec.x");
+        assert_eq!(progress(account.as_ref(), Err(other.clone())), Err(other));
+    }
+}
