@@ -242,10 +242,13 @@ async fn a_release_of_flux_is_taken_over_and_nothing_is_installed_anew() {
 
     let mut operators = world.operators().spawn().unwrap();
     let client = world.hub.client().unwrap();
-    until("HelmComponents are served", PATIENCE, || async {
-        assert!(operators.try_wait()?.is_none(), "the operators ended");
+    until("HelmComponents are served", PATIENCE, || {
+        let ended = operators.try_wait();
         let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        Ok(crds.get_opt("helmcomponents.component.kyma-project.io").await?)
+        async move {
+            anyhow::ensure!(ended?.is_none(), "the operators ended");
+            Ok(crds.get_opt("helmcomponents.component.kyma-project.io").await?)
+        }
     })
     .await
     .unwrap();
