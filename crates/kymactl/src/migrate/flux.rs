@@ -91,10 +91,10 @@ impl Flux {
     }
 
     fn ensure_all_named(&self, releases: &[Value]) -> Result<(), Error> {
-        let is_there = |name: &&String| {
+        let is_missing = |name: &&String| {
             !releases.iter().any(|release| facts::text(release, "/metadata/name") == Some(name.as_str()))
         };
-        match self.names.iter().find(is_there) {
+        match self.names.iter().find(is_missing) {
             Some(name) => Err(Error::input(name, "there is no such HelmRelease")),
             None => Ok(()),
         }

@@ -116,6 +116,11 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
         let says = "it is suspended, and so is the component: kymactl resume begins";
         findings.push(Finding::new("spec.suspend", Weight::Todo, says));
     }
+    if component.spec.hooks == HookPolicy::Run {
+        let says = "those of an installation run once more at the take-over, if the chart has any: where that does harm, \
+                    apply the component with `hooks: Skip`, and set Run once it is Ready";
+        findings.push(Finding::new("hooks", Weight::Todo, says));
+    }
     if let Some(refused) = helm_component::not_yet_supported(&component.spec) {
         let says = format!("this version of helm-component refuses {refused} (NotYetSupported)");
         findings.push(Finding::new("the component", Weight::Todo, says));

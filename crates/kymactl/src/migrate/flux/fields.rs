@@ -134,7 +134,6 @@ pub(super) const RELEASE: &[Field] = &[
     lost("upgrade.disableSchemaValidation", "`values.schema.json` of the chart always counts"),
     idle("install.serverSideApply", SSA),
     idle("upgrade.serverSideApply", SSA),
-    idle("rollback.serverSideApply", SSA),
     lost(
         "install.disableTakeOwnership",
         "objects without a living owner are taken over, unless `adopt: Never`",
