@@ -4,6 +4,7 @@
 mod doors;
 mod install;
 mod operator;
+mod sample;
 mod state;
 
 use std::path::PathBuf;
@@ -45,6 +46,8 @@ const COMES_TO_REST: Duration = Duration::from_secs(90);
 pub struct Options {
     /// Number of targets.
     pub targets: usize,
+    /// Nothing of ours is on hub and targets and no operator runs; the registry has a chart.
+    pub empty: bool,
     /// Where processes keep state and logs; a temporary directory if absent.
     pub directory: Option<PathBuf>,
     /// Every apiserver writes an audit log.
@@ -131,15 +134,21 @@ impl Landscape {
         });
         let (hub, targets) = try_join(hub, try_join_all(targets)).await?;
         let registry = bed.registry().await?;
-        install::hub(&hub).await?;
-        try_join_all(targets.iter().map(install::target)).await?;
+        if options.empty {
+            sample::push(&registry, bed.directory()).await?;
+        } else {
+            install::hub(&hub).await?;
+            try_join_all(targets.iter().map(install::target)).await?;
+        }
         let doors =
             doors::Standing::of(doors, operator::OPERATORS.map(|one| one.name), &hub, &targets).await?;
-        let Options { plain_http, flags, environment, .. } = options;
+        let Options { plain_http, flags, environment, empty, .. } = options;
         let given = operator::Given { plain_http, flags, environment, label: "", doors };
-        let operators = operator::start_all(&bed, &hub, &registry, &given).await?;
+        let operators =
+            if empty { vec![] } else { operator::start_all(&bed, &hub, &registry, &given).await? };
         let landscape = Self { operators, registry, targets, hub, bed, given };
-        state::write(&landscape)?;
+        let more = if empty { sample::variables(&landscape)? } else { vec![] };
+        state::write(&landscape, &more)?;
         Ok(landscape)
     }
 

@@ -1,7 +1,9 @@
 //! The commands that the documentation shows, run as a reader would run them.
 //!
 //! A code block counts when the line above it is `<!-- run -->`. All blocks of a file run in one
-//! shell, in order, with a landscape of their own and `DIR/env` read in.
+//! shell, in order, with a landscape of their own and `DIR/env` read in. What they leave in the
+//! background ends with the shell. A file with the line `<!-- run on empty clusters -->` gets
+//! clusters with nothing of ours and no operators.
 
 use std::fs;
 use std::io::Write;
@@ -15,8 +17,24 @@ use crate::{landscape, workspace};
 
 const MARK: &str = "<!-- run -->";
 
+const ON_EMPTY: &str = "<!-- run on empty clusters -->";
+
 /// Directories and files in which commands are looked for.
-const PLACES: [&str; 5] = ["README.md", "CONTRIBUTING.md", "docs/user", "docs/operator", "docs/contributor"];
+const PLACES: [&str; 6] = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/helm-component.md",
+    "docs/user",
+    "docs/operator",
+    "docs/contributor",
+];
+
+/// A file with marked code blocks.
+struct Script {
+    path: PathBuf,
+    blocks: Vec<Block>,
+    on_empty: bool,
+}
 
 /// A marked code block.
 #[derive(Debug, PartialEq)]
@@ -32,13 +50,15 @@ pub(crate) fn run() -> Result<()> {
     ensure!(!files.is_empty(), "no document has a block marked {MARK}");
     ensure_kubectl()?;
     landscape::build(Profile::Dev)?;
-    for (path, blocks) in files {
+    for script in files {
         let state = workspace::root().join("target").join("docs-state");
         let place = state.display().to_string();
         // Whatever happens to this process, nothing is left running.
         let own = std::process::id().to_string();
-        landscape::call("up", &["--state-dir", &place, "--with-process", &own])?;
-        let result = run_file(&path, &blocks, &state);
+        let mut wanted = vec!["--state-dir", &place, "--with-process", &own];
+        wanted.extend(script.on_empty.then_some("--empty"));
+        landscape::call("up", &wanted)?;
+        let result = run_file(&script, &state);
         let stopped = landscape::call("down", &["--state-dir", &place]);
         result.and(stopped)?;
     }
@@ -54,7 +74,7 @@ pub(crate) fn ensure_kubectl() -> Result<()> {
     }
 }
 
-fn files_with_blocks() -> Result<Vec<(PathBuf, Vec<Block>)>> {
+fn files_with_blocks() -> Result<Vec<Script>> {
     let mut found = Vec::new();
     for place in PLACES {
         let place = workspace::root().join(place);
@@ -64,9 +84,11 @@ fn files_with_blocks() -> Result<Vec<(PathBuf, Vec<Block>)>> {
             paths.sort();
         }
         for path in paths.into_iter().filter(|path| path.is_file()) {
-            let blocks = blocks(&fs::read_to_string(&path)?);
+            let text = fs::read_to_string(&path)?;
+            let blocks = blocks(&text);
             if !blocks.is_empty() {
-                found.push((path, blocks));
+                let on_empty = text.lines().any(|line| line.trim() == ON_EMPTY);
+                found.push(Script { path, blocks, on_empty });
             }
         }
     }
@@ -86,21 +108,22 @@ fn blocks(text: &str) -> Vec<Block> {
 }
 
 /// One shell for the file; it says which block it is in, so that a failure can be placed.
-fn run_file(path: &Path, blocks: &[Block], state: &Path) -> Result<()> {
+fn run_file(script: &Script, state: &Path) -> Result<()> {
     let at = state.join("block");
-    let mut script = format!("set -euo pipefail\nset -a; . '{}/env'; set +a\n", state.display());
-    for block in blocks {
-        script.push_str(&format!("echo {} > {}\n{}", block.line, at.display(), block.text));
+    let mut text = format!("set -euo pipefail\nset -a; . '{}/env'; set +a\n", state.display());
+    text.push_str("trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n");
+    for block in &script.blocks {
+        text.push_str(&format!("echo {} > {}\n{}", block.line, at.display(), block.text));
     }
     let mut shell = Command::new("bash")
         .current_dir(workspace::root())
         .stdin(Stdio::piped())
         .spawn()
         .context("cannot start bash")?;
-    shell.stdin.take().context("bash has no input")?.write_all(script.as_bytes())?;
+    shell.stdin.take().context("bash has no input")?.write_all(text.as_bytes())?;
     if !shell.wait()?.success() {
         let line = fs::read_to_string(&at).unwrap_or_default();
-        bail!("{}:{}: this block failed", path.display(), line.trim());
+        bail!("{}:{}: this block failed", script.path.display(), line.trim());
     }
     Ok(())
 }

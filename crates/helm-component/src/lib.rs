@@ -35,4 +35,5 @@ mod workloads;
 pub use args::{AccountArgs, ContentArgs, Flags, HubArgs};
 pub use controller::{HelmComponentProgram, HelmComponents};
 pub use error::SetupError;
+pub use observe::not_yet_supported;
 pub use referenced::origins;

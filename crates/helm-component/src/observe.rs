@@ -114,6 +114,11 @@ fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
     (!fields.is_empty()).then(|| Failure::new(Reason::NotYetSupported, fields.join(", ")))
 }
 
+/// The fields of a spec that stop its component, as they are accepted and not acted on yet; `None` where there is none.
+pub fn not_yet_supported(spec: &HelmComponentSpec) -> Option<String> {
+    refusal(spec).map(|failure| failure.message)
+}
+
 /// How long the step at hand has taken, and may: objects from applied to ready, a removal from its order on.
 fn patience(pass: &Pass<'_>) -> Patience {
     let component = &pass.context.resource;

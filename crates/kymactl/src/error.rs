@@ -74,6 +74,12 @@ pub(crate) enum Error {
         /// How many.
         count: usize,
     },
+    /// HelmReleases that stay with Flux; each was named.
+    #[error("{count} HelmReleases were left: see why above")]
+    ReleasesLeft {
+        /// How many.
+        count: usize,
+    },
     /// Flags of the operators.
     #[error(transparent)]
     Settings(#[from] kyma_sdk::SettingsError),
@@ -140,6 +146,7 @@ impl Error {
             | Self::Target(_)
             | Self::Left { .. }
             | Self::NotMoved { .. }
+            | Self::ReleasesLeft { .. }
             | Self::Stopped => ExitCode::FAILURE,
         }
     }

@@ -1,11 +1,12 @@
-//! `kymactl migrate`: from Kyma Lifecycle Manager (KLM) to our operators, and back.
+//! `kymactl migrate`: from Kyma Lifecycle Manager (KLM) to our operators, and back; from Flux, in [`flux`].
 //!
-//! What is done next follows from what is on hub and target ([`plan`], [`back`]), so a run that was broken off is gone
+//! What is done next with KLM follows from what is on hub and target ([`plan`], [`back`]), so a run that was broken off is gone
 //! on with by the next one.
 
 mod back;
 mod component;
 mod facts;
+mod flux;
 mod note;
 mod plan;
 mod read;
@@ -58,12 +59,18 @@ pub(crate) enum Migrate {
     /// No module is installed anew: its objects stay as they are and change their owner. Exit code 1 if a Kyma is left,
     /// with the reason; the same command again goes on where it stopped.
     Klm(Klm),
+    /// Make HelmComponents from Flux's HelmReleases and their sources, as YAML on standard output.
+    ///
+    /// Nothing is installed anew: helm-component takes over what the release installed. What cannot be carried over is
+    /// told, field by field. Exit code 1 if a release is left, with the reason.
+    Flux(flux::Flux),
 }
 
 impl Migrate {
     pub(crate) async fn run(self) -> Result<(), Error> {
         match self {
             Self::Klm(klm) => klm.run().await,
+            Self::Flux(flux) => flux.run().await,
         }
     }
 }

@@ -38,6 +38,9 @@ enum Chore {
         /// Number of targets
         #[arg(long, default_value_t = 2)]
         targets: usize,
+        /// Clusters with nothing of ours, no operators, and a registry with a chart: for docs/helm-component.md
+        #[arg(long)]
+        empty: bool,
         /// End it when this process ends
         #[arg(long, value_name = "PID")]
         with_process: Option<i32>,
@@ -50,8 +53,17 @@ enum Chore {
         #[arg(long)]
         targets: usize,
         #[arg(long)]
+        empty: bool,
+        #[arg(long)]
         with_process: Option<i32>,
     },
+}
+
+/// What is to be started.
+#[derive(Clone, Copy)]
+struct Size {
+    targets: usize,
+    empty: bool,
 }
 
 /// Longest time in which everything starts or stops.
@@ -63,13 +75,17 @@ async fn main() -> Result<()> {
     fs::create_dir_all(&state_dir).with_context(|| format!("cannot make {}", state_dir.display()))?;
     let directory = fs::canonicalize(&state_dir)?;
     match command {
-        Chore::Up { targets, with_process } => up(&directory, targets, with_process).await,
+        Chore::Up { targets, empty, with_process } => {
+            up(&directory, Size { targets, empty }, with_process).await
+        }
         Chore::Down => down(&directory).await,
-        Chore::Supervise { targets, with_process } => supervise(&directory, targets, with_process).await,
+        Chore::Supervise { targets, empty, with_process } => {
+            supervise(&directory, Size { targets, empty }, with_process).await
+        }
     }
 }
 
-async fn up(directory: &Path, targets: usize, with_process: Option<i32>) -> Result<()> {
+async fn up(directory: &Path, size: Size, with_process: Option<i32>) -> Result<()> {
     let stop = format!("cargo xtask down --state-dir '{}'", directory.display());
     if let Some(pid) = running(directory) {
         bail!("it runs already in {} (process {pid}); stop it with `{stop}`", directory.display());
@@ -77,7 +93,7 @@ async fn up(directory: &Path, targets: usize, with_process: Option<i32>) -> Resu
     let _ = fs::remove_file(directory.join("env"));
     let bar = ProgressBar::new_spinner().with_message("starting hub, targets, registry and operators");
     bar.enable_steady_tick(Duration::from_millis(100));
-    let mut supervisor = start_supervisor(directory, targets, with_process)?;
+    let mut supervisor = start_supervisor(directory, size, with_process)?;
     fs::write(pid_file(directory), supervisor.id().to_string())?;
     let started = until("the landscape is up", PATIENCE, || {
         let ended = supervisor.try_wait();
@@ -99,10 +115,11 @@ async fn up(directory: &Path, targets: usize, with_process: Option<i32>) -> Resu
     Ok(())
 }
 
-fn start_supervisor(directory: &Path, targets: usize, with_process: Option<i32>) -> Result<Child> {
+fn start_supervisor(directory: &Path, size: Size, with_process: Option<i32>) -> Result<Child> {
     let log = fs::File::create(log(directory))?;
     Command::new(std::env::current_exe()?)
-        .args(["supervise", "--targets", &targets.to_string()])
+        .args(["supervise", "--targets", &size.targets.to_string()])
+        .args(size.empty.then_some("--empty"))
         .args(with_process.map(|pid| format!("--with-process={pid}")))
         .arg("--state-dir")
         .arg(directory)
@@ -128,12 +145,12 @@ async fn down(directory: &Path) -> Result<()> {
 }
 
 /// Ends when told to, when `with_process` has gone, or when a part of the landscape has died.
-async fn supervise(directory: &Path, targets: usize, with_process: Option<i32>) -> Result<()> {
+async fn supervise(directory: &Path, size: Size, with_process: Option<i32>) -> Result<()> {
     let mut stop = signal(SignalKind::terminate())?;
     let mut deaths = signal(SignalKind::child())?;
     let mut gone = Box::pin(end_of(with_process)?);
-    let options =
-        Options { targets, directory: Some(directory.to_owned()), audit: false, ..Options::default() };
+    let Size { targets, empty } = size;
+    let options = Options { targets, empty, directory: Some(directory.to_owned()), ..Options::default() };
     let landscape = tokio::select! {
         landscape = Box::pin(Landscape::start(options)) => landscape?,
         _ = stop.recv() => return Ok(()),

@@ -9,13 +9,15 @@ use anyhow::{Context, Result};
 
 use super::Landscape;
 
-/// Writes `hub.kubeconfig`, `target-N.kubeconfig` and, last, `env` into the landscape's directory.
-pub(super) fn write(landscape: &Landscape) -> Result<()> {
+/// Writes `hub.kubeconfig`, `target-N.kubeconfig` and, last, `env` with these further lines into the landscape's
+/// directory.
+pub(super) fn write(landscape: &Landscape, more: &[String]) -> Result<()> {
     let directory = landscape.directory();
     for cluster in std::iter::once(landscape.hub()).chain(landscape.targets()) {
         private(&directory.join(format!("{}.kubeconfig", cluster.name())), &cluster.kubeconfig())?;
     }
-    private(&directory.join("env"), &env_file(landscape))
+    let more: String = more.iter().map(|line| format!("{line}\n")).collect();
+    private(&directory.join("env"), &(env_file(landscape) + &more))
 }
 
 /// Writes a file that only its owner may read: kubeconfigs are keys.
@@ -41,7 +43,7 @@ pub fn env_file(landscape: &Landscape) -> String {
 }
 
 /// As a shell takes it for one word, whatever is in it.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 

@@ -1,0 +1,120 @@
+//! `kymactl migrate flux`: HelmComponents from Flux's HelmReleases.
+//!
+//! What comes of a release is decided by [`convert`] alone, from the release and the sources that it names; [`fields`]
+//! says what becomes of each field.
+
+mod convert;
+mod facts;
+mod fields;
+mod finding;
+mod patches;
+mod read;
+mod report;
+mod source;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::Value;
+
+use self::convert::Converted;
+use crate::{error::Error, hub::HubFlags, output};
+
+/// Flags of `kymactl migrate flux`.
+#[derive(Args)]
+pub(crate) struct Flux {
+    #[command(flatten)]
+    hub: HubFlags,
+    /// The HelmReleases. Default: all of the namespace.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Namespace of the HelmReleases. Default: that of the kubeconfig.
+    #[arg(short, long, conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
+    /// HelmReleases of all namespaces.
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Read HelmReleases and their sources from these files instead of the cluster; - is standard input.
+    #[arg(short, long, value_name = "FILE", num_args = 1..)]
+    file: Vec<PathBuf>,
+    /// Suspend each HelmRelease and create its HelmComponent, instead of printing it.
+    ///
+    /// Left out are releases that need a look first, and those that Flux is not done with.
+    #[arg(long, conflicts_with = "file")]
+    apply: bool,
+}
+
+impl Flux {
+    pub(super) async fn run(self) -> Result<(), Error> {
+        let hub = &self.hub.hub_namespace;
+        if !self.file.is_empty() {
+            let (releases, facts) = read::files(&self.file)?;
+            let releases = releases.into_iter().filter(|release| self.is_meant(release));
+            let all = releases.map(|release| convert::convert(&release, &facts, hub)).collect();
+            return printed(all);
+        }
+        let config = self.hub.config().await?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let namespace = (!self.all_namespaces).then_some(namespace);
+        let flux = read::Flux::new(kube::Client::try_from(config)?).await?;
+        let mut releases = flux.releases(namespace.as_deref()).await?;
+        releases.retain(|release| self.is_meant(release));
+        self.ensure_all_named(&releases)?;
+        let facts = flux.facts(&releases).await?;
+        let all: Vec<Converted> =
+            releases.iter().map(|release| convert::convert(release, &facts, hub)).collect();
+        if !self.apply {
+            return printed(all);
+        }
+        let mut left = 0;
+        for (release, converted) in releases.iter().zip(&all) {
+            output::remark(&report::text(converted));
+            let outcome = flux.take_over(release, converted).await?;
+            output::result(&format!("{}: {}", converted.release, outcome.says()))?;
+            left += usize::from(outcome.is_left());
+        }
+        if left == 0 { Ok(()) } else { Err(Error::ReleasesLeft { count: left }) }
+    }
+
+    fn is_meant(&self, release: &Value) -> bool {
+        let name = facts::text(release, "/metadata/name").unwrap_or_default();
+        let namespace = facts::text(release, "/metadata/namespace");
+        // A file need not name the namespace.
+        let fits = self
+            .namespace
+            .as_deref()
+            .is_none_or(|wished| namespace.is_none_or(|namespace| namespace == wished));
+        fits && (self.names.is_empty() || self.names.iter().any(|wished| wished == name))
+    }
+
+    fn ensure_all_named(&self, releases: &[Value]) -> Result<(), Error> {
+        let is_missing = |name: &&String| {
+            !releases.iter().any(|release| facts::text(release, "/metadata/name") == Some(name.as_str()))
+        };
+        match self.names.iter().find(is_missing) {
+            Some(name) => Err(Error::input(name, "there is no such HelmRelease")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// YAML to standard output, what is to be known beside it.
+fn printed(all: Vec<Converted>) -> Result<(), Error> {
+    let mut yaml = String::new();
+    for converted in &all {
+        output::remark(&report::text(converted));
+        if let Some(component) = &converted.component {
+            yaml.push_str(&report::yaml(component)?);
+        }
+    }
+    if !yaml.is_empty() {
+        output::result(&yaml)?;
+    }
+    match all.iter().filter(|one| one.component.is_none()).count() {
+        0 => Ok(()),
+        count => Err(Error::ReleasesLeft { count }),
+    }
+}

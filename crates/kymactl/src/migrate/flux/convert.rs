@@ -1,0 +1,377 @@
+//! From a HelmRelease to a HelmComponent. Pure.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+use kyma_api::{
+    CommonMetadata, CrdPolicy, Drift, DriftMode, HelmComponent, HelmComponentSpec, HookPolicy, Release,
+    Rollback, RollbackMode, SecretKeyRef, TargetRef, Timeouts, ValuesFrom, ValuesFromKind, labels,
+};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::facts::{Facts, Kind, Known, Ref, is_set, list, text};
+use super::fields;
+use super::finding::{Finding, Weight};
+use super::patches;
+use super::source::{Charted, copy};
+
+/// On a HelmRelease that `kymactl migrate flux --apply` has suspended: the component that came of it.
+pub(super) const MIGRATED: &str = "component.kyma-project.io/migrated-to";
+/// Longest name of a release (Helm's rule).
+const RELEASE_NAME: usize = 53;
+/// Of that, digits of the hash that a longer one ends in.
+const HASH: usize = 12;
+/// Longest timeout that a component takes, in seconds.
+const LONGEST: u64 = 86_400;
+
+/// What comes of a release.
+#[derive(Debug)]
+pub(super) struct Converted {
+    /// The release, as `namespace/name`.
+    pub(super) release: String,
+    /// Absent where something was refused.
+    pub(super) component: Option<HelmComponent>,
+    /// The worst first.
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Converted {
+    /// Whether nothing holds the component up.
+    pub(super) fn is_clean(&self) -> bool {
+        !self.findings.iter().any(|finding| finding.weight <= Weight::Changes)
+    }
+}
+
+/// What has to be known of it.
+pub(super) fn refers_to(release: &Value, facts: &Facts) -> Vec<Ref> {
+    let namespace = namespace_of(release);
+    let mut all = Charted { release, namespace, facts }.refers_to();
+    let access = text(release, "/spec/kubeConfig/secretRef/name");
+    all.extend(access.map(|name| Ref::new(Kind::Secret, namespace, name)));
+    all
+}
+
+fn namespace_of(release: &Value) -> &str {
+    text(release, "/metadata/namespace").unwrap_or("default")
+}
+
+/// The component of a release, in this namespace of the hub.
+pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
+    let namespace = namespace_of(release);
+    let name = text(release, "/metadata/name").unwrap_or_default();
+    let spec = &release["spec"];
+    let mut findings = fields::walk(fields::RELEASE, spec, "spec.");
+    let source = Charted { release, namespace, facts }.source_for(hub, &mut findings);
+    let component = source.map(|source| {
+        let mut made = HelmComponentSpec {
+            target: target(spec, namespace, facts, hub, &mut findings),
+            source,
+            release: Some(release_of(spec, namespace, name)),
+            values_from: values_from(spec, namespace, hub, &mut findings),
+            patches: some(patches::patches(spec, &mut findings)),
+            common_metadata: common_metadata(spec),
+            crds: crds(spec),
+            hooks: hooks(spec, &mut findings),
+            drift: Some(drift(spec, &mut findings)),
+            timeouts: timeouts(spec, &mut findings),
+            rollback: rollback(spec),
+            service_account_name: account(spec, namespace, &mut findings),
+            suspend: suspended(release),
+            ..HelmComponentSpec::default()
+        };
+        let values =
+            spec.get("values").and_then(Value::as_object).filter(|values| !values.is_empty()).cloned();
+        if made.values_from.is_some() {
+            made.user_values = values
+        } else {
+            made.values = values
+        }
+        HelmComponent::new(&component_name(namespace, name, hub), made)
+    });
+    let mut component = component.filter(|_| !findings.iter().any(|one| one.weight == Weight::Refused));
+    if let Some(component) = &mut component {
+        component.metadata.namespace = Some(hub.to_owned());
+        check(component, spec, name, &mut findings);
+        let changes = findings.iter().any(|finding| finding.weight == Weight::Changes);
+        component.spec.suspend = (changes || component.spec.suspend == Some(true)).then_some(true);
+    }
+    findings.sort_by(|a, b| (a.weight, &a.path).cmp(&(b.weight, &b.path)));
+    Converted { release: format!("{namespace}/{name}"), component, findings }
+}
+
+/// What only the whole component tells.
+fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec<Finding>) {
+    let wished = component.spec.release.as_ref().and_then(|release| release.name.as_deref()).unwrap_or(name);
+    let made = helm_component::release::of(&component.name_any(), &component.spec, "default").name;
+    if made != wished {
+        let says = format!("a release cannot be named {wished} here, it would be {made}");
+        findings.push(Finding::new("spec.releaseName", Weight::Changes, says));
+    }
+    if component.spec.target.is_none() {
+        let says = "the hub is the target: helm-component has to run with `--mode=single-cluster`";
+        findings.push(Finding::new("spec.kubeConfig", Weight::Todo, says));
+    }
+    if spec.get("suspend").is_some_and(|suspend| suspend == true) && component.spec.suspend == Some(true) {
+        let says = "it is suspended, and so is the component: kymactl resume begins";
+        findings.push(Finding::new("spec.suspend", Weight::Todo, says));
+    }
+    if component.spec.hooks == HookPolicy::Run {
+        let says = "those of an installation run once more at the take-over, if the chart has any: where that does harm, \
+                    apply the component with `hooks: Skip`, and set Run once it is Ready";
+        findings.push(Finding::new("hooks", Weight::Todo, says));
+    }
+    if let Some(refused) = helm_component::not_yet_supported(&component.spec) {
+        let says = format!("this version of helm-component refuses {refused} (NotYetSupported)");
+        findings.push(Finding::new("the component", Weight::Todo, says));
+    }
+}
+
+/// The release's name, after its namespace where that is another.
+fn component_name(namespace: &str, name: &str, hub: &str) -> String {
+    if namespace == hub { name.to_owned() } else { shortened(&format!("{namespace}-{name}")) }
+}
+
+/// As Flux shortens a name: its beginning and the beginning of its SHA-256.
+fn shortened(name: &str) -> String {
+    if name.len() <= RELEASE_NAME {
+        return name.to_owned();
+    }
+    let hash = hex::encode(Sha256::digest(name));
+    let kept: String = name.chars().take(RELEASE_NAME - HASH - 1).collect();
+    format!("{kept}-{}", &hash[..HASH])
+}
+
+fn release_of(spec: &Value, namespace: &str, name: &str) -> Release {
+    let target = text(spec, "/targetNamespace");
+    let named = match (text(spec, "/releaseName"), target) {
+        (Some(named), _) => named.to_owned(),
+        (None, Some(target)) => format!("{target}-{name}"),
+        (None, None) => name.to_owned(),
+    };
+    Release {
+        name: Some(shortened(&named)),
+        namespace: Some(target.unwrap_or(namespace).to_owned()),
+        create_namespace: Some(is_set(spec, "/install/createNamespace")),
+    }
+}
+
+fn target(
+    spec: &Value,
+    namespace: &str,
+    facts: &Facts,
+    hub: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<TargetRef> {
+    const PLACE: &str = "spec.kubeConfig.secretRef";
+    let secret = Ref::new(Kind::Secret, namespace, text(spec, "/kubeConfig/secretRef/name")?);
+    findings.extend(copy(PLACE, &secret, hub));
+    let key = match (text(spec, "/kubeConfig/secretRef/key"), facts.get(&secret)) {
+        (Some(key), _) => key.to_owned(),
+        (None, Some(Some(Known::Secret { keys, .. }))) => {
+            let key = if keys.iter().any(|key| key == "value") { "value" } else { "value.yaml" };
+            key.to_owned()
+        }
+        (None, _) => {
+            let says = "names no key: `value` is taken, Flux takes `value.yaml` where there is none";
+            findings.push(Finding::new(PLACE, Weight::Todo, says));
+            "value".to_owned()
+        }
+    };
+    Some(TargetRef { kubeconfig_secret_ref: Some(SecretKeyRef { name: secret.name, key }) })
+}
+
+fn values_from(
+    spec: &Value,
+    namespace: &str,
+    hub: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<Vec<ValuesFrom>> {
+    let mut all = Vec::new();
+    for (number, one) in list(spec, "/valuesFrom").enumerate() {
+        let place = format!("spec.valuesFrom[{number}]");
+        let name = text(one, "/name").unwrap_or_default();
+        let kind = match text(one, "/kind") {
+            Some("Secret") => ValuesFromKind::Secret,
+            _ => ValuesFromKind::ConfigMap,
+        };
+        let target_path = text(one, "/targetPath").map(str::to_owned);
+        if namespace != hub {
+            let kind = if kind == ValuesFromKind::Secret { "Secret" } else { "ConfigMap" };
+            let says = format!("copy {kind} {namespace}/{name} to namespace {hub}");
+            findings.push(Finding::new(&place, Weight::Todo, says));
+        }
+        if kind == ValuesFromKind::Secret {
+            let says = format!("kubectl label secret {name} -n {hub} {}=true", labels::COPY_TO_TARGETS);
+            findings.push(Finding::new(&place, Weight::Todo, says));
+        }
+        if let Some(path) = &target_path {
+            if !is_set(one, "/literal") {
+                let says = "the content is a string here; Flux makes numbers, true and lists of what looks so: check it";
+                findings.push(Finding::new(format!("{place}.targetPath"), Weight::Todo, says));
+            }
+            if spec["values"]
+                .pointer(&format!("/{}", path.replace(['.', '['], "/").replace(']', "")))
+                .is_some()
+            {
+                let says = "is set in `values` too: take it out of one of them";
+                findings.push(Finding::new(format!("{place}.targetPath"), Weight::Changes, says));
+            }
+        }
+        all.push(ValuesFrom {
+            kind,
+            name: name.to_owned(),
+            key: text(one, "/valuesKey").map(str::to_owned),
+            target_path,
+            optional: is_set(one, "/optional").then_some(true),
+        });
+    }
+    some(all)
+}
+
+fn common_metadata(spec: &Value) -> Option<CommonMetadata> {
+    let texts = |pointer: &str| {
+        let map = spec.pointer(pointer).and_then(Value::as_object);
+        let pairs = map
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+        Some(pairs.collect::<BTreeMap<_, _>>()).filter(|pairs| !pairs.is_empty())
+    };
+    let made = CommonMetadata {
+        labels: texts("/commonMetadata/labels"),
+        annotations: texts("/commonMetadata/annotations"),
+    };
+    (made != CommonMetadata::default()).then_some(made)
+}
+
+/// What is installed is upgraded from now on; Flux's defaults for both together are what Helm does.
+fn crds(spec: &Value) -> CrdPolicy {
+    let install = is_set(spec, "/install/skipCRDs").then_some("Skip").or_else(|| text(spec, "/install/crds"));
+    match text(spec, "/upgrade/crds").or(install) {
+        Some("Skip") => CrdPolicy::Skip,
+        Some("CreateReplace") => CrdPolicy::CreateReplace,
+        _ => CrdPolicy::Create,
+    }
+}
+
+fn hooks(spec: &Value, findings: &mut Vec<Finding>) -> HookPolicy {
+    match (is_set(spec, "/install/disableHooks"), is_set(spec, "/upgrade/disableHooks")) {
+        (false, false) => HookPolicy::Run,
+        (true, true) => HookPolicy::Skip,
+        (install, _) => {
+            let field = if install { "spec.install.disableHooks" } else { "spec.upgrade.disableHooks" };
+            let says = "hooks are left out for both or for none: they run";
+            findings.push(Finding::new(field, Weight::Changes, says));
+            HookPolicy::Run
+        }
+    }
+}
+
+fn drift(spec: &Value, findings: &mut Vec<Finding>) -> Drift {
+    let mode = match text(spec, "/driftDetection/mode") {
+        Some("enabled") => DriftMode::Correct,
+        Some("disabled") => DriftMode::Off,
+        _ => DriftMode::Warn,
+    };
+    Drift { mode, ignore: some(patches::ignored(spec, findings)) }
+}
+
+fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Timeouts> {
+    let mut seconds = |pointers: &[&str]| {
+        let (pointer, value) = pointers.iter().find_map(|pointer| Some((pointer, text(spec, pointer)?)))?;
+        let found = duration(value);
+        if found.is_none() {
+            let place = format!("spec{}", pointer.replace('/', "."));
+            findings.push(Finding::new(place, Weight::Lost, format!("{value} is no duration")));
+        }
+        found
+    };
+    let each = seconds(&["/upgrade/timeout", "/timeout"]);
+    let delete_seconds = seconds(&["/uninstall/timeout"]);
+    let health_seconds = each.filter(|_| !is_set(spec, "/upgrade/disableWait"));
+    let made = Timeouts { hook_seconds: each, health_seconds, delete_seconds, ..Timeouts::default() };
+    (made != Timeouts::default()).then_some(made)
+}
+
+/// Seconds of a duration of Go, rounded up.
+fn duration(text: &str) -> Option<i32> {
+    let mut milliseconds = 0.0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..end].parse().ok()?;
+        rest = &rest[end..];
+        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        milliseconds += number
+            * match &rest[..end] {
+                "ms" => 1.0,
+                "s" => 1_000.0,
+                "m" => 60_000.0,
+                "h" => 3_600_000.0,
+                _ => return None,
+            };
+        rest = &rest[end..];
+    }
+    let seconds = std::time::Duration::try_from_secs_f64(milliseconds / 1_000.0).ok()?;
+    let whole = seconds.as_secs() + u64::from(seconds.subsec_nanos() > 0);
+    i32::try_from(whole.clamp(1, LONGEST)).ok()
+}
+
+/// Flux rolls a failed upgrade back where it has retries, unless it uninstalls.
+fn rollback(spec: &Value) -> Option<Rollback> {
+    let remediation = spec.pointer("/upgrade/remediation")?;
+    let retries = remediation["retries"].as_i64().unwrap_or_default() != 0;
+    let remediates = remediation["remediateLastFailure"].as_bool().unwrap_or(retries);
+    let rolls_back = text(remediation, "/strategy").unwrap_or("rollback") == "rollback";
+    ((retries || remediates) && rolls_back).then_some(Rollback { mode: RollbackMode::OnFailure })
+}
+
+fn account(spec: &Value, namespace: &str, findings: &mut Vec<Finding>) -> Option<String> {
+    let name = text(spec, "/serviceAccountName")?;
+    let says = format!(
+        "Flux acted as {namespace}/{name}: see in which namespace of the target helm-component looks for it"
+    );
+    findings.push(Finding::new("spec.serviceAccountName", Weight::Todo, says));
+    Some(name.to_owned())
+}
+
+/// Suspended by somebody else than us.
+fn suspended(release: &Value) -> Option<bool> {
+    let ours = release["metadata"]["annotations"].get(MIGRATED).is_some();
+    (is_set(release, "/spec/suspend") && !ours).then_some(true)
+}
+
+fn some<T>(all: Vec<T>) -> Option<Vec<T>> {
+    (!all.is_empty()).then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shortened_as_by_flux() {
+        assert_eq!(shortened("short"), "short");
+        let long = "a-very-long-namespace-name-for-a-target-and-a-very-long-release-name";
+        let name = shortened(long);
+        assert_eq!(name.len(), RELEASE_NAME);
+        assert!(name.starts_with("a-very-long-namespace-name-for-a-target-"), "{name}");
+        // printf '%s' NAME | sha256sum
+        assert!(name.ends_with("-f70223a954b2"), "{name}");
+    }
+
+    #[test]
+    fn durations_of_go_are_seconds() {
+        for (text, seconds) in [
+            ("5m0s", Some(300)),
+            ("1h30m", Some(5400)),
+            ("500ms", Some(1)),
+            ("1.5m", Some(90)),
+            ("x", None),
+            ("5", None),
+        ] {
+            assert_eq!(duration(text), seconds, "{text}");
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Each field of Flux's objects, and what becomes of it.
+//!
+//! The table is what the documentation shows, and what a walk over an object goes by: a field that is set and neither
+//! carried over nor needless is told, and so is one that the table does not know.
+
+use serde_json::Value;
+
+use super::finding::{Finding, Weight};
+
+/// A field, or all that is below it.
+pub(super) struct Field {
+    /// Path below `spec`, without the positions in lists.
+    pub(super) path: &'static str,
+    pub(super) fate: Fate,
+    /// Carried: where to. Idle: why it is not needed. Otherwise what to do.
+    pub(super) says: &'static str,
+}
+
+/// What becomes of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It has an equal.
+    Carried,
+    /// It means nothing here.
+    Idle,
+    /// It has no equal; the objects of the chart stay as they are.
+    Lost,
+    /// It has no equal, and without it the chart would be rendered otherwise: the component is made suspended.
+    Changes,
+    /// It has no equal, and without it the chart would go elsewhere: no component is made.
+    Refused,
+}
+
+const fn carried(path: &'static str, says: &'static str) -> Field {
+    Field { path, fate: Fate::Carried, says }
+}
+
+const fn idle(path: &'static str, says: &'static str) -> Field {
+    Field { path, fate: Fate::Idle, says }
+}
+
+const fn lost(path: &'static str, says: &'static str) -> Field {
+    Field { path, fate: Fate::Lost, says }
+}
+
+const fn changes(path: &'static str, says: &'static str) -> Field {
+    Field { path, fate: Fate::Changes, says }
+}
+
+const EVENTS: &str = "nothing is polled";
+const FIXED: &str = "the version is fixed";
+const RETRIES: &str = "what fails is tried again by its class, without end";
+const NO_WAIT: &str = "no worker waits; `Ready` tells when all is up";
+const SSA: &str = "objects are applied on the server";
+const CA: &str = "give the CA to the operator, `--oci-ca-file`; client certificates have no equal";
+const CLOUD: &str = "logins of cloud providers have no equal: use a pull secret";
+const VERIFY: &str = "set `source.verify`";
+const CHART_VALUES: &str = "write what these files of the chart say into `values`";
+const PLAIN: &str = "name the host in `--oci-insecure-hosts`";
+
+/// `helm.toolkit.fluxcd.io` HelmRelease, v2, v2beta2 and v2beta1.
+pub(super) const RELEASE: &[Field] = &[
+    carried("releaseName", "`release.name`; `<targetNamespace>-<name>`, else `<name>`, shortened as by Flux"),
+    carried("targetNamespace", "`release.namespace`; without it the namespace of the HelmRelease"),
+    idle("storageNamespace", "Helm's record of the release stays there and is not needed"),
+    carried("chart.spec.chart", "`source.chart`"),
+    carried(
+        "chart.spec.version",
+        "`source.chart.version`: the version that is installed; a range is not kept",
+    ),
+    carried("chart.spec.sourceRef", "`source.chart.url`"),
+    changes("chart.spec.valuesFiles", CHART_VALUES),
+    changes("chart.spec.valuesFile", CHART_VALUES),
+    idle("chart.spec.ignoreMissingValuesFiles", "goes with the files"),
+    lost("chart.spec.verify", VERIFY),
+    idle("chart.spec.interval", EVENTS),
+    idle("chart.spec.reconcileStrategy", FIXED),
+    idle("chart.metadata", "there is no object for the chart"),
+    carried("chartRef", "`source.chart`, of the OCIRepository or HelmChart"),
+    carried("values", "`values`; `userValues` where there are `valuesFrom`, which they win over"),
+    carried("valuesFrom[].kind", "`valuesFrom[].kind`"),
+    carried("valuesFrom[].name", "`valuesFrom[].name`; a Secret needs a label, which is told"),
+    carried("valuesFrom[].valuesKey", "`valuesFrom[].key`"),
+    carried("valuesFrom[].targetPath", "`valuesFrom[].targetPath`; a string always, which is told"),
+    carried("valuesFrom[].literal", "with `targetPath` it is always so"),
+    carried("valuesFrom[].optional", "`valuesFrom[].optional`"),
+    carried("kubeConfig.secretRef", "`target.kubeconfigSecretRef`; without a key `value`, else `value.yaml`"),
+    Field {
+        path: "kubeConfig.configMapRef",
+        fate: Fate::Refused,
+        says: "logins of cloud providers have no equal: make a Secret with a kubeconfig and set `kubeConfig.secretRef`",
+    },
+    carried("serviceAccountName", "`serviceAccountName`"),
+    carried("suspend", "`suspend`"),
+    carried("commonMetadata.labels", "`commonMetadata.labels`"),
+    carried("commonMetadata.annotations", "`commonMetadata.annotations`"),
+    carried("postRenderers[].kustomize.patches", "`patches`"),
+    carried("postRenderers[].kustomize.patchesStrategicMerge", "`patches`"),
+    carried("postRenderers[].kustomize.patchesJson6902", "`patches`"),
+    changes("postRenderers[].kustomize.images", "set the images by `values` or `patches`"),
+    carried(
+        "driftDetection.mode",
+        "`drift.mode`: enabled is Correct, warn is Warn, disabled is Off; without it Warn",
+    ),
+    carried("driftDetection.ignore", "`drift.ignore`"),
+    carried("timeout", "`timeouts.hookSeconds` and `timeouts.healthSeconds`"),
+    carried("upgrade.timeout", "the same, before `timeout`"),
+    idle("install.timeout", "the one of upgrades counts"),
+    carried("uninstall.timeout", "`timeouts.deleteSeconds`"),
+    carried("install.crds", "`crds`, where `upgrade.crds` is absent"),
+    carried("install.skipCRDs", "`crds: Skip`, where `upgrade.crds` is absent"),
+    carried("upgrade.crds", "`crds`; without it and `install.crds` Create"),
+    carried("install.createNamespace", "`release.createNamespace`"),
+    carried("install.disableHooks", "`hooks: Skip`, with `upgrade.disableHooks`"),
+    carried("upgrade.disableHooks", "`hooks: Skip`, with `install.disableHooks`"),
+    lost("uninstall.disableHooks", "hooks of the removal run unless `hooks: Skip`"),
+    carried("upgrade.disableWait", "no `timeouts.healthSeconds`"),
+    idle("upgrade.disableWaitForJobs", NO_WAIT),
+    idle("install.disableWait", NO_WAIT),
+    idle("install.disableWaitForJobs", NO_WAIT),
+    idle("uninstall.disableWait", NO_WAIT),
+    idle("waitStrategy", NO_WAIT),
+    carried(
+        "upgrade.remediation",
+        "`rollback.mode: OnFailure`, unless its strategy is uninstall or it has no retries",
+    ),
+    idle("upgrade.strategy", RETRIES),
+    idle("install.strategy", RETRIES),
+    idle("install.remediation", RETRIES),
+    idle("install.replace", "no record of an earlier release is in the way"),
+    idle("install.disableOpenAPIValidation", "the API server checks each object"),
+    idle("upgrade.disableOpenAPIValidation", "the API server checks each object"),
+    lost("install.disableSchemaValidation", "`values.schema.json` of the chart always counts"),
+    lost("upgrade.disableSchemaValidation", "`values.schema.json` of the chart always counts"),
+    idle("install.serverSideApply", SSA),
+    idle("upgrade.serverSideApply", SSA),
+    lost(
+        "install.disableTakeOwnership",
+        "objects without a living owner are taken over, unless `adopt: Never`",
+    ),
+    lost(
+        "upgrade.disableTakeOwnership",
+        "objects without a living owner are taken over, unless `adopt: Never`",
+    ),
+    lost("upgrade.force", "what cannot be changed is refused and named, not replaced"),
+    changes("upgrade.preserveValues", "write what `helm get values` shows into `values`"),
+    idle("upgrade.cleanupOnFail", "what the version before does not have goes with a rollback"),
+    lost("test", "tests of the chart do not run"),
+    idle("rollback", "a rollback applies what was rendered last and healthy"),
+    lost("uninstall.deletionPropagation", "`deletionPolicy` says whether anything is removed"),
+    idle("uninstall.keepHistory", "no history is written"),
+    lost("dependsOn", "everything is installed already, so nothing waits; later upgrades are not ordered"),
+    lost("healthCheckExprs", "write them as `health.expressions`, where the object is `self`"),
+    idle("interval", EVENTS),
+    idle("maxHistory", "no history is written"),
+    idle("persistentClient", "one client serves all of a target"),
+];
+
+/// `source.toolkit.fluxcd.io` HelmRepository.
+pub(super) const HELM_REPOSITORY: &[Field] = &[
+    carried("url", "`source.chart.url`"),
+    carried("type", "`oci` puts the chart's name at the end of the address"),
+    carried(
+        "secretRef",
+        "`source.pullSecretRef`; a Secret of another type has to be made anew, which is told",
+    ),
+    lost("certSecretRef", CA),
+    lost("passCredentials", "name the other hosts in `--oci-allowed-hosts`"),
+    lost("insecure", PLAIN),
+    lost("provider", CLOUD),
+    idle("interval", EVENTS),
+    idle("timeout", "the operator has deadlines of its own"),
+    idle("suspend", FIXED),
+    idle("accessFrom", "Flux does not act on it either"),
+];
+
+/// `source.toolkit.fluxcd.io` OCIRepository.
+pub(super) const OCI_REPOSITORY: &[Field] = &[
+    carried("url", "`source.chart.url`"),
+    carried("ref.digest", "`source.chart.digest`"),
+    carried("ref.tag", "`source.chart.version`"),
+    carried("ref.semver", "`source.chart.version`: the version that is installed; a range is not kept"),
+    idle("ref.semverFilter", FIXED),
+    idle("layerSelector", "the layer of the chart is taken"),
+    carried("secretRef", "`source.pullSecretRef`"),
+    lost("serviceAccountName", "set `source.pullSecretRef` to its pull secret"),
+    lost("certSecretRef", CA),
+    lost("proxySecretRef", "registries are reached without a proxy"),
+    lost("verify", VERIFY),
+    lost("insecure", PLAIN),
+    lost("provider", CLOUD),
+    idle("interval", EVENTS),
+    idle("timeout", "the operator has deadlines of its own"),
+    idle("ignore", "it does not matter for charts"),
+    idle("suspend", FIXED),
+];
+
+/// `source.toolkit.fluxcd.io` HelmChart.
+pub(super) const HELM_CHART: &[Field] = &[
+    carried("chart", "`source.chart`"),
+    carried("version", "`source.chart.version`: the version that is installed; a range is not kept"),
+    carried("sourceRef", "`source.chart.url`"),
+    changes("valuesFiles", CHART_VALUES),
+    changes("valuesFile", CHART_VALUES),
+    idle("ignoreMissingValuesFiles", "goes with the files"),
+    lost("verify", VERIFY),
+    idle("interval", EVENTS),
+    idle("reconcileStrategy", FIXED),
+    idle("suspend", FIXED),
+    idle("accessFrom", "Flux does not act on it either"),
+];
+
+/// What has to be told of an object's `spec`. `whose` stands before each path.
+pub(super) fn walk(fields: &[Field], spec: &Value, whose: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    visit(fields, spec, "", "", whose, &mut findings);
+    findings
+}
+
+/// `path` is that of the table, `place` has the positions in lists.
+fn visit(fields: &[Field], value: &Value, path: &str, place: &str, whose: &str, findings: &mut Vec<Finding>) {
+    if says_nothing(value) {
+        return;
+    }
+    let mut found = |weight, says: &str| findings.push(Finding::new(format!("{whose}{place}"), weight, says));
+    if let Some(field) = fields.iter().find(|field| field.path == path) {
+        match field.fate {
+            Fate::Carried => {}
+            Fate::Idle => found(Weight::Idle, field.says),
+            Fate::Lost if is_default(path, value) => {}
+            Fate::Lost => found(Weight::Lost, field.says),
+            Fate::Changes => found(Weight::Changes, field.says),
+            Fate::Refused => found(Weight::Refused, field.says),
+        }
+        return;
+    }
+    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    let is_on_the_way = |path: &str| {
+        let before = [format!("{path}."), format!("{path}[]")];
+        path.is_empty() || fields.iter().any(|field| before.iter().any(|one| field.path.starts_with(one)))
+    };
+    match value {
+        Value::Object(map) if is_on_the_way(path) => {
+            for (key, value) in map {
+                let dot = if place.is_empty() { "" } else { "." };
+                visit(fields, value, &below(key), &format!("{place}{dot}{key}"), whose, findings);
+            }
+        }
+        Value::Array(list) if is_on_the_way(path) => {
+            for (position, value) in list.iter().enumerate() {
+                visit(fields, value, &format!("{path}[]"), &format!("{place}[{position}]"), whose, findings);
+            }
+        }
+        _ => found(Weight::Changes, "is not known here: find out what it does"),
+    }
+}
+
+/// Fields of Flux that are false, zero or empty are as if they were absent.
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(true) => false,
+    }
+}
+
+/// What Flux's API servers fill in.
+fn is_default(path: &str, value: &Value) -> bool {
+    [("provider", "generic"), ("uninstall.deletionPropagation", "background")]
+        .iter()
+        .any(|(of, default)| *of == path && value == default)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_carried_over_is_told_with_its_place() {
+        let spec = json!({
+            "interval": "5m",
+            "test": {"enable": true},
+            "rollback": {"force": false},
+            "chart": {"spec": {"chart": "a", "valuesFiles": ["b.yaml"]}},
+            "postRenderers": [{"kustomize": {"patches": [], "images": [{"name": "x"}]}}],
+            "uninstall": {"deletionPropagation": "background"},
+        });
+        let found: Vec<(String, Weight)> =
+            walk(RELEASE, &spec, "spec.").into_iter().map(|one| (one.path, one.weight)).collect();
+        let expected = [
+            ("spec.chart.spec.valuesFiles", Weight::Changes),
+            ("spec.interval", Weight::Idle),
+            ("spec.postRenderers[0].kustomize.images", Weight::Changes),
+            ("spec.rollback", Weight::Idle),
+            ("spec.test", Weight::Lost),
+        ];
+        assert_eq!(found, expected.map(|(path, weight)| (path.to_owned(), weight)));
+    }
+
+    #[test]
+    fn what_the_table_does_not_know_is_told_wherever_it_is() {
+        let spec = json!({
+            "future": {"a": 1},
+            "chart": {"spec": {"chart": "a", "other": "b"}},
+            "valuesFrom": [{"kind": "Secret", "name": "a", "more": true}],
+        });
+        let found = walk(RELEASE, &spec, "spec.");
+        let paths: Vec<&str> = found.iter().map(|one| one.path.as_str()).collect();
+        assert_eq!(paths, ["spec.chart.spec.other", "spec.future", "spec.valuesFrom[0].more"]);
+        assert!(found.iter().all(|one| one.weight == Weight::Changes));
+    }
+
+    #[test]
+    fn no_field_stands_twice_or_below_another() {
+        for table in [RELEASE, HELM_REPOSITORY, OCI_REPOSITORY, HELM_CHART] {
+            for (position, field) in table.iter().enumerate() {
+                for other in &table[position + 1..] {
+                    assert_ne!(field.path, other.path);
+                    let below =
+                        |a: &str, b: &str| a.starts_with(&format!("{b}.")) || a.starts_with(&format!("{b}["));
+                    assert!(
+                        !below(field.path, other.path) && !below(other.path, field.path),
+                        "{}",
+                        field.path
+                    );
+                }
+            }
+        }
+    }
+
+    /// The documentation shows these tables, line by line.
+    #[test]
+    fn the_page_shows_what_becomes_of_each_field() {
+        let page = include_str!("../../../../../docs/operator/migrating-from-flux.md");
+        for (title, table) in [
+            ("HelmRelease", RELEASE),
+            ("HelmRepository", HELM_REPOSITORY),
+            ("OCIRepository", OCI_REPOSITORY),
+            ("HelmChart", HELM_CHART),
+        ] {
+            let lines: String = table.iter().map(line).collect();
+            let text = format!("### {title}\n| Field of `spec` | Becomes | |\n|---|---|---|\n{lines}\n");
+            assert!(page.contains(&text), "docs/operator/migrating-from-flux.md should have:\n{text}");
+        }
+    }
+
+    fn line(field: &Field) -> String {
+        let becomes = match field.fate {
+            Fate::Carried => "carried over",
+            Fate::Idle => "not needed",
+            Fate::Lost => "not carried over",
+            Fate::Changes => "not carried over, suspended",
+            Fate::Refused => "refused",
+        };
+        format!("| `{}` | {becomes} | {} |\n", field.path, field.says)
+    }
+}

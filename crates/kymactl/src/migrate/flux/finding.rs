@@ -1,0 +1,45 @@
+//! What is worth knowing about one release.
+
+/// One thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    /// The field, with the object it is in where that is not the HelmRelease.
+    pub(super) path: String,
+    pub(super) weight: Weight,
+    /// What follows, or what to do.
+    pub(super) says: String,
+}
+
+/// How much it matters, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Weight {
+    /// No component is made.
+    Refused,
+    /// Without it the chart would be rendered otherwise: the component is made suspended.
+    Changes,
+    /// To be done before the component can work.
+    Todo,
+    /// Not carried over; what is installed stays as it is.
+    Lost,
+    /// Not needed.
+    Idle,
+}
+
+impl Finding {
+    pub(super) fn new(path: impl Into<String>, weight: Weight, says: impl Into<String>) -> Self {
+        Self { path: path.into(), weight, says: says.into() }
+    }
+}
+
+impl Weight {
+    /// What stands before the finding.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Changes => "made suspended",
+            Self::Todo => "to do",
+            Self::Lost => "not carried over",
+            Self::Idle => "not needed",
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Kustomize's patches and selectors, as Flux has them, and ours.
+
+use kyma_api::{DriftIgnore, ObjectSelector, Patch};
+use serde_json::{Map, Value};
+
+use super::facts::list;
+use super::finding::{Finding, Weight};
+
+/// Longest patch that a component takes.
+const LONGEST: usize = 65_536;
+
+/// The patches of all post-renderers, in the order in which Kustomize applies them.
+pub(super) fn patches(spec: &Value, findings: &mut Vec<Finding>) -> Vec<Patch> {
+    let mut patches = Vec::new();
+    for (number, renderer) in list(spec, "/postRenderers").enumerate() {
+        let place = format!("spec.postRenderers[{number}].kustomize");
+        let all = |field: &str| list(renderer, &format!("/kustomize/{field}")).enumerate();
+        for (number, patch) in all("patchesStrategicMerge") {
+            let place = format!("{place}.patchesStrategicMerge[{number}]");
+            patches.extend(made(None, patch, &place, findings));
+        }
+        for (field, names) in [("patchesJson6902", true), ("patches", false)] {
+            for (number, one) in all(field) {
+                let place = format!("{place}.{field}[{number}]");
+                unknown(one, &["patch", "target"], &place, findings);
+                let target = one.get("target").map(|target| selector(target, names, &place));
+                match target.transpose() {
+                    Ok(target) => patches.extend(made(target, &one["patch"], &place, findings)),
+                    Err(finding) => findings.push(finding),
+                }
+            }
+        }
+    }
+    patches
+}
+
+fn made(
+    target: Option<ObjectSelector>,
+    patch: &Value,
+    place: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<Patch> {
+    let text = match patch {
+        Value::String(text) => Some(text.clone()),
+        other => serde_saphyr::to_string(other).ok(),
+    };
+    let fits = |text: &String| !text.is_empty() && text.len() <= LONGEST;
+    let Some(patch) = text.filter(fits) else {
+        let says = format!("a patch has 1 to {LONGEST} bytes: split it");
+        findings.push(Finding::new(place, Weight::Changes, says));
+        return None;
+    };
+    Some(Patch { target, patch })
+}
+
+/// `driftDetection.ignore`.
+pub(super) fn ignored(spec: &Value, findings: &mut Vec<Finding>) -> Vec<DriftIgnore> {
+    let mut rules = Vec::new();
+    for (number, rule) in list(spec, "/driftDetection/ignore").enumerate() {
+        let place = format!("spec.driftDetection.ignore[{number}]");
+        unknown(rule, &["paths", "target"], &place, findings);
+        let paths: Vec<String> =
+            list(rule, "/paths").filter_map(|path| path.as_str().map(str::to_owned)).collect();
+        match rule.get("target").map(|target| selector(target, false, &place)).transpose() {
+            Ok(target) if !paths.is_empty() => rules.push(DriftIgnore { target, paths }),
+            Ok(_) => {}
+            Err(finding) => findings.push(finding),
+        }
+    }
+    rules
+}
+
+/// A selector of Kustomize, whose fields are regular expressions for the whole text, unless `exact`.
+fn selector(target: &Value, exact: bool, place: &str) -> Result<ObjectSelector, Finding> {
+    let place = format!("{place}.target");
+    let mut findings = Vec::new();
+    unknown(target, &["group", "version", "kind", "name", "namespace"], &place, &mut findings);
+    if let Some(finding) = findings.pop() {
+        return Err(Finding::new(
+            finding.path,
+            Weight::Changes,
+            "objects are selected by kind and name alone",
+        ));
+    }
+    let field = |name: &str| match target[name].as_str() {
+        None | Some("") => Ok(None),
+        Some(text) if exact => Ok(Some(text.to_owned())),
+        Some(text) => literal(text).map_err(|()| {
+            let says = format!(
+                "`{text}` is a regular expression: write a patch or rule for each object that it means"
+            );
+            Finding::new(format!("{place}.{name}"), Weight::Changes, says)
+        }),
+    };
+    Ok(ObjectSelector {
+        group: field("group")?,
+        version: field("version")?,
+        kind: field("kind")?,
+        namespace: field("namespace")?,
+        name: field("name")?,
+    })
+}
+
+/// What an anchored regular expression means where it means one text, or all of them.
+fn literal(expression: &str) -> Result<Option<String>, ()> {
+    let text = expression.strip_prefix('^').unwrap_or(expression);
+    let text = text.strip_suffix('$').unwrap_or(text);
+    if text == ".*" {
+        return Ok(None);
+    }
+    let text = text.replace("\\.", ".");
+    // A dot alone is any character, but is meant as a dot in a name that has one.
+    if text.contains(['*', '+', '?', '|', '(', ')', '[', ']', '{', '}', '^', '$', '\\']) {
+        return Err(());
+    }
+    Ok(Some(text))
+}
+
+fn unknown(value: &Value, known: &[&str], place: &str, findings: &mut Vec<Finding>) {
+    let none = Map::new();
+    let fields = value.as_object().unwrap_or(&none).keys().filter(|key| !known.contains(&key.as_str()));
+    findings.extend(fields.map(|key| {
+        Finding::new(format!("{place}.{key}"), Weight::Changes, "is not known here: find out what it does")
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_a_regular_expression_is_taken_where_it_means_one_name() {
+        assert_eq!(literal("web"), Ok(Some("web".to_owned())));
+        assert_eq!(literal("^a\\.b$"), Ok(Some("a.b".to_owned())));
+        assert_eq!(literal(".*"), Ok(None));
+        assert_eq!(literal("web-.*"), Err(()));
+        assert_eq!(literal("a|b"), Err(()));
+    }
+
+    #[test]
+    fn patches_come_in_the_order_in_which_kustomize_applies_them() {
+        let spec = json!({"postRenderers": [{"kustomize": {
+            "patches": [{"patch": "third", "target": {"kind": "Deployment"}}],
+            "patchesJson6902": [{"patch": [{"op": "remove", "path": "/a"}], "target": {"name": "web-.*"}}],
+            "patchesStrategicMerge": [{"kind": "Deployment"}],
+        }}]});
+        let mut findings = vec![];
+        let found: Vec<String> = patches(&spec, &mut findings).into_iter().map(|one| one.patch).collect();
+        assert_eq!(found, ["kind: Deployment\n", "- op: remove\n  path: /a\n", "third"]);
+        assert_eq!(findings, []);
+    }
+
+    #[test]
+    fn a_selector_that_has_no_equal_is_told_and_its_patch_left_out() {
+        let spec = json!({"postRenderers": [{"kustomize": {"patches": [
+            {"patch": "a", "target": {"kind": "Deployment", "labelSelector": "a=b"}},
+            {"patch": "b", "target": {"name": "web-.*"}, "options": {"allowNameChange": true}},
+        ]}}]});
+        let mut findings = vec![];
+        assert_eq!(patches(&spec, &mut findings), []);
+        let paths: Vec<&str> = findings.iter().map(|one| one.path.as_str()).collect();
+        let place = "spec.postRenderers[0].kustomize.patches";
+        let expected = [
+            format!("{place}[0].target.labelSelector"),
+            format!("{place}[1].options"),
+            format!("{place}[1].target.name"),
+        ];
+        assert_eq!(paths, expected);
+        assert!(findings.iter().all(|one| one.weight == Weight::Changes));
+    }
+}

@@ -1,0 +1,170 @@
+//! HelmReleases and their sources, from a cluster or from files.
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ListParams},
+    discovery,
+};
+use serde_json::Value;
+
+use super::convert;
+use super::facts::{Facts, Kind, Known, Ref, text};
+use crate::error::Error;
+
+const RELEASES: &str = "helm.toolkit.fluxcd.io";
+const SOURCES: &str = "source.toolkit.fluxcd.io";
+const RELEASE: &str = "HelmRelease";
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// Steps from a release to the last object that it refers to: HelmChart, HelmRepository, Secret.
+const STEPS: usize = 3;
+
+/// Documents of files. A source without a namespace lies in that of the releases without one.
+pub(super) fn files(paths: &[PathBuf]) -> Result<(Vec<Value>, Facts), Error> {
+    let mut releases = Vec::new();
+    let mut facts = Facts::new();
+    for path in paths {
+        let what = path.display().to_string();
+        let yaml = content(path)?;
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(&yaml).map_err(|error| Error::input(&what, error.to_string()))?;
+        for document in documents.into_iter().flat_map(flat) {
+            match text(&document, "/kind") {
+                Some(RELEASE) if is_of(&document, RELEASES) => releases.push(document),
+                Some(kind) => {
+                    let Some(kind) = Kind::parse(kind) else { continue };
+                    let name = text(&document, "/metadata/name").unwrap_or_default();
+                    let namespace = text(&document, "/metadata/namespace").unwrap_or("default");
+                    facts.insert(Ref::new(kind, namespace, name), Some(Known::of(kind, document)));
+                }
+                None => {}
+            }
+        }
+    }
+    if releases.is_empty() {
+        return Err(Error::input("--file", format!("holds no HelmRelease of {RELEASES}")));
+    }
+    Ok((releases, facts))
+}
+
+fn content(path: &Path) -> Result<String, Error> {
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text).map(drop)
+    } else {
+        std::fs::read_to_string(path).map(|found| text = found)
+    };
+    read.map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    Ok(text)
+}
+
+/// A list of kubectl is its items.
+fn flat(document: Value) -> Vec<Value> {
+    match document {
+        Value::Object(mut map) if map.get("kind").is_some_and(|kind| kind == "List") => {
+            match map.remove("items") {
+                Some(Value::Array(items)) => items,
+                _ => vec![],
+            }
+        }
+        other => vec![other],
+    }
+}
+
+fn is_of(document: &Value, group: &str) -> bool {
+    text(document, "/apiVersion").is_some_and(|version| version.split('/').next() == Some(group))
+}
+
+/// A cluster with Flux.
+pub(super) struct Flux {
+    pub(super) client: Client,
+    release: ApiResource,
+    sources: Vec<ApiResource>,
+}
+
+impl Flux {
+    /// Finds out in which versions Flux's kinds are served.
+    pub(super) async fn new(client: Client) -> Result<Self, Error> {
+        let kinds = |group: discovery::ApiGroup| {
+            let resources = group.resources_by_stability();
+            resources.into_iter().map(|(resource, _)| resource).collect::<Vec<_>>()
+        };
+        let releases = discovery::group(&client, RELEASES).await.map(kinds).unwrap_or_default();
+        let release = releases.into_iter().find(|resource| resource.kind == RELEASE);
+        let release = release
+            .ok_or_else(|| Error::input("the cluster", format!("serves no {RELEASE} of {RELEASES}")))?;
+        let sources = discovery::group(&client, SOURCES).await.map(kinds).unwrap_or_default();
+        Ok(Self { client, release, sources })
+    }
+
+    /// HelmReleases of a namespace, or of all.
+    pub(super) async fn releases(&self, namespace: Option<&str>) -> Result<Vec<Value>, Error> {
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &self.release),
+            None => Api::all_with(self.client.clone(), &self.release),
+        };
+        let mut params = ListParams::default().limit(PAGE);
+        let mut releases = Vec::new();
+        loop {
+            let page = api.list(&params).await?;
+            for object in page.items {
+                releases.push(serde_json::to_value(object).map_err(std::io::Error::other)?);
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(releases),
+            }
+        }
+    }
+
+    pub(super) fn release(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &self.release)
+    }
+
+    /// What the releases refer to. A Secret that may not be read is unknown.
+    pub(super) async fn facts(&self, releases: &[Value]) -> Result<Facts, Error> {
+        let mut facts = Facts::new();
+        for _ in 0..STEPS {
+            let wanted: Vec<Ref> = releases
+                .iter()
+                .flat_map(|release| convert::refers_to(release, &facts))
+                .filter(|one| !facts.contains_key(one))
+                .collect();
+            for one in wanted {
+                if let Some(found) = self.read(&one).await? {
+                    facts.insert(one, found);
+                }
+            }
+        }
+        Ok(facts)
+    }
+
+    /// `None` where it may not be known.
+    async fn read(&self, one: &Ref) -> Result<Option<Option<Known>>, Error> {
+        let read = if one.kind == Kind::Secret {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), &one.namespace);
+            api.get_opt(&one.name).await.map(|found| found.map(serde_json::to_value))
+        } else {
+            let Some(resource) = self.sources.iter().find(|resource| resource.kind == one.kind.as_str())
+            else {
+                return Ok(Some(None));
+            };
+            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &one.namespace, resource);
+            api.get_opt(&one.name).await.map(|found| found.map(serde_json::to_value))
+        };
+        match read {
+            Ok(found) => {
+                let found = found.transpose().map_err(std::io::Error::other)?;
+                Ok(Some(found.map(|object| Known::of(one.kind, object))))
+            }
+            Err(kube::Error::Api(status)) if status.code == 403 && one.kind == Kind::Secret => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The chart of a release: from Flux's source objects to a component's source.
+
+use kyma_api::{ChartSource, SecretRef, Source};
+use serde_json::Value;
+
+use super::facts::{Facts, Kind, Known, Ref, list, text};
+use super::fields::{self, Field};
+use super::finding::{Finding, Weight};
+
+/// Type of a Secret with logins of registries.
+const DOCKER_CONFIG: &str = "kubernetes.io/dockerconfigjson";
+/// Digits of the digest that Flux appends to the version of a chart from an OCIRepository.
+const SHORT_DIGEST: usize = 12;
+
+/// A release with what is known of what it refers to.
+pub(super) struct Charted<'a> {
+    pub(super) release: &'a Value,
+    pub(super) namespace: &'a str,
+    pub(super) facts: &'a Facts,
+}
+
+/// What Flux installed last.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Installed {
+    /// Version of the chart.
+    pub(super) version: Option<String>,
+    /// Digest of the OCI manifest, for an OCIRepository.
+    pub(super) digest: Option<String>,
+}
+
+/// The latest entry of the history; before v2beta2 there was none.
+pub(super) fn installed(release: &Value) -> Installed {
+    let latest = list(release, "/status/history").max_by_key(|entry| entry["version"].as_i64());
+    let entry = |field: &str| latest.and_then(|entry| entry[field].as_str());
+    let status = |field: &str| text(release, &format!("/status/{field}"));
+    let version = entry("chartVersion")
+        .or_else(|| status("lastAppliedRevision"))
+        .or_else(|| status("lastAttemptedRevision"));
+    let digest = entry("ociDigest").or_else(|| status("lastAttemptedRevisionDigest"));
+    Installed { version: version.map(str::to_owned), digest: digest.map(str::to_owned) }
+}
+
+impl Charted<'_> {
+    /// The object that `chart` or `chartRef` names.
+    fn first(&self) -> Option<Ref> {
+        let spec = &self.release["spec"];
+        match text(spec, "/chartRef/kind") {
+            Some(kind) => self.named(Kind::parse(kind)?, &spec["chartRef"], self.namespace),
+            None => self.repository(&spec["chart"]["spec"], self.namespace),
+        }
+    }
+
+    fn named(&self, kind: Kind, reference: &Value, namespace: &str) -> Option<Ref> {
+        Some(Ref::new(kind, text(reference, "/namespace").unwrap_or(namespace), text(reference, "/name")?))
+    }
+
+    /// The HelmRepository of a chart.
+    fn repository(&self, chart: &Value, namespace: &str) -> Option<Ref> {
+        let is_one = text(chart, "/sourceRef/kind") == Some(Kind::HelmRepository.as_str());
+        is_one.then(|| self.named(Kind::HelmRepository, &chart["sourceRef"], namespace))?
+    }
+
+    /// All that it refers to and that can be known by now.
+    pub(super) fn refers_to(&self) -> Vec<Ref> {
+        let Some(first) = self.first() else { return vec![] };
+        let mut all = vec![first.clone()];
+        if let (Kind::HelmChart, Some(chart)) = (first.kind, self.source(&first)) {
+            all.extend(self.repository(&chart["spec"], &first.namespace));
+        }
+        let secrets: Vec<Ref> = all.iter().filter_map(|one| self.secret(one)).collect();
+        all.extend(secrets);
+        all
+    }
+
+    fn source(&self, named: &Ref) -> Option<&Value> {
+        match self.facts.get(named)? {
+            Some(Known::Source(object)) => Some(object),
+            _ => None,
+        }
+    }
+
+    fn secret(&self, source: &Ref) -> Option<Ref> {
+        let object = self.source(source)?;
+        Some(Ref::new(Kind::Secret, &source.namespace, text(object, "/spec/secretRef/name")?))
+    }
+
+    /// The component's source, for components of this namespace. `None` with the reason among the findings.
+    pub(super) fn source_for(&self, hub: &str, findings: &mut Vec<Finding>) -> Option<Source> {
+        let spec = &self.release["spec"];
+        let Some(first) = self.first() else {
+            let kind = text(spec, "/chartRef/kind").or_else(|| text(spec, "/chart/spec/sourceRef/kind"));
+            let field =
+                if spec.get("chartRef").is_some() { "spec.chartRef" } else { "spec.chart.spec.sourceRef" };
+            let says = match kind {
+                Some(kind) => format!("a chart of a {kind} has no address: push it to a registry"),
+                None => "names no source".to_owned(),
+            };
+            findings.push(Finding::new(field, Weight::Refused, says));
+            return None;
+        };
+        let object = self.found(&first, fields_of(first.kind), findings)?;
+        match first.kind {
+            Kind::OciRepository => self.of_oci(&first, object, hub, findings),
+            Kind::HelmChart => {
+                let Some(repository) = self.repository(&object["spec"], &first.namespace) else {
+                    let kind = text(object, "/spec/sourceRef/kind").unwrap_or("source without a kind");
+                    let says = format!("a chart of a {kind} has no address: push it to a registry");
+                    findings.push(Finding::new(
+                        format!("{}: spec.sourceRef", first.says()),
+                        Weight::Refused,
+                        says,
+                    ));
+                    return None;
+                };
+                self.of_repository(&repository, &object["spec"], hub, findings)
+            }
+            Kind::HelmRepository | Kind::Secret => {
+                self.of_repository_found(&first, object, &spec["chart"]["spec"], hub, findings)
+            }
+        }
+    }
+
+    fn found(&self, named: &Ref, table: &[Field], findings: &mut Vec<Finding>) -> Option<&Value> {
+        let Some(object) = self.source(named) else {
+            findings.push(Finding::new(
+                named.says(),
+                Weight::Refused,
+                "is not there: the chart's address is in it",
+            ));
+            return None;
+        };
+        findings.extend(fields::walk(table, &object["spec"], &format!("{}: spec.", named.says())));
+        Some(object)
+    }
+
+    fn of_repository(
+        &self,
+        named: &Ref,
+        chart: &Value,
+        hub: &str,
+        findings: &mut Vec<Finding>,
+    ) -> Option<Source> {
+        let object = self.found(named, fields::HELM_REPOSITORY, findings)?;
+        self.of_repository_found(named, object, chart, hub, findings)
+    }
+
+    fn of_repository_found(
+        &self,
+        named: &Ref,
+        object: &Value,
+        chart: &Value,
+        hub: &str,
+        findings: &mut Vec<Finding>,
+    ) -> Option<Source> {
+        let url = self.url(named, object, findings)?;
+        let name = text(chart, "/chart").unwrap_or_default();
+        let version = self.version(chart, findings)?;
+        let chart = if url.starts_with("oci://") {
+            ChartSource { url: format!("{url}/{name}"), version: Some(version), ..ChartSource::default() }
+        } else {
+            ChartSource { url, name: Some(name.to_owned()), version: Some(version), ..ChartSource::default() }
+        };
+        Some(self.with_secret(named, chart, hub, findings))
+    }
+
+    fn of_oci(&self, named: &Ref, object: &Value, hub: &str, findings: &mut Vec<Finding>) -> Option<Source> {
+        let url = self.url(named, object, findings)?;
+        let Installed { version, digest } = installed(self.release);
+        let version = version.map(|version| without_digest(&version).to_owned());
+        let reference = &object["spec"]["ref"];
+        // A tag need not be the version of the chart.
+        let tag = text(reference, "/tag").map(str::to_owned);
+        let version = if text(reference, "/semver").is_some() { version } else { tag.or(version) };
+        let digest = digest.or_else(|| text(reference, "/digest").map(str::to_owned));
+        if version.is_none() && digest.is_none() {
+            let says = "names no version, and nothing is installed: set `ref.tag` or `ref.digest`";
+            findings.push(Finding::new(format!("{}: spec.ref", named.says()), Weight::Refused, says));
+            return None;
+        }
+        if let Some(range) = text(reference, "/semver") {
+            let says = format!(
+                "{range} is not kept: stays at what is installed, {}",
+                version.as_deref().unwrap_or("by digest")
+            );
+            findings.push(Finding::new(format!("{}: spec.ref.semver", named.says()), Weight::Lost, says));
+        }
+        findings.push(Finding::new(
+            "spec.chartRef",
+            Weight::Lost,
+            "Flux appends the digest to the chart's version: labels that show the version change, and where they are in \
+             Pod templates, those roll out once",
+        ));
+        let chart = ChartSource { url, version, digest, ..ChartSource::default() };
+        Some(self.with_secret(named, chart, hub, findings))
+    }
+
+    fn url(&self, named: &Ref, object: &Value, findings: &mut Vec<Finding>) -> Option<String> {
+        let Some(url) = text(object, "/spec/url") else {
+            findings.push(Finding::new(format!("{}: spec.url", named.says()), Weight::Refused, "is missing"));
+            return None;
+        };
+        if url.starts_with("http://") {
+            let says = "name the host in `--oci-insecure-hosts`";
+            findings.push(Finding::new(format!("{}: spec.url", named.says()), Weight::Todo, says));
+        }
+        Some(url.trim_end_matches('/').to_owned())
+    }
+
+    /// The version that is installed, whatever range it came of.
+    fn version(&self, chart: &Value, findings: &mut Vec<Finding>) -> Option<String> {
+        let wanted = text(chart, "/version").unwrap_or("*");
+        let exact = semver::Version::parse(wanted.strip_prefix('v').unwrap_or(wanted)).is_ok();
+        match (installed(self.release).version, exact) {
+            (Some(installed), _) if installed == wanted => Some(installed),
+            (Some(installed), true) => {
+                let says =
+                    format!("{wanted} is wished and {installed} installed, which stays: upgrade afterwards");
+                findings.push(Finding::new("spec.chart.spec.version", Weight::Lost, says));
+                Some(installed)
+            }
+            (Some(installed), false) => {
+                let says =
+                    format!("the range {wanted} is not kept: stays at {installed}, which is installed");
+                findings.push(Finding::new("spec.chart.spec.version", Weight::Lost, says));
+                Some(installed)
+            }
+            (None, true) => Some(wanted.to_owned()),
+            (None, false) => {
+                let says = format!(
+                    "{wanted} is a range, and the status does not say what is installed: set a version"
+                );
+                findings.push(Finding::new("spec.chart.spec.version", Weight::Refused, says));
+                None
+            }
+        }
+    }
+
+    fn with_secret(&self, named: &Ref, chart: ChartSource, hub: &str, findings: &mut Vec<Finding>) -> Source {
+        let secret = self.secret(named);
+        let pull_secret_ref = secret.map(|secret| {
+            let place = format!("{}: spec.secretRef", named.says());
+            let host = chart.url.split('/').nth(2).unwrap_or_default();
+            match self.facts.get(&secret) {
+                Some(Some(Known::Secret { type_, .. })) if type_ == DOCKER_CONFIG => {
+                    findings.extend(copy(&place, &secret, hub));
+                    SecretRef { name: secret.name }
+                }
+                _ => {
+                    let name = format!("{}-registry", secret.name);
+                    let says = format!(
+                        "unless it is of type {DOCKER_CONFIG}, make one: kubectl create secret docker-registry {name} -n {hub} \
+                         --docker-server={host} --docker-username=… --docker-password=…"
+                    );
+                    findings.push(Finding::new(place, Weight::Todo, says));
+                    SecretRef { name }
+                }
+            }
+        });
+        Source { chart: Some(chart), pull_secret_ref, ..Source::default() }
+    }
+}
+
+/// What has to be done where a component of one namespace needs an object of another.
+pub(super) fn copy(place: &str, secret: &Ref, hub: &str) -> Option<Finding> {
+    let says = format!("copy {} to namespace {hub}", secret.says());
+    (secret.namespace != hub).then(|| Finding::new(place, Weight::Todo, says))
+}
+
+fn fields_of(kind: Kind) -> &'static [Field] {
+    match kind {
+        Kind::HelmRepository => fields::HELM_REPOSITORY,
+        Kind::OciRepository => fields::OCI_REPOSITORY,
+        Kind::HelmChart => fields::HELM_CHART,
+        Kind::Secret => &[],
+    }
+}
+
+/// `1.2.3+1234567890ab` is version 1.2.3 with the beginning of the digest.
+fn without_digest(version: &str) -> &str {
+    match version.rsplit_once('+') {
+        Some((version, digest))
+            if digest.len() == SHORT_DIGEST && digest.chars().all(|c| c.is_ascii_hexdigit()) =>
+        {
+            version
+        }
+        _ => version,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_installed_is_the_latest_of_the_history() {
+        let release = json!({"status": {"lastAttemptedRevision": "9.9.9", "history": [
+            {"version": 2, "chartVersion": "1.0.1"}, {"version": 11, "chartVersion": "1.2.0", "ociDigest": "sha256:ab"},
+        ]}});
+        let expected = Installed { version: Some("1.2.0".into()), digest: Some("sha256:ab".into()) };
+        assert_eq!(installed(&release), expected);
+        let beta = json!({"status": {"lastAppliedRevision": "1.0.0", "lastAttemptedRevision": "1.1.0"}});
+        assert_eq!(installed(&beta).version.as_deref(), Some("1.0.0"));
+    }
+
+    #[test]
+    fn only_flux_own_suffix_is_taken_off_a_version() {
+        assert_eq!(without_digest("1.2.3+1234567890ab"), "1.2.3");
+        assert_eq!(without_digest("1.2.3+build.7"), "1.2.3+build.7");
+        assert_eq!(without_digest("1.2.3"), "1.2.3");
+    }
+}

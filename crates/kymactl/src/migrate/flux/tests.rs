@@ -1,0 +1,66 @@
+//! Releases in, components and what is told of them out.
+
+use std::path::{Path, PathBuf};
+
+use kyma_api::{HelmComponent, HookPolicy};
+
+use super::convert::{Converted, MIGRATED, convert};
+use super::{read, report};
+
+fn converted(file: &str, hub: &str) -> Vec<Converted> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples").join(file);
+    let (releases, facts) = read::files(&[path]).unwrap();
+    releases.iter().map(|release| convert(release, &facts, hub)).collect()
+}
+
+/// What helm-component does not act on yet is not of the migration.
+fn told(all: &mut [Converted]) -> String {
+    let one = |converted: &mut Converted| {
+        converted.findings.retain(|finding| finding.path != "the component");
+        let yaml = converted.component.as_ref().map(|component| report::yaml(component).unwrap());
+        format!("{}\n{}", report::text(converted), yaml.unwrap_or_default())
+    };
+    all.iter_mut().map(one).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_release_becomes_a_component_and_what_does_not_fit_is_told() {
+    insta::assert_snapshot!(told(&mut converted("full.yaml", "kcp-system")));
+}
+
+#[test]
+fn sources_of_each_kind_become_charts_or_are_refused() {
+    insta::assert_snapshot!(told(&mut converted("sources.yaml", "apps")));
+}
+
+#[test]
+fn what_is_printed_is_read_as_the_same_component() {
+    for component in converted("sources.yaml", "apps").into_iter().filter_map(|one| one.component) {
+        let printed: HelmComponent = serde_saphyr::from_str(&report::yaml(&component).unwrap()).unwrap();
+        assert_eq!((printed.spec, printed.metadata), (component.spec, component.metadata));
+    }
+}
+
+#[test]
+fn a_release_that_we_suspended_makes_a_component_that_is_not() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
+    let (mut releases, facts) = read::files(&[path]).unwrap();
+    let release = &mut releases[0];
+    release["spec"]["suspend"] = true.into();
+    assert_eq!(convert(release, &facts, "apps").component.unwrap().spec.suspend, Some(true));
+    release["metadata"]["annotations"][MIGRATED] = "apps/shop".into();
+    assert_eq!(convert(release, &facts, "apps").component.unwrap().spec.suspend, None);
+}
+
+#[test]
+fn hooks_are_left_out_where_flux_leaves_them_out_always() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
+    let (mut releases, facts) = read::files(&[path]).unwrap();
+    let release = &mut releases[0];
+    for action in ["install", "upgrade"] {
+        release["spec"][action]["disableHooks"] = true.into();
+    }
+    let found = convert(release, &facts, "apps");
+    assert_eq!(found.component.as_ref().unwrap().spec.hooks, HookPolicy::Skip);
+    assert!(found.is_clean());
+}
