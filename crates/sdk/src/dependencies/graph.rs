@@ -210,7 +210,7 @@ impl Graph {
         let holders = self.direct(node).into_iter().filter(|holder| !needed.contains(holder));
         let holders = holders.filter_map(|holder| {
             let held = self.views.get(&holder)?;
-            (held.kyma == view.kyma).then(|| (holder, held.is_deleting))
+            (held.kyma == view.kyma).then_some((holder, held.is_deleting))
         });
         Ok(holders.collect())
     }
