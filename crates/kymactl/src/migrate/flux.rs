@@ -53,8 +53,9 @@ impl Flux {
         if !self.file.is_empty() {
             let (releases, facts) = read::files(&self.file)?;
             let releases = releases.into_iter().filter(|release| self.is_meant(release));
-            let all = releases.map(|release| convert::convert(&release, &facts, hub)).collect();
-            return printed(all);
+            let all: Vec<Converted> =
+                releases.map(|release| convert::convert(&release, &facts, hub)).collect();
+            return printed(&all);
         }
         let config = self.hub.config().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -67,7 +68,7 @@ impl Flux {
         let all: Vec<Converted> =
             releases.iter().map(|release| convert::convert(release, &facts, hub)).collect();
         if !self.apply {
-            return printed(all);
+            return printed(&all);
         }
         let mut left = 0;
         for (release, converted) in releases.iter().zip(&all) {
@@ -102,9 +103,9 @@ impl Flux {
 }
 
 /// YAML to standard output, what is to be known beside it.
-fn printed(all: Vec<Converted>) -> Result<(), Error> {
+fn printed(all: &[Converted]) -> Result<(), Error> {
     let mut yaml = String::new();
-    for converted in &all {
+    for converted in all {
         output::remark(&report::text(converted));
         if let Some(component) = &converted.component {
             yaml.push_str(&report::yaml(component)?);

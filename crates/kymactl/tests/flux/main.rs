@@ -232,9 +232,9 @@ async fn until_ready(world: &World) {
     let waited = until("shop is Ready", PATIENCE, || async {
         Ok(components.get("shop").await?.status.is_some_and(is_ready).then_some(()))
     });
-    if let Err(error) = waited.await {
-        panic!("{error}: {:#?}", components.get("shop").await.unwrap().status);
-    }
+    let waited = waited.await;
+    let seen = components.get("shop").await.unwrap().status;
+    assert!(waited.is_ok(), "{seen:#?}");
 }
 
 #[tokio::test]

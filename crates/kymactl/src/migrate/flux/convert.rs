@@ -83,9 +83,9 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
         let values =
             spec.get("values").and_then(Value::as_object).filter(|values| !values.is_empty()).cloned();
         if made.values_from.is_some() {
-            made.user_values = values
+            made.user_values = values;
         } else {
-            made.values = values
+            made.values = values;
         }
         HelmComponent::new(&component_name(namespace, name, hub), made)
     });

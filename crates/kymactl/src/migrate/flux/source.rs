@@ -45,19 +45,19 @@ impl Charted<'_> {
     fn first(&self) -> Option<Ref> {
         let spec = &self.release["spec"];
         match text(spec, "/chartRef/kind") {
-            Some(kind) => self.named(Kind::parse(kind)?, &spec["chartRef"], self.namespace),
+            Some(kind) => Self::named(Kind::parse(kind)?, &spec["chartRef"], self.namespace),
             None => self.repository(&spec["chart"]["spec"], self.namespace),
         }
     }
 
-    fn named(&self, kind: Kind, reference: &Value, namespace: &str) -> Option<Ref> {
+    fn named(kind: Kind, reference: &Value, namespace: &str) -> Option<Ref> {
         Some(Ref::new(kind, text(reference, "/namespace").unwrap_or(namespace), text(reference, "/name")?))
     }
 
     /// The HelmRepository of a chart.
     fn repository(&self, chart: &Value, namespace: &str) -> Option<Ref> {
         let is_one = text(chart, "/sourceRef/kind") == Some(Kind::HelmRepository.as_str());
-        is_one.then(|| self.named(Kind::HelmRepository, &chart["sourceRef"], namespace))?
+        is_one.then(|| Self::named(Kind::HelmRepository, &chart["sourceRef"], namespace))?
     }
 
     /// All that it refers to and that can be known by now.
@@ -152,7 +152,7 @@ impl Charted<'_> {
         hub: &str,
         findings: &mut Vec<Finding>,
     ) -> Option<Source> {
-        let url = self.url(named, object, findings)?;
+        let url = Self::url(named, object, findings)?;
         let name = text(chart, "/chart").unwrap_or_default();
         let version = self.version(chart, findings)?;
         let chart = if url.starts_with("oci://") {
@@ -164,7 +164,7 @@ impl Charted<'_> {
     }
 
     fn of_oci(&self, named: &Ref, object: &Value, hub: &str, findings: &mut Vec<Finding>) -> Option<Source> {
-        let url = self.url(named, object, findings)?;
+        let url = Self::url(named, object, findings)?;
         let Installed { version, digest } = installed(self.release);
         let version = version.map(|version| without_digest(&version).to_owned());
         let reference = &object["spec"]["ref"];
@@ -194,7 +194,7 @@ impl Charted<'_> {
         Some(self.with_secret(named, chart, hub, findings))
     }
 
-    fn url(&self, named: &Ref, object: &Value, findings: &mut Vec<Finding>) -> Option<String> {
+    fn url(named: &Ref, object: &Value, findings: &mut Vec<Finding>) -> Option<String> {
         let Some(url) = text(object, "/spec/url") else {
             findings.push(Finding::new(format!("{}: spec.url", named.says()), Weight::Refused, "is missing"));
             return None;
