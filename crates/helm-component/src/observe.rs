@@ -348,8 +348,8 @@ mod tests {
 
     #[test]
     fn fields_that_are_not_acted_on_are_refused_by_name() {
-        let both = json!({"dependsOn": [{"module": "istio"}], "drift": {"ignore": []}});
-        assert_eq!(refused(&both).as_deref(), Some("spec.drift.ignore, spec.dependsOn[].module"));
+        let both = json!({"dependsOn": [{"module": "istio"}], "rollback": {"mode": "OnFailure"}});
+        assert_eq!(refused(&both).as_deref(), Some("spec.rollback, spec.dependsOn[].module"));
     }
 
     #[test]
