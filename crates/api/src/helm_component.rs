@@ -130,7 +130,8 @@ pub struct HelmComponentSpec {
     /// What happens when a new version does not become healthy. Absent: it stays and says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
-    /// ServiceAccount on the target to act as; its roles bound what the module can do. Absent: the kubeconfig's user.
+    /// ServiceAccount on the target to act as, in the namespace that helm-component is told; its roles bound what the
+    /// module can do. Absent: the default that helm-component is told, or the kubeconfig's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
