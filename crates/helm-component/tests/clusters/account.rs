@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -72,6 +73,17 @@ fn assert_always_as(account: &str, uid: &str, events: &[AuditEvent]) {
     }
 }
 
+async fn edit_is_put_right(world: &World) -> Result<()> {
+    let main = Api::<ConfigMap>::namespaced(world.target.client()?, "accounts");
+    let edit = json!({"data": {"level": "edited"}});
+    main.patch("main", &PatchParams::default(), &Patch::Merge(edit)).await?;
+    until("the edit is put right", PATIENCE, || async {
+        let found = main.get("main").await?.data.unwrap_or_default();
+        Ok(found.get("level").is_some_and(|level| level == "low").then_some(()))
+    })
+    .await
+}
+
 #[tokio::test]
 async fn from_birth_to_removal_a_component_acts_as_its_account() -> Result<()> {
     let world =
@@ -105,14 +117,7 @@ async fn from_birth_to_removal_a_component_acts_as_its_account() -> Result<()> {
         Ok(world.on_target("v1", "ConfigMap", "accounts", "extra").await?.is_none().then_some(()))
     })
     .await?;
-    let main = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(world.target.client()?, "accounts");
-    let edit = json!({"data": {"level": "edited"}});
-    main.patch("main", &PatchParams::default(), &Patch::Merge(edit)).await?;
-    until("the edit is put right", PATIENCE, || async {
-        let found = main.get("main").await?.data.unwrap_or_default();
-        Ok(found.get("level").is_some_and(|level| level == "low").then_some(()))
-    })
-    .await?;
+    edit_is_put_right(&world).await?;
     world.delete("accounts", "Delete").await?;
     world.gone("accounts").await?;
 
