@@ -46,7 +46,7 @@ impl Charted<'_> {
         let spec = &self.release["spec"];
         match text(spec, "/chartRef/kind") {
             Some(kind) => Self::named(Kind::parse(kind)?, &spec["chartRef"], self.namespace),
-            None => self.repository(&spec["chart"]["spec"], self.namespace),
+            None => Self::repository(&spec["chart"]["spec"], self.namespace),
         }
     }
 
@@ -55,7 +55,7 @@ impl Charted<'_> {
     }
 
     /// The HelmRepository of a chart.
-    fn repository(&self, chart: &Value, namespace: &str) -> Option<Ref> {
+    fn repository(chart: &Value, namespace: &str) -> Option<Ref> {
         let is_one = text(chart, "/sourceRef/kind") == Some(Kind::HelmRepository.as_str());
         is_one.then(|| Self::named(Kind::HelmRepository, &chart["sourceRef"], namespace))?
     }
@@ -65,7 +65,7 @@ impl Charted<'_> {
         let Some(first) = self.first() else { return vec![] };
         let mut all = vec![first.clone()];
         if let (Kind::HelmChart, Some(chart)) = (first.kind, self.source(&first)) {
-            all.extend(self.repository(&chart["spec"], &first.namespace));
+            all.extend(Self::repository(&chart["spec"], &first.namespace));
         }
         let secrets: Vec<Ref> = all.iter().filter_map(|one| self.secret(one)).collect();
         all.extend(secrets);
@@ -102,7 +102,7 @@ impl Charted<'_> {
         match first.kind {
             Kind::OciRepository => self.of_oci(&first, object, hub, findings),
             Kind::HelmChart => {
-                let Some(repository) = self.repository(&object["spec"], &first.namespace) else {
+                let Some(repository) = Self::repository(&object["spec"], &first.namespace) else {
                     let kind = text(object, "/spec/sourceRef/kind").unwrap_or("source without a kind");
                     let says = format!("a chart of a {kind} has no address: push it to a registry");
                     findings.push(Finding::new(
