@@ -52,16 +52,13 @@ async fn charts_become_what_helm_template_prints() {
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for (name, outcome) in told {
-        match outcome {
-            Ok(row) => {
-                let changed = row.changed.as_ref().map(|(to, outcome)| format!("; as {to}: {outcome}"));
-                println!("{name}: {}{}", row.installed, changed.unwrap_or_default());
-                rows.push(row);
-            }
-            Err(_) => {
-                println!("{name}: FAILED, see above");
-                failed.push(name);
-            }
+        if let Ok(row) = outcome {
+            let changed = row.changed.as_ref().map(|(to, outcome)| format!("; as {to}: {outcome}"));
+            println!("{name}: {}{}", row.installed, changed.unwrap_or_default());
+            rows.push(row);
+        } else {
+            println!("{name}: FAILED, see above");
+            failed.push(name);
         }
     }
     assert!(failed.is_empty(), "{} runs of {total} charts failed: {}", failed.len(), failed.join(", "));

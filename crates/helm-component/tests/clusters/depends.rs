@@ -1,7 +1,7 @@
 //! What waits for other components, or for kinds of the target.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -81,7 +81,7 @@ impl Watched {
         let task = tokio::spawn(async move {
             let mut events = std::pin::pin!(events.into_stream());
             while let Some(event) = events.next().await {
-                let mut seen = noted.lock().unwrap();
+                let mut seen = noted.lock().unwrap_or_else(PoisonError::into_inner);
                 match event {
                     Ok(Event::Apply(component)) if is_ready(&component) => {
                         seen.ready.entry(component.name_any()).or_insert_with(Instant::now);
@@ -95,12 +95,15 @@ impl Watched {
     }
 
     fn ready(&self, name: &str) -> Option<Instant> {
-        self.seen.lock().unwrap().ready.get(name).copied()
+        self.seen().ready.get(name).copied()
     }
 
     fn gone(&self, prefix: &str) -> Vec<String> {
-        let seen = self.seen.lock().unwrap();
-        seen.gone.iter().filter(|name| name.starts_with(prefix)).cloned().collect()
+        self.seen().gone.iter().filter(|name| name.starts_with(prefix)).cloned().collect()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
