@@ -32,7 +32,8 @@ fn named(page: &str) -> Result<BTreeSet<String>> {
 
 /// Functions that an attribute makes a test.
 fn of(code: &str) -> Result<BTreeSet<String>> {
-    let test = Regex::new(r"#\[(?:tokio::)?test(?:\([^)]*\))?\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn ([a-z0-9_]+)")?;
+    let test =
+        Regex::new(r"#\[(?:tokio::)?test(?:\([^)]*\))?\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn ([a-z0-9_]+)")?;
     Ok(test.captures_iter(code).map(|found| found[1].to_owned()).collect())
 }
 
