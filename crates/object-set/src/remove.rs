@@ -190,6 +190,11 @@ pub async fn other_owners(
     Ok(owners.filter(|owner| *owner != ownership.owner).collect())
 }
 
+/// Whether one of our owners made it.
+fn is_of_ours(live: &ObjectMeta) -> bool {
+    live.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY))
+}
+
 impl Run<'_> {
     /// Deletes step by step, and stops at the first step of which something is still there.
     async fn steps(&self, mut identities: Vec<Identity>) -> Removal {
@@ -315,6 +320,10 @@ impl Run<'_> {
         match labels.get(OWNER_LABEL) {
             Some(owner) if owner != us => Some(KeepReason::OtherOwner),
             Some(_) if applied_entry(live, &self.ownership.manager).is_some() => None,
+            // We have a share in a CRD that nobody of ours ever wrote.
+            None if labels.contains_key(&Ownership::share_label(us)) && !is_of_ours(live) => {
+                Some(KeepReason::NotCreatedByUs)
+            }
             _ => Some(KeepReason::MarkLost),
         }
     }

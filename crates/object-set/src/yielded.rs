@@ -53,7 +53,7 @@ pub enum PathProblem {
 pub(crate) struct Field {
     /// Names and indices on the way to it.
     tokens: Vec<String>,
-    /// Where it is told that it is one, as in `drift.ignore[0].paths[1]`.
+    /// Where it is told that it is one, as in `spec.drift.ignore[0].paths[1]`.
     place: String,
 }
 
@@ -89,7 +89,7 @@ impl Yielded {
     pub fn parse(rules: &[DriftIgnore]) -> Result<Self, YieldError> {
         let read = |(rule, DriftIgnore { target, paths }): (usize, &DriftIgnore)| {
             let field = |(path, text): (usize, &String)| {
-                let place = format!("drift.ignore[{rule}].paths[{path}]");
+                let place = format!("spec.drift.ignore[{rule}].paths[{path}]");
                 tokens(text).map(|tokens| Field { tokens, place }).map_err(|problem| YieldError {
                     rule,
                     path,
@@ -169,9 +169,24 @@ fn tokens(text: &str) -> Result<Vec<String>, PathProblem> {
     }
 }
 
-/// Leaves fields out of an object.
-pub(crate) fn leave_out(object: &mut Object, fields: &[&Field]) {
+/// Leaves fields out of an object; gives those that it had.
+pub(crate) fn leave_out(object: &mut Object, fields: &[&Field]) -> BTreeSet<String> {
+    let had = fields.iter().filter(|field| is_in(object, &field.tokens)).map(ToString::to_string).collect();
     leave_out_paths(object, fields.iter().map(|field| field.tokens.as_slice()).collect());
+    had
+}
+
+fn is_in(object: &Object, path: &[String]) -> bool {
+    let Some((first, rest)) = path.split_first() else { return true };
+    let mut at = object.body().get(first);
+    for token in rest {
+        at = match at {
+            Some(Value::Object(map)) => map.get(token),
+            Some(Value::Array(items)) => token.parse().ok().and_then(|index: usize| items.get(index)),
+            _ => None,
+        };
+    }
+    at.is_some()
 }
 
 /// Leaves out what is at these paths.

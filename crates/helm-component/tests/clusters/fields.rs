@@ -58,7 +58,10 @@ fn writes(world: &World, namespace: &str, mark: AuditMark) -> Result<Vec<String>
     let place = format!("/namespaces/{namespace}/");
     let events = world.target.audit()?.since(mark)?.into_iter();
     let ours = events.filter(|event| event.user.ends_with(":modules") && event.is_write());
-    Ok(ours.filter(|event| event.uri.contains(&place)).map(|event| format!("{} {}", event.verb, event.uri)).collect())
+    Ok(ours
+        .filter(|event| event.uri.contains(&place))
+        .map(|event| format!("{} {}", event.verb, event.uri))
+        .collect())
 }
 
 async fn scale(deployments: &Api<Deployment>, name: &str, replicas: i32) -> Result<()> {
@@ -133,7 +136,8 @@ async fn fields_that_others_may_change_are_neither_drift_nor_put_back_by_an_upgr
     let ready = until("nothing has drifted any more", PATIENCE, || async {
         let component = components.get("lawn").await?;
         let applied = condition_of(&component, "Applied");
-        Ok((data().await?["ours"] == "three" && applied.is_some_and(|(_, _, message)| message.is_empty())).then_some(component))
+        Ok((data().await?["ours"] == "three" && applied.is_some_and(|(_, _, message)| message.is_empty()))
+            .then_some(component))
     })
     .await?;
     assert_eq!(ready_of(&ready).map(|(status, ..)| status).as_deref(), Some("True"));
@@ -146,9 +150,7 @@ async fn a_path_that_is_none_is_named_and_one_that_is_part_of_a_whole_too() -> R
     let world = world().await?;
     let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: hedge}\nrules: [{apiGroups: [''], resources: [pods], verbs: [get]}]\n";
     let source = push(world, "hedge", "1.0.0", &[("templates/role.yaml", role)]).await?;
-    let spec = |paths: Value| {
-        json!({"source": source, "release": {"namespace": "hedge"}, "drift": {"ignore": [{ "paths": paths }]}})
-    };
+    let spec = |paths: Value| json!({"source": source, "release": {"namespace": "hedge"}, "drift": {"ignore": [{ "paths": paths }]}});
     world.apply("hedge", spec(json!(["/rules", "spec/replicas"]))).await?;
     let component = world.ready("hedge", "False", "SpecInvalid").await?;
     let (_, _, message) = ready_of(&component).context("Ready")?;
@@ -159,7 +161,10 @@ async fn a_path_that_is_none_is_named_and_one_that_is_part_of_a_whole_too() -> R
         Ok(ready.map(|(_, _, message)| message).filter(|message| message.contains("changes as a whole")))
     })
     .await?;
-    assert!(told.contains("Role.rbac.authorization.k8s.io hedge/hedge: spec.drift.ignore[0].paths[0]"), "{told}");
+    assert!(
+        told.contains("Role.rbac.authorization.k8s.io hedge/hedge: spec.drift.ignore[0].paths[0]"),
+        "{told}"
+    );
     world.apply("hedge", spec(json!(["/rules"]))).await?;
     world.ready("hedge", "True", "Ready").await?;
     Ok(())
@@ -222,7 +227,11 @@ async fn an_autoscaler_of_the_chart_has_the_replicas_until_the_chart_has_it_no_m
     world.ready("slide", "True", "Ready").await?;
 
     world.apply("slide", spec("three", false)).await?;
-    assert_eq!(replicas(&upgraded(&deployments, "slide", "three").await?), Some(2), "they are the chart's again");
+    assert_eq!(
+        replicas(&upgraded(&deployments, "slide", "three").await?),
+        Some(2),
+        "they are the chart's again"
+    );
     world.ready("slide", "True", "Ready").await?;
     let autoscaler = world.on_target("autoscaling/v2", "HorizontalPodAutoscaler", "slide", "slide").await?;
     assert!(autoscaler.is_none());
@@ -248,7 +257,8 @@ fn versions(crd: &CustomResourceDefinition) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn crds_are_made_once_where_the_spec_says_so_and_those_of_templates_are_kept_up_to_date() -> Result<()> {
+async fn crds_are_made_once_where_the_spec_says_so_and_those_of_templates_are_kept_up_to_date() -> Result<()>
+{
     let world = world().await?;
     let files = |versions: &[&str]| {
         [("crds/beds.yaml", crd("beds", versions)), ("templates/rows.yaml", crd("rows", versions))]
@@ -258,7 +268,8 @@ async fn crds_are_made_once_where_the_spec_says_so_and_those_of_templates_are_ke
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
         push(world, "garden", version, &files).await
     };
-    let spec = |source: Value| json!({"source": source, "release": {"namespace": "garden"}, "crds": "Create"});
+    let spec =
+        |source: Value| json!({"source": source, "release": {"namespace": "garden"}, "crds": "Create"});
     world.apply("garden", spec(pushed("1.0.0", &["v1"]).await?)).await?;
     world.ready("garden", "True", "Ready").await?;
     let crds: Api<CustomResourceDefinition> = Api::all(world.target.client()?);
@@ -288,12 +299,18 @@ async fn a_crd_keeps_a_version_in_which_objects_are_stored_until_they_are_rewrit
     let world = world().await?;
     let spec = |source: Value| json!({"source": source, "release": {"namespace": "pond"}});
     let rest = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: pond}\ndata: {level: LEVEL}\n";
-    let content = |versions: &[&str], level: &str| format!("{}{}", crd("ponds", versions), rest.replace("LEVEL", level));
+    let content = |versions: &[&str], level: &str| {
+        format!("{}{}", crd("ponds", versions), rest.replace("LEVEL", level))
+    };
     let source = world.push("pond", "1.0.0", &content(&["v1beta1", "v1"], "low")).await?;
     world.apply("pond", spec(source)).await?;
     world.ready("pond", "True", "Ready").await?;
     let client = world.target.client()?;
-    apply_yaml(&client, "apiVersion: fields.example.org/v1beta1\nkind: PONDS\nmetadata: {name: big, namespace: pond}\n").await?;
+    apply_yaml(
+        &client,
+        "apiVersion: fields.example.org/v1beta1\nkind: PONDS\nmetadata: {name: big, namespace: pond}\n",
+    )
+    .await?;
     let source = world.push("pond", "2.0.0", &content(&["v1"], "high")).await?;
     world.apply("pond", spec(source)).await?;
     let component = world.ready("pond", "False", "CrdVersionInUse").await?;
@@ -311,6 +328,8 @@ async fn a_crd_keeps_a_version_in_which_objects_are_stored_until_they_are_rewrit
         version.storage = version.name == "v1";
     }
     crds.patch(name, &params, &Patch::Merge(json!({"spec": {"versions": stored.spec.versions}}))).await?;
+    let pond = |level: &str| format!("apiVersion: fields.example.org/v1\nkind: PONDS\nmetadata: {{name: big, namespace: pond}}\nspec: {{level: {level}}}\n");
+    apply_yaml(&client, &pond("deep")).await?;
     crds.patch_status(name, &params, &Patch::Merge(json!({"status": {"storedVersions": ["v1"]}}))).await?;
     world.ready("pond", "True", "Ready").await?;
     assert_eq!(versions(&crds.get(name).await?), ["v1"]);
@@ -326,7 +345,8 @@ async fn an_object_is_made_anew_where_the_spec_allows_it_even_if_drift_is_left()
         )
     };
     let spec = |source: Value, recreate: Value| {
-        let mut spec = json!({"source": source, "release": {"namespace": "stump"}, "drift": {"mode": "Warn"}});
+        let mut spec =
+            json!({"source": source, "release": {"namespace": "stump"}, "drift": {"mode": "Warn"}});
         spec["recreate"] = recreate;
         spec
     };

@@ -29,6 +29,9 @@ use versions::{compare, keep_serving, keep_versions, lost_versions};
 /// caller another one; the others are an event for the caller to wait for.
 const ESTABLISH: Duration = Duration::from_millis(1500);
 
+/// API versions of one CRD in which objects may be stored: of more the first ones count.
+const VERSIONS: usize = 16;
+
 /// What to do with a CRD that is there already.
 #[derive(Debug, PartialEq)]
 enum Step {
@@ -54,7 +57,9 @@ struct Live {
 impl Live {
     fn of(found: DynamicObject) -> Self {
         let stored = found.data["status"]["storedVersions"].as_array().into_iter().flatten();
-        let stored = stored.filter_map(|version| version.as_str().map(str::to_owned)).collect();
+        // They come from the target and get into messages: only what can be one, and no more than there may be.
+        let stored = stored.filter_map(Value::as_str).filter(|version| is_label(version)).take(VERSIONS);
+        let stored = stored.map(str::to_owned).collect();
         Self { spec: found.data.get("spec").cloned().unwrap_or_default(), stored, metadata: found.metadata }
     }
 }
@@ -214,6 +219,11 @@ fn share_manager(owner: &str, live: &ObjectMeta, us: &Ownership) -> String {
         return Ownership { manager: manager.to_owned(), ..us.clone() }.share_manager(owner);
     }
     us.share_manager(owner)
+}
+
+/// Whether a text can be the name of an API version.
+fn is_label(text: &str) -> bool {
+    (1..=63).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
 /// How objects of the kind of a CRD are reached.

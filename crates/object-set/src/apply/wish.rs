@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Refusal, Run, Wanted};
 use crate::cluster::Ownership;
@@ -10,7 +10,7 @@ use crate::discovery::Mapping;
 use crate::drift::{Observed, applied_entry};
 use crate::error::{Action, CallError, Failure};
 use crate::field_set;
-use crate::object::Object;
+use crate::object::{Object, hash_value};
 use crate::yielded::{Field, Yielded, leave_out, leave_out_paths, split};
 
 /// Moves of ownership that are tried before somebody else's writes win: controllers write to what was just made.
@@ -40,8 +40,12 @@ impl<'a> Wish<'a> {
         let fields = yielded.of(&object);
         let whole = (!fields.is_empty()).then(|| object.clone());
         let mut object = object;
-        leave_out(&mut object, &fields);
-        let hash = object.intent_hash();
+        let left_out = leave_out(&mut object, &fields);
+        let mut hash = object.intent_hash();
+        if !left_out.is_empty() {
+            // What is left out is a wish too: of a field that goes from the set, or is ours again, the rest says nothing.
+            hash = hash_value(&json!([hash, left_out]));
+        }
         Self { object, hash, whole, fields }
     }
 

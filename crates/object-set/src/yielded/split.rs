@@ -12,9 +12,9 @@ use crate::field_set::{empty, is_leaf, take, union};
 
 /// A field is part of something that the API server knows only as a whole, so it has no owner of its own.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("spec.{place}: {field} is part of {whole}, which changes as a whole; name that instead")]
+#[error("{place}: {field} is part of {whole}, which changes as a whole; name that instead")]
 pub struct PartOfWhole {
-    /// Where it stands in the spec.
+    /// Where it is named.
     pub place: String,
     /// The field, as a JSON pointer.
     pub field: String,

@@ -18,6 +18,20 @@ fn deployment() -> Object {
             {"name": "one", "image": "1"}, {"name": "two", "image": "2"}, {"name": "three", "image": "3"}]}}}}))
 }
 
+#[test]
+fn what_an_object_does_not_have_is_not_left_out() {
+    let rules = rules(
+        &json!([{"paths": ["/spec/replicas", "/spec/nothing", "/spec/template/spec/containers/2", "/spec/template/spec/containers/3"]}]),
+    );
+    let rules = rules.unwrap();
+    let mut object = deployment();
+    let left_out = leave_out(&mut object, &rules.of(&deployment()));
+    assert_eq!(
+        left_out.into_iter().collect::<Vec<_>>(),
+        ["/spec/replicas", "/spec/template/spec/containers/2"]
+    );
+}
+
 fn left_out(paths: &Value) -> Value {
     let rules = rules(&json!([{ "paths": paths }])).unwrap();
     let mut object = deployment();

@@ -184,9 +184,14 @@ async fn a_version_in_which_objects_are_stored_is_not_taken_away_before_they_are
     let unserved = crd(&group, &["v1", "v1beta1"]).replace("v1beta1, served: true", "v1beta1, served: false");
     for (set, what) in [(crd(&group, &["v1"]), "dropped"), (unserved, "not served any more")] {
         let applied = story.try_apply(&set, &NothingObserved).await?;
-        let Outcome::Refused(refusal) = outcome(&applied, &format!("things.{group}")) else { panic!("{applied:?}") };
+        let Outcome::Refused(refusal) = outcome(&applied, &format!("things.{group}")) else {
+            panic!("{applied:?}")
+        };
         assert_eq!(refusal.reason(), Reason::CrdVersionInUse, "{what}");
-        assert!(refusal.to_string().contains("stored in v1beta1") && refusal.to_string().contains("storedVersions"));
+        assert!(
+            refusal.to_string().contains("stored in v1beta1")
+                && refusal.to_string().contains("storedVersions")
+        );
         assert_eq!(served(&story, &group).await?, ["v1beta1", "v1"], "{what}: nothing changed");
     }
     // Stored in another version, rewritten, and said so.
@@ -195,8 +200,10 @@ async fn a_version_in_which_objects_are_stored_is_not_taken_away_before_they_are
         outcome(&story.try_apply(&crd(&group, &["v1"]), &NothingObserved).await?, &format!("things.{group}")),
         Outcome::Refused(_)
     ));
-    let migrated = kube::api::Patch::Merge(serde_json::json!({"status": {"storedVersions": ["v1"]}}));
     let params = kube::api::PatchParams::default();
+    let rewritten = kube::api::Patch::Merge(serde_json::json!({"spec": {"a": 2}}));
+    super::drift::things(&story, &group, "v1").patch("theirs", &params, &rewritten).await?;
+    let migrated = kube::api::Patch::Merge(serde_json::json!({"status": {"storedVersions": ["v1"]}}));
     of_crds(&story).await?.patch_status(&format!("things.{group}"), &params, &migrated).await?;
     story.apply(&crd(&group, &["v1"])).await?;
     assert_eq!(served(&story, &group).await?, ["v1"]);
@@ -219,7 +226,10 @@ async fn a_crd_that_is_made_once_is_made_where_it_is_missing_and_never_changed()
     assert_eq!((served(&story, &group).await?, version(&story).await?), (vec!["v1".to_owned()], before));
     // What somebody makes of it is theirs.
     let edit = kube::api::Patch::Merge(serde_json::json!({"spec": {"names": {"shortNames": ["th"]}}}));
-    of_crds(&story).await?.patch(&format!("things.{group}"), &kube::api::PatchParams::default(), &edit).await?;
+    of_crds(&story)
+        .await?
+        .patch(&format!("things.{group}"), &kube::api::PatchParams::default(), &edit)
+        .await?;
     assert_eq!(story.apply(&newer).await?.changed().count(), 0);
 
     // To be kept up to date from now on.
@@ -236,7 +246,8 @@ async fn a_crd_of_somebody_else_is_left_as_it_is_where_it_is_made_once() -> Resu
     let mut story = Story::begin("oncetheirs").await?;
     let group = format!("{}.io", story.namespace);
     let set = kyma_object_set::ObjectSet::parse(&crd(&group, &["v1"]), &kyma_object_set::Limits::default())?;
-    let by_hand: kube::api::DynamicObject = serde_json::from_value(set.into_objects().remove(0).into_value())?;
+    let by_hand: kube::api::DynamicObject =
+        serde_json::from_value(set.into_objects().remove(0).into_value())?;
     of_crds(&story).await?.create(&kube::api::PostParams::default(), &by_hand).await?;
     story.made_once = [crd_id(&group)].into();
     story.apply(&crd(&group, &["v1", "v2"])).await?;

@@ -145,7 +145,7 @@ async fn a_repair_keeps_what_the_set_has_by_chance() -> Result<()> {
 }
 
 /// The kind of a CRD of a group of its own, in a version.
-fn things(story: &Story, group: &str, version: &str) -> kube::Api<kube::api::DynamicObject> {
+pub(super) fn things(story: &Story, group: &str, version: &str) -> kube::Api<kube::api::DynamicObject> {
     let gvk = kube::core::GroupVersionKind::gvk(group, version, "Thing");
     let resource = kube::api::ApiResource::from_gvk_with_plural(&gvk, "things");
     kube::Api::namespaced_with(story.cluster.client.clone(), &story.namespace, &resource)
@@ -183,7 +183,9 @@ async fn another_version_of_the_kind_is_no_drift() -> Result<()> {
     things(&story, &group, "v2").patch("t", &PatchParams::default(), &theirs).await?;
     assert_eq!(drift("v1").await?, Drift::Unchanged);
     assert_eq!(drift("v2").await?, Drift::Unchanged);
-    things(&story, &group, "v2").patch("t", &PatchParams::default(), &Patch::Merge(json!({"spec": {"a": 2}}))).await?;
+    things(&story, &group, "v2")
+        .patch("t", &PatchParams::default(), &Patch::Merge(json!({"spec": {"a": 2}})))
+        .await?;
     assert_eq!(drift("v1").await?, Drift::Changed);
     Ok(())
 }
