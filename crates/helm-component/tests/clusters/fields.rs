@@ -278,7 +278,7 @@ async fn crds_are_made_once_where_the_spec_says_so_and_those_of_templates_are_ke
         Ok((versions(&crds.get("rows.fields.example.org").await?) == ["v1", "v2"]).then_some(()))
     })
     .await?;
-    let component = world.ready("garden", "True", "Ready").await?;
+    world.ready("garden", "True", "Ready").await?;
     assert_eq!(versions(&crds.get("beds.fields.example.org").await?), ["v1"], "never upgraded");
 
     // Where it is gone it is made again, as it is now.
@@ -288,7 +288,6 @@ async fn crds_are_made_once_where_the_spec_says_so_and_those_of_templates_are_ke
         Ok(found.is_some_and(|found| versions(&found) == ["v1", "v2"]).then_some(()))
     })
     .await?;
-    drop(component);
     world.delete("garden", "Delete").await?;
     world.gone("garden").await?;
     Ok(())
@@ -328,7 +327,11 @@ async fn a_crd_keeps_a_version_in_which_objects_are_stored_until_they_are_rewrit
         version.storage = version.name == "v1";
     }
     crds.patch(name, &params, &Patch::Merge(json!({"spec": {"versions": stored.spec.versions}}))).await?;
-    let pond = |level: &str| format!("apiVersion: fields.example.org/v1\nkind: PONDS\nmetadata: {{name: big, namespace: pond}}\nspec: {{level: {level}}}\n");
+    let pond = |level: &str| {
+        format!(
+            "apiVersion: fields.example.org/v1\nkind: PONDS\nmetadata: {{name: big, namespace: pond}}\nspec: {{level: {level}}}\n"
+        )
+    };
     apply_yaml(&client, &pond("deep")).await?;
     crds.patch_status(name, &params, &Patch::Merge(json!({"status": {"storedVersions": ["v1"]}}))).await?;
     world.ready("pond", "True", "Ready").await?;

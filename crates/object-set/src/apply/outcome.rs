@@ -70,7 +70,7 @@ pub enum Refusal {
         /// Which object.
         object: Identity,
         /// What is part of what.
-        part: PartOfWhole,
+        part: Box<PartOfWhole>,
     },
     /// Objects are stored in API versions of a CRD that the new one does not serve.
     #[error(

@@ -150,8 +150,9 @@ impl Run<'_> {
         let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
         let mut tries = 0;
         loop {
-            let split = split(&metadata, &whole, &wish.fields, manager, &keeper)
-                .map_err(|part| Refusal::PartOfWhole { object: wanted.identity.clone(), part })?;
+            let split = split(&metadata, &whole, &wish.fields, manager, &keeper).map_err(|part| {
+                Refusal::PartOfWhole { object: wanted.identity.clone(), part: Box::new(part) }
+            })?;
             let Some(split) = split else { return Ok((metadata, false)) };
             let moved =
                 api.patch_metadata(&wanted.identity.name, &params, &Patch::<Value>::Json(split.patch)).await;

@@ -173,12 +173,12 @@ async fn another_version_of_the_kind_is_no_drift() -> Result<()> {
     let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
     let of_crds = super::crds::crd_id(&group);
     let api = kinds.preferred(&of_crds.group_kind()).context("CRDs")?.api(&story.cluster.client, None);
-    let store = json!([
+    let stored_in_v2 = json!([
         {"op": "replace", "path": "/spec/versions/0/storage", "value": false},
         {"op": "replace", "path": "/spec/versions/1/storage", "value": true},
     ]);
-    let store: json_patch::Patch = serde_json::from_value(store)?;
-    api.patch(&of_crds.name, &PatchParams::default(), &Patch::<Value>::Json(store)).await?;
+    let other: json_patch::Patch = serde_json::from_value(stored_in_v2)?;
+    api.patch(&of_crds.name, &PatchParams::default(), &Patch::<Value>::Json(other)).await?;
     let theirs = Patch::Merge(json!({"spec": {"theirs": "again"}}));
     things(&story, &group, "v2").patch("t", &PatchParams::default(), &theirs).await?;
     assert_eq!(drift("v1").await?, Drift::Unchanged);

@@ -255,7 +255,9 @@ async fn an_autoscaler_of_the_set_has_the_replicas_and_gives_them_back_when_it_g
     let autoscaler = "---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: h}\nspec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}, minReplicas: 1, maxReplicas: 9}\n";
     let with = |image: &str| format!("{}{autoscaler}", deployment("replicas: 2", &[image]));
     let mut objects = ObjectSet::parse(&with("x"), &Limits::default())?.into_objects();
-    objects.iter_mut().for_each(|object| object.set_namespace(Some(&story.namespace)));
+    for object in &mut objects {
+        object.set_namespace(Some(&story.namespace));
+    }
     story.yielded = Yielded::default().with_autoscalers(&objects);
     story.apply(&with("x:1")).await?;
     let found = live(&story, "Deployment").await?;
