@@ -124,6 +124,12 @@ pub struct HelmComponentSpec {
     /// whoever wrote them; Always takes them from other owners too.
     #[serde(default)]
     pub adopt: Adopt,
+    /// Objects that may be deleted and made anew where a field of theirs would change that cannot. What depends on them
+    /// goes with them, but Pods of a StatefulSet stay for the next one. A Namespace, CRD, PersistentVolume or
+    /// PersistentVolumeClaim is only meant where kind says so, and only if this component made it. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub recreate: Option<Vec<ObjectSelector>>,
     /// How long each step may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,

@@ -1,12 +1,12 @@
 //! From a component's spec to the objects it stands for: fetched, rendered, prepared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, annotations};
 use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase};
-use kyma_object_set::{Identity, Kinds, Limits, ObjectSet};
+use kyma_object_set::{Identity, Kinds, Limits, ObjectSet, Yielded};
 use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -41,6 +41,8 @@ pub(crate) struct Inputs {
     merged: Merged,
     /// What the spec changes in the objects.
     changes: Changes,
+    /// Fields that others may change.
+    pub yielded: Yielded,
     /// What the operator adds to the objects.
     pub additions: Additions,
     /// Digest over all of it.
@@ -82,6 +84,10 @@ impl Inputs {
             whole["images"] = "localised".into();
         }
         changes::tell(spec, &mut whole);
+        let ignored = spec.drift.as_ref().and_then(|drift| drift.ignore.as_deref()).unwrap_or_default();
+        if !ignored.is_empty() {
+            whole["ignored"] = json!(ignored);
+        }
         if let Some(name) = &additions.pull_secret {
             whole["pullSecret"] = name.as_str().into();
         }
@@ -90,7 +96,9 @@ impl Inputs {
         }
         let digest = digest(&[whole.to_string().as_bytes()]);
         let changes = Changes::of(spec)?;
-        Ok(Self { release, marks, merged, changes, additions, digest, values_digest })
+        let yielded = Yielded::parse(ignored)
+            .map_err(|error| Failure::new(Reason::SpecInvalid, format!("spec.{error}")))?;
+        Ok(Self { release, marks, merged, changes, yielded, additions, digest, values_digest })
     }
 
     /// Digest of what makes content from this artifact a release of its own.
@@ -125,6 +133,8 @@ pub(crate) struct Loaded {
     pub rendered: String,
     /// The objects and what was left out.
     pub prepared: Arc<Prepared>,
+    /// CRDs that are made where they are missing, and left as they are where they are not.
+    pub made_once: BTreeSet<Identity>,
     /// Whether the objects are as the source has them, not rendered.
     pub raw: bool,
     /// Whether the chart calls `lookup`, which finds nothing.
@@ -185,6 +195,10 @@ impl Sources {
         let set = inputs.changes.apply(text.parse()?, kinds, &inputs.release.namespace)?;
         let release = &inputs.release.namespace;
         let prepared = objects::prepare(set, chart.is_some(), kinds, release, &inputs.marks, &workloads);
+        let made_once = match &chart {
+            Some(chart) if spec.crds == CrdPolicy::Create => crds(chart).await?,
+            _ => BTreeSet::new(),
+        };
         let kinds_matter = chart.as_ref().is_some_and(|chart| asks_for_kinds(chart, &inputs.merged.values));
         Ok(Loaded {
             inputs: inputs.digest.clone(),
@@ -193,6 +207,7 @@ impl Sources {
             source,
             rendered: rendered_digest(&prepared),
             prepared: Arc::new(prepared),
+            made_once,
             raw: chart.is_none(),
             uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
         })
@@ -241,6 +256,13 @@ impl Text {
         };
         parsed.map_err(|error| Failure::new(Reason::ManifestInvalid, error.to_string()))
     }
+}
+
+/// What lies in a chart's `crds` folders. Reading its archive is processor work.
+async fn crds(chart: &Arc<Chart>) -> Result<BTreeSet<Identity>, Failure> {
+    let chart = Arc::clone(chart);
+    let read = tokio::task::spawn_blocking(move || chart.crds()).await;
+    read.map_err(|error| Failure::new(Reason::Internal, error.to_string()))
 }
 
 /// Whether the target's list of kinds can change what the chart renders; `tpl` makes values count as templates.

@@ -106,8 +106,6 @@ fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
             spec.rollback.as_ref().is_some_and(|rollback| rollback.mode != kyma_api::RollbackMode::Never),
         ),
         ("health.expressions", spec.health.as_ref().is_some_and(|health| health.expressions.is_some())),
-        ("drift.ignore", spec.drift.as_ref().is_some_and(|drift| drift.ignore.is_some())),
-        ("crds: Create", spec.crds == kyma_api::CrdPolicy::Create),
     ];
     let fields: Vec<String> =
         used.iter().filter(|(_, used)| *used).map(|(field, _)| format!("spec.{field}")).collect();
@@ -354,8 +352,8 @@ mod tests {
 
     #[test]
     fn fields_that_are_not_acted_on_are_refused_by_name() {
-        let both = json!({"drift": {"ignore": []}, "crds": "Create"});
-        assert_eq!(refused(&both).as_deref(), Some("spec.drift.ignore, spec.crds: Create"));
+        let both = json!({"rollback": {"mode": "OnFailure"}, "health": {"expressions": []}});
+        assert_eq!(refused(&both).as_deref(), Some("spec.rollback, spec.health.expressions"));
     }
 
     #[test]
@@ -400,5 +398,7 @@ mod tests {
         let kind = json!({"dependsOn": [{"api": {"group": "g", "kind": "K"}}]});
         let timeouts = json!({"timeouts": {"renderSeconds": 1, "healthSeconds": 1, "deleteSeconds": 1}});
         assert_eq!((refused(&kind), refused(&timeouts), refused(&json!({}))), (None, None, None));
+        let fields = json!({"drift": {"ignore": [{"paths": ["/spec"]}]}, "crds": "Create", "recreate": [{}]});
+        assert_eq!(refused(&fields), None);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{FutureExt as _, StreamExt as _};
+use kyma_api::ObjectSelector;
 
 use crate::cluster::{Cluster, Ownership};
 use crate::discovery::{Kinds, Mapping};
@@ -14,6 +15,7 @@ use crate::object::{Gvk, Identity, Object};
 use crate::order::{self, Stage};
 use crate::parse::ObjectSet;
 use crate::protect::Protection;
+use crate::yielded::Yielded;
 
 mod crd;
 mod keep;
@@ -21,10 +23,13 @@ mod namespace;
 mod one;
 mod outcome;
 mod owner;
+mod replace;
 mod share;
 mod take_over;
+mod wish;
 
 pub use outcome::{Applied, Outcome, Refusal};
+pub(crate) use take_over::managed_fields;
 pub use take_over::move_fields;
 
 /// What to do with an object that exists and that we have not applied before.
@@ -62,6 +67,13 @@ pub struct ApplyOptions<'a> {
     pub protection: &'a Protection,
     /// Field managers whose fields become ours when an object is adopted, besides those of kubectl and Helm.
     pub take_over: &'a [&'a str],
+    /// Fields that belong to whoever changes them, once the object is there.
+    pub yielded: &'a Yielded,
+    /// CRDs that are made where they are missing, and left as they are where they are not.
+    pub made_once: &'a BTreeSet<Identity>,
+    /// Objects that are deleted and made anew where a field would change that cannot. One that says no kind means no
+    /// Namespace, CRD, volume or claim.
+    pub recreate: &'a [ObjectSelector],
 }
 
 /// What a watch knows of the objects on the target.

@@ -100,6 +100,11 @@ impl Ownership {
         format!("{}-create", self.manager)
     }
 
+    /// Field manager that keeps what others may change from being removed or reset. It applies nothing.
+    pub fn yielded_manager(&self) -> String {
+        format!("{}-yielded", self.manager)
+    }
+
     /// Field manager of an owner's share in an object of several owners.
     pub fn share_manager(&self, owner: &str) -> String {
         format!("{}-{owner}", self.manager)

@@ -21,6 +21,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Of an object that is left as it is, whatever others make of it.
+    pub(crate) fn unwatched(self) -> Self {
+        Self { fingerprint: String::new(), ..self }
+    }
+
     /// Whether we ever sent the object. One that another system handed over is known by its uid alone.
     pub fn was_sent(&self) -> bool {
         !(self.hash.is_empty() && self.fingerprint.is_empty())

@@ -10,6 +10,7 @@ mod normalise;
 mod object;
 mod parse;
 pub mod patch;
+mod select;
 mod yaml;
 
 // The target.
@@ -24,11 +25,13 @@ pub mod sweep;
 
 // What is decided: pure.
 pub mod drift;
+mod field_set;
 pub mod health;
 pub mod inventory;
 pub mod order;
 mod protect;
 pub mod prune;
+mod yielded;
 
 pub use apply::{
     Adopt, Applied, ApplyOptions, NothingObserved, Observations, Outcome, Refusal, apply, move_fields,
@@ -46,3 +49,4 @@ pub use patch::{PatchError, Patches};
 pub use protect::{Guard, Protection};
 pub use prune::{KeepReason, PruneBlocked, PrunePlan, PruneRequest};
 pub use remove::{Removal, uninstall};
+pub use yielded::{PartOfWhole, PathProblem, YieldError, Yielded, is_autoscaler};

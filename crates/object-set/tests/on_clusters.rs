@@ -4,10 +4,13 @@ mod on_clusters {
     mod adoption;
     mod crds;
     mod drift;
+    mod handover;
     mod inputs;
     mod ownership;
     mod patches;
+    mod recreate;
     mod refusals;
     mod removal;
     mod story;
+    mod yielded;
 }

@@ -119,7 +119,7 @@ pub enum CrdPolicy {
     /// Installed and kept up to date.
     #[default]
     CreateReplace,
-    /// Installed where missing, as Helm does.
+    /// Installed where missing, as Helm does, and otherwise left as they are.
     Create,
     /// Ignored.
     Skip,
@@ -176,7 +176,8 @@ pub struct Drift {
     /// Correct puts changes right, Warn only reports them, Off does not look.
     #[serde(default)]
     pub mode: DriftMode,
-    /// Fields that others may change.
+    /// Fields that others may change. They are set when an object is made; from then on no change of theirs is put right,
+    /// nor made by another version. A field that nobody changed goes when a version has it no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub ignore: Option<Vec<DriftIgnore>>,
@@ -201,7 +202,8 @@ pub struct DriftIgnore {
     /// Objects. Absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<ObjectSelector>,
-    /// Fields, as JSON pointers, for instance /spec/replicas.
+    /// Fields, as JSON pointers (RFC 6901), for instance /spec/replicas; in names ~ is written ~0 and / is written ~1. An
+    /// index counts from 0 in the list as the module has it; a list that only changes as a whole has to be named as a whole.
     #[schemars(length(min = 1, max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub paths: Vec<String>,
 }

@@ -167,7 +167,8 @@ reasons! {
     ApplyConflict: Transient => "Somebody else changed the object meanwhile; it is tried again.";
     OwnedByOther: Blocked => "The object belongs to another owner and is left alone; remove it there, or set adopt.";
     Protected: Invalid => "The module contains an object that no module may touch; remove it from the module.";
-    ImmutableField: Invalid => "A field that can't be changed would change; delete the object by hand, or keep the field.";
+    ImmutableField: Invalid => "A field that can't be changed would change; keep it, delete the object by hand, or allow that with spec.recreate.";
+    CrdVersionInUse: Blocked => "Objects are stored in an API version that the new CRD doesn't serve any more; rewrite them and take the version out of status.storedVersions.";
     QuotaExceeded: Transient => "A quota of the namespace is used up; raise it or free some.";
     NamespaceTerminating: Transient => "The namespace is being deleted; work goes on once it is gone.";
     WebhookFailed: Transient => "An admission webhook on the target didn't answer; look at the workload behind it.";

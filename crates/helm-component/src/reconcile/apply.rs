@@ -9,7 +9,10 @@ use kube::api::{ListParams, PartialObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{Adopt, Digests, HelmComponent, klm, names};
 use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
-use kyma_object_set::{CallError, Entry, GroupKind, Identity, Inventory, Kinds, ObjectSet, Observed};
+use kyma_object_set::{
+    CallError, Entry, GroupKind, Identity, Inventory, Kinds, Object, ObjectSet, Observed, Yielded,
+    is_autoscaler,
+};
 use kyma_sdk::{Failure, Interest};
 
 use super::{LAG, Pass, failure, protection};
@@ -118,6 +121,8 @@ impl Pass<'_> {
         let namespace =
             self.inputs.as_ref().map(|inputs| inputs.release.namespace.clone()).unwrap_or_default();
         let protection = protection();
+        let yielded = self.yielded();
+        let made_once = self.session.loaded.as_ref().map(|loaded| loaded.made_once.clone());
         let options = ApplyOptions {
             ownership: &self.ownership,
             adopt: adopt(self.context.resource.spec.adopt),
@@ -128,10 +133,26 @@ impl Pass<'_> {
             parallel: PARALLEL,
             protection: &protection,
             take_over: &[klm::APPLIER],
+            yielded: &yielded,
+            made_once: &made_once.unwrap_or_default(),
+            recreate: self.context.resource.spec.recreate.as_deref().unwrap_or_default(),
         };
         // Boxed, or the compiler cannot prove that the whole pass may move between threads.
         let applied = apply::apply(&self.cluster, set, inventory, observed, &options).boxed().await;
         applied.map_err(|error| failure(&error))
+    }
+
+    /// Fields that others may change: what the spec says, and replicas of what the content's autoscalers scale. An
+    /// autoscaler that is no longer part of the content gives them back.
+    fn yielded(&self) -> Yielded {
+        let rules = self.inputs.as_ref().map(|inputs| inputs.yielded.clone()).unwrap_or_default();
+        let Some(loaded) = &self.session.loaded else { return rules };
+        let objects = &loaded.prepared.objects;
+        let wanted: BTreeSet<Identity> = objects.iter().map(Object::identity).collect();
+        let recorded = self.session.recorded.inventory.iter().map(|(identity, _)| identity);
+        let leaving = recorded.filter(|identity| is_autoscaler(identity) && !wanted.contains(identity));
+        let retaken = leaving.filter_map(|identity| identity.namespace.clone()).collect();
+        rules.with_autoscalers(objects).with_retaken(retaken)
     }
 
     /// Tries objects of other owners again whose component the hub no longer has; those that another operator's
@@ -201,7 +222,7 @@ impl Pass<'_> {
             match outcome {
                 Outcome::Refused(refusal) => {
                     absent.extend(namespace_of(refusal).map(str::to_owned));
-                    if matches!(refusal, Refusal::OwnedByOther { .. }) {
+                    if matches!(refusal, Refusal::OwnedByOther { .. } | Refusal::VersionInUse { .. }) {
                         foreign.entry(identity.group_kind()).or_default().push(identity.clone());
                     }
                     if self.order == Order::Remove {
@@ -300,7 +321,7 @@ impl Pass<'_> {
         self.context.watch(Interest { fields: only, ..Interest::in_kind(&mapping.resource) });
     }
 
-    /// Objects that others own: that they let go or delete them wakes the component.
+    /// Objects that others own, or have a part in: that they let go, delete or change them wakes the component.
     fn await_owners(&self, foreign: &BTreeMap<GroupKind, Vec<Identity>>) {
         for (kind, objects) in foreign {
             let Some(mapping) = self.kinds.preferred(kind) else { continue };
@@ -321,6 +342,7 @@ impl Pass<'_> {
         Observed {
             uid: entry.uid.clone(),
             fingerprint: entry.fingerprint.clone(),
+            unscaled: None,
             deleting: false,
             owner: Some(self.ownership.owner.clone()),
             marked: true,

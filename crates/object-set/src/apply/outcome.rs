@@ -10,6 +10,7 @@ use crate::error::CallError;
 use crate::inventory::{Entry, Inventory};
 use crate::object::{Gvk, Identity};
 use crate::parse::Warning;
+use crate::yielded::PartOfWhole;
 
 /// What became of one object.
 #[derive(Clone, Debug)]
@@ -63,6 +64,26 @@ pub enum Refusal {
         /// The most that is sent.
         limit: usize,
     },
+    /// What is left to others in it has no owner of its own.
+    #[error("{object}: {part}")]
+    PartOfWhole {
+        /// Which object.
+        object: Identity,
+        /// What is part of what.
+        part: Box<PartOfWhole>,
+    },
+    /// Objects are stored in API versions of a CRD that the new one does not serve.
+    #[error(
+        "{object}: objects are stored in {}, which the new one does not serve; rewrite them in another version, then \
+         take it out of the CRD's status.storedVersions",
+        .versions.join(", ")
+    )]
+    VersionInUse {
+        /// Which CRD.
+        object: Identity,
+        /// The API versions.
+        versions: Vec<String>,
+    },
 }
 
 impl From<CallError> for Refusal {
@@ -84,6 +105,8 @@ impl Refusal {
             Self::OwnedByOther { .. } => Reason::OwnedByOther,
             Self::Protected { .. } => Reason::Protected,
             Self::TooLarge { .. } => Reason::ObjectTooLarge,
+            Self::PartOfWhole { .. } => Reason::SpecInvalid,
+            Self::VersionInUse { .. } => Reason::CrdVersionInUse,
         }
     }
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kyma_api::ObjectSelector;
 use kyma_object_set::prune::{self, PruneRequest};
 use kyma_object_set::{
     Adopt, Applied, ApplyOptions, Cluster, Identity, Inventory, Limits, NothingObserved, ObjectSet,
-    Observations, Outcome, Ownership, Protection, PruneBlocked, Removal, remove,
+    Observations, Outcome, Ownership, Protection, PruneBlocked, Removal, Yielded, remove,
 };
 use serde_json::Value;
 use testbed::SharedBed;
@@ -29,6 +30,10 @@ pub(crate) struct Story {
     pub(crate) inventory: Inventory,
     pub(crate) adopt: Adopt,
     pub(crate) repair: bool,
+    pub(crate) yielded: Yielded,
+    pub(crate) take_over: Vec<&'static str>,
+    pub(crate) made_once: BTreeSet<Identity>,
+    pub(crate) recreate: Vec<ObjectSelector>,
     pub(crate) live_owners: BTreeSet<String>,
     /// How many objects the set before had.
     pub(crate) previous: usize,
@@ -50,6 +55,10 @@ impl Story {
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
             repair: false,
+            yielded: Yielded::default(),
+            take_over: vec![],
+            made_once: BTreeSet::new(),
+            recreate: vec![],
             live_owners: BTreeSet::new(),
             previous: 0,
         })
@@ -66,6 +75,10 @@ impl Story {
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
             repair: false,
+            yielded: Yielded::default(),
+            take_over: vec![],
+            made_once: BTreeSet::new(),
+            recreate: vec![],
             live_owners: [self.ownership.owner.clone()].into(),
             previous: 0,
         }
@@ -83,7 +96,10 @@ impl Story {
             namespace: &self.namespace,
             parallel: 8,
             protection: &Protection::of_kubernetes(),
-            take_over: &[],
+            take_over: &self.take_over,
+            yielded: &self.yielded,
+            made_once: &self.made_once,
+            recreate: &self.recreate,
         };
         self.previous = self.inventory.len();
         let applied =
