@@ -4,6 +4,7 @@ mod on_clusters {
     mod adoption;
     mod crds;
     mod drift;
+    mod health;
     mod inputs;
     mod ownership;
     mod patches;

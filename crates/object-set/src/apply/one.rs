@@ -255,6 +255,7 @@ impl Run<'_> {
             hash,
             fingerprint: drift::fingerprint(metadata, &self.options.ownership.manager),
             created,
+            finished: false,
         }
     }
 }
