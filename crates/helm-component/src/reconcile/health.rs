@@ -190,3 +190,19 @@ fn revision(set: &DynamicObject) -> i64 {
     let revision = set.annotations().get(REVISION).and_then(|text| text.parse().ok());
     revision.unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_are_found_by_labels_and_not_where_only_expressions_tell() {
+        let selector = |found: Value| selector(&json!({"spec": {"selector": found}}));
+        let both = json!({"matchLabels": {"app": "a", "tier": "b"}});
+        assert_eq!(selector(both).as_deref(), Some("app=a,tier=b"));
+        assert_eq!(selector(json!({"matchLabels": {}})), None);
+        assert_eq!(selector(json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})), None);
+    }
+}
