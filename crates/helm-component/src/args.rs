@@ -1,6 +1,7 @@
 //! Flags of helm-component beside those that every operator has.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use kyma_artifacts::{Artifacts, Config, RegistryBase};
@@ -76,6 +77,9 @@ pub struct ContentArgs {
     #[arg(long, env = "DRIFT_REPAIRS", value_name = "COUNT", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub drift_repairs: u32,
+    /// Seconds that an object has to say that it failed before its component is Unhealthy: some recover by themselves
+    #[arg(long, env = "UNHEALTHY_AFTER_SECONDS", value_name = "SECONDS", default_value_t = 30)]
+    pub unhealthy_after_seconds: u32,
 }
 
 impl ContentArgs {
@@ -104,6 +108,11 @@ impl ContentArgs {
     pub(crate) fn flap_limit(&self) -> FlapLimit {
         let corrections = usize::try_from(self.drift_repairs).unwrap_or(usize::MAX);
         FlapLimit { corrections, ..FlapLimit::default() }
+    }
+
+    /// How long an object has to say that it failed before its component is unhealthy.
+    pub(crate) fn unhealthy_after(&self) -> Duration {
+        Duration::from_secs(u64::from(self.unhealthy_after_seconds))
     }
 
     /// Finds the render engine; `None` where there is no `helm` and none was named.

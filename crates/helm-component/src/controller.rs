@@ -66,6 +66,7 @@ impl HelmComponents {
             hub_config_maps: Arc::default(),
             memory: Memory::default(),
             flap_limit: content.flap_limit(),
+            unhealthy_after: content.unhealthy_after(),
         };
         let accounts = Accounts::new(accounts, &runtime.settings.target_namespace);
         Ok(Self { shared, accounts, wakers })

@@ -1,15 +1,16 @@
 //! What is kept in memory of each component between reconciles. All of it can be rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kyma_api::{CreatedResource, Digests, HelmComponent, Hooks, InventoryEntry, condition};
+use kyma_api::{CreatedResource, Digests, HelmComponent, Hooks, InventoryEntry, Reason, condition};
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Entry, Identity, Inventory};
 
 use crate::content::Loaded;
+use crate::expressions::Rules;
 use crate::referenced::Referenced;
 use crate::sight::Dependent;
 
@@ -56,6 +57,16 @@ pub(crate) struct Session {
     pub namespace_ready: bool,
     /// Since when the objects are awaited to work, in Unix seconds; `None` while they do.
     pub unready_since: Option<i64>,
+    /// Whether the component was reported unhealthy: failures need not last before they are told.
+    pub(crate) unhealthy: bool,
+    /// `spec.health.expressions`, compiled.
+    pub(crate) rules: Arc<Rules>,
+    /// StorageClasses of claims that wait, and whether each binds only with the first Pod.
+    pub(crate) classes: BTreeMap<String, bool>,
+    /// What was found to hold objects up, while they are awaited.
+    pub(crate) holdups: BTreeMap<Identity, String>,
+    /// Of which wait that is: when it began, in Unix seconds.
+    pub(crate) explained_of: Option<i64>,
     /// How often drift of each object was put right lately.
     pub flaps: BTreeMap<Identity, Flaps>,
 }
@@ -74,8 +85,13 @@ impl Memory {
             Some((held, session)) if *held == uid => session.clone(),
             _ => {
                 let recorded = Recorded::of(component);
-                let unready_since = unready_since(component);
-                Session { kinds_awaited: recorded.pending, recorded, unready_since, ..Session::default() }
+                Session {
+                    kinds_awaited: recorded.pending,
+                    recorded,
+                    unready_since: unready_since(component),
+                    unhealthy: is_unhealthy(component),
+                    ..Session::default()
+                }
             }
         }
     }
@@ -142,21 +158,29 @@ fn left(conditions: &[Condition]) -> Vec<String> {
 
 /// Since when the component says that its objects do not work.
 fn unready_since(component: &HelmComponent) -> Option<i64> {
+    unready(component).map(|healthy| healthy.last_transition_time.0.as_second())
+}
+
+/// Whether the component says that objects of its failed.
+fn is_unhealthy(component: &HelmComponent) -> bool {
+    unready(component).is_some_and(|healthy| healthy.reason == Reason::Unhealthy.as_str())
+}
+
+fn unready(component: &HelmComponent) -> Option<&Condition> {
     let conditions = component.status.as_ref()?.conditions.as_deref()?;
-    let healthy = condition::get(conditions, condition::types::HEALTHY)?;
-    (healthy.status == "False").then(|| healthy.last_transition_time.0.as_second())
+    condition::get(conditions, condition::types::HEALTHY).filter(|healthy| healthy.status == "False")
 }
 
 fn of_entry(entry: &InventoryEntry) -> (Identity, Entry) {
     let identity = Identity::new(&entry.group, &entry.kind, entry.namespace.as_deref(), &entry.name);
-    let InventoryEntry { version, uid, hash, fingerprint, created, .. } = entry.clone();
-    (identity, Entry { version, uid, hash, fingerprint, created })
+    let InventoryEntry { version, uid, hash, fingerprint, created, finished, .. } = entry.clone();
+    (identity, Entry { version, uid, hash, fingerprint, created, finished })
 }
 
 fn to_entry(identity: &Identity, entry: &Entry) -> InventoryEntry {
     let Identity { group, kind, namespace, name } = identity.clone();
-    let Entry { version, uid, hash, fingerprint, created } = entry.clone();
-    InventoryEntry { group, version, kind, namespace, name, uid, hash, fingerprint, created }
+    let Entry { version, uid, hash, fingerprint, created, finished } = entry.clone();
+    InventoryEntry { group, version, kind, namespace, name, uid, hash, fingerprint, created, finished }
 }
 
 #[cfg(test)]
@@ -172,6 +196,7 @@ mod tests {
             hash: "h".to_owned(),
             fingerprint: "f".to_owned(),
             created: true,
+            finished: true,
         };
         let recorded = Recorded {
             inventory: [(identity.clone(), entry.clone())].into_iter().collect(),

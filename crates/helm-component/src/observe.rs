@@ -13,6 +13,7 @@ use kyma_sdk::{Context, Failure};
 use serde_json::{Map, Value};
 
 use crate::content::{self, Inputs};
+use crate::expressions;
 use crate::hub_secrets::Additions;
 use crate::objects::Marks;
 use crate::pass::Pass;
@@ -21,6 +22,9 @@ use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
 use crate::release;
 use crate::sight::{Snapshot, health_counts};
 
+use health::Yardstick;
+
+pub(crate) mod health;
 pub(crate) mod hooks;
 pub(crate) mod predecessor;
 mod version;
@@ -56,7 +60,8 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let recorded = &pass.session.recorded;
     let snapshot = pass.shared.sights.snapshot(&pass.context.target, &pass.dependent, &recorded.inventory);
     let spec = &pass.context.resource.spec;
-    let refusal = refusal(spec).or_else(|| pass.inputs.as_ref().err().cloned());
+    let refusal = refusal(spec).or_else(|| pass.rules.as_ref().err().cloned());
+    let refusal = refusal.or_else(|| pass.inputs.as_ref().err().cloned());
     let watched = pass.done.watching && snapshot.complete;
     // What others change is theirs where nothing is to be put right.
     let requested = pass.context.is_requested() && drift_mode(spec) == DriftMode::Correct;
@@ -65,6 +70,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let default = made_identity(pass);
     let pieces = pieces(pass, &Look { snapshot: &snapshot, watched, set_back }, content);
     let known = content != Content::Stale;
+    let made = default.as_ref().filter(|made| spec.manager.as_ref().is_some_and(|one| is_manager(one, made)));
     Observed {
         order: pass.order,
         refusal,
@@ -76,6 +82,9 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         stray_manager: stray_manager(spec, &pieces).filter(|_| known),
         manager: made_manager(pass, &snapshot),
         left: recorded.left.clone(),
+        fails_in: health::fails_in(Yardstick::of(pass), &snapshot, &pieces, made),
+        unjudged: health::is_unjudged(pass, &snapshot, &pieces),
+        unexplained: health::is_unexplained(pass, &pieces),
         pieces,
         applied: pass.done.applied,
         inventory: recorded.inventory.clone(),
@@ -105,7 +114,6 @@ fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
             "rollback",
             spec.rollback.as_ref().is_some_and(|rollback| rollback.mode != kyma_api::RollbackMode::Never),
         ),
-        ("health.expressions", spec.health.as_ref().is_some_and(|health| health.expressions.is_some())),
     ];
     let fields: Vec<String> =
         used.iter().filter(|(_, used)| *used).map(|(field, _)| format!("spec.{field}")).collect();
@@ -167,16 +175,21 @@ fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
     let recorded = &pass.session.recorded;
     let now = jiff::Timestamp::now().as_second();
     let spec = &pass.context.resource.spec;
+    let yardstick = Yardstick::of(pass);
     let build = |identity: Identity, version: &str, served: bool, changed: bool| {
         let seen = snapshot.objects.get(&identity);
         let entry = recorded.inventory.get(&identity);
         let drift = entry.filter(|_| watched && is_watched(&identity, &pass.kinds));
+        let is_done = seen.is_none() && entry.is_some_and(|entry| entry.finished);
+        let health = seen.and_then(|seen| yardstick.standing(seen).status);
+        let health = health.or(is_done.then_some(HealthStatus::Current));
         Piece {
             changed,
             served,
             drift: drift
                 .map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner)),
-            health: seen.and_then(|seen| seen.health.as_ref()).map(|health| health.status),
+            health,
+            why: health::why(pass, &identity, seen, health),
             counts: counts(spec, &identity, version),
             fought: pass
                 .session
@@ -216,13 +229,16 @@ fn is_watched(identity: &Identity, kinds: &Kinds) -> bool {
         && kinds.preferred(&identity.group_kind()).is_some_and(|mapping| mapping.can("watch"))
 }
 
-/// With a manager named only it counts, otherwise everything whose health is known from watches and not ignored.
+/// With a manager named only it counts, otherwise everything whose health is known from watches, by an expression or
+/// without, and not ignored.
 fn counts(spec: &HelmComponentSpec, identity: &Identity, version: &str) -> bool {
     if let Some(manager) = &spec.manager {
         return is_manager(manager, identity);
     }
-    let ignored = spec.health.iter().flat_map(|health| health.ignore.iter().flatten());
-    health_counts(&identity.group_kind()) && !ignored.into_iter().any(|one| selects(one, identity, version))
+    let mut ignored = spec.health.iter().flat_map(|health| health.ignore.iter().flatten());
+    let kind = identity.group_kind();
+    let known = health_counts(&kind) || expressions::names(spec, &kind);
+    known && !ignored.any(|one| selects(one, identity, version))
 }
 
 /// Whether an object is one of those meant; what is not said fits any.
@@ -261,8 +277,8 @@ fn made_manager(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<(String, Option<
     let manager = pass.context.resource.spec.manager.as_ref()?;
     pass.session.recorded.resource.as_ref()?.uid.as_ref()?;
     let made = made_identity(pass).filter(|made| is_manager(manager, made))?;
-    let health = snapshot.objects.get(&made).and_then(|seen| seen.health.as_ref());
-    Some((made.to_string(), health.map(|health| health.status)))
+    let health = snapshot.objects.get(&made).and_then(|seen| Yardstick::of(pass).standing(seen).status);
+    Some((made.to_string(), health))
 }
 
 /// Objects with our label, but for the default custom resource, which is the user's.
@@ -352,8 +368,8 @@ mod tests {
 
     #[test]
     fn fields_that_are_not_acted_on_are_refused_by_name() {
-        let both = json!({"rollback": {"mode": "OnFailure"}, "health": {"expressions": []}});
-        assert_eq!(refused(&both).as_deref(), Some("spec.rollback, spec.health.expressions"));
+        let both = json!({"rollback": {"mode": "OnFailure"}, "source": {"verify": {}}});
+        assert_eq!(refused(&both).as_deref(), Some("spec.source.verify, spec.rollback"));
     }
 
     #[test]
@@ -373,6 +389,19 @@ mod tests {
         let manager =
             json!({"group": "apps", "version": "v1", "kind": "Deployment", "name": "d", "namespace": "here"});
         assert_eq!(counted(&json!({"manager": manager})), [true, false, false, true]);
+    }
+
+    #[test]
+    fn a_kind_with_an_expression_counts_unless_it_is_ignored() {
+        let lamp = Identity::new("example.org", "Lamp", None, "l");
+        let counted = |health: &serde_json::Value| {
+            let spec = serde_json::from_value(json!({"source": {}, "health": health})).unwrap();
+            counts(&spec, &lamp, "v1")
+        };
+        let expressions = json!([{"apiVersion": "example.org/v1", "kind": "Lamp", "current": "true"}]);
+        assert!(!counted(&json!({})));
+        assert!(counted(&json!({"expressions": expressions})));
+        assert!(!counted(&json!({"expressions": expressions, "ignore": [{"kind": "Lamp"}]})));
     }
 
     #[test]
@@ -397,8 +426,11 @@ mod tests {
     fn fields_that_are_acted_on_are_not_refused() {
         let kind = json!({"dependsOn": [{"api": {"group": "g", "kind": "K"}}]});
         let timeouts = json!({"timeouts": {"renderSeconds": 1, "healthSeconds": 1, "deleteSeconds": 1}});
+        let health =
+            json!({"health": {"expressions": [{"apiVersion": "v1", "kind": "K", "current": "true"}]}});
         assert_eq!((refused(&kind), refused(&timeouts), refused(&json!({}))), (None, None, None));
         let fields = json!({"drift": {"ignore": [{"paths": ["/spec"]}]}, "crds": "Create", "recreate": [{}]});
         assert_eq!(refused(&fields), None);
+        assert_eq!(refused(&health), None);
     }
 }

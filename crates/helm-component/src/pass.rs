@@ -10,6 +10,7 @@ use kyma_object_set::{Cluster, Identity, Kinds, Ownership};
 use kyma_sdk::{Context, Failure};
 
 use crate::content::{Inputs, Sources};
+use crate::expressions::Rules;
 use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub memory: Memory,
     /// When putting drift right counts as a fight.
     pub flap_limit: FlapLimit,
+    /// How long an object has to say that it failed before its component is unhealthy.
+    pub unhealthy_after: Duration,
 }
 
 /// One pass.
@@ -44,6 +47,8 @@ pub(crate) struct Pass<'a> {
     /// The same and the kinds of the content's own CRDs, which it serves a moment after they are applied.
     pub(crate) served: Arc<Kinds>,
     pub(crate) inputs: Result<Inputs, Failure>,
+    /// The component's own rules of health.
+    pub(crate) rules: Result<Arc<Rules>, Failure>,
     pub(crate) order: Order,
     pub(crate) session: Session,
     pub(crate) done: Done,
@@ -71,4 +76,8 @@ pub(crate) struct Done {
     pub(crate) default_resource: Option<Failure>,
     pub(crate) removal: Option<Result<Vec<String>, Failure>>,
     pub(crate) load: Option<Failure>,
+    /// Whether objects were read that others' rules were the last to judge.
+    pub(crate) judged: bool,
+    /// Whether it was looked at what holds objects up.
+    pub(crate) explained: bool,
 }

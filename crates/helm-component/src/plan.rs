@@ -36,6 +36,10 @@ pub enum Step {
     Apply,
     /// Search the target for what is ours.
     Sweep,
+    /// Read objects that were seen by other rules of health than the component has now.
+    Judge,
+    /// Look once at what holds up objects that take long.
+    Explain,
     /// Delete what is no longer wanted.
     Prune(Vec<Identity>),
     /// Make the default custom resource.
@@ -201,8 +205,14 @@ fn settle(seen: &Observed) -> Step {
     if !seen.watched {
         return wait_for_watches(seen);
     }
+    if seen.unjudged {
+        return Step::Judge;
+    }
     if let Some(manager) = &seen.stray_manager {
         return Step::Rest(Rest::StrayManager(manager.clone()));
+    }
+    if seen.unexplained {
+        return Step::Explain;
     }
     let failed = seen.failing();
     if !failed.is_empty() {

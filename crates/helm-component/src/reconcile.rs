@@ -3,6 +3,7 @@
 
 mod apply;
 mod default_resource;
+mod health;
 mod hooks;
 mod load;
 mod predecessor;
@@ -20,6 +21,8 @@ use kyma_api::{HelmComponent, Reason, names};
 use kyma_object_set::{CallError, Identity, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
+use crate::expressions::Rules;
+use crate::memory::Session;
 use crate::observe;
 use crate::pass::{Done, Pass, Shared};
 use crate::plan::{self, Order, Rest, Step};
@@ -53,6 +56,7 @@ impl<'a> Pass<'a> {
         let inputs = from.and_then(|from| {
             observe::inputs(context, &dependent.owner, kinds.kube_version(), &from, additions)
         });
+        let rules = rules(component, &mut session);
         let version = component.spec.module.as_ref().map(|module| module.version.clone()).unwrap_or_default();
         let owner = dependent.owner.to_string();
         let ownership = Ownership { manager: context.manager().to_owned(), owner, version };
@@ -67,6 +71,7 @@ impl<'a> Pass<'a> {
             kinds,
             served,
             inputs,
+            rules,
             order,
             session,
             done,
@@ -89,6 +94,7 @@ impl<'a> Pass<'a> {
 
     /// Runs to the end and keeps what was learnt.
     pub(crate) async fn run(mut self) -> Result<Ended, Failure> {
+        self.note_finished();
         for _ in 0..STEPS {
             let seen = observe::observe(&self);
             match plan::next(&seen) {
@@ -103,6 +109,8 @@ impl<'a> Pass<'a> {
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
                 Step::DefaultResource => self.default_resource().await,
                 Step::Sweep => self.sweep().await,
+                Step::Judge => self.judge_health(&seen).await,
+                Step::Explain => self.explain(&seen).await,
                 Step::Remove => self.remove(&seen).await,
                 Step::Rest(Rest::Looking) => {
                     let rest = self.answers().await.map_or_else(Rest::Failed, |()| Rest::Looking);
@@ -141,6 +149,13 @@ impl<'a> Pass<'a> {
         self.session.unready_since =
             waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
         let since = self.session.looking_since;
+        if !waits {
+            self.session.holdups.clear();
+            self.session.explained_of = None;
+        }
+        if seen.watched {
+            self.session.unhealthy = self.order == Order::Install && !seen.failing().is_empty();
+        }
         self.session.looking_since = (rest == Rest::Looking).then(|| since.unwrap_or_else(Instant::now));
         let finding = Finding::of(&mut self, seen, &rest);
         if rest == Rest::Ready && !self.session.kinds_awaited {
@@ -151,6 +166,14 @@ impl<'a> Pass<'a> {
         shared.memory.keep(dependent, &context.resource, session);
         Ended { rest, finding }
     }
+}
+
+/// The component's own rules of health, compiled anew where its spec has others.
+fn rules(component: &HelmComponent, session: &mut Session) -> Result<Arc<Rules>, Failure> {
+    if !session.rules.are_of(&component.spec) {
+        session.rules = Arc::new(Rules::of(&component.spec)?);
+    }
+    Ok(Arc::clone(&session.rules))
 }
 
 /// Who a component is to the watches.

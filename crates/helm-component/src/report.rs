@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kyma_api::condition::{Status, types};
 use kyma_api::{ErrorClass, FreeForm, HookPolicy, Reason, State};
-use kyma_sdk::{Failure, Progress, Removal};
+use kyma_sdk::{Failure, Progress, Removal, Wait};
 use serde_json::json;
 
 use crate::hooks::{Event, Hook};
@@ -56,6 +56,8 @@ pub(crate) struct Finding {
     truce: Option<std::time::Duration>,
     /// How long the hook that is waited for may take from now on.
     hook: Option<std::time::Duration>,
+    /// When an object has failed for long enough, or takes so long that it is worth a look why.
+    health: Option<std::time::Duration>,
 }
 
 impl Finding {
@@ -85,6 +87,7 @@ impl Finding {
             left: seen.left.clone(),
             truce: truce(pass),
             hook: pass.done.hook_left,
+            health: health_due(pass, seen),
             was_ready: seen.content == Content::Recorded && was_ready(pass),
         }
     }
@@ -95,6 +98,28 @@ fn is_there(seen: &Observed, rest: &Rest) -> bool {
     seen.content != Content::Stale
         && seen.pieces.iter().all(|piece| piece.fault.is_none() && !piece.changed)
         && !matches!(rest, Rest::Looking | Rest::Newer(_))
+}
+
+/// Time until something becomes of what objects say, though none says anything new.
+fn health_due(pass: &Pass<'_>, seen: &Observed) -> Option<std::time::Duration> {
+    let waits = seen.watched && !seen.unready().is_empty();
+    let explained = observe::health::explained_in(pass).filter(|_| waits);
+    seen.fails_in.into_iter().chain(explained.filter(|left| !left.is_zero())).min()
+}
+
+/// Comes back after this time, if nothing brings it back before.
+fn no_later(progress: Progress, due: std::time::Duration) -> Progress {
+    match (&progress.failure, progress.wait) {
+        // The class of others says when they are tried again.
+        (Some(failure), _) if failure.class != ErrorClass::Blocked => progress,
+        (Some(failure), _) => {
+            let due = failure.retry_after.map_or(due, |planned| planned.min(due));
+            let failure = Some(failure.clone().retry_after(due));
+            Progress { failure, ..progress }
+        }
+        (None, Wait::Timer(planned) | Wait::Answer(planned)) if planned <= due => progress,
+        (None, _) => progress.again_after(due),
+    }
 }
 
 /// Time until the first of the objects that somebody fights for may be put right again.
@@ -172,6 +197,9 @@ impl Ended {
             }
             Rest::Removed => Progress::working("everything is removed"),
         };
+        if let Some(due) = self.finding.health {
+            progress = no_later(progress, due);
+        }
         progress.version = self.finding.version;
         progress.status = self.finding.fields;
         for Aspect { type_, status, reason, message } in self.finding.aspects {

@@ -106,6 +106,7 @@ pub enum Drift {
 /// Compares what was remembered with what is there (`None`: nothing of that name); `us` is the owner who remembers.
 pub fn compare(recorded: &Entry, observed: Option<&Observed>, us: &str) -> Drift {
     match observed {
+        None if recorded.finished => Drift::Unchanged,
         None => Drift::Gone,
         Some(observed) if observed.uid != recorded.uid => Drift::Recreated,
         Some(observed) if observed.deleting => Drift::Deleting,
@@ -222,6 +223,8 @@ mod tests {
     #[test]
     fn compare_tells_the_cases_apart() {
         let recorded = Entry { uid: "u".into(), fingerprint: "f".into(), ..Default::default() };
+        let finished = Entry { finished: true, ..recorded.clone() };
+        assert_eq!(compare(&finished, None, "us"), Drift::Unchanged, "it went by itself");
         let seen = |uid: &str, fingerprint: &str, deleting| Observed {
             uid: uid.into(),
             fingerprint: fingerprint.into(),

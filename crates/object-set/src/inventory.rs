@@ -18,6 +18,8 @@ pub struct Entry {
     pub fingerprint: String,
     /// Whether it did not exist before us: the condition for ever deleting CRDs and Namespaces.
     pub created: bool,
+    /// Whether it did its work and goes by itself ([`crate::health::is_finished`]): that it is gone is no drift.
+    pub finished: bool,
 }
 
 impl Entry {

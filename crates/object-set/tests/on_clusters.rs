@@ -5,6 +5,7 @@ mod on_clusters {
     mod crds;
     mod drift;
     mod handover;
+    mod health;
     mod inputs;
     mod ownership;
     mod patches;

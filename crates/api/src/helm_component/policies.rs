@@ -144,22 +144,30 @@ pub struct Health {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub ignore: Option<Vec<ObjectSelector>>,
-    /// Rules for kinds whose health is not known.
+    /// When objects of a kind work, one entry for each kind. Objects of these kinds count, and what is built in does not
+    /// say it better for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub expressions: Option<Vec<HealthExpression>>,
 }
 
-/// When objects of one kind are healthy. CEL; self is the object.
+/// When objects of one kind are healthy, in CEL. self is the object, without managedFields; its fields have their own
+/// names too, for instance status.phase. has(status.phase) asks whether there is one. The first that is true decides:
+/// inProgress, failed, current. One that cannot be judged, since the object lacks what it looks at, is not true. Before
+/// all, an object that is being deleted or whose status.observedGeneration is behind its generation is not healthy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthExpression {
-    /// API group and version.
+    /// API group and version. Only the group counts: the rule holds for all versions.
     #[schemars(length(min = 1, max = 317))]
     pub api_version: String,
     /// Kind.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
+    /// True while the object is on its way. Absent: what is neither failed nor current is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4096))]
+    pub in_progress: Option<String>,
     /// True when the object is healthy.
     #[schemars(length(min = 1, max = 4096))]
     pub current: String,

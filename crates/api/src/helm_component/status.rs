@@ -77,6 +77,9 @@ pub struct InventoryEntry {
     /// is never deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub created: bool,
+    /// True for a Job that succeeded and has a ttlSecondsAfterFinished: that it is gone is no change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finished: bool,
 }
 
 /// What the installed objects were made from.

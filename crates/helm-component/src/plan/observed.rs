@@ -1,6 +1,7 @@
 //! What a decision rests on, and what follows from it at once.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use kyma_object_set::drift::Drift;
 use kyma_object_set::health::HealthStatus;
@@ -43,8 +44,10 @@ pub struct Piece {
     pub served: bool,
     /// What became of it since it was applied; `None` while the watch has not told or it was never applied.
     pub drift: Option<Drift>,
-    /// How it does; `None` while unknown.
+    /// How it does; `None` while unknown. A failure that has not lasted yet is none.
     pub health: Option<HealthStatus>,
+    /// Why it does not work, where that is told; else empty.
+    pub why: String,
     /// Whether its health counts.
     pub counts: bool,
     /// Whether it was put right so often that it is left as it is for a while.
@@ -174,6 +177,12 @@ pub struct Observed {
     pub stray_manager: Option<String>,
     /// The default custom resource and its health, where `spec.manager` names it.
     pub manager: Option<(String, Option<HealthStatus>)>,
+    /// Time until the first object that says it failed has said so for long enough.
+    pub fails_in: Option<Duration>,
+    /// Whether objects were seen by other rules of health than the component has now, and were not read in this pass.
+    pub unjudged: bool,
+    /// Whether objects take so long that it is worth a look at what holds them up, and nobody looked yet.
+    pub unexplained: bool,
     /// How far the removal is, once it was tried in this pass: what is left.
     pub removal: Option<Result<Vec<String>, Failure>>,
 }
@@ -228,7 +237,11 @@ impl Observed {
     fn named(&self, wanted: fn(Option<HealthStatus>) -> bool) -> Vec<String> {
         let there =
             self.pieces.iter().filter(|piece| piece.counts && self.inventory.contains(&piece.identity));
-        let there = there.map(|piece| (piece.identity.to_string(), piece.health));
+        let name = |piece: &Piece| match piece.why.as_str() {
+            "" => piece.identity.to_string(),
+            why => format!("{} ({why})", piece.identity),
+        };
+        let there = there.map(|piece| (name(piece), piece.health));
         let all = there.chain(self.manager.clone());
         all.filter(|(_, health)| wanted(*health)).map(|(name, _)| name).collect()
     }

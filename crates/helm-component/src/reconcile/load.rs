@@ -15,6 +15,7 @@ use crate::content::Loaded;
 use crate::injection;
 use crate::observe;
 use crate::referenced;
+use crate::sight::Judging;
 use crate::source;
 
 /// Key of a pull secret (`kubernetes.io/dockerconfigjson`).
@@ -97,16 +98,12 @@ impl Pass<'_> {
         let kinds_may_come = observe::kinds_may_come(self);
         let manager = self.context.resource.spec.manager.as_ref();
         let manager = manager.map(|manager| GroupKind::new(&manager.group, &manager.kind));
+        // A removal goes on with rules that are no longer any.
+        let rules = self.rules.clone().unwrap_or_default();
+        let judging = Judging { manager, rules };
         self.shared
             .sights
-            .want(
-                &self.context.target,
-                &self.dependent,
-                &kinds,
-                manager.as_ref(),
-                &self.kinds,
-                kinds_may_come,
-            )
+            .want(&self.context.target, &self.dependent, &kinds, &judging, &self.kinds, kinds_may_come)
             .map_err(|limit| Failure::new(Reason::TargetThrottled, limit.to_string()))?;
         self.done.watching = true;
         Ok(())

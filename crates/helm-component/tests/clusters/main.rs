@@ -7,6 +7,7 @@ mod daily;
 mod depends;
 mod drift;
 mod fields;
+mod health;
 mod hooks;
 mod images;
 mod injection;

@@ -280,6 +280,7 @@ async fn start_operator(
         "--restricted-default-modules=deployer,guarded".to_owned(),
         format!("--skr-image-pull-secret={PULL_SECRET}"),
         format!("--helm={}", Program::Helm.path()?.display()),
+        "--unhealthy-after-seconds=2".to_owned(),
     ];
     let log = bed.logs().join("helm-component.log");
     let arguments = arguments.into_iter().chain(flags.iter().map(|flag| (*flag).to_owned()));

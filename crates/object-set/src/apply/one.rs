@@ -276,6 +276,7 @@ impl Run<'_> {
             hash,
             fingerprint: drift::fingerprint(metadata, &self.options.ownership.manager),
             created,
+            finished: false,
         }
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
 use kyma_api::{
-    CommonMetadata, CrdPolicy, Drift, DriftMode, HelmComponent, HelmComponentSpec, HookPolicy, Release,
-    Rollback, RollbackMode, SecretKeyRef, TargetRef, Timeouts, ValuesFrom, ValuesFromKind, labels,
+    CommonMetadata, CrdPolicy, Drift, DriftMode, Health, HealthExpression, HelmComponent, HelmComponentSpec,
+    HookPolicy, Release, Rollback, RollbackMode, SecretKeyRef, TargetRef, Timeouts, ValuesFrom,
+    ValuesFromKind, labels,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -73,6 +74,7 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
             common_metadata: common_metadata(spec),
             crds: crds(spec),
             hooks: hooks(spec, &mut findings),
+            health: health(spec),
             drift: Some(drift(spec, &mut findings)),
             timeouts: timeouts(spec, &mut findings),
             rollback: rollback(spec),
@@ -120,6 +122,10 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
         let says = "those of an installation run once more at the take-over, if the chart has any: where that does harm, \
                     apply the component with `hooks: Skip`, and set Run once it is Ready";
         findings.push(Finding::new("hooks", Weight::Todo, says));
+    }
+    if let Some(refused) = helm_component::invalid_expressions(&component.spec) {
+        let says = format!("helm-component refuses it: {refused}");
+        findings.push(Finding::new("spec.healthCheckExprs", Weight::Changes, says));
     }
     if let Some(refused) = helm_component::not_yet_supported(&component.spec) {
         let says = format!("this version of helm-component refuses {refused} (NotYetSupported)");
@@ -266,6 +272,22 @@ fn hooks(spec: &Value, findings: &mut Vec<Finding>) -> HookPolicy {
             HookPolicy::Run
         }
     }
+}
+
+/// The expressions see the same in both: the fields of the object, by their names.
+fn health(spec: &Value) -> Option<Health> {
+    let expressions = list(spec, "/healthCheckExprs").map(|one| {
+        let said = |field: &str| text(one, field).map(str::to_owned);
+        HealthExpression {
+            api_version: said("/apiVersion").unwrap_or_default(),
+            kind: said("/kind").unwrap_or_default(),
+            in_progress: said("/inProgress"),
+            current: said("/current").unwrap_or_default(),
+            failed: said("/failed"),
+        }
+    });
+    some(expressions.collect())
+        .map(|expressions| Health { expressions: Some(expressions), ..Health::default() })
 }
 
 fn drift(spec: &Value, findings: &mut Vec<Finding>) -> Drift {
