@@ -21,6 +21,7 @@ mod observe;
 mod pass;
 pub mod patience;
 pub mod plan;
+mod ranges;
 mod rbac;
 mod reconcile;
 mod referenced;
