@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::{
-    ArtifactError, ChartArchive, ChartSource, ChartVersion, ChartVersions, ComponentVersion, Config, Credentials,
-    Manifests, ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, VersionRange, cache::Cache,
-    chart, fetch::Fetch, http::Http, manifests, ocm, proofs::Proofs, push, registry::Registry,
+    ArtifactError, ChartArchive, ChartSource, ChartVersion, ChartVersions, ComponentVersion, Config,
+    Credentials, Manifests, ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase,
+    VersionRange, cache::Cache, chart, fetch::Fetch, http::Http, manifests, ocm, proofs::Proofs, push,
+    registry::Registry,
 };
 
 /// Pulls that run at once, over all sources: bounds the memory that content in flight takes.

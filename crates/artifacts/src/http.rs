@@ -195,7 +195,10 @@ fn cause(error: &reqwest::Error) -> String {
 fn proxied(proxy: &Url, except: &[String]) -> Result<reqwest::Proxy, ArtifactError> {
     let plain = proxy.username().is_empty() && proxy.password().is_none() && proxy.path() == "/";
     if !matches!(proxy.scheme(), "http" | "https") || proxy.host_str().is_none() || !plain {
-        return Err(settings("proxy", "http://host:port or https://host:port is expected, without credentials"));
+        return Err(settings(
+            "proxy",
+            "http://host:port or https://host:port is expected, without credentials",
+        ));
     }
     let (proxy, except) = (proxy.clone(), lower(except));
     Ok(reqwest::Proxy::custom(move |to| {

@@ -224,9 +224,13 @@ fn next_page(what: &str, from: &Url, headers: &HeaderMap) -> Result<Option<Url>,
         params.any(|param| param.eq_ignore_ascii_case("rel=next")).then_some(target)
     });
     let Some(target) = target else { return Ok(None) };
-    let next = from.join(target).map_err(|_| ArtifactError::invalid(what, "an answer without a usable Link"))?;
+    let next =
+        from.join(target).map_err(|_| ArtifactError::invalid(what, "an answer without a usable Link"))?;
     if http::authority(&next) != http::authority(from) || next.scheme() != from.scheme() {
-        return Err(ArtifactError::RedirectNotAllowed { what: what.to_owned(), host: http::authority(&next) });
+        return Err(ArtifactError::RedirectNotAllowed {
+            what: what.to_owned(),
+            host: http::authority(&next),
+        });
     }
     Ok(Some(next))
 }

@@ -102,7 +102,9 @@ impl Bound {
         let order = found.cmp_precedence(version);
         match operator {
             Operator::Equal if *said == Said::Patch => order == Ordering::Equal,
-            Operator::Equal | Operator::Tilde => order.is_ge() && self.shares(found, (*said).min(Said::Minor)),
+            Operator::Equal | Operator::Tilde => {
+                order.is_ge() && self.shares(found, (*said).min(Said::Minor))
+            }
             Operator::Different if *said == Said::Patch => order != Ordering::Equal,
             Operator::Different => !self.shares(found, *said),
             Operator::Greater if *said == Said::Patch => order.is_gt(),
@@ -170,18 +172,16 @@ fn bounds(text: &str) -> Option<Vec<Bound>> {
         let (bound, after) = bound(rest)?;
         let trimmed = after.trim_start();
         let separated = trimmed.len() < after.len();
-        match trimmed.strip_prefix("- ").filter(|_| separated && bound.operator == Operator::Equal) {
-            Some(upper) => {
-                let (upper, after) = self::bound(upper.trim_start())?;
-                let plain = upper.operator == Operator::Equal;
-                bounds.push(Bound { operator: Operator::AtLeast, ..bound });
-                bounds.push(Bound { operator: Operator::AtMost, ..plain.then_some(upper)? });
-                rest = after;
-            }
-            None => {
-                bounds.push(bound);
-                rest = after;
-            }
+        let hyphen = trimmed.strip_prefix("- ").filter(|_| separated && bound.operator == Operator::Equal);
+        if let Some(upper) = hyphen {
+            let (upper, after) = self::bound(upper.trim_start())?;
+            let upper = Some(upper).filter(|upper| upper.operator == Operator::Equal)?;
+            bounds.push(Bound { operator: Operator::AtLeast, ..bound });
+            bounds.push(Bound { operator: Operator::AtMost, ..upper });
+            rest = after;
+        } else {
+            bounds.push(bound);
+            rest = after;
         }
         let trimmed = rest.trim_start();
         if trimmed.is_empty() {
@@ -211,13 +211,14 @@ fn partial(text: &str) -> Option<(Version, Said)> {
     let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
     build.map_or(Some(BuildMetadata::EMPTY), |build| BuildMetadata::new(build).ok())?;
     let (numbers, pre) = text.split_once('-').map_or((text, None), |(numbers, pre)| (numbers, Some(pre)));
-    let pre = pre.map_or(Some(Prerelease::EMPTY), |pre| Prerelease::new(pre).ok().filter(|pre| !pre.is_empty()))?;
+    let pre =
+        pre.map_or(Some(Prerelease::EMPTY), |pre| Prerelease::new(pre).ok().filter(|pre| !pre.is_empty()))?;
     let parts: Vec<&str> = numbers.split('.').collect();
     if parts.len() > 3 {
         return None;
     }
     let wildcard = |part: &&str| matches!(*part, "x" | "X" | "*");
-    let said = parts.iter().position(|part| wildcard(part)).unwrap_or(parts.len());
+    let said = parts.iter().position(wildcard).unwrap_or(parts.len());
     // Behind a wildcard may stand wildcards alone: `1.x.3` means nothing.
     let (exact, wild) = parts.split_at(said);
     if !wild.iter().all(wildcard) {

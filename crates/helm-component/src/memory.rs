@@ -5,9 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kyma_api::{
-    CreatedResource, Digests, HelmComponent, Hooks, InventoryEntry, ResolvedVersion, condition,
-};
+use kyma_api::{CreatedResource, Digests, HelmComponent, Hooks, InventoryEntry, ResolvedVersion, condition};
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Entry, Identity, Inventory};
 

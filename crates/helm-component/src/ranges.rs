@@ -41,7 +41,8 @@ pub(crate) fn wanted(source: &Source) -> Result<Option<Wanted>, Failure> {
     if chart.digest.is_some() {
         // Of what is pinned a tag such as 1.2 is no more than a name.
         return if is_range {
-            let message = "spec.source.chart.version is a range and digest pins the content: name the version exactly";
+            let message =
+                "spec.source.chart.version is a range and digest pins the content: name the version exactly";
             Err(Failure::new(Reason::SourceInvalid, message))
         } else {
             Ok(None)

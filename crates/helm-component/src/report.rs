@@ -63,6 +63,19 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
+    /// The report with all that was found.
+    fn added_to(self, mut progress: Progress) -> Progress {
+        if let Some(check) = self.check {
+            progress = progress.again_within(check);
+        }
+        progress.version = self.version;
+        progress.status = self.fields;
+        for Aspect { type_, status, reason, message } in self.aspects {
+            progress = progress.step(type_, status, reason, message);
+        }
+        progress
+    }
+
     /// Sums a pass up and notes whether something is still to come.
     pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, rest: &Rest) -> Self {
         let missing = missing(pass, seen);
@@ -128,7 +141,7 @@ impl Ended {
     /// The report of an installation.
     pub(crate) fn progress(self) -> Progress {
         let look = self.finding.look;
-        let mut progress = match self.rest {
+        let progress = match self.rest {
             // Kinds of the content's own CRDs that the target does not show yet are not watched either.
             Rest::Ready => {
                 look.map_or_else(|| Progress::ready(""), |look| Progress::ready("").again_after(look))
@@ -183,15 +196,7 @@ impl Ended {
             }
             Rest::Removed => Progress::working("everything is removed"),
         };
-        if let Some(check) = self.finding.check {
-            progress = progress.again_within(check);
-        }
-        progress.version = self.finding.version;
-        progress.status = self.finding.fields;
-        for Aspect { type_, status, reason, message } in self.finding.aspects {
-            progress = progress.step(type_, status, reason, message);
-        }
-        progress
+        self.finding.added_to(progress)
     }
 
     /// The report of a removal.

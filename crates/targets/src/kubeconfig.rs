@@ -290,9 +290,16 @@ fn read_provider(
     let command = user.map.get("exec").and_then(|exec| exec.get("command")).and_then(Value::as_str);
     let provider = command.and_then(|command| Some((command, policy.token_providers.get(command)?)));
     let Some((command, provider)) = provider else { return Ok(None) };
-    user.only(&["exec", "token", "client-certificate-data", "client-key-data"], &["extensions"], &REFUSED_IN_USER[1..])?;
+    user.only(
+        &["exec", "token", "client-certificate-data", "client-key-data"],
+        &["extensions"],
+        &REFUSED_IN_USER[1..],
+    )?;
     if user.map.keys().any(|name| name != "exec" && name != "extensions") {
-        return refused(field, "a token provider gives the only credentials; take out token and client certificate");
+        return refused(
+            field,
+            "a token provider gives the only credentials; take out token and client certificate",
+        );
     }
     if kubeconfig.proxy.is_some() {
         return refused("clusters[].cluster.proxy-url", "tokens of a provider are not sent through a proxy");
@@ -302,7 +309,10 @@ fn read_provider(
         return refused("clusters[].cluster.tls-server-name", why);
     }
     if !provider.serves(&kubeconfig.server) {
-        return refused(field, "the operator's token provider is not for this server (--token-exchange-servers)");
+        return refused(
+            field,
+            "the operator's token provider is not for this server (--token-exchange-servers)",
+        );
     }
     Ok(Some(command.to_owned()))
 }

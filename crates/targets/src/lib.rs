@@ -43,6 +43,7 @@ pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub use limits::{BreakerLimits, Limits, WatchPace};
 pub use target::Target;
 pub use tokens::{
-    ExchangeSettings, ExchangeSettingsError, IssuedToken, TokenError, TokenExchange, TokenProvider, TokenProviders,
+    ExchangeSettings, ExchangeSettingsError, IssuedToken, TokenError, TokenExchange, TokenProvider,
+    TokenProviders,
 };
 pub use turn::{Turn, TurnError};

@@ -42,7 +42,9 @@ pub struct IssuedToken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The operator's own token, which it would exchange, cannot be read.
-    #[error("the operator's own token cannot be read ({0}): see the file that --token-exchange-token-file names")]
+    #[error(
+        "the operator's own token cannot be read ({0}): see the file that --token-exchange-token-file names"
+    )]
     Own(std::io::ErrorKind),
     /// The issuer gives no answer.
     #[error("the token issuer cannot be reached: {0}")]
@@ -83,9 +85,10 @@ impl TokenProviders {
 
 impl PartialEq for TokenProviders {
     fn eq(&self, other: &Self) -> bool {
-        let same = |((name, provider), (its_name, its_provider)): ((&String, &Arc<_>), (&String, &Arc<_>))| {
-            name == its_name && Arc::ptr_eq(provider, its_provider)
-        };
+        let same =
+            |((name, provider), (its_name, its_provider)): ((&String, &Arc<_>), (&String, &Arc<_>))| {
+                name == its_name && Arc::ptr_eq(provider, its_provider)
+            };
         self.by_name.len() == other.by_name.len() && self.by_name.iter().zip(&other.by_name).all(same)
     }
 }

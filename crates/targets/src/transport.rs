@@ -382,8 +382,7 @@ impl Transport {
         };
         let agent = HeaderValue::from_static(concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (probe)"));
         // Whether the target answers does not hang on an issuer of tokens.
-        let answered =
-            tokio::time::timeout(self.limits.connect, self.dispatch(request, agent, None)).await;
+        let answered = tokio::time::timeout(self.limits.connect, self.dispatch(request, agent, None)).await;
         // 401 or 404 come from a working apiserver as well; what they mean is for the next call to tell.
         answered.is_ok_and(|answer| {
             answer.is_ok_and(|answer| !answer.status().is_server_error() && !answer.status().is_redirection())

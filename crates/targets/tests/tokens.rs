@@ -22,7 +22,8 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use kyma_api::{ErrorClass, Reason};
 use kyma_targets::{
-    AccessPolicy, ExchangeSettings, Limits, Target, TargetError, Targets, TokenExchange, TokenProviders, classify,
+    AccessPolicy, ExchangeSettings, Limits, Target, TargetError, Targets, TokenExchange, TokenProviders,
+    classify,
 };
 use serde_json::json;
 use testbed::{Body, Cluster, Passing, Scripted, SharedBed, until};
@@ -98,14 +99,14 @@ fn respond(status: StatusCode, body: &serde_json::Value) -> Response<Body> {
     response
 }
 
-/// A cluster with the account `remote`, which may read namespaces.
+/// A cluster with the account `remote`, which may do all there.
 async fn cluster(name: &'static str) -> Result<Cluster> {
     let cluster = BED.cluster(name, |b| b).await?;
     cluster.service_account("default", "remote").await?;
     let client = cluster.client()?;
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "remote"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "name": "remote", "namespace": "default"}],
     });
     let bindings: Api<k8s_openapi::api::rbac::v1::ClusterRoleBinding> = Api::all(client);

@@ -58,14 +58,13 @@ pub(crate) async fn resolve(
                 return Err(ArtifactError::NotFound { what });
             };
             let written = entries.get(version).and_then(Option::as_deref);
-            let digest = match index::read_digest(&what, written)? {
-                Some(digest) => digest,
+            let digest = if let Some(digest) = index::read_digest(&what, written)? {
+                digest
+            } else {
                 // The index is silent about it; the archive is needed next anyway.
-                None => {
-                    let (url, name, version) = (url.clone(), name.clone(), version.to_owned());
-                    let source = ChartSource::Repository { url, name, version, digest: None };
-                    super::read(fetch, &source, credentials).await?.digest
-                }
+                let (url, name, version) = (url.clone(), name.clone(), version.to_owned());
+                let source = ChartSource::Repository { url, name, version, digest: None };
+                super::read(fetch, &source, credentials).await?.digest
             };
             Ok(ChartVersion { version: version.to_owned(), digest })
         }

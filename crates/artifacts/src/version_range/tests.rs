@@ -21,10 +21,7 @@ const TABLE: &[(&str, &str)] = &[
     (">=1.2 <2", "1.2.0 1.2.3 1.2.3+b7 1.3.0 1.4.9 1.5.0"),
     (">=1.2, <2", "1.2.0 1.2.3 1.2.3+b7 1.3.0 1.4.9 1.5.0"),
     (">= 1.2 , < 2.0.0", "1.2.0 1.2.3 1.2.3+b7 1.3.0 1.4.9 1.5.0"),
-    (
-        ">=1.2.0-0 <2",
-        "1.2.0-alpha.1 1.2.0 1.2.3 1.2.3+b7 1.3.0-rc.1 1.3.0 1.4.9 1.5.0 2.0.0-beta.1",
-    ),
+    (">=1.2.0-0 <2", "1.2.0-alpha.1 1.2.0 1.2.3 1.2.3+b7 1.3.0-rc.1 1.3.0 1.4.9 1.5.0 2.0.0-beta.1"),
     (">1.2", "1.3.0 1.4.9 1.5.0 2.0.0 2.3.4 3.0.0"),
     (">1", "2.0.0 2.3.4 3.0.0"),
     (">1.2.3", "1.3.0 1.4.9 1.5.0 2.0.0 2.3.4 3.0.0"),
@@ -75,8 +72,30 @@ fn what_is_no_range_is_refused() {
     let long = format!(">={}", "1".repeat(LONGEST));
     let wide = ["1"; ALTERNATIVES + 1].join("||");
     for text in [
-        "", " ", ">=a", "1.2.3.4", "1..2", "^", "1.x.3", ">=1.2<2", "1.2 -1.4", "|| 1", "1 ||", "latest", "1.2.3-", ",1",
-        "1,", "1 , , 2", "1.2.3 -2.0.0", ">=1 - <2", "1 - ", "+1", "-1", "99999999999999999999", &long, &wide,
+        "",
+        " ",
+        ">=a",
+        "1.2.3.4",
+        "1..2",
+        "^",
+        "1.x.3",
+        ">=1.2<2",
+        "1.2 -1.4",
+        "|| 1",
+        "1 ||",
+        "latest",
+        "1.2.3-",
+        ",1",
+        "1,",
+        "1 , , 2",
+        "1.2.3 -2.0.0",
+        ">=1 - <2",
+        "1 - ",
+        "+1",
+        "-1",
+        "99999999999999999999",
+        &long,
+        &wide,
     ] {
         let error = text.parse::<VersionRange>().unwrap_err();
         assert_eq!(error.reason(), kyma_api::Reason::SourceInvalid, "{text}: {error}");
@@ -86,10 +105,10 @@ fn what_is_no_range_is_refused() {
 
 #[test]
 fn the_highest_version_is_taken_and_not_the_last_one() {
-    let highest = |range: &str, versions: &[&str]| {
+    fn highest<'a>(range: &str, versions: &[&'a str]) -> Option<&'a str> {
         let versions = versions.iter().map(|text| (lenient_version(text).unwrap(), *text));
         range.parse::<VersionRange>().unwrap().highest(versions).map(|(_, text)| text)
-    };
+    }
     assert_eq!(highest("1.x", &["1.10.0", "1.9.0", "2.0.0", "1.11.0-rc.1"]), Some("1.10.0"));
     assert_eq!(highest(">=1-0", &["1.10.0", "1.11.0-rc.1"]), Some("1.11.0-rc.1"));
     assert_eq!(highest("*", &["1.2", "v1.1.9", "1"]), Some("1.2"));

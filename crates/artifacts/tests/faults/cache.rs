@@ -24,7 +24,8 @@ fn for_the_right(component: Component) -> impl Fn(&Seen) -> Reply {
 
 /// Requests that brought content, by path.
 fn pulls(server: &Server) -> Vec<String> {
-    let is_pull = |seen: &Seen| seen.method == "GET" && seen.path.contains("/blobs/") && seen.authorization.is_some();
+    let is_pull =
+        |seen: &Seen| seen.method == "GET" && seen.path.contains("/blobs/") && seen.authorization.is_some();
     server.seen().into_iter().filter(is_pull).map(|seen| seen.path).collect()
 }
 
@@ -51,7 +52,9 @@ async fn what_many_components_want_with_credentials_of_their_own_is_pulled_once_
     pulled.dedup();
     assert_eq!(pulled.len(), all, "each blob came once");
     assert_eq!(all, 3, "config, descriptor and manifest: {pulled:?}");
-    let asked = |seen: &Seen| seen.path.starts_with(&format!("{REPOSITORY}/manifests/")) && seen.authorization.is_some();
+    let asked = |seen: &Seen| {
+        seen.path.starts_with(&format!("{REPOSITORY}/manifests/")) && seen.authorization.is_some()
+    };
     let who: std::collections::BTreeSet<_> =
         server.seen().into_iter().filter(asked).filter_map(|seen| seen.authorization).collect();
     assert_eq!(who.len(), users.len(), "everybody was let through by the registry");

@@ -50,7 +50,7 @@ async fn an_index_is_asked_anew_for_each_range_and_gives_the_digest_of_the_archi
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let app = Router::new().route("/index.yaml", index);
-    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let serving = tokio::spawn(async move { axum::serve(listener, app).await });
     let mut config = Config::new(directory.join("another"));
     config.insecure_hosts = vec![address.to_string()];
     let artifacts = Artifacts::open(&config).unwrap();
@@ -65,5 +65,5 @@ async fn an_index_is_asked_anew_for_each_range_and_gives_the_digest_of_the_archi
     packaged(&directory, "1.1.0");
     helm(&directory, &["repo", "index", "."]);
     assert_eq!(resolve().await.version, "1.1.0");
-    server.abort();
+    serving.abort();
 }

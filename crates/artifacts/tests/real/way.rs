@@ -104,7 +104,9 @@ async fn a_registry_and_a_repository_with_a_private_authority_are_read_through_a
         assert_eq!(chart.metadata.name, "demo");
         assert!(proxy.opened().iter().any(|opened| opened == place), "{place}: {:?}", proxy.opened());
     }
-    assert!(proxy.opened().iter().all(|opened| [registry.address(), shelf.address()].contains(&opened.as_str())));
+    assert!(
+        proxy.opened().iter().all(|opened| [registry.address(), shelf.address()].contains(&opened.as_str()))
+    );
 
     let before = proxy.opened().len();
     let (artifacts, _cache) = client(&[&registry, &shelf], Some(&proxy), &[registry.address()]);
@@ -115,7 +117,8 @@ async fn a_registry_and_a_repository_with_a_private_authority_are_read_through_a
 
     let (artifacts, _cache) = client(&[&shelf], Some(&proxy), &[]);
     let error = artifacts.chart(&oci, &anonymous).await.unwrap_err();
-    let untrusted = matches!(&error, ArtifactError::Unreachable { cause, .. } if cause.contains("UnknownIssuer"));
+    let untrusted =
+        matches!(&error, ArtifactError::Unreachable { cause, .. } if cause.contains("UnknownIssuer"));
     assert!(untrusted, "{error}");
     server.abort();
     Ok(())
@@ -123,7 +126,11 @@ async fn a_registry_and_a_repository_with_a_private_authority_are_read_through_a
 
 #[test]
 fn a_proxy_with_credentials_or_of_another_kind_is_refused_without_them() {
-    for proxy in ["http://me:hunter2@proxy.example.org:3128", "socks5://proxy.example.org", "http://proxy.example.org/a"] {
+    for proxy in [
+        "http://me:hunter2@proxy.example.org:3128",
+        "socks5://proxy.example.org",
+        "http://proxy.example.org/a",
+    ] {
         let directory = tempfile::tempdir().unwrap();
         let mut config = Config::new(directory.path());
         config.proxy = Some(proxy.parse().unwrap());

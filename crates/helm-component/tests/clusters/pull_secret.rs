@@ -13,7 +13,8 @@ use crate::world::{HUB_NAMESPACE, LOGIN, World, ready_of};
 #[tokio::test]
 async fn a_chart_in_the_cache_is_only_for_components_whose_pull_secret_the_registry_accepts() -> Result<()> {
     let world = World::start().await?;
-    let mut source = push(&world, "guarded", "1.0.0", &[("templates/config.yaml", &config("guarded", "one"))]).await?;
+    let mut source =
+        push(&world, "guarded", "1.0.0", &[("templates/config.yaml", &config("guarded", "one"))]).await?;
     source["chart"]["url"] = format!("oci://{}/charts/guarded", world.gate.address()).into();
     let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     for (name, password) in [("right", LOGIN.1), ("wrong", "guessed")] {

@@ -84,7 +84,11 @@ async fn a_range_is_resolved_once_and_again_only_by_a_change_a_request_or_its_ti
     request(&world, "ranged", "2026-01-02T00:00:00Z").await?;
     let altered = resolved(&world, "ranged").await?;
     assert!(altered.held.is_some_and(|why| why.starts_with("DigestMismatch")));
-    assert_eq!(repaired(&world, "ranged", "ranged").await?, "two", "a version that was altered is not brought");
+    assert_eq!(
+        repaired(&world, "ranged", "ranged").await?,
+        "two",
+        "a version that was altered is not brought"
+    );
 
     apply(&world, "ranged", &source, "~1.0", None).await?;
     installed(&world, "ranged", "1.0.0", PATIENCE).await?;
@@ -105,7 +109,9 @@ async fn a_range_of_a_repository_is_resolved_by_its_index_and_what_is_no_range_i
         let urls = [format!("bowl-{version}.tgz")];
         entries.push(json!({"name": "bowl", "version": version, "urls": urls, "digest": digest}));
     }
-    world.shelf.put("bowls/index.yaml", json!({"apiVersion": "v1", "entries": {"bowl": entries}}).to_string());
+    world
+        .shelf
+        .put("bowls/index.yaml", json!({"apiVersion": "v1", "entries": {"bowl": entries}}).to_string());
     let url = format!("http://{}/bowls", world.shelf.address());
     let source = json!({"chart": {"url": url, "name": "bowl"}});
     apply(world, "bowl", &source, ">=1.2 <2", None).await?;

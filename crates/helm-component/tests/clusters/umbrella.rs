@@ -36,21 +36,27 @@ kind: ConfigMap
 metadata: {name: "{{ .Chart.Name }}-config"}
 data: {level: "{{ .Values.level }}", global: "{{ .Values.global.colour }}"}
 "#;
-const SCHEMA: &str = r#"{
+const SCHEMA: &str = r##"{
   "$schema": "https://json-schema.org/draft/2020-12/schema",
   "$defs": {"port": {"type": "integer"}},
   "properties": {"port": {"$ref": "#/$defs/port"}}
-}"#;
+}"##;
 
 fn files() -> Vec<(&'static str, &'static str)> {
     vec![
         ("Chart.yaml", CHART),
-        ("values.yaml", "first: {level: one}\nsecond: {enabled: false}\ntags: {extra: false}\nglobal: {colour: red}\n"),
+        (
+            "values.yaml",
+            "first: {level: one}\nsecond: {enabled: false}\ntags: {extra: false}\nglobal: {colour: red}\n",
+        ),
         ("values.schema.json", SCHEMA),
         ("templates/main.yaml", MAIN),
         ("files/note.txt", "a note"),
         ("files/a.cfg", "b=c"),
-        ("charts/leaf/Chart.yaml", "apiVersion: v2\nname: leaf\nversion: 1.2.3\ndependencies: [{name: deep, version: 1.0.0, condition: deep.enabled}]\n"),
+        (
+            "charts/leaf/Chart.yaml",
+            "apiVersion: v2\nname: leaf\nversion: 1.2.3\ndependencies: [{name: deep, version: 1.0.0, condition: deep.enabled}]\n",
+        ),
         ("charts/leaf/values.yaml", "level: default\ndeep: {enabled: true}\n"),
         ("charts/leaf/templates/a.yaml", LEAF),
         ("charts/leaf/charts/deep/Chart.yaml", "apiVersion: v2\nname: deep\nversion: 1.0.0\n"),
@@ -80,7 +86,8 @@ async fn subcharts_by_alias_condition_and_tag_imported_values_libraries_and_file
 -> Result<()> {
     let world = world().await?;
     let source = publish_files(world, "umbrella", "1.0.0", &files()).await?;
-    let spec = |values: Value| json!({"source": source, "release": {"namespace": "umbrella"}, "userValues": values});
+    let spec =
+        |values: Value| json!({"source": source, "release": {"namespace": "umbrella"}, "userValues": values});
     world.apply("umbrella", spec(json!({}))).await?;
     world.ready("umbrella", "True", "Ready").await?;
     let main = json!({"imported": "gift", "taken": "down", "file": "a note", "globbed": "a.cfg: b=c"});
@@ -97,7 +104,8 @@ async fn subcharts_by_alias_condition_and_tag_imported_values_libraries_and_file
     });
     world.apply("umbrella", spec(other)).await?;
     testbed::until("the other subcharts are there instead", crate::world::PATIENCE, || async {
-        let expected = json!({"main": main, "second-config": {"level": "two", "global": "blue"}, "tagged": null});
+        let expected =
+            json!({"main": main, "second-config": {"level": "two", "global": "blue"}, "tagged": null});
         Ok((installed(world, "umbrella").await? == expected).then_some(()))
     })
     .await?;
@@ -119,7 +127,8 @@ data:
   found: "{{ (lookup "v1" "Namespace" "" "kube-system") | empty | not }}"
   version: "{{ .Capabilities.KubeVersion.Major }}"
 "#;
-    let chart = [("Chart.yaml", "apiVersion: v2\nname: looked\nversion: 1.0.0\n"), ("templates/a.yaml", template)];
+    let chart =
+        [("Chart.yaml", "apiVersion: v2\nname: looked\nversion: 1.0.0\n"), ("templates/a.yaml", template)];
     let source = publish_files(world, "looked", "1.0.0", &chart).await?;
     world.apply("looked", json!({"source": source, "release": {"namespace": "looked"}})).await?;
     let ready = world.ready("looked", "True", "Ready").await?;

@@ -91,7 +91,8 @@ fn a_registered_provider_stands_for_the_program_of_its_name_where_it_serves_the_
         config["users"][0]["user"] = json!({"exec": exec});
         config
     };
-    let wished = json!({"command": "get-token", "args": ["--audience=evil"], "env": [{"name": "A", "value": "b"}]});
+    let wished =
+        json!({"command": "get-token", "args": ["--audience=evil"], "env": [{"name": "A", "value": "b"}]});
     let accepted = parse(&user(wished.clone())).unwrap();
     assert_eq!((accepted.provider.as_deref(), accepted.token), (Some("get-token"), None));
 
@@ -106,7 +107,10 @@ fn a_registered_provider_stands_for_the_program_of_its_name_where_it_serves_the_
         (user(json!("get-token")), "users[].user.exec"),
         (altered(CLUSTER, "server", json!("https://evil.example.org:6443")), "users[].user.exec"),
         (altered(CLUSTER, "proxy-url", json!("http://proxy.example.org")), "clusters[].cluster.proxy-url"),
-        (altered(CLUSTER, "tls-server-name", json!("evil.example.org")), "clusters[].cluster.tls-server-name"),
+        (
+            altered(CLUSTER, "tls-server-name", json!("evil.example.org")),
+            "clusters[].cluster.tls-server-name",
+        ),
         (altered(USER, "token", json!(SECRET)), "users[].user.exec"),
         (altered(USER, "client-key-data", json!("a2V5")), "users[].user.exec"),
         (altered(USER, "as", json!("admin")), "users[].user.as"),

@@ -65,7 +65,9 @@ pub enum ExchangeSettingsError {
     #[error("the audience is empty")]
     Audience,
     /// No server, or one that covers everything.
-    #[error("the servers that tokens may be sent to are missing, or one is not host[:port] or *.domain[:port]")]
+    #[error(
+        "the servers that tokens may be sent to are missing, or one is not host[:port] or *.domain[:port]"
+    )]
     Servers,
     /// No certificate in the PEM file.
     #[error("the issuer's certificates are not PEM certificates")]
@@ -98,7 +100,9 @@ impl TokenExchange {
         if audience.is_empty() {
             return Err(ExchangeSettingsError::Audience);
         }
-        servers.iter_mut().for_each(|server| *server = server.trim().to_ascii_lowercase());
+        for server in servers.iter_mut() {
+            *server = server.trim().to_ascii_lowercase();
+        }
         if servers.is_empty() || !servers.iter().all(|server| is_pattern(server)) {
             return Err(ExchangeSettingsError::Servers);
         }
@@ -207,11 +211,15 @@ fn unreachable(error: &reqwest::Error) -> TokenError {
     }
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if error.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {
+        if error.is::<rustls::Error>() {
             return TokenError::Unreachable("its certificate is not trusted");
         }
-        next = error.source();
+        // The error inside of an `io::Error` is not among its sources.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
     }
     TokenError::Unreachable(if error.is_connect() { "no connection" } else { "the connection broke off" })
 }
@@ -274,10 +282,14 @@ mod tests {
 
     #[test]
     fn tokens_go_to_the_servers_named_alone() {
-        let exchange = TokenExchange::new(settings(&["api.example.org", "*.Shoots.example.org:6443"])).unwrap();
+        let exchange =
+            TokenExchange::new(settings(&["api.example.org", "*.Shoots.example.org:6443"])).unwrap();
         let serves = |server: &str| exchange.serves(&server.parse().unwrap());
-        for allowed in ["https://api.example.org", "https://API.example.org:443/path", "https://a.b.shoots.example.org:6443"]
-        {
+        for allowed in [
+            "https://api.example.org",
+            "https://API.example.org:443/path",
+            "https://a.b.shoots.example.org:6443",
+        ] {
             assert!(serves(allowed), "{allowed}");
         }
         for foreign in [
@@ -301,13 +313,17 @@ mod tests {
             change(&mut settings);
             TokenExchange::new(settings).err()
         };
-        for endpoint in
-            ["http://issuer.example.org/token", "https://me@issuer.example.org/", "https://issuer.example.org/?a=b"]
-        {
+        for endpoint in [
+            "http://issuer.example.org/token",
+            "https://me@issuer.example.org/",
+            "https://issuer.example.org/?a=b",
+        ] {
             let found = refused(&|settings| settings.endpoint = endpoint.parse().unwrap());
             assert_eq!(found, Some(ExchangeSettingsError::Endpoint), "{endpoint}");
         }
-        for servers in [vec![], vec!["*"], vec!["*.org"], vec!["a.b", ""], vec!["*.*.org"], vec!["https://a.b"]] {
+        for servers in
+            [vec![], vec!["*"], vec!["*.org"], vec!["a.b", ""], vec!["*.*.org"], vec!["https://a.b"]]
+        {
             let servers: Vec<String> = servers.iter().map(|server| (*server).to_owned()).collect();
             let found = refused(&|settings| settings.servers.clone_from(&servers));
             assert_eq!(found, Some(ExchangeSettingsError::Servers), "{servers:?}");
@@ -319,8 +335,9 @@ mod tests {
 
     #[test]
     fn an_answer_gives_a_bearer_token_or_a_known_code_and_no_word_of_the_issuer() {
-        let good = issued(br#"{"access_token":"t","token_type":"Bearer","expires_in":60,"issued_token_type":"x"}"#);
-        assert_eq!(good.unwrap().valid_for, Duration::from_secs(60));
+        let good =
+            issued(br#"{"access_token":"t","token_type":"Bearer","expires_in":60,"issued_token_type":"x"}"#);
+        assert_eq!(good.unwrap().valid_for, Duration::from_mins(1));
         let unsaid = issued(br#"{"access_token":"t","token_type":"bearer"}"#).unwrap();
         assert_eq!((unsaid.token.expose_secret(), unsaid.valid_for), ("t", UNSAID));
         for bad in [&br#"{"access_token":"t","token_type":"N_A"}"#[..], br#"{"token":"t"}"#, b"hunter2"] {

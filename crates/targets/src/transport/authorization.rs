@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use http::header::HeaderValue;
 use http::Request;
+use http::header::HeaderValue;
 use kube::client::Body;
 
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
@@ -13,7 +13,7 @@ use crate::tokens::{Held, TokenProviders};
 pub(super) enum Authorization {
     None,
     Token(HeaderValue),
-    Provided(Held),
+    Provided(Box<Held>),
 }
 
 impl Authorization {
@@ -23,7 +23,7 @@ impl Authorization {
             let why = "no token provider is registered under its command";
             let provider = providers.get(name).ok_or(KubeconfigError::Refused { field, why })?;
             let held = Held::new(Arc::clone(provider), kubeconfig.server.clone());
-            return Ok(Self::Provided(held));
+            return Ok(Self::Provided(Box::new(held)));
         }
         let Some(token) = &kubeconfig.token else { return Ok(Self::None) };
         let why = "a header value is expected";

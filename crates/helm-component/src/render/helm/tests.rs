@@ -164,7 +164,8 @@ async fn values_of_aliases_upon_aliases_are_stopped() {
     }
     let chart = chart(&[("templates/a.yaml", TEMPLATE), ("values.yaml", &bomb)]);
     let begin = std::time::Instant::now();
-    let refused = HelmProgram { limits: patient(), ..helm() }.render(&request(&chart, json!({}))).await.unwrap_err();
+    let refused =
+        HelmProgram { limits: patient(), ..helm() }.render(&request(&chart, json!({}))).await.unwrap_err();
     assert!(begin.elapsed() < patient().deadline, "{refused}");
 }
 

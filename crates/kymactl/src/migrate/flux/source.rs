@@ -162,7 +162,8 @@ impl Charted<'_> {
         } else {
             (url, Some(name.to_owned()))
         };
-        let chart = ChartSource { url, name, version: Some(version), check_every_seconds, ..ChartSource::default() };
+        let chart =
+            ChartSource { url, name, version: Some(version), check_every_seconds, ..ChartSource::default() };
         Some(self.with_secret(named, chart, hub, findings))
     }
 
@@ -176,7 +177,12 @@ impl Charted<'_> {
             findings.push(self.followed(place, range));
             findings.push(appended());
             let check_every_seconds = self.check_every(&object["spec"]);
-            let chart = ChartSource { url, version: Some(range.to_owned()), check_every_seconds, ..ChartSource::default() };
+            let chart = ChartSource {
+                url,
+                version: Some(range.to_owned()),
+                check_every_seconds,
+                ..ChartSource::default()
+            };
             return Some(self.with_secret(named, chart, hub, findings));
         }
         // A tag need not be the version of the chart.
