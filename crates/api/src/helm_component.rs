@@ -17,7 +17,9 @@ pub use policies::{
     ObjectSelector, Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
-pub use status::{CreatedResource, Digests, HelmComponentStatus, HookPhase, Hooks, InventoryEntry};
+pub use status::{
+    CreatedResource, Digests, HelmComponentStatus, HookPhase, Hooks, InventoryEntry, ResolvedVersion,
+};
 
 /// What is wished for one module on one target.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::{
-    ArtifactError, ChartArchive, ChartSource, ComponentVersion, Config, Credentials, Manifests,
-    ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, cache::Cache, chart,
-    fetch::Fetch, http::Http, manifests, ocm, proofs::Proofs, push, registry::Registry,
+    ArtifactError, ChartArchive, ChartSource, ChartVersion, ChartVersions, ComponentVersion, Config,
+    Credentials, Manifests, ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase,
+    VersionRange, cache::Cache, chart, fetch::Fetch, http::Http, manifests, ocm, proofs::Proofs, push,
+    registry::Registry,
 };
 
 /// Pulls that run at once, over all sources: bounds the memory that content in flight takes.
@@ -59,6 +60,17 @@ impl Artifacts {
         credentials: &Credentials,
     ) -> Result<ChartArchive, ArtifactError> {
         chart::read(&self.fetch, source, credentials).await
+    }
+
+    /// The version of a chart that a range stands for, asked of its source now: what was remembered of it does not
+    /// count, but for who of many asked at the same time.
+    pub async fn resolve(
+        &self,
+        versions: &ChartVersions,
+        range: &VersionRange,
+        credentials: &Credentials,
+    ) -> Result<ChartVersion, ArtifactError> {
+        chart::resolve(&self.fetch, versions, range, credentials).await
     }
 
     /// Manifests from a registry or an address.

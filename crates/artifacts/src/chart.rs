@@ -2,6 +2,7 @@
 
 pub(crate) mod index;
 mod package;
+mod versions;
 
 use std::{path::Path, sync::Arc};
 
@@ -10,6 +11,9 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::{ArtifactError, Credentials, Digest, Limits, OciReference, archive, fetch::Fetch, manifests};
+
+pub(crate) use versions::resolve;
+pub use versions::{ChartVersion, ChartVersions};
 
 /// Media type of a chart's config blob.
 pub(crate) const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";

@@ -24,9 +24,10 @@ mod proofs;
 mod push;
 mod reference;
 mod registry;
+mod version_range;
 
 pub use artifacts::Artifacts;
-pub use chart::{ChartArchive, ChartMetadata, ChartSource};
+pub use chart::{ChartArchive, ChartMetadata, ChartSource, ChartVersion, ChartVersions};
 pub use config::{Config, Deadlines, Limits, WELL_KNOWN_HOSTS};
 pub use credentials::Credentials;
 pub use digest::Digest;
@@ -36,3 +37,4 @@ pub use manifests::{Manifests, ManifestsSource};
 pub use ocm::{Image, ModuleContent};
 pub use push::{ComponentVersion, Progress, PushedArtifact};
 pub use reference::{OciReference, RegistryBase, Repository};
+pub use version_range::{VersionRange, lenient_version};

@@ -5,8 +5,9 @@ mod tokens;
 use bytes::Bytes;
 use reqwest::{
     Method, Response, StatusCode, Url,
-    header::{HeaderMap, HeaderName, HeaderValue},
+    header::{HeaderMap, HeaderName, HeaderValue, LINK},
 };
+use serde::Deserialize;
 
 use crate::{
     ArtifactError, Credentials, Digest, Limits, OciReference, Repository,
@@ -23,6 +24,10 @@ const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
 pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const BINARY: &str = "application/octet-stream";
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+
+/// Pages of tags that are read of one repository, and tags in all.
+const PAGES: usize = 256;
+const TAGS: usize = 100_000;
 
 /// A client of every registry, with the tokens they gave.
 pub(crate) struct Registry {
@@ -76,6 +81,30 @@ impl Registry {
         let path = format!("manifests/{}", reference.locator());
         let response = self.call(session, &what, Method::HEAD, &path, None).await?;
         Ok(content_digest(success(&what, response)?.headers()))
+    }
+
+    /// All tags of a repository, page by page. More than is bearable is an error: a part of them would hide versions.
+    pub(crate) async fn tags(&self, session: Session<'_>) -> Result<Vec<String>, ArtifactError> {
+        #[derive(Deserialize)]
+        struct Page {
+            tags: Option<Vec<String>>,
+        }
+        let what = format!("the list of tags of {}", session.repository);
+        let mut tags = vec![];
+        let mut response = self.call(session, &what, Method::GET, "tags/list?n=1000", None).await?;
+        for _ in 0..PAGES {
+            let next = next_page(&what, response.url(), response.headers())?;
+            let page = http::body(&what, success(&what, response)?, self.limits.manifest).await?;
+            let page: Page = serde_json::from_slice(&page)
+                .map_err(|_| ArtifactError::invalid(&what, "the registry's answer cannot be read"))?;
+            tags.extend(page.tags.unwrap_or_default());
+            match next {
+                None => return Ok(tags),
+                Some(_) if tags.len() > TAGS => break,
+                Some(next) => response = self.call_at(session, &what, Method::GET, next, None).await?,
+            }
+        }
+        Err(ArtifactError::invalid(what, "it does not end"))
     }
 
     /// Reads a blob of at most `limit` bytes.
@@ -184,6 +213,26 @@ impl Registry {
 
 fn success(what: &str, response: Response) -> Result<Response, ArtifactError> {
     if response.status().is_success() { Ok(response) } else { Err(http::refusal(what, &response)) }
+}
+
+/// The address of the next page in `Link`. It gets our credentials, so it has to stay with the registry.
+fn next_page(what: &str, from: &Url, headers: &HeaderMap) -> Result<Option<Url>, ArtifactError> {
+    let links = headers.get_all(LINK).iter().filter_map(|link| link.to_str().ok());
+    let target = links.flat_map(|link| link.split(',')).find_map(|link| {
+        let (target, params) = link.trim().strip_prefix('<')?.split_once('>')?;
+        let mut params = params.split(';').map(|param| param.trim().replace('"', ""));
+        params.any(|param| param.eq_ignore_ascii_case("rel=next")).then_some(target)
+    });
+    let Some(target) = target else { return Ok(None) };
+    let next =
+        from.join(target).map_err(|_| ArtifactError::invalid(what, "an answer without a usable Link"))?;
+    if http::authority(&next) != http::authority(from) || next.scheme() != from.scheme() {
+        return Err(ArtifactError::RedirectNotAllowed {
+            what: what.to_owned(),
+            host: http::authority(&next),
+        });
+    }
+    Ok(Some(next))
 }
 
 fn content_digest(headers: &HeaderMap) -> Option<Digest> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use kyma_artifacts::{Artifacts, Config, RegistryBase};
 use kyma_object_set::drift::FlapLimit;
+use url::Url;
 
 use crate::error::SetupError;
 use crate::render::{CachingRenderer, HelmProgram, RenderLimits};
@@ -67,6 +68,13 @@ pub struct ContentArgs {
     /// PEM file with certificates that registries may use besides publicly trusted ones
     #[arg(long, env = "OCI_CA_FILE", value_name = "FILE")]
     pub oci_ca_file: Option<PathBuf>,
+    /// Proxy `http://host:port` through which registries and repositories are reached; those of the environment are
+    /// ignored
+    #[arg(long, env = "OCI_PROXY", value_name = "URL")]
+    pub oci_proxy: Option<Url>,
+    /// `host[:port]` that are reached without the proxy; `*.` covers subdomains
+    #[arg(long, env = "OCI_NO_PROXY", value_name = "HOST", value_delimiter = ',')]
+    pub oci_no_proxy: Vec<String>,
     /// Directory of the artifact cache, for this process alone. Default: a new one in the temporary directory
     #[arg(long, env = "ARTIFACT_CACHE_DIR", value_name = "DIR")]
     pub artifact_cache_dir: Option<PathBuf>,
@@ -93,6 +101,8 @@ impl ContentArgs {
         config.cache_bytes = self.artifact_cache_mib << 20;
         config.insecure_hosts.clone_from(&self.oci_insecure_hosts);
         config.allowed_hosts.clone_from(&self.oci_allowed_hosts);
+        config.proxy.clone_from(&self.oci_proxy);
+        config.proxy_except.clone_from(&self.oci_no_proxy);
         concat!("helm-component/", env!("CARGO_PKG_VERSION")).clone_into(&mut config.user_agent);
         config.ca_pem = self
             .oci_ca_file

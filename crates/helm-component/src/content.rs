@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, annotations};
+use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, ResolvedVersion, Source, annotations};
 use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase};
 use kyma_object_set::{Identity, Kinds, Limits, ObjectSet, Yielded};
 use kyma_sdk::Failure;
@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::changes::{self, Changes};
 use crate::hub_secrets::Additions;
 use crate::objects::{self, Marks, Prepared};
+use crate::ranges;
 use crate::release::Release;
 use crate::render::{Chart, RenderError, RenderRequest, Renderer};
 use crate::source::{self, Content};
@@ -33,6 +34,8 @@ pub(crate) struct Sources {
 /// Everything that decides a component's objects, but the content itself and the target's kinds.
 #[derive(Debug, Clone)]
 pub(crate) struct Inputs {
+    /// Where the content comes from, with the version that a range stands for.
+    pub source: Source,
     /// Name and namespace of the release.
     pub release: Release,
     /// Marks on every object.
@@ -52,9 +55,11 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Reads them from the spec and what its `valuesFrom` brought, for a target of this version.
+    /// Reads them from the spec, what its `valuesFrom` brought and the version that the range of its chart stands for,
+    /// for a target of this version.
     pub(crate) fn of(
         spec: &HelmComponentSpec,
+        resolved: Option<&ResolvedVersion>,
         from: &Map<String, Value>,
         release: Release,
         marks: Marks,
@@ -71,8 +76,9 @@ impl Inputs {
             ));
         }
         let values_digest = digest(&[&values]);
+        let source = ranges::pinned(&spec.source, resolved).into_owned();
         let mut whole = json!({
-            "source": spec.source,
+            "source": source,
             "values": values_digest,
             "release": [release.name, release.namespace],
             "marks": [marks.owner, marks.kyma, marks.version],
@@ -98,13 +104,18 @@ impl Inputs {
         let changes = Changes::of(spec)?;
         let yielded = Yielded::parse(ignored)
             .map_err(|error| Failure::new(Reason::SpecInvalid, format!("spec.{error}")))?;
-        Ok(Self { release, marks, merged, changes, yielded, additions, digest, values_digest })
+        Ok(Self { source, release, marks, merged, changes, yielded, additions, digest, values_digest })
     }
 
     /// Digest of what makes content from this artifact a release of its own.
     fn release_digest(&self, source: &str) -> String {
         let Release { name, namespace, .. } = &self.release;
         digest(&[json!([source, self.values_digest, name, namespace]).to_string().as_bytes()])
+    }
+
+    /// The chart's version, where its source names one.
+    pub(crate) fn chart_version(&self) -> Option<&str> {
+        self.source.chart.as_ref()?.version.as_deref()
     }
 
     /// Whether objects bear the version of the module.
@@ -177,7 +188,7 @@ impl Sources {
         credentials: &Credentials,
     ) -> Result<Loaded, Failure> {
         let spec = &component.spec;
-        let place = source::place(spec, self.default_base.as_ref())?;
+        let place = source::place(&inputs.source, self.default_base.as_ref())?;
         let content = source::fetch(&self.artifacts, &place, installed, credentials).await?;
         let source = content.digest().to_string();
         let pull_secret = inputs.additions.pull_secret.clone();
@@ -311,7 +322,7 @@ mod tests {
         let spec: HelmComponentSpec = serde_json::from_value(json!({"source": source})).unwrap();
         let release = crate::release::of("c", &spec, "here");
         let marks = Marks { owner: "abc".to_owned(), kyma: None, version: None };
-        Inputs::of(&spec, &Map::new(), release, marks, "1.36", additions).unwrap().digest
+        Inputs::of(&spec, None, &Map::new(), release, marks, "1.36", additions).unwrap().digest
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod observe;
 mod pass;
 pub mod patience;
 pub mod plan;
+mod ranges;
 mod rbac;
 mod reconcile;
 mod referenced;

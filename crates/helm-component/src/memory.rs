@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kyma_api::{CreatedResource, Digests, HelmComponent, Hooks, InventoryEntry, Reason, condition};
+use kyma_api::{
+    CreatedResource, Digests, HelmComponent, Hooks, InventoryEntry, Reason, ResolvedVersion, condition,
+};
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Entry, Identity, Inventory};
 
@@ -23,6 +25,8 @@ pub(crate) struct Recorded {
     pub digests: Digests,
     /// The default custom resource, once it was made.
     pub resource: Option<CreatedResource>,
+    /// The version that the chart's range stands for.
+    pub resolved: Option<ResolvedVersion>,
     /// How far the chart's hooks are.
     pub hooks: Option<Hooks>,
     /// Key paths that overrides replaced.
@@ -51,6 +55,8 @@ pub(crate) struct Session {
     pub(crate) swept: bool,
     /// Names of the hub's Secrets that the content wanted when it was last loaded.
     pub(crate) injected: BTreeSet<String>,
+    /// When a newer version in the chart's range is looked for; `None` where it is only when asked.
+    pub(crate) next_check: Option<Instant>,
     /// What `valuesFrom` names, as it was read last.
     pub(crate) referenced: Option<Referenced>,
     /// Whether the release's namespace was seen or made.
@@ -125,6 +131,7 @@ impl Recorded {
             inventory: status.inventory.iter().flatten().map(of_entry).collect(),
             digests: status.digests.clone().unwrap_or_default(),
             resource: status.resource.clone(),
+            resolved: status.resolved.clone(),
             hooks: status.hooks.clone(),
             overridden: status.overridden.clone().unwrap_or_default(),
             pending: dependencies.any(|condition| condition.status != "True"),

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kyma_api::{
-    FreeForm, HelmComponent, HelmComponentSpec, Manager, ObjectSelector, Reason, ResourcePolicy, labels,
+    FreeForm, HelmComponent, HelmComponentSpec, Manager, ObjectSelector, Reason, ResolvedVersion,
+    ResourcePolicy, labels,
 };
 use kyma_object_set::drift;
 use kyma_object_set::health::HealthStatus;
@@ -38,6 +39,7 @@ pub(crate) fn inputs(
     context: &Context<HelmComponent>,
     owner: &str,
     kube_version: &str,
+    resolved: Option<&ResolvedVersion>,
     from: &Map<String, Value>,
     additions: Additions,
 ) -> Result<Inputs, Failure> {
@@ -52,7 +54,7 @@ pub(crate) fn inputs(
         version: component.spec.module.as_ref().map(|module| module.version.clone()),
     };
     let release = release::of(name, &component.spec, &context.settings.target_namespace);
-    Inputs::of(&component.spec, from, release, marks, kube_version, additions)
+    Inputs::of(&component.spec, resolved, from, release, marks, kube_version, additions)
 }
 
 /// Assembles what is known at this point of a pass.

@@ -9,6 +9,7 @@ mod load;
 mod predecessor;
 mod prune;
 mod removal;
+mod resolve;
 mod values;
 
 use std::sync::Arc;
@@ -53,8 +54,10 @@ impl<'a> Pass<'a> {
         let kinds = cluster.discovery.kinds(&cluster.client).await.map_err(|error| failure(&error))?;
         let additions = shared.hub_secrets.additions(component);
         let from = values::read(shared, context, &dependent, &additions, &mut session).await?;
+        let resolved = resolve::read(shared, context, order, &mut session).await;
         let inputs = from.and_then(|from| {
-            observe::inputs(context, &dependent.owner, kinds.kube_version(), &from, additions)
+            let (resolved, kubernetes) = (resolved?, kinds.kube_version());
+            observe::inputs(context, &dependent.owner, kubernetes, resolved.as_ref(), &from, additions)
         });
         let rules = rules(component, &mut session);
         let version = component.spec.module.as_ref().map(|module| module.version.clone()).unwrap_or_default();

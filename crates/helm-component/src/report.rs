@@ -1,12 +1,14 @@
 //! From how a pass ended to what is reported.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use kyma_api::condition::{Status, types};
 use kyma_api::{ErrorClass, FreeForm, HookPolicy, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 use serde_json::json;
 
+use crate::content::Inputs;
 use crate::hooks::{Event, Hook};
 use crate::observe::{self, LOOK};
 use crate::pass::Pass;
@@ -58,9 +60,27 @@ pub(crate) struct Finding {
     hook: Option<std::time::Duration>,
     /// When an object has failed for long enough, or takes so long that it is worth a look why.
     health: Option<std::time::Duration>,
+    /// When a newer version of the chart is looked for.
+    check: Option<std::time::Duration>,
 }
 
 impl Finding {
+    /// The report with all that was found.
+    fn added_to(self, mut progress: Progress) -> Progress {
+        if let Some(check) = self.check {
+            progress = progress.again_within(check);
+        }
+        if let Some(due) = self.health {
+            progress = no_later(progress, due);
+        }
+        progress.version = self.version;
+        progress.status = self.fields;
+        for Aspect { type_, status, reason, message } in self.aspects {
+            progress = progress.step(type_, status, reason, message);
+        }
+        progress
+    }
+
     /// Sums a pass up and notes whether something is still to come.
     pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, rest: &Rest) -> Self {
         let missing = missing(pass, seen);
@@ -72,7 +92,6 @@ impl Finding {
             pass.session.recorded.overridden = inputs.overridden().to_vec();
         }
         let is_there = is_there(seen, rest);
-        let module = pass.context.resource.spec.module.as_ref();
         Self {
             aspects: vec![
                 rendered(pass, seen, rest),
@@ -81,16 +100,24 @@ impl Finding {
                 healthy(seen),
             ],
             fields: fields(pass, is_there),
-            version: module.filter(|_| is_there).map(|module| module.version.clone()),
+            version: version(pass).filter(|_| is_there),
             look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
             patience: seen.patience,
             left: seen.left.clone(),
             truce: truce(pass),
             hook: pass.done.hook_left,
             health: health_due(pass, seen),
+            check: pass.session.next_check.map(|next| next.saturating_duration_since(Instant::now())),
             was_ready: seen.content == Content::Recorded && was_ready(pass),
         }
     }
+}
+
+/// The version that the spec asks for: of the module, or of the chart where there is no module.
+fn version(pass: &Pass<'_>) -> Option<String> {
+    let module = pass.context.resource.spec.module.as_ref().map(|module| module.version.as_str());
+    let chart = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version);
+    module.or_else(chart).map(str::to_owned)
 }
 
 /// Whether what the spec asks for was sent as a whole, so that its version is the one on the target.
@@ -142,7 +169,7 @@ impl Ended {
     /// The report of an installation.
     pub(crate) fn progress(self) -> Progress {
         let look = self.finding.look;
-        let mut progress = match self.rest {
+        let progress = match self.rest {
             // Kinds of the content's own CRDs that the target does not show yet are not watched either.
             Rest::Ready => {
                 look.map_or_else(|| Progress::ready(""), |look| Progress::ready("").again_after(look))
@@ -197,15 +224,7 @@ impl Ended {
             }
             Rest::Removed => Progress::working("everything is removed"),
         };
-        if let Some(due) = self.finding.health {
-            progress = no_later(progress, due);
-        }
-        progress.version = self.finding.version;
-        progress.status = self.finding.fields;
-        for Aspect { type_, status, reason, message } in self.finding.aspects {
-            progress = progress.step(type_, status, reason, message);
-        }
-        progress
+        self.finding.added_to(progress)
     }
 
     /// The report of a removal.
@@ -399,14 +418,14 @@ fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
         "inventory": recorded.entries(),
         "digests": recorded.digests,
         "resource": recorded.resource,
+        "resolved": recorded.resolved,
         "hooks": recorded.hooks,
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
     // Only what was sent counts as attempted, and only until all of it is there.
     if complete || pass.done.applied {
-        let module = pass.context.resource.spec.module.as_ref().filter(|_| !complete);
-        fields.insert("attemptedVersion".to_owned(), json!(module.map(|module| &module.version)));
+        fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));
     }
     fields
 }

@@ -79,14 +79,22 @@ pub struct ChartSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
-    /// Version of the chart, exactly; for oci:// the tag (a + in it is looked up as _).
+    /// Version of the chart: exactly, for oci:// the tag (a + in it is looked up as _), or a range such as >=1.2 <2,
+    /// 1.x, ~1.4, ^2 or 1.2 - 1.4. A range has no prereleases, unless a bound of it has one (>=1.2.0-0). The highest
+    /// version in a range is looked up when the chart is first needed, when this source changes, when somebody asks for
+    /// a reconcile, and every checkEverySeconds; status.resolved says which one it is. Until then it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 128))]
+    #[schemars(length(min = 1, max = 256))]
     pub version: Option<String>,
-    /// Digest: of the OCI manifest for oci://, of the archive otherwise.
+    /// Digest: of the OCI manifest for oci://, of the archive otherwise. Not together with a range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::DIGEST))]
     pub digest: Option<String>,
+    /// How often a newer version is looked for where version is a range, in seconds. Shortened at random by up to a
+    /// tenth. Absent: only when asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 604_800))]
+    pub check_every_seconds: Option<i32>,
 }
 
 /// Plain manifests in an OCI artefact or at an address.

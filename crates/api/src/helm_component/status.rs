@@ -37,6 +37,9 @@ pub struct HelmComponentStatus {
     /// What the installed objects were made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digests: Option<Digests>,
+    /// The version that the range in source.chart.version stands for. Absent: it is no range, or nothing was found yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<ResolvedVersion>,
     /// How far the chart's hooks are. Absent: it has none, or none ran yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
@@ -102,6 +105,23 @@ pub struct Digests {
     /// Of all rendered objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendered: Option<String>,
+}
+
+/// What a range of versions stands for: found once, and kept until it is looked up again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolvedVersion {
+    /// The version, as its source writes it.
+    pub version: String,
+    /// Digest of its content: of the OCI manifest for oci://, of the archive otherwise.
+    pub digest: String,
+    /// Digest of address, name and range that it was found for.
+    pub of: String,
+    /// Why it could not be replaced by a newer one when one was last looked for. Absent: there was no newer one, or
+    /// nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub held: Option<String>,
 }
 
 /// How far the hooks of a chart are.

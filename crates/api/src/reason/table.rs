@@ -83,6 +83,8 @@ reasons! {
     TargetUnreachable: Unreachable => "The target's apiserver can't be reached; check its address, network and whether the cluster runs.";
     TargetUntrusted: Unreachable => "The target's certificate doesn't match the CA in the kubeconfig; renew the access Secret.";
     TargetUnauthorized: Unreachable => "The target refuses the credentials; renew the access Secret.";
+    TokenUnavailable: Transient => "The issuer of tokens for targets can't be reached or answers with errors; check its address and the network.";
+    TokenRefused: Unreachable => "The issuer refuses a token for the target; allow the operator's ServiceAccount there, for the audience that the flags name.";
     TargetForbidden: Blocked => "The target's roles don't allow a call; grant what the message names to the user of the kubeconfig.";
     TargetTimeout: Unreachable => "The target didn't answer in time; check the load of its apiserver and the network.";
     TargetServerError: Unreachable => "The target's apiserver answers with server errors; look at its own health.";

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod cache;
 mod component;
 mod content;
 mod credentials;
 mod hosts;
 mod realms;
 mod server;
+mod tags;
 mod tls;
 
 use kyma_artifacts::{ArtifactError, Artifacts, Config, Credentials, ModuleContent, RegistryBase};

@@ -4,6 +4,8 @@
 
 mod charts;
 mod components;
+mod ranges;
+mod way;
 
 use kyma_artifacts::{Artifacts, Config, RegistryBase};
 use testbed::{Registry, SharedBed};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Secret;
-use kyma_api::Reason;
+use kyma_api::{HelmComponent, Reason};
 use kyma_artifacts::Credentials;
 use kyma_object_set::GroupKind;
-use kyma_sdk::Failure;
+use kyma_sdk::{Context, Failure};
 
 use super::{Pass, values};
 use crate::content::Loaded;
@@ -38,7 +38,7 @@ impl Pass<'_> {
     pub(super) async fn loaded(&mut self) -> Result<Loaded, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
-        let credentials = self.credentials().await?;
+        let credentials = credentials(self.context).await?;
         let recorded = &self.session.recorded.digests;
         let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
@@ -74,22 +74,6 @@ impl Pass<'_> {
         let entries = self.context.resource.spec.values_from.as_deref().unwrap_or_default();
         let additions = self.inputs.as_ref().ok().map(|inputs| &inputs.additions);
         values::awaits(self.shared, &self.dependent, entries, additions, &self.session.injected);
-    }
-
-    async fn credentials(&self) -> Result<Credentials, Failure> {
-        let Some(reference) = &self.context.resource.spec.source.pull_secret_ref else {
-            return Ok(Credentials::anonymous());
-        };
-        let missing = |what: &str| {
-            Failure::new(Reason::SourceUnauthorized, format!("pull secret {}: {what}", reference.name))
-        };
-        if !kyma_sdk::is_object_name(&reference.name) {
-            return Err(missing("no Secret can have this name"));
-        }
-        let secret = self.hub_secret(&reference.name).await?.ok_or_else(|| missing("does not exist"))?;
-        let data = secret.data.unwrap_or_default();
-        let config = data.get(PULL_SECRET_KEY).ok_or_else(|| missing("has no key .dockerconfigjson"))?;
-        Credentials::from_docker_config(&config.0).map_err(|error| source::failure(&error))
     }
 
     /// Opens the watches of all kinds concerned; they speak for themselves when they have something to say.
@@ -129,4 +113,26 @@ impl Pass<'_> {
         });
         recorded.chain(wanted.map(|object| object.gvk().group_kind())).chain(made).collect()
     }
+}
+
+/// What a component shows its source.
+///
+/// # Errors
+/// Its pull secret is missing or cannot be used, or the hub does not answer.
+pub(super) async fn credentials(context: &Context<HelmComponent>) -> Result<Credentials, Failure> {
+    let component = &context.resource;
+    let Some(reference) = &component.spec.source.pull_secret_ref else {
+        return Ok(Credentials::anonymous());
+    };
+    let missing = |what: &str| {
+        Failure::new(Reason::SourceUnauthorized, format!("pull secret {}: {what}", reference.name))
+    };
+    if !kyma_sdk::is_object_name(&reference.name) {
+        return Err(missing("no Secret can have this name"));
+    }
+    let namespace = component.metadata.namespace.as_deref().unwrap_or_default();
+    let secret: Option<Secret> = referenced::object(&context.hub, namespace, &reference.name).await?;
+    let data = secret.ok_or_else(|| missing("does not exist"))?.data.unwrap_or_default();
+    let config = data.get(PULL_SECRET_KEY).ok_or_else(|| missing("has no key .dockerconfigjson"))?;
+    Credentials::from_docker_config(&config.0).map_err(|error| source::failure(&error))
 }

@@ -48,6 +48,8 @@ const fn changes(path: &'static str, says: &'static str) -> Field {
 }
 
 const EVENTS: &str = "nothing is polled";
+const VERSION: &str = "`source.chart.version`: a range as it is, otherwise the version that is installed";
+const CHECK: &str = "`source.chart.checkEverySeconds`, a minute at least, where the version is a range; otherwise nothing is polled";
 const FIXED: &str = "the version is fixed";
 const RETRIES: &str = "what fails is tried again by its class, without end";
 const NO_WAIT: &str = "no worker waits; `Ready` tells when all is up";
@@ -64,16 +66,13 @@ pub(super) const RELEASE: &[Field] = &[
     carried("targetNamespace", "`release.namespace`; without it the namespace of the HelmRelease"),
     idle("storageNamespace", "Helm's record of the release stays there and is not needed"),
     carried("chart.spec.chart", "`source.chart`"),
-    carried(
-        "chart.spec.version",
-        "`source.chart.version`: the version that is installed; a range is not kept",
-    ),
+    carried("chart.spec.version", VERSION),
     carried("chart.spec.sourceRef", "`source.chart.url`"),
     changes("chart.spec.valuesFiles", CHART_VALUES),
     changes("chart.spec.valuesFile", CHART_VALUES),
     idle("chart.spec.ignoreMissingValuesFiles", "goes with the files"),
     lost("chart.spec.verify", VERIFY),
-    idle("chart.spec.interval", EVENTS),
+    carried("chart.spec.interval", CHECK),
     idle("chart.spec.reconcileStrategy", FIXED),
     idle("chart.metadata", "there is no object for the chart"),
     carried("chartRef", "`source.chart`, of the OCIRepository or HelmChart"),
@@ -183,17 +182,17 @@ pub(super) const OCI_REPOSITORY: &[Field] = &[
     carried("url", "`source.chart.url`"),
     carried("ref.digest", "`source.chart.digest`"),
     carried("ref.tag", "`source.chart.version`"),
-    carried("ref.semver", "`source.chart.version`: the version that is installed; a range is not kept"),
-    idle("ref.semverFilter", FIXED),
+    carried("ref.semver", "`source.chart.version`"),
+    changes("ref.semverFilter", "tags cannot be filtered: narrow `source.chart.version`"),
     idle("layerSelector", "the layer of the chart is taken"),
     carried("secretRef", "`source.pullSecretRef`"),
     lost("serviceAccountName", "set `source.pullSecretRef` to its pull secret"),
     lost("certSecretRef", CA),
-    lost("proxySecretRef", "registries are reached without a proxy"),
+    lost("proxySecretRef", "one proxy serves all: give it to the operator, `--oci-proxy`"),
     lost("verify", VERIFY),
     lost("insecure", PLAIN),
     lost("provider", CLOUD),
-    idle("interval", EVENTS),
+    carried("interval", CHECK),
     idle("timeout", "the operator has deadlines of its own"),
     idle("ignore", "it does not matter for charts"),
     idle("suspend", FIXED),
@@ -202,13 +201,13 @@ pub(super) const OCI_REPOSITORY: &[Field] = &[
 /// `source.toolkit.fluxcd.io` HelmChart.
 pub(super) const HELM_CHART: &[Field] = &[
     carried("chart", "`source.chart`"),
-    carried("version", "`source.chart.version`: the version that is installed; a range is not kept"),
+    carried("version", VERSION),
     carried("sourceRef", "`source.chart.url`"),
     changes("valuesFiles", CHART_VALUES),
     changes("valuesFile", CHART_VALUES),
     idle("ignoreMissingValuesFiles", "goes with the files"),
     lost("verify", VERIFY),
-    idle("interval", EVENTS),
+    carried("interval", CHECK),
     idle("reconcileStrategy", FIXED),
     idle("suspend", FIXED),
     idle("accessFrom", "Flux does not act on it either"),

@@ -1,6 +1,8 @@
 //! The chart of a release: from Flux's source objects to a component's source.
 
+use jiff::SignedDuration;
 use kyma_api::{ChartSource, SecretRef, Source};
+use kyma_artifacts::VersionRange;
 use serde_json::Value;
 
 use super::facts::{Facts, Kind, Known, Ref, list, text};
@@ -154,12 +156,14 @@ impl Charted<'_> {
     ) -> Option<Source> {
         let url = Self::url(named, object, findings)?;
         let name = text(chart, "/chart").unwrap_or_default();
-        let version = self.version(chart, findings)?;
-        let chart = if url.starts_with("oci://") {
-            ChartSource { url: format!("{url}/{name}"), version: Some(version), ..ChartSource::default() }
+        let (version, check_every_seconds) = self.version(chart, findings)?;
+        let (url, name) = if url.starts_with("oci://") {
+            (format!("{url}/{name}"), None)
         } else {
-            ChartSource { url, name: Some(name.to_owned()), version: Some(version), ..ChartSource::default() }
+            (url, Some(name.to_owned()))
         };
+        let chart =
+            ChartSource { url, name, version: Some(version), check_every_seconds, ..ChartSource::default() };
         Some(self.with_secret(named, chart, hub, findings))
     }
 
@@ -168,28 +172,29 @@ impl Charted<'_> {
         let Installed { version, digest } = installed(self.release);
         let version = version.map(|version| without_digest(&version).to_owned());
         let reference = &object["spec"]["ref"];
+        if let Some(range) = text(reference, "/semver") {
+            let place = format!("{}: spec.ref.semver", named.says());
+            findings.push(self.followed(place, range));
+            findings.push(appended());
+            let check_every_seconds = self.check_every(&object["spec"]);
+            let chart = ChartSource {
+                url,
+                version: Some(range.to_owned()),
+                check_every_seconds,
+                ..ChartSource::default()
+            };
+            return Some(self.with_secret(named, chart, hub, findings));
+        }
         // A tag need not be the version of the chart.
         let tag = text(reference, "/tag").map(str::to_owned);
-        let version = if text(reference, "/semver").is_some() { version } else { tag.or(version) };
+        let version = tag.or(version);
         let digest = digest.or_else(|| text(reference, "/digest").map(str::to_owned));
         if version.is_none() && digest.is_none() {
             let says = "names no version, and nothing is installed: set `ref.tag` or `ref.digest`";
             findings.push(Finding::new(format!("{}: spec.ref", named.says()), Weight::Refused, says));
             return None;
         }
-        if let Some(range) = text(reference, "/semver") {
-            let says = format!(
-                "{range} is not kept: stays at what is installed, {}",
-                version.as_deref().unwrap_or("by digest")
-            );
-            findings.push(Finding::new(format!("{}: spec.ref.semver", named.says()), Weight::Lost, says));
-        }
-        findings.push(Finding::new(
-            "spec.chartRef",
-            Weight::Lost,
-            "Flux appends the digest to the chart's version: labels that show the version change, and where they are in \
-             Pod templates, those roll out once",
-        ));
+        findings.push(appended());
         let chart = ChartSource { url, version, digest, ..ChartSource::default() };
         Some(self.with_secret(named, chart, hub, findings))
     }
@@ -206,33 +211,56 @@ impl Charted<'_> {
         Some(url.trim_end_matches('/').to_owned())
     }
 
-    /// The version that is installed, whatever range it came of.
-    fn version(&self, chart: &Value, findings: &mut Vec<Finding>) -> Option<String> {
+    /// The range that is followed, and how often in seconds; otherwise the version that is installed.
+    fn version(&self, chart: &Value, findings: &mut Vec<Finding>) -> Option<(String, Option<i32>)> {
+        const PLACE: &str = "spec.chart.spec.version";
         let wanted = text(chart, "/version").unwrap_or("*");
         let exact = semver::Version::parse(wanted.strip_prefix('v').unwrap_or(wanted)).is_ok();
-        match (installed(self.release).version, exact) {
+        if !exact && wanted.parse::<VersionRange>().is_ok() {
+            findings.push(self.followed(PLACE, wanted));
+            return Some((wanted.to_owned(), self.check_every(chart)));
+        }
+        let version = match (installed(self.release).version, exact) {
             (Some(installed), _) if installed == wanted => Some(installed),
             (Some(installed), true) => {
                 let says =
                     format!("{wanted} is wished and {installed} installed, which stays: upgrade afterwards");
-                findings.push(Finding::new("spec.chart.spec.version", Weight::Lost, says));
+                findings.push(Finding::new(PLACE, Weight::Lost, says));
                 Some(installed)
             }
             (Some(installed), false) => {
-                let says =
-                    format!("the range {wanted} is not kept: stays at {installed}, which is installed");
-                findings.push(Finding::new("spec.chart.spec.version", Weight::Lost, says));
+                let says = format!("{wanted} is no range: stays at {installed}, which is installed");
+                findings.push(Finding::new(PLACE, Weight::Lost, says));
                 Some(installed)
             }
             (None, true) => Some(wanted.to_owned()),
             (None, false) => {
-                let says = format!(
-                    "{wanted} is a range, and the status does not say what is installed: set a version"
-                );
-                findings.push(Finding::new("spec.chart.spec.version", Weight::Refused, says));
+                let says =
+                    format!("{wanted} is no version, and the status does not say what is installed: set one");
+                findings.push(Finding::new(PLACE, Weight::Refused, says));
                 None
             }
-        }
+        };
+        version.map(|version| (version, None))
+    }
+
+    /// What following a range means for the take-over.
+    fn followed(&self, place: impl Into<String>, range: &str) -> Finding {
+        let says = match installed(self.release).version {
+            Some(version) => format!(
+                "{range}: the take-over installs the highest version in it, as Flux would by now; {} is installed",
+                without_digest(&version)
+            ),
+            None => format!("{range}: the take-over installs the highest version in it"),
+        };
+        Finding::new(place, Weight::Carried, says)
+    }
+
+    /// How often Flux looks for a newer chart, within what a component may say.
+    fn check_every(&self, chart: &Value) -> Option<i32> {
+        let interval = text(chart, "/interval").or_else(|| text(self.release, "/spec/interval"))?;
+        let seconds = interval.parse::<SignedDuration>().ok()?.as_secs().clamp(60, 604_800);
+        i32::try_from(seconds).ok()
     }
 
     fn with_secret(&self, named: &Ref, chart: ChartSource, hub: &str, findings: &mut Vec<Finding>) -> Source {
@@ -258,6 +286,12 @@ impl Charted<'_> {
         });
         Source { chart: Some(chart), pull_secret_ref, ..Source::default() }
     }
+}
+
+fn appended() -> Finding {
+    let says = "Flux appends the digest to the chart's version: labels that show the version change, and where they are in \
+                Pod templates, those roll out once";
+    Finding::new("spec.chartRef", Weight::Lost, says)
 }
 
 /// What has to be done where a component of one namespace needs an object of another.
