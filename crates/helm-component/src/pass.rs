@@ -13,6 +13,7 @@ use crate::content::{Inputs, Sources};
 use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
+use crate::namespaces::Namespaces;
 use crate::plan::{Order, Predecessor, Rest};
 use crate::sight::{Dependent, Sights};
 
@@ -22,6 +23,8 @@ pub(crate) struct Shared {
     pub sources: Sources,
     /// What the targets' watches have shown.
     pub sights: Sights,
+    /// Namespaces of targets whose end components wait for.
+    pub namespaces: Namespaces,
     /// What components get of the hub's Secrets.
     pub hub_secrets: Arc<HubSecrets>,
     /// The hub's ConfigMaps, for those who take values from them.
@@ -71,4 +74,6 @@ pub(crate) struct Done {
     pub(crate) default_resource: Option<Failure>,
     pub(crate) removal: Option<Result<Vec<String>, Failure>>,
     pub(crate) load: Option<Failure>,
+    /// Namespaces of the target of which it told whether they are being deleted.
+    pub(crate) looked_at: BTreeSet<String>,
 }

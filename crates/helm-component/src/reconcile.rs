@@ -3,6 +3,7 @@
 
 mod apply;
 mod default_resource;
+mod endings;
 mod hooks;
 mod load;
 mod predecessor;
@@ -72,6 +73,7 @@ impl<'a> Pass<'a> {
             done,
         };
         pass.rescope();
+        pass.see_endings();
         Ok(pass)
     }
 
@@ -142,6 +144,7 @@ impl<'a> Pass<'a> {
             waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
         let since = self.session.looking_since;
         self.session.looking_since = (rest == Rest::Looking).then(|| since.unwrap_or_else(Instant::now));
+        self.await_endings();
         let finding = Finding::of(&mut self, seen, &rest);
         if rest == Rest::Ready && !self.session.kinds_awaited {
             // The caches of artifacts and renders have it again when somebody changes an object.

@@ -6,6 +6,7 @@ mod chart;
 mod daily;
 mod depends;
 mod drift;
+mod failures;
 mod hooks;
 mod images;
 mod injection;
