@@ -54,7 +54,7 @@ impl Fault {
 
 /// What stands before a target that may be bad.
 enum Front {
-    Scripted(Scripted, Answer),
+    Scripted(Box<Scripted>, Box<Answer>),
     Door(Door),
 }
 
@@ -105,7 +105,11 @@ impl Neighbourhood {
                 Some(answer) => {
                     let scripted = Scripted::in_front_of(target).await?;
                     let access = scripted.access_of(&access);
-                    Neighbour { name, access, front: Some(Front::Scripted(scripted, answer)) }
+                    Neighbour {
+                        name,
+                        access,
+                        front: Some(Front::Scripted(Box::new(scripted), Box::new(answer))),
+                    }
                 }
                 None => {
                     let upstream = target.url().trim_start_matches("https://");
@@ -168,7 +172,7 @@ impl Neighbourhood {
                 Some(Front::Scripted(scripted, answer)) => {
                     scripted.clear();
                     if bad {
-                        scripted.always(Matching::any(), answer.clone());
+                        scripted.always(Matching::any(), answer.as_ref().clone());
                     }
                 }
                 Some(Front::Door(door)) => {

@@ -88,7 +88,7 @@ impl Pass<'_> {
     pub(super) async fn hold_back(
         &mut self,
         seen: &Observed,
-        due: BTreeSet<Identity>,
+        mut due: BTreeSet<Identity>,
     ) -> Result<BTreeSet<Identity>, Failure> {
         let to_make: Vec<&Identity> = seen
             .pieces
@@ -104,7 +104,6 @@ impl Pass<'_> {
                 ending.insert(name);
             }
         }
-        let mut due = due;
         for identity in to_make {
             let Some(name) = identity.namespace.as_ref().filter(|name| ending.contains(name)) else {
                 continue;

@@ -44,7 +44,9 @@ fn asked(world: &World, uid: &str, mark: AuditMark) -> Result<Vec<AuditEvent>> {
 
 fn manifest(kind: &str, name: &str, rest: &Value) -> String {
     let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
-    object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    for (field, value) in rest.as_object().into_iter().flatten() {
+        object[field] = value.clone();
+    }
     format!("---\n{object}\n")
 }
 
