@@ -7,7 +7,7 @@ mod operator;
 mod sample;
 mod state;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -300,10 +300,24 @@ impl Landscape {
         self.start_anew(name).await.map(drop)
     }
 
+    /// Starts another program in the place of an operator that was killed, with the same flags, until it is ready.
+    ///
+    /// # Errors
+    /// There is none of that name, or it does not come up.
+    pub async fn start_other(&mut self, name: &str, program: &Path) -> Result<()> {
+        self.start_program(name, program).await?.until_ready().await
+    }
+
     async fn start_anew(&mut self, name: &str) -> Result<&operator::Running> {
+        let program = operator::bin(name);
+        self.start_program(name, &program).await
+    }
+
+    async fn start_program(&mut self, name: &str, program: &Path) -> Result<&operator::Running> {
         let position = self.operators().position(|operator| operator.name() == name);
         let position = position.with_context(|| format!("no operator {name}"))?;
-        let started = operator::start_one(name, &self.bed, &self.hub, &self.registry, &self.given).await?;
+        let Self { bed, hub, registry, given, .. } = self;
+        let started = operator::start_one(name, program, bed, hub, registry, given).await?;
         self.operators[position] = started;
         Ok(&self.operators[position])
     }
@@ -359,7 +373,7 @@ impl Landscape {
     }
 
     /// Where state, kubeconfigs and logs are.
-    pub fn directory(&self) -> &std::path::Path {
+    pub fn directory(&self) -> &Path {
         self.bed.directory()
     }
 

@@ -17,6 +17,7 @@ use crate::args::Flags;
 use crate::content::Sources;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
+use crate::namespaces::Namespaces;
 use crate::pass::{Pass, Shared};
 use crate::plan::Order;
 use crate::rbac;
@@ -49,11 +50,17 @@ impl HelmComponents {
         let sights = Sights::new(Self::NAME, &runtime.process, move |dependent| {
             wake(&waking, dependent);
         });
+        let waking = Arc::clone(&wakers);
+        let namespaces = Namespaces::new(Self::NAME, &runtime.process, move |dependent| {
+            wake(&waking, dependent);
+        });
         let hub_secrets = Arc::new(HubSecrets::new(hub, runtime.access.clone()));
         let (ended, awaited, waking) = (sights.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
+        let endings = namespaces.clone();
         runtime.access.on_change(move |change| {
             if let Some(secret) = change.secret() {
                 ended.access_changed(secret);
+                endings.access_changed(secret);
                 for dependent in awaited.awaiting(secret) {
                     wake(&waking, &dependent);
                 }
@@ -62,6 +69,7 @@ impl HelmComponents {
         let shared = Shared {
             sources,
             sights,
+            namespaces,
             hub_secrets,
             hub_config_maps: Arc::default(),
             memory: Memory::default(),
@@ -119,6 +127,7 @@ impl Component for HelmComponents {
     fn forget(&self, namespace: &str, name: &str) {
         if let Some(dependent) = self.shared.memory.forget(namespace, name) {
             self.shared.sights.forget(&dependent);
+            self.shared.namespaces.forget(&dependent);
             self.shared.hub_secrets.forget(&dependent);
             self.shared.hub_config_maps.forget(&dependent);
             self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);

@@ -17,6 +17,7 @@ mod hub_config_maps;
 mod hub_secrets;
 mod injection;
 mod memory;
+mod namespaces;
 mod objects;
 mod observe;
 mod pass;

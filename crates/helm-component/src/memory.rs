@@ -61,6 +61,8 @@ pub(crate) struct Session {
     pub(crate) referenced: Option<Referenced>,
     /// Whether the release's namespace was seen or made.
     pub namespace_ready: bool,
+    /// Namespaces that are being deleted, and when the target last said so.
+    pub(crate) ending: BTreeMap<String, Instant>,
     /// Since when the objects are awaited to work, in Unix seconds; `None` while they do.
     pub unready_since: Option<i64>,
     /// Whether the component was reported unhealthy: failures need not last before they are told.

@@ -14,6 +14,7 @@ use crate::expressions::Rules;
 use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
+use crate::namespaces::Namespaces;
 use crate::plan::{Order, Predecessor, Rest};
 use crate::sight::{Dependent, Sights};
 
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     pub sources: Sources,
     /// What the targets' watches have shown.
     pub sights: Sights,
+    /// Namespaces of targets whose end components wait for.
+    pub namespaces: Namespaces,
     /// What components get of the hub's Secrets.
     pub hub_secrets: Arc<HubSecrets>,
     /// The hub's ConfigMaps, for those who take values from them.
@@ -80,4 +83,6 @@ pub(crate) struct Done {
     pub(crate) judged: bool,
     /// Whether it was looked at what holds objects up.
     pub(crate) explained: bool,
+    /// Namespaces of the target of which it told whether they are being deleted.
+    pub(crate) looked_at: BTreeSet<String>,
 }

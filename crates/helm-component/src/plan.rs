@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use kyma_api::Reason;
 use kyma_object_set::Identity;
-use kyma_sdk::Failure;
+use kyma_sdk::{Failure, longest_delay};
 
 use crate::hooks::Event;
 
@@ -118,10 +118,23 @@ fn install(seen: &Observed) -> Step {
             Content::Recorded | Content::Stale => Step::Load,
         };
     }
-    if let Some(fault) = seen.pieces.iter().find_map(|piece| piece.fault.clone()) {
+    if let Some(fault) = fault(seen) {
         return Step::Rest(Rest::Failed(fault));
     }
     prune(seen).or_else(|| hooks_after(seen)).unwrap_or_else(|| settle(seen))
+}
+
+/// What stops a component of whose objects some were refused: the first failure. Others that pass sooner, or by
+/// themselves, are tried again all the same.
+fn fault(seen: &Observed) -> Option<Failure> {
+    let mut faults = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref());
+    let first = faults.next()?.clone();
+    let again = faults.filter_map(longest_delay).min();
+    let sooner = again.filter(|again| longest_delay(&first).is_none_or(|own| *again < own));
+    Some(match sooner {
+        Some(again) => first.retry_after(again),
+        None => first,
+    })
 }
 
 /// Content at hand goes to the target, unless it would take back what somebody installed there.

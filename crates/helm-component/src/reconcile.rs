@@ -4,6 +4,7 @@
 mod apply;
 mod default_resource;
 mod health;
+mod endings;
 mod hooks;
 mod load;
 mod predecessor;
@@ -80,6 +81,7 @@ impl<'a> Pass<'a> {
             done,
         };
         pass.rescope();
+        pass.see_endings();
         Ok(pass)
     }
 
@@ -160,6 +162,7 @@ impl<'a> Pass<'a> {
             self.session.unhealthy = self.order == Order::Install && !seen.failing().is_empty();
         }
         self.session.looking_since = (rest == Rest::Looking).then(|| since.unwrap_or_else(Instant::now));
+        self.await_endings();
         let finding = Finding::of(&mut self, seen, &rest);
         if rest == Rest::Ready && !self.session.kinds_awaited {
             // The caches of artifacts and renders have it again when somebody changes an object.

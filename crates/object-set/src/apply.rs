@@ -117,7 +117,8 @@ struct Wanted {
 }
 
 /// Applies a set. Objects that are unchanged on both sides cost no call when `observed` shows them. A kind
-/// that the target lacks holds up only its own objects; an object that is refused holds up the later stages.
+/// that the target lacks holds up only its own objects, and so does a webhook that does not answer; an object that is
+/// refused holds up the later stages.
 ///
 /// # Errors
 /// When the target cannot say what it serves; everything else is an [`Outcome`] of one object.

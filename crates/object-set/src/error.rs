@@ -251,7 +251,7 @@ impl Failure {
             403 if has("because it is being terminated") || cause(status, "NamespaceTerminating") => {
                 Self::NamespaceTerminating
             }
-            403 if has("exceeded quota") || has("insufficient quota") => Self::QuotaExceeded,
+            403 if QUOTA.iter().any(|words| has(words)) => Self::QuotaExceeded,
             403 => Self::Forbidden,
             404 => Self::NotFound,
             409 => Self::Conflict,
@@ -317,6 +317,9 @@ fn quoted_after(text: &str, phrase: &str) -> String {
     let name = after.split(['"', '\'']).nth(1).unwrap_or_default();
     if is_path(name) { name.to_owned() } else { "of an unknown name".to_owned() }
 }
+
+/// Words that API servers use where a quota has no room, or is so new that its use was not counted yet.
+const QUOTA: &[&str] = &["exceeded quota", "insufficient quota", "status unknown for quota"];
 
 /// Words that API servers use for fields that cannot change.
 const IMMUTABLE: &[&str] = &[

@@ -322,7 +322,7 @@ impl Transport {
         let Some((outcome, cause)) = judged(&answer) else { return answer };
         match outcome {
             Outcome::Unreachable => self.servers.lost(),
-            Outcome::Healthy | Outcome::Failing => self.answered.now(),
+            Outcome::Healthy | Outcome::Failing | Outcome::Refused => self.answered.now(),
         }
         let effect = lock(&self.breaker).record(outcome, Instant::now(), jitter());
         match effect {
@@ -383,10 +383,14 @@ impl Transport {
         let agent = HeaderValue::from_static(concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (probe)"));
         // Whether the target answers does not hang on an issuer of tokens.
         let answered = tokio::time::timeout(self.limits.connect, self.dispatch(request, agent, None)).await;
-        // 401 or 404 come from a working apiserver as well; what they mean is for the next call to tell.
-        answered.is_ok_and(|answer| {
-            answer.is_ok_and(|answer| !answer.status().is_server_error() && !answer.status().is_redirection())
-        })
+        let Ok(Ok(answer)) = answered else { return false };
+        if answer.status() == StatusCode::UNAUTHORIZED && self.tokens().is_none() {
+            // It works, and would take no call.
+            *lock(&self.cause) = Some(TargetError::Unauthorized);
+            return false;
+        }
+        // 403 or 404 come from a working apiserver as well; what they mean is for the next call to tell.
+        !answer.status().is_server_error() && !answer.status().is_redirection()
     }
 }
 
@@ -429,6 +433,9 @@ fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Opti
             };
             let detail = "several times in a row".to_owned();
             Some((outcome, Some(TargetError::Server { code: answer.status().as_u16(), detail })))
+        }
+        Ok(answer) if answer.status() == StatusCode::UNAUTHORIZED => {
+            Some((Outcome::Refused, Some(TargetError::Unauthorized)))
         }
         Ok(_) | Err(TargetError::Throttled(_) | TargetError::TooLarge(_)) => Some((Outcome::Healthy, None)),
         Err(

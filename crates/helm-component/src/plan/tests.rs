@@ -5,6 +5,7 @@ use kyma_object_set::{Entry, Inventory};
 use super::*;
 use crate::patience::Patience;
 
+mod faults;
 mod hooks;
 mod removal;
 

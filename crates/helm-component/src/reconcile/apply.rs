@@ -7,7 +7,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, PartialObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
-use kyma_api::{Adopt, Digests, HelmComponent, klm, names};
+use kyma_api::{Adopt, Digests, HelmComponent, Reason, klm, names};
 use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
 use kyma_object_set::{
     CallError, Entry, GroupKind, Identity, Inventory, Kinds, Object, ObjectSet, Observed, Yielded,
@@ -15,6 +15,7 @@ use kyma_object_set::{
 };
 use kyma_sdk::{Failure, Interest};
 
+use super::endings::fault_of;
 use super::{LAG, Pass, failure, protection};
 use crate::content::Loaded;
 use crate::plan::{self, Order};
@@ -31,17 +32,24 @@ impl Pass<'_> {
         }
     }
 
-    async fn ensure_namespace(&self) -> Result<(), Failure> {
+    async fn ensure_namespace(&mut self) -> Result<(), Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         if !inputs.release.create_namespace {
             // Where it is missing, the apply says so.
             return Ok(());
         }
-        let name = &inputs.release.namespace;
+        let name = &inputs.release.namespace.clone();
+        if self.ends(name) {
+            return Err(fault_of(None, name));
+        }
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         match namespaces.get_metadata_opt(name).await {
-            Ok(Some(_)) => return Ok(()),
-            Ok(None) => {}
+            Ok(Some(found)) => {
+                let ending = found.metadata.deletion_timestamp.is_some();
+                self.looked_at(name, ending);
+                return if ending { Err(fault_of(None, name)) } else { Ok(()) };
+            }
+            Ok(None) => self.looked_at(name, false),
             // Whoever may make it need not be allowed to read it.
             Err(kube::Error::Api(status)) if status.code == 403 => {}
             Err(error) => return Err(Failure::target(&format!("read Namespace {name}"), &error)),
@@ -84,8 +92,15 @@ impl Pass<'_> {
             return;
         }
         self.done.before = Some(self.session.recorded.inventory.len());
-        let due: BTreeSet<&Identity> =
-            seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| &piece.identity).collect();
+        let due =
+            seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| piece.identity.clone());
+        let due = match self.hold_back(seen, due.collect()).await {
+            Ok(due) => due,
+            Err(failure) => {
+                self.done.load = Some(failure);
+                return;
+            }
+        };
         let objects = &loaded.prepared.objects;
         let set =
             ObjectSet::new(objects.iter().filter(|one| due.contains(&one.identity())).cloned().collect());
@@ -229,7 +244,8 @@ impl Pass<'_> {
                         // Conditions tell what holds up the removal.
                         tracing::warn!(%identity, %refusal, "drift is not put right");
                     }
-                    self.done.faults.insert(identity.clone(), self.refused(refusal));
+                    let fault = self.refused(identity, refusal);
+                    self.done.faults.insert(identity.clone(), fault);
                 }
                 Outcome::Waiting(what) => {
                     self.done.waiting.insert(identity.clone(), (*what).to_owned());
@@ -294,10 +310,14 @@ impl Pass<'_> {
     }
 
     /// A refusal in the words of conditions; the release's own namespace is made anew at the next try.
-    fn refused(&self, refusal: &Refusal) -> Failure {
+    fn refused(&mut self, identity: &Identity, refusal: &Refusal) -> Failure {
         let Refusal::Call(error) = refusal else {
             return Failure::new(refusal.reason(), refusal.to_string());
         };
+        if let (Reason::NamespaceTerminating, Some(namespace)) = (error.reason(), &identity.namespace) {
+            self.looked_at(namespace, true);
+            return fault_of(Some(identity), namespace);
+        }
         let makes = |namespace: &str| {
             self.inputs
                 .as_ref()

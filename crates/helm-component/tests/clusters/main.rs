@@ -8,6 +8,7 @@ mod depends;
 mod drift;
 mod fields;
 mod health;
+mod failures;
 mod hooks;
 mod images;
 mod injection;

@@ -6,7 +6,7 @@ use std::fmt;
 use kyma_api::{ErrorClass, Reason};
 use thiserror::Error;
 
-use crate::error::CallError;
+use crate::error::{CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::object::{Gvk, Identity};
 use crate::parse::Warning;
@@ -98,6 +98,10 @@ impl Refusal {
         self.reason().class().unwrap_or(ErrorClass::Transient)
     }
 
+    fn is_failed_webhook(&self) -> bool {
+        matches!(self, Self::Call(error) if matches!(error.failure, Failure::WebhookFailed(_)))
+    }
+
     /// The stable word for it.
     pub fn reason(&self) -> Reason {
         match self {
@@ -162,9 +166,10 @@ impl Applied {
         self.outcomes.extend(objects.map(|object| (object, Outcome::Skipped)));
     }
 
-    /// Whether an object was refused, so that what stands on it is not sent.
+    /// Whether an object was refused, so that what stands on it is not sent. A webhook that does not answer says nothing
+    /// of the object, and what answers for it may be a workload of the same set.
     pub(super) fn is_held_up(&self) -> bool {
-        self.errors().next().is_some()
+        self.errors().any(|(_, refusal)| !refusal.is_failed_webhook())
     }
 
     pub(super) fn wait_for_crds(&mut self, late: impl Iterator<Item = Identity>) {

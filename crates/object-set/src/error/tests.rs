@@ -47,6 +47,10 @@ fn answers_of_real_api_servers_are_told_apart() {
             Failure::QuotaExceeded,
         ),
         (
+            of(403, r#"pods "x" is forbidden: status unknown for quota: q, resources: pods"#, &[]),
+            Failure::QuotaExceeded,
+        ),
+        (
             of(
                 403,
                 r#"configmaps "x" is forbidden: unable to create new content in namespace n because it is being terminated"#,
