@@ -10,11 +10,12 @@ use tokio::sync::Semaphore;
 use crate::{
     ArtifactError, Credentials, Digest, Limits, OciReference, Repository,
     cache::{Cache, Key, Origin},
-    credentials::Auth,
+    credentials::{Auth, Fingerprint},
     flight::Flights,
     http::{self, Http, Request},
     proofs::{Ask, Proofs},
     registry::{self, Registry, Session},
+    trust::{Passed, Verified},
 };
 
 /// Everything that a read needs.
@@ -28,6 +29,8 @@ pub(crate) struct Fetch {
     manifests: Flights<Ask, Found>,
     blobs: Flights<Key, Bytes>,
     documents: Flights<(Ask, Option<Digest>), Found>,
+    searches: Flights<(Passed, Fingerprint), ()>,
+    verified: Verified,
 }
 
 /// Content and its digest.
@@ -43,7 +46,20 @@ impl Fetch {
         permits: Semaphore,
     ) -> Self {
         let (manifests, blobs, documents) = (Flights::new(), Flights::new(), Flights::new());
-        Self { http, registry, cache, proofs, limits, permits, manifests, blobs, documents }
+        let (searches, verified) = (Flights::new(), Verified::new());
+        Self {
+            http,
+            registry,
+            cache,
+            proofs,
+            limits,
+            permits,
+            manifests,
+            blobs,
+            documents,
+            searches,
+            verified,
+        }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -56,6 +72,16 @@ impl Fetch {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Searches for signatures under way.
+    pub(crate) fn searches(&self) -> &Flights<(Passed, Fingerprint), ()> {
+        &self.searches
+    }
+
+    /// What was found to be signed.
+    pub(crate) fn verified(&self) -> &Verified {
+        &self.verified
     }
 
     /// A reading session.

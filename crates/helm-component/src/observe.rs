@@ -100,7 +100,6 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
 /// A field that is accepted and not acted on yet stops the component, so that nobody relies on it.
 fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
     let used = [
-        ("source.verify", spec.source.verify.is_some()),
         (
             "rollback",
             spec.rollback.as_ref().is_some_and(|rollback| rollback.mode != kyma_api::RollbackMode::Never),
@@ -400,5 +399,7 @@ mod tests {
         let kind = json!({"dependsOn": [{"api": {"group": "g", "kind": "K"}}]});
         let timeouts = json!({"timeouts": {"renderSeconds": 1, "healthSeconds": 1, "deleteSeconds": 1}});
         assert_eq!((refused(&kind), refused(&timeouts), refused(&json!({}))), (None, None, None));
+        let verify = json!({"source": {"verify": {"keysSecretRef": {"name": "keys"}}}});
+        assert_eq!(refused(&verify), None);
     }
 }

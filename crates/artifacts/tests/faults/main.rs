@@ -7,7 +7,10 @@ mod content;
 mod credentials;
 mod hosts;
 mod realms;
+#[path = "../../src/trust/sample.rs"]
+mod sample;
 mod server;
+mod signatures;
 mod tls;
 
 use kyma_artifacts::{ArtifactError, Artifacts, Config, Credentials, ModuleContent, RegistryBase};

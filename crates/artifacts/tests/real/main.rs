@@ -4,6 +4,9 @@
 
 mod charts;
 mod components;
+#[path = "../../src/trust/sample.rs"]
+mod sample;
+mod signatures;
 
 use kyma_artifacts::{Artifacts, Config, RegistryBase};
 use testbed::{Registry, SharedBed};

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Secret;
 use kyma_api::Reason;
-use kyma_artifacts::Credentials;
+use kyma_artifacts::{Credentials, Trust};
 use kyma_object_set::GroupKind;
 use kyma_sdk::Failure;
 
@@ -16,6 +16,7 @@ use crate::injection;
 use crate::observe;
 use crate::referenced;
 use crate::source;
+use crate::verify::{self, Secrets};
 
 /// Key of a pull secret (`kubernetes.io/dockerconfigjson`).
 const PULL_SECRET_KEY: &str = ".dockerconfigjson";
@@ -37,13 +38,13 @@ impl Pass<'_> {
     pub(super) async fn loaded(&mut self) -> Result<Loaded, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
-        let credentials = self.credentials().await?;
+        let way = (&self.credentials().await?, self.trust().await?);
         let recorded = &self.session.recorded.digests;
         let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
         let component = &self.context.resource;
-        let mut loaded = sources.load(component, inputs, &self.kinds, installed, &credentials).await?;
+        let mut loaded = sources.load(component, inputs, &self.kinds, installed, way).await?;
         self.session.injected.clear();
         if injects && loaded.raw {
             self.inject(&mut loaded).await?;
@@ -89,6 +90,18 @@ impl Pass<'_> {
         let data = secret.data.unwrap_or_default();
         let config = data.get(PULL_SECRET_KEY).ok_or_else(|| missing("has no key .dockerconfigjson"))?;
         Credentials::from_docker_config(&config.0).map_err(|error| source::failure(&error))
+    }
+
+    /// Whose signatures the content must carry.
+    async fn trust(&self) -> Result<Option<Arc<Trust>>, Failure> {
+        let spec = &self.context.resource.spec;
+        let mut secrets = Secrets::new();
+        for name in verify::secrets(spec) {
+            let data = self.hub_secret(name).await?.map(|secret| secret.data.unwrap_or_default());
+            let data = data.map(|data| data.into_iter().map(|(key, value)| (key, value.0)).collect());
+            secrets.insert(name.to_owned(), data);
+        }
+        verify::trust(spec, &secrets, self.shared.sources.trust_root.as_ref())
     }
 
     /// Opens the watches of all kinds concerned; they speak for themselves when they have something to say.

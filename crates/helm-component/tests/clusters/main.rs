@@ -17,5 +17,6 @@ mod restart;
 mod shelf;
 mod source;
 mod values;
+mod verify;
 mod workloads;
 mod world;
