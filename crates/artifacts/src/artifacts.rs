@@ -6,16 +6,8 @@ use tokio::sync::Semaphore;
 
 use crate::{
     ArtifactError, ChartArchive, ChartSource, ComponentVersion, Config, Credentials, Manifests,
-    ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, Trust,
-    cache::Cache,
-    chart,
-    fetch::Fetch,
-    http::Http,
-    manifests, ocm,
-    proofs::Proofs,
-    push,
-    registry::Registry,
-    trust::Gate,
+    ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, Trust, cache::Cache, chart,
+    fetch::Fetch, http::Http, manifests, ocm, proofs::Proofs, push, registry::Registry, trust::Gate,
 };
 
 /// Pulls that run at once, over all sources: bounds the memory that content in flight takes.

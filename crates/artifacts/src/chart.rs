@@ -11,7 +11,7 @@ use url::Url;
 
 use crate::{
     ArtifactError, Digest, Limits, OciReference, archive, manifests,
-    trust::Gate,
+    trust::{Gate, PROVENANCE},
 };
 
 /// Media type of a chart's config blob.
@@ -150,11 +150,11 @@ pub(crate) async fn read(gate: Gate<'_>, source: &ChartSource) -> Result<ChartAr
     let Gate { fetch, credentials, .. } = gate;
     let limit = fetch.limits().blob;
     if !matches!(source, ChartSource::Oci(_)) {
-        gate.unsignable("charts of HTTP repositories carry no signatures; put them into a registry")?;
+        gate.archives()?;
     }
     let from = async |what: String, url: &Url, digest: Option<Digest>| {
         let (digest, content) = fetch.document(url, digest, limit, credentials).await?;
-        let _ = digest;
+        gate.archive(url, digest).await?;
         Ok::<_, ArtifactError>((what, content))
     };
     let (what, content) = match source {
@@ -173,6 +173,13 @@ pub(crate) async fn read(gate: Gate<'_>, source: &ChartSource) -> Result<ChartAr
         ChartSource::Repository { name, .. } if *name != chart.metadata.name => {
             Err(ArtifactError::invalid(format!("chart {name}"), "the archive holds another chart"))
         }
+        // An older version is signed as well, and the index is not.
+        ChartSource::Repository { name, version, .. }
+            if gate.trust.is_some() && !index::same_version(&chart.metadata.version, version) =>
+        {
+            let flaws = "the archive is signed, and of another version".to_owned();
+            Err(ArtifactError::Untrusted { what: format!("chart {name} {version}"), flaws })
+        }
         _ => Ok(chart),
     }
 }
@@ -182,9 +189,10 @@ async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<Bytes, Art
     let what = reference.to_string();
     let (digest, manifest) = fetch.manifest(reference, credentials).await?;
     let layers = manifests::layers(&what, &manifest)?;
-    let layer = |kinds: &[&str]| layers.iter().find(|(kind, _)| kinds.contains(&&**kind)).map(|(_, layer)| *layer);
+    let layer =
+        |kinds: &[&str]| layers.iter().find(|(kind, _)| kinds.contains(&&**kind)).map(|(_, layer)| *layer);
     let archive = layer(&[CONTENT, OLD_CONTENT]);
     let archive = archive.ok_or_else(|| ArtifactError::invalid(what, "the artifact holds no Helm chart"))?;
-    gate.manifest(reference, digest, &manifest).await?;
+    gate.chart(reference, digest, archive, layer(&[PROVENANCE])).await?;
     fetch.blob(reference.repository(), archive, fetch.limits().blob, credentials).await
 }

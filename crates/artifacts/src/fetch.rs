@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use crate::{
     ArtifactError, Credentials, Digest, Limits, OciReference, Repository,
     cache::{Cache, Key, Origin},
-    credentials::{Auth, Fingerprint},
+    credentials::Auth,
     flight::Flights,
     http::{self, Http, Request},
     proofs::{Ask, Proofs},
@@ -29,7 +29,7 @@ pub(crate) struct Fetch {
     manifests: Flights<Ask, Found>,
     blobs: Flights<Key, Bytes>,
     documents: Flights<(Ask, Option<Digest>), Found>,
-    searches: Flights<(Passed, Fingerprint), ()>,
+    searches: Flights<(Passed, Ask), ()>,
     verified: Verified,
 }
 
@@ -75,7 +75,7 @@ impl Fetch {
     }
 
     /// Searches for signatures under way.
-    pub(crate) fn searches(&self) -> &Flights<(Passed, Fingerprint), ()> {
+    pub(crate) fn searches(&self) -> &Flights<(Passed, Ask), ()> {
         &self.searches
     }
 

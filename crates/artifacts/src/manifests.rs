@@ -93,7 +93,7 @@ async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<Manifests,
     let Gate { fetch, credentials, .. } = gate;
     let what = reference.to_string();
     let (digest, manifest) = fetch.manifest(reference, credentials).await?;
-    gate.manifest(reference, digest, &manifest).await?;
+    gate.manifest(reference, digest).await?;
     let layers = layers(&what, &manifest)?;
     if layers.len() > LAYERS {
         return Err(ArtifactError::invalid(what, format!("more than {LAYERS} layers")));

@@ -92,7 +92,7 @@ pub(crate) async fn read(
     let reference = repository.tag(&tag_of(version))?;
     let what = reference.to_string();
     let (digest, manifest) = fetch.manifest(&reference, credentials).await?;
-    gate.manifest(&reference, digest, &manifest).await?;
+    gate.manifest(&reference, digest).await?;
     let reader = Reader { fetch, repository: &repository, credentials, what: &what };
     let descriptor = reader.descriptor(&manifest, component, version).await?;
     let raw = descriptor

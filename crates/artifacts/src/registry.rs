@@ -160,7 +160,8 @@ impl Registry {
             return Err(ArtifactError::RedirectNotAllowed { what, host: http::authority(&upload) });
         }
         upload.query_pairs_mut().append_pair("digest", &digest.to_string());
-        let request = Request::new(&what, Method::PUT, upload).accept(MANIFESTS).body(BINARY, content.clone());
+        let request =
+            Request::new(&what, Method::PUT, upload).accept(MANIFESTS).body(BINARY, content.clone());
         let response = self.send(session, &what, request).await?;
         success(&what, response).map(|_| ())
     }

@@ -8,6 +8,7 @@ mod gate;
 mod keys;
 mod log;
 mod merkle;
+mod provenance;
 mod root;
 #[cfg(test)]
 mod sample;
@@ -20,8 +21,6 @@ mod verified;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 pub(crate) use flaw::Flaw;
 pub(crate) use gate::Gate;
 pub use root::TrustRoot;
@@ -30,12 +29,15 @@ pub(crate) use verified::{Passed, Verified};
 
 use crate::{ArtifactError, Digest};
 use keys::PublicKey;
+use provenance::Keyring;
+pub(crate) use provenance::LAYER as PROVENANCE;
 
 /// Whose signatures count: content passes with one good signature by any of them.
 #[derive(Clone, Debug)]
 pub struct Trust {
     keys: Vec<PublicKey>,
     signers: Option<Signers>,
+    keyring: Option<Keyring>,
     digest: Digest,
 }
 
@@ -54,18 +56,11 @@ struct Signers {
     identities: Vec<Signer>,
 }
 
-/// A manifest that has to be signed.
-#[derive(Clone, Copy)]
-pub(crate) struct Subject<'a> {
-    pub(crate) digest: Digest,
-    pub(crate) manifest: &'a Bytes,
-}
-
 /// A signature that claims to be for the content at hand.
 struct Made {
     /// What was signed.
     message: Vec<u8>,
-    /// Digest by which a log knows what was signed.
+    /// Digest of the payload in it.
     payload: Digest,
     signature: Vec<u8>,
     /// DER of the certificate of who made it, where it was not made with a key of their own.
@@ -76,7 +71,7 @@ struct Made {
 impl Trust {
     /// Nobody's: with this no content passes.
     pub fn nobody() -> Self {
-        Self { keys: Vec::new(), signers: None, digest: Digest::of(b"") }
+        Self { keys: Vec::new(), signers: None, keyring: None, digest: Digest::of(b"") }
     }
 
     /// Also the holders of these keys: public keys in PEM, ECDSA P-256 or P-384, RSA from 2048 bits, Ed25519. Whether a
@@ -108,6 +103,17 @@ impl Trust {
         Ok(self)
     }
 
+    /// Also the owners of these OpenPGP keys, by provenance of charts (`helm package --sign`): public keys one after the
+    /// other, binary or armoured. Keys that were revoked or have expired do not count.
+    ///
+    /// # Errors
+    /// It is no keyring, or an empty one.
+    pub fn and_keyring(mut self, content: &[u8]) -> Result<Self, ArtifactError> {
+        self.keyring = Some(Keyring::parse(content)?);
+        self.told("keyring", content);
+        Ok(self)
+    }
+
     /// Digest of everything that decides.
     pub(crate) fn digest(&self) -> Digest {
         self.digest
@@ -123,13 +129,32 @@ impl Trust {
     }
 
     /// Whether the signature under cosign's tag counts.
-    fn accepts_cosign(&self, signature: &cosign::Signature, payload: &[u8], digest: Digest) -> Result<(), Flaw> {
+    fn accepts_cosign(
+        &self,
+        signature: &cosign::Signature,
+        payload: &[u8],
+        digest: Digest,
+    ) -> Result<(), Flaw> {
         self.accepts(&signature.read(payload, digest)?)
     }
 
     /// Whether the signature in a bundle counts.
-    pub(crate) fn accepts_bundle(&self, json: &[u8], subject: &Subject<'_>) -> Result<(), Flaw> {
-        self.accepts(&bundle::read(json, subject)?)
+    pub(crate) fn accepts_bundle(&self, json: &[u8], digest: Digest) -> Result<(), Flaw> {
+        self.accepts(&bundle::read(json, digest)?)
+    }
+
+    /// Why no signature under cosign's tag counts, all of them with this payload.
+    #[cfg(fuzzing)]
+    pub(crate) fn accepts_any(&self, manifest: &[u8], payload: &[u8], digest: Digest) -> Result<(), String> {
+        let signatures = cosign::signatures("the artifact", manifest).map_err(|error| error.to_string())?;
+        let judged = signatures.iter().map(|signature| self.accepts_cosign(signature, payload, digest));
+        judged.reduce(Result::or).unwrap_or(Err(Flaw::NoLog)).map_err(|flaw| flaw.to_string())
+    }
+
+    /// Why a provenance does not count.
+    #[cfg(fuzzing)]
+    pub(crate) fn accepts_provenance(&self, text: &[u8], archive: Digest, now: i64) -> Result<(), Flaw> {
+        self.keyring.as_ref().map_or(Err(Flaw::NoKeys), |keyring| keyring.accepts(text, archive, now))
     }
 
     fn accepts(&self, made: &Made) -> Result<(), Flaw> {
@@ -148,7 +173,7 @@ impl Trust {
 impl Signers {
     fn accept(&self, made: &Made, certificate: &[u8]) -> Result<(), Flaw> {
         let Made { message, payload, signature, entries, .. } = made;
-        let logged = log::Logged { payload: *payload, signature, certificate };
+        let logged = log::Logged { message: Digest::of(message), payload: *payload, signature, certificate };
         let times = entries.iter().map(|entry| entry.time(&self.root, &logged));
         // One good entry is enough; otherwise the last one tells why.
         let time = times.reduce(|found, next| found.or(next)).unwrap_or(Err(Flaw::NoLog))?;

@@ -308,7 +308,8 @@ mod tests {
             Some(BTreeMap::from([("s".to_owned(), revision)]))
         };
         let keys = |version: Option<&str>| {
-            let revision = |version: &str| Revision { uid: "u".to_owned(), resource_version: version.to_owned() };
+            let revision =
+                |version: &str| Revision { uid: "u".to_owned(), resource_version: version.to_owned() };
             BTreeMap::from([("keys".to_owned(), version.map(revision))])
         };
         let all = [

@@ -14,8 +14,9 @@ pub(crate) type Secrets = BTreeMap<String, Option<BTreeMap<String, Vec<u8>>>>;
 
 /// Names of the Secrets that say whose signatures count.
 pub(crate) fn secrets(spec: &HelmComponentSpec) -> impl Iterator<Item = &str> {
-    let verify = spec.source.verify.as_ref();
-    verify.and_then(|verify| verify.keys_secret_ref.as_ref()).map(|reference| &*reference.name).into_iter()
+    let verify = spec.source.verify.iter();
+    let references = verify.flat_map(|verify| [&verify.keys_secret_ref, &verify.keyring_secret_ref]);
+    references.flatten().map(|reference| &*reference.name)
 }
 
 /// Whose signatures count; `None` where none is asked for.
@@ -27,7 +28,9 @@ pub(crate) fn trust(
     secrets: &Secrets,
     root: Option<&Arc<TrustRoot>>,
 ) -> Result<Option<Arc<Trust>>, Failure> {
-    let Some(Verify { keys_secret_ref, identities }) = &spec.source.verify else { return Ok(None) };
+    let Some(Verify { keys_secret_ref, identities, keyring_secret_ref }) = &spec.source.verify else {
+        return Ok(None);
+    };
     let mut trust = Trust::nobody();
     if let Some(reference) = keys_secret_ref {
         let pem = value("keysSecretRef", reference, secrets)?;
@@ -35,13 +38,20 @@ pub(crate) fn trust(
     }
     if let Some(identities) = identities {
         let root = root.ok_or_else(|| {
-            invalid("identities", "the operator has no trust root: name its file with --sigstore-trusted-root")
+            invalid(
+                "identities",
+                "the operator has no trust root: name its file with --sigstore-trusted-root",
+            )
         })?;
         let signers: Vec<Signer> = identities
             .iter()
             .map(|one| Signer { issuer: one.issuer.clone(), subject: one.subject.clone() })
             .collect();
         trust = trust.and_signers(Arc::clone(root), &signers).map_err(|error| source::failure(&error))?;
+    }
+    if let Some(reference) = keyring_secret_ref {
+        let keyring = value("keyringSecretRef", reference, secrets)?;
+        trust = trust.and_keyring(keyring).map_err(|error| source::failure(&error))?;
     }
     Ok(Some(Arc::new(trust)))
 }
@@ -91,10 +101,18 @@ mod tests {
             Secrets::from([("keys".to_owned(), Some(data))])
         };
         assert_eq!(told(&keys, &Secrets::new()), format!("{field} does not exist"));
-        assert_eq!(told(&keys, &Secrets::from([("keys".to_owned(), None)])), format!("{field} does not exist"));
+        assert_eq!(
+            told(&keys, &Secrets::from([("keys".to_owned(), None)])),
+            format!("{field} does not exist")
+        );
         assert_eq!(told(&keys, &secret("other", "")), format!("{field} has no key cosign.pub"));
         let said = told(&keys, &secret("cosign.pub", "secret text"));
         assert!(said.contains("no PEM block PUBLIC KEY") && !said.contains("secret text"), "{said}");
+        let keyring = json!({"keyringSecretRef": {"name": "keys", "key": "ring"}});
+        assert_eq!(secrets(&super::tests::spec(&keyring)).collect::<Vec<_>>(), ["keys"]);
+        let missing = "spec.source.verify.keyringSecretRef: Secret keys does not exist";
+        assert_eq!(told(&keyring, &Secrets::new()), missing);
+        assert!(told(&keyring, &secret("ring", "none")).contains("not OpenPGP public keys"));
         let identities = json!({"identities": [{"issuer": "a", "subject": "b"}]});
         assert!(told(&identities, &Secrets::new()).contains("--sigstore-trusted-root"));
     }

@@ -111,13 +111,13 @@ pub struct ManifestSource {
     pub digest: Option<String>,
 }
 
-/// Signatures that the content must carry: one by any of the keys or identities. They are verified before anything of
+/// Signatures that the content must carry: one by any of the keys, identities or OpenPGP keys. They are verified before anything of
 /// the content is read, and content without one never reaches the target; what is installed stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "has(self.keysSecretRef) || has(self.identities)",
-    "message": "'keysSecretRef' or 'identities' must be specified",
+    "rule": "has(self.keysSecretRef) || has(self.identities) || has(self.keyringSecretRef)",
+    "message": "'keysSecretRef', 'identities' or 'keyringSecretRef' must be specified",
 }]))]
 pub struct Verify {
     /// Public keys, in PEM, one after the other: ECDSA on P-256 or P-384, RSA of 2048 bits or more, or Ed25519. For
@@ -130,6 +130,11 @@ pub struct Verify {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub identities: Option<Vec<SignerIdentity>>,
+    /// OpenPGP public keys whose owners' provenance of a chart counts, one after the other, binary or armoured. For
+    /// charts that were signed by helm package --sign, in an HTTP repository or an OCI registry. The Secret is in the
+    /// component's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keyring_secret_ref: Option<SecretKeyRef>,
 }
 
 /// Who signed, as their identity provider says.

@@ -91,7 +91,7 @@ pub(crate) fn find(
 }
 
 /// Helm takes `v1.2.3` and `1.2.3` for the same.
-fn same_version(found: &str, wanted: &str) -> bool {
+pub(super) fn same_version(found: &str, wanted: &str) -> bool {
     found == wanted || found.strip_prefix('v').unwrap_or(found) == wanted.strip_prefix('v').unwrap_or(wanted)
 }
 

@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
-use super::{Made, Subject, flaw::Flaw, log::Entry, statement};
+use super::{Made, flaw::Flaw, log::Entry, statement};
 use crate::Digest;
 
 /// Beginning of the media types of all versions.
@@ -16,7 +16,6 @@ pub(super) const MEDIA_TYPE_NOW: &str = "application/vnd.dev.sigstore.bundle.v0.
 struct Bundle {
     media_type: String,
     verification_material: Material,
-    message_signature: Option<MessageSignature>,
     dsse_envelope: Option<Envelope>,
 }
 
@@ -42,11 +41,6 @@ struct Certificate {
 }
 
 #[derive(Deserialize)]
-struct MessageSignature {
-    signature: String,
-}
-
-#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Envelope {
     payload: String,
@@ -59,29 +53,28 @@ struct EnvelopeSignature {
     sig: String,
 }
 
-/// The signature in a bundle, if it is for this manifest: of the manifest itself, or of a statement that it is signed.
-pub(super) fn read(json: &[u8], subject: &Subject<'_>) -> Result<Made, Flaw> {
+/// The signature in a bundle, if it is a statement that the manifest with this digest is signed. What is signed by itself
+/// may be anything that the signer was given, so that is none.
+pub(super) fn read(json: &[u8], digest: Digest) -> Result<Made, Flaw> {
     let unreadable = || Flaw::Unreadable("its bundle");
     let bundle: Bundle = serde_json::from_slice(json).map_err(|_| unreadable())?;
     if !bundle.media_type.starts_with(MEDIA_TYPE) {
         return Err(unreadable());
     }
+    let Envelope { payload, payload_type, signatures } = bundle.dsse_envelope.ok_or(Flaw::OtherStatement)?;
     let decode = |text: &str| STANDARD.decode(text).map_err(|_| unreadable());
-    let (message, payload, signature) = match (bundle.message_signature, bundle.dsse_envelope) {
-        (Some(MessageSignature { signature }), None) => {
-            (subject.manifest.to_vec(), subject.digest, decode(&signature)?)
-        }
-        (None, Some(Envelope { payload, payload_type, signatures })) => {
-            let payload = decode(&payload)?;
-            statement::in_toto(&payload_type, &payload, subject.digest)?;
-            let [signature] = &signatures[..] else { return Err(unreadable()) };
-            let message = statement::encoded(&payload_type, &payload);
-            (message, Digest::of(&payload), decode(&signature.sig)?)
-        }
-        _ => return Err(unreadable()),
-    };
+    let payload = decode(&payload)?;
+    statement::in_toto(&payload_type, &payload, digest)?;
+    let [signature] = &signatures[..] else { return Err(unreadable()) };
     let Material { certificate, x509_certificate_chain: chain, tlog_entries } = bundle.verification_material;
     let first = || chain.and_then(|chain| chain.certificates.into_iter().next());
-    let certificate = certificate.or_else(first).map(|certificate| decode(&certificate.raw_bytes)).transpose()?;
-    Ok(Made { message, payload, signature, certificate, entries: tlog_entries })
+    let certificate =
+        certificate.or_else(first).map(|certificate| decode(&certificate.raw_bytes)).transpose()?;
+    Ok(Made {
+        message: statement::encoded(&payload_type, &payload),
+        payload: Digest::of(&payload),
+        signature: decode(&signature.sig)?,
+        certificate,
+        entries: tlog_entries,
+    })
 }

@@ -100,10 +100,15 @@ fn signer(certificate: &X509Certificate<'_>) -> Option<Signer> {
 
 fn issuer(extensions: &[X509Extension<'_>]) -> Option<String> {
     let value = |oid: &str| {
-        extensions.iter().find(|extension| extension.oid.to_id_string() == oid).map(|extension| extension.value)
+        extensions
+            .iter()
+            .find(|extension| extension.oid.to_id_string() == oid)
+            .map(|extension| extension.value)
     };
     let text = match value(ISSUER) {
-        Some(der) => sct::element(der).filter(|element| element.tag == UTF8_STRING && element.rest.is_empty())?.content,
+        Some(der) => {
+            sct::element(der).filter(|element| element.tag == UTF8_STRING && element.rest.is_empty())?.content
+        }
         None => value(OLD_ISSUER)?,
     };
     String::from_utf8(text.to_vec()).ok()

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
+use url::Url;
 
-use super::{Search, Trust};
+use super::{Flaw, Search, Trust, provenance::Keyring};
 use crate::{
     ArtifactError, Credentials, Digest, OciReference,
-    fetch::Fetch,
+    fetch::{Fetch, shown},
+    proofs::Ask,
 };
 
 /// Lets content pass that carries a signature that counts; all of it where nobody asks for one.
@@ -25,7 +27,6 @@ impl Gate<'_> {
         &self,
         reference: &OciReference,
         digest: Digest,
-        manifest: &Bytes,
     ) -> Result<(), ArtifactError> {
         let Some(trust) = self.trust else { return Ok(()) };
         if !trust.counts_signatures() {
@@ -39,18 +40,102 @@ impl Gate<'_> {
         }
         let repository = reference.repository();
         let who = self.credentials.fingerprint(repository.host(), repository.path());
+        let ask = Ask { who, what: repository.to_string() };
         let search = Search {
             fetch: Arc::clone(self.fetch),
             trust: Arc::clone(trust),
             reference: reference.clone(),
             digest,
-            manifest: manifest.clone(),
             credentials: self.credentials.clone(),
         };
-        let searched = self.fetch.searches().join((passed, who), move || search.run().boxed());
+        let searched = self.fetch.searches().join((passed, ask), move || search.run().boxed());
         searched.await?;
         verified.remember(passed);
         Ok(())
+    }
+
+    /// The manifest of a chart, with digests of the archive and the provenance that it names, before either is read. A
+    /// provenance is for the archive, so it lets nothing else of the manifest pass.
+    pub(crate) async fn chart(
+        &self,
+        reference: &OciReference,
+        digest: Digest,
+        archive: Digest,
+        provenance: Option<Digest>,
+    ) -> Result<(), ArtifactError> {
+        let Some((trust, keyring)) = self.keyring() else {
+            return self.manifest(reference, digest).await;
+        };
+        if self.fetch.verified().holds((archive, trust.digest())) {
+            return Ok(());
+        }
+        let what = reference.clone().pinned(digest).to_string();
+        let unsigned =
+            || ArtifactError::Unsigned { what: what.clone(), looked: "there is no provenance with it" };
+        let signed = if trust.counts_signatures() {
+            self.manifest(reference, digest).await
+        } else {
+            Err(unsigned())
+        };
+        match (signed, provenance) {
+            (Err(ArtifactError::Unsigned { .. } | ArtifactError::Untrusted { .. }), Some(provenance)) => {
+                let limit = self.fetch.limits().signature;
+                let content =
+                    self.fetch.blob(reference.repository(), provenance, limit, self.credentials).await;
+                self.provenance(trust, keyring, &what, archive, content)
+            }
+            (signed, _) => signed,
+        }
+    }
+
+    /// Whether archives from chart repositories can pass at all.
+    pub(crate) fn archives(&self) -> Result<(), ArtifactError> {
+        if self.keyring().is_some() {
+            return Ok(());
+        }
+        self.unsignable("charts of HTTP repositories carry provenance alone: name a keyring")
+    }
+
+    /// An archive from a chart repository, before it is opened. Its provenance lies beside it.
+    pub(crate) async fn archive(&self, url: &Url, archive: Digest) -> Result<(), ArtifactError> {
+        let Some((trust, keyring)) = self.keyring() else { return self.archives() };
+        if self.fetch.verified().holds((archive, trust.digest())) {
+            return Ok(());
+        }
+        let mut place = url.clone();
+        place.set_path(&format!("{}.prov", url.path()));
+        let what = shown(url);
+        let content =
+            self.fetch.document(&place, None, self.fetch.limits().signature, self.credentials).await;
+        match content {
+            Err(ArtifactError::NotFound { .. }) => {
+                Err(ArtifactError::Unsigned { what, looked: "there is no provenance beside it" })
+            }
+            content => self.provenance(trust, keyring, &what, archive, content.map(|(_, content)| content)),
+        }
+    }
+
+    fn provenance(
+        &self,
+        trust: &Trust,
+        keyring: &Keyring,
+        what: &str,
+        archive: Digest,
+        content: Result<Bytes, ArtifactError>,
+    ) -> Result<(), ArtifactError> {
+        let now = jiff::Timestamp::now().as_second();
+        let judged = match content {
+            Ok(content) => keyring.accepts(&content, archive, now),
+            Err(error) => Err(Flaw::of(error)?),
+        };
+        judged.map_err(|flaw| ArtifactError::Untrusted { what: what.to_owned(), flaws: flaw.to_string() })?;
+        self.fetch.verified().remember((archive, trust.digest()));
+        Ok(())
+    }
+
+    fn keyring(&self) -> Option<(&Trust, &Keyring)> {
+        let trust = self.trust?;
+        Some((trust, trust.keyring.as_ref()?))
     }
 
     /// Content of a kind that carries no signature.

@@ -40,9 +40,7 @@ impl PublicKey {
     /// Whether this key made the signature.
     pub(crate) fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
         RawPublicKeyEntity::try_from(&self.0).is_ok_and(|entity| {
-            ALGORITHMS
-                .iter()
-                .any(|algorithm| entity.verify_signature(*algorithm, message, signature).is_ok())
+            ALGORITHMS.iter().any(|algorithm| entity.verify_signature(*algorithm, message, signature).is_ok())
         })
     }
 }
@@ -56,8 +54,9 @@ pub(super) fn parse(pem: &[u8]) -> Result<Vec<PublicKey>, ArtifactError> {
         if kind != SectionKind::PublicKey {
             return Err(unusable("something else than PUBLIC KEY is among them"));
         }
-        let key = PublicKey::from_der(&der)
-            .ok_or_else(|| unusable("one is not ECDSA P-256 or P-384, RSA of 2048 bits or more, or Ed25519"))?;
+        let key = PublicKey::from_der(&der).ok_or_else(|| {
+            unusable("one is not ECDSA P-256 or P-384, RSA of 2048 bits or more, or Ed25519")
+        })?;
         keys.push(key);
     }
     let begun = pem.windows(BEGIN.len()).filter(|window| *window == BEGIN).count();
@@ -108,7 +107,10 @@ mod tests {
     fn what_is_no_public_key_is_told() {
         let pair = KeyPair::generate().unwrap();
         let both = format!("{}{}", pair.public_key_pem(), pair.serialize_pem());
-        let pkcs1 = format!("{}-----BEGIN RSA PUBLIC KEY-----\nMAA=\n-----END RSA PUBLIC KEY-----\n", pair.public_key_pem());
+        let pkcs1 = format!(
+            "{}-----BEGIN RSA PUBLIC KEY-----\nMAA=\n-----END RSA PUBLIC KEY-----\n",
+            pair.public_key_pem()
+        );
         let many = vec![pair.public_key_pem(); KEYS + 1].concat();
         let cases = [
             ("", "no PEM block"),

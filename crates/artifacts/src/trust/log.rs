@@ -10,7 +10,9 @@ use crate::Digest;
 
 /// What an entry has to be about.
 pub(super) struct Logged<'a> {
-    /// Digest of what is signed: the message, or the payload of an envelope.
+    /// Digest of what is signed.
+    pub(super) message: Digest,
+    /// Digest of the payload, where that is in an envelope.
     pub(super) payload: Digest,
     /// The signature.
     pub(super) signature: &'a [u8],
@@ -18,11 +20,11 @@ pub(super) struct Logged<'a> {
     pub(super) certificate: &'a [u8],
 }
 
-/// An entry as bundles carry it.
+/// An entry as bundles carry it. What is zero or empty may be absent.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Entry {
-    #[serde(deserialize_with = "number")]
+    #[serde(default, deserialize_with = "number")]
     log_index: i64,
     log_id: LogId,
     #[serde(default, deserialize_with = "number")]
@@ -47,10 +49,11 @@ struct Promise {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Proof {
-    #[serde(deserialize_with = "number")]
+    #[serde(default, deserialize_with = "number")]
     log_index: i64,
-    #[serde(deserialize_with = "number")]
+    #[serde(default, deserialize_with = "number")]
     tree_size: i64,
+    #[serde(default)]
     hashes: Vec<String>,
     checkpoint: Option<Checkpoint>,
 }
@@ -153,7 +156,7 @@ fn is_about(body: &[u8], logged: &Logged<'_>) -> Result<(), Flaw> {
     let is = match (body["kind"].as_str(), body["apiVersion"].as_str()) {
         (Some("hashedrekord"), Some("0.0.1")) => {
             let signature = &spec["signature"];
-            is_digest(&spec["data"]["hash"], logged.payload)
+            is_digest(&spec["data"]["hash"], logged.message)
                 && is_signature(&signature["content"], logged)
                 && is_certificate(&signature["publicKey"]["content"], logged)
         }

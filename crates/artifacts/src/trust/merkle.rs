@@ -102,7 +102,8 @@ mod tests {
             let leaves: Vec<Hash> = (0..size).map(|number| leaf(&[number])).collect();
             for index in 0..leaves.len() {
                 let proof = path(&leaves, index);
-                let led = |leaf, index: usize, proof: &[Hash]| root(leaf, index as u64, u64::from(size), proof);
+                let led =
+                    |leaf, index: usize, proof: &[Hash]| root(leaf, index as u64, u64::from(size), proof);
                 assert_eq!(led(leaves[index], index, &proof), Some(tree(&leaves)), "{index} of {size}");
                 assert_ne!(led(leaf(b"another"), index, &proof), Some(tree(&leaves)));
                 let longer = [&*proof, &[leaf(b"more")]].concat();
@@ -118,7 +119,8 @@ mod tests {
         let pair = KeyPair::generate().unwrap();
         let key = PublicKey::from_der(&pair.subject_public_key_info()).unwrap();
         let text = format!("log.example.org\n7\n{}\n", STANDARD.encode([9; 32]));
-        let signed = |text: &str| STANDARD.encode([&[1, 2, 3, 4], &*pair.sign(text.as_bytes()).unwrap()].concat());
+        let signed =
+            |text: &str| STANDARD.encode([&[1, 2, 3, 4], &*pair.sign(text.as_bytes()).unwrap()].concat());
         let note = |text: &str, signature: &str| format!("{text}\n\u{2014} log.example.org {signature}\n");
         assert_eq!(checkpoint(&note(&text, &signed(&text)), &key), Some((7, [9; 32])));
         let larger = text.replace('7', "8");

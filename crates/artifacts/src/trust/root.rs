@@ -6,6 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use rustls::pki_types::{CertificateDer, TrustAnchor};
 use serde::Deserialize;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::keys::PublicKey;
 use crate::{ArtifactError, Digest};
@@ -42,13 +43,13 @@ pub(super) struct Log {
 /// In Unix seconds.
 #[derive(Clone, Copy, Debug)]
 struct Period {
-    start: i64,
+    start: Option<i64>,
     end: Option<i64>,
 }
 
 impl Period {
     fn covers(self, time: i64) -> bool {
-        self.start <= time && self.end.is_none_or(|end| time <= end)
+        self.start.is_none_or(|start| start <= time) && self.end.is_none_or(|end| time <= end)
     }
 }
 
@@ -75,6 +76,7 @@ struct LogEntry {
 #[serde(rename_all = "camelCase")]
 struct KeyEntry {
     raw_bytes: String,
+    #[serde(default)]
     valid_for: PeriodEntry,
 }
 
@@ -88,6 +90,7 @@ struct LogId {
 #[serde(rename_all = "camelCase")]
 struct AuthorityEntry {
     cert_chain: Chain,
+    #[serde(default)]
     valid_for: PeriodEntry,
 }
 
@@ -102,9 +105,10 @@ struct Certificate {
     raw_bytes: String,
 }
 
-#[derive(Deserialize)]
+/// Without an end, or a beginning, it is for ever.
+#[derive(Default, Deserialize)]
 struct PeriodEntry {
-    start: Timestamp,
+    start: Option<Timestamp>,
     end: Option<Timestamp>,
 }
 
@@ -158,16 +162,20 @@ impl TrustRoot {
 }
 
 impl Authority {
-    /// Certificates stand in the file from the one nearest to signers to the root.
+    /// The root is the one that issued itself, or the last.
     fn read(entry: AuthorityEntry) -> Option<Self> {
         let certificates = entry.cert_chain.certificates.iter();
         let certificates: Option<Vec<_>> = certificates
             .map(|certificate| STANDARD.decode(&certificate.raw_bytes).ok().map(CertificateDer::from))
             .collect();
         let certificates = certificates?;
-        let (root, intermediates) = certificates.split_last()?;
-        let anchor = webpki::anchor_from_trusted_cert(root).ok()?.to_owned();
-        let intermediates = intermediates.to_vec();
+        let is_root = |der: &CertificateDer<'_>| {
+            let read = X509Certificate::from_der(der);
+            read.is_ok_and(|(_, one)| one.subject().as_raw() == one.issuer().as_raw())
+        };
+        let root = certificates.iter().position(is_root).or(certificates.len().checked_sub(1))?;
+        let mut intermediates = certificates.clone();
+        let anchor = webpki::anchor_from_trusted_cert(&intermediates.remove(root)).ok()?.to_owned();
         Some(Self { anchor, intermediates, certificates, used: entry.valid_for.into() })
     }
 }
@@ -186,6 +194,6 @@ fn read_logs(entries: Vec<LogEntry>) -> Option<HashMap<Vec<u8>, Log>> {
 
 impl From<PeriodEntry> for Period {
     fn from(entry: PeriodEntry) -> Self {
-        Self { start: entry.start.as_second(), end: entry.end.map(Timestamp::as_second) }
+        Self { start: entry.start.map(Timestamp::as_second), end: entry.end.map(Timestamp::as_second) }
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType, SerialNumber, SigningKey as _,
+    BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType, SerialNumber, SigningKey as _,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -47,6 +47,8 @@ pub(crate) struct Wish {
     pub(crate) for_code: bool,
     /// Whether a certificate log has the certificate.
     pub(crate) logged: bool,
+    /// Whether the transparency log has the hash of what is signed, and not the envelope.
+    pub(crate) by_hash: bool,
 }
 
 impl Wish {
@@ -60,6 +62,7 @@ impl Wish {
             time: NOW,
             for_code: true,
             logged: true,
+            by_hash: false,
         }
     }
 }
@@ -153,7 +156,7 @@ impl Sigstore {
         let certificate = self.certificate(wish, &key);
         let payload = statement(wish);
         let signature = key.sign(&encoded(&payload)).unwrap();
-        let body = json!({
+        let enveloped = json!({
             "apiVersion": "0.0.1", "kind": "dsse",
             "spec": {
                 "envelopeHash": {"algorithm": "sha256", "value": "00"},
@@ -161,9 +164,11 @@ impl Sigstore {
                 "signatures": [{"signature": STANDARD.encode(&signature), "verifier": pem(&certificate)}],
             },
         });
+        let by_hash = || record(&sha256(&encoded(&payload)), &STANDARD.encode(&signature), &certificate);
+        let body = if wish.by_hash { by_hash() } else { enveloped };
         let envelope = json!({
             "payload": STANDARD.encode(&payload), "payloadType": IN_TOTO,
-            "signatures": [{"sig": STANDARD.encode(signature)}],
+            "signatures": [{"sig": STANDARD.encode(&signature)}],
         });
         json!({
             "mediaType": BUNDLE,
@@ -312,7 +317,8 @@ fn record(digest: &[u8], signature: &str, certificate: &[u8]) -> Value {
 /// PEM, in base64 once more, as logs keep it.
 fn pem(certificate: &[u8]) -> String {
     let text = STANDARD.encode(certificate);
-    let lines: Vec<&str> = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+    let lines: Vec<&str> =
+        text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
     let pem = format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"));
     STANDARD.encode(pem)
 }

@@ -48,7 +48,8 @@ fn issuers(certificate: &X509Certificate<'_>, authority: &Authority) -> Vec<Dige
 /// The timestamps in a certificate, and its body as it was before they were put in.
 fn timestamps<'a>(certificate: &X509Certificate<'a>) -> Option<(Vec<Timestamp<'a>>, Vec<u8>)> {
     let extension = certificate.extensions().iter().find(|one| one.oid.to_id_string() == TIMESTAMPS)?;
-    let list = element(extension.value).filter(|list| list.tag == OCTET_STRING && list.rest.is_empty())?.content;
+    let list =
+        element(extension.value).filter(|list| list.tag == OCTET_STRING && list.rest.is_empty())?.content;
     Some((parse(list)?, without_timestamps(certificate.tbs_certificate.as_ref())?))
 }
 
@@ -83,16 +84,8 @@ impl Timestamp<'_> {
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes();
         let extensions = u16::try_from(self.extensions.len()).unwrap_or(u16::MAX).to_be_bytes();
         // Version and kind of the structure, the time, and that a certificate without timestamps follows.
-        let parts: [&[u8]; 8] = [
-            &[0, 0],
-            &self.time,
-            &[0, 1],
-            issuer.bytes(),
-            &length[1..],
-            body,
-            &extensions,
-            self.extensions,
-        ];
+        let parts: [&[u8]; 8] =
+            [&[0, 0], &self.time, &[0, 1], issuer.bytes(), &length[1..], body, &extensions, self.extensions];
         parts.concat()
     }
 }
@@ -180,7 +173,9 @@ mod tests {
             let read = element(&whole).unwrap();
             assert_eq!((read.tag, read.content, read.rest), (SEQUENCE, &*content, &[1, 2][..]));
         }
-        for broken in [&[][..], &[0x30], &[0x30, 2, 0], &[0x30, 0x80], &[0x30, 0x84, 0, 0, 0, 0], &[0x30, 0x82, 1]] {
+        for broken in
+            [&[][..], &[0x30], &[0x30, 2, 0], &[0x30, 0x80], &[0x30, 0x84, 0, 0, 0, 0], &[0x30, 0x82, 1]]
+        {
             assert!(element(broken).is_none(), "{broken:?}");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use oci_spec::image::{ImageIndex, ImageManifest};
 
-use super::{Flaw, Subject, Trust, bundle, cosign};
+use super::{Flaw, Trust, bundle, cosign};
 use crate::{ArtifactError, Credentials, Digest, OciReference, fetch::Fetch, registry::Session};
 
 /// Signatures of one manifest that are looked at, of each kind.
@@ -18,7 +18,6 @@ pub(crate) struct Search {
     pub(super) trust: Arc<Trust>,
     pub(super) reference: OciReference,
     pub(super) digest: Digest,
-    pub(super) manifest: Bytes,
     pub(super) credentials: Credentials,
 }
 
@@ -47,9 +46,10 @@ impl Search {
         let Some(signatures) = found(signatures, flaws)? else { return Ok(false) };
         self.bounded(signatures.len())?;
         for signature in signatures {
-            let judged = self.blob(signature.payload).await?.and_then(|payload| {
-                self.trust.accepts_cosign(&signature, &payload, self.digest)
-            });
+            let judged = self
+                .blob(signature.payload)
+                .await?
+                .and_then(|payload| self.trust.accepts_cosign(&signature, &payload, self.digest));
             match judged {
                 Ok(()) => return Ok(true),
                 Err(flaw) => flaws.push(flaw),
@@ -64,10 +64,9 @@ impl Search {
         let bundles = index.and_then(|index| referrers(&self.reference.to_string(), &index));
         let Some(bundles) = found(bundles, flaws)? else { return Ok(false) };
         self.bounded(bundles.len())?;
-        let subject = Subject { digest: self.digest, manifest: &self.manifest };
         for digest in bundles {
             let judged = match self.bundle(digest).await? {
-                Ok(json) => self.trust.accepts_bundle(&json, &subject),
+                Ok(json) => self.trust.accepts_bundle(&json, self.digest),
                 Err(flaw) => Err(flaw),
             };
             match judged {

@@ -121,8 +121,7 @@ mod tests {
     fn a_statement_has_to_say_signed_of_the_very_manifest() {
         let digest = Digest::of(b"manifest");
         let says = |subject: Value, predicate: &str| {
-            let statement =
-                json!({"_type": STATEMENTS[0], "subject": subject, "predicateType": predicate, "predicate": {}});
+            let statement = json!({"_type": STATEMENTS[0], "subject": subject, "predicateType": predicate, "predicate": {}});
             in_toto(IN_TOTO, statement.to_string().as_bytes(), digest)
         };
         let subject = |hex: String| json!([{"name": "", "digest": {"sha256": hex}}]);

@@ -29,8 +29,7 @@ fn by_key(key: &KeyPair) -> Trust {
 }
 
 fn judged(trust: &Trust, bundle: &Value) -> Result<(), Flaw> {
-    let manifest = Bytes::from_static(MANIFEST);
-    trust.accepts_bundle(bundle.to_string().as_bytes(), &Subject { digest: digest(), manifest: &manifest })
+    trust.accepts_bundle(bundle.to_string().as_bytes(), digest())
 }
 
 fn judged_cosign(trust: &Trust, (payload, annotations): &(String, Value)) -> Result<(), Flaw> {
@@ -80,7 +79,8 @@ fn a_signature_by_an_identity_counts_in_each_of_its_forms() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
     assert_eq!(judged(&trust, &sigstore.bundle(&wish())), Ok(()));
-    assert_eq!(judged(&trust, &sigstore.message_bundle(&wish(), MANIFEST)), Ok(()));
+    let recorded = sigstore.bundle(&Wish { by_hash: true, ..wish() });
+    assert_eq!(judged(&trust, &recorded), Ok(()), "with an entry that has the hash of what is signed alone");
     assert_eq!(judged_cosign(&trust, &sigstore.cosign(&wish())), Ok(()));
     let mail = Wish { subject: SanType::Rfc822Name("a@example.org".try_into().unwrap()), ..wish() };
     assert_eq!(judged(&trust, &sigstore.bundle(&mail)), Err(Flaw::OtherIdentity));
@@ -106,7 +106,10 @@ fn a_certificate_has_to_be_of_the_root_for_code_logged_and_valid_when_it_was_use
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
     let made = |wish: Wish| judged(&trust, &sigstore.bundle(&wish));
-    assert_eq!(made(Wish { issuer: "https://other.example.org".to_owned(), ..wish() }), Err(Flaw::OtherIdentity));
+    assert_eq!(
+        made(Wish { issuer: "https://other.example.org".to_owned(), ..wish() }),
+        Err(Flaw::OtherIdentity)
+    );
     let longer = SanType::URI(format!("{SUBJECT}1").try_into().unwrap());
     assert_eq!(made(Wish { subject: longer, ..wish() }), Err(Flaw::OtherIdentity));
     assert_eq!(made(Wish { time: NOW + 600, ..wish() }), Err(Flaw::Expired));
@@ -159,8 +162,16 @@ fn whatever_is_changed_in_a_bundle_it_counts_no_more() {
         (at("inclusionProof/treeSize"), "4".into(), Flaw::LogProof),
         (at("inclusionProof/checkpoint"), Value::Null, Flaw::LogProof),
         (at("inclusionProof/checkpoint/envelope"), "a\n3\nb\n".into(), Flaw::LogProof),
-        (at("canonicalizedBody"), another.pointer(&at("canonicalizedBody")).unwrap().clone(), Flaw::OtherEntry),
-        (at("canonicalizedBody"), STANDARD.encode("{}").into(), Flaw::Unreadable("the kind of its log entry")),
+        (
+            at("canonicalizedBody"),
+            another.pointer(&at("canonicalizedBody")).unwrap().clone(),
+            Flaw::OtherEntry,
+        ),
+        (
+            at("canonicalizedBody"),
+            STANDARD.encode("{}").into(),
+            Flaw::Unreadable("the kind of its log entry"),
+        ),
         (entry.to_owned(), another.pointer(entry).unwrap().clone(), Flaw::OtherEntry),
         ("/verificationMaterial/tlogEntries".to_owned(), Value::Array(vec![]), Flaw::NoLog),
         (
@@ -170,10 +181,14 @@ fn whatever_is_changed_in_a_bundle_it_counts_no_more() {
         ),
         ("/verificationMaterial/certificate".to_owned(), Value::Null, Flaw::NoKeys),
         ("/verificationMaterial/certificate/rawBytes".to_owned(), "AAAA".into(), Flaw::OtherEntry),
-        ("/dsseEnvelope/signatures".to_owned(), another["dsseEnvelope"]["signatures"].clone(), Flaw::OtherEntry),
+        (
+            "/dsseEnvelope/signatures".to_owned(),
+            another["dsseEnvelope"]["signatures"].clone(),
+            Flaw::OtherEntry,
+        ),
         ("/dsseEnvelope/payloadType".to_owned(), "text/plain".into(), Flaw::OtherStatement),
         ("/dsseEnvelope/payload".to_owned(), STANDARD.encode("{}").into(), Flaw::Unreadable("its statement")),
-        ("/dsseEnvelope".to_owned(), Value::Null, Flaw::Unreadable("its bundle")),
+        ("/dsseEnvelope".to_owned(), Value::Null, Flaw::OtherStatement),
         ("/mediaType".to_owned(), "application/json".into(), Flaw::Unreadable("its bundle")),
     ];
     assert_eq!(judged(&trust, &good), Ok(()));
@@ -188,14 +203,15 @@ fn whatever_is_changed_in_a_bundle_it_counts_no_more() {
 fn a_log_entry_alone_does_not_make_somebody_elses_signature() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());
+    // A blob that looks like a manifest may have been signed for what it is.
+    assert_eq!(judged(&trust, &sigstore.message_bundle(&wish(), MANIFEST)), Err(Flaw::OtherStatement));
     // A thief of the certificate signs with a key of their own, and the log takes what it is given.
-    let mut bundle = sigstore.message_bundle(&wish(), b"other manifest");
-    assert_eq!(judged(&trust, &bundle), Err(Flaw::OtherEntry));
     let (payload, mut annotations) = sigstore.cosign(&wish());
     annotations["dev.cosignproject.cosign/signature"] = STANDARD.encode("forged").into();
     assert_eq!(judged_cosign(&trust, &(payload.clone(), annotations.clone())), Err(Flaw::OtherEntry));
     annotations["dev.sigstore.cosign/bundle"] = "".into();
     assert_eq!(judged_cosign(&trust, &(payload, annotations)), Err(Flaw::NoLog));
+    let mut bundle = sigstore.bundle(&wish());
     bundle["verificationMaterial"]["tlogEntries"][0]["canonicalizedBody"] = "!".into();
     assert_eq!(judged(&trust, &bundle), Err(Flaw::Unreadable("its log entry")));
 }
@@ -204,8 +220,10 @@ fn a_log_entry_alone_does_not_make_somebody_elses_signature() {
 fn trust_is_told_apart_by_all_that_decides() {
     let (sigstore, key) = (Sigstore::new(), KeyPair::generate().unwrap());
     let root = Arc::new(TrustRoot::parse(sigstore.trusted_root().to_string().as_bytes()).unwrap());
-    let other_root = Arc::new(TrustRoot::parse(Sigstore::new().trusted_root().to_string().as_bytes()).unwrap());
-    let signer = |issuer: &str, subject: &str| Signer { issuer: issuer.to_owned(), subject: subject.to_owned() };
+    let other_root =
+        Arc::new(TrustRoot::parse(Sigstore::new().trusted_root().to_string().as_bytes()).unwrap());
+    let signer =
+        |issuer: &str, subject: &str| Signer { issuer: issuer.to_owned(), subject: subject.to_owned() };
     let by = |root: &Arc<TrustRoot>, issuer: &str, subject: &str| {
         Trust::nobody().and_signers(Arc::clone(root), &[signer(issuer, subject)]).unwrap()
     };

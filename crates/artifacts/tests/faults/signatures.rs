@@ -31,9 +31,11 @@ fn digest(component: &Component) -> Digest {
 #[tokio::test]
 async fn a_registry_that_does_not_answer_is_not_taken_for_one_without_signatures() {
     let key = KeyPair::generate().unwrap();
-    for (status, reason) in
-        [(500, Reason::SourceUnreachable), (429, Reason::SourceUnreachable), (403, Reason::SourceUnauthorized)]
-    {
+    for (status, reason) in [
+        (500, Reason::SourceUnreachable),
+        (429, Reason::SourceUnreachable),
+        (403, Reason::SourceUnauthorized),
+    ] {
         for part in [".sig", "/referrers/"] {
             let component = Component::new();
             let server = Server::start(move |seen| {

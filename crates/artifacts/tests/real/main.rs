@@ -4,6 +4,7 @@
 
 mod charts;
 mod components;
+mod provenance;
 #[path = "../../src/trust/sample.rs"]
 mod sample;
 mod signatures;

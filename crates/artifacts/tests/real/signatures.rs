@@ -5,8 +5,8 @@ use std::{fs, sync::Arc};
 use axum::body::Bytes;
 use kyma_api::Reason;
 use kyma_artifacts::{
-    ArtifactError, Artifacts, ChartSource, Credentials, Digest, Manifests, ManifestsSource, OciReference, Signer,
-    Trust, TrustRoot,
+    ArtifactError, Artifacts, ChartSource, Credentials, Digest, Manifests, ManifestsSource, OciReference,
+    Signer, Trust, TrustRoot,
 };
 use rcgen::KeyPair;
 use reqwest::header::CONTENT_TYPE;
@@ -68,7 +68,8 @@ impl Place {
         let layers = [blob(&self.setup, sample::BUNDLE, &bundle.to_string()).await];
         let mut artifact = manifest(&self.setup, &layers).await;
         artifact["artifactType"] = sample::BUNDLE.into();
-        artifact["subject"] = json!({"mediaType": MANIFEST, "digest": self.digest, "size": self.manifest.len()});
+        artifact["subject"] =
+            json!({"mediaType": MANIFEST, "digest": self.digest, "size": self.manifest.len()});
         let artifact = artifact.to_string();
         let digest = Digest::of(artifact.as_bytes());
         put(&self.setup, &digest.to_string(), MANIFEST, &artifact).await;
@@ -160,7 +161,8 @@ async fn signatures_that_are_too_large_or_too_many_or_unreadable_do_not_count() 
     place.cosign(&[(format!("{}{}", good.0, " ".repeat(256 << 10)), good.1.clone())]).await;
     refused("too large").await;
     let tag = format!("sha256-{}.sig", place.digest.hex());
-    put(&place.setup, &tag, MANIFEST, &json!({"layers": [], "padding": " ".repeat(4 << 20)}).to_string()).await;
+    put(&place.setup, &tag, MANIFEST, &json!({"layers": [], "padding": " ".repeat(4 << 20)}).to_string())
+        .await;
     refused("too large").await;
     put(&place.setup, &tag, MANIFEST, "[]").await;
     refused("invalid").await;
@@ -193,7 +195,8 @@ async fn a_chart_that_helm_pushed_and_a_component_version_are_signed_the_same_wa
     for repository in ["demo", pushed.reference.repository().path()] {
         let tag = if repository == "demo" { "1.2.3" } else { "1.0.0" };
         let base = format!("http://{}/v2/{repository}", setup.registry.address());
-        let answer = http().get(format!("{base}/manifests/{tag}")).header("Accept", MANIFEST).send().await.unwrap();
+        let answer =
+            http().get(format!("{base}/manifests/{tag}")).header("Accept", MANIFEST).send().await.unwrap();
         let digest = Digest::of(&answer.bytes().await.unwrap());
         sign(&base, &key, digest).await;
     }

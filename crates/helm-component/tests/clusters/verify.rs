@@ -61,7 +61,8 @@ async fn sign(world: &World, repository: &str, tag: &str, key: &KeyPair) -> Resu
     let signature = STANDARD.encode(key.sign(payload.as_bytes())?);
     layer["annotations"] = json!({"dev.cosignproject.cosign/signature": signature});
     let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]});
-    let put = http.put(format!("{base}/manifests/sha256-{}.sig", digest.hex())).header("content-type", MANIFEST);
+    let put =
+        http.put(format!("{base}/manifests/sha256-{}.sig", digest.hex())).header("content-type", MANIFEST);
     put.body(manifest.to_string()).send().await?.error_for_status()?;
     Ok(())
 }
@@ -86,7 +87,8 @@ async fn content_that_is_not_signed_by_the_key_never_reaches_the_target() -> Res
     let wish = spec(&url, "1.0.0", "vase", "vase-keys");
 
     // Somebody who asks for no signature has it in the cache already.
-    let unasked = json!({"source": {"manifests": {"url": url, "version": "1.0.0"}}, "release": {"namespace": "jug"}});
+    let unasked =
+        json!({"source": {"manifests": {"url": url, "version": "1.0.0"}}, "release": {"namespace": "jug"}});
     world.apply("jug", unasked).await?;
     world.ready("jug", "True", "Ready").await?;
 

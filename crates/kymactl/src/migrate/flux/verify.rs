@@ -115,20 +115,25 @@ mod tests {
         };
         assert_eq!(one, (key("cosign.pub"), vec![]));
         let told = vec![("spec.verify.secretRef".to_owned(), Weight::Todo)];
-        assert_eq!(converted(&verify, &secret(json!({"a.pub": "", "b.pub": ""}))), (key("keys.pub"), told.clone()));
+        assert_eq!(
+            converted(&verify, &secret(json!({"a.pub": "", "b.pub": ""}))),
+            (key("keys.pub"), told.clone())
+        );
         assert_eq!(converted(&verify, &Facts::new()), (key("keys.pub"), told));
     }
 
     #[test]
     fn identities_are_carried_over_where_their_patterns_mean_one_text() {
-        let identity = |issuer: &str, subject: &str| {
-            json!({"provider": "cosign", "matchOIDCIdentity": [{"issuer": issuer, "subject": subject}]})
-        };
-        let (found, told) = converted(&identity("^https://a\\.example\\.org$", "^b@example.org$"), &Facts::new());
-        let expected = SignerIdentity { issuer: "https://a.example.org".into(), subject: "b@example.org".into() };
+        let identity = |issuer: &str, subject: &str| json!({"provider": "cosign", "matchOIDCIdentity": [{"issuer": issuer, "subject": subject}]});
+        let (found, told) =
+            converted(&identity("^https://a\\.example\\.org$", "^b@example.org$"), &Facts::new());
+        let expected =
+            SignerIdentity { issuer: "https://a.example.org".into(), subject: "b@example.org".into() };
         assert_eq!(found.unwrap().identities, Some(vec![expected]));
         assert_eq!(told, [("spec.verify.matchOIDCIdentity".to_owned(), Weight::Todo)]);
-        for (issuer, subject) in [("^a$", "^https://github.com/o/.*$"), ("^a$", "b"), ("^a|b$", "^c$"), ("^a$", "^$")] {
+        for (issuer, subject) in
+            [("^a$", "^https://github.com/o/.*$"), ("^a$", "b"), ("^a|b$", "^c$"), ("^a$", "^$")]
+        {
             let (found, told) = converted(&identity(issuer, subject), &Facts::new());
             assert_eq!((found, told.len(), told[0].1), (None, 1, Weight::Changes), "{issuer} {subject}");
         }
@@ -136,7 +141,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_said_suspends() {
-        for verify in [json!({"provider": "notation", "secretRef": {"name": "a"}}), json!({"provider": "cosign"})] {
+        for verify in
+            [json!({"provider": "notation", "secretRef": {"name": "a"}}), json!({"provider": "cosign"})]
+        {
             let (found, told) = converted(&verify, &Facts::new());
             assert_eq!((found, told[0].1), (None, Weight::Changes), "{verify}");
         }
