@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::{
     ArtifactError, ChartArchive, Config, Credentials, Digest, Image, Limits, Trust, archive, chart::index,
-    ocm, trust::Subject,
+    ocm,
 };
 
 const WHAT: &str = "the artifact";

@@ -176,7 +176,7 @@ impl Signers {
         let logged = log::Logged { message: Digest::of(message), payload: *payload, signature, certificate };
         let times = entries.iter().map(|entry| entry.time(&self.root, &logged));
         // One good entry is enough; otherwise the last one tells why.
-        let time = times.reduce(|found, next| found.or(next)).unwrap_or(Err(Flaw::NoLog))?;
+        let time = times.reduce(Result::or).unwrap_or(Err(Flaw::NoLog))?;
         let signer = certificate::check(certificate, &self.root, time)?;
         if !signer.key.has_signed(message, signature) {
             return Err(Flaw::NotByCertificate);

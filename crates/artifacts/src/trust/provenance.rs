@@ -6,7 +6,7 @@ use pgp::{
     composed::{CleartextSignedMessage, Deserializable as _, SignedPublicKey, SignedPublicSubKey},
     crypto::hash::HashAlgorithm,
     packet::{KeyFlags, Signature, SignatureType},
-    types::{KeyDetails as _, Tag},
+    types::{Duration, KeyDetails as _, Tag, Timestamp},
 };
 use serde::Deserialize;
 
@@ -115,7 +115,7 @@ fn is_strong(signature: &Signature) -> bool {
 /// Whether a signature counts no more; one that does not say when it was made never does.
 fn has_ended(signature: &Signature, now: i64) -> bool {
     let Some(created) = signature.created() else { return true };
-    ends(created.as_secs(), signature.signature_expiration_time().map(|time| time.as_secs()), now)
+    ends(created.as_secs(), signature.signature_expiration_time().map(Duration::as_secs), now)
 }
 
 /// Whether what began then and lasts so long is over; without a length, or one of zero, it is for ever.
@@ -154,7 +154,7 @@ fn usable(key: &SignedPublicKey, now: i64) -> Option<KeyFlags> {
         })
     });
     let own = direct.chain(of_users).filter(|one| !has_ended(one, now));
-    let latest = own.max_by_key(|one| one.created().map(|time| time.as_secs()))?;
+    let latest = own.max_by_key(|one| one.created().map(Timestamp::as_secs))?;
     (!has_expired(latest, primary.created_at().as_secs(), now)).then(|| latest.key_flags())
 }
 
@@ -169,7 +169,7 @@ fn may_sign(subkey: &SignedPublicSubKey, key: &SignedPublicKey, now: i64) -> boo
         return false;
     }
     let bindings = bound(SignatureType::SubkeyBinding).filter(|one| !has_ended(one, now));
-    let latest = bindings.max_by_key(|one| one.created().map(|time| time.as_secs()));
+    let latest = bindings.max_by_key(|one| one.created().map(Timestamp::as_secs));
     latest.is_some_and(|latest| {
         // The subkey has to want to be this key's, too.
         let wants = latest
@@ -181,7 +181,7 @@ fn may_sign(subkey: &SignedPublicSubKey, key: &SignedPublicKey, now: i64) -> boo
 
 /// Whether the key that was made then, and that this signature binds, has expired.
 fn has_expired(signature: &Signature, created: u32, now: i64) -> bool {
-    ends(created, signature.key_expiration_time().map(|time| time.as_secs()), now)
+    ends(created, signature.key_expiration_time().map(Duration::as_secs), now)
 }
 
 #[cfg(test)]

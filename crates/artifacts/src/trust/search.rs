@@ -80,13 +80,12 @@ impl Search {
     /// By the API; a registry without it keeps the list under a tag.
     async fn list_of_referrers(&self) -> Result<Bytes, ArtifactError> {
         let registry = self.fetch.registry();
-        match registry.referrers(self.session(), self.digest, bundle::MEDIA_TYPE_NOW).await? {
-            Some(index) => Ok(index),
-            None => {
-                let tag = self.reference.repository().tag(&format!("sha256-{}", self.digest.hex()))?;
-                registry.index(self.session(), &tag).await
-            }
+        let listed = registry.referrers(self.session(), self.digest, bundle::MEDIA_TYPE_NOW).await?;
+        if let Some(index) = listed {
+            return Ok(index);
         }
+        let tag = self.reference.repository().tag(&format!("sha256-{}", self.digest.hex()))?;
+        registry.index(self.session(), &tag).await
     }
 
     /// The bundle in an artifact.

@@ -5,7 +5,7 @@ use pgp::{
     composed::{ArmorOptions, KeyType, SecretKeyParamsBuilder, SignedSecretKey, SubkeyParamsBuilder},
     packet::{SignatureConfig, Subpacket, SubpacketData},
     ser::Serialize as _,
-    types::{Duration, Password, SigningKey, Timestamp},
+    types::{Password, SigningKey},
 };
 use rand::rngs::OsRng;
 
