@@ -73,6 +73,8 @@ pub struct Limits {
     pub descriptor: u64,
     /// A layer, packed. Default 32 MiB.
     pub blob: u64,
+    /// A signature: its payload or bundle. Default 256 KiB.
+    pub signature: u64,
     /// `index.yaml` of a chart repository. Default 64 MiB: public ones reach 30.
     pub index: u64,
     /// Everything in an archive, unpacked. Default 100 MiB, as Helm.
@@ -89,6 +91,7 @@ impl Default for Limits {
             manifest: 4 << 20,
             descriptor: 100 << 10,
             blob: 32 << 20,
+            signature: 256 << 10,
             index: 64 << 20,
             unpacked: 100 << 20,
             file: 5 << 20,

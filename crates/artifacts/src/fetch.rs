@@ -15,6 +15,7 @@ use crate::{
     http::{self, Http, Request},
     proofs::{Ask, Proofs},
     registry::{self, Registry, Session},
+    trust::{Passed, Verified},
 };
 
 /// Everything that a read needs.
@@ -29,6 +30,8 @@ pub(crate) struct Fetch {
     blobs: Flights<Key, Bytes>,
     documents: Flights<(Ask, Option<Digest>), Found>,
     tags: Flights<Ask, Arc<[String]>>,
+    searches: Flights<(Passed, Ask), ()>,
+    verified: Verified,
 }
 
 /// Whether a source's answer of a short time ago will do.
@@ -51,8 +54,21 @@ impl Fetch {
         permits: Semaphore,
     ) -> Self {
         let (manifests, blobs, documents) = (Flights::new(), Flights::new(), Flights::new());
-        let tags = Flights::new();
-        Self { http, registry, cache, proofs, limits, permits, manifests, blobs, documents, tags }
+        let (tags, searches, verified) = (Flights::new(), Flights::new(), Verified::new());
+        Self {
+            http,
+            registry,
+            cache,
+            proofs,
+            limits,
+            permits,
+            manifests,
+            blobs,
+            documents,
+            tags,
+            searches,
+            verified,
+        }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -65,6 +81,16 @@ impl Fetch {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Searches for signatures under way.
+    pub(crate) fn searches(&self) -> &Flights<(Passed, Ask), ()> {
+        &self.searches
+    }
+
+    /// What was found to be signed.
+    pub(crate) fn verified(&self) -> &Verified {
+        &self.verified
     }
 
     /// A reading session.

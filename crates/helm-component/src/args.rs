@@ -1,10 +1,11 @@
 //! Flags of helm-component beside those that every operator has.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use kyma_artifacts::{Artifacts, Config, RegistryBase};
+use kyma_artifacts::{Artifacts, Config, RegistryBase, TrustRoot};
 use kyma_object_set::drift::FlapLimit;
 use url::Url;
 
@@ -75,6 +76,9 @@ pub struct ContentArgs {
     /// `host[:port]` that are reached without the proxy; `*.` covers subdomains
     #[arg(long, env = "OCI_NO_PROXY", value_name = "HOST", value_delimiter = ',')]
     pub oci_no_proxy: Vec<String>,
+    /// trusted_root.json with the authorities and logs of signers without keys. Without it source.verify.identities fails
+    #[arg(long, env = "SIGSTORE_TRUSTED_ROOT", value_name = "FILE")]
+    pub sigstore_trusted_root: Option<PathBuf>,
     /// Directory of the artifact cache, for this process alone. Default: a new one in the temporary directory
     #[arg(long, env = "ARTIFACT_CACHE_DIR", value_name = "DIR")]
     pub artifact_cache_dir: Option<PathBuf>,
@@ -112,6 +116,14 @@ impl ContentArgs {
             })
             .transpose()?;
         Artifacts::open(&config).map_err(SetupError::Artifacts)
+    }
+
+    /// Reads the authorities and logs of signers without keys.
+    pub(crate) fn trust_root(&self) -> Result<Option<Arc<TrustRoot>>, SetupError> {
+        let Some(file) = &self.sigstore_trusted_root else { return Ok(None) };
+        let json = std::fs::read(file)
+            .map_err(|source| SetupError::TrustedRootFile { file: file.clone(), source })?;
+        TrustRoot::parse(&json).map(|root| Some(Arc::new(root))).map_err(SetupError::Artifacts)
     }
 
     /// When putting drift right counts as a fight with another writer.

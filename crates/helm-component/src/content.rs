@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason, ResolvedVersion, Source, annotations};
-use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase};
+use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trust, TrustRoot};
 use kyma_object_set::{Identity, Kinds, Limits, ObjectSet, Yielded};
 use kyma_sdk::Failure;
 use serde_json::{Map, Value, json};
@@ -29,6 +29,8 @@ pub(crate) struct Sources {
     pub renderer: Option<Arc<dyn Renderer>>,
     /// Where OCM components lie whose source names no repository.
     pub default_base: Option<RegistryBase>,
+    /// Authorities and logs of signers without keys; `None` where the operator has none.
+    pub trust_root: Option<Arc<TrustRoot>>,
 }
 
 /// Everything that decides a component's objects, but the content itself and the target's kinds.
@@ -99,6 +101,10 @@ impl Inputs {
         }
         if let Some(injectable) = &additions.injectable {
             whole["injectable"] = json!(injectable);
+        }
+        // Other keys may not have signed what these have.
+        if !additions.verified_by.is_empty() {
+            whole["verifiedBy"] = json!(additions.verified_by);
         }
         let digest = digest(&[whole.to_string().as_bytes()]);
         let changes = Changes::of(spec)?;
@@ -178,18 +184,20 @@ impl Loaded {
 }
 
 impl Sources {
-    /// Fetches, renders and prepares; with `installed` only if the source still holds that.
+    /// Fetches, renders and prepares; with `installed` only if the source still holds that, and where somebody is to be
+    /// trusted only what they signed.
     pub(crate) async fn load(
         &self,
         component: &HelmComponent,
         inputs: &Inputs,
         kinds: &Kinds,
         installed: Option<kyma_artifacts::Digest>,
-        credentials: &Credentials,
+        (credentials, trust): (&Credentials, Option<Arc<Trust>>),
     ) -> Result<Loaded, Failure> {
         let spec = &component.spec;
         let place = source::place(&inputs.source, self.default_base.as_ref())?;
-        let content = source::fetch(&self.artifacts, &place, installed, credentials).await?;
+        let artifacts = trust.map_or_else(|| self.artifacts.clone(), |trust| self.artifacts.trusting(trust));
+        let content = source::fetch(&artifacts, &place, installed, credentials).await?;
         let source = content.digest().to_string();
         let pull_secret = inputs.additions.pull_secret.clone();
         let mut workloads = Workloads { pull_secret, ..Workloads::default() };
@@ -332,6 +340,11 @@ mod tests {
             let revision = Revision { uid: "u".to_owned(), resource_version: version.to_owned() };
             Some(BTreeMap::from([("s".to_owned(), revision)]))
         };
+        let keys = |version: Option<&str>| {
+            let revision =
+                |version: &str| Revision { uid: "u".to_owned(), resource_version: version.to_owned() };
+            BTreeMap::from([("keys".to_owned(), version.map(revision))])
+        };
         let all = [
             Additions::default(),
             Additions { pull_secret: Some("pull".to_owned()), ..Additions::default() },
@@ -339,6 +352,9 @@ mod tests {
             Additions { injectable: Some(BTreeMap::new()), ..Additions::default() },
             Additions { injectable: injectable("1"), ..Additions::default() },
             Additions { injectable: injectable("2"), ..Additions::default() },
+            Additions { verified_by: keys(None), ..Additions::default() },
+            Additions { verified_by: keys(Some("1")), ..Additions::default() },
+            Additions { verified_by: keys(Some("2")), ..Additions::default() },
         ];
         let digests: std::collections::BTreeSet<String> =
             all.iter().map(|additions| digest_of(&source, additions.clone())).collect();

@@ -43,8 +43,12 @@ impl HelmComponents {
         if renderer.is_none() {
             tracing::warn!("no `helm` program was found: components with charts fail until --helm names one");
         }
-        let sources =
-            Sources { artifacts: content.artifacts()?, renderer, default_base: content.oci_registry.clone() };
+        let sources = Sources {
+            artifacts: content.artifacts()?,
+            renderer,
+            default_base: content.oci_registry.clone(),
+            trust_root: content.trust_root()?,
+        };
         let wakers = Wakers::default();
         let waking = Arc::clone(&wakers);
         let sights = Sights::new(Self::NAME, &runtime.process, move |dependent| {

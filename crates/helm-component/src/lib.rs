@@ -33,6 +33,7 @@ mod report;
 mod sight;
 pub mod source;
 pub mod values;
+mod verify;
 mod workloads;
 
 pub use args::{AccountArgs, ContentArgs, Flags, HubArgs};

@@ -111,7 +111,6 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
 /// A field that is accepted and not acted on yet stops the component, so that nobody relies on it.
 fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
     let used = [
-        ("source.verify", spec.source.verify.is_some()),
         (
             "rollback",
             spec.rollback.as_ref().is_some_and(|rollback| rollback.mode != kyma_api::RollbackMode::Never),
@@ -426,7 +425,7 @@ mod tests {
 
     #[test]
     fn fields_that_are_acted_on_are_not_refused() {
-        let kind = json!({"dependsOn": [{"api": {"group": "g", "kind": "K"}}]});
+        let kind = json!({"dependsOn": [{"api": {"group": "g", "kind": "K"}}], "source": {"verify": {}}});
         let timeouts = json!({"timeouts": {"renderSeconds": 1, "healthSeconds": 1, "deleteSeconds": 1}});
         let health =
             json!({"health": {"expressions": [{"apiVersion": "v1", "kind": "K", "current": "true"}]}});

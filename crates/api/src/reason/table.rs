@@ -152,6 +152,9 @@ reasons! {
     SourceHostRefused: Invalid => "The source, or a redirect from it, leads to a host that isn't allowed; correct the address or allow the host.";
     DigestMismatch: Transient => "What was pulled doesn't have the expected digest and isn't used; find out who changed it.";
     SourceInvalid: Invalid => "The artefact isn't what it claims to be; publish a correct one under a new version.";
+    SignatureMissing: Blocked => "The artefact must be signed and isn't; sign it where it lies. What runs stays.";
+    SignatureInvalid: Invalid => "The artefact is signed, but not by anyone whom the component trusts; sign it again, or correct source.verify. What runs stays.";
+    VerificationInvalid: Invalid => "Signatures can't be verified: the keys are none or missing, or such content carries no signature; correct source.verify.";
     SourceTooLarge: Invalid => "The artefact is larger than allowed; split the module.";
 
     // From content to objects.

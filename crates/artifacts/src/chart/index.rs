@@ -118,7 +118,7 @@ pub(super) fn read_digest(what: &str, digest: Option<&str>) -> Result<Option<Dig
 }
 
 /// Helm takes `v1.2.3` and `1.2.3` for the same.
-fn same_version(found: &str, wanted: &str) -> bool {
+pub(super) fn same_version(found: &str, wanted: &str) -> bool {
     found == wanted || found.strip_prefix('v').unwrap_or(found) == wanted.strip_prefix('v').unwrap_or(wanted)
 }
 

@@ -8,8 +8,11 @@ mod content;
 mod credentials;
 mod hosts;
 mod realms;
+#[path = "../../src/trust/sample.rs"]
+mod sample;
 mod server;
 mod tags;
+mod signatures;
 mod tls;
 
 use kyma_artifacts::{ArtifactError, Artifacts, Config, Credentials, ModuleContent, RegistryBase};

@@ -69,7 +69,7 @@ async fn a_repository_is_read_by_its_index() {
     server.abort();
 }
 
-fn chart(directory: &Path, version: &str) -> std::path::PathBuf {
+pub(crate) fn chart(directory: &Path, version: &str) -> std::path::PathBuf {
     let chart = directory.join("demo");
     fs::create_dir_all(chart.join("templates")).unwrap();
     fs::create_dir_all(directory.join("unpacked")).unwrap();

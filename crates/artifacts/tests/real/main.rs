@@ -6,6 +6,10 @@ mod charts;
 mod components;
 mod ranges;
 mod way;
+mod provenance;
+#[path = "../../src/trust/sample.rs"]
+mod sample;
+mod signatures;
 
 use kyma_artifacts::{Artifacts, Config, RegistryBase};
 use testbed::{Registry, SharedBed};

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Secret;
 use kyma_api::{HelmComponent, Reason};
-use kyma_artifacts::Credentials;
+use kyma_artifacts::{Credentials, Trust};
 use kyma_object_set::GroupKind;
 use kyma_sdk::{Context, Failure};
 
@@ -17,6 +17,7 @@ use crate::observe;
 use crate::referenced;
 use crate::sight::Judging;
 use crate::source;
+use crate::verify::{self, Secrets};
 
 /// Key of a pull secret (`kubernetes.io/dockerconfigjson`).
 const PULL_SECRET_KEY: &str = ".dockerconfigjson";
@@ -38,13 +39,13 @@ impl Pass<'_> {
     pub(super) async fn loaded(&mut self) -> Result<Loaded, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
-        let credentials = credentials(self.context).await?;
+        let way = (&credentials(self.context).await?, self.trust().await?);
         let recorded = &self.session.recorded.digests;
         let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
         let component = &self.context.resource;
-        let mut loaded = sources.load(component, inputs, &self.kinds, installed, &credentials).await?;
+        let mut loaded = sources.load(component, inputs, &self.kinds, installed, way).await?;
         self.session.injected.clear();
         if injects && loaded.raw {
             self.inject(&mut loaded).await?;
@@ -74,6 +75,18 @@ impl Pass<'_> {
         let entries = self.context.resource.spec.values_from.as_deref().unwrap_or_default();
         let additions = self.inputs.as_ref().ok().map(|inputs| &inputs.additions);
         values::awaits(self.shared, &self.dependent, entries, additions, &self.session.injected);
+    }
+
+    /// Whose signatures the content must carry.
+    async fn trust(&self) -> Result<Option<Arc<Trust>>, Failure> {
+        let spec = &self.context.resource.spec;
+        let mut secrets = Secrets::new();
+        for name in verify::secrets(spec) {
+            let data = self.hub_secret(name).await?.map(|secret| secret.data.unwrap_or_default());
+            let data = data.map(|data| data.into_iter().map(|(key, value)| (key, value.0)).collect());
+            secrets.insert(name.to_owned(), data);
+        }
+        verify::trust(spec, &secrets, self.shared.sources.trust_root.as_ref())
     }
 
     /// Opens the watches of all kinds concerned; they speak for themselves when they have something to say.

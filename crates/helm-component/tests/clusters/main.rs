@@ -23,5 +23,6 @@ mod shelf;
 mod source;
 mod umbrella;
 mod values;
+mod verify;
 mod workloads;
 mod world;

@@ -56,7 +56,7 @@ const NO_WAIT: &str = "no worker waits; `Ready` tells when all is up";
 const SSA: &str = "objects are applied on the server";
 const CA: &str = "give the CA to the operator, `--oci-ca-file`; client certificates have no equal";
 const CLOUD: &str = "logins of cloud providers have no equal: use a pull secret";
-const VERIFY: &str = "set `source.verify`";
+const VERIFY: &str = "`source.verify`; what has no equal there is told, and suspends";
 const CHART_VALUES: &str = "write what these files of the chart say into `values`";
 const PLAIN: &str = "name the host in `--oci-insecure-hosts`";
 
@@ -71,7 +71,7 @@ pub(super) const RELEASE: &[Field] = &[
     changes("chart.spec.valuesFiles", CHART_VALUES),
     changes("chart.spec.valuesFile", CHART_VALUES),
     idle("chart.spec.ignoreMissingValuesFiles", "goes with the files"),
-    lost("chart.spec.verify", VERIFY),
+    carried("chart.spec.verify", VERIFY),
     carried("chart.spec.interval", CHECK),
     idle("chart.spec.reconcileStrategy", FIXED),
     idle("chart.metadata", "there is no object for the chart"),
@@ -189,7 +189,7 @@ pub(super) const OCI_REPOSITORY: &[Field] = &[
     lost("serviceAccountName", "set `source.pullSecretRef` to its pull secret"),
     lost("certSecretRef", CA),
     lost("proxySecretRef", "one proxy serves all: give it to the operator, `--oci-proxy`"),
-    lost("verify", VERIFY),
+    carried("verify", VERIFY),
     lost("insecure", PLAIN),
     lost("provider", CLOUD),
     carried("interval", CHECK),
@@ -206,7 +206,7 @@ pub(super) const HELM_CHART: &[Field] = &[
     changes("valuesFiles", CHART_VALUES),
     changes("valuesFile", CHART_VALUES),
     idle("ignoreMissingValuesFiles", "goes with the files"),
-    lost("verify", VERIFY),
+    carried("verify", VERIFY),
     carried("interval", CHECK),
     idle("reconcileStrategy", FIXED),
     idle("suspend", FIXED),

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::facts::{Facts, Kind, Known, Ref, list, text};
 use super::fields::{self, Field};
 use super::finding::{Finding, Weight};
+use super::verify::Asked;
 
 /// Type of a Secret with logins of registries.
 const DOCKER_CONFIG: &str = "kubernetes.io/dockerconfigjson";
@@ -69,7 +70,8 @@ impl Charted<'_> {
         if let (Kind::HelmChart, Some(chart)) = (first.kind, self.source(&first)) {
             all.extend(Self::repository(&chart["spec"], &first.namespace));
         }
-        let secrets: Vec<Ref> = all.iter().filter_map(|one| self.secret(one)).collect();
+        let mut secrets: Vec<Ref> = all.iter().filter_map(|one| self.secret(one)).collect();
+        secrets.extend(self.asked(&first).and_then(|asked| asked.secret()));
         all.extend(secrets);
         all
     }
@@ -84,6 +86,19 @@ impl Charted<'_> {
     fn secret(&self, source: &Ref) -> Option<Ref> {
         let object = self.source(source)?;
         Some(Ref::new(Kind::Secret, &source.namespace, text(object, "/spec/secretRef/name")?))
+    }
+
+    /// Whose signatures Flux asks for: of the object that `chartRef` names, else of the chart in the release.
+    fn asked(&self, first: &Ref) -> Option<Asked<'_>> {
+        let spec = &self.release["spec"];
+        let (place, namespace, verify) = if spec.get("chartRef").is_some() {
+            let object = self.source(first)?;
+            let place = format!("{}: spec.verify", first.says());
+            (place, text(object, "/metadata/namespace")?, &object["spec"]["verify"])
+        } else {
+            ("spec.chart.spec.verify".to_owned(), self.namespace, &spec["chart"]["spec"]["verify"])
+        };
+        verify.is_object().then_some(Asked { place, namespace, verify })
     }
 
     /// The component's source, for components of this namespace. `None` with the reason among the findings.
@@ -101,8 +116,20 @@ impl Charted<'_> {
             return None;
         };
         let object = self.found(&first, fields_of(first.kind), findings)?;
+        let mut source = self.source_of(&first, object, hub, findings)?;
+        source.verify = self.asked(&first).and_then(|asked| asked.verify(self.facts, hub, findings));
+        Some(source)
+    }
+
+    fn source_of(
+        &self,
+        first: &Ref,
+        object: &Value,
+        hub: &str,
+        findings: &mut Vec<Finding>,
+    ) -> Option<Source> {
         match first.kind {
-            Kind::OciRepository => self.of_oci(&first, object, hub, findings),
+            Kind::OciRepository => self.of_oci(first, object, hub, findings),
             Kind::HelmChart => {
                 let Some(repository) = Self::repository(&object["spec"], &first.namespace) else {
                     let kind = text(object, "/spec/sourceRef/kind").unwrap_or("source without a kind");
@@ -117,7 +144,7 @@ impl Charted<'_> {
                 self.of_repository(&repository, &object["spec"], hub, findings)
             }
             Kind::HelmRepository | Kind::Secret => {
-                self.of_repository_found(&first, object, &spec["chart"]["spec"], hub, findings)
+                self.of_repository_found(first, object, &self.release["spec"]["chart"]["spec"], hub, findings)
             }
         }
     }
