@@ -22,8 +22,8 @@ pub fn holdup(pod: &Value) -> Option<String> {
         return None;
     }
     let first = view.items("/status/initContainerStatuses").iter();
-    let containers = first.chain(view.items("/status/containerStatuses"));
-    if let Some(waiting) = containers.filter_map(waiting).next() {
+    let mut containers = first.chain(view.items("/status/containerStatuses"));
+    if let Some(waiting) = containers.find_map(waiting) {
         return Some(waiting);
     }
     let unmet = ["PodScheduled", "Initialized", "ContainersReady", "Ready"].into_iter();

@@ -160,11 +160,12 @@ fn a_job_that_went_by_itself_is_told_once_after_it_is_gone() {
     let entry = |uid: &str| -> Inventory {
         [(identity.clone(), Entry { uid: uid.to_owned(), ..Entry::default() })].into_iter().collect()
     };
+    let one = std::slice::from_ref(&identity);
     store.take(None, &jobs, &Sighting::Applied(Box::new(job.clone())));
-    assert_eq!(store.finished(None, &entry("j")), [identity.clone()]);
-    assert_eq!(store.finished(None, &entry("j")), [identity.clone()], "while it is there");
+    assert_eq!(store.finished(None, &entry("j")), one);
+    assert_eq!(store.finished(None, &entry("j")), one, "while it is there");
     store.take(None, &jobs, &Sighting::Deleted(Box::new(job)));
     assert!(store.finished(None, &entry("another")).is_empty());
-    assert_eq!(store.finished(None, &entry("j")), [identity.clone()]);
+    assert_eq!(store.finished(None, &entry("j")), one);
     assert!(store.finished(None, &entry("j")).is_empty());
 }

@@ -81,6 +81,10 @@ fn what_the_api_itself_is_made_of() {
             ("programmed", Current, of(&[("Accepted", "True", ""), ("Programmed", "True", "")])),
         ],
     );
+}
+
+#[test]
+fn webhooks_wait_for_a_ca_that_somebody_injects() {
     let hook = |bundle: &str, annotated: bool| {
         let annotations =
             if annotated { json!({"cert-manager.io/inject-ca-from": "n/c"}) } else { json!({}) };
@@ -100,6 +104,10 @@ fn what_the_api_itself_is_made_of() {
             ),
         ],
     );
+}
+
+#[test]
+fn what_has_no_status_is_there_when_it_exists() {
     for kind in ["ConfigMap", "Secret", "ServiceAccount"] {
         check("v1", kind, &[("any", Current, json!({}))]);
     }
