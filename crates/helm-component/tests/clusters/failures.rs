@@ -23,8 +23,9 @@ const LONG: Duration = Duration::from_mins(4);
 async fn told_once(world: &World, component: &str, reason: &str) -> Result<()> {
     let told = until(&format!("{component}: people are told of {reason}"), PATIENCE, || async {
         Ok(Some(told(world, component, reason).await?).filter(|told| *told > 0))
-    });
-    assert_eq!(told.await?, 1, "{reason}");
+    })
+    .await?;
+    assert_eq!(told, 1, "{reason}");
     Ok(())
 }
 
