@@ -101,23 +101,15 @@ impl Neighbourhood {
         for number in 0..bad {
             let fault = Fault::ALL[number % Fault::ALL.len()];
             let name = format!("bad-{number:02}");
-            all.push(match answer(fault) {
-                Some(answer) => {
-                    let scripted = Scripted::in_front_of(target).await?;
-                    let access = scripted.access_of(&access);
-                    Neighbour {
-                        name,
-                        access,
-                        front: Some(Front::Scripted(Box::new(scripted), Box::new(answer))),
-                    }
-                }
-                None => {
-                    let upstream = target.url().trim_start_matches("https://");
-                    let door = Door::before(upstream, free_address()?);
-                    let access = access.at(format!("https://{}", door.address()), target.ca());
-                    Neighbour { name, access, front: Some(Front::Door(door)) }
-                }
-            });
+            let (access, front) = if let Some(answer) = answer(fault) {
+                let scripted = Scripted::in_front_of(target).await?;
+                (scripted.access_of(&access), Front::Scripted(Box::new(scripted), Box::new(answer)))
+            } else {
+                let upstream = target.url().trim_start_matches("https://");
+                let door = Door::before(upstream, free_address()?);
+                (access.at(format!("https://{}", door.address()), target.ca()), Front::Door(door))
+            };
+            all.push(Neighbour { name, access, front: Some(front) });
         }
         let good = (0..good).map(|number| format!("good-{number:02}"));
         all.extend(good.map(|name| Neighbour { name, access: access.clone(), front: None }));

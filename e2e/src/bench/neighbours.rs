@@ -74,6 +74,7 @@ pub async fn neighbours(targets: usize, rounds: u32) -> Result<Outcome> {
         "bad are": "silent, refusing, slow (10 s), without end, 500, in turn", "bad ones said": said,
         "value": "seconds until Ready of those that are never bad, with bad ones beside them", "peer": "the same with all well",
         "goal": format!("at most {GOAL} of the peer"),
+        "mind": "the peer installs all targets at once, on the same cores: a bad one takes no part in that",
     });
     Ok(Outcome::new("neighbours", &setup, rows))
 }

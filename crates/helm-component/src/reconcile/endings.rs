@@ -167,7 +167,7 @@ mod tests {
                 return asked;
             }
             failures += 1;
-            if verdict(shown, now - said) == Verdict::Ask {
+            if verdict(shown, now.saturating_sub(said)) == Verdict::Ask {
                 (said, asked) = (now, asked + 1);
             }
         }
