@@ -72,11 +72,8 @@ impl Gate<'_> {
         let what = reference.clone().pinned(digest).to_string();
         let unsigned =
             || ArtifactError::Unsigned { what: what.clone(), looked: "there is no provenance with it" };
-        let signed = if trust.counts_signatures() {
-            self.manifest(reference, digest).await
-        } else {
-            Err(unsigned())
-        };
+        let signed =
+            if trust.counts_signatures() { self.manifest(reference, digest).await } else { Err(unsigned()) };
         match (signed, provenance) {
             (Err(ArtifactError::Unsigned { .. } | ArtifactError::Untrusted { .. }), Some(provenance)) => {
                 let limit = self.fetch.limits().signature;

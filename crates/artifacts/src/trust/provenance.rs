@@ -38,7 +38,7 @@ impl Keyring {
         let unusable = |problem: &str| ArtifactError::verification(format!("the keyring: {problem}"));
         let keys = match std::str::from_utf8(content) {
             Ok(text) if text.contains(ARMOUR) => {
-                let blocks = text.match_indices("-----BEGIN PGP ").map(|(start, _)| &text[start..]);
+                let blocks = text.match_indices(ARMOUR).map(|(start, _)| &text[start..]);
                 let keys: Result<Vec<Vec<SignedPublicKey>>, _> = blocks.map(armoured).collect();
                 keys.map(|keys| keys.concat())
             }
