@@ -133,6 +133,11 @@ impl Recorded {
     }
 }
 
+/// What a component's status says that is on its target in its name.
+pub fn inventory(component: &HelmComponent) -> Inventory {
+    Recorded::of(component).inventory
+}
+
 /// What the component says that it left on the target.
 fn left(conditions: &[Condition]) -> Vec<String> {
     let applied = condition::get(conditions, condition::types::APPLIED);

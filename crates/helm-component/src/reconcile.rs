@@ -7,6 +7,7 @@ mod hooks;
 mod load;
 mod predecessor;
 mod prune;
+mod rehearsal;
 mod removal;
 mod values;
 

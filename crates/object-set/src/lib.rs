@@ -19,6 +19,7 @@ mod error;
 
 // What is done to it.
 pub mod apply;
+mod rehearsal;
 pub mod remove;
 pub mod sweep;
 
@@ -45,4 +46,5 @@ pub use parse::{Limits, ObjectSet, ParseError, Warning, parse_map};
 pub use patch::{PatchError, Patches};
 pub use protect::{Guard, Protection};
 pub use prune::{KeepReason, PruneBlocked, PrunePlan, PruneRequest};
+pub use rehearsal::{Rehearsal, Rehearsed, Untried, content};
 pub use remove::{Removal, uninstall};

@@ -179,6 +179,10 @@ impl Run<'_> {
     ) -> Result<(), Refusal> {
         let manager = &self.options.ownership.manager;
         let Some(patch) = take_over::patch(metadata, manager, self.options.take_over) else { return Ok(()) };
+        if let Some(rehearsal) = &self.cluster.rehearsal {
+            rehearsal.takes_over(identity);
+            return Ok(());
+        }
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
         match api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await {
@@ -224,6 +228,9 @@ impl Run<'_> {
     ) -> Result<ObjectMeta, CallError> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let patch = Patch::Apply(body);
+        if let Some(rehearsal) = &self.cluster.rehearsal {
+            return Ok(rehearsal.patch(&api, identity, params, &patch).await?.metadata);
+        }
         let mut pauses = serving_pauses();
         loop {
             let answer: kube::Result<PartialObjectMeta<DynamicObject>> =
