@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    diff, error::Error, explain, migrate, module, reconcile, reset, run, status, suspend, target, tree, values,
-    why,
+    diff, error::Error, explain, migrate, module, reconcile, reset, run, status, suspend, target, tree,
+    values, why,
 };
 
 /// Modules for Kubernetes clusters: make them, run their operators, see where they run.

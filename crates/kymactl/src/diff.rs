@@ -65,10 +65,8 @@ impl Diff {
         let mut content = self.content;
         content.artifact_cache_dir.get_or_insert_with(|| cache.path().to_owned());
         let flags = Flags { content, accounts: self.accounts, hub: self.shared };
-        let components = HelmComponents::new(&flags, &runtime).map_err(|error| Error::Operator {
-            name: "helm-component",
-            problem: error.to_string(),
-        })?;
+        let components = HelmComponents::new(&flags, &runtime)
+            .map_err(|error| Error::Operator { name: "helm-component", problem: error.to_string() })?;
         let prospect = Box::pin(components.rehearse(&runtime, component)).await?;
         told(&prospect, self.output)?;
         Ok(prospect.changes())
@@ -79,8 +77,8 @@ impl Diff {
         let Some(path) = &self.file else {
             return self.reach.component(runtime, self.component.as_deref().unwrap_or_default()).await;
         };
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| Error::Read { path: path.clone(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.clone(), source })?;
         let mut wished: HelmComponent = serde_saphyr::from_str(&text)
             .map_err(|error| Error::input(path.display().to_string(), error.to_string()))?;
         let namespace = self.reach.namespace();

@@ -44,7 +44,8 @@ impl Reach {
     pub(crate) async fn runtime(&self) -> Result<Runtime, Error> {
         let settings = self.settings();
         let config = hub_config(&settings).await?;
-        Ok(Runtime::reading(HelmComponentProgram::OPERATOR, READER, settings, config, Process::new()?).await?)
+        Ok(Runtime::reading(HelmComponentProgram::OPERATOR, READER, settings, config, Process::new()?)
+            .await?)
     }
 
     /// The namespace of the hub in which components live.

@@ -1,6 +1,7 @@
 //! A set of objects -> the cluster, by server-side apply, in stages.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use futures::{FutureExt as _, StreamExt as _};
 
@@ -24,8 +25,8 @@ mod owner;
 mod share;
 mod take_over;
 
-pub use outcome::{Applied, Outcome, Refusal};
 use one::Done;
+pub use outcome::{Applied, Outcome, Refusal};
 pub use take_over::move_fields;
 
 /// What to do with an object that exists and that we have not applied before.
@@ -63,7 +64,12 @@ pub struct ApplyOptions<'a> {
     pub protection: &'a Protection,
     /// Field managers whose fields become ours when an object is adopted, besides those of kubectl and Helm.
     pub take_over: &'a [&'a str],
+    /// When to stop sending: what was not sent by then is [`Outcome::Waiting`] for [`TIME_IS_UP`]. `None`: never.
+    pub until: Option<Instant>,
 }
+
+/// What objects wait for that were not sent in time: nothing but another run.
+pub const TIME_IS_UP: &str = "there was no time left to send it";
 
 /// What a watch knows of the objects on the target.
 pub trait Observations: Sync {
@@ -176,6 +182,9 @@ impl Run<'_> {
     async fn one(&self, object: &Object) -> (Identity, Outcome, Option<Entry>) {
         let wanted = self.wanted(object);
         let identity = wanted.identity.clone();
+        if self.options.until.is_some_and(|until| Instant::now() >= until) {
+            return (identity, Outcome::Waiting(TIME_IS_UP), None);
+        }
         let _turn = self.cluster.turns.at(&identity).await;
         let done = match &wanted.mapping {
             None => Ok((Outcome::Missing(object.gvk()), None)),
@@ -200,7 +209,9 @@ impl Run<'_> {
 
     /// In a rehearsal what cannot be tried counts as sent, where only something of the same set is missing for it.
     async fn excused(&self, wanted: &Wanted, done: Done) -> Done {
-        let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &wanted.mapping) else { return done };
+        let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &wanted.mapping) else {
+            return done;
+        };
         let Err(Refusal::Call(error)) = &done else { return done };
         let Some(why) = rehearsal.excuse(error, self.is_new(mapping)) else { return done };
         let api = mapping.api(&self.cluster.client, wanted.identity.namespace.as_deref());

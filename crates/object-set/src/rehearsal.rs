@@ -6,8 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::Value;
 
-use crate::error::CallError;
-use crate::error::{Action, Failure};
+use crate::error::{Action, CallError, Failure};
 use crate::object::{Identity, Object};
 use crate::order;
 
@@ -163,5 +162,47 @@ impl Rehearsal {
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_the_servers_own_counts_as_a_change() {
+        let object = |value: &str, version: &str| {
+            json!({"metadata": {"name": "a", "uid": version, "resourceVersion": version, "generation": version,
+                "managedFields": [version]}, "spec": value, "status": version})
+        };
+        let rehearsed =
+            |before: Option<Value>, after: Value| Rehearsed { before, after, ..Rehearsed::default() };
+        assert!(!rehearsed(Some(object("s", "1")), object("s", "2")).changes());
+        assert!(rehearsed(Some(object("s", "1")), object("t", "1")).changes());
+        assert!(rehearsed(None, object("s", "1")).changes());
+        let same = || rehearsed(Some(object("s", "1")), object("s", "2"));
+        assert!(Rehearsed { takes_over: true, ..same() }.changes());
+        let webhook = Untried::Webhook("w".to_owned());
+        assert!(Rehearsed { untried: Some(webhook), ..same() }.changes(), "it cannot be told");
+    }
+
+    #[test]
+    fn only_what_the_same_set_brings_excuses_a_failure() {
+        let failed = |code: u16, message: &str| {
+            let status = kube::core::Status { code, ..kube::core::Status::failure(message, "") };
+            let object = Identity::new("", "ConfigMap", Some("new"), "a");
+            CallError::new(Action::Apply, Some(&object), kube::Error::Api(status.boxed()))
+        };
+        let rehearsal = Rehearsal::default();
+        let mut missing = failed(404, "namespace");
+        missing.failure = Failure::NamespaceMissing("new".to_owned());
+        assert_eq!(rehearsal.excuse(&missing, false), None);
+        rehearsal.brings("new");
+        assert_eq!(rehearsal.excuse(&missing, false), Some(Untried::Namespace("new".to_owned())));
+        assert_eq!(rehearsal.excuse(&failed(404, "gone"), false), None);
+        assert_eq!(rehearsal.excuse(&failed(404, "gone"), true), Some(Untried::Kind));
+        assert_eq!(rehearsal.excuse(&failed(403, "no"), true), None);
     }
 }

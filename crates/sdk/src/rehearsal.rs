@@ -6,8 +6,8 @@ use kube::{Config, ResourceExt};
 use kyma_targets::{AccessPolicy, Limits, Streams, Target, Targets};
 
 use crate::{
-    Component, ComponentResource, Context, Contract, Failure, Halt, HubError, Operator, Pass, Process, Runtime,
-    Settings, Trigger,
+    Component, ComponentResource, Context, Contract, Failure, Halt, HubError, Operator, Pass, Process,
+    Runtime, Settings, Trigger,
     driver::{owner, target_of},
     identity,
     status::StatusWriter,

@@ -65,7 +65,11 @@ impl Pass<'_> {
         live.uid.filter(|_| is_ours)
     }
 
-    pub(super) async fn live(&self, mapping: &Mapping, identity: &Identity) -> Result<Option<ObjectMeta>, Failure> {
+    pub(super) async fn live(
+        &self,
+        mapping: &Mapping,
+        identity: &Identity,
+    ) -> Result<Option<ObjectMeta>, Failure> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let live = api.get_metadata_opt(&identity.name).await;
         let live = live.map_err(|error| Failure::target("read the default custom resource", &error))?;

@@ -37,7 +37,11 @@ impl Pass<'_> {
         });
     }
 
-    pub(super) fn prune_plan(&self, inventory: &Inventory, complete: bool) -> Result<PrunePlan, PruneBlocked> {
+    pub(super) fn prune_plan(
+        &self,
+        inventory: &Inventory,
+        complete: bool,
+    ) -> Result<PrunePlan, PruneBlocked> {
         let wanted = self.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
         let desired: BTreeSet<Identity> = wanted.map(Object::identity).collect();
         prune::plan(&PruneRequest {

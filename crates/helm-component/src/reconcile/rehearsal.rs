@@ -103,7 +103,8 @@ impl Pass<'_> {
                 return;
             }
         };
-        let pruned = remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &protection()).boxed().await;
+        let pruned =
+            remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &protection()).boxed().await;
         self.done.pruned = Some(match pruned {
             Ok(removal) => {
                 self.session.recorded.inventory = removal.remaining(&inventory);
@@ -128,16 +129,20 @@ impl Pass<'_> {
     }
 
     /// The default custom resource, and what it would be created as; nothing where there is one already.
-    async fn default_resource_due(
-        &self,
-    ) -> Result<(CreatedResource, Option<(Identity, FreeForm)>), Failure> {
+    async fn default_resource_due(&self) -> Result<(CreatedResource, Option<(Identity, FreeForm)>), Failure> {
         let (mapping, identity, body) = self.default_object()?;
         let is_there = self.live(&mapping, &identity).await?.is_some();
         let made = default_resource::created(&mapping, identity.clone(), None);
         Ok((made, (!is_there).then_some((identity, body))))
     }
 
-    fn prospect(self, mut prospect: Prospect, rehearsal: &Rehearsal, seen: &Observed, rest: Rest) -> Prospect {
+    fn prospect(
+        self,
+        mut prospect: Prospect,
+        rehearsal: &Rehearsal,
+        seen: &Observed,
+        rest: Rest,
+    ) -> Prospect {
         prospect.objects = rehearsal.found();
         let waiting = self.done.waiting.iter();
         prospect.waits = waiting.map(|(identity, what)| format!("{identity}: {what}")).collect();

@@ -9,6 +9,8 @@ mod drift;
 mod hooks;
 mod images;
 mod injection;
+mod inventory;
+mod large;
 mod module;
 mod patches;
 mod removal;

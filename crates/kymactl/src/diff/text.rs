@@ -56,7 +56,7 @@ impl Action {
 }
 
 impl Change {
-    fn of(action: Action, object: impl fmt::Display, note: impl Into<String>) -> Self {
+    fn of(action: Action, object: &impl fmt::Display, note: impl Into<String>) -> Self {
         let object = output::one_line(&object.to_string());
         Self { action, object, note: note.into(), diff: String::new() }
     }
@@ -77,7 +77,7 @@ impl fmt::Display for Change {
 pub(super) fn changes(prospect: &Prospect) -> Result<Vec<Change>, Error> {
     let namespace = prospect.namespace.iter();
     let mut all: Vec<Change> =
-        namespace.map(|name| Change::of(Action::Create, format!("Namespace {name}"), "")).collect();
+        namespace.map(|name| Change::of(Action::Create, &format!("Namespace {name}"), "")).collect();
     let comes_before = |moment: &&Moment| moment.event.starts_with("pre-");
     all.extend(prospect.hooks.iter().filter(comes_before).flat_map(runs));
     for (identity, object) in prospect.objects.iter().filter(|(_, object)| object.changes()) {
@@ -106,10 +106,8 @@ fn change(identity: &Identity, object: &Rehearsed) -> Result<Change, Error> {
     }
     let takes_over =
         "fields that kubectl or Helm set and the content lacks go too, which a dry run does not show";
-    let notes = [
-        untried.map(|why| format!("not tried, as {why}")),
-        object.takes_over.then(|| takes_over.to_owned()),
-    ];
+    let notes =
+        [untried.map(|why| format!("not tried, as {why}")), object.takes_over.then(|| takes_over.to_owned())];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     let action = if object.before.is_none() { Action::Create } else { Action::Change };
     let (before, after) = masked(identity, object.before.as_ref().map(content), content(&object.after));
@@ -119,8 +117,7 @@ fn change(identity: &Identity, object: &Rehearsed) -> Result<Change, Error> {
 
 fn unified(identity: &Identity, before: Option<&Value>, after: &Value) -> Result<String, Error> {
     let yaml = |object: &Value| {
-        serde_saphyr::to_string(object)
-            .map_err(|error| Error::input(identity.to_string(), error.to_string()))
+        serde_saphyr::to_string(object).map_err(|error| Error::input(identity.to_string(), error.to_string()))
     };
     let before = before.map(yaml).transpose()?.unwrap_or_default();
     let after = yaml(after)?;

@@ -91,8 +91,7 @@ impl Line {
             None => (health, drift),
             Some(code) => (coloured(&health, code), coloured(&drift, YELLOW)),
         };
-        let line =
-            format!("{:name$}  {health}  {drift}  {:age$}  {}", self.name, self.age, self.message);
+        let line = format!("{:name$}  {health}  {drift}  {:age$}  {}", self.name, self.age, self.message);
         format!("{}\n", line.trim_end())
     }
 }

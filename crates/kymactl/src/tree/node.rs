@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
 use kyma_object_set::{
-    Entry, Identity, Observed, OWNER_LABEL,
+    Entry, Identity, OWNER_LABEL, Observed,
     drift::{self, Drift},
     health::{self, Health, HealthStatus},
 };
@@ -106,12 +106,7 @@ impl View<'_> {
         }
     }
 
-    fn hang(
-        &self,
-        node: &mut Node,
-        by_owner: &HashMap<&str, Vec<&(Identity, DynamicObject)>>,
-        depth: usize,
-    ) {
+    fn hang(&self, node: &mut Node, by_owner: &HashMap<&str, Vec<&(Identity, DynamicObject)>>, depth: usize) {
         let Some(owned) = node.uid.as_deref().and_then(|uid| by_owner.get(uid)) else { return };
         if depth == 0 {
             return;
@@ -209,8 +204,7 @@ mod tests {
         let identity = Identity::new("apps", "Deployment", Some("n"), "d");
         let deployment = object(json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "d", "uid": "d"}}));
-        let mut nodes =
-            vec![VIEW.node(&identity, Role::Object, None, &Found::Live(Box::new(deployment)))];
+        let mut nodes = vec![VIEW.node(&identity, Role::Object, None, &Found::Live(Box::new(deployment)))];
         let all = [
             owned("Pod", "p2", "new", &json!({})),
             owned("Pod", "p1", "new", &json!({})),

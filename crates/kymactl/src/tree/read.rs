@@ -48,8 +48,8 @@ pub(super) async fn nodes(
         }
     });
     let mut nodes: Vec<Node> = read.buffered(PARALLEL).try_collect().await?;
-    let owned = target.owned(&nodes).await?;
-    view.grow(&mut nodes, &owned);
+    let below = target.owned(&nodes).await?;
+    view.grow(&mut nodes, &below);
     Ok(nodes)
 }
 
@@ -157,12 +157,10 @@ impl Target<'_> {
                     return Ok(found);
                 }
             };
-            let is_owned = |one: &DynamicObject| {
-                one.owner_references().iter().any(|owner| owners.contains(&owner.uid))
-            };
+            let is_owned =
+                |one: &DynamicObject| one.owner_references().iter().any(|owner| owners.contains(&owner.uid));
             for one in page.items.into_iter().filter(is_owned) {
-                let identity =
-                    Identity::new(&kind.group, &kind.kind, Some(namespace), &one.name_any());
+                let identity = Identity::new(&kind.group, &kind.kind, Some(namespace), &one.name_any());
                 // Items of a list do not repeat their kind.
                 found.push((identity, DynamicObject { types: Some(types.clone()), ..one }));
             }

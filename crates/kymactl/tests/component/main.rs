@@ -1,6 +1,6 @@
 //! `kymactl diff` and `kymactl tree` between a real hub and a real target, with the operators at work.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 use std::{
     path::PathBuf,
@@ -156,8 +156,10 @@ impl World {
         assert!(!hub.is_empty() && !target.is_empty(), "{hub:?} {target:?}");
         let written: Vec<_> = hub.iter().filter(|event| event.is_write()).collect();
         assert!(written.is_empty(), "{written:?}");
-        let (dry, wet): (Vec<_>, Vec<_>) =
-            target.iter().filter(|event| event.is_write()).partition(|event| event.uri.contains("dryRun=All"));
+        let (dry, wet): (Vec<_>, Vec<_>) = target
+            .iter()
+            .filter(|event| event.is_write())
+            .partition(|event| event.uri.contains("dryRun=All"));
         assert!(wet.is_empty(), "{wet:?}");
         assert!(dry.len() >= dry_runs, "{dry:?}");
     }
@@ -249,7 +251,10 @@ async fn as_it_is(world: &World) {
     assert_eq!(code, Some(0), "{err}");
     let nodes: Vec<Value> = serde_json::from_str(&out).unwrap();
     let find = |kind: &str, name: &str| {
-        nodes.iter().find(|node| node["kind"] == kind && node["name"] == name).unwrap_or_else(|| panic!("{out}"))
+        nodes
+            .iter()
+            .find(|node| node["kind"] == kind && node["name"] == name)
+            .unwrap_or_else(|| panic!("{out}"))
     };
     let deployment = find("Deployment", "shop");
     assert_eq!((&deployment["health"], deployment.get("drift")), (&json!("Current"), None), "{out}");

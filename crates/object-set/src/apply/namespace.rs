@@ -46,7 +46,8 @@ impl Run<'_> {
         if let Some(rehearsal) = self.cluster.rehearsal.as_ref().filter(|_| is_new) {
             // There is nothing yet that the labels could be put on.
             rehearsal.created(&wanted.identity, Value::Object(wanted.object.body().clone()));
-            let entry = Entry { version: mapping.resource.version.clone(), uid, hash, created, ..Entry::default() };
+            let entry =
+                Entry { version: mapping.resource.version.clone(), uid, hash, created, ..Entry::default() };
             return Ok((Outcome::Applied { created: true, revision: None }, Some(entry)));
         }
         let mut share = share_of(&wanted.object);
@@ -68,8 +69,10 @@ impl Run<'_> {
         let ownership = self.options.ownership;
         let mut bare = DynamicObject::new(object.name(), &mapping.resource);
         bare.metadata.annotations = Some([(CREATED_BY.to_owned(), ownership.owner.clone())].into());
-        let params =
-            PostParams { field_manager: Some(ownership.creator()), dry_run: self.cluster.rehearsal.is_some() };
+        let params = PostParams {
+            field_manager: Some(ownership.creator()),
+            dry_run: self.cluster.rehearsal.is_some(),
+        };
         match api.create(&params, &bare).await {
             Ok(created) => Ok(Some(created.metadata.uid.unwrap_or_default())),
             Err(error) => match CallError::new(Action::Create, Some(&object.identity()), error) {

@@ -29,6 +29,7 @@ pub(crate) struct Story {
     pub(crate) inventory: Inventory,
     pub(crate) adopt: Adopt,
     pub(crate) repair: bool,
+    pub(crate) until: Option<Instant>,
     pub(crate) live_owners: BTreeSet<String>,
     /// How many objects the set before had.
     pub(crate) previous: usize,
@@ -50,6 +51,7 @@ impl Story {
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
             repair: false,
+            until: None,
             live_owners: BTreeSet::new(),
             previous: 0,
         })
@@ -66,6 +68,7 @@ impl Story {
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
             repair: false,
+            until: None,
             live_owners: [self.ownership.owner.clone()].into(),
             previous: 0,
         }
@@ -84,6 +87,7 @@ impl Story {
             parallel: 8,
             protection: &Protection::of_kubernetes(),
             take_over: &[],
+            until: self.until,
         };
         self.previous = self.inventory.len();
         let applied =

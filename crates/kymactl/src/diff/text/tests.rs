@@ -64,7 +64,8 @@ fn of_a_secret_only_keys_are_told() {
 #[test]
 fn everything_is_told_in_the_order_in_which_it_happens() {
     let identity = |name: &str| Identity::new("", "ConfigMap", Some("n"), name);
-    let moment = |event: &str| Moment { event: event.to_owned(), hooks: vec![format!("Job.batch n/{event}")] };
+    let moment =
+        |event: &str| Moment { event: event.to_owned(), hooks: vec![format!("Job.batch n/{event}")] };
     let untried =
         |why: Untried| Rehearsed { after: json!({"a": 1}), untried: Some(why), ..Rehearsed::default() };
     let prospect = Prospect {
