@@ -8,10 +8,12 @@ use crate::{
     DeletionPolicy, Dependency, FreeForm, GroupKind, Manager, ModuleRef, ResourcePolicy, TargetRef, schemas,
 };
 
+mod inventory;
 mod policies;
 mod source;
 mod status;
 
+pub use inventory::{InventoryGroup, InventoryItem};
 pub use policies::{
     Adopt, CommonMetadata, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, HookPolicy,
     ObjectSelector, Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,

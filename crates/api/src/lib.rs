@@ -47,8 +47,9 @@ pub use component::{
 pub use helm_component::{
     Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,
     Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus, HookPhase, HookPolicy,
-    Hooks, InventoryEntry, ManifestSource, ObjectSelector, OcmSource, Patch, Release, ResolvedVersion,
-    Rollback, RollbackMode, SecretRef, SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,
+    Hooks, InventoryEntry, InventoryGroup, InventoryItem, ManifestSource, ObjectSelector, OcmSource, Patch,
+    Release, ResolvedVersion, Rollback, RollbackMode, SecretRef, SignerIdentity, Source, Timeouts, ValuesFrom,
+    ValuesFromKind, Verify,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,

@@ -102,7 +102,10 @@ impl Registry {
             match next {
                 None => return Ok(tags),
                 Some(_) if tags.len() > TAGS => break,
-                Some(next) => response = self.call_at(session, &what, Method::GET, next, None).await?,
+                Some(next) => {
+                    let request = Request::new(&what, Method::GET, next).accept(MANIFESTS);
+                    response = self.send(session, &what, request).await?;
+                }
             }
         }
         Err(ArtifactError::invalid(what, "it does not end"))

@@ -20,6 +20,7 @@ use crate::memory::Memory;
 use crate::namespaces::Namespaces;
 use crate::pass::{Pass, Shared};
 use crate::plan::Order;
+use crate::prospect::Prospect;
 use crate::rbac;
 use crate::reconcile::dependent;
 use crate::render::Renderer;
@@ -94,9 +95,24 @@ impl HelmComponents {
     }
 
     async fn pass(&self, context: &Context<HelmComponent>, order: Order) -> Result<Ended, Failure> {
+        self.wakes(context);
+        Pass::begin(&self.shared, context, order).await?.run().await
+    }
+
+    /// What a pass over a component would change on its target now. Nothing is written: `runtime` is one that only reads
+    /// ([`Runtime::reading`]), and what would be applied is a dry run.
+    ///
+    /// # Errors
+    /// Its content can't be had, or its target doesn't tell what is there.
+    pub async fn rehearse(&self, runtime: &Runtime, component: HelmComponent) -> Result<Prospect, Failure> {
+        let context = runtime.rehearse(self, Arc::new(component)).await?;
+        self.wakes(&context);
+        Pass::begin(&self.shared, &context, Order::Install).await?.rehearse().await
+    }
+
+    fn wakes(&self, context: &Context<HelmComponent>) {
         let waker = context.waker();
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).insert(dependent(context), waker);
-        Pass::begin(&self.shared, context, order).await?.run().await
     }
 }
 

@@ -6,10 +6,13 @@ use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
-    CreatedResource, Digests, HelmComponent, Hooks, InventoryEntry, Reason, ResolvedVersion, condition,
+    CreatedResource, Digests, HelmComponent, HelmComponentStatus, Hooks, InventoryEntry, InventoryGroup,
+    Reason, ResolvedVersion, condition,
 };
 use kyma_object_set::drift::Flaps;
-use kyma_object_set::{Entry, Identity, Inventory};
+use kyma_object_set::{Entry, Identity, Inventory, Object};
+use kyma_sdk::Failure;
+use serde_json::{Value, json};
 
 use crate::content::Loaded;
 use crate::expressions::Rules;
@@ -130,7 +133,7 @@ impl Recorded {
         let dependencies = status.conditions.iter().flatten();
         let mut dependencies = dependencies.filter(|one| one.type_ == condition::types::DEPENDENCIES_READY);
         Self {
-            inventory: status.inventory.iter().flatten().map(of_entry).collect(),
+            inventory: status.entries().iter().map(of_entry).collect(),
             digests: status.digests.clone().unwrap_or_default(),
             resource: status.resource.clone(),
             resolved: status.resolved.clone(),
@@ -152,10 +155,47 @@ impl Recorded {
         self.digests.inputs.as_ref() == Some(&loaded.inputs) && self.digests.kinds == loaded.kinds
     }
 
-    /// The inventory as the status holds it.
-    pub(crate) fn entries(&self) -> Vec<InventoryEntry> {
-        self.inventory.iter().map(|(identity, entry)| to_entry(identity, entry)).collect()
+    /// The inventory as the status holds it: in the form of earlier versions while what `status` has in that form still
+    /// says the same, so that an upgrade of the operator alone rewrites nothing.
+    pub(crate) fn report(&self, status: Option<&HelmComponentStatus>) -> (Value, Value) {
+        let entries = self.inventory.iter().map(|(identity, entry)| to_entry(identity, entry));
+        let held = status.and_then(|status| status.inventory.as_ref());
+        match held.filter(|held| self.inventory == held.iter().map(of_entry).collect::<Inventory>()) {
+            Some(held) => (json!(held), Value::Null),
+            None => (Value::Null, json!(InventoryGroup::of(entries))),
+        }
     }
+}
+
+/// What a component's status says that is on its target in its name.
+pub fn inventory(component: &HelmComponent) -> Inventory {
+    Recorded::of(component).inventory
+}
+
+/// Bytes that the record of a component's objects may take in its status: etcd takes little more for the whole object.
+const RECORD: usize = 480 << 10;
+
+/// Refuses content of which the status could not say what is on the target: nothing of it is sent then.
+///
+/// # Errors
+/// The objects at hand and those already recorded would take more than 480 KiB together; the rest of the status has its
+/// place in the 512 KiB that it may take as a whole.
+pub(crate) fn check_record(recorded: &Inventory, objects: &[Object]) -> Result<(), Failure> {
+    let wanted = objects.iter().map(|object| (object.identity(), object.version().to_owned()));
+    let mut all: BTreeMap<Identity, String> = wanted.collect();
+    all.extend(recorded.iter().map(|(identity, entry)| (identity.clone(), entry.version.clone())));
+    let full = |(identity, version): (&Identity, &String)| {
+        // As long as they ever are.
+        let (uid, hash) = ("0".repeat(36), "0".repeat(16));
+        let entry = Entry { version: version.clone(), uid, fingerprint: hash.clone(), hash, created: false };
+        to_entry(identity, &entry)
+    };
+    let bytes = serde_json::to_vec(&InventoryGroup::of(all.iter().map(full))).map_or(0, |json| json.len());
+    if bytes <= RECORD {
+        return Ok(());
+    }
+    let message = format!("the record of {} objects would take {bytes} bytes, more than {RECORD}", all.len());
+    Err(Failure::new(Reason::InventoryTooLarge, message))
 }
 
 /// What the component says that it left on the target.
@@ -194,10 +234,12 @@ fn to_entry(identity: &Identity, entry: &Entry) -> InventoryEntry {
 
 #[cfg(test)]
 mod tests {
+    use kyma_api::HelmComponentSpec;
+
     use super::*;
 
     #[test]
-    fn an_inventory_survives_the_status() {
+    fn an_inventory_survives_the_status_in_either_form() {
         let identity = Identity::new("apps", "Deployment", Some("n"), "d");
         let entry = Entry {
             version: "v1".to_owned(),
@@ -211,7 +253,44 @@ mod tests {
             inventory: [(identity.clone(), entry.clone())].into_iter().collect(),
             ..Recorded::default()
         };
-        let back: Inventory = recorded.entries().iter().map(of_entry).collect();
-        assert_eq!(back.get(&identity), Some(&entry));
+        let status = |(old, new): (Value, Value)| -> HelmComponentStatus {
+            let mut status = json!({"inventory": old, "objects": new});
+            status.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+            serde_json::from_value(status).unwrap()
+        };
+        let component = |status: HelmComponentStatus| {
+            let mut component = HelmComponent::new("c", HelmComponentSpec::default());
+            component.status = Some(status);
+            component
+        };
+        let grouped = status(recorded.report(None));
+        assert!(grouped.inventory.is_none());
+        assert_eq!(inventory(&component(grouped)), recorded.inventory);
+        let old = HelmComponentStatus {
+            inventory: Some(vec![to_entry(&identity, &entry)]),
+            ..HelmComponentStatus::default()
+        };
+        assert_eq!(inventory(&component(old.clone())), recorded.inventory);
+        assert_eq!(status(recorded.report(Some(&old))), old, "nothing is rewritten");
+        let changed = Recorded::default();
+        assert!(status(changed.report(Some(&old))).inventory.is_none());
+    }
+
+    #[test]
+    fn more_objects_than_the_status_holds_are_refused_those_recorded_included() {
+        let map = |number: usize| {
+            let metadata = json!({"name": format!("a-config-map-{number:05}"), "namespace": "somewhere"});
+            Object::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
+                .unwrap()
+        };
+        let objects: Vec<Object> = (0..3_200).map(map).collect();
+        assert_eq!(check_record(&Inventory::default(), &objects), Ok(()));
+        let recorded = |from: usize| -> Inventory {
+            (from..from + 3_200).map(|number| (map(number).identity(), Entry::default())).collect()
+        };
+        assert_eq!(check_record(&recorded(0), &objects), Ok(()), "the same objects");
+        let refused = check_record(&recorded(1_500), &objects).unwrap_err();
+        assert_eq!(refused.reason, Reason::InventoryTooLarge);
+        assert!(refused.message.starts_with("the record of 4700 objects would take "), "{refused}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kyma_api::HelmComponent;
 use kyma_object_set::drift::FlapLimit;
@@ -55,6 +55,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) order: Order,
     pub(crate) session: Session,
     pub(crate) done: Done,
+    /// When it began.
+    pub(crate) begun: Instant,
 }
 
 /// What this pass did already.

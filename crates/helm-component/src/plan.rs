@@ -205,11 +205,12 @@ fn settle(seen: &Observed) -> Step {
         DefaultResource::Failed(fault) => return Step::Rest(Rest::Failed(fault.clone())),
         DefaultResource::None | DefaultResource::Made | DefaultResource::Unserved => {}
     }
+    let own = seen.groups_of_own_crds();
     let missing: BTreeSet<String> = seen
         .pieces
         .iter()
         .filter(|piece| !piece.served)
-        .filter(|piece| !seen.comes_with_own_crd(&piece.identity))
+        .filter(|piece| !own.contains(&*piece.identity.group))
         .map(|piece| piece.identity.group_kind().to_string())
         .collect();
     if !missing.is_empty() {

@@ -9,6 +9,7 @@ mod hooks;
 mod load;
 mod predecessor;
 mod prune;
+mod rehearsal;
 mod removal;
 mod resolve;
 mod values;
@@ -44,6 +45,7 @@ impl<'a> Pass<'a> {
         context: &'a Context<HelmComponent>,
         order: Order,
     ) -> Result<Self, Failure> {
+        let begun = Instant::now();
         let component = &*context.resource;
         let dependent = dependent(context);
         let mut session = shared.memory.recall(&dependent, component);
@@ -79,6 +81,7 @@ impl<'a> Pass<'a> {
             order,
             session,
             done,
+            begun,
         };
         pass.rescope();
         pass.see_endings();
@@ -111,6 +114,12 @@ impl<'a> Pass<'a> {
                 Step::ApplyCrds => self.apply_crds(&seen).await,
                 Step::Hooks(event) => self.run_hooks(event).await,
                 Step::Apply => self.apply(&seen).await,
+                Step::Prune(_) if self.half_time().is_some_and(|half| Instant::now() >= half) => {
+                    self.context.waker().wake();
+                    let rest =
+                        Rest::Progressing(vec!["the next pass, which removes what is left over".to_owned()]);
+                    return Ok(self.end(rest, &seen));
+                }
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
                 Step::DefaultResource => self.default_resource().await,
                 Step::Sweep => self.sweep().await,

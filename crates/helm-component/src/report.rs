@@ -414,8 +414,10 @@ fn healthy(seen: &Observed) -> Aspect {
 fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
     let recorded = &pass.session.recorded;
     let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
+    let (inventory, objects) = recorded.report(pass.context.resource.status.as_ref());
     let fields = json!({
-        "inventory": recorded.entries(),
+        "inventory": inventory,
+        "objects": objects,
         "digests": recorded.digests,
         "resource": recorded.resource,
         "resolved": recorded.resolved,

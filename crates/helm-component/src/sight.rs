@@ -167,7 +167,7 @@ impl Sights {
     /// The target, with what is known of it by all components there.
     pub(crate) fn cluster(&self, target: &Acting) -> Cluster {
         let (discovery, turns) = self.store.shared(target.key());
-        Cluster { client: target.client(), discovery, turns }
+        Cluster { client: target.client(), discovery, turns, rehearsal: None }
     }
 
     /// Whether CRDs or aggregated APIs of the target changed a moment ago, so that what it serves lags behind.

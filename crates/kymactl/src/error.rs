@@ -100,6 +100,9 @@ pub(crate) enum Error {
     /// A registry or another source.
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
+    /// What would change cannot be told, or not all of it.
+    #[error("{0}")]
+    NoDiff(Box<Error>),
     /// Standard output is closed or full.
     #[error("cannot write the output: {0}")]
     Output(#[from] std::io::Error),
@@ -126,7 +129,8 @@ impl Error {
         }
     }
 
-    /// 3 for what is not Ready in time; 2 for what the caller has to correct, as for a wrong flag; 1 for everything else.
+    /// 3 for what is not Ready in time; 2 for what the caller has to correct, as for a wrong flag, and for every failure of
+    /// `diff`, where 1 means a difference; 1 for everything else.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::NotReady { .. } => ExitCode::from(3),
@@ -134,6 +138,7 @@ impl Error {
             | Self::Input { .. }
             | Self::Kubeconfig(_)
             | Self::NoAccess(_)
+            | Self::NoDiff(_)
             | Self::Settings(_) => ExitCode::from(2),
             Self::Artifact(_)
             | Self::Output(_)

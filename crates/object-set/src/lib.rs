@@ -20,6 +20,7 @@ mod error;
 
 // What is done to it.
 pub mod apply;
+mod rehearsal;
 pub mod remove;
 pub mod sweep;
 
@@ -34,7 +35,8 @@ pub mod prune;
 mod yielded;
 
 pub use apply::{
-    Adopt, Applied, ApplyOptions, NothingObserved, Observations, Outcome, Refusal, apply, move_fields,
+    Adopt, Applied, ApplyOptions, NothingObserved, Observations, Outcome, Refusal, TIME_IS_UP, apply,
+    move_fields,
 };
 pub use cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, Turns};
 pub use discovery::{Discovery, Kinds, Mapping};
@@ -48,5 +50,6 @@ pub use parse::{Limits, ObjectSet, ParseError, Warning, parse_map};
 pub use patch::{PatchError, Patches};
 pub use protect::{Guard, Protection};
 pub use prune::{KeepReason, PruneBlocked, PrunePlan, PruneRequest};
+pub use rehearsal::{Rehearsal, Rehearsed, Untried, content};
 pub use remove::{Removal, uninstall};
 pub use yielded::{PartOfWhole, PathProblem, YieldError, Yielded, is_autoscaler};

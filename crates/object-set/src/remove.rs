@@ -203,7 +203,8 @@ impl Run<'_> {
         for step in Teardown::ALL {
             let of_step: Vec<&Identity> =
                 identities.iter().filter(|id| order::teardown(id) == step).collect();
-            if !removal.waiting.is_empty() || !removal.failed.is_empty() {
+            let held_up = !removal.waiting.is_empty() || !removal.failed.is_empty();
+            if held_up && self.cluster.rehearsal.is_none() {
                 removal.later.extend(of_step.into_iter().cloned());
                 continue;
             }
@@ -253,8 +254,14 @@ impl Run<'_> {
             Some(reason) => Some(reason),
             None => self.must_stay(identity, entry, mapping, &live).await?,
         };
-        let Some(reason) = reason else { return self.delete(identity, mapping, &live).await };
-        self.give_up(identity, mapping, &live).await?;
+        let Some(reason) = reason else {
+            // A deletion has no dry run that the client could tell from a real one.
+            let rehearses = self.cluster.rehearsal.is_some();
+            return if rehearses { Ok(Fate::Waiting) } else { self.delete(identity, mapping, &live).await };
+        };
+        if self.cluster.rehearsal.is_none() {
+            self.give_up(identity, mapping, &live).await?;
+        }
         Ok(Fate::Kept(reason))
     }
 

@@ -39,6 +39,7 @@ mod trigger;
 mod access;
 mod copied_secret;
 mod hub;
+mod rehearsal;
 mod runtime;
 mod watches;
 

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::InventoryGroup;
 use crate::{State, schemas};
 
 /// What was found and done.
@@ -30,7 +31,11 @@ pub struct HelmComponentStatus {
     /// complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempted_version: Option<String>,
-    /// Every object on the target that belongs to this component.
+    /// Every object on the target that belongs to this component, by kind and namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub objects: Option<Vec<InventoryGroup>>,
+    /// The same as objects in the form of earlier versions. It counts and stays until something about the objects changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub inventory: Option<Vec<InventoryEntry>>,

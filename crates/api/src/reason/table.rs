@@ -165,6 +165,7 @@ reasons! {
     RenderTimeout: Transient => "Rendering took longer than allowed; simplify the chart.";
     RenderTooLarge: Invalid => "Rendering produced more than allowed; split the module.";
     RendererUnavailable: Transient => "The helm program can't be started; check the operator's image and its resources.";
+    InventoryTooLarge: Invalid => "The component has more objects than its status can hold; split it into several components.";
     ManifestInvalid: Invalid => "The manifest isn't a list of Kubernetes objects; correct the document that the message names.";
 
     // From objects to the target.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use semver::Version;
 use url::Url;
 
-use super::{ChartSource, index};
+use super::index;
 use crate::{
     ArtifactError, Credentials, Digest, Repository, VersionRange, digest::printable, fetch::Fetch,
     version_range::lenient_version,
@@ -61,10 +61,9 @@ pub(crate) async fn resolve(
             let digest = if let Some(digest) = index::read_digest(&what, written)? {
                 digest
             } else {
-                // The index is silent about it; the archive is needed next anyway.
-                let (url, name, version) = (url.clone(), name.clone(), version.to_owned());
-                let source = ChartSource::Repository { url, name, version, digest: None };
-                super::read(fetch, &source, credentials).await?.digest
+                // The index is silent about it; the archive is needed next anyway, and whose it is is told then.
+                let found = index::locate(fetch, url, name, version, credentials).await?;
+                fetch.document(&found.url, None, fetch.limits().blob, credentials).await?.0
             };
             Ok(ChartVersion { version: version.to_owned(), digest })
         }

@@ -257,11 +257,9 @@ impl Observed {
         surplus.into_iter().cloned().collect()
     }
 
-    /// Whether the kind of an object is defined by a CRD of the same set, which the target will serve soon.
-    pub(super) fn comes_with_own_crd(&self, identity: &Identity) -> bool {
-        self.pieces.iter().any(|piece| {
-            piece.identity.is_crd()
-                && piece.identity.name.split_once('.').is_some_and(|(_, group)| group == identity.group)
-        })
+    /// The API groups of which CRDs of the same set define kinds, which the target will serve soon.
+    pub(super) fn groups_of_own_crds(&self) -> BTreeSet<&str> {
+        let crds = self.pieces.iter().filter(|piece| piece.identity.is_crd());
+        crds.filter_map(|crd| Some(crd.identity.name.split_once('.')?.1)).collect()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
@@ -151,6 +152,7 @@ impl Pass<'_> {
             yielded: &yielded,
             made_once: &made_once.unwrap_or_default(),
             recreate: self.context.resource.spec.recreate.as_deref().unwrap_or_default(),
+            until: self.time_to_send(),
         };
         // Boxed, or the compiler cannot prove that the whole pass may move between threads.
         let applied = apply::apply(&self.cluster, set, inventory, observed, &options).boxed().await;
@@ -168,6 +170,19 @@ impl Pass<'_> {
         let leaving = recorded.filter(|identity| is_autoscaler(identity) && !wanted.contains(identity));
         let retaken = leaving.filter_map(|identity| identity.namespace.clone()).collect();
         rules.with_autoscalers(objects).with_retaken(retaken)
+    }
+
+    /// Until when objects are sent in this pass. A pass that is cut off remembers nothing of what it sent, so one that has
+    /// much to send ends by itself and goes on in the next.
+    fn time_to_send(&self) -> Option<Instant> {
+        let deadline = self.context.settings.reconcile_deadline;
+        let least = Instant::now().checked_add(deadline / 8);
+        self.half_time().max(least).filter(|_| !self.context.is_rehearsal())
+    }
+
+    /// The moment from which the pass begins nothing large any more.
+    pub(super) fn half_time(&self) -> Option<Instant> {
+        self.begun.checked_add(self.context.settings.reconcile_deadline / 2)
     }
 
     /// Tries objects of other owners again whose component the hub no longer has; those that another operator's
@@ -227,6 +242,7 @@ impl Pass<'_> {
     }
 
     async fn take_applied(&mut self, loaded: &Loaded, applied: Applied) {
+        let late = applied.ran_out_of_time();
         // CRDs of the set may have brought kinds.
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await.ok();
         let mut missing = vec![];
@@ -276,9 +292,7 @@ impl Pass<'_> {
         for identity in missing {
             self.session.recorded.inventory.remove(&identity);
         }
-        if self.done.faults.is_empty() {
-            self.note_content(loaded);
-        }
+        self.note_sent(loaded, late);
         if let Some(kinds) = kinds
             && !Arc::ptr_eq(&kinds, &self.kinds)
         {
@@ -289,6 +303,15 @@ impl Pass<'_> {
         if !self.done.waiting.is_empty() {
             // What is waited for may be a CRD, and those are not watched as long as nothing is.
             self.done.watching = false;
+        }
+    }
+
+    /// All of the content was sent, unless something of it failed, or is left to the next pass.
+    fn note_sent(&mut self, loaded: &Loaded, late: bool) {
+        if late {
+            self.context.waker().wake();
+        } else if self.done.faults.is_empty() {
+            self.note_content(loaded);
         }
     }
 

@@ -13,6 +13,7 @@ use kyma_sdk::{Context, Failure};
 use super::{Pass, values};
 use crate::content::Loaded;
 use crate::injection;
+use crate::memory::check_record;
 use crate::observe;
 use crate::referenced;
 use crate::sight::Judging;
@@ -25,7 +26,11 @@ const PULL_SECRET_KEY: &str = ".dockerconfigjson";
 impl Pass<'_> {
     /// Fetches and renders; a failure ends the pass.
     pub(super) async fn load(&mut self) {
-        match self.loaded().await {
+        let loaded = self.loaded().await.and_then(|loaded| {
+            check_record(&self.session.recorded.inventory, &loaded.prepared.objects)?;
+            Ok(loaded)
+        });
+        match loaded {
             Ok(loaded) => {
                 self.session.loaded = Some(loaded);
                 // The content may bring kinds that are not watched yet.

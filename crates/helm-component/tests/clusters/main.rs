@@ -12,6 +12,8 @@ mod failures;
 mod hooks;
 mod images;
 mod injection;
+mod inventory;
+mod large;
 mod module;
 mod patches;
 mod pull_secret;

@@ -207,6 +207,10 @@ impl Run<'_> {
         let Some(patch) = take_over::patch(metadata, manager, self.options.take_over) else {
             return Ok(None);
         };
+        if let Some(rehearsal) = &self.cluster.rehearsal {
+            rehearsal.takes_over(identity);
+            return Ok(None);
+        }
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
         match api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await {
@@ -245,6 +249,9 @@ impl Run<'_> {
     ) -> Result<ObjectMeta, CallError> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let patch = Patch::Apply(body);
+        if let Some(rehearsal) = &self.cluster.rehearsal {
+            return Ok(rehearsal.patch(&api, identity, params, &patch).await?.metadata);
+        }
         let mut pauses = serving_pauses();
         loop {
             let answer: kube::Result<PartialObjectMeta<DynamicObject>> =

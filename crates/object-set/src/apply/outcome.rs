@@ -213,6 +213,11 @@ impl Applied {
         })
     }
 
+    /// Whether something was not sent for want of time.
+    pub fn ran_out_of_time(&self) -> bool {
+        self.waiting().any(|(_, what)| what == super::TIME_IS_UP)
+    }
+
     /// What was refused.
     pub fn errors(&self) -> impl Iterator<Item = (&Identity, &Refusal)> {
         self.outcomes.iter().filter_map(|(identity, outcome)| match outcome {

@@ -8,6 +8,7 @@ use crate::error::{CallError, Failure};
 use crate::inventory::Entry;
 use crate::object::{Identity, Object};
 use crate::prune::holds_data;
+use crate::rehearsal::Untried;
 use crate::remove::{Way, make_way};
 use crate::select::selects;
 
@@ -21,6 +22,9 @@ impl Run<'_> {
         };
         if !matches!(error.failure, Failure::Immutable(_)) {
             return Err(error.into());
+        }
+        if let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &wanted.mapping) {
+            return Ok(self.untried(rehearsal, wanted, mapping, Untried::Anew).await);
         }
         let kinds = Arc::new(self.kinds.clone());
         let (ownership, protection) = (self.options.ownership, self.options.protection);

@@ -31,6 +31,10 @@ fn answers_of_real_api_servers_are_told_apart() {
     let cases: &[(Failure, Failure)] = &[
         (of(401, "Unauthorized", &[]), Failure::Unauthorized),
         (
+            of(400, r#"admission webhook "v.example.io" does not support dry run"#, &[]),
+            Failure::NoDryRun("v.example.io".to_owned()),
+        ),
+        (
             of(
                 403,
                 r#"roles.rbac.authorization.k8s.io "x" is forbidden: User "u" cannot patch resource "roles""#,

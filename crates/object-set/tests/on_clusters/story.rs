@@ -34,6 +34,7 @@ pub(crate) struct Story {
     pub(crate) take_over: Vec<&'static str>,
     pub(crate) made_once: BTreeSet<Identity>,
     pub(crate) recreate: Vec<ObjectSelector>,
+    pub(crate) until: Option<Instant>,
     pub(crate) live_owners: BTreeSet<String>,
     /// How many objects the set before had.
     pub(crate) previous: usize,
@@ -59,6 +60,7 @@ impl Story {
             take_over: vec![],
             made_once: BTreeSet::new(),
             recreate: vec![],
+            until: None,
             live_owners: BTreeSet::new(),
             previous: 0,
         })
@@ -79,6 +81,7 @@ impl Story {
             take_over: vec![],
             made_once: BTreeSet::new(),
             recreate: vec![],
+            until: None,
             live_owners: [self.ownership.owner.clone()].into(),
             previous: 0,
         }
@@ -100,6 +103,7 @@ impl Story {
             yielded: &self.yielded,
             made_once: &self.made_once,
             recreate: &self.recreate,
+            until: self.until,
         };
         self.previous = self.inventory.len();
         let applied =
