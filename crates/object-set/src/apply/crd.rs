@@ -124,11 +124,11 @@ impl Run<'_> {
         let Step::Send { object, shares, lost } = step else {
             return self.share_only(wanted, mapping, &metadata, hash).await;
         };
-        if !lost.is_empty() && self.has_objects(served.as_ref()).await? {
-            return Err(Refusal::VersionInUse { object: wanted.identity.clone(), versions: lost });
-        }
         if shares.is_empty() && !was_ours {
             self.may_adopt(&wanted.identity, &metadata, None)?;
+        }
+        if !lost.is_empty() && self.has_objects(served.as_ref()).await? {
+            return Err(Refusal::VersionInUse { object: wanted.identity.clone(), versions: lost });
         }
         for owner in &shares {
             let manager = share_manager(owner, &metadata, ownership);
@@ -140,7 +140,7 @@ impl Run<'_> {
         let created = object.annotation(CREATED_BY).is_some();
         let mut wish = Wish::of(*object, self.options.yielded);
         self.let_go(&mut wish, wanted, mapping, None).await?;
-        match self.bring(&wish, wanted, mapping, Some(&uid), false).await {
+        match self.bring(&wish, wanted, mapping, Some(&uid), !was_ours).await {
             Ok(brought) => Ok(self.done(mapping, brought, hash, created, false)),
             Err(error) => self.replace(wanted, error).await,
         }
