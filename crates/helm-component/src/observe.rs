@@ -23,6 +23,7 @@ use crate::sight::{Snapshot, health_counts};
 
 pub(crate) mod hooks;
 pub(crate) mod predecessor;
+pub(crate) mod rollback;
 mod version;
 
 /// Time that the watches may take to show what is there until the target is asked whether it answers, and what it
@@ -73,6 +74,8 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         watched,
         namespace_ready: pass.session.namespace_ready,
         hooks: hooks::due(pass, content),
+        way_back: rollback::way_back(pass, content),
+        keep_due: rollback::keep_due(pass),
         stray_manager: stray_manager(spec, &pieces).filter(|_| known),
         manager: made_manager(pass, &snapshot),
         left: recorded.left.clone(),
@@ -101,10 +104,6 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
 fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
     let used = [
         ("source.verify", spec.source.verify.is_some()),
-        (
-            "rollback",
-            spec.rollback.as_ref().is_some_and(|rollback| rollback.mode != kyma_api::RollbackMode::Never),
-        ),
         ("health.expressions", spec.health.as_ref().is_some_and(|health| health.expressions.is_some())),
         ("drift.ignore", spec.drift.as_ref().is_some_and(|drift| drift.ignore.is_some())),
         ("crds: Create", spec.crds == kyma_api::CrdPolicy::Create),
@@ -134,25 +133,29 @@ fn patience(pass: &Pass<'_>) -> Patience {
 }
 
 fn content(pass: &Pass<'_>, set_back: bool) -> Content {
-    let Ok(inputs) = &pass.inputs else { return Content::Stale };
-    let kinds_fit =
-        |kinds: Option<&String>| kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds));
+    let Some(wished) = rollback::wished(pass) else { return Content::Stale };
+    // What is gone back to comes as it was rendered, whatever is served by now.
+    let is_back = rollback::taken(pass).is_some();
+    let kinds_fit = |kinds: Option<&String>| {
+        is_back || kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds))
+    };
     if let Some(loaded) = &pass.session.loaded
-        && loaded.inputs == inputs.digest
+        && loaded.inputs == wished
         && kinds_fit(loaded.kinds.as_ref())
     {
         return Content::Loaded;
     }
     let recorded = &pass.session.recorded;
-    let unchanged = recorded.digests.inputs.as_ref() == Some(&inputs.digest);
+    let unchanged = recorded.digests.inputs.as_deref() == Some(wished);
     let complete = unchanged && kinds_fit(recorded.digests.kinds.as_ref()) && !recorded.pending && !set_back;
     if complete { Content::Recorded } else { Content::Stale }
 }
 
 /// Whether the spec asks for something else than what all of which was applied.
 fn changes(pass: &Pass<'_>) -> bool {
-    let applied = pass.session.recorded.digests.inputs.as_ref();
-    pass.inputs.as_ref().is_ok_and(|inputs| applied.is_some_and(|applied| *applied != inputs.digest))
+    let applied = &pass.session.recorded.digests;
+    let wished = rollback::wished(pass);
+    wished.is_some_and(|wished| applied.source.is_some() && applied.inputs.as_deref() != Some(wished))
 }
 
 /// What is known of the target at this point of a pass.
@@ -169,15 +172,20 @@ fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
     let recorded = &pass.session.recorded;
     let now = jiff::Timestamp::now().as_second();
     let spec = &pass.context.resource.spec;
+    let is_back = rollback::taken(pass).is_some();
     let build = |identity: Identity, version: &str, served: bool, changed: bool| {
         let seen = snapshot.objects.get(&identity);
         let entry = recorded.inventory.get(&identity);
         let drift = entry.filter(|_| watched && is_watched(&identity, &pass.kinds));
+        let drift =
+            drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner));
+        // A CRD that is there stays as the newer release left it: it never goes back to fewer versions.
+        let stays = is_back && identity.is_crd() && entry.is_some();
         Piece {
-            changed,
+            changed: changed && !stays,
             served,
-            drift: drift
-                .map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner)),
+            drift: drift.filter(|drift| !stays || *drift == drift::Drift::Gone),
+            health_is_old: snapshot.untold.contains(&identity),
             health: seen.and_then(|seen| seen.health.as_ref()).map(|health| health.status),
             counts: counts(spec, &identity, version),
             fought: pass
@@ -399,6 +407,9 @@ mod tests {
     fn fields_that_are_acted_on_are_not_refused() {
         let kind = json!({"dependsOn": [{"api": {"group": "g", "kind": "K"}}]});
         let timeouts = json!({"timeouts": {"renderSeconds": 1, "healthSeconds": 1, "deleteSeconds": 1}});
-        assert_eq!((refused(&kind), refused(&timeouts), refused(&json!({}))), (None, None, None));
+        let rollback = json!({"rollback": {"mode": "OnFailure"}});
+        for accepted in [kind, timeouts, rollback, json!({})] {
+            assert_eq!(refused(&accepted), None, "{accepted}");
+        }
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) order: Order,
     pub(crate) session: Session,
     pub(crate) done: Done,
+    /// Whether what failed is tried again in this pass.
+    pub(crate) retried: bool,
 }
 
 /// What this pass did already.
@@ -71,4 +73,8 @@ pub(crate) struct Done {
     pub(crate) default_resource: Option<Failure>,
     pub(crate) removal: Option<Result<Vec<String>, Failure>>,
     pub(crate) load: Option<Failure>,
+    /// Whether keeping what is Ready succeeded, once it was tried.
+    pub(crate) keep: Option<Result<(), Failure>>,
+    /// What the chart's tests wait for, or why they could not go on, once they were looked at.
+    pub(crate) tests: Option<Result<Option<String>, Failure>>,
 }

@@ -7,6 +7,7 @@ use crate::patience::Patience;
 
 mod hooks;
 mod removal;
+mod way;
 
 pub(crate) fn id(group: &str, kind: &str, name: &str) -> Identity {
     Identity::new(group, kind, Some("here"), name)
@@ -31,6 +32,7 @@ pub(crate) fn piece(identity: Identity) -> Piece {
         served: true,
         drift: None,
         health: Some(HealthStatus::Current),
+        health_is_old: false,
         counts: true,
         fought: false,
         waiting: None,
@@ -52,6 +54,8 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         watched: false,
         namespace_ready: true,
         hooks: HooksDue::default(),
+        way_back: WayBack::None,
+        keep_due: false,
         pieces,
         applied: false,
         inventory: Inventory::new(),

@@ -12,9 +12,12 @@ use kyma_sdk::Failure;
 
 use super::{Pass, values};
 use crate::content::Loaded;
+use crate::frozen::Frozen;
 use crate::injection;
 use crate::observe;
+use crate::observe::rollback::taken;
 use crate::referenced;
+use crate::rollback;
 use crate::source;
 
 /// Key of a pull secret (`kubernetes.io/dockerconfigjson`).
@@ -37,16 +40,31 @@ impl Pass<'_> {
     pub(super) async fn loaded(&mut self) -> Result<Loaded, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
+        let mut loaded = match taken(self).cloned() {
+            Some(kept) => self.load_kept(&kept).await?,
+            None => self.load_wished().await?,
+        };
+        self.session.injected.clear();
+        if injects && loaded.raw {
+            self.inject(&mut loaded).await?;
+        }
+        Ok(loaded)
+    }
+
+    /// What the spec wishes, from its source.
+    async fn load_wished(&self) -> Result<Loaded, Failure> {
+        let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let credentials = self.credentials().await?;
         let recorded = &self.session.recorded.digests;
         let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
         let component = &self.context.resource;
-        let mut loaded = sources.load(component, inputs, &self.kinds, installed, &credentials).await?;
-        self.session.injected.clear();
-        if injects && loaded.raw {
-            self.inject(&mut loaded).await?;
+        let frozen = Frozen::of(self.context, &self.dependent.owner);
+        let mut loaded =
+            sources.load(component, inputs, &self.kinds, installed, &credentials, &frozen).await?;
+        if let Some(failed) = self.session.recorded.rollback.as_ref().filter(|failed| failed.retrying) {
+            loaded.release = rollback::time(&loaded.release, failed);
         }
         Ok(loaded)
     }

@@ -145,11 +145,11 @@ async fn a_field_that_is_not_acted_on_yet_is_refused_by_name() -> Result<()> {
     let world = world().await?;
     let source =
         world.push("early", "1.0.0", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: early}\n").await?;
-    let spec = json!({"source": source, "rollback": {"mode": "OnFailure"}});
+    let spec = json!({"source": source, "drift": {"ignore": [{"paths": ["/data"]}]}});
     world.apply("early", spec).await?;
     let component = world.ready("early", "False", "NotYetSupported").await?;
     let (_, _, message) = ready_of(&component).expect("Ready");
-    assert!(message.contains("spec.rollback"), "{message}");
+    assert!(message.contains("spec.drift.ignore"), "{message}");
     Ok(())
 }
 
