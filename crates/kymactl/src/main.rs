@@ -15,6 +15,7 @@ mod run;
 mod status;
 mod suspend;
 mod target;
+mod test;
 mod values;
 mod why;
 
