@@ -20,7 +20,8 @@ pub use policies::{
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
 pub use status::{
-    CreatedResource, Digests, HelmComponentStatus, HookPhase, Hooks, InventoryEntry, ResolvedVersion,
+    CreatedResource, Digests, FailedRelease, HelmComponentStatus, HookPhase, Hooks, InventoryEntry,
+    KeptRelease, ResolvedVersion,
 };
 
 /// What is wished for one module on one target.
@@ -137,7 +138,8 @@ pub struct HelmComponentSpec {
     /// How long each step may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
-    /// What happens when a new version does not become healthy. Absent: it stays and says so.
+    /// What happens when other content or other values fail: their hooks, their objects, or their health. Absent: they
+    /// stay and say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
     /// ServiceAccount on the target to act as, in the namespace that helm-component is told; its roles bound what the

@@ -46,9 +46,10 @@ pub use component::{
 };
 pub use helm_component::{
     Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,
-    Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus, HookPhase, HookPolicy,
-    Hooks, InventoryEntry, InventoryGroup, InventoryItem, ManifestSource, ObjectSelector, OcmSource, Patch,
-    Release, ResolvedVersion, Rollback, RollbackMode, SecretRef, SignerIdentity, Source, Timeouts, ValuesFrom,
+    FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus,
+    HookPhase, HookPolicy, Hooks, InventoryEntry, InventoryGroup, InventoryItem, KeptRelease, ManifestSource,
+    ObjectSelector, OcmSource, Patch, Release, ResolvedVersion, Rollback, RollbackMode, SecretRef,
+    SignerIdentity, Source, Timeouts, ValuesFrom,
     ValuesFromKind, Verify,
 };
 pub use kyma::{

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::changes::{self, Changes};
+use crate::frozen::Frozen;
 use crate::hub_secrets::Additions;
 use crate::objects::{self, Marks, Prepared};
 use crate::ranges;
@@ -144,7 +145,10 @@ pub(crate) struct Loaded {
     pub kinds: Option<String>,
     /// Digest of the artifact.
     pub source: String,
-    /// Digest of what makes it a release of its own: artifact, values, name and namespace.
+    /// Digest of the values.
+    pub values: String,
+    /// Digest of what makes it a release of its own: artifact, values, name and namespace. Of one that is gone back to, or
+    /// tried again, also which time: its hooks run anew.
     pub release: String,
     /// Digest of all objects.
     pub rendered: String,
@@ -156,6 +160,8 @@ pub(crate) struct Loaded {
     pub raw: bool,
     /// Whether the chart calls `lookup`, which finds nothing.
     pub uses_lookup: bool,
+    /// Why the render is not kept, where each would give something else.
+    pub unfrozen: Option<String>,
 }
 
 impl Loaded {
@@ -193,6 +199,7 @@ impl Sources {
         kinds: &Kinds,
         installed: Option<kyma_artifacts::Digest>,
         (credentials, trust): (&Credentials, Option<Arc<Trust>>),
+        frozen: &Frozen,
     ) -> Result<Loaded, Failure> {
         let spec = &component.spec;
         let place = source::place(&inputs.source, self.default_base.as_ref())?;
@@ -201,13 +208,16 @@ impl Sources {
         let source = content.digest().to_string();
         let pull_secret = inputs.additions.pull_secret.clone();
         let mut workloads = Workloads { pull_secret, ..Workloads::default() };
+        let mut unfrozen = None;
         let (text, chart): (Text, Option<Arc<Chart>>) = match content {
             Content::Manifests { yaml, images, .. } => {
                 workloads.images = LocalisedImages::new(&images);
                 (Text::Plain(yaml), None)
             }
             Content::Chart { chart, .. } => {
-                let text = self.render(&chart, spec, inputs, kinds).await?;
+                let request = request(&chart, spec, inputs, kinds);
+                let (text, why) = self.render(&request, frozen).await?;
+                unfrozen = why;
                 (Text::Rendered(text), Some(chart))
             }
         };
@@ -222,6 +232,7 @@ impl Sources {
         Ok(Loaded {
             inputs: inputs.digest.clone(),
             release: inputs.release_digest(&source),
+            values: inputs.values_digest.clone(),
             kinds: kinds_matter.then(|| kinds_digest(kinds)),
             source,
             rendered: rendered_digest(&prepared),
@@ -229,37 +240,58 @@ impl Sources {
             made_once,
             raw: chart.is_none(),
             uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
+            unfrozen,
         })
     }
 
+    /// Renders, but where each render would give something else and one is kept. Says why it is not.
     async fn render(
         &self,
-        chart: &Arc<Chart>,
-        spec: &HelmComponentSpec,
-        inputs: &Inputs,
-        kinds: &Kinds,
-    ) -> Result<Arc<str>, Failure> {
+        request: &RenderRequest,
+        frozen: &Frozen,
+    ) -> Result<(Arc<str>, Option<String>), Failure> {
         let Some(renderer) = &self.renderer else {
             return Err(Failure::new(
                 Reason::RendererUnavailable,
                 "no `helm` program was found when the operator started (--helm)",
             ));
         };
-        let api_versions =
-            if asks_for_kinds(chart, &inputs.merged.values) { kinds.api_versions() } else { vec![] };
-        let request = RenderRequest {
-            chart: Arc::clone(chart),
-            release: inputs.release.name.clone(),
-            namespace: inputs.release.namespace.clone(),
-            values: inputs.merged.values.clone(),
-            kube_version: kinds.kube_version().to_owned(),
-            api_versions: Arc::new(api_versions.into_iter().collect()),
-            crds: spec.crds != CrdPolicy::Skip,
-            deadline: render_deadline(spec),
+        let key = request.chart.goes_by_chance(&request.values).then(|| frozen_key(request));
+        if let Some(key) = &key
+            && let Some(kept) = frozen.thaw(key).await?
+        {
+            return Ok((kept, None));
+        }
+        let text = renderer.render(request).await.map_err(|error| failure(&error))?.manifest;
+        let why = match &key {
+            Some(key) => frozen.freeze(key, &text).await,
+            None => None,
         };
-        let result = renderer.render(&request).await.map_err(|error| failure(&error))?;
-        Ok(result.manifest)
+        Ok((text, why))
     }
+}
+
+fn request(chart: &Arc<Chart>, spec: &HelmComponentSpec, inputs: &Inputs, kinds: &Kinds) -> RenderRequest {
+    let api_versions =
+        if asks_for_kinds(chart, &inputs.merged.values) { kinds.api_versions() } else { vec![] };
+    RenderRequest {
+        chart: Arc::clone(chart),
+        release: inputs.release.name.clone(),
+        namespace: inputs.release.namespace.clone(),
+        values: inputs.merged.values.clone(),
+        kube_version: kinds.kube_version().to_owned(),
+        api_versions: Arc::new(api_versions.into_iter().collect()),
+        crds: spec.crds != CrdPolicy::Skip,
+        deadline: render_deadline(spec),
+    }
+}
+
+/// What a render is kept for: all that goes into it, but for the version of Kubernetes where nothing asks for it. A new
+/// version of the target's must not make new passwords.
+fn frozen_key(request: &RenderRequest) -> String {
+    let asks = request.chart.reads_kube_version() || mentions(&request.values, "KubeVersion");
+    let version = if asks { request.kube_version.clone() } else { String::new() };
+    RenderRequest { kube_version: version, ..request.clone() }.digest()
 }
 
 enum Text {
@@ -286,7 +318,11 @@ async fn crds(chart: &Arc<Chart>) -> Result<BTreeSet<Identity>, Failure> {
 
 /// Whether the target's list of kinds can change what the chart renders; `tpl` makes values count as templates.
 fn asks_for_kinds(chart: &Chart, values: &Map<String, Value>) -> bool {
-    chart.reads_api_versions() || Value::Object(values.clone()).to_string().contains("APIVersions")
+    chart.reads_api_versions() || mentions(values, "APIVersions")
+}
+
+fn mentions(values: &Map<String, Value>, word: &str) -> bool {
+    Value::Object(values.clone()).to_string().contains(word)
 }
 
 fn render_deadline(spec: &HelmComponentSpec) -> Option<Duration> {
@@ -299,7 +335,7 @@ pub(crate) fn kinds_digest(kinds: &Kinds) -> String {
     digest(&[kinds.api_versions().join("\n").as_bytes()])
 }
 
-fn rendered_digest(prepared: &Prepared) -> String {
+pub(crate) fn rendered_digest(prepared: &Prepared) -> String {
     let hashes: Vec<String> = prepared
         .objects
         .iter()
@@ -308,7 +344,7 @@ fn rendered_digest(prepared: &Prepared) -> String {
     digest(&[hashes.join("\n").as_bytes()])
 }
 
-fn digest(parts: &[&[u8]]) -> String {
+pub(crate) fn digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update(part);

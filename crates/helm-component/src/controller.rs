@@ -133,11 +133,11 @@ impl Component for HelmComponents {
     const HUB_RULES: &'static [Rule] = rbac::HUB_RULES;
 
     async fn install(&self, context: &Context<HelmComponent>) -> Result<Progress, Failure> {
-        Ok(self.pass(context, Order::Install).await?.progress())
+        Ok(Box::pin(self.pass(context, Order::Install)).await?.progress())
     }
 
     async fn remove(&self, context: &Context<HelmComponent>) -> Result<Removal, Failure> {
-        self.pass(context, Order::Remove).await?.removal()
+        Box::pin(self.pass(context, Order::Remove)).await?.removal()
     }
 
     fn account(&self, component: &HelmComponent) -> Result<Option<ServiceAccount>, Failure> {

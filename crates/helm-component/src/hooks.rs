@@ -11,7 +11,9 @@ use kyma_object_set::{Identity, Object};
 mod run;
 mod turn;
 
-pub(crate) use run::{Due, after, before, before_apply, begin, fail, is_over, mark, next_try, pause};
+pub(crate) use run::{
+    Change, Due, after, before, before_apply, begin, fail, is_over, is_under_way, mark, next_try, pause,
+};
 pub(crate) use turn::{Live, Turn, turn};
 
 /// Helm's annotation that makes an object a hook instead of a part of the release.
@@ -34,9 +36,9 @@ pub enum Event {
     PreDelete,
     /// After a removal.
     PostDelete,
-    /// Before going back to earlier content.
+    /// Before what failed is taken back: hooks of what is gone back to.
     PreRollback,
-    /// After that.
+    /// After that, and after what is no longer wanted is gone.
     PostRollback,
     /// When somebody asks for it.
     Test,
@@ -76,17 +78,12 @@ impl Event {
         Self::ALL.into_iter().find(|event| event.as_str() == word)
     }
 
-    /// Whether hooks of this moment run by themselves.
-    pub(crate) const fn is_run(self) -> bool {
-        !matches!(self, Self::PreRollback | Self::PostRollback | Self::Test)
-    }
-
     const fn is_of_removal(self) -> bool {
         matches!(self, Self::PreDelete | Self::PostDelete)
     }
 
     const fn follows_apply(self) -> bool {
-        matches!(self, Self::PostInstall | Self::PostUpgrade)
+        matches!(self, Self::PostInstall | Self::PostUpgrade | Self::PostRollback)
     }
 }
 

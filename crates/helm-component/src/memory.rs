@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
-    CreatedResource, Digests, HelmComponent, HelmComponentStatus, Hooks, InventoryEntry, InventoryGroup,
-    Reason, ResolvedVersion, condition,
+    CreatedResource, Digests, FailedRelease, HelmComponent, HelmComponentStatus, Hooks, InventoryEntry,
+    InventoryGroup, KeptRelease, Reason, ResolvedVersion, condition,
 };
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Entry, Identity, Inventory, Object};
@@ -32,6 +32,14 @@ pub(crate) struct Recorded {
     pub resolved: Option<ResolvedVersion>,
     /// How far the chart's hooks are.
     pub hooks: Option<Hooks>,
+    /// The release that was Ready last, where a rollback may be wanted.
+    pub kept: Option<KeptRelease>,
+    /// The release that failed, and in whose place that one is wished.
+    pub rollback: Option<FailedRelease>,
+    /// How far the chart's tests are.
+    pub tests: Option<Hooks>,
+    /// The request for tests that was followed last.
+    pub tested: Option<String>,
     /// Key paths that overrides replaced.
     pub overridden: Vec<String>,
     /// Whether something of the content is still to be applied once its kind comes.
@@ -138,6 +146,10 @@ impl Recorded {
             resource: status.resource.clone(),
             resolved: status.resolved.clone(),
             hooks: status.hooks.clone(),
+            kept: status.kept.clone(),
+            rollback: status.rollback.clone(),
+            tests: status.tests.clone(),
+            tested: status.last_handled_test_at.clone(),
             overridden: status.overridden.clone().unwrap_or_default(),
             pending: dependencies.any(|condition| condition.status != "True"),
             left: left(status.conditions.as_deref().unwrap_or_default()),
@@ -145,9 +157,9 @@ impl Recorded {
     }
 
     /// Whether this content was not there before, as far as releases count: hooks run for it.
-    pub(crate) fn is_other_release(&self, loaded: &Loaded, values: &str) -> bool {
-        let Digests { source, values: applied, .. } = &self.digests;
-        source.as_deref() != Some(&*loaded.source) || applied.as_deref() != Some(values)
+    pub(crate) fn is_other_release(&self, loaded: &Loaded) -> bool {
+        let Digests { source, values, .. } = &self.digests;
+        source.as_deref() != Some(&*loaded.source) || values.as_deref() != Some(&*loaded.values)
     }
 
     /// Whether this content is what was applied.

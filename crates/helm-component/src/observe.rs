@@ -28,6 +28,7 @@ use health::Yardstick;
 pub(crate) mod health;
 pub(crate) mod hooks;
 pub(crate) mod predecessor;
+pub(crate) mod rollback;
 mod version;
 
 /// Time that the watches may take to show what is there until the target is asked whether it answers, and what it
@@ -62,7 +63,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let recorded = &pass.session.recorded;
     let snapshot = pass.shared.sights.snapshot(&pass.context.target, &pass.dependent, &recorded.inventory);
     let spec = &pass.context.resource.spec;
-    let refusal = refusal(spec).or_else(|| pass.rules.as_ref().err().cloned());
+    let refusal = pass.rules.as_ref().err().cloned();
     let refusal = refusal.or_else(|| pass.inputs.as_ref().err().cloned());
     let watched = pass.done.watching && snapshot.complete;
     // What others change is theirs where nothing is to be put right.
@@ -81,6 +82,8 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         watched,
         namespace_ready: pass.session.namespace_ready,
         hooks: hooks::due(pass, content),
+        way_back: rollback::way_back(pass, content),
+        keep_due: rollback::keep_due(pass),
         stray_manager: stray_manager(spec, &pieces).filter(|_| known),
         manager: made_manager(pass, &snapshot),
         left: recorded.left.clone(),
@@ -108,24 +111,6 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     }
 }
 
-/// A field that is accepted and not acted on yet stops the component, so that nobody relies on it.
-fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
-    let used = [
-        (
-            "rollback",
-            spec.rollback.as_ref().is_some_and(|rollback| rollback.mode != kyma_api::RollbackMode::Never),
-        ),
-    ];
-    let fields: Vec<String> =
-        used.iter().filter(|(_, used)| *used).map(|(field, _)| format!("spec.{field}")).collect();
-    (!fields.is_empty()).then(|| Failure::new(Reason::NotYetSupported, fields.join(", ")))
-}
-
-/// The fields of a spec that stop its component, as they are accepted and not acted on yet; `None` where there is none.
-pub fn not_yet_supported(spec: &HelmComponentSpec) -> Option<String> {
-    refusal(spec).map(|failure| failure.message)
-}
-
 /// How long the step at hand has taken, and may: objects from applied to ready, a removal from its order on.
 fn patience(pass: &Pass<'_>) -> Patience {
     let component = &pass.context.resource;
@@ -141,25 +126,29 @@ fn patience(pass: &Pass<'_>) -> Patience {
 }
 
 fn content(pass: &Pass<'_>, set_back: bool) -> Content {
-    let Ok(inputs) = &pass.inputs else { return Content::Stale };
-    let kinds_fit =
-        |kinds: Option<&String>| kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds));
+    let Some(wished) = rollback::wished(pass) else { return Content::Stale };
+    // What is gone back to comes as it was rendered, whatever is served by now.
+    let is_back = rollback::taken(pass).is_some();
+    let kinds_fit = |kinds: Option<&String>| {
+        is_back || kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds))
+    };
     if let Some(loaded) = &pass.session.loaded
-        && loaded.inputs == inputs.digest
+        && loaded.inputs == wished
         && kinds_fit(loaded.kinds.as_ref())
     {
         return Content::Loaded;
     }
     let recorded = &pass.session.recorded;
-    let unchanged = recorded.digests.inputs.as_ref() == Some(&inputs.digest);
+    let unchanged = recorded.digests.inputs.as_deref() == Some(wished);
     let complete = unchanged && kinds_fit(recorded.digests.kinds.as_ref()) && !recorded.pending && !set_back;
     if complete { Content::Recorded } else { Content::Stale }
 }
 
 /// Whether the spec asks for something else than what all of which was applied.
 fn changes(pass: &Pass<'_>) -> bool {
-    let applied = pass.session.recorded.digests.inputs.as_ref();
-    pass.inputs.as_ref().is_ok_and(|inputs| applied.is_some_and(|applied| *applied != inputs.digest))
+    let applied = &pass.session.recorded.digests;
+    let wished = rollback::wished(pass);
+    wished.is_some_and(|wished| applied.source.is_some() && applied.inputs.as_deref() != Some(wished))
 }
 
 /// What is known of the target at this point of a pass.
@@ -177,6 +166,7 @@ fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
     let now = jiff::Timestamp::now().as_second();
     let spec = &pass.context.resource.spec;
     let yardstick = Yardstick::of(pass);
+    let is_back = rollback::taken(pass).is_some();
     let build = |identity: Identity, version: &str, served: bool, changed: bool| {
         let seen = snapshot.objects.get(&identity);
         let entry = recorded.inventory.get(&identity);
@@ -184,13 +174,17 @@ fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
         let is_done = seen.is_none() && entry.is_some_and(|entry| entry.finished);
         let health = seen.and_then(|seen| yardstick.standing(seen).status);
         let health = health.or(is_done.then_some(HealthStatus::Current));
+        let drift =
+            drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner));
+        // A CRD that is there stays as the newer release left it: it never goes back to fewer versions.
+        let stays = is_back && identity.is_crd() && entry.is_some();
         Piece {
-            changed,
+            changed: changed && !stays,
             served,
-            drift: drift
-                .map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner)),
+            drift: drift.filter(|drift| !stays || *drift == drift::Drift::Gone),
             health,
             why: health::why(pass, &identity, seen, health),
+            health_is_old: snapshot.untold.contains(&identity),
             counts: counts(spec, &identity, version),
             fought: pass
                 .session
@@ -361,18 +355,6 @@ mod tests {
     use super::*;
     use crate::plan::tests::{deployment, piece};
 
-    fn refused(field: &serde_json::Value) -> Option<String> {
-        let mut spec = json!({"source": {}});
-        spec.as_object_mut().unwrap().extend(field.as_object().unwrap().clone());
-        refusal(&serde_json::from_value(spec).unwrap()).map(|failure| failure.message)
-    }
-
-    #[test]
-    fn fields_that_are_not_acted_on_are_refused_by_name() {
-        let both = json!({"rollback": {"mode": "OnFailure"}, "source": {"verify": {}}});
-        assert_eq!(refused(&both).as_deref(), Some("spec.source.verify, spec.rollback"));
-    }
-
     #[test]
     fn what_is_ignored_does_not_count_unless_it_is_the_manager() {
         let counted = |more: &serde_json::Value| {
@@ -421,17 +403,5 @@ mod tests {
         assert_eq!(stray_manager(&spec(default), &others), None);
         let unnamed = serde_json::from_value(json!({"source": {}})).unwrap();
         assert_eq!(stray_manager(&unnamed, &others), None);
-    }
-
-    #[test]
-    fn fields_that_are_acted_on_are_not_refused() {
-        let kind = json!({"dependsOn": [{"api": {"group": "g", "kind": "K"}}], "source": {"verify": {}}});
-        let timeouts = json!({"timeouts": {"renderSeconds": 1, "healthSeconds": 1, "deleteSeconds": 1}});
-        let health =
-            json!({"health": {"expressions": [{"apiVersion": "v1", "kind": "K", "current": "true"}]}});
-        assert_eq!((refused(&kind), refused(&timeouts), refused(&json!({}))), (None, None, None));
-        let fields = json!({"drift": {"ignore": [{"paths": ["/spec"]}]}, "crds": "Create", "recreate": [{}]});
-        assert_eq!(refused(&fields), None);
-        assert_eq!(refused(&health), None);
     }
 }

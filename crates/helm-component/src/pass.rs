@@ -57,6 +57,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) done: Done,
     /// When it began.
     pub(crate) begun: Instant,
+    /// Whether what failed is tried again in this pass.
+    pub(crate) retried: bool,
 }
 
 /// What this pass did already.
@@ -87,4 +89,8 @@ pub(crate) struct Done {
     pub(crate) explained: bool,
     /// Namespaces of the target of which it told whether they are being deleted.
     pub(crate) looked_at: BTreeSet<String>,
+    /// Whether keeping what is Ready succeeded, once it was tried.
+    pub(crate) keep: Option<Result<(), Failure>>,
+    /// What the chart's tests wait for, or why they could not go on, once they were looked at.
+    pub(crate) tests: Option<Result<Option<String>, Failure>>,
 }

@@ -12,8 +12,11 @@ use kyma_sdk::{Failure, longest_delay};
 use crate::hooks::Event;
 
 mod observed;
+mod way;
 
-pub use observed::{Content, DefaultResource, DriftMode, HooksDue, Observed, Order, Piece, Predecessor};
+pub use observed::{
+    Content, DefaultResource, DriftMode, HooksDue, Observed, Order, Piece, Predecessor, WayBack,
+};
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +47,14 @@ pub enum Step {
     Prune(Vec<Identity>),
     /// Make the default custom resource.
     DefaultResource,
+    /// Keep what is Ready, or let go what was kept.
+    Keep,
+    /// Go back to what is kept: this is why what is wished failed.
+    RollBack(Failure),
+    /// Try what failed again.
+    Retry,
+    /// Run the chart's tests, as far as they go without waiting.
+    Test,
     /// One step of the removal.
     Remove,
     /// Nothing more to do in this pass.
@@ -55,6 +66,8 @@ pub enum Step {
 pub enum Rest {
     /// All is as wished.
     Ready,
+    /// What was Ready before what is wished is there again, since that failed.
+    RolledBack,
     /// Waiting for the watches' first look at the target.
     Looking,
     /// Waiting until a hook ends; the text says which, and of which moment.
@@ -90,7 +103,7 @@ pub fn next(seen: &Observed) -> Step {
     match seen.order {
         Order::Remove => remove(seen),
         Order::Install => {
-            seen.refusal.clone().map_or_else(|| install(seen), |fault| Step::Rest(Rest::Failed(fault)))
+            seen.refusal.clone().map_or_else(|| way::next(seen), |fault| Step::Rest(Rest::Failed(fault)))
         }
     }
 }

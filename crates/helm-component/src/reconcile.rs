@@ -2,6 +2,7 @@
 //! more to do.
 
 mod apply;
+mod chart_tests;
 mod default_resource;
 mod health;
 mod endings;
@@ -12,6 +13,7 @@ mod prune;
 mod rehearsal;
 mod removal;
 mod resolve;
+mod rollback;
 mod values;
 
 use std::sync::Arc;
@@ -28,12 +30,12 @@ use crate::expressions::Rules;
 use crate::memory::Session;
 use crate::observe;
 use crate::pass::{Done, Pass, Shared};
-use crate::plan::{self, Order, Rest, Step};
+use crate::plan::{self, Content, Order, Rest, Step};
 use crate::report::{Ended, Finding};
 use crate::sight::Dependent;
 
-/// Steps of one pass at most; each is taken once or twice, so more is a fault of ours.
-const STEPS: usize = 24;
+/// Steps of one pass at most; each is taken once or twice on each of two ways, so more is a fault of ours.
+const STEPS: usize = 48;
 
 /// How long a kind may take from established to served, and when what is about to work is tried again.
 const LAG: Duration = Duration::from_millis(200);
@@ -63,9 +65,8 @@ impl<'a> Pass<'a> {
             observe::inputs(context, &dependent.owner, kubernetes, resolved.as_ref(), &from, additions)
         });
         let rules = rules(component, &mut session);
-        let version = component.spec.module.as_ref().map(|module| module.version.clone()).unwrap_or_default();
         let owner = dependent.owner.to_string();
-        let ownership = Ownership { manager: context.manager().to_owned(), owner, version };
+        let ownership = Ownership { manager: context.manager().to_owned(), owner, version: String::new() };
         let done = Done::default();
         let served = Arc::clone(&kinds);
         let mut pass = Self {
@@ -82,10 +83,21 @@ impl<'a> Pass<'a> {
             session,
             done,
             begun,
+            retried: false,
         };
+        if rollback::is_obsolete(&pass) {
+            pass.session.recorded.rollback = None;
+            pass.session.loaded = None;
+        }
+        pass.name_version();
         pass.rescope();
         pass.see_endings();
         Ok(pass)
+    }
+
+    /// Says of which version of the module what is applied is.
+    fn name_version(&mut self) {
+        self.ownership.version = observe::rollback::module_version(self).unwrap_or_default();
     }
 
     /// Makes what was loaded fit the kinds that are served now.
@@ -105,7 +117,9 @@ impl<'a> Pass<'a> {
         self.note_finished();
         for _ in 0..STEPS {
             let seen = observe::observe(&self);
-            match plan::next(&seen) {
+            let step = plan::next(&seen);
+            let loads_wished = step == Step::Load && seen.content == Content::Stale;
+            match step {
                 Step::Load => self.load().await,
                 Step::Watch => self.watch()?,
                 Step::LookAgain => self.look_again().await,
@@ -122,6 +136,10 @@ impl<'a> Pass<'a> {
                 }
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
                 Step::DefaultResource => self.default_resource().await,
+                Step::Keep => self.keep().await,
+                Step::RollBack(failure) => self.roll_back(failure).await,
+                Step::Retry => self.retry().await,
+                Step::Test => self.run_tests().await,
                 Step::Sweep => self.sweep().await,
                 Step::Judge => self.judge_health(&seen).await,
                 Step::Explain => self.explain(&seen).await,
@@ -133,6 +151,9 @@ impl<'a> Pass<'a> {
                 Step::Rest(rest) => return Ok(self.end(rest, &seen)),
             }
             if let Some(failure) = self.done.load.take() {
+                if loads_wished && self.gives_up_retry(&failure) {
+                    continue;
+                }
                 let seen = observe::observe(&self);
                 let Some(Err(blocked)) = self.done.removal.clone() else {
                     return Ok(self.end(Rest::Failed(failure), &seen));
@@ -172,8 +193,14 @@ impl<'a> Pass<'a> {
         }
         self.session.looking_since = (rest == Rest::Looking).then(|| since.unwrap_or_else(Instant::now));
         self.await_endings();
+        if rest == Rest::Ready {
+            // What failed once works now.
+            self.session.recorded.rollback = None;
+        }
         let finding = Finding::of(&mut self, seen, &rest);
-        if rest == Rest::Ready && !self.session.kinds_awaited {
+        let is_over = matches!(rest, Rest::Ready | Rest::RolledBack);
+        let tests = observe::hooks::test_request(&self).is_some();
+        if is_over && !self.session.kinds_awaited && !tests {
             // The caches of artifacts and renders have it again when somebody changes an object.
             self.session.loaded = None;
         }

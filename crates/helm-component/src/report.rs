@@ -15,12 +15,17 @@ use crate::pass::Pass;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Rest};
 
+mod way_back;
 mod words;
 
+use way_back::Back;
 use words::{
     fought_message, list, missing_message, newer_message, newer_predecessor_message, stray_message,
     untold_predecessor_message, with_left,
 };
+
+/// When a health that may be of before the apply is looked at again.
+const SOON: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// How one pass ended.
 #[derive(Debug, Clone)]
@@ -62,6 +67,12 @@ pub(crate) struct Finding {
     health: Option<std::time::Duration>,
     /// When a newer version of the chart is looked for.
     check: Option<std::time::Duration>,
+    /// What failed, and what takes its place again.
+    back: Option<Back>,
+    /// When what cannot be told by an event is looked at again, though all is as wished.
+    again: Option<std::time::Duration>,
+    /// Whether what does not work may be what was there before the apply.
+    is_old: bool,
 }
 
 impl Finding {
@@ -92,15 +103,14 @@ impl Finding {
             pass.session.recorded.overridden = inputs.overridden().to_vec();
         }
         let is_there = is_there(seen, rest);
+        let mut aspects =
+            vec![rendered(pass, seen, rest), applied(seen, rest), dependencies(&missing), healthy(seen)];
+        aspects.extend(way_back::kept(pass));
+        aspects.extend(way_back::tested(pass));
         Self {
-            aspects: vec![
-                rendered(pass, seen, rest),
-                applied(seen, rest),
-                dependencies(&missing),
-                healthy(seen),
-            ],
+            aspects,
             fields: fields(pass, is_there),
-            version: version(pass).filter(|_| is_there),
+            version: observe::rollback::module_version(pass).filter(|_| is_there),
             look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
             patience: seen.patience,
             left: seen.left.clone(),
@@ -109,6 +119,9 @@ impl Finding {
             health: health_due(pass, seen),
             check: pass.session.next_check.map(|next| next.saturating_duration_since(Instant::now())),
             was_ready: seen.content == Content::Recorded && was_ready(pass),
+            back: Back::of(pass, seen),
+            again: way_back::again(pass, seen),
+            is_old: !seen.fails_as_it_is(),
         }
     }
 }
@@ -168,62 +181,18 @@ fn was_ready(pass: &Pass<'_>) -> bool {
 impl Ended {
     /// The report of an installation.
     pub(crate) fn progress(self) -> Progress {
-        let look = self.finding.look;
-        let progress = match self.rest {
-            // Kinds of the content's own CRDs that the target does not show yet are not watched either.
-            Rest::Ready => {
-                look.map_or_else(|| Progress::ready(""), |look| Progress::ready("").again_after(look))
-            }
-            // After a restart what was reported stands until something else is seen.
-            Rest::Looking if self.finding.was_ready => {
-                return Progress { version: None, ..Progress::ready("") }.again_after(LOOK);
-            }
-            Rest::Looking => Progress::working("waiting for the first look at the target").again_after(LOOK),
-            Rest::Progressing(names) => {
-                let working = Progress::working(format!("waiting for {}", list(&names)));
-                match look {
-                    Some(look) => working.again_after(look),
-                    None => self.finding.in_time(working),
-                }
-            }
-            Rest::Hook(name) => self.finding.in_time(Progress::working(format!("waiting for {name}"))),
-            Rest::StrayManager(name) => {
-                Progress::stopped(Failure::new(Reason::SpecInvalid, stray_message(&name)))
-            }
-            Rest::Newer(version) => {
-                Progress::stopped(Failure::new(Reason::DowngradeRefused, newer_message(&version)))
-            }
-            Rest::NewerPredecessor(version) => {
-                let failure = Failure::new(Reason::DowngradeRefused, newer_predecessor_message(&version));
-                Progress::stopped(failure)
-            }
-            Rest::UntoldPredecessor(object) => {
-                let failure = Failure::new(Reason::VersionUnknown, untold_predecessor_message(&object));
-                Progress::stopped(failure)
-            }
-            Rest::Unhealthy(names) => {
-                let failure = Failure::new(Reason::Unhealthy, list(&names));
-                Progress { state: State::Error, ..Progress::stopped(failure) }
-            }
-            Rest::Overdue(names) => {
-                let failure = Failure::new(Reason::HealthTimeout, self.finding.late("ready", &names));
-                Progress { state: State::Error, ..Progress::stopped(failure) }
-            }
-            Rest::Fought(names) => {
-                let failure = Failure::new(Reason::DriftFlapping, fought_message(&names));
-                let again = self.finding.truce;
-                Progress::stopped(again.map_or(failure.clone(), |again| failure.retry_after(again)))
-            }
-            Rest::MissingKinds(kinds) => {
-                let failure = Failure::new(Reason::DependencyMissing, missing_message(&kinds));
-                Progress::stopped(look.map_or(failure.clone(), |look| failure.retry_after(look)))
-            }
-            Rest::Failed(failure) => Progress::stopped(failure),
-            Rest::Removing(names) => {
-                Progress::working(format!("waiting until these are gone: {}", list(&names)))
-            }
-            Rest::Removed => Progress::working("everything is removed"),
-        };
+        if let (Rest::Looking, Some(told)) = (&self.rest, self.finding.back.as_ref().and_then(Back::stands)) {
+            return told;
+        }
+        // After a restart what was reported stands until something else is seen.
+        if self.rest == Rest::Looking && self.finding.was_ready {
+            return Progress { version: None, ..Progress::ready("") }.again_after(LOOK);
+        }
+        let is_back = self.rest == Rest::RolledBack;
+        let mut progress = self.finding.rest(self.rest);
+        if let Some(back) = self.finding.back.as_ref().filter(|_| !is_back) {
+            progress = back.tell(progress);
+        }
         self.finding.added_to(progress)
     }
 
@@ -260,6 +229,66 @@ impl Ended {
 }
 
 impl Finding {
+    /// How far a pass got that ended so.
+    fn rest(&self, rest: Rest) -> Progress {
+        let look = self.look.into_iter().chain(self.again).min();
+        match rest {
+            // Kinds of the content's own CRDs that the target does not show yet are not watched either.
+            Rest::Ready => {
+                let soon = look.into_iter().chain(self.hook).min();
+                soon.map_or_else(|| Progress::ready(""), |soon| Progress::ready("").again_after(soon))
+            }
+            Rest::RolledBack => Progress::stopped(self.is_back()),
+            Rest::Looking => Progress::working("waiting for the first look at the target").again_after(LOOK),
+            Rest::Progressing(names) => {
+                let working = Progress::working(format!("waiting for {}", list(&names)));
+                match look {
+                    Some(look) => working.again_after(look),
+                    None => self.in_time(working),
+                }
+            }
+            Rest::Hook(name) => self.in_time(Progress::working(format!("waiting for {name}"))),
+            Rest::StrayManager(name) => {
+                Progress::stopped(Failure::new(Reason::SpecInvalid, stray_message(&name)))
+            }
+            Rest::Newer(version) => {
+                Progress::stopped(Failure::new(Reason::DowngradeRefused, newer_message(&version)))
+            }
+            Rest::NewerPredecessor(version) => {
+                let failure = Failure::new(Reason::DowngradeRefused, newer_predecessor_message(&version));
+                Progress::stopped(failure)
+            }
+            Rest::UntoldPredecessor(object) => {
+                let failure = Failure::new(Reason::VersionUnknown, untold_predecessor_message(&object));
+                Progress::stopped(failure)
+            }
+            Rest::Unhealthy(names) => {
+                let failure = Failure::new(Reason::Unhealthy, list(&names));
+                // The watch may have no more to tell.
+                let failure = if self.is_old { failure.retry_after(SOON) } else { failure };
+                Progress { state: State::Error, ..Progress::stopped(failure) }
+            }
+            Rest::Overdue(names) => {
+                let failure = Failure::new(Reason::HealthTimeout, self.late("ready", &names));
+                Progress { state: State::Error, ..Progress::stopped(failure) }
+            }
+            Rest::Fought(names) => {
+                let failure = Failure::new(Reason::DriftFlapping, fought_message(&names));
+                let again = self.truce;
+                Progress::stopped(again.map_or(failure.clone(), |again| failure.retry_after(again)))
+            }
+            Rest::MissingKinds(kinds) => {
+                let failure = Failure::new(Reason::DependencyMissing, missing_message(&kinds));
+                Progress::stopped(look.map_or(failure.clone(), |look| failure.retry_after(look)))
+            }
+            Rest::Failed(failure) => Progress::stopped(failure),
+            Rest::Removing(names) => {
+                Progress::working(format!("waiting until these are gone: {}", list(&names)))
+            }
+            Rest::Removed => Progress::working("everything is removed"),
+        }
+    }
+
     /// Comes back at the moment from which it takes too long.
     fn in_time(&self, progress: Progress) -> Progress {
         match self.patience.left().into_iter().chain(self.hook).min() {
@@ -298,6 +327,9 @@ fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect {
     if loaded.uses_lookup {
         notes.push("the chart calls `lookup`, which finds nothing here".to_owned());
     }
+    if let Some(why) = &loaded.unfrozen {
+        notes.push(format!("the chart has values by chance, and its render is not kept: {why}"));
+    }
     if !loaded.prepared.warnings.is_empty() {
         notes.push(list(&loaded.prepared.warnings));
     }
@@ -309,10 +341,10 @@ fn rendered_reason(skips_hooks: bool) -> Reason {
     if skips_hooks { Reason::HooksSkipped } else { Reason::Succeeded }
 }
 
-/// The moments whose hooks do not run.
+/// The moments whose hooks do not run. Tests run whenever somebody asks.
 fn skipped_hooks(policy: HookPolicy, hooks: &[Hook]) -> Vec<String> {
     let events: BTreeSet<Event> = hooks.iter().flat_map(Hook::events).collect();
-    let skipped = events.into_iter().filter(|event| policy == HookPolicy::Skip || !event.is_run());
+    let skipped = events.into_iter().filter(|event| policy == HookPolicy::Skip && *event != Event::Test);
     skipped.map(|event| event.to_string()).collect()
 }
 
@@ -422,12 +454,17 @@ fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
         "resource": recorded.resource,
         "resolved": recorded.resolved,
         "hooks": recorded.hooks,
+        "kept": recorded.kept,
+        "rollback": recorded.rollback,
+        "tests": recorded.tests,
+        "lastHandledTestAt": recorded.tested,
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
     // Only what was sent counts as attempted, and only until all of it is there.
     if complete || pass.done.applied {
-        fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));
+        let version = observe::rollback::module_version(pass).filter(|_| !complete);
+        fields.insert("attemptedVersion".to_owned(), json!(version));
     }
     fields
 }

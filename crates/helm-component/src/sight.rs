@@ -54,6 +54,8 @@ pub(crate) struct Seen {
 pub(crate) struct Snapshot {
     /// Every object with the component's owner label, and those asked for whoever owns them.
     pub objects: BTreeMap<Identity, Seen>,
+    /// Those of them that were applied and of which no stream has told since: their health is of before.
+    pub untold: BTreeSet<Identity>,
     /// Whether every stream that the component wants is complete and alive.
     pub complete: bool,
     /// Whether it wants none at all.
@@ -133,7 +135,8 @@ impl Sights {
             && self.watches.is_healthy(target, wanted.clone());
         let objects = self.store.objects(target.key(), &dependent.owner, also);
         let unjudged = self.store.unjudged(target.key(), dependent);
-        Snapshot { objects, complete, blind: wanted.is_empty(), unjudged }
+        let untold = self.store.untold(target.key(), &objects);
+        Snapshot { objects, untold, complete, blind: wanted.is_empty(), unjudged }
     }
 
     /// Judges an object that was read just now, unless its stream did so meanwhile.

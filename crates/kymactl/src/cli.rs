@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    diff, error::Error, explain, migrate, module, reconcile, reset, run, status, suspend, target, tree,
+    diff, error::Error, explain, migrate, module, reconcile, reset, run, status, suspend, target, test, tree,
     values, why,
 };
 
@@ -60,6 +60,10 @@ enum Command {
     /// Have everything of a HelmComponent looked at anew, now: its objects are applied again, whatever is remembered of
     /// them, and no back-off is waited for.
     Reconcile(reconcile::Reconcile),
+    /// Run the tests of a HelmComponent's chart, as `helm test` does, and tell how each ended.
+    ///
+    /// They run once the component is Ready. Ends with 1 where one failed, with 3 where they are not over in time.
+    Test(test::Test),
     /// Run all reconcilers in this process.
     Run(Box<run::Run>),
 }
@@ -79,6 +83,7 @@ impl Cli {
             Command::Suspend(component) => component.run(true).await,
             Command::Resume(component) => component.run(false).await,
             Command::Reconcile(reconcile) => reconcile.run().await,
+            Command::Test(test) => test.run().await,
             Command::Run(run) => run.run().await,
             Command::Tree(tree) => tree.run().await,
         };

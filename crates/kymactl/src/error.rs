@@ -74,6 +74,12 @@ pub(crate) enum Error {
         /// How many.
         count: usize,
     },
+    /// A test of a chart failed; it was named.
+    #[error("a test of {name} failed: see above")]
+    TestFailed {
+        /// The component.
+        name: String,
+    },
     /// HelmReleases that stay with Flux; each was named.
     #[error("{count} HelmReleases were left: see why above")]
     ReleasesLeft {
@@ -151,6 +157,7 @@ impl Error {
             | Self::Target(_)
             | Self::Left { .. }
             | Self::NotMoved { .. }
+            | Self::TestFailed { .. }
             | Self::ReleasesLeft { .. }
             | Self::Stopped => ExitCode::FAILURE,
         }

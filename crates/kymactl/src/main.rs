@@ -17,6 +17,7 @@ mod run;
 mod status;
 mod suspend;
 mod target;
+mod test;
 mod tree;
 mod values;
 mod why;

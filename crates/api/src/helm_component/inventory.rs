@@ -42,6 +42,9 @@ pub struct InventoryItem {
     /// deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
+    /// True where it did its work and goes by itself, as Jobs with a time to live do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finished: bool,
 }
 
 impl InventoryGroup {
@@ -50,9 +53,9 @@ impl InventoryGroup {
     pub fn of(entries: impl IntoIterator<Item = InventoryEntry>) -> Vec<Self> {
         let mut groups: Vec<Self> = vec![];
         for entry in entries {
-            let InventoryEntry { group, version, kind, namespace, name, uid, hash, fingerprint, created } =
-                entry;
-            let item = InventoryItem { name, uid, hash, fingerprint, adopted: !created };
+            let InventoryEntry { group, version, kind, namespace, .. } = entry;
+            let InventoryEntry { name, uid, hash, fingerprint, created, finished, .. } = entry;
+            let item = InventoryItem { name, uid, hash, fingerprint, adopted: !created, finished };
             let fits = |last: &&mut Self| {
                 (&last.group, &last.version, &last.kind, &last.namespace)
                     == (&group, &version, &kind, &namespace)
@@ -67,7 +70,7 @@ impl InventoryGroup {
 
     fn entries(&self) -> impl Iterator<Item = InventoryEntry> {
         self.items.iter().map(|item| {
-            let InventoryItem { name, uid, hash, fingerprint, adopted } = item.clone();
+            let InventoryItem { name, uid, hash, fingerprint, adopted, finished } = item.clone();
             InventoryEntry {
                 group: self.group.clone(),
                 version: self.version.clone(),
@@ -78,6 +81,7 @@ impl InventoryGroup {
                 hash,
                 fingerprint,
                 created: !adopted,
+                finished,
             }
         })
     }

@@ -250,21 +250,22 @@ pub struct Timeouts {
     pub delete_seconds: Option<i32>,
 }
 
-/// What happens when a new version does not become healthy.
+/// What happens when other content or other values fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollback {
-    /// Never keeps the new version; OnFailure goes back to the last healthy one.
+    /// Never keeps what failed; OnFailure applies again what was Ready last, as it was rendered then. It is kept for that
+    /// in a Secret of the hub. What failed is tried again when it changes, on request, and after long pauses.
     #[serde(default)]
     pub mode: RollbackMode,
 }
 
-/// Whether a failed version is taken back.
+/// Whether what failed is taken back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RollbackMode {
     /// It stays.
     #[default]
     Never,
-    /// Back to the last healthy one.
+    /// Back to what was Ready last.
     OnFailure,
 }

@@ -14,7 +14,8 @@ pub struct HelmComponentStatus {
     /// The whole in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
-    /// Aspects of it: Ready, DependenciesReady, Rendered, Applied, Healthy, TargetReachable.
+    /// Aspects of it: Ready, DependenciesReady, Rendered, Applied, Healthy, TargetReachable; Kept and Tested where somebody
+    /// asked for a rollback or for tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Option<Vec<Condition>>,
@@ -48,6 +49,19 @@ pub struct HelmComponentStatus {
     /// How far the chart's hooks are. Absent: it has none, or none ran yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
+    /// The release to which a rollback goes back: the last one that was Ready. Absent unless spec.rollback asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptRelease>,
+    /// The release that failed and in whose place the one before is installed. Absent while what is wished is installed,
+    /// or on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<FailedRelease>,
+    /// How far the chart's tests are that were asked for last. Absent: nobody asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tests: Option<Hooks>,
+    /// The annotation component.kyma-project.io/test-requested-at, as of the last request whose tests are over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_test_at: Option<String>,
     /// The default CR, once it was created. It is not created again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<CreatedResource>,
@@ -136,14 +150,15 @@ pub struct Hooks {
     /// Digest of the objects and hooks for which they run or ran.
     pub content: String,
     /// The moment whose hooks run, ran last or are due next: pre-install, post-install, pre-upgrade, post-upgrade,
-    /// pre-delete or post-delete.
+    /// pre-rollback, post-rollback, pre-delete, post-delete or test.
     pub event: String,
     /// How far they are.
     pub phase: HookPhase,
     /// How many times the hooks of this moment were begun: more than once after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<i32>,
-    /// When they failed, in RFC 3339; they are begun again after a pause that doubles from 30 seconds to 10 minutes.
+    /// When they failed, in RFC 3339; they are begun again after a pause that doubles from 30 seconds to 10 minutes. Tests
+    /// are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_at: Option<String>,
     /// What failed, and how.
@@ -176,6 +191,48 @@ pub enum HookPhase {
     Failed,
     /// All succeeded, or there was none.
     Succeeded,
+}
+
+/// A release that a rollback can bring back. Its objects are in a Secret of the hub.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptRelease {
+    /// Version of the module or chart, or the digest of the content where nothing says a version.
+    pub version: String,
+    /// Digest of what its objects were made from, as digests.inputs was.
+    pub inputs: String,
+    /// Digest of its content.
+    pub source: String,
+    /// Digest of its values.
+    pub values: String,
+    /// Digest of its objects.
+    pub rendered: String,
+    /// Why it is not kept after all. Absent: it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub failure: Option<String>,
+}
+
+/// A release that failed, so that the one before it was brought back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedRelease {
+    /// Version of the module or chart, or the digest of the content where nothing says a version.
+    pub version: String,
+    /// Digest of what its objects were made from. While the wish stays this one, it is not tried again but after a pause.
+    pub inputs: String,
+    /// Why it failed, in one word.
+    pub reason: String,
+    /// Why it failed.
+    #[schemars(length(max = 1024))]
+    pub message: String,
+    /// When it failed last, in RFC 3339. It is tried again after a pause that doubles from 10 minutes to 6 hours.
+    pub failed_at: String,
+    /// How many times it was tried.
+    pub attempt: i32,
+    /// True while it is tried once more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retrying: bool,
 }
 
 /// The default CR as it was created.

@@ -190,6 +190,9 @@ reasons! {
     HookFailed: Transient => "A hook of the chart failed or took too long; look at the object that the message names. It is tried again after a pause.";
     DeletionBlocked: Blocked => "Objects of the module's kinds, or components that depend on it, still exist; delete the ones that the message names to let the removal go on.";
     DeletionTimeout: Blocked => "The removal takes longer than it may; look at the finalizers of the objects that the message names.";
+    TestFailed: Invalid => "A test of the chart failed; look at the object that the message names, and ask for the tests again. The release stays as it is.";
+    RolledBack: Blocked => "What is wished failed and what was Ready before is installed again; correct what the message names. It is tried again after a long pause, too.";
+    NotKept: Blocked => "Nothing is kept that a rollback could bring back; the message says why. What is installed stays as it is.";
     Unhealthy: Blocked => "An object on the target reports a failure; the message names it.";
     HealthTimeout: Blocked => "The objects didn't become ready in time; the message names those that aren't.";
 }

@@ -48,6 +48,8 @@ pub struct Piece {
     pub health: Option<HealthStatus>,
     /// Why it does not work, where that is told; else empty.
     pub why: String,
+    /// Whether that is of before it was applied: the watch has not told since.
+    pub health_is_old: bool,
     /// Whether its health counts.
     pub counts: bool,
     /// Whether it was put right so often that it is left as it is for a while.
@@ -117,6 +119,22 @@ pub struct HooksDue {
     pub rest: Option<Rest>,
     /// Whether CRDs were sent in this pass, ahead of hooks.
     pub crds_applied: bool,
+    /// Whether somebody asked for the chart's tests, and they are not over or waited for.
+    pub test: bool,
+}
+
+/// Whether what is wished is on its way, or what was Ready before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WayBack {
+    /// There is none, or nobody wants one.
+    #[default]
+    None,
+    /// Another release was Ready before and is kept.
+    Open,
+    /// It is taken: what is kept is brought, in place of what failed.
+    Taken,
+    /// It was taken, and what failed is to be tried again.
+    Left,
 }
 
 /// Everything that the next decision needs.
@@ -137,6 +155,10 @@ pub struct Observed {
     pub namespace_ready: bool,
     /// The chart's hooks.
     pub hooks: HooksDue,
+    /// Where to go where the release at hand fails.
+    pub way_back: WayBack,
+    /// Whether what is Ready is yet to be kept, or what is kept to be let go.
+    pub keep_due: bool,
     /// The wanted objects; with recorded content those of the inventory.
     pub pieces: Vec<Piece>,
     /// Whether the objects were sent in this pass.
@@ -219,6 +241,26 @@ impl Observed {
     /// Objects that count and say that they failed.
     pub fn failing(&self) -> Vec<String> {
         self.named(|health| health == Some(HealthStatus::Failed))
+    }
+
+    /// Whether one of them says so of what was applied last.
+    pub fn fails_as_it_is(&self) -> bool {
+        let there = |piece: &&Piece| piece.counts && self.inventory.contains(&piece.identity);
+        let old = |piece: &Piece| piece.health == Some(HealthStatus::Failed) && piece.health_is_old;
+        let old = self.pieces.iter().filter(there).filter(|piece| old(piece)).count();
+        self.failing().len() > old
+    }
+
+    /// Objects that count and of which nothing is known since they were applied.
+    pub fn untold(&self) -> Vec<String> {
+        let there = |piece: &&Piece| piece.counts && self.inventory.contains(&piece.identity);
+        let untold = self.pieces.iter().filter(there).filter(|piece| piece.health_is_old);
+        untold.map(|piece| piece.identity.to_string()).collect()
+    }
+
+    /// Whether it matters that what was applied works, and not only what was there before.
+    pub fn awaits_news(&self) -> bool {
+        (self.keep_due || self.way_back != WayBack::None) && !self.untold().is_empty()
     }
 
     /// Objects that count and do not work yet, or not any more.

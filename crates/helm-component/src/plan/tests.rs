@@ -8,6 +8,7 @@ use crate::patience::Patience;
 mod faults;
 mod hooks;
 mod removal;
+mod way;
 
 pub(crate) fn id(group: &str, kind: &str, name: &str) -> Identity {
     Identity::new(group, kind, Some("here"), name)
@@ -33,6 +34,7 @@ pub(crate) fn piece(identity: Identity) -> Piece {
         drift: None,
         health: Some(HealthStatus::Current),
         why: String::new(),
+        health_is_old: false,
         counts: true,
         fought: false,
         waiting: None,
@@ -54,6 +56,8 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         watched: false,
         namespace_ready: true,
         hooks: HooksDue::default(),
+        way_back: WayBack::None,
+        keep_due: false,
         pieces,
         applied: false,
         inventory: Inventory::new(),

@@ -69,7 +69,10 @@ impl Pass<'_> {
     pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) {
         let Some(loaded) = self.session.loaded.clone() else { return };
         self.done.crds_applied = true;
-        let crds = loaded.prepared.objects.iter().filter(|object| object.identity().is_crd());
+        let due: BTreeSet<&Identity> =
+            seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| &piece.identity).collect();
+        let is_due = |identity: &Identity| identity.is_crd() && due.contains(identity);
+        let crds = loaded.prepared.objects.iter().filter(|object| is_due(&object.identity()));
         let set = ObjectSet::new(crds.cloned().collect());
         let held = self.session.recorded.inventory.clone();
         match self.send(&set, &held, &self.observed(seen), &|_| true).await {
@@ -112,6 +115,7 @@ impl Pass<'_> {
             .map(|piece| piece.identity.clone())
             .collect();
         let observed = self.observed(seen);
+        self.leave_recorded(&loaded);
         let held = &self.session.recorded.inventory;
         let held = if seen.set_back { held.unproven() } else { held.clone() };
         let result = match self.send(&set, &held, &observed, &|_| true).await {
@@ -315,6 +319,15 @@ impl Pass<'_> {
         }
     }
 
+    /// From the first object of other content on, and until all of it is there, what is there is of neither: whoever goes
+    /// back to what was applied before has to send it as a whole.
+    fn leave_recorded(&mut self, loaded: &Loaded) {
+        let recorded = &mut self.session.recorded.digests.inputs;
+        if recorded.as_ref() != Some(&loaded.inputs) {
+            *recorded = None;
+        }
+    }
+
     /// This content is what the inventory stands for now.
     fn note_content(&mut self, loaded: &Loaded) {
         if self.session.recorded.digests.inputs.as_ref() != Some(&loaded.inputs) {
@@ -327,7 +340,7 @@ impl Pass<'_> {
             inputs: Some(loaded.inputs.clone()),
             kinds: loaded.kinds.clone(),
             source: Some(loaded.source.clone()),
-            values: self.inputs.as_ref().ok().map(|inputs| inputs.values_digest.clone()),
+            values: Some(loaded.values.clone()),
             rendered: Some(loaded.rendered.clone()),
         };
     }

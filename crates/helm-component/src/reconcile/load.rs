@@ -12,10 +12,13 @@ use kyma_sdk::{Context, Failure};
 
 use super::{Pass, values};
 use crate::content::Loaded;
+use crate::frozen::Frozen;
 use crate::injection;
 use crate::memory::check_record;
 use crate::observe;
+use crate::observe::rollback::taken;
 use crate::referenced;
+use crate::rollback;
 use crate::sight::Judging;
 use crate::source;
 use crate::verify::{self, Secrets};
@@ -44,16 +47,30 @@ impl Pass<'_> {
     pub(super) async fn loaded(&mut self) -> Result<Loaded, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
+        let mut loaded = match taken(self).cloned() {
+            Some(kept) => self.load_kept(&kept).await?,
+            None => self.load_wished().await?,
+        };
+        self.session.injected.clear();
+        if injects && loaded.raw {
+            self.inject(&mut loaded).await?;
+        }
+        Ok(loaded)
+    }
+
+    /// What the spec wishes, from its source.
+    async fn load_wished(&self) -> Result<Loaded, Failure> {
+        let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let way = (&credentials(self.context).await?, self.trust().await?);
         let recorded = &self.session.recorded.digests;
         let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
         let component = &self.context.resource;
-        let mut loaded = sources.load(component, inputs, &self.kinds, installed, way).await?;
-        self.session.injected.clear();
-        if injects && loaded.raw {
-            self.inject(&mut loaded).await?;
+        let frozen = Frozen::of(self.context, &self.dependent.owner);
+        let mut loaded = sources.load(component, inputs, &self.kinds, installed, way, &frozen).await?;
+        if let Some(failed) = self.session.recorded.rollback.as_ref().filter(|failed| failed.retrying) {
+            loaded.release = rollback::time(&loaded.release, failed);
         }
         Ok(loaded)
     }

@@ -1,6 +1,6 @@
 //! The memory behind the watches.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -122,6 +122,21 @@ impl Store {
             })
             .map(|(identity, seen)| (identity.clone(), seen.clone()))
             .collect()
+    }
+
+    /// Those of these objects that our own applies changed, as long as no stream is so far.
+    pub(super) fn untold(
+        &self,
+        target: Option<&SecretKey>,
+        objects: &BTreeMap<Identity, Seen>,
+    ) -> BTreeSet<Identity> {
+        let places = self.places();
+        let Some(place) = places.get(&target.cloned()) else { return BTreeSet::new() };
+        let untold = |identity: &&Identity| {
+            let kind = place.objects.get(&identity.group_kind());
+            kind.is_some_and(|kind| kind.noted.get(identity).is_some_and(|noted| *noted > kind.told))
+        };
+        objects.keys().filter(untold).cloned().collect()
     }
 
     pub(super) fn note(
@@ -396,6 +411,22 @@ mod tests {
         assert_eq!(held(&store).unwrap().observed, observed(&intact(5)));
         assert!(!saw(&store, &Sighting::Applied(intact(5))), "our own write is no news");
         assert!(saw(&store, &Sighting::Applied(drifted(6))));
+    }
+
+    #[test]
+    fn an_object_that_was_applied_is_untold_until_its_stream_is_so_far() {
+        let store = Store::new(OURS);
+        let untold = |store: &Store| {
+            !store.untold(None, &store.objects(None, "owner", &Inventory::default())).is_empty()
+        };
+        saw(&store, &Sighting::Applied(intact(4)));
+        assert!(!untold(&store));
+        store.note(None, &identity(), (observed(&intact(6)), None), Some(6));
+        assert!(untold(&store));
+        saw(&store, &Sighting::Applied(intact(5)));
+        assert!(untold(&store), "late");
+        saw(&store, &Sighting::Applied(intact(6)));
+        assert!(!untold(&store));
     }
 
     #[test]

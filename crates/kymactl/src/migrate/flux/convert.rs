@@ -127,10 +127,6 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
         let says = format!("helm-component refuses it: {refused}");
         findings.push(Finding::new("spec.healthCheckExprs", Weight::Changes, says));
     }
-    if let Some(refused) = helm_component::not_yet_supported(&component.spec) {
-        let says = format!("this version of helm-component refuses {refused} (NotYetSupported)");
-        findings.push(Finding::new("the component", Weight::Todo, says));
-    }
 }
 
 /// The release's name, after its namespace where that is another.
