@@ -1,5 +1,6 @@
 //! A release as it is kept in a Secret of the hub: its objects and hooks as they were rendered. Pure.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
@@ -129,6 +130,8 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
         release: form.release,
         rendered: form.rendered,
         prepared: Arc::new(Prepared { objects, hooks, warnings: form.warnings }),
+        // CRDs that are there are left alone on the way back.
+        made_once: BTreeSet::new(),
         raw: form.raw,
         uses_lookup: form.uses_lookup,
         unfrozen: None,
@@ -153,6 +156,7 @@ mod tests {
             release: "sha256:r".to_owned(),
             rendered: "sha256:o".to_owned(),
             prepared: Arc::new(Prepared { objects, hooks, warnings: vec!["w".to_owned()] }),
+            made_once: BTreeSet::new(),
             raw: false,
             uses_lookup: true,
             unfrozen: None,

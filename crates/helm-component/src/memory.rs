@@ -199,7 +199,14 @@ pub(crate) fn check_record(recorded: &Inventory, objects: &[Object]) -> Result<(
     let full = |(identity, version): (&Identity, &String)| {
         // As long as they ever are.
         let (uid, hash) = ("0".repeat(36), "0".repeat(16));
-        let entry = Entry { version: version.clone(), uid, fingerprint: hash.clone(), hash, created: false };
+        let entry = Entry {
+            version: version.clone(),
+            uid,
+            fingerprint: hash.clone(),
+            hash,
+            created: false,
+            finished: false,
+        };
         to_entry(identity, &entry)
     };
     let bytes = serde_json::to_vec(&InventoryGroup::of(all.iter().map(full))).map_or(0, |json| json.len());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kyma_api::{
-    FreeForm, HelmComponent, HelmComponentSpec, Manager, ObjectSelector, Reason, ResolvedVersion,
+    FreeForm, HelmComponent, HelmComponentSpec, Manager, ObjectSelector, ResolvedVersion,
     ResourcePolicy, labels,
 };
 use kyma_object_set::drift;

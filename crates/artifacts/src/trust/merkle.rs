@@ -73,13 +73,11 @@ mod tests {
 
     /// Root and path by the definition of RFC 6962, 2.1.
     fn tree(leaves: &[Hash]) -> Hash {
-        match leaves {
-            [one] => *one,
-            _ => {
-                let (left, right) = leaves.split_at(leaves.len().next_power_of_two() / 2);
-                node(&tree(left), &tree(right))
-            }
+        if let [one] = leaves {
+            return *one;
         }
+        let (left, right) = leaves.split_at(leaves.len().next_power_of_two() / 2);
+        node(&tree(left), &tree(right))
     }
 
     fn path(leaves: &[Hash], index: usize) -> Vec<Hash> {

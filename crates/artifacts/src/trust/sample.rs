@@ -238,9 +238,9 @@ impl Sigstore {
         let node = |left: [u8; 32], right: [u8; 32]| sha256(&[&[1], &left[..], &right].concat());
         let (first, last) = (leaf(b"first"), leaf(b"last"));
         let root = node(node(first, leaf(body.as_bytes())), last);
-        let note = format!("{LOG} - 1\n3\n{}\n", STANDARD.encode(root));
-        let signature = [&[1, 2, 3, 4], &*self.rekor.sign(note.as_bytes()).unwrap()].concat();
-        let checkpoint = format!("{note}\n\u{2014} {LOG} {}\n", STANDARD.encode(signature));
+        let text = format!("{LOG} - 1\n3\n{}\n", STANDARD.encode(root));
+        let signature = [&[1, 2, 3, 4], &*self.rekor.sign(text.as_bytes()).unwrap()].concat();
+        let checkpoint = format!("{text}\n\u{2014} {LOG} {}\n", STANDARD.encode(signature));
         json!({
             "logIndex": "1000",
             "logId": {"keyId": STANDARD.encode(id)},

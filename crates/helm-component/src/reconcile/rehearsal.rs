@@ -51,6 +51,15 @@ impl Pass<'_> {
                     steps = 0..STEPS;
                 }
                 Step::Rest(rest) => return Ok(self.prospect(prospect, &rehearsal, &seen, rest)),
+                Step::Judge => self.judge_health(&seen).await,
+                // What it is good for comes after everything was sent.
+                Step::Explain => self.done.explained = true,
+                Step::Keep => self.done.keep = Some(Ok(())),
+                Step::Test => self.done.tests = Some(Ok(None)),
+                Step::Retry => self.retry().await,
+                Step::RollBack(failure) => {
+                    return Ok(self.prospect(prospect, &rehearsal, &seen, Rest::Failed(failure)));
+                }
                 // Nothing is removed where an installation is rehearsed.
                 Step::Sweep | Step::Remove => break,
             }
@@ -165,7 +174,8 @@ fn stops(rest: &Rest) -> bool {
         | Rest::Newer(_)
         | Rest::NewerPredecessor(_)
         | Rest::UntoldPredecessor(_)
-        | Rest::StrayManager(_) => true,
+        | Rest::StrayManager(_)
+        | Rest::RolledBack => true,
         Rest::Ready
         | Rest::Looking
         | Rest::Hook(_)
