@@ -144,8 +144,8 @@ pub struct Health {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub ignore: Option<Vec<ObjectSelector>>,
-    /// When objects of a kind work, one entry for each kind. Objects of these kinds count, and what is built in does not
-    /// say it better for them.
+    /// When objects of a kind work, one entry for each kind. Objects of these kinds count, and the entry replaces what
+    /// is built in for the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub expressions: Option<Vec<HealthExpression>>,
