@@ -49,8 +49,7 @@ pub use helm_component::{
     FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus,
     HookPhase, HookPolicy, Hooks, InventoryEntry, InventoryGroup, InventoryItem, KeptRelease, ManifestSource,
     ObjectSelector, OcmSource, Patch, Release, ResolvedVersion, Rollback, RollbackMode, SecretRef,
-    SignerIdentity, Source, Timeouts, ValuesFrom,
-    ValuesFromKind, Verify,
+    SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,

@@ -52,6 +52,7 @@ pub(crate) struct Recorded {
 pub(crate) const LEFT: &str = "left on the target: ";
 
 /// One component's memory.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Session {
     /// What was reported last.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kyma_api::{
-    FreeForm, HelmComponent, HelmComponentSpec, Manager, ObjectSelector, ResolvedVersion,
-    ResourcePolicy, labels,
+    FreeForm, HelmComponent, HelmComponentSpec, Manager, ObjectSelector, ResolvedVersion, ResourcePolicy,
+    labels,
 };
 use kyma_object_set::drift;
 use kyma_object_set::health::HealthStatus;

@@ -62,6 +62,7 @@ pub(crate) struct Pass<'a> {
 }
 
 /// What this pass did already.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) watching: bool,

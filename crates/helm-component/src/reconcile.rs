@@ -4,8 +4,8 @@
 mod apply;
 mod chart_tests;
 mod default_resource;
-mod health;
 mod endings;
+mod health;
 mod hooks;
 mod load;
 mod predecessor;

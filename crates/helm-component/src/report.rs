@@ -110,7 +110,7 @@ impl Finding {
         Self {
             aspects,
             fields: fields(pass, is_there),
-            version: observe::rollback::module_version(pass).filter(|_| is_there),
+            version: version(pass).filter(|_| is_there),
             look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
             patience: seen.patience,
             left: seen.left.clone(),
@@ -126,11 +126,11 @@ impl Finding {
     }
 }
 
-/// The version that the spec asks for: of the module, or of the chart where there is no module.
+/// The version that is wished, or gone back to: of the module, or of the chart where there is no module.
 fn version(pass: &Pass<'_>) -> Option<String> {
-    let module = pass.context.resource.spec.module.as_ref().map(|module| module.version.as_str());
-    let chart = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version);
-    module.or_else(chart).map(str::to_owned)
+    let kept = || observe::rollback::taken(pass).map(|kept| kept.version.clone());
+    let wished = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version).map(str::to_owned);
+    observe::rollback::module_version(pass).or_else(kept).or_else(wished)
 }
 
 /// Whether what the spec asks for was sent as a whole, so that its version is the one on the target.
@@ -463,8 +463,7 @@ fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
     // Only what was sent counts as attempted, and only until all of it is there.
     if complete || pass.done.applied {
-        let version = observe::rollback::module_version(pass).filter(|_| !complete);
-        fields.insert("attemptedVersion".to_owned(), json!(version));
+        fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));
     }
     fields
 }

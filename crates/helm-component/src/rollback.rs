@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kyma_api::{FailedRelease, HelmComponentSpec, KeptRelease, Reason, RollbackMode};
+use kyma_api::{FailedRelease, HelmComponentSpec, KeptRelease, Reason, RollbackMode, Source};
 use kyma_sdk::Failure;
 use serde_json::json;
 
@@ -23,10 +23,10 @@ pub(crate) fn is_wanted(spec: &HelmComponentSpec) -> bool {
     spec.rollback.as_ref().is_some_and(|rollback| rollback.mode == RollbackMode::OnFailure)
 }
 
-/// What people call the content that a spec wishes: version of module or chart, or the beginning of its digest.
-pub(crate) fn version(spec: &HelmComponentSpec, source: &str) -> String {
+/// What people call the content of a source, which names the version that a range stands for: version of module or chart,
+/// or the beginning of the digest.
+pub(crate) fn version(spec: &HelmComponentSpec, of: &Source, source: &str) -> String {
     let module = spec.module.as_ref().map(|module| module.version.clone());
-    let of = &spec.source;
     let ocm = of.ocm.as_ref().map(|ocm| ocm.version.clone());
     let chart = of.chart.as_ref().and_then(|chart| chart.version.clone());
     let manifests = of.manifests.as_ref().and_then(|manifests| manifests.version.clone());
@@ -165,8 +165,8 @@ mod tests {
     fn content_without_a_version_is_named_by_its_digest() {
         let spec = |spec: serde_json::Value| serde_json::from_value(spec).unwrap();
         let chart = spec(json!({"source": {"chart": {"url": "oci://r/c", "version": "1.2.3"}}}));
-        assert_eq!(version(&chart, "sha256:0"), "1.2.3");
+        assert_eq!(version(&chart, &chart.source, "sha256:0"), "1.2.3");
         let plain = spec(json!({"source": {"manifests": {"url": "https://e.org/a.yaml"}}}));
-        assert_eq!(version(&plain, "sha256:0123456789abcdef"), "sha256:0123456789ab");
+        assert_eq!(version(&plain, &plain.source, "sha256:0123456789abcdef"), "sha256:0123456789ab");
     }
 }

@@ -114,7 +114,7 @@ async fn work(
         };
         for run in runs {
             let name = format!("{}, {}", chart.name, run.name);
-            let outcome = through(landscape, &target, run).await;
+            let outcome = Box::pin(through(landscape, &target, run)).await;
             match &outcome {
                 Ok(_) => eprintln!("{name} done"),
                 Err(error) => eprintln!("{name} failed: {error:#}"),
@@ -130,7 +130,7 @@ async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::R
     let Run { name, chart, then } = run;
     let mut story = Story::new(landscape, target, &chart).await?;
     let row = |installed| Row { chart: chart.name.clone(), values: name, installed, changed: None };
-    if let Some(reason) = story.refused().await? {
+    if let Some(reason) = Box::pin(story.refused()).await? {
         return Ok(row(Outcome::refused(reason)));
     }
     let outcome = async {
@@ -144,7 +144,7 @@ async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::R
     };
     let outcome = outcome.await;
     // Also after a failure, or the next chart would find what this one left.
-    let removed = story.remove().await;
+    let removed = Box::pin(story.remove()).await;
     let (installed, changed) = outcome?;
     let kept = removed?;
     Ok(Row { changed, ..row(installed.keeping(kept)) })

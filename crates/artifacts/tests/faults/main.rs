@@ -11,8 +11,8 @@ mod realms;
 #[path = "../../src/trust/sample.rs"]
 mod sample;
 mod server;
-mod tags;
 mod signatures;
+mod tags;
 mod tls;
 
 use kyma_artifacts::{ArtifactError, Artifacts, Config, Credentials, ModuleContent, RegistryBase};

@@ -4,12 +4,12 @@
 
 mod charts;
 mod components;
-mod ranges;
-mod way;
 mod provenance;
+mod ranges;
 #[path = "../../src/trust/sample.rs"]
 mod sample;
 mod signatures;
+mod way;
 
 use kyma_artifacts::{Artifacts, Config, RegistryBase};
 use testbed::{Registry, SharedBed};

@@ -45,9 +45,16 @@ impl Pass<'_> {
             }
             Err(error) => Some(error.to_string()),
         };
-        let version = rollback::version(&self.context.resource.spec, &source);
+        let version = self.version_of(&source);
         let (inputs, values) = (inputs.unwrap_or_default(), values.unwrap_or_default());
         Ok(KeptRelease { version, inputs, source, values, rendered, failure })
+    }
+
+    /// What people call the content of this digest.
+    fn version_of(&self, digest: &str) -> String {
+        let spec = &self.context.resource.spec;
+        let source = self.inputs.as_ref().map_or(&spec.source, |inputs| &inputs.source);
+        rollback::version(spec, source, digest)
     }
 
     /// The content that is wished, loaded where it is not at hand.
@@ -84,7 +91,7 @@ impl Pass<'_> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?.digest.clone();
         let source = self.session.loaded.as_ref().map(|loaded| loaded.source.clone());
         let source = source.or_else(|| self.session.recorded.digests.source.clone()).unwrap_or_default();
-        let version = rollback::version(&self.context.resource.spec, &source);
+        let version = self.version_of(&source);
         let before = self.session.recorded.rollback.as_ref();
         let failed = rollback::failed(before, &inputs, version, failure, Timestamp::now());
         loaded.release = rollback::time(&loaded.release, &failed);

@@ -80,6 +80,7 @@ fn record(objects: &[Object]) -> usize {
         hash: "0123456789abcdef".to_owned(),
         fingerprint: "0123456789abcdef".to_owned(),
         created: true,
+        finished: false,
     });
     serde_json::to_vec(&InventoryGroup::of(entries)).map_or(usize::MAX, |json| json.len())
 }

@@ -77,9 +77,7 @@ impl View<'_> {
         let (health, live) = match found {
             Found::Live(live) => (self.assess(live), Some(&**live)),
             Found::Nothing => (None, None),
-            Found::Unknown(why) => {
-                (Some(Health { status: HealthStatus::Unknown, message: why.clone() }), None)
-            }
+            Found::Unknown(why) => (Some(Health::new(HealthStatus::Unknown, why.clone())), None),
         };
         let known = !matches!(found, Found::Unknown(_));
         let entry = entry.filter(|entry| known && entry.was_sent() && !identity.is_namespace());
