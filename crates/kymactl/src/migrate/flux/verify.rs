@@ -10,6 +10,9 @@ use super::source::copy;
 /// Characters that mean something in a pattern of Flux, but for the dot, which is taken for itself.
 const META: &[char] = &['*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '^', '$', '\\'];
 
+/// How keys end in a Secret by which Flux verifies.
+const PUBLIC: &str = ".pub";
+
 /// What Flux's `verify` of an object asks for.
 pub(super) struct Asked<'a> {
     /// The field, with the object it is in.
@@ -68,14 +71,13 @@ impl Asked<'_> {
             Some(Some(Known::Secret { keys, .. })) => &keys[..],
             _ => &[],
         };
-        let public: Vec<&String> = keys.iter().filter(|key| key.ends_with(".pub")).collect();
-        let key = match public[..] {
-            [one] => one.clone(),
-            _ => {
-                let says = "write the public keys one after the other into the key `keys.pub` of the Secret";
-                findings.push(Finding::new(place, Weight::Todo, says));
-                "keys.pub".to_owned()
-            }
+        let mut public = keys.iter().filter_map(|key| key.strip_suffix(PUBLIC).and(Some(key)));
+        let key = if let (Some(one), None) = (public.next(), public.next()) {
+            one.clone()
+        } else {
+            let says = "write the public keys one after the other into the key `keys.pub` of the Secret";
+            findings.push(Finding::new(place, Weight::Todo, says));
+            "keys.pub".to_owned()
         };
         Verify { keys_secret_ref: Some(SecretKeyRef { name: secret.name, key }), ..Verify::default() }
     }
