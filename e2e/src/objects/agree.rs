@@ -60,6 +60,9 @@ impl Drawer {
                 }
             }
             "has(self.version) || has(self.digest)" => self.at_least_one(&["version", "digest"], fields),
+            "has(self.keysSecretRef) || has(self.identities) || has(self.keyringSecretRef)" => {
+                self.at_least_one(&["keysSecretRef", "identities", "keyringSecretRef"], fields);
+            }
             "!self.url.startsWith('oci://') || has(self.version) || has(self.digest)" => {
                 if fields.are_of_oci() {
                     self.at_least_one(&["version", "digest"], fields);
