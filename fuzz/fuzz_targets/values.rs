@@ -1,5 +1,5 @@
-//! Values in three layers, a JSON list of module's, user's and overrides: the last layer always wins, and what it took
-//! from the user is named.
+//! Values in four layers, a JSON list of module's, those from objects of the hub, user's and overrides: the last layer
+//! always wins, and what it took from the user is named.
 #![no_main]
 
 use helm_component::values::merge;
@@ -9,11 +9,12 @@ use serde_json::{Map, Value};
 type Values = Map<String, Value>;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(layers) = serde_json::from_slice::<[Option<Values>; 3]>(bytes) else { return };
-    let [module, user, overrides] = layers.each_ref().map(Option::as_ref);
-    let merged = merge(module, user, overrides);
-    assert_eq!(merge(None, Some(&merged.values), None).values, merged.values);
-    assert_eq!(merge(Some(&merged.values), None, overrides).values, merged.values, "twice is once");
+    let Ok(layers) = serde_json::from_slice::<[Option<Values>; 4]>(bytes) else { return };
+    let [module, from, user, overrides] = layers.each_ref().map(Option::as_ref);
+    let none = Values::new();
+    let merged = merge(module, from.unwrap_or(&none), user, overrides);
+    assert_eq!(merge(None, &none, Some(&merged.values), None).values, merged.values);
+    assert_eq!(merge(Some(&merged.values), &none, None, overrides).values, merged.values, "twice is once");
     for (key, value) in overrides.into_iter().flatten() {
         assert!(holds(&merged.values[key], value), "{key}");
     }
