@@ -13,11 +13,13 @@ mod source;
 mod status;
 
 pub use policies::{
-    Adopt, CommonMetadata, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, HookPolicy,
-    ObjectSelector, Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
+    Adopt, CommonMetadata, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, History,
+    HookPolicy, ObjectSelector, Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
-pub use status::{CreatedResource, Digests, HelmComponentStatus, HookPhase, Hooks, InventoryEntry};
+pub use status::{
+    CreatedResource, Digests, HelmComponentStatus, HelmHistory, HookPhase, Hooks, InventoryEntry, TakenOver,
+};
 
 /// What is wished for one module on one target.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -46,9 +46,10 @@ pub use component::{
 };
 pub use helm_component::{
     Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,
-    Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus, HookPhase, HookPolicy,
-    Hooks, InventoryEntry, ManifestSource, ObjectSelector, OcmSource, Patch, Release, Rollback, RollbackMode,
-    SecretRef, SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,
+    Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus, HelmHistory, History,
+    HookPhase, HookPolicy, Hooks, InventoryEntry, ManifestSource, ObjectSelector, OcmSource, Patch, Release,
+    Rollback, RollbackMode, SecretRef, SignerIdentity, Source, TakenOver, Timeouts, ValuesFrom,
+    ValuesFromKind, Verify,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,

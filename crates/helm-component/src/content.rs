@@ -45,6 +45,8 @@ pub(crate) struct Inputs {
     pub additions: Additions,
     /// Digest over all of it.
     pub digest: String,
+    /// Digest over what somebody asked for: all but the target's version.
+    pub wish: String,
     /// Digest of the values.
     pub values_digest: String,
 }
@@ -88,13 +90,25 @@ impl Inputs {
         if let Some(injectable) = &additions.injectable {
             whole["injectable"] = json!(injectable);
         }
-        let digest = digest(&[whole.to_string().as_bytes()]);
         let changes = Changes::of(spec)?;
-        Ok(Self { release, marks, merged, changes, additions, digest, values_digest })
+        let text = whole.to_string();
+        whole["kube"] = Value::Null;
+        let (digest, wish) = (digest(&[text.as_bytes()]), digest(&[whole.to_string().as_bytes()]));
+        Ok(Self { release, marks, merged, changes, additions, digest, wish, values_digest })
+    }
+
+    /// Whether a release of this chart, with these values, is what is asked for.
+    pub(crate) fn is_of(
+        &self,
+        chart: &(String, String),
+        values: &Map<String, Value>,
+        loaded: &Loaded,
+    ) -> bool {
+        loaded.chart.as_ref() == Some(chart) && self.merged.values == *values
     }
 
     /// Digest of what makes content from this artifact a release of its own.
-    fn release_digest(&self, source: &str) -> String {
+    pub(crate) fn release_digest(&self, source: &str) -> String {
         let Release { name, namespace, .. } = &self.release;
         digest(&[json!([source, self.values_digest, name, namespace]).to_string().as_bytes()])
     }
@@ -102,6 +116,16 @@ impl Inputs {
     /// Whether objects bear the version of the module.
     pub(crate) fn are_versioned(&self) -> bool {
         self.marks.kyma.is_some() && self.marks.version.is_some()
+    }
+
+    /// The merged values.
+    pub(crate) fn values(&self) -> &Map<String, Value> {
+        &self.merged.values
+    }
+
+    /// Whether a Kyma owns the component.
+    pub(crate) fn are_a_kymas(&self) -> bool {
+        self.marks.kyma.is_some()
     }
 
     /// Key paths at which an override replaced the user's value.
@@ -127,6 +151,10 @@ pub(crate) struct Loaded {
     pub prepared: Arc<Prepared>,
     /// Whether the objects are as the source has them, not rendered.
     pub raw: bool,
+    /// Name and version of the chart, where it is one.
+    pub chart: Option<(String, String)>,
+    /// Version of what the chart brings, as it says.
+    pub app_version: String,
     /// Whether the chart calls `lookup`, which finds nothing.
     pub uses_lookup: bool,
 }
@@ -194,6 +222,8 @@ impl Sources {
             rendered: rendered_digest(&prepared),
             prepared: Arc::new(prepared),
             raw: chart.is_none(),
+            chart: chart.as_ref().map(|chart| (chart.name().to_owned(), chart.version().to_owned())),
+            app_version: chart.as_ref().map(|chart| chart.app_version().to_owned()).unwrap_or_default(),
             uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
         })
     }

@@ -11,7 +11,9 @@ use kyma_object_set::{Identity, Object};
 mod run;
 mod turn;
 
-pub(crate) use run::{Due, after, before, before_apply, begin, fail, is_over, mark, next_try, pause};
+pub(crate) use run::{
+    Due, after, are_of_removal, before, before_apply, begin, fail, is_over, mark, next_try, pause,
+};
 pub(crate) use turn::{Live, Turn, turn};
 
 /// Helm's annotation that makes an object a hook instead of a part of the release.
@@ -131,6 +133,21 @@ impl Hook {
         }
         let weight = object.annotation(WEIGHT).and_then(|text| text.trim().parse().ok()).unwrap_or_default();
         Some(Self { events: events?, weight, deletes, object })
+    }
+
+    /// Its place in the order; lower ones run first.
+    pub(crate) fn weight(&self) -> i64 {
+        self.weight
+    }
+
+    /// When its object goes, in Helm's words.
+    pub(crate) fn policies(&self) -> Vec<&'static str> {
+        let word = |policy: &DeletePolicy| match policy {
+            DeletePolicy::BeforeCreation => "before-hook-creation",
+            DeletePolicy::Succeeded => "hook-succeeded",
+            DeletePolicy::Failed => "hook-failed",
+        };
+        self.deletes.iter().map(word).collect()
     }
 
     /// How people and records name it.

@@ -29,6 +29,7 @@ pub mod render;
 mod report;
 mod sight;
 pub mod source;
+pub mod storage;
 pub mod values;
 mod workloads;
 

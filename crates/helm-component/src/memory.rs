@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kyma_api::{CreatedResource, Digests, HelmComponent, Hooks, InventoryEntry, condition};
+use kyma_api::{
+    CreatedResource, Digests, HelmComponent, HelmHistory, Hooks, InventoryEntry, TakenOver, condition,
+};
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Entry, Identity, Inventory};
 
@@ -24,6 +26,10 @@ pub(crate) struct Recorded {
     pub resource: Option<CreatedResource>,
     /// How far the chart's hooks are.
     pub hooks: Option<Hooks>,
+    /// What Helm's record on the target says.
+    pub history: Option<HelmHistory>,
+    /// From whom it was taken over.
+    pub taken_over: Option<TakenOver>,
     /// Key paths that overrides replaced.
     pub overridden: Vec<String>,
     /// Whether something of the content is still to be applied once its kind comes.
@@ -110,6 +116,8 @@ impl Recorded {
             digests: status.digests.clone().unwrap_or_default(),
             resource: status.resource.clone(),
             hooks: status.hooks.clone(),
+            history: status.history.clone(),
+            taken_over: status.taken_over.clone(),
             overridden: status.overridden.clone().unwrap_or_default(),
             pending: dependencies.any(|condition| condition.status != "True"),
             left: left(status.conditions.as_deref().unwrap_or_default()),
@@ -120,6 +128,11 @@ impl Recorded {
     pub(crate) fn is_other_release(&self, loaded: &Loaded, values: &str) -> bool {
         let Digests { source, values: applied, .. } = &self.digests;
         source.as_deref() != Some(&*loaded.source) || applied.as_deref() != Some(values)
+    }
+
+    /// Whether another system's objects were taken over, and nothing else was asked for since.
+    pub(crate) fn is_as_taken_over(&self, wish: &str) -> bool {
+        self.taken_over.as_ref().is_some_and(|taken| taken.wish.as_deref() == Some(wish))
     }
 
     /// Whether this content is what was applied.

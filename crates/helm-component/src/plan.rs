@@ -10,10 +10,13 @@ use kyma_object_set::Identity;
 use kyma_sdk::Failure;
 
 use crate::hooks::Event;
+use crate::storage::Standing;
 
 mod observed;
 
-pub use observed::{Content, DefaultResource, DriftMode, HooksDue, Observed, Order, Piece, Predecessor};
+pub use observed::{
+    Content, DefaultResource, DriftMode, HistoryDue, HooksDue, Observed, Order, Piece, Predecessor,
+};
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +29,8 @@ pub enum Step {
     LookAgain,
     /// Look at what somebody else may have installed in the module's place.
     LookForPredecessor,
+    /// Look for Helm's record of a release in the component's place.
+    LookForRelease,
     /// Make the release's namespace.
     Namespace,
     /// Send CRDs alone: hooks that come before everything else may need their kinds.
@@ -38,6 +43,8 @@ pub enum Step {
     Sweep,
     /// Delete what is no longer wanted.
     Prune(Vec<Identity>),
+    /// Record the content as a revision of the release, as Helm does.
+    Record(Standing),
     /// Make the default custom resource.
     DefaultResource,
     /// One step of the removal.
@@ -115,9 +122,25 @@ fn install(seen: &Observed) -> Step {
         };
     }
     if let Some(fault) = seen.pieces.iter().find_map(|piece| piece.fault.clone()) {
-        return Step::Rest(Rest::Failed(fault));
+        return if seen.history.failed {
+            Step::Record(Standing::Failed)
+        } else {
+            Step::Rest(Rest::Failed(fault))
+        };
     }
-    prune(seen).or_else(|| hooks_after(seen)).unwrap_or_else(|| settle(seen))
+    prune(seen).or_else(|| hooks_after(seen)).or_else(|| record(seen)).unwrap_or_else(|| settle(seen))
+}
+
+/// The release is recorded once all of it is there; as in Helm without `--wait`, nothing has to work yet.
+fn record(seen: &Observed) -> Option<Step> {
+    if !seen.history.deployed || !seen.is_complete() {
+        return None;
+    }
+    match (&seen.history.failure, seen.content) {
+        (Some(failure), _) => Some(Step::Rest(Rest::Failed(failure.clone()))),
+        (None, Content::Loaded) => Some(Step::Record(Standing::Deployed)),
+        (None, Content::Recorded | Content::Stale) => Some(Step::Load),
+    }
 }
 
 /// Content at hand goes to the target, unless it would take back what somebody installed there.
@@ -126,6 +149,7 @@ fn bring(seen: &Observed) -> Step {
         Predecessor::Unseen => Step::LookForPredecessor,
         Predecessor::Newer(version) => Step::Rest(Rest::NewerPredecessor(version.clone())),
         Predecessor::Untold(object) => Step::Rest(Rest::UntoldPredecessor(object.clone())),
+        Predecessor::None if seen.release_unseen => Step::LookForRelease,
         Predecessor::None if seen.namespace_ready => hooks_before(seen).unwrap_or(Step::Apply),
         Predecessor::None => Step::Namespace,
     }

@@ -3,6 +3,8 @@
 
 mod apply;
 mod default_resource;
+mod former;
+mod history;
 mod hooks;
 mod load;
 mod predecessor;
@@ -96,11 +98,13 @@ impl<'a> Pass<'a> {
                 Step::Watch => self.watch()?,
                 Step::LookAgain => self.look_again().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
+                Step::LookForRelease => self.look_for_release().await,
                 Step::Namespace => self.namespace().await,
                 Step::ApplyCrds => self.apply_crds(&seen).await,
                 Step::Hooks(event) => self.run_hooks(event).await,
                 Step::Apply => self.apply(&seen).await,
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
+                Step::Record(standing) => self.record_release(standing).await,
                 Step::DefaultResource => self.default_resource().await,
                 Step::Sweep => self.sweep().await,
                 Step::Remove => self.remove(&seen).await,

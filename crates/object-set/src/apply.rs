@@ -15,6 +15,8 @@ use crate::order::{self, Stage};
 use crate::parse::ObjectSet;
 use crate::protect::Protection;
 
+mod as_is;
+mod claim;
 mod crd;
 mod keep;
 mod namespace;
@@ -22,9 +24,12 @@ mod one;
 mod outcome;
 mod owner;
 mod share;
+mod system;
 mod take_over;
 
+pub use claim::claim;
 pub use outcome::{Applied, Outcome, Refusal};
+pub use system::{System, helm_release};
 pub use take_over::move_fields;
 
 /// What to do with an object that exists and that we have not applied before.
@@ -37,6 +42,19 @@ pub enum Adopt {
     Unowned,
     /// Take everything.
     Always,
+}
+
+/// What becomes of objects that another system applied, once they may be adopted. Namespaces and CRDs, which have several
+/// owners anyway, are sent whatever it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Foreign {
+    /// They become as the set says.
+    #[default]
+    Take,
+    /// They are left alone and told ([`Outcome::Foreign`]).
+    Tell,
+    /// They become ours, and those that differ from the set stay as they are ([`Outcome::AsIs`]).
+    AsIs,
 }
 
 /// How a set is applied.
@@ -60,8 +78,10 @@ pub struct ApplyOptions<'a> {
     pub parallel: usize,
     /// What no set may touch.
     pub protection: &'a Protection,
-    /// Field managers whose fields become ours when an object is adopted, besides those of kubectl and Helm.
+    /// Field managers whose fields become ours when an object is adopted, besides those of kubectl, Helm, Flux and Argo CD.
     pub take_over: &'a [&'a str],
+    /// What becomes of objects of other systems.
+    pub foreign: Foreign,
 }
 
 /// What a watch knows of the objects on the target.

@@ -31,7 +31,8 @@ mod protect;
 pub mod prune;
 
 pub use apply::{
-    Adopt, Applied, ApplyOptions, NothingObserved, Observations, Outcome, Refusal, apply, move_fields,
+    Adopt, Applied, ApplyOptions, Foreign, NothingObserved, Observations, Outcome, Refusal, System, apply,
+    claim, helm_release, move_fields,
 };
 pub use cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, Turns};
 pub use discovery::{Discovery, Kinds, Mapping};

@@ -10,4 +10,5 @@ mod on_clusters {
     mod refusals;
     mod removal;
     mod story;
+    mod take_over;
 }

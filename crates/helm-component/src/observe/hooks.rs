@@ -31,7 +31,8 @@ pub(crate) fn released<'a>(pass: &'a Pass<'_>, loaded: &'a Loaded) -> Option<Due
     let due = || Due {
         hooks: &loaded.prepared.hooks,
         content: &loaded.release,
-        installed: recorded.digests.source.is_some(),
+        installed: recorded.digests.source.is_some()
+            || recorded.taken_over.as_ref().is_some_and(|taken| taken.revision.is_some()),
         record: recorded.hooks.as_ref(),
     };
     recorded.is_other_release(loaded, &inputs.values_digest).then(due)

@@ -6,6 +6,7 @@ use super::*;
 use crate::patience::Patience;
 
 mod hooks;
+mod release;
 mod removal;
 
 pub(crate) fn id(group: &str, kind: &str, name: &str) -> Identity {
@@ -52,6 +53,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         watched: false,
         namespace_ready: true,
         hooks: HooksDue::default(),
+        history: HistoryDue::default(),
         pieces,
         applied: false,
         inventory: Inventory::new(),
@@ -61,6 +63,9 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         versioned: false,
         newer: None,
         predecessor: Predecessor::None,
+        release_unseen: false,
+        as_found: None,
+        unrecorded: None,
         set_back: false,
         changes: false,
         swept: false,

@@ -64,6 +64,7 @@ pub struct Chart {
     digest: String,
     name: String,
     version: String,
+    app_version: String,
     reads_api_versions: bool,
     uses_lookup: bool,
 }
@@ -81,6 +82,9 @@ struct Metadata {
     api_version: String,
     name: String,
     version: String,
+    /// A number without quotes is common.
+    #[serde(default)]
+    app_version: Value,
     #[serde(default, rename = "type")]
     kind: String,
 }
@@ -121,8 +125,13 @@ impl Chart {
         root.installable()?;
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(archive)));
         let archive = tree.pack()?;
-        let Metadata { name, version, .. } = root;
-        Ok(Self { archive, digest, name, version, reads_api_versions, uses_lookup })
+        let Metadata { name, version, app_version, .. } = root;
+        let app_version = match app_version {
+            Value::String(text) => text,
+            Value::Null => String::new(),
+            other => other.to_string(),
+        };
+        Ok(Self { archive, digest, name, version, app_version, reads_api_versions, uses_lookup })
     }
 
     /// The chart for an engine: a gzipped tar of what was read, packed anew, so that no other reader of archives
@@ -144,6 +153,11 @@ impl Chart {
     /// `version` of Chart.yaml.
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// `appVersion` of Chart.yaml; empty where it has none.
+    pub fn app_version(&self) -> &str {
+        &self.app_version
     }
 
     /// Whether any text of it mentions `APIVersions`: if not, the target's API list cannot change the result.

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kyma_object_set::prune::{self, PruneRequest};
 use kyma_object_set::{
-    Adopt, Applied, ApplyOptions, Cluster, Identity, Inventory, Limits, NothingObserved, ObjectSet,
+    Adopt, Applied, ApplyOptions, Cluster, Foreign, Identity, Inventory, Limits, NothingObserved, ObjectSet,
     Observations, Outcome, Ownership, Protection, PruneBlocked, Removal, remove,
 };
 use serde_json::Value;
@@ -29,6 +29,8 @@ pub(crate) struct Story {
     pub(crate) inventory: Inventory,
     pub(crate) adopt: Adopt,
     pub(crate) repair: bool,
+    pub(crate) foreign: Foreign,
+    pub(crate) take_over: &'static [&'static str],
     pub(crate) live_owners: BTreeSet<String>,
     /// How many objects the set before had.
     pub(crate) previous: usize,
@@ -50,6 +52,8 @@ impl Story {
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
             repair: false,
+            foreign: Foreign::Take,
+            take_over: &[],
             live_owners: BTreeSet::new(),
             previous: 0,
         })
@@ -66,6 +70,8 @@ impl Story {
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
             repair: false,
+            foreign: Foreign::Take,
+            take_over: &[],
             live_owners: [self.ownership.owner.clone()].into(),
             previous: 0,
         }
@@ -83,7 +89,8 @@ impl Story {
             namespace: &self.namespace,
             parallel: 8,
             protection: &Protection::of_kubernetes(),
-            take_over: &[],
+            take_over: self.take_over,
+            foreign: self.foreign,
         };
         self.previous = self.inventory.len();
         let applied =
