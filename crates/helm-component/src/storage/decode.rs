@@ -113,6 +113,10 @@ pub(crate) fn decode(
     revision: i64,
 ) -> Result<Former, StorageError> {
     let plain = unpacked(stored)?;
+    // A list would be taken for the fields in their order.
+    if !plain.trim_ascii_start().starts_with(b"{") {
+        return Err(StorageError::Json { line: 1, column: 1 });
+    }
     let release: Release = serde_json::from_slice(&plain)
         .map_err(|error| StorageError::Json { line: error.line(), column: error.column() })?;
     if (release.name.as_str(), release.namespace.as_str(), release.version) != (name, namespace, revision) {
