@@ -79,15 +79,20 @@ pub(super) fn is_helms(entry: &ManagedFieldsEntry) -> bool {
 /// Takes Helm's own marks out of a set of fields that Helm owns: they stay on the object, nobody's from then on. Where the
 /// chart renders them, its apply owns them again.
 pub(super) fn leave_helms_marks(fields: &mut Value) {
-    let mut drop = |place: &str, key: &str| {
-        let place = fields.get_mut("f:metadata").and_then(|metadata| metadata.get_mut(place));
-        if let Some(place) = place.and_then(Value::as_object_mut) {
-            place.remove(&format!("f:{key}"));
+    let Some(metadata) = fields.get_mut("f:metadata").and_then(Value::as_object_mut) else { return };
+    let marks =
+        [("f:annotations", RELEASE_NAME), ("f:annotations", RELEASE_NAMESPACE), ("f:labels", MANAGED_BY)];
+    for (place, key) in marks {
+        let Some(Value::Object(held)) = metadata.get_mut(place) else { continue };
+        if held.remove(&format!("f:{key}")).is_none() {
+            continue;
         }
-    };
-    drop("f:annotations", RELEASE_NAME);
-    drop("f:annotations", RELEASE_NAMESPACE);
-    drop("f:labels", MANAGED_BY);
+        // Whoever has the map itself takes away all that is in it and nobody's.
+        held.remove(".");
+        if held.is_empty() {
+            metadata.remove(place);
+        }
+    }
 }
 
 /// Whether a label or annotation is a mark by which another system finds what is its own.
@@ -170,6 +175,9 @@ mod tests {
         let left =
             json!({"f:metadata": {"f:annotations": {"f:own": {}}, "f:labels": {"f:app": {}}}, "f:data": {}});
         assert_eq!(fields, left);
+        let mut alone = json!({"f:metadata": {"f:annotations": {".": {}, format!("f:{RELEASE_NAME}"): {}}}});
+        leave_helms_marks(&mut alone);
+        assert_eq!(alone, json!({"f:metadata": {}}), "nor is the map in which they are");
         let mut none = json!({"f:data": {}});
         leave_helms_marks(&mut none);
         assert_eq!(none, json!({"f:data": {}}));
