@@ -159,12 +159,15 @@ async fn install_workload(story: &Story, manager: &str, object: &Value) -> Resul
     Ok((id, made))
 }
 
-/// Waits until the controller has looked at it, so that it writes no more.
+/// Waits until the controllers have looked at it and made its ReplicaSet, so that they write no more: what they write
+/// between a look and a patch is a conflict, which callers try again.
 async fn settled(story: &Story, id: &Identity) -> Result<DynamicObject> {
     testbed::until("the Deployment is observed", super::story::SOON, || async {
         let live = story.live(id).await?.context("the Deployment")?;
-        let observed = live.data["status"]["observedGeneration"].as_i64();
-        Ok((observed == live.metadata.generation).then_some(live))
+        let status = &live.data["status"];
+        let observed = status["observedGeneration"].as_i64() == live.metadata.generation;
+        let made = status["replicas"].as_i64() == live.data["spec"]["replicas"].as_i64();
+        Ok((observed && made && status["conditions"].is_array()).then_some(live))
     })
     .await
 }
