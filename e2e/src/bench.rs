@@ -4,6 +4,7 @@ mod catalogue;
 mod current;
 mod idle;
 mod install;
+mod neighbours;
 mod objects;
 mod quantile;
 mod react;
@@ -19,9 +20,10 @@ use serde_json::{Value, json};
 pub use catalogue::catalogue_size;
 pub use idle::idle;
 pub use install::install;
+pub use neighbours::neighbours;
 pub use objects::objects;
 pub use react::react;
-pub use releases::releases;
+pub use releases::{releases, upgrade};
 pub use sequences::sequences;
 
 /// What one bench found.

@@ -1,13 +1,14 @@
 //! Hub, targets, registry and operators on this machine, wired as a platform team would wire them: each operator is
 //! a process of its own with exactly the role that its table renders, through a ServiceAccount token.
 
+mod again;
 mod doors;
 mod install;
 mod operator;
 mod sample;
 mod state;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -263,14 +264,6 @@ impl Landscape {
         all.find(|operator| operator.name() == name).with_context(|| format!("no operator {name}"))
     }
 
-    /// Kills an operator as it stands; [`Self::kill_and_restart`] brings it back.
-    ///
-    /// # Errors
-    /// There is none of that name.
-    pub fn kill(&self, name: &str) -> Result<()> {
-        self.operator(name).map(Process::kill)
-    }
-
     /// Installs what a platform team applies to the hub once more, where its namespace was deleted, and starts all
     /// operators again with tokens of the new ServiceAccounts.
     ///
@@ -281,31 +274,6 @@ impl Landscape {
         install::hub(&self.hub).await?;
         self.operators = operator::start_all(&self.bed, &self.hub, &self.registry, &self.given).await?;
         Ok(())
-    }
-
-    /// Kills an operator as it stands and starts it again, until it is ready.
-    ///
-    /// # Errors
-    /// There is none of that name, or it does not come up.
-    pub async fn kill_and_restart(&mut self, name: &str) -> Result<()> {
-        self.operator(name)?.kill();
-        self.start_anew(name).await?.until_ready().await
-    }
-
-    /// Starts an operator that was killed, and waits for nothing.
-    ///
-    /// # Errors
-    /// There is none of that name, or it does not start.
-    pub async fn start_again(&mut self, name: &str) -> Result<()> {
-        self.start_anew(name).await.map(drop)
-    }
-
-    async fn start_anew(&mut self, name: &str) -> Result<&operator::Running> {
-        let position = self.operators().position(|operator| operator.name() == name);
-        let position = position.with_context(|| format!("no operator {name}"))?;
-        let started = operator::start_one(name, &self.bed, &self.hub, &self.registry, &self.given).await?;
-        self.operators[position] = started;
-        Ok(&self.operators[position])
     }
 
     /// A binary of the workspace.
@@ -359,7 +327,7 @@ impl Landscape {
     }
 
     /// Where state, kubeconfigs and logs are.
-    pub fn directory(&self) -> &std::path::Path {
+    pub fn directory(&self) -> &Path {
         self.bed.directory()
     }
 

@@ -8,6 +8,7 @@ pub mod fleet;
 pub mod helm;
 pub mod inputs;
 pub mod landscape;
+pub mod neighbourhood;
 pub mod net;
 pub mod objects;
 pub mod permissions;

@@ -4,6 +4,7 @@ mod dependencies;
 mod events;
 mod fuzz;
 mod klm;
+mod proofs;
 mod purity;
 mod runbook;
 mod text;
@@ -24,6 +25,7 @@ pub(crate) fn run() -> Result<()> {
     findings.extend(runbook::check(root, &files)?);
     findings.extend(fuzz::check(root, &files)?);
     findings.extend(klm::check(root, &files)?);
+    findings.extend(proofs::check(root, &files)?);
     findings.extend(events::check(root)?);
     if findings.is_empty() {
         return Ok(());

@@ -46,6 +46,9 @@ pub const BEFORE_HAND_OVER: &str = "component.kyma-project.io/before-hand-over";
 /// On a component: a person asks for everything to be looked at anew, now. Any text, a moment in RFC 3339 by custom, that
 /// differs from `status.lastHandledReconcileAt`; as with Flux, whose annotation is `reconcile.fluxcd.io/requestedAt`.
 pub const RECONCILE_REQUESTED_AT: &str = "component.kyma-project.io/reconcile-requested-at";
+/// On a component: a person asks for the chart's tests to be run. Any text, a moment in RFC 3339 by custom, that differs from
+/// `status.lastHandledTestAt`.
+pub const TEST_REQUESTED_AT: &str = "component.kyma-project.io/test-requested-at";
 /// On an object on a target that did not exist before: the hash of the owner who created it. What is only adopted
 /// is never deleted.
 pub const CREATED_BY: &str = "component.kyma-project.io/created-by";

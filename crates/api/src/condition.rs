@@ -34,6 +34,10 @@ pub mod types {
     pub const APPLIED: &str = "Applied";
     /// Component: the module's workloads are healthy.
     pub const HEALTHY: &str = "Healthy";
+    /// Component: what was Ready last is kept, so that a rollback can bring it back. Absent unless asked for.
+    pub const KEPT: &str = "Kept";
+    /// Component: the chart's tests that were asked for last have succeeded. Absent unless somebody asked.
+    pub const TESTED: &str = "Tested";
 }
 
 /// Value of a condition.

@@ -8,17 +8,20 @@ use crate::{
     DeletionPolicy, Dependency, FreeForm, GroupKind, Manager, ModuleRef, ResourcePolicy, TargetRef, schemas,
 };
 
+mod inventory;
 mod policies;
 mod source;
 mod status;
 
+pub use inventory::{InventoryGroup, InventoryItem};
 pub use policies::{
     Adopt, CommonMetadata, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, History,
     HookPolicy, ObjectSelector, Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
 pub use status::{
-    CreatedResource, Digests, HelmComponentStatus, HelmHistory, HookPhase, Hooks, InventoryEntry, TakenOver,
+    CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, HookPhase, Hooks,
+    InventoryEntry, KeptRelease, ResolvedVersion, TakenOver,
 };
 
 /// What is wished for one module on one target.
@@ -126,10 +129,17 @@ pub struct HelmComponentSpec {
     /// whoever wrote them; Always takes them from other owners too.
     #[serde(default)]
     pub adopt: Adopt,
+    /// Objects that may be deleted and made anew where a field of theirs would change that cannot. What depends on them
+    /// goes with them, but Pods of a StatefulSet stay for the next one. A Namespace, CRD, PersistentVolume or
+    /// PersistentVolumeClaim is only meant where kind says so, and only if this component made it. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub recreate: Option<Vec<ObjectSelector>>,
     /// How long each step may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
-    /// What happens when a new version does not become healthy. Absent: it stays and says so.
+    /// What happens when other content or other values fail: their hooks, their objects, or their health. Absent: they
+    /// stay and say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
     /// ServiceAccount on the target to act as, in the namespace that helm-component is told; its roles bound what the

@@ -46,10 +46,10 @@ pub use component::{
 };
 pub use helm_component::{
     Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,
-    Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus, HelmHistory, History,
-    HookPhase, HookPolicy, Hooks, InventoryEntry, ManifestSource, ObjectSelector, OcmSource, Patch, Release,
-    Rollback, RollbackMode, SecretRef, SignerIdentity, Source, TakenOver, Timeouts, ValuesFrom,
-    ValuesFromKind, Verify,
+    FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus,
+    HelmHistory, History, HookPhase, HookPolicy, Hooks, InventoryEntry, InventoryGroup, InventoryItem,
+    KeptRelease, ManifestSource, ObjectSelector, OcmSource, Patch, Release, ResolvedVersion, Rollback,
+    RollbackMode, SecretRef, SignerIdentity, Source, TakenOver, Timeouts, ValuesFrom,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::{
-    ArtifactError, ChartArchive, ChartSource, ComponentVersion, Config, Credentials, Manifests,
-    ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, cache::Cache, chart,
-    fetch::Fetch, http::Http, manifests, ocm, proofs::Proofs, push, registry::Registry,
+    ArtifactError, ChartArchive, ChartSource, ChartVersion, ChartVersions, ComponentVersion, Config,
+    Credentials, Manifests, ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, Trust,
+    VersionRange, cache::Cache, chart, fetch::Fetch, http::Http, manifests, ocm, proofs::Proofs, push,
+    registry::Registry, trust::Gate,
 };
 
 /// Pulls that run at once, over all sources: bounds the memory that content in flight takes.
@@ -21,6 +22,7 @@ const PULLS: usize = 8;
 #[derive(Clone)]
 pub struct Artifacts {
     fetch: Arc<Fetch>,
+    trust: Option<Arc<Trust>>,
 }
 
 impl Artifacts {
@@ -35,7 +37,18 @@ impl Artifacts {
                 config.limits,
                 Semaphore::new(PULLS),
             )),
+            trust: None,
         })
+    }
+
+    /// The same, and what it reads has to carry a signature that counts: before anything of it is parsed, whoever
+    /// brought it into the cache. What passed is remembered, by its digest and by whose signatures count.
+    pub fn trusting(&self, trust: Arc<Trust>) -> Self {
+        Self { fetch: Arc::clone(&self.fetch), trust: Some(trust) }
+    }
+
+    fn gate<'a>(&'a self, credentials: &'a Credentials) -> Gate<'a> {
+        Gate { fetch: &self.fetch, trust: self.trust.as_ref(), credentials }
     }
 
     /// The content of a module: OCM component version `<base>/component-descriptors/<component>:<version>`.
@@ -49,7 +62,7 @@ impl Artifacts {
         version: &str,
         credentials: &Credentials,
     ) -> Result<ModuleContent, ArtifactError> {
-        ocm::read(&self.fetch, base, component, version, credentials).await
+        ocm::read(self.gate(credentials), base, component, version).await
     }
 
     /// A chart, its archive checked against its digest and for what could hurt when it is unpacked.
@@ -58,7 +71,18 @@ impl Artifacts {
         source: &ChartSource,
         credentials: &Credentials,
     ) -> Result<ChartArchive, ArtifactError> {
-        chart::read(&self.fetch, source, credentials).await
+        chart::read(self.gate(credentials), source).await
+    }
+
+    /// The version of a chart that a range stands for, asked of its source now: what was remembered of it does not
+    /// count, but for who of many asked at the same time.
+    pub async fn resolve(
+        &self,
+        versions: &ChartVersions,
+        range: &VersionRange,
+        credentials: &Credentials,
+    ) -> Result<ChartVersion, ArtifactError> {
+        chart::resolve(&self.fetch, versions, range, credentials).await
     }
 
     /// Manifests from a registry or an address.
@@ -67,7 +91,7 @@ impl Artifacts {
         source: &ManifestsSource,
         credentials: &Credentials,
     ) -> Result<Manifests, ArtifactError> {
-        manifests::read(&self.fetch, source, credentials).await
+        manifests::read(self.gate(credentials), source).await
     }
 
     /// Writes a module as an OCM component version, as modulectl lays it out. The same input gives the same digest.

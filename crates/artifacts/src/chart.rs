@@ -2,14 +2,21 @@
 
 pub(crate) mod index;
 mod package;
+mod versions;
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use bytes::Bytes;
 use serde::Deserialize;
 use url::Url;
 
-use crate::{ArtifactError, Credentials, Digest, Limits, OciReference, archive, fetch::Fetch, manifests};
+use crate::{
+    ArtifactError, Digest, Limits, OciReference, archive, manifests,
+    trust::{Gate, PROVENANCE},
+};
+
+pub(crate) use versions::resolve;
+pub use versions::{ChartVersion, ChartVersions};
 
 /// Media type of a chart's config blob.
 pub(crate) const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
@@ -143,26 +150,23 @@ fn root_of(what: &str, files: &archive::Files) -> Result<String, ArtifactError> 
 }
 
 /// Reads a chart.
-pub(crate) async fn read(
-    fetch: &Arc<Fetch>,
-    source: &ChartSource,
-    credentials: &Credentials,
-) -> Result<ChartArchive, ArtifactError> {
+pub(crate) async fn read(gate: Gate<'_>, source: &ChartSource) -> Result<ChartArchive, ArtifactError> {
+    let Gate { fetch, credentials, .. } = gate;
     let limit = fetch.limits().blob;
+    if !matches!(source, ChartSource::Oci(_)) {
+        gate.archives()?;
+    }
+    let from = async |what: String, url: &Url, digest: Option<Digest>| {
+        let (digest, content) = fetch.document(url, digest, limit, credentials).await?;
+        gate.archive(url, digest).await?;
+        Ok::<_, ArtifactError>((what, content))
+    };
     let (what, content) = match source {
-        ChartSource::Oci(reference) => {
-            (reference.to_string(), read_oci(fetch, reference, credentials).await?)
-        }
-        ChartSource::Archive { url, digest } => {
-            (crate::fetch::shown(url), fetch.document(url, *digest, limit, credentials).await?.1)
-        }
+        ChartSource::Oci(reference) => (reference.to_string(), read_oci(gate, reference).await?),
+        ChartSource::Archive { url, digest } => from(crate::fetch::shown(url), url, *digest).await?,
         ChartSource::Repository { url, name, version, digest } => {
             let found = index::locate(fetch, url, name, version, credentials).await?;
-            let digest = digest.or(found.digest);
-            (
-                format!("chart {name} {version}"),
-                fetch.document(&found.url, digest, limit, credentials).await?.1,
-            )
+            from(format!("chart {name} {version}"), &found.url, digest.or(found.digest)).await?
         }
     };
     let limits = *fetch.limits();
@@ -173,20 +177,26 @@ pub(crate) async fn read(
         ChartSource::Repository { name, .. } if *name != chart.metadata.name => {
             Err(ArtifactError::invalid(format!("chart {name}"), "the archive holds another chart"))
         }
+        // An older version is signed as well, and the index is not.
+        ChartSource::Repository { name, version, .. }
+            if gate.trust.is_some() && !index::same_version(&chart.metadata.version, version) =>
+        {
+            let flaws = "the archive is signed, and of another version".to_owned();
+            Err(ArtifactError::Untrusted { what: format!("chart {name} {version}"), flaws })
+        }
         _ => Ok(chart),
     }
 }
 
-async fn read_oci(
-    fetch: &Arc<Fetch>,
-    reference: &OciReference,
-    credentials: &Credentials,
-) -> Result<Bytes, ArtifactError> {
+async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<Bytes, ArtifactError> {
+    let Gate { fetch, credentials, .. } = gate;
     let what = reference.to_string();
-    let (_, manifest) = fetch.manifest(reference, credentials).await?;
-    let (_, layer) = manifests::layers(&what, &manifest)?
-        .into_iter()
-        .find(|(media_type, _)| matches!(media_type.as_str(), CONTENT | OLD_CONTENT))
-        .ok_or_else(|| ArtifactError::invalid(what, "the artifact holds no Helm chart"))?;
-    fetch.blob(reference.repository(), layer, fetch.limits().blob, credentials).await
+    let (digest, manifest) = fetch.manifest(reference, credentials).await?;
+    let layers = manifests::layers(&what, &manifest)?;
+    let layer =
+        |kinds: &[&str]| layers.iter().find(|(kind, _)| kinds.contains(&&**kind)).map(|(_, layer)| *layer);
+    let archive = layer(&[CONTENT, OLD_CONTENT]);
+    let archive = archive.ok_or_else(|| ArtifactError::invalid(what, "the artifact holds no Helm chart"))?;
+    gate.chart(reference, digest, archive, layer(&[PROVENANCE])).await?;
+    fetch.blob(reference.repository(), archive, fetch.limits().blob, credentials).await
 }

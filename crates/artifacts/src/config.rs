@@ -17,8 +17,10 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// PEM certificates that are trusted besides the system's.
     pub ca_pem: Option<Vec<u8>>,
-    /// Proxy for every request. Proxy variables of the environment are ignored. Default none.
+    /// Proxy for every request, without credentials. Proxy variables of the environment are ignored. Default none.
     pub proxy: Option<url::Url>,
+    /// `host[:port]` that are reached without the proxy. A leading `*.` covers every subdomain. Default none.
+    pub proxy_except: Vec<String>,
     /// Sent with every request, e.g. `helm-component/0.1.0`.
     pub user_agent: String,
     /// Bounds on sizes.
@@ -37,6 +39,7 @@ impl Config {
             allowed_hosts: Vec::new(),
             ca_pem: None,
             proxy: None,
+            proxy_except: Vec::new(),
             user_agent: concat!("kyma-artifacts/", env!("CARGO_PKG_VERSION")).to_owned(),
             limits: Limits::default(),
             deadlines: Deadlines::default(),
@@ -70,6 +73,8 @@ pub struct Limits {
     pub descriptor: u64,
     /// A layer, packed. Default 32 MiB.
     pub blob: u64,
+    /// A signature: its payload or bundle. Default 256 KiB.
+    pub signature: u64,
     /// `index.yaml` of a chart repository. Default 64 MiB: public ones reach 30.
     pub index: u64,
     /// Everything in an archive, unpacked. Default 100 MiB, as Helm.
@@ -86,6 +91,7 @@ impl Default for Limits {
             manifest: 4 << 20,
             descriptor: 100 << 10,
             blob: 32 << 20,
+            signature: 256 << 10,
             index: 64 << 20,
             unpacked: 100 << 20,
             file: 5 << 20,

@@ -24,6 +24,11 @@ impl Digest {
         hex::encode(self.0)
     }
 
+    /// The 32 bytes.
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Parses 64 bare hex digits, as Helm repository indexes and OCM descriptors write them.
     pub(crate) fn from_hex(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];

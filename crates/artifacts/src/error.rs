@@ -6,6 +6,9 @@ use kyma_api::{ErrorClass, Reason};
 
 use crate::Digest;
 
+/// How often a signature that is missing or does not count is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_mins(10);
+
 /// A failed read or write of an artifact.
 ///
 /// `what` names the artifact or address concerned, never with credentials, query strings or content. Cheap to
@@ -87,6 +90,28 @@ pub enum ArtifactError {
         /// The foreign host.
         host: String,
     },
+    /// It has to be signed, and there is no signature with it.
+    #[error("{what} is not signed: {looked}")]
+    Unsigned {
+        /// The artifact.
+        what: String,
+        /// What was looked for.
+        looked: &'static str,
+    },
+    /// It is signed, and no signature counts.
+    #[error("{what} has no signature that counts: {flaws}")]
+    Untrusted {
+        /// The artifact.
+        what: String,
+        /// What is wrong with each, without content.
+        flaws: String,
+    },
+    /// It cannot be told whether a signature counts: the keys are none, or content of this kind carries no signature.
+    #[error("no signature can be verified: {problem}")]
+    Verification {
+        /// What is wrong, without content.
+        problem: String,
+    },
     /// The cache directory failed.
     #[error("cannot {action} the artifact cache: {source}")]
     Cache {
@@ -117,6 +142,9 @@ impl ArtifactError {
             Self::Invalid { .. } => Reason::SourceInvalid,
             Self::TooLarge { .. } => Reason::SourceTooLarge,
             Self::RealmNotAllowed { .. } | Self::RedirectNotAllowed { .. } => Reason::SourceHostRefused,
+            Self::Unsigned { .. } => Reason::SignatureMissing,
+            Self::Untrusted { .. } => Reason::SignatureInvalid,
+            Self::Verification { .. } => Reason::VerificationInvalid,
             Self::Cache { .. } => Reason::CacheFailed,
             Self::Settings { .. } => Reason::Internal,
         }
@@ -127,16 +155,22 @@ impl ArtifactError {
         self.reason().class().unwrap_or(ErrorClass::Transient)
     }
 
-    /// How long the source asks to be left alone.
+    /// How long to leave the source alone: what it asks for, or until a signature is looked for again, of whose arrival
+    /// nobody tells.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Unavailable { retry_after, .. } => *retry_after,
+            Self::Unsigned { .. } | Self::Untrusted { .. } => Some(LOOK_AGAIN),
             _ => None,
         }
     }
 
     pub(crate) fn invalid(what: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Invalid { what: what.into(), problem: problem.into() }
+    }
+
+    pub(crate) fn verification(problem: impl Into<String>) -> Self {
+        Self::Verification { problem: problem.into() }
     }
 
     pub(crate) fn cache(action: &'static str) -> impl Fn(std::io::Error) -> Self {

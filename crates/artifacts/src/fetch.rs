@@ -15,6 +15,7 @@ use crate::{
     http::{self, Http, Request},
     proofs::{Ask, Proofs},
     registry::{self, Registry, Session},
+    trust::{Passed, Verified},
 };
 
 /// Everything that a read needs.
@@ -28,6 +29,16 @@ pub(crate) struct Fetch {
     manifests: Flights<Ask, Found>,
     blobs: Flights<Key, Bytes>,
     documents: Flights<(Ask, Option<Digest>), Found>,
+    tags: Flights<Ask, Arc<[String]>>,
+    searches: Flights<(Passed, Ask), ()>,
+    verified: Verified,
+}
+
+/// Whether a source's answer of a short time ago will do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Remembered {
+    Counts,
+    IsOld,
 }
 
 /// Content and its digest.
@@ -43,7 +54,21 @@ impl Fetch {
         permits: Semaphore,
     ) -> Self {
         let (manifests, blobs, documents) = (Flights::new(), Flights::new(), Flights::new());
-        Self { http, registry, cache, proofs, limits, permits, manifests, blobs, documents }
+        let (tags, searches, verified) = (Flights::new(), Flights::new(), Verified::new());
+        Self {
+            http,
+            registry,
+            cache,
+            proofs,
+            limits,
+            permits,
+            manifests,
+            blobs,
+            documents,
+            tags,
+            searches,
+            verified,
+        }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -56,6 +81,16 @@ impl Fetch {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Searches for signatures under way.
+    pub(crate) fn searches(&self) -> &Flights<(Passed, Ask), ()> {
+        &self.searches
+    }
+
+    /// What was found to be signed.
+    pub(crate) fn verified(&self) -> &Verified {
+        &self.verified
     }
 
     /// A reading session.
@@ -149,6 +184,26 @@ impl Fetch {
         }
     }
 
+    /// The tags of a repository as they are now.
+    pub(crate) async fn tags(
+        self: &Arc<Self>,
+        repository: &Repository,
+        credentials: &Credentials,
+    ) -> Result<Arc<[String]>, ArtifactError> {
+        let who = credentials.fingerprint(repository.host(), repository.path());
+        let ask = Ask { who, what: repository.to_string() };
+        let (fetch, repository, credentials) = (self.clone(), repository.clone(), credentials.clone());
+        let work = move || {
+            async move {
+                let _permit = fetch.permits.acquire().await;
+                let tags = fetch.registry.tags(fetch.session(&repository, &credentials)).await?;
+                Ok(tags.into())
+            }
+            .boxed()
+        };
+        self.tags.join(ask, work).await
+    }
+
     /// A blob of a repository of which these credentials have just read a manifest.
     pub(crate) async fn blob(
         self: &Arc<Self>,
@@ -198,13 +253,35 @@ impl Fetch {
         limit: u64,
         credentials: &Credentials,
     ) -> Result<Found, ArtifactError> {
+        self.look(url, expected, limit, credentials, Remembered::Counts).await
+    }
+
+    /// The same as it is now, whatever is remembered of it.
+    pub(crate) async fn document_now(
+        self: &Arc<Self>,
+        url: &Url,
+        limit: u64,
+        credentials: &Credentials,
+    ) -> Result<Found, ArtifactError> {
+        self.look(url, None, limit, credentials, Remembered::IsOld).await
+    }
+
+    async fn look(
+        self: &Arc<Self>,
+        url: &Url,
+        expected: Option<Digest>,
+        limit: u64,
+        credentials: &Credentials,
+        remembered: Remembered,
+    ) -> Result<Found, ArtifactError> {
         let what = shown(url);
         self.http.check_scheme(&what, url)?;
         let who = credentials.fingerprint(&http::authority(url), url.path().trim_start_matches('/'));
         // The query may be part of a credential, so only its hash takes part in the key.
         let ask = Ask { who, what: format!("{what} {}", Digest::of(url.as_str().as_bytes())) };
         let origin = Origin::of(url.as_str());
-        if let Some(digest) = self.proofs.fresh(&ask)
+        if remembered == Remembered::Counts
+            && let Some(digest) = self.proofs.fresh(&ask)
             && expected.is_none_or(|expected| expected == digest)
             && let Some(content) = self.cache.get((origin, digest)).await?
         {

@@ -7,7 +7,8 @@ use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use url::Url;
 
 use crate::{
-    ArtifactError, ChartArchive, Config, Credentials, Digest, Image, Limits, archive, chart::index, ocm,
+    ArtifactError, ChartArchive, Config, Credentials, Digest, Image, Limits, Trust, archive, chart::index,
+    ocm,
 };
 
 const WHAT: &str = "the artifact";
@@ -74,3 +75,26 @@ pub fn challenge(header: &[u8]) -> Option<(String, Option<String>)> {
 pub fn covers(credentials: &Credentials, host: &str, path: &str) -> bool {
     credentials.for_path(host, path).is_some()
 }
+
+/// Why the signature in a bundle does not count for a manifest.
+pub fn judge_bundle(trust: &Trust, json: &[u8], manifest: &Bytes) -> Result<(), String> {
+    trust.accepts_bundle(json, Digest::of(manifest)).map_err(|flaw| flaw.to_string())
+}
+
+/// Why no signature under cosign's tag counts for a manifest, all of them with this payload.
+pub fn judge_cosign(
+    trust: &Trust,
+    signatures: &[u8],
+    payload: &[u8],
+    manifest: &Bytes,
+) -> Result<(), String> {
+    trust.accepts_any(signatures, payload, Digest::of(manifest))
+}
+
+/// Why a provenance does not count for an archive.
+pub fn judge_provenance(trust: &Trust, text: &[u8], archive: &Bytes) -> Result<(), String> {
+    trust.accepts_provenance(text, Digest::of(archive), NOW).map_err(|flaw| flaw.to_string())
+}
+
+/// When the seeds were made, in Unix seconds.
+const NOW: i64 = 1_800_000_000;

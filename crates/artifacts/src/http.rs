@@ -67,7 +67,7 @@ impl Http {
             .pool_max_idle_per_host(8)
             .tls_backend_preconfigured(tls(config.ca_pem.as_deref())?);
         if let Some(proxy) = &config.proxy {
-            builder = builder.proxy(reqwest::Proxy::all(proxy.clone()).map_err(unusable("proxy"))?);
+            builder = builder.proxy(proxied(proxy, &config.proxy_except)?);
         }
         let client = builder.build().map_err(unusable("client"))?;
         Ok(Self { client, hosts: Hosts::new(config) })
@@ -191,6 +191,26 @@ fn cause(error: &reqwest::Error) -> String {
     printable(&innermost.to_string())
 }
 
+/// The proxy, for all hosts but those.
+fn proxied(proxy: &Url, except: &[String]) -> Result<reqwest::Proxy, ArtifactError> {
+    let plain = proxy.username().is_empty() && proxy.password().is_none() && proxy.path() == "/";
+    if !matches!(proxy.scheme(), "http" | "https") || proxy.host_str().is_none() || !plain {
+        return Err(settings(
+            "proxy",
+            "http://host:port or https://host:port is expected, without credentials",
+        ));
+    }
+    let (proxy, except) = (proxy.clone(), lower(except));
+    Ok(reqwest::Proxy::custom(move |to| {
+        let target = authority(to);
+        (!except.iter().any(|pattern| covers(pattern, &target))).then(|| proxy.clone())
+    }))
+}
+
+fn lower(hosts: &[String]) -> Vec<String> {
+    hosts.iter().map(|host| host.to_ascii_lowercase()).collect()
+}
+
 fn settings(setting: &'static str, problem: &str) -> ArtifactError {
     ArtifactError::Settings { setting, problem: problem.to_owned() }
 }
@@ -220,7 +240,6 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     pub(crate) fn new(config: &Config) -> Self {
-        let lower = |hosts: &[String]| hosts.iter().map(|host| host.to_ascii_lowercase()).collect::<Vec<_>>();
         let mut allowed = lower(&config.allowed_hosts);
         allowed.extend(WELL_KNOWN_HOSTS.iter().map(|host| (*host).to_owned()));
         Self { insecure: lower(&config.insecure_hosts), allowed }

@@ -1,8 +1,9 @@
 //! Modules' content from where it lies: OCI registries, Helm repositories, HTTP servers.
 //!
 //! [`Artifacts`] pulls OCM component versions, charts and manifests, verifies them by digest on arrival and on every
-//! read from its cache, and gives them only to credentials that the source itself has let through. It also pushes
-//! component versions in the layout that `modulectl` and the OCM tools make.
+//! read from its cache, and gives them only to credentials that the source itself has let through. Where somebody's
+//! signature is demanded ([`Trust`]), nothing is read that does not carry it. It also pushes component versions in the
+//! layout that `modulectl` and the OCM tools make.
 
 pub mod archive;
 mod artifacts;
@@ -24,9 +25,11 @@ mod proofs;
 mod push;
 mod reference;
 mod registry;
+mod trust;
+mod version_range;
 
 pub use artifacts::Artifacts;
-pub use chart::{ChartArchive, ChartMetadata, ChartSource};
+pub use chart::{ChartArchive, ChartMetadata, ChartSource, ChartVersion, ChartVersions};
 pub use config::{Config, Deadlines, Limits, WELL_KNOWN_HOSTS};
 pub use credentials::Credentials;
 pub use digest::Digest;
@@ -36,3 +39,5 @@ pub use manifests::{Manifests, ManifestsSource};
 pub use ocm::{Image, ModuleContent};
 pub use push::{ComponentVersion, Progress, PushedArtifact};
 pub use reference::{OciReference, RegistryBase, Repository};
+pub use trust::{Signer, Trust, TrustRoot};
+pub use version_range::{VersionRange, lenient_version};

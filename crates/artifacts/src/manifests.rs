@@ -1,12 +1,10 @@
 //! Plain manifests: YAML in a layer, an archive or at an address.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use oci_spec::image::ImageManifest;
 use url::Url;
 
-use crate::{ArtifactError, Credentials, Digest, Limits, OciReference, archive, fetch::Fetch};
+use crate::{ArtifactError, Digest, Limits, OciReference, archive, trust::Gate};
 
 /// Layers of one artifact that are read.
 const LAYERS: usize = 64;
@@ -78,14 +76,12 @@ fn is_yaml(path: &str) -> bool {
 }
 
 /// Reads manifests.
-pub(crate) async fn read(
-    fetch: &Arc<Fetch>,
-    source: &ManifestsSource,
-    credentials: &Credentials,
-) -> Result<Manifests, ArtifactError> {
+pub(crate) async fn read(gate: Gate<'_>, source: &ManifestsSource) -> Result<Manifests, ArtifactError> {
     match source {
-        ManifestsSource::Oci(reference) => read_oci(fetch, reference, credentials).await,
+        ManifestsSource::Oci(reference) => read_oci(gate, reference).await,
         ManifestsSource::Http { url, digest } => {
+            let Gate { fetch, credentials, .. } = gate;
+            gate.unsignable("manifests at an address carry no signatures; put them into a registry")?;
             let (digest, content) = fetch.document(url, *digest, fetch.limits().blob, credentials).await?;
             let yaml = yaml_of(&crate::fetch::shown(url), &content, fetch.limits())?;
             Ok(Manifests { digest, yaml })
@@ -93,13 +89,11 @@ pub(crate) async fn read(
     }
 }
 
-async fn read_oci(
-    fetch: &Arc<Fetch>,
-    reference: &OciReference,
-    credentials: &Credentials,
-) -> Result<Manifests, ArtifactError> {
+async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<Manifests, ArtifactError> {
+    let Gate { fetch, credentials, .. } = gate;
     let what = reference.to_string();
     let (digest, manifest) = fetch.manifest(reference, credentials).await?;
+    gate.manifest(reference, digest).await?;
     let layers = layers(&what, &manifest)?;
     if layers.len() > LAYERS {
         return Err(ArtifactError::invalid(what, format!("more than {LAYERS} layers")));

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     ArtifactError, Credentials, Digest, RegistryBase, Repository, archive, digest::printable, fetch::Fetch,
-    manifests,
+    manifests, trust::Gate,
 };
 
 pub(crate) use descriptor::Descriptor;
@@ -82,16 +82,17 @@ pub(crate) fn tag_of(version: &str) -> String {
 
 /// Reads a component version.
 pub(crate) async fn read(
-    fetch: &Arc<Fetch>,
+    gate: Gate<'_>,
     base: &RegistryBase,
     component: &str,
     version: &str,
-    credentials: &Credentials,
 ) -> Result<ModuleContent, ArtifactError> {
+    let Gate { fetch, credentials, .. } = gate;
     let repository = base.component(component)?;
     let reference = repository.tag(&tag_of(version))?;
     let what = reference.to_string();
     let (digest, manifest) = fetch.manifest(&reference, credentials).await?;
+    gate.manifest(&reference, digest).await?;
     let reader = Reader { fetch, repository: &repository, credentials, what: &what };
     let descriptor = reader.descriptor(&manifest, component, version).await?;
     let raw = descriptor

@@ -109,6 +109,17 @@ impl Repository {
     }
 }
 
+impl FromStr for Repository {
+    type Err = ArtifactError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (host, path) = strip_scheme(text)?.split_once('/').ok_or_else(|| {
+            ArtifactError::invalid(shown(text), "a registry host and a repository are needed")
+        })?;
+        Self::new(host, path.trim_end_matches('/'))
+    }
+}
+
 impl fmt::Display for Repository {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.host, self.path)

@@ -5,8 +5,9 @@ mod tokens;
 use bytes::Bytes;
 use reqwest::{
     Method, Response, StatusCode, Url,
-    header::{HeaderMap, HeaderName, HeaderValue},
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LINK},
 };
+use serde::Deserialize;
 
 use crate::{
     ArtifactError, Credentials, Digest, Limits, OciReference, Repository,
@@ -20,9 +21,14 @@ pub(crate) use tokens::{basic, bearer};
 
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
                          application/vnd.docker.distribution.manifest.v2+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const BINARY: &str = "application/octet-stream";
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+
+/// Pages of tags that are read of one repository, and tags in all.
+const PAGES: usize = 256;
+const TAGS: usize = 100_000;
 
 /// A client of every registry, with the tokens they gave.
 pub(crate) struct Registry {
@@ -78,6 +84,71 @@ impl Registry {
         Ok(content_digest(success(&what, response)?.headers()))
     }
 
+    /// All tags of a repository, page by page. More than is bearable is an error: a part of them would hide versions.
+    pub(crate) async fn tags(&self, session: Session<'_>) -> Result<Vec<String>, ArtifactError> {
+        #[derive(Deserialize)]
+        struct Page {
+            tags: Option<Vec<String>>,
+        }
+        let what = format!("the list of tags of {}", session.repository);
+        let mut tags = vec![];
+        let mut response = self.call(session, &what, Method::GET, "tags/list?n=1000", None).await?;
+        for _ in 0..PAGES {
+            let next = next_page(&what, response.url(), response.headers())?;
+            let page = http::body(&what, success(&what, response)?, self.limits.manifest).await?;
+            let page: Page = serde_json::from_slice(&page)
+                .map_err(|_| ArtifactError::invalid(&what, "the registry's answer cannot be read"))?;
+            tags.extend(page.tags.unwrap_or_default());
+            match next {
+                None => return Ok(tags),
+                Some(_) if tags.len() > TAGS => break,
+                Some(next) => {
+                    let request = Request::new(&what, Method::GET, next).accept(MANIFESTS);
+                    response = self.send(session, &what, request).await?;
+                }
+            }
+        }
+        Err(ArtifactError::invalid(what, "it does not end"))
+    }
+
+    /// Reads an index by tag.
+    pub(crate) async fn index(
+        &self,
+        session: Session<'_>,
+        reference: &OciReference,
+    ) -> Result<Bytes, ArtifactError> {
+        let what = reference.to_string();
+        let url = address(session, &what, &format!("manifests/{}", reference.locator()))?;
+        let request = Request::new(&what, Method::GET, url).accept(INDEX);
+        let response = self.send(session, &what, request).await?;
+        http::body(&what, success(&what, response)?, self.limits.manifest).await
+    }
+
+    /// The index of artifacts of a type that say that they belong to a manifest; `None` where the registry does not
+    /// offer such lists. Only the first page is read.
+    pub(crate) async fn referrers(
+        &self,
+        session: Session<'_>,
+        subject: Digest,
+        artifact_type: &str,
+    ) -> Result<Option<Bytes>, ArtifactError> {
+        let what = session.repository.digest(subject).to_string();
+        let mut url = address(session, &what, &format!("referrers/{subject}"))?;
+        url.query_pairs_mut().append_pair("artifactType", artifact_type);
+        let request = Request::new(&what, Method::GET, url).accept(INDEX);
+        let response = self.send(session, &what, request).await?;
+        // Those that do not know the path answer in one of these ways, or with a page of another type.
+        if matches!(response.status().as_u16(), 400 | 404 | 405 | 406 | 501) {
+            return Ok(None);
+        }
+        let response = success(&what, response)?;
+        let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        if !content_type.is_some_and(|value| value.starts_with(INDEX)) {
+            return Ok(None);
+        }
+        http::body(&what, response, self.limits.manifest).await.map(Some)
+    }
+
     /// Reads a blob of at most `limit` bytes.
     pub(crate) async fn blob(
         &self,
@@ -121,8 +192,9 @@ impl Registry {
             return Err(ArtifactError::RedirectNotAllowed { what, host: http::authority(&upload) });
         }
         upload.query_pairs_mut().append_pair("digest", &digest.to_string());
-        let body = Some((BINARY, content.clone()));
-        let response = self.call_at(session, &what, Method::PUT, upload, body).await?;
+        let request =
+            Request::new(&what, Method::PUT, upload).accept(MANIFESTS).body(BINARY, content.clone());
+        let response = self.send(session, &what, request).await?;
         success(&what, response).map(|_| ())
     }
 
@@ -148,28 +220,21 @@ impl Registry {
         path: &str,
         body: Option<(&'static str, Bytes)>,
     ) -> Result<Response, ArtifactError> {
-        let url = session
-            .http
-            .origin(session.repository.host())?
-            .join(&format!("/v2/{}/{path}", session.repository.path()))
-            .map_err(|_| ArtifactError::invalid(what, "not a repository of a registry"))?;
-        self.call_at(session, what, method, url, body).await
-    }
-
-    /// Sends with what is known; a challenge is answered once.
-    async fn call_at(
-        &self,
-        session: Session<'_>,
-        what: &str,
-        method: Method,
-        url: Url,
-        body: Option<(&'static str, Bytes)>,
-    ) -> Result<Response, ArtifactError> {
-        let scope = Scope::new(session);
-        let mut request = Request::new(what, method, url).accept(MANIFESTS);
+        let mut request = Request::new(what, method, address(session, what, path)?).accept(MANIFESTS);
         if let Some((content_type, body)) = body {
             request = request.body(content_type, body);
         }
+        self.send(session, what, request).await
+    }
+
+    /// Sends with what is known; a challenge is answered once.
+    async fn send(
+        &self,
+        session: Session<'_>,
+        what: &str,
+        request: Request,
+    ) -> Result<Response, ArtifactError> {
+        let scope = Scope::new(session);
         let known: Option<HeaderValue> = self.tokens.known(&scope);
         let response = session.http.send(request.clone().authorization(known)).await?;
         if response.status() != StatusCode::UNAUTHORIZED {
@@ -182,8 +247,37 @@ impl Registry {
     }
 }
 
+/// The address of something in a repository.
+fn address(session: Session<'_>, what: &str, path: &str) -> Result<Url, ArtifactError> {
+    session
+        .http
+        .origin(session.repository.host())?
+        .join(&format!("/v2/{}/{path}", session.repository.path()))
+        .map_err(|_| ArtifactError::invalid(what, "not a repository of a registry"))
+}
+
 fn success(what: &str, response: Response) -> Result<Response, ArtifactError> {
     if response.status().is_success() { Ok(response) } else { Err(http::refusal(what, &response)) }
+}
+
+/// The address of the next page in `Link`. It gets our credentials, so it has to stay with the registry.
+fn next_page(what: &str, from: &Url, headers: &HeaderMap) -> Result<Option<Url>, ArtifactError> {
+    let links = headers.get_all(LINK).iter().filter_map(|link| link.to_str().ok());
+    let target = links.flat_map(|link| link.split(',')).find_map(|link| {
+        let (target, params) = link.trim().strip_prefix('<')?.split_once('>')?;
+        let mut params = params.split(';').map(|param| param.trim().replace('"', ""));
+        params.any(|param| param.eq_ignore_ascii_case("rel=next")).then_some(target)
+    });
+    let Some(target) = target else { return Ok(None) };
+    let next =
+        from.join(target).map_err(|_| ArtifactError::invalid(what, "an answer without a usable Link"))?;
+    if http::authority(&next) != http::authority(from) || next.scheme() != from.scheme() {
+        return Err(ArtifactError::RedirectNotAllowed {
+            what: what.to_owned(),
+            host: http::authority(&next),
+        });
+    }
+    Ok(Some(next))
 }
 
 fn content_digest(headers: &HeaderMap) -> Option<Digest> {

@@ -50,27 +50,27 @@ mod tests {
         found.map(|found| found.map(|one| one.to_string())).map_err(|failure| failure.reason)
     }
 
-    fn user(text: &str) -> Option<String> {
-        Some(format!("system:serviceaccount:{text}"))
+    fn user(text: &str) -> String {
+        format!("system:serviceaccount:{text}")
     }
 
     #[test]
     fn a_component_acts_as_the_account_that_it_names_in_the_namespace_of_the_flags() {
         let none = AccountArgs::default();
         assert_eq!(account(&none, None), Ok(None));
-        assert_eq!(account(&none, Some("a")), Ok(user("kyma-system:a")));
+        assert_eq!(account(&none, Some("a")), Ok(Some(user("kyma-system:a"))));
         let elsewhere = AccountArgs { service_account_namespace: "tenants".to_owned(), ..none };
-        assert_eq!(account(&elsewhere, Some("a")), Ok(user("tenants:a")));
+        assert_eq!(account(&elsewhere, Some("a")), Ok(Some(user("tenants:a"))));
     }
 
     #[test]
     fn one_that_names_none_has_the_default_and_without_one_is_refused_where_one_is_demanded() {
         let demanded = AccountArgs { require_service_account: true, ..AccountArgs::default() };
         assert_eq!(account(&demanded, None), Err(Reason::ServiceAccountMissing));
-        assert_eq!(account(&demanded, Some("a")), Ok(user("kyma-system:a")));
+        assert_eq!(account(&demanded, Some("a")), Ok(Some(user("kyma-system:a"))));
         let default = AccountArgs { default_service_account: "d".to_owned(), ..demanded };
-        assert_eq!(account(&default, None), Ok(user("kyma-system:d")));
-        assert_eq!(account(&default, Some("a")), Ok(user("kyma-system:a")));
+        assert_eq!(account(&default, None), Ok(Some(user("kyma-system:d"))));
+        assert_eq!(account(&default, Some("a")), Ok(Some(user("kyma-system:a"))));
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Flags of helm-component beside those that every operator has.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
-use kyma_artifacts::{Artifacts, Config, RegistryBase};
+use kyma_artifacts::{Artifacts, Config, RegistryBase, TrustRoot};
 use kyma_object_set::drift::FlapLimit;
+use url::Url;
 
 use crate::error::SetupError;
 use crate::render::{CachingRenderer, HelmProgram, RenderLimits};
@@ -66,6 +69,16 @@ pub struct ContentArgs {
     /// PEM file with certificates that registries may use besides publicly trusted ones
     #[arg(long, env = "OCI_CA_FILE", value_name = "FILE")]
     pub oci_ca_file: Option<PathBuf>,
+    /// Proxy `http://host:port` through which registries and repositories are reached; those of the environment are
+    /// ignored
+    #[arg(long, env = "OCI_PROXY", value_name = "URL")]
+    pub oci_proxy: Option<Url>,
+    /// `host[:port]` that are reached without the proxy; `*.` covers subdomains
+    #[arg(long, env = "OCI_NO_PROXY", value_name = "HOST", value_delimiter = ',')]
+    pub oci_no_proxy: Vec<String>,
+    /// trusted_root.json with the authorities and logs of signers without keys. Without it source.verify.identities fails
+    #[arg(long, env = "SIGSTORE_TRUSTED_ROOT", value_name = "FILE")]
+    pub sigstore_trusted_root: Option<PathBuf>,
     /// Directory of the artifact cache, for this process alone. Default: a new one in the temporary directory
     #[arg(long, env = "ARTIFACT_CACHE_DIR", value_name = "DIR")]
     pub artifact_cache_dir: Option<PathBuf>,
@@ -76,6 +89,9 @@ pub struct ContentArgs {
     #[arg(long, env = "DRIFT_REPAIRS", value_name = "COUNT", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub drift_repairs: u32,
+    /// Seconds that an object has to say that it failed before its component is Unhealthy: some recover by themselves
+    #[arg(long, env = "UNHEALTHY_AFTER_SECONDS", value_name = "SECONDS", default_value_t = 30)]
+    pub unhealthy_after_seconds: u32,
 }
 
 impl ContentArgs {
@@ -89,6 +105,8 @@ impl ContentArgs {
         config.cache_bytes = self.artifact_cache_mib << 20;
         config.insecure_hosts.clone_from(&self.oci_insecure_hosts);
         config.allowed_hosts.clone_from(&self.oci_allowed_hosts);
+        config.proxy.clone_from(&self.oci_proxy);
+        config.proxy_except.clone_from(&self.oci_no_proxy);
         concat!("helm-component/", env!("CARGO_PKG_VERSION")).clone_into(&mut config.user_agent);
         config.ca_pem = self
             .oci_ca_file
@@ -100,10 +118,23 @@ impl ContentArgs {
         Artifacts::open(&config).map_err(SetupError::Artifacts)
     }
 
+    /// Reads the authorities and logs of signers without keys.
+    pub(crate) fn trust_root(&self) -> Result<Option<Arc<TrustRoot>>, SetupError> {
+        let Some(file) = &self.sigstore_trusted_root else { return Ok(None) };
+        let json = std::fs::read(file)
+            .map_err(|source| SetupError::TrustedRootFile { file: file.clone(), source })?;
+        TrustRoot::parse(&json).map(|root| Some(Arc::new(root))).map_err(SetupError::Artifacts)
+    }
+
     /// When putting drift right counts as a fight with another writer.
     pub(crate) fn flap_limit(&self) -> FlapLimit {
         let corrections = usize::try_from(self.drift_repairs).unwrap_or(usize::MAX);
         FlapLimit { corrections, ..FlapLimit::default() }
+    }
+
+    /// How long an object has to say that it failed before its component is unhealthy.
+    pub(crate) fn unhealthy_after(&self) -> Duration {
+        Duration::from_secs(u64::from(self.unhealthy_after_seconds))
     }
 
     /// Finds the render engine; `None` where there is no `helm` and none was named.

@@ -17,8 +17,10 @@ use crate::args::Flags;
 use crate::content::Sources;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
+use crate::namespaces::Namespaces;
 use crate::pass::{Pass, Shared};
 use crate::plan::Order;
+use crate::prospect::Prospect;
 use crate::rbac;
 use crate::reconcile::dependent;
 use crate::render::Renderer;
@@ -42,18 +44,28 @@ impl HelmComponents {
         if renderer.is_none() {
             tracing::warn!("no `helm` program was found: components with charts fail until --helm names one");
         }
-        let sources =
-            Sources { artifacts: content.artifacts()?, renderer, default_base: content.oci_registry.clone() };
+        let sources = Sources {
+            artifacts: content.artifacts()?,
+            renderer,
+            default_base: content.oci_registry.clone(),
+            trust_root: content.trust_root()?,
+        };
         let wakers = Wakers::default();
         let waking = Arc::clone(&wakers);
         let sights = Sights::new(Self::NAME, &runtime.process, move |dependent| {
             wake(&waking, dependent);
         });
+        let waking = Arc::clone(&wakers);
+        let namespaces = Namespaces::new(Self::NAME, &runtime.process, move |dependent| {
+            wake(&waking, dependent);
+        });
         let hub_secrets = Arc::new(HubSecrets::new(hub, runtime.access.clone()));
         let (ended, awaited, waking) = (sights.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
+        let endings = namespaces.clone();
         runtime.access.on_change(move |change| {
             if let Some(secret) = change.secret() {
                 ended.access_changed(secret);
+                endings.access_changed(secret);
                 for dependent in awaited.awaiting(secret) {
                     wake(&waking, &dependent);
                 }
@@ -62,10 +74,12 @@ impl HelmComponents {
         let shared = Shared {
             sources,
             sights,
+            namespaces,
             hub_secrets,
             hub_config_maps: Arc::default(),
             memory: Memory::default(),
             flap_limit: content.flap_limit(),
+            unhealthy_after: content.unhealthy_after(),
         };
         let accounts = Accounts::new(accounts, &runtime.settings.target_namespace);
         Ok(Self { shared, accounts, wakers })
@@ -81,9 +95,24 @@ impl HelmComponents {
     }
 
     async fn pass(&self, context: &Context<HelmComponent>, order: Order) -> Result<Ended, Failure> {
+        self.wakes(context);
+        Pass::begin(&self.shared, context, order).await?.run().await
+    }
+
+    /// What a pass over a component would change on its target now. Nothing is written: `runtime` is one that only reads
+    /// ([`Runtime::reading`]), and what would be applied is a dry run.
+    ///
+    /// # Errors
+    /// Its content can't be had, or its target doesn't tell what is there.
+    pub async fn rehearse(&self, runtime: &Runtime, component: HelmComponent) -> Result<Prospect, Failure> {
+        let context = runtime.rehearse(self, Arc::new(component)).await?;
+        self.wakes(&context);
+        Pass::begin(&self.shared, &context, Order::Install).await?.rehearse().await
+    }
+
+    fn wakes(&self, context: &Context<HelmComponent>) {
         let waker = context.waker();
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).insert(dependent(context), waker);
-        Pass::begin(&self.shared, context, order).await?.run().await
     }
 }
 
@@ -104,11 +133,11 @@ impl Component for HelmComponents {
     const HUB_RULES: &'static [Rule] = rbac::HUB_RULES;
 
     async fn install(&self, context: &Context<HelmComponent>) -> Result<Progress, Failure> {
-        Ok(self.pass(context, Order::Install).await?.progress())
+        Ok(Box::pin(self.pass(context, Order::Install)).await?.progress())
     }
 
     async fn remove(&self, context: &Context<HelmComponent>) -> Result<Removal, Failure> {
-        self.pass(context, Order::Remove).await?.removal()
+        Box::pin(self.pass(context, Order::Remove)).await?.removal()
     }
 
     fn account(&self, component: &HelmComponent) -> Result<Option<ServiceAccount>, Failure> {
@@ -118,6 +147,7 @@ impl Component for HelmComponents {
     fn forget(&self, namespace: &str, name: &str) {
         if let Some(dependent) = self.shared.memory.forget(namespace, name) {
             self.shared.sights.forget(&dependent);
+            self.shared.namespaces.forget(&dependent);
             self.shared.hub_secrets.forget(&dependent);
             self.shared.hub_config_maps.forget(&dependent);
             self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);

@@ -19,7 +19,16 @@ pub enum SetupError {
         #[source]
         source: std::io::Error,
     },
-    /// The artifact cache or its HTTP client cannot be set up.
+    /// The file with the roots of trust of signers cannot be read.
+    #[error("--sigstore-trusted-root {}: {source}", .file.display())]
+    TrustedRootFile {
+        /// The file.
+        file: PathBuf,
+        /// What the file system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The artifact cache, its HTTP client or the roots of trust cannot be set up.
     #[error(transparent)]
     Artifacts(ArtifactError),
     /// The named `helm` is not there.

@@ -12,7 +12,8 @@ mod run;
 mod turn;
 
 pub(crate) use run::{
-    Due, after, are_of_removal, before, before_apply, begin, fail, is_over, mark, next_try, pause,
+    Change, Due, after, are_of_removal, before, before_apply, begin, fail, is_over, is_under_way, mark,
+    next_try, pause,
 };
 pub(crate) use turn::{Live, Turn, turn};
 
@@ -36,9 +37,9 @@ pub enum Event {
     PreDelete,
     /// After a removal.
     PostDelete,
-    /// Before going back to earlier content.
+    /// Before what failed is taken back: hooks of what is gone back to.
     PreRollback,
-    /// After that.
+    /// After that, and after what is no longer wanted is gone.
     PostRollback,
     /// When somebody asks for it.
     Test,
@@ -78,17 +79,12 @@ impl Event {
         Self::ALL.into_iter().find(|event| event.as_str() == word)
     }
 
-    /// Whether hooks of this moment run by themselves.
-    pub(crate) const fn is_run(self) -> bool {
-        !matches!(self, Self::PreRollback | Self::PostRollback | Self::Test)
-    }
-
     const fn is_of_removal(self) -> bool {
         matches!(self, Self::PreDelete | Self::PostDelete)
     }
 
     const fn follows_apply(self) -> bool {
-        matches!(self, Self::PostInstall | Self::PostUpgrade)
+        matches!(self, Self::PostInstall | Self::PostUpgrade | Self::PostRollback)
     }
 }
 

@@ -9,14 +9,18 @@ use kyma_sdk::{Access, Index, Revision};
 use crate::args::HubArgs;
 use crate::injection;
 use crate::sight::Dependent;
+use crate::verify;
 
-/// What a component's objects get beyond what its source has. All of it decides what they are.
+/// What a component's objects get beyond what its source has, and who has to have signed that. All of it decides what
+/// they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Additions {
     /// Name of the image-pull Secret for its workloads.
     pub pull_secret: Option<String>,
     /// The hub's Secrets that are meant for the module; none where its Secrets get no content of the hub's.
     pub injectable: Option<BTreeMap<String, Revision>>,
+    /// The Secrets that say whose signatures count; `None` for one that does not exist.
+    pub verified_by: BTreeMap<String, Option<Revision>>,
 }
 
 /// The hub's Secrets as this operator sees them.
@@ -48,6 +52,9 @@ impl HubSecrets {
         Additions {
             pull_secret: self.pull_secret.clone().filter(|_| is_kymas),
             injectable: injects.then(|| self.access.revisions(injection::is_meant)),
+            verified_by: verify::secrets(&component.spec)
+                .map(|name| (name.to_owned(), self.access.revision(name)))
+                .collect(),
         }
     }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kyma_api::{
-    FreeForm, HelmComponent, HelmComponentSpec, Manager, ObjectSelector, Reason, ResourcePolicy, labels,
+    FreeForm, HelmComponent, HelmComponentSpec, Manager, ObjectSelector, ResolvedVersion, ResourcePolicy,
+    labels,
 };
 use kyma_object_set::drift;
 use kyma_object_set::health::HealthStatus;
@@ -13,6 +14,7 @@ use kyma_sdk::{Context, Failure};
 use serde_json::{Map, Value};
 
 use crate::content::{self, Inputs};
+use crate::expressions;
 use crate::hub_secrets::Additions;
 use crate::objects::Marks;
 use crate::pass::Pass;
@@ -23,8 +25,12 @@ use crate::sight::{Snapshot, health_counts};
 
 pub(crate) mod former;
 mod history;
+use health::Yardstick;
+
+pub(crate) mod health;
 pub(crate) mod hooks;
 pub(crate) mod predecessor;
+pub(crate) mod rollback;
 mod version;
 
 /// Time that the watches may take to show what is there until the target is asked whether it answers, and what it
@@ -36,6 +42,7 @@ pub(crate) fn inputs(
     context: &Context<HelmComponent>,
     owner: &str,
     kube_version: &str,
+    resolved: Option<&ResolvedVersion>,
     from: &Map<String, Value>,
     additions: Additions,
 ) -> Result<Inputs, Failure> {
@@ -50,7 +57,7 @@ pub(crate) fn inputs(
         version: component.spec.module.as_ref().map(|module| module.version.clone()),
     };
     let release = release::of(name, &component.spec, &context.settings.target_namespace);
-    Inputs::of(&component.spec, from, release, marks, kube_version, additions)
+    Inputs::of(&component.spec, resolved, from, release, marks, kube_version, additions)
 }
 
 /// Assembles what is known at this point of a pass.
@@ -58,7 +65,8 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let recorded = &pass.session.recorded;
     let snapshot = pass.shared.sights.snapshot(&pass.context.target, &pass.dependent, &recorded.inventory);
     let spec = &pass.context.resource.spec;
-    let refusal = refusal(spec).or_else(|| pass.inputs.as_ref().err().cloned());
+    let refusal = pass.rules.as_ref().err().cloned();
+    let refusal = refusal.or_else(|| pass.inputs.as_ref().err().cloned());
     let watched = pass.done.watching && snapshot.complete;
     // What others change is theirs where nothing is to be put right.
     let requested = pass.context.is_requested() && drift_mode(pass) == DriftMode::Correct;
@@ -68,6 +76,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let default = made_identity(pass);
     let pieces = pieces(pass, &Look { snapshot: &snapshot, watched, set_back }, content);
     let known = content != Content::Stale;
+    let made = default.as_ref().filter(|made| spec.manager.as_ref().is_some_and(|one| is_manager(one, made)));
     Observed {
         order: pass.order,
         refusal,
@@ -77,9 +86,14 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         namespace_ready: pass.session.namespace_ready,
         hooks: hooks::due(pass, content),
         history: history::due(pass, content),
+        way_back: rollback::way_back(pass, content),
+        keep_due: rollback::keep_due(pass),
         stray_manager: stray_manager(spec, &pieces).filter(|_| known),
         manager: made_manager(pass, &snapshot),
         left: recorded.left.clone(),
+        fails_in: health::fails_in(Yardstick::of(pass), &snapshot, &pieces, made),
+        unjudged: health::is_unjudged(pass, &snapshot, &pieces),
+        unexplained: health::is_unexplained(pass, &pieces),
         pieces,
         applied: pass.done.applied,
         inventory: recorded.inventory.clone(),
@@ -104,28 +118,6 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     }
 }
 
-/// A field that is accepted and not acted on yet stops the component, so that nobody relies on it.
-fn refusal(spec: &HelmComponentSpec) -> Option<Failure> {
-    let used = [
-        ("source.verify", spec.source.verify.is_some()),
-        (
-            "rollback",
-            spec.rollback.as_ref().is_some_and(|rollback| rollback.mode != kyma_api::RollbackMode::Never),
-        ),
-        ("health.expressions", spec.health.as_ref().is_some_and(|health| health.expressions.is_some())),
-        ("drift.ignore", spec.drift.as_ref().is_some_and(|drift| drift.ignore.is_some())),
-        ("crds: Create", spec.crds == kyma_api::CrdPolicy::Create),
-    ];
-    let fields: Vec<String> =
-        used.iter().filter(|(_, used)| *used).map(|(field, _)| format!("spec.{field}")).collect();
-    (!fields.is_empty()).then(|| Failure::new(Reason::NotYetSupported, fields.join(", ")))
-}
-
-/// The fields of a spec that stop its component, as they are accepted and not acted on yet; `None` where there is none.
-pub fn not_yet_supported(spec: &HelmComponentSpec) -> Option<String> {
-    refusal(spec).map(|failure| failure.message)
-}
-
 /// How long the step at hand has taken, and may: objects from applied to ready, a removal from its order on.
 fn patience(pass: &Pass<'_>) -> Patience {
     let component = &pass.context.resource;
@@ -141,25 +133,29 @@ fn patience(pass: &Pass<'_>) -> Patience {
 }
 
 fn content(pass: &Pass<'_>, set_back: bool) -> Content {
-    let Ok(inputs) = &pass.inputs else { return Content::Stale };
-    let kinds_fit =
-        |kinds: Option<&String>| kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds));
+    let Some(wished) = rollback::wished(pass) else { return Content::Stale };
+    // What is gone back to comes as it was rendered, whatever is served by now.
+    let is_back = rollback::taken(pass).is_some();
+    let kinds_fit = |kinds: Option<&String>| {
+        is_back || kinds.is_none_or(|held| *held == content::kinds_digest(&pass.kinds))
+    };
     if let Some(loaded) = &pass.session.loaded
-        && loaded.inputs == inputs.digest
+        && loaded.inputs == wished
         && kinds_fit(loaded.kinds.as_ref())
     {
         return Content::Loaded;
     }
     let recorded = &pass.session.recorded;
-    let unchanged = recorded.digests.inputs.as_ref() == Some(&inputs.digest);
+    let unchanged = recorded.digests.inputs.as_deref() == Some(wished);
     let complete = unchanged && kinds_fit(recorded.digests.kinds.as_ref()) && !recorded.pending && !set_back;
     if complete { Content::Recorded } else { Content::Stale }
 }
 
 /// Whether the spec asks for something else than what all of which was applied.
 fn changes(pass: &Pass<'_>) -> bool {
-    let applied = pass.session.recorded.digests.inputs.as_ref();
-    pass.inputs.as_ref().is_ok_and(|inputs| applied.is_some_and(|applied| *applied != inputs.digest))
+    let applied = &pass.session.recorded.digests;
+    let wished = rollback::wished(pass);
+    wished.is_some_and(|wished| applied.source.is_some() && applied.inputs.as_deref() != Some(wished))
 }
 
 /// What is known of the target at this point of a pass.
@@ -176,16 +172,26 @@ fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
     let recorded = &pass.session.recorded;
     let now = jiff::Timestamp::now().as_second();
     let spec = &pass.context.resource.spec;
+    let yardstick = Yardstick::of(pass);
+    let is_back = rollback::taken(pass).is_some();
     let build = |identity: Identity, version: &str, served: bool, changed: bool| {
         let seen = snapshot.objects.get(&identity);
         let entry = recorded.inventory.get(&identity);
         let drift = entry.filter(|_| watched && is_watched(&identity, &pass.kinds));
+        let is_done = seen.is_none() && entry.is_some_and(|entry| entry.finished);
+        let health = seen.and_then(|seen| yardstick.standing(seen).status);
+        let health = health.or(is_done.then_some(HealthStatus::Current));
+        let drift =
+            drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner));
+        // A CRD that is there stays as the newer release left it: it never goes back to fewer versions.
+        let stays = is_back && identity.is_crd() && entry.is_some();
         Piece {
-            changed,
+            changed: changed && !stays,
             served,
-            drift: drift
-                .map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner)),
-            health: seen.and_then(|seen| seen.health.as_ref()).map(|health| health.status),
+            drift: drift.filter(|drift| !stays || *drift == drift::Drift::Gone),
+            health,
+            why: health::why(pass, &identity, seen, health),
+            health_is_old: snapshot.untold.contains(&identity),
             counts: counts(spec, &identity, version),
             fought: pass
                 .session
@@ -225,13 +231,16 @@ fn is_watched(identity: &Identity, kinds: &Kinds) -> bool {
         && kinds.preferred(&identity.group_kind()).is_some_and(|mapping| mapping.can("watch"))
 }
 
-/// With a manager named only it counts, otherwise everything whose health is known from watches and not ignored.
+/// With a manager named only it counts, otherwise everything whose health is known from watches, by an expression or
+/// without, and not ignored.
 fn counts(spec: &HelmComponentSpec, identity: &Identity, version: &str) -> bool {
     if let Some(manager) = &spec.manager {
         return is_manager(manager, identity);
     }
-    let ignored = spec.health.iter().flat_map(|health| health.ignore.iter().flatten());
-    health_counts(&identity.group_kind()) && !ignored.into_iter().any(|one| selects(one, identity, version))
+    let mut ignored = spec.health.iter().flat_map(|health| health.ignore.iter().flatten());
+    let kind = identity.group_kind();
+    let known = health_counts(&kind) || expressions::names(spec, &kind);
+    known && !ignored.any(|one| selects(one, identity, version))
 }
 
 /// Whether an object is one of those meant; what is not said fits any.
@@ -270,8 +279,8 @@ fn made_manager(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<(String, Option<
     let manager = pass.context.resource.spec.manager.as_ref()?;
     pass.session.recorded.resource.as_ref()?.uid.as_ref()?;
     let made = made_identity(pass).filter(|made| is_manager(manager, made))?;
-    let health = snapshot.objects.get(&made).and_then(|seen| seen.health.as_ref());
-    Some((made.to_string(), health.map(|health| health.status)))
+    let health = snapshot.objects.get(&made).and_then(|seen| Yardstick::of(pass).standing(seen).status);
+    Some((made.to_string(), health))
 }
 
 /// Objects with our label, but for the default custom resource, which is the user's.
@@ -356,18 +365,6 @@ mod tests {
     use super::*;
     use crate::plan::tests::{deployment, piece};
 
-    fn refused(field: &serde_json::Value) -> Option<String> {
-        let mut spec = json!({"source": {}});
-        spec.as_object_mut().unwrap().extend(field.as_object().unwrap().clone());
-        refusal(&serde_json::from_value(spec).unwrap()).map(|failure| failure.message)
-    }
-
-    #[test]
-    fn fields_that_are_not_acted_on_are_refused_by_name() {
-        let both = json!({"drift": {"ignore": []}, "crds": "Create"});
-        assert_eq!(refused(&both).as_deref(), Some("spec.drift.ignore, spec.crds: Create"));
-    }
-
     #[test]
     fn what_is_ignored_does_not_count_unless_it_is_the_manager() {
         let counted = |more: &serde_json::Value| {
@@ -388,6 +385,19 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_with_an_expression_counts_unless_it_is_ignored() {
+        let lamp = Identity::new("example.org", "Lamp", None, "l");
+        let counted = |health: &serde_json::Value| {
+            let spec = serde_json::from_value(json!({"source": {}, "health": health})).unwrap();
+            counts(&spec, &lamp, "v1")
+        };
+        let expressions = json!([{"apiVersion": "example.org/v1", "kind": "Lamp", "current": "true"}]);
+        assert!(!counted(&json!({})));
+        assert!(counted(&json!({"expressions": expressions})));
+        assert!(!counted(&json!({"expressions": expressions, "ignore": [{"kind": "Lamp"}]})));
+    }
+
+    #[test]
     fn a_manager_has_to_be_of_the_content_or_the_default_resource() {
         let spec = |resource: serde_json::Value| -> HelmComponentSpec {
             let manager = json!({"group": "apps", "version": "v1", "kind": "Deployment", "name": "d"});
@@ -403,12 +413,5 @@ mod tests {
         assert_eq!(stray_manager(&spec(default), &others), None);
         let unnamed = serde_json::from_value(json!({"source": {}})).unwrap();
         assert_eq!(stray_manager(&unnamed, &others), None);
-    }
-
-    #[test]
-    fn fields_that_are_acted_on_are_not_refused() {
-        let kind = json!({"dependsOn": [{"api": {"group": "g", "kind": "K"}}]});
-        let timeouts = json!({"timeouts": {"renderSeconds": 1, "healthSeconds": 1, "deleteSeconds": 1}});
-        assert_eq!((refused(&kind), refused(&timeouts), refused(&json!({}))), (None, None, None));
     }
 }

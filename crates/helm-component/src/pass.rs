@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kyma_api::HelmComponent;
 use kyma_object_set::drift::FlapLimit;
@@ -10,9 +10,11 @@ use kyma_object_set::{Cluster, Identity, Kinds, Ownership};
 use kyma_sdk::{Context, Failure};
 
 use crate::content::{Inputs, Sources};
+use crate::expressions::Rules;
 use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
+use crate::namespaces::Namespaces;
 use crate::plan::{Order, Predecessor, Rest};
 use crate::sight::{Dependent, Sights};
 
@@ -22,6 +24,8 @@ pub(crate) struct Shared {
     pub sources: Sources,
     /// What the targets' watches have shown.
     pub sights: Sights,
+    /// Namespaces of targets whose end components wait for.
+    pub namespaces: Namespaces,
     /// What components get of the hub's Secrets.
     pub hub_secrets: Arc<HubSecrets>,
     /// The hub's ConfigMaps, for those who take values from them.
@@ -30,6 +34,8 @@ pub(crate) struct Shared {
     pub memory: Memory,
     /// When putting drift right counts as a fight.
     pub flap_limit: FlapLimit,
+    /// How long an object has to say that it failed before its component is unhealthy.
+    pub unhealthy_after: Duration,
 }
 
 /// One pass.
@@ -44,12 +50,19 @@ pub(crate) struct Pass<'a> {
     /// The same and the kinds of the content's own CRDs, which it serves a moment after they are applied.
     pub(crate) served: Arc<Kinds>,
     pub(crate) inputs: Result<Inputs, Failure>,
+    /// The component's own rules of health.
+    pub(crate) rules: Result<Arc<Rules>, Failure>,
     pub(crate) order: Order,
     pub(crate) session: Session,
     pub(crate) done: Done,
+    /// When it began.
+    pub(crate) begun: Instant,
+    /// Whether what failed is tried again in this pass.
+    pub(crate) retried: bool,
 }
 
 /// What this pass did already.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) watching: bool,
@@ -77,4 +90,14 @@ pub(crate) struct Done {
     pub(crate) default_resource: Option<Failure>,
     pub(crate) removal: Option<Result<Vec<String>, Failure>>,
     pub(crate) load: Option<Failure>,
+    /// Whether objects were read that others' rules were the last to judge.
+    pub(crate) judged: bool,
+    /// Whether it was looked at what holds objects up.
+    pub(crate) explained: bool,
+    /// Namespaces of the target of which it told whether they are being deleted.
+    pub(crate) looked_at: BTreeSet<String>,
+    /// Whether keeping what is Ready succeeded, once it was tried.
+    pub(crate) keep: Option<Result<(), Failure>>,
+    /// What the chart's tests wait for, or why they could not go on, once they were looked at.
+    pub(crate) tests: Option<Result<Option<String>, Failure>>,
 }

@@ -7,15 +7,16 @@ use std::collections::BTreeSet;
 
 use kyma_api::Reason;
 use kyma_object_set::Identity;
-use kyma_sdk::Failure;
+use kyma_sdk::{Failure, longest_delay};
 
 use crate::hooks::Event;
 use crate::storage::Standing;
 
 mod observed;
+mod way;
 
 pub use observed::{
-    Content, DefaultResource, DriftMode, HistoryDue, HooksDue, Observed, Order, Piece, Predecessor,
+    Content, DefaultResource, DriftMode, HistoryDue, HooksDue, Observed, Order, Piece, Predecessor, WayBack,
 };
 
 /// One thing to do.
@@ -41,12 +42,24 @@ pub enum Step {
     Apply,
     /// Search the target for what is ours.
     Sweep,
+    /// Read objects that were seen by other rules of health than the component has now.
+    Judge,
+    /// Look once at what holds up objects that take long.
+    Explain,
     /// Delete what is no longer wanted.
     Prune(Vec<Identity>),
     /// Record the content as a revision of the release, as Helm does.
     Record(Standing),
     /// Make the default custom resource.
     DefaultResource,
+    /// Keep what is Ready, or let go what was kept.
+    Keep,
+    /// Go back to what is kept: this is why what is wished failed.
+    RollBack(Failure),
+    /// Try what failed again.
+    Retry,
+    /// Run the chart's tests, as far as they go without waiting.
+    Test,
     /// One step of the removal.
     Remove,
     /// Nothing more to do in this pass.
@@ -58,6 +71,8 @@ pub enum Step {
 pub enum Rest {
     /// All is as wished.
     Ready,
+    /// What was Ready before what is wished is there again, since that failed.
+    RolledBack,
     /// Waiting for the watches' first look at the target.
     Looking,
     /// Waiting until a hook ends; the text says which, and of which moment.
@@ -93,7 +108,7 @@ pub fn next(seen: &Observed) -> Step {
     match seen.order {
         Order::Remove => remove(seen),
         Order::Install => {
-            seen.refusal.clone().map_or_else(|| install(seen), |fault| Step::Rest(Rest::Failed(fault)))
+            seen.refusal.clone().map_or_else(|| way::next(seen), |fault| Step::Rest(Rest::Failed(fault)))
         }
     }
 }
@@ -121,7 +136,7 @@ fn install(seen: &Observed) -> Step {
             Content::Recorded | Content::Stale => Step::Load,
         };
     }
-    if let Some(fault) = seen.pieces.iter().find_map(|piece| piece.fault.clone()) {
+    if let Some(fault) = fault(seen) {
         return if seen.history.failed {
             Step::Record(Standing::Failed)
         } else {
@@ -141,6 +156,19 @@ fn record(seen: &Observed) -> Option<Step> {
         (None, Content::Loaded) => Some(Step::Record(Standing::Deployed)),
         (None, Content::Recorded | Content::Stale) => Some(Step::Load),
     }
+}
+
+/// What stops a component of whose objects some were refused: the first failure. Others that pass sooner, or by
+/// themselves, are tried again all the same.
+fn fault(seen: &Observed) -> Option<Failure> {
+    let mut faults = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref());
+    let first = faults.next()?.clone();
+    let again = faults.filter_map(longest_delay).min();
+    let sooner = again.filter(|again| longest_delay(&first).is_none_or(|own| *again < own));
+    Some(match sooner {
+        Some(again) => first.retry_after(again),
+        None => first,
+    })
 }
 
 /// Content at hand goes to the target, unless it would take back what somebody installed there.
@@ -212,11 +240,12 @@ fn settle(seen: &Observed) -> Step {
         DefaultResource::Failed(fault) => return Step::Rest(Rest::Failed(fault.clone())),
         DefaultResource::None | DefaultResource::Made | DefaultResource::Unserved => {}
     }
+    let own = seen.groups_of_own_crds();
     let missing: BTreeSet<String> = seen
         .pieces
         .iter()
         .filter(|piece| !piece.served)
-        .filter(|piece| !seen.comes_with_own_crd(&piece.identity))
+        .filter(|piece| !own.contains(&*piece.identity.group))
         .map(|piece| piece.identity.group_kind().to_string())
         .collect();
     if !missing.is_empty() {
@@ -225,8 +254,14 @@ fn settle(seen: &Observed) -> Step {
     if !seen.watched {
         return wait_for_watches(seen);
     }
+    if seen.unjudged {
+        return Step::Judge;
+    }
     if let Some(manager) = &seen.stray_manager {
         return Step::Rest(Rest::StrayManager(manager.clone()));
+    }
+    if seen.unexplained {
+        return Step::Explain;
     }
     let failed = seen.failing();
     if !failed.is_empty() {

@@ -3,12 +3,20 @@
 use kyma_sdk::Rule;
 
 /// On the hub, in its namespace.
-pub(crate) const HUB_RULES: &[Rule] = &[Rule::new(
-    &[""],
-    &["configmaps"],
-    &["get", "list", "watch"],
-    "values that components take from ConfigMaps; the watch brings metadata alone and wakes who waits",
-)];
+pub(crate) const HUB_RULES: &[Rule] = &[
+    Rule::new(
+        &[""],
+        &["configmaps"],
+        &["get", "list", "watch"],
+        "values that components take from ConfigMaps; the watch brings metadata alone and wakes who waits",
+    ),
+    Rule::new(
+        &[""],
+        &["secrets"],
+        &["create", "patch"],
+        "keep what was Ready for a rollback, and renders that go by chance (an apply counts as create)",
+    ),
+];
 
 /// On targets. Modules bring objects of any kind, their own roles among them, so nothing narrower holds.
 pub(crate) const TARGET_RULES: &[Rule] = &[

@@ -2,14 +2,20 @@
 //! more to do.
 
 mod apply;
+mod chart_tests;
 mod default_resource;
+mod endings;
 mod former;
+mod health;
 mod history;
 mod hooks;
 mod load;
 mod predecessor;
 mod prune;
+mod rehearsal;
 mod removal;
+mod resolve;
+mod rollback;
 mod values;
 
 use std::sync::Arc;
@@ -22,14 +28,16 @@ use kyma_api::{HelmComponent, Reason, names};
 use kyma_object_set::{CallError, Identity, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
+use crate::expressions::Rules;
+use crate::memory::Session;
 use crate::observe;
 use crate::pass::{Done, Pass, Shared};
-use crate::plan::{self, Order, Rest, Step};
+use crate::plan::{self, Content, Order, Rest, Step};
 use crate::report::{Ended, Finding};
 use crate::sight::Dependent;
 
-/// Steps of one pass at most; each is taken once or twice, so more is a fault of ours.
-const STEPS: usize = 24;
+/// Steps of one pass at most; each is taken once or twice on each of two ways, so more is a fault of ours.
+const STEPS: usize = 48;
 
 /// How long a kind may take from established to served, and when what is about to work is tried again.
 const LAG: Duration = Duration::from_millis(200);
@@ -41,6 +49,7 @@ impl<'a> Pass<'a> {
         context: &'a Context<HelmComponent>,
         order: Order,
     ) -> Result<Self, Failure> {
+        let begun = Instant::now();
         let component = &*context.resource;
         let dependent = dependent(context);
         let mut session = shared.memory.recall(&dependent, component);
@@ -52,12 +61,14 @@ impl<'a> Pass<'a> {
         let kinds = cluster.discovery.kinds(&cluster.client).await.map_err(|error| failure(&error))?;
         let additions = shared.hub_secrets.additions(component);
         let from = values::read(shared, context, &dependent, &additions, &mut session).await?;
+        let resolved = resolve::read(shared, context, order, &mut session).await;
         let inputs = from.and_then(|from| {
-            observe::inputs(context, &dependent.owner, kinds.kube_version(), &from, additions)
+            let (resolved, kubernetes) = (resolved?, kinds.kube_version());
+            observe::inputs(context, &dependent.owner, kubernetes, resolved.as_ref(), &from, additions)
         });
-        let version = component.spec.module.as_ref().map(|module| module.version.clone()).unwrap_or_default();
+        let rules = rules(component, &mut session);
         let owner = dependent.owner.to_string();
-        let ownership = Ownership { manager: context.manager().to_owned(), owner, version };
+        let ownership = Ownership { manager: context.manager().to_owned(), owner, version: String::new() };
         let done = Done::default();
         let served = Arc::clone(&kinds);
         let mut pass = Self {
@@ -69,12 +80,26 @@ impl<'a> Pass<'a> {
             kinds,
             served,
             inputs,
+            rules,
             order,
             session,
             done,
+            begun,
+            retried: false,
         };
+        if rollback::is_obsolete(&pass) {
+            pass.session.recorded.rollback = None;
+            pass.session.loaded = None;
+        }
+        pass.name_version();
         pass.rescope();
+        pass.see_endings();
         Ok(pass)
+    }
+
+    /// Says of which version of the module what is applied is.
+    fn name_version(&mut self) {
+        self.ownership.version = observe::rollback::module_version(self).unwrap_or_default();
     }
 
     /// Makes what was loaded fit the kinds that are served now.
@@ -91,9 +116,12 @@ impl<'a> Pass<'a> {
 
     /// Runs to the end and keeps what was learnt.
     pub(crate) async fn run(mut self) -> Result<Ended, Failure> {
+        self.note_finished();
         for _ in 0..STEPS {
             let seen = observe::observe(&self);
-            match plan::next(&seen) {
+            let step = plan::next(&seen);
+            let loads_wished = step == Step::Load && seen.content == Content::Stale;
+            match step {
                 Step::Load => self.load().await,
                 Step::Watch => self.watch()?,
                 Step::LookAgain => self.look_again().await,
@@ -103,10 +131,22 @@ impl<'a> Pass<'a> {
                 Step::ApplyCrds => self.apply_crds(&seen).await,
                 Step::Hooks(event) => self.run_hooks(event).await,
                 Step::Apply => self.apply(&seen).await,
+                Step::Prune(_) if self.half_time().is_some_and(|half| Instant::now() >= half) => {
+                    self.context.waker().wake();
+                    let rest =
+                        Rest::Progressing(vec!["the next pass, which removes what is left over".to_owned()]);
+                    return Ok(self.end(rest, &seen));
+                }
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
                 Step::Record(standing) => self.record_release(standing).await,
                 Step::DefaultResource => self.default_resource().await,
+                Step::Keep => self.keep().await,
+                Step::RollBack(failure) => self.roll_back(failure).await,
+                Step::Retry => self.retry().await,
+                Step::Test => self.run_tests().await,
                 Step::Sweep => self.sweep().await,
+                Step::Judge => self.judge_health(&seen).await,
+                Step::Explain => self.explain(&seen).await,
                 Step::Remove => self.remove(&seen).await,
                 Step::Rest(Rest::Looking) => {
                     let rest = self.answers().await.map_or_else(Rest::Failed, |()| Rest::Looking);
@@ -115,6 +155,9 @@ impl<'a> Pass<'a> {
                 Step::Rest(rest) => return Ok(self.end(rest, &seen)),
             }
             if let Some(failure) = self.done.load.take() {
+                if loads_wished && self.gives_up_retry(&failure) {
+                    continue;
+                }
                 let seen = observe::observe(&self);
                 let Some(Err(blocked)) = self.done.removal.clone() else {
                     return Ok(self.end(Rest::Failed(failure), &seen));
@@ -145,9 +188,23 @@ impl<'a> Pass<'a> {
         self.session.unready_since =
             waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
         let since = self.session.looking_since;
+        if !waits {
+            self.session.holdups.clear();
+            self.session.explained_of = None;
+        }
+        if seen.watched {
+            self.session.unhealthy = self.order == Order::Install && !seen.failing().is_empty();
+        }
         self.session.looking_since = (rest == Rest::Looking).then(|| since.unwrap_or_else(Instant::now));
+        self.await_endings();
+        if rest == Rest::Ready {
+            // What failed once works now.
+            self.session.recorded.rollback = None;
+        }
         let finding = Finding::of(&mut self, seen, &rest);
-        if rest == Rest::Ready && !self.session.kinds_awaited {
+        let is_over = matches!(rest, Rest::Ready | Rest::RolledBack);
+        let tests = observe::hooks::test_request(&self).is_some();
+        if is_over && !self.session.kinds_awaited && !tests {
             // The caches of artifacts and renders have it again when somebody changes an object.
             self.session.loaded = None;
         }
@@ -155,6 +212,14 @@ impl<'a> Pass<'a> {
         shared.memory.keep(dependent, &context.resource, session);
         Ended { rest, finding }
     }
+}
+
+/// The component's own rules of health, compiled anew where its spec has others.
+fn rules(component: &HelmComponent, session: &mut Session) -> Result<Arc<Rules>, Failure> {
+    if !session.rules.are_of(&component.spec) {
+        session.rules = Arc::new(Rules::of(&component.spec)?);
+    }
+    Ok(Arc::clone(&session.rules))
 }
 
 /// Who a component is to the watches.

@@ -4,6 +4,7 @@
 //! own. Nothing outside this module knows that a subprocess is involved.
 
 mod cache;
+mod chance;
 mod chart;
 #[cfg(fuzzing)]
 pub mod fuzzing;

@@ -1,12 +1,14 @@
 //! From how a pass ended to what is reported.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use kyma_api::condition::{Status, types};
 use kyma_api::{ErrorClass, FreeForm, HookPolicy, Reason, State, TakenOver};
-use kyma_sdk::{Failure, Progress, Removal};
+use kyma_sdk::{Failure, Progress, Removal, Wait};
 use serde_json::json;
 
+use crate::content::Inputs;
 use crate::hooks::{Event, Hook};
 use crate::memory::Recorded;
 use crate::observe::{self, LOOK};
@@ -14,15 +16,17 @@ use crate::pass::Pass;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Rest};
 
+mod way_back;
 mod words;
 
-/// Objects that are named which differ from the content.
-const DIFFERING: usize = 20;
-
+use way_back::Back;
 use words::{
     as_found_message, fought_message, list, missing_message, newer_message, newer_predecessor_message,
     stray_message, untold_predecessor_message, with_left,
 };
+
+/// When a health that may be of before the apply is looked at again.
+const SOON: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// How one pass ended.
 #[derive(Debug, Clone)]
@@ -60,9 +64,35 @@ pub(crate) struct Finding {
     truce: Option<std::time::Duration>,
     /// How long the hook that is waited for may take from now on.
     hook: Option<std::time::Duration>,
+    /// When an object has failed for long enough, or takes so long that it is worth a look why.
+    health: Option<std::time::Duration>,
+    /// When a newer version of the chart is looked for.
+    check: Option<std::time::Duration>,
+    /// What failed, and what takes its place again.
+    back: Option<Back>,
+    /// When what cannot be told by an event is looked at again, though all is as wished.
+    again: Option<std::time::Duration>,
+    /// Whether what does not work may be what was there before the apply.
+    is_old: bool,
 }
 
 impl Finding {
+    /// The report with all that was found.
+    fn added_to(self, mut progress: Progress) -> Progress {
+        if let Some(check) = self.check {
+            progress = progress.again_within(check);
+        }
+        if let Some(due) = self.health {
+            progress = no_later(progress, due);
+        }
+        progress.version = self.version;
+        progress.status = self.fields;
+        for Aspect { type_, status, reason, message } in self.aspects {
+            progress = progress.step(type_, status, reason, message);
+        }
+        progress
+    }
+
     /// Sums a pass up and notes whether something is still to come.
     pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, rest: &Rest) -> Self {
         let missing = missing(pass, seen);
@@ -74,24 +104,34 @@ impl Finding {
             pass.session.recorded.overridden = inputs.overridden().to_vec();
         }
         let is_there = is_there(seen, rest);
-        let module = pass.context.resource.spec.module.as_ref();
+        let mut aspects =
+            vec![rendered(pass, seen, rest), applied(seen, rest), dependencies(&missing), healthy(seen)];
+        aspects.extend(way_back::kept(pass));
+        aspects.extend(way_back::tested(pass));
         Self {
-            aspects: vec![
-                rendered(pass, seen, rest),
-                applied(seen, rest),
-                dependencies(&missing),
-                healthy(seen),
-            ],
+            aspects,
             fields: fields(pass, is_there),
-            version: module.filter(|_| is_there).map(|module| module.version.clone()),
+            version: version(pass).filter(|_| is_there),
             look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
             patience: seen.patience,
             left: seen.left.clone(),
             truce: truce(pass),
             hook: pass.done.hook_left,
+            health: health_due(pass, seen),
+            check: pass.session.next_check.map(|next| next.saturating_duration_since(Instant::now())),
             was_ready: seen.content == Content::Recorded && was_ready(pass),
+            back: Back::of(pass, seen),
+            again: way_back::again(pass, seen),
+            is_old: !seen.fails_as_it_is(),
         }
     }
+}
+
+/// The version that is wished, or gone back to: of the module, or of the chart where there is no module.
+fn version(pass: &Pass<'_>) -> Option<String> {
+    let kept = || observe::rollback::taken(pass).map(|kept| kept.version.clone());
+    let wished = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version).map(str::to_owned);
+    observe::rollback::module_version(pass).or_else(kept).or_else(wished)
 }
 
 /// Whether what the spec asks for was sent as a whole, so that its version is the one on the target.
@@ -99,6 +139,28 @@ fn is_there(seen: &Observed, rest: &Rest) -> bool {
     seen.content != Content::Stale
         && seen.pieces.iter().all(|piece| piece.fault.is_none() && !piece.changed)
         && !matches!(rest, Rest::Looking | Rest::Newer(_))
+}
+
+/// Time until something becomes of what objects say, though none says anything new.
+fn health_due(pass: &Pass<'_>, seen: &Observed) -> Option<std::time::Duration> {
+    let waits = seen.watched && !seen.unready().is_empty();
+    let explained = observe::health::explained_in(pass).filter(|_| waits);
+    seen.fails_in.into_iter().chain(explained.filter(|left| !left.is_zero())).min()
+}
+
+/// Comes back after this time, if nothing brings it back before.
+fn no_later(progress: Progress, due: std::time::Duration) -> Progress {
+    match (&progress.failure, progress.wait) {
+        // The class of others says when they are tried again.
+        (Some(failure), _) if failure.class != ErrorClass::Blocked => progress,
+        (Some(failure), _) => {
+            let due = failure.retry_after.map_or(due, |planned| planned.min(due));
+            let failure = Some(failure.clone().retry_after(due));
+            Progress { failure, ..progress }
+        }
+        (None, Wait::Timer(planned) | Wait::Answer(planned)) if planned <= due => progress,
+        (None, _) => progress.again_after(due),
+    }
 }
 
 /// Time until the first of the objects that somebody fights for may be put right again.
@@ -120,68 +182,19 @@ fn was_ready(pass: &Pass<'_>) -> bool {
 impl Ended {
     /// The report of an installation.
     pub(crate) fn progress(self) -> Progress {
-        let look = self.finding.look;
-        let mut progress = match self.rest {
-            // Kinds of the content's own CRDs that the target does not show yet are not watched either.
-            Rest::Ready => {
-                look.map_or_else(|| Progress::ready(""), |look| Progress::ready("").again_after(look))
-            }
-            // After a restart what was reported stands until something else is seen.
-            Rest::Looking if self.finding.was_ready => {
-                return Progress { version: None, ..Progress::ready("") }.again_after(LOOK);
-            }
-            Rest::Looking => Progress::working("waiting for the first look at the target").again_after(LOOK),
-            Rest::Progressing(names) => {
-                let working = Progress::working(format!("waiting for {}", list(&names)));
-                match look {
-                    Some(look) => working.again_after(look),
-                    None => self.finding.in_time(working),
-                }
-            }
-            Rest::Hook(name) => self.finding.in_time(Progress::working(format!("waiting for {name}"))),
-            Rest::StrayManager(name) => {
-                Progress::stopped(Failure::new(Reason::SpecInvalid, stray_message(&name)))
-            }
-            Rest::Newer(version) => {
-                Progress::stopped(Failure::new(Reason::DowngradeRefused, newer_message(&version)))
-            }
-            Rest::NewerPredecessor(version) => {
-                let failure = Failure::new(Reason::DowngradeRefused, newer_predecessor_message(&version));
-                Progress::stopped(failure)
-            }
-            Rest::UntoldPredecessor(object) => {
-                let failure = Failure::new(Reason::VersionUnknown, untold_predecessor_message(&object));
-                Progress::stopped(failure)
-            }
-            Rest::Unhealthy(names) => {
-                let failure = Failure::new(Reason::Unhealthy, list(&names));
-                Progress { state: State::Error, ..Progress::stopped(failure) }
-            }
-            Rest::Overdue(names) => {
-                let failure = Failure::new(Reason::HealthTimeout, self.finding.late("ready", &names));
-                Progress { state: State::Error, ..Progress::stopped(failure) }
-            }
-            Rest::Fought(names) => {
-                let failure = Failure::new(Reason::DriftFlapping, fought_message(&names));
-                let again = self.finding.truce;
-                Progress::stopped(again.map_or(failure.clone(), |again| failure.retry_after(again)))
-            }
-            Rest::MissingKinds(kinds) => {
-                let failure = Failure::new(Reason::DependencyMissing, missing_message(&kinds));
-                Progress::stopped(look.map_or(failure.clone(), |look| failure.retry_after(look)))
-            }
-            Rest::Failed(failure) => Progress::stopped(failure),
-            Rest::Removing(names) => {
-                Progress::working(format!("waiting until these are gone: {}", list(&names)))
-            }
-            Rest::Removed => Progress::working("everything is removed"),
-        };
-        progress.version = self.finding.version;
-        progress.status = self.finding.fields;
-        for Aspect { type_, status, reason, message } in self.finding.aspects {
-            progress = progress.step(type_, status, reason, message);
+        if let (Rest::Looking, Some(told)) = (&self.rest, self.finding.back.as_ref().and_then(Back::stands)) {
+            return told;
         }
-        progress
+        // After a restart what was reported stands until something else is seen.
+        if self.rest == Rest::Looking && self.finding.was_ready {
+            return Progress { version: None, ..Progress::ready("") }.again_after(LOOK);
+        }
+        let is_back = self.rest == Rest::RolledBack;
+        let mut progress = self.finding.rest(self.rest);
+        if let Some(back) = self.finding.back.as_ref().filter(|_| !is_back) {
+            progress = back.tell(progress);
+        }
+        self.finding.added_to(progress)
     }
 
     /// The report of a removal.
@@ -217,6 +230,66 @@ impl Ended {
 }
 
 impl Finding {
+    /// How far a pass got that ended so.
+    fn rest(&self, rest: Rest) -> Progress {
+        let look = self.look.into_iter().chain(self.again).min();
+        match rest {
+            // Kinds of the content's own CRDs that the target does not show yet are not watched either.
+            Rest::Ready => {
+                let soon = look.into_iter().chain(self.hook).min();
+                soon.map_or_else(|| Progress::ready(""), |soon| Progress::ready("").again_after(soon))
+            }
+            Rest::RolledBack => Progress::stopped(self.is_back()),
+            Rest::Looking => Progress::working("waiting for the first look at the target").again_after(LOOK),
+            Rest::Progressing(names) => {
+                let working = Progress::working(format!("waiting for {}", list(&names)));
+                match look {
+                    Some(look) => working.again_after(look),
+                    None => self.in_time(working),
+                }
+            }
+            Rest::Hook(name) => self.in_time(Progress::working(format!("waiting for {name}"))),
+            Rest::StrayManager(name) => {
+                Progress::stopped(Failure::new(Reason::SpecInvalid, stray_message(&name)))
+            }
+            Rest::Newer(version) => {
+                Progress::stopped(Failure::new(Reason::DowngradeRefused, newer_message(&version)))
+            }
+            Rest::NewerPredecessor(version) => {
+                let failure = Failure::new(Reason::DowngradeRefused, newer_predecessor_message(&version));
+                Progress::stopped(failure)
+            }
+            Rest::UntoldPredecessor(object) => {
+                let failure = Failure::new(Reason::VersionUnknown, untold_predecessor_message(&object));
+                Progress::stopped(failure)
+            }
+            Rest::Unhealthy(names) => {
+                let failure = Failure::new(Reason::Unhealthy, list(&names));
+                // The watch may have no more to tell.
+                let failure = if self.is_old { failure.retry_after(SOON) } else { failure };
+                Progress { state: State::Error, ..Progress::stopped(failure) }
+            }
+            Rest::Overdue(names) => {
+                let failure = Failure::new(Reason::HealthTimeout, self.late("ready", &names));
+                Progress { state: State::Error, ..Progress::stopped(failure) }
+            }
+            Rest::Fought(names) => {
+                let failure = Failure::new(Reason::DriftFlapping, fought_message(&names));
+                let again = self.truce;
+                Progress::stopped(again.map_or(failure.clone(), |again| failure.retry_after(again)))
+            }
+            Rest::MissingKinds(kinds) => {
+                let failure = Failure::new(Reason::DependencyMissing, missing_message(&kinds));
+                Progress::stopped(look.map_or(failure.clone(), |look| failure.retry_after(look)))
+            }
+            Rest::Failed(failure) => Progress::stopped(failure),
+            Rest::Removing(names) => {
+                Progress::working(format!("waiting until these are gone: {}", list(&names)))
+            }
+            Rest::Removed => Progress::working("everything is removed"),
+        }
+    }
+
     /// Comes back at the moment from which it takes too long.
     fn in_time(&self, progress: Progress) -> Progress {
         match self.patience.left().into_iter().chain(self.hook).min() {
@@ -255,6 +328,9 @@ fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect {
     if loaded.uses_lookup {
         notes.push("the chart calls `lookup`, which finds nothing here".to_owned());
     }
+    if let Some(why) = &loaded.unfrozen {
+        notes.push(format!("the chart has values by chance, and its render is not kept: {why}"));
+    }
     if !loaded.prepared.warnings.is_empty() {
         notes.push(list(&loaded.prepared.warnings));
     }
@@ -266,10 +342,10 @@ fn rendered_reason(skips_hooks: bool) -> Reason {
     if skips_hooks { Reason::HooksSkipped } else { Reason::Succeeded }
 }
 
-/// The moments whose hooks do not run.
+/// The moments whose hooks do not run. Tests run whenever somebody asks.
 fn skipped_hooks(policy: HookPolicy, hooks: &[Hook]) -> Vec<String> {
     let events: BTreeSet<Event> = hooks.iter().flat_map(Hook::events).collect();
-    let skipped = events.into_iter().filter(|event| policy == HookPolicy::Skip || !event.is_run());
+    let skipped = events.into_iter().filter(|event| policy == HookPolicy::Skip && *event != Event::Test);
     skipped.map(|event| event.to_string()).collect()
 }
 
@@ -369,20 +445,26 @@ fn healthy(seen: &Observed) -> Aspect {
 fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
     let recorded = &pass.session.recorded;
     let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
+    let (inventory, objects) = recorded.report(pass.context.resource.status.as_ref());
     let fields = json!({
-        "inventory": recorded.entries(),
+        "inventory": inventory,
+        "objects": objects,
         "digests": recorded.digests,
         "resource": recorded.resource,
+        "resolved": recorded.resolved,
         "hooks": recorded.hooks,
         "takenOver": taken_over(recorded),
         "history": recorded.history.as_ref().filter(|_| is_recorded(pass)),
+        "kept": recorded.kept,
+        "rollback": recorded.rollback,
+        "tests": recorded.tests,
+        "lastHandledTestAt": recorded.tested,
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
     // Only what was sent counts as attempted, and only until all of it is there.
     if complete || pass.done.applied {
-        let module = pass.context.resource.spec.module.as_ref().filter(|_| !complete);
-        fields.insert("attemptedVersion".to_owned(), json!(module.map(|module| &module.version)));
+        fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));
     }
     fields
 }

@@ -3,18 +3,22 @@
 //! One stream for each kind and target serves all components there. A component is woken when something about
 //! one of its own objects changed that matters to it: identity, the fields we own, health.
 
+mod judged;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
+use kube::core::DynamicObject;
 use kyma_object_set::health::{self, Health};
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
 use kyma_sdk::{Content, Interest, Process, Sighting, WatchLimit, Watches};
 use kyma_targets::{Acting, SecretKey};
 
-use store::Store;
+use crate::expressions::Rules;
+use store::{Store, Wish};
 
 /// How long after a change of CRDs what the target says it serves may lag behind.
 const MOTION: Duration = Duration::from_secs(20);
@@ -39,6 +43,8 @@ pub(crate) struct Seen {
     pub observed: Observed,
     /// How it does; `None` for kinds of which only metadata is watched.
     pub health: Option<Health>,
+    /// Since when it is said to have failed, as seen from here; `None` while it is not.
+    pub failed_since: Option<Timestamp>,
     /// The module's version that we wrote on it.
     pub version: Option<String>,
 }
@@ -48,10 +54,23 @@ pub(crate) struct Seen {
 pub(crate) struct Snapshot {
     /// Every object with the component's owner label, and those asked for whoever owns them.
     pub objects: BTreeMap<Identity, Seen>,
+    /// Those of them that were applied and of which no stream has told since: their health is of before.
+    pub untold: BTreeSet<Identity>,
     /// Whether every stream that the component wants is complete and alive.
     pub complete: bool,
     /// Whether it wants none at all.
     pub blind: bool,
+    /// Its objects that were seen before it had the expressions by which they are judged.
+    pub unjudged: BTreeSet<Identity>,
+}
+
+/// How the health of a component's objects is told.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Judging {
+    /// The kind of the one object that counts.
+    pub manager: Option<GroupKind>,
+    /// The component's own expressions.
+    pub rules: Arc<Rules>,
 }
 
 /// The watches of all components on all targets. Cheap to clone.
@@ -88,11 +107,12 @@ impl Sights {
         target: &Acting,
         dependent: &Dependent,
         kinds: &BTreeSet<GroupKind>,
-        manager: Option<&GroupKind>,
+        judging: &Judging,
         served: &Kinds,
         kinds_may_come: bool,
     ) -> Result<(), WatchLimit> {
-        self.wish(target, dependent, interests(kinds, manager, served, kinds_may_come))
+        let interests = interests(kinds, judging, served, kinds_may_come);
+        self.wish(target, dependent, interests, &judging.rules)
     }
 
     fn wish(
@@ -100,9 +120,10 @@ impl Sights {
         target: &Acting,
         dependent: &Dependent,
         interests: Vec<Interest>,
+        rules: &Arc<Rules>,
     ) -> Result<(), WatchLimit> {
         let _wishing = self.wishing();
-        self.store.want(target.key(), dependent, &interests);
+        self.store.want(target.key(), dependent, Wish::new(interests.clone(), Arc::clone(rules)));
         self.watches.want(target, dependent, interests)
     }
 
@@ -113,7 +134,25 @@ impl Sights {
             && self.store.all_listed(target.key(), &wanted)
             && self.watches.is_healthy(target, wanted.clone());
         let objects = self.store.objects(target.key(), &dependent.owner, also);
-        Snapshot { objects, complete, blind: wanted.is_empty() }
+        let unjudged = self.store.unjudged(target.key(), dependent);
+        let untold = self.store.untold(target.key(), &objects);
+        Snapshot { objects, untold, complete, blind: wanted.is_empty(), unjudged }
+    }
+
+    /// Judges an object that was read just now, unless its stream did so meanwhile.
+    pub(crate) fn judge(&self, target: &Acting, rules: &Rules, identity: &Identity, object: &DynamicObject) {
+        self.store.judge(target.key(), rules, identity, object);
+    }
+
+    /// All that was to be judged anew was.
+    pub(crate) fn all_judged(&self, target: &Acting, dependent: &Dependent) {
+        self.store.all_judged(target.key(), dependent);
+    }
+
+    /// Objects of an inventory that were seen to have done their work ([`health::is_finished`]). Those that are gone are
+    /// told once.
+    pub(crate) fn finished(&self, target: &Acting, inventory: &Inventory) -> Vec<Identity> {
+        self.store.finished(target.key(), inventory)
     }
 
     /// Notes what an apply of our own gave, at that resourceVersion, unless the stream is further already.
@@ -131,7 +170,7 @@ impl Sights {
     /// The target, with what is known of it by all components there.
     pub(crate) fn cluster(&self, target: &Acting) -> Cluster {
         let (discovery, turns) = self.store.shared(target.key());
-        Cluster { client: target.client(), discovery, turns }
+        Cluster { client: target.client(), discovery, turns, rehearsal: None }
     }
 
     /// Whether CRDs or aggregated APIs of the target changed a moment ago, so that what it serves lags behind.
@@ -178,12 +217,12 @@ fn next_look(unchanged: Duration) -> Option<Duration> {
 /// The streams for these kinds: scoped by owner label, whole where health needs it.
 fn interests(
     kinds: &BTreeSet<GroupKind>,
-    manager: Option<&GroupKind>,
+    judging: &Judging,
     served: &Kinds,
     kinds_may_come: bool,
 ) -> Vec<Interest> {
     let owned = kinds.iter().filter_map(|kind| served.preferred(kind)).filter(|mapping| mapping.can("watch"));
-    let mut wanted: Vec<Interest> = owned.map(|mapping| of_kind(mapping, manager)).collect();
+    let mut wanted: Vec<Interest> = owned.map(|mapping| of_kind(mapping, judging)).collect();
     if kinds_may_come {
         let arrivals =
             [("apiextensions.k8s.io", "CustomResourceDefinition"), ("apiregistration.k8s.io", "APIService")];
@@ -206,10 +245,10 @@ pub(crate) fn health_counts(kind: &GroupKind) -> bool {
         )
 }
 
-fn of_kind(mapping: &Mapping, manager: Option<&GroupKind>) -> Interest {
+fn of_kind(mapping: &Mapping, judging: &Judging) -> Interest {
     let mut interest = Interest::in_kind(&mapping.resource).owned();
     let kind = mapping.gvk().group_kind();
-    if health_counts(&kind) || manager == Some(&kind) {
+    if health_counts(&kind) || judging.manager.as_ref() == Some(&kind) || judging.rules.has(&kind) {
         interest.content = Content::Whole;
     }
     interest

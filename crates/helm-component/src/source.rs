@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kyma_api::{HelmComponentSpec, Reason, Source};
+use kyma_api::{Reason, Source};
 use kyma_artifacts::{
     ArtifactError, Artifacts, ChartSource, Credentials, Digest, Image, ManifestsSource, OciReference,
     RegistryBase,
@@ -63,9 +63,9 @@ impl Content {
     }
 }
 
-/// Reads a component's source. `default_base` is where OCM components lie whose source names no repository.
-pub fn place(spec: &HelmComponentSpec, default_base: Option<&RegistryBase>) -> Result<Place, Failure> {
-    match &spec.source {
+/// Reads a source, in which a range was replaced by the version that it stands for. `default_base` is where OCM components lie whose source names no repository.
+pub fn place(source: &Source, default_base: Option<&RegistryBase>) -> Result<Place, Failure> {
+    match source {
         Source { ocm: Some(ocm), chart: None, manifests: None, .. } => {
             let base = match &ocm.repository {
                 Some(repository) => repository.parse().map_err(|error| failure(&error))?,
@@ -124,7 +124,7 @@ fn reference(url: &str, tag: Option<&str>, digest: Option<Digest>) -> Result<Oci
     format!("{}{tag}{digest}", url.trim_end_matches('/')).parse().map_err(|error| failure(&error))
 }
 
-fn address(url: &str) -> Result<Url, Failure> {
+pub(crate) fn address(url: &str) -> Result<Url, Failure> {
     Url::parse(url).map_err(|error| Failure::new(Reason::SourceInvalid, format!("spec.source: {error}")))
 }
 
@@ -217,8 +217,8 @@ mod tests {
     use super::*;
 
     fn placed(source: &Value) -> Result<Place, Failure> {
-        let spec: HelmComponentSpec = serde_json::from_value(json!({"source": source})).unwrap();
-        place(&spec, Some(&"registry.example.org/modules".parse().unwrap()))
+        let source: Source = serde_json::from_value(source.clone()).unwrap();
+        place(&source, Some(&"registry.example.org/modules".parse().unwrap()))
     }
 
     #[test]

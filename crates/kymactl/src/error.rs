@@ -74,6 +74,12 @@ pub(crate) enum Error {
         /// How many.
         count: usize,
     },
+    /// A test of a chart failed; it was named.
+    #[error("a test of {name} failed: see above")]
+    TestFailed {
+        /// The component.
+        name: String,
+    },
     /// HelmReleases that stay with Flux; each was named.
     #[error("{count} HelmReleases were left: see why above")]
     ReleasesLeft {
@@ -100,6 +106,9 @@ pub(crate) enum Error {
     /// A registry or another source.
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
+    /// What would change cannot be told, or not all of it.
+    #[error("{0}")]
+    NoDiff(Box<Error>),
     /// Standard output is closed or full.
     #[error("cannot write the output: {0}")]
     Output(#[from] std::io::Error),
@@ -126,7 +135,8 @@ impl Error {
         }
     }
 
-    /// 3 for what is not Ready in time; 2 for what the caller has to correct, as for a wrong flag; 1 for everything else.
+    /// 3 for what is not Ready in time; 2 for what the caller has to correct, as for a wrong flag, and for every failure of
+    /// `diff`, where 1 means a difference; 1 for everything else.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::NotReady { .. } => ExitCode::from(3),
@@ -134,6 +144,7 @@ impl Error {
             | Self::Input { .. }
             | Self::Kubeconfig(_)
             | Self::NoAccess(_)
+            | Self::NoDiff(_)
             | Self::Settings(_) => ExitCode::from(2),
             Self::Artifact(_)
             | Self::Output(_)
@@ -146,6 +157,7 @@ impl Error {
             | Self::Target(_)
             | Self::Left { .. }
             | Self::NotMoved { .. }
+            | Self::TestFailed { .. }
             | Self::ReleasesLeft { .. }
             | Self::Stopped => ExitCode::FAILURE,
         }

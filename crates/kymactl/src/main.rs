@@ -2,6 +2,7 @@
 
 mod cli;
 mod components;
+mod diff;
 mod duration;
 mod error;
 mod explain;
@@ -9,12 +10,15 @@ mod hub;
 mod migrate;
 mod module;
 mod output;
+mod reach;
 mod reconcile;
 mod reset;
 mod run;
 mod status;
 mod suspend;
 mod target;
+mod test;
+mod tree;
 mod values;
 mod why;
 
@@ -26,7 +30,7 @@ use clap::Parser as _;
 async fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     match cli.run().await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             output::complain(&error.to_string());
             error.exit_code()

@@ -1,8 +1,10 @@
 //! A set of objects -> the cluster, by server-side apply, in stages.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use futures::{FutureExt as _, StreamExt as _};
+use kyma_api::ObjectSelector;
 
 use crate::cluster::{Cluster, Ownership};
 use crate::discovery::{Kinds, Mapping};
@@ -14,6 +16,8 @@ use crate::object::{Gvk, Identity, Object};
 use crate::order::{self, Stage};
 use crate::parse::ObjectSet;
 use crate::protect::Protection;
+use crate::rehearsal::{Rehearsal, Untried};
+use crate::yielded::Yielded;
 
 mod as_is;
 mod claim;
@@ -23,13 +27,17 @@ mod namespace;
 mod one;
 mod outcome;
 mod owner;
+mod replace;
 mod share;
 mod system;
 mod take_over;
+mod wish;
 
 pub use claim::claim;
+use one::Done;
 pub use outcome::{Applied, Outcome, Refusal};
 pub use system::{System, helm_release};
+pub(crate) use take_over::managed_fields;
 pub use take_over::move_fields;
 
 /// What to do with an object that exists and that we have not applied before.
@@ -82,7 +90,19 @@ pub struct ApplyOptions<'a> {
     pub take_over: &'a [&'a str],
     /// What becomes of objects of other systems.
     pub foreign: Foreign,
+    /// Fields that belong to whoever changes them, once the object is there.
+    pub yielded: &'a Yielded,
+    /// CRDs that are made where they are missing, and left as they are where they are not.
+    pub made_once: &'a BTreeSet<Identity>,
+    /// Objects that are deleted and made anew where a field would change that cannot. One that says no kind means no
+    /// Namespace, CRD, volume or claim.
+    pub recreate: &'a [ObjectSelector],
+    /// When to stop sending: what was not sent by then is [`Outcome::Waiting`] for [`TIME_IS_UP`]. `None`: never.
+    pub until: Option<Instant>,
 }
+
+/// What objects wait for that were not sent in time: nothing but another run.
+pub const TIME_IS_UP: &str = "there was no time left to send it";
 
 /// What a watch knows of the objects on the target.
 pub trait Observations: Sync {
@@ -125,7 +145,8 @@ struct Wanted {
 }
 
 /// Applies a set. Objects that are unchanged on both sides cost no call when `observed` shows them. A kind
-/// that the target lacks holds up only its own objects; an object that is refused holds up the later stages.
+/// that the target lacks holds up only its own objects, and so does a webhook that does not answer; an object that is
+/// refused holds up the later stages.
 ///
 /// # Errors
 /// When the target cannot say what it serves; everything else is an [`Outcome`] of one object.
@@ -150,18 +171,23 @@ pub async fn apply(
     let objects = ObjectSet::new(objects);
     applied.warnings.extend_from_slice(objects.warnings());
     let objects = objects.into_objects();
+    if let Some(rehearsal) = &cluster.rehearsal {
+        let namespaces = objects.iter().filter(|object| object.identity().is_namespace());
+        namespaces.for_each(|namespace| rehearsal.brings(namespace.name()));
+    }
     let stages: Vec<(Stage, Vec<Object>)> = order::stages(&objects)
         .into_iter()
         .map(|(stage, objects)| (stage, objects.into_iter().cloned().collect()))
         .collect();
     for (stage, objects) in stages {
-        if applied.is_held_up() {
+        // A rehearsal tells of all that would be refused.
+        if applied.is_held_up() && cluster.rehearsal.is_none() {
             applied.skip(objects.iter().map(Object::identity));
             continue;
         }
         let found = run.stage(&objects).await;
         let crds_changed = applied.take(found);
-        if stage == Stage::Foundation && crds_changed {
+        if stage == Stage::Foundation && crds_changed && cluster.rehearsal.is_none() {
             run.after_crds(&objects, &mut applied).await;
         }
     }
@@ -190,6 +216,9 @@ impl Run<'_> {
     async fn one(&self, object: &Object) -> (Identity, Outcome, Option<Entry>) {
         let wanted = self.wanted(object);
         let identity = wanted.identity.clone();
+        if self.options.until.is_some_and(|until| Instant::now() >= until) {
+            return (identity, Outcome::Waiting(TIME_IS_UP), None);
+        }
         let _turn = self.cluster.turns.at(&identity).await;
         let done = match &wanted.mapping {
             None => Ok((Outcome::Missing(object.gvk()), None)),
@@ -197,6 +226,7 @@ impl Run<'_> {
             Some(mapping) if wanted.identity.is_crd() => self.crd(&wanted, mapping).await,
             Some(mapping) => self.plain(&wanted, mapping).await,
         };
+        let done = self.excused(&wanted, done).await;
         match done {
             Ok((outcome, entry)) => (identity, outcome, entry),
             Err(Refusal::Call(error)) if error.is_missing_kind() => {
@@ -209,6 +239,38 @@ impl Run<'_> {
             }
             Err(refusal) => (identity, Outcome::Refused(refusal), None),
         }
+    }
+
+    /// In a rehearsal what cannot be tried counts as sent, where only something of the same set is missing for it.
+    async fn excused(&self, wanted: &Wanted, done: Done) -> Done {
+        let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &wanted.mapping) else {
+            return done;
+        };
+        let Err(Refusal::Call(error)) = &done else { return done };
+        let Some(why) = rehearsal.excuse(error, self.is_new(mapping)) else { return done };
+        Ok(self.untried(rehearsal, wanted, mapping, why).await)
+    }
+
+    async fn untried(
+        &self,
+        rehearsal: &Rehearsal,
+        wanted: &Wanted,
+        mapping: &Mapping,
+        why: Untried,
+    ) -> (Outcome, Option<Entry>) {
+        let api = mapping.api(&self.cluster.client, wanted.identity.namespace.as_deref());
+        let before = api.get_opt(&wanted.identity.name).await.ok().flatten();
+        let created = before.is_none();
+        let uid = before.as_ref().and_then(|before| before.metadata.uid.clone()).unwrap_or_default();
+        rehearsal.untried(&wanted.object, before, why);
+        let entry = Entry {
+            version: mapping.resource.version.clone(),
+            uid,
+            hash: wanted.object.intent_hash(),
+            created,
+            ..Entry::default()
+        };
+        (Outcome::Applied { created, revision: None }, Some(entry))
     }
 
     fn wanted(&self, object: &Object) -> Wanted {

@@ -9,6 +9,7 @@ use lockable::LockPool;
 use crate::discovery::{Discovery, Mapping};
 use crate::error::{Action, CallError, Failure};
 use crate::object::Identity;
+use crate::rehearsal::Rehearsal;
 
 /// Access to one cluster, as one user of it.
 #[derive(Clone)]
@@ -19,6 +20,9 @@ pub struct Cluster {
     pub discovery: Arc<Discovery>,
     /// Whose turn it is at an object, shared by all who use the cluster.
     pub turns: Arc<Turns>,
+    /// Where this is given nothing is changed: applies are dry runs, deletions are not sent, and what would come of them
+    /// is put here. The client has to see to it that nothing else changes anything.
+    pub rehearsal: Option<Arc<Rehearsal>>,
 }
 
 /// At one object at a time: whoever finds nothing in its place has sent theirs before the next one looks.
@@ -47,7 +51,7 @@ impl std::fmt::Debug for Cluster {
 impl Cluster {
     /// A cluster of which nothing is known yet.
     pub fn new(client: Client) -> Self {
-        Self { client, discovery: Arc::default(), turns: Arc::default() }
+        Self { client, discovery: Arc::default(), turns: Arc::default(), rehearsal: None }
     }
 
     /// The metadata of an object; `None` where it does not exist.
@@ -98,6 +102,11 @@ impl Ownership {
     /// Field manager of what exists only once and is never reverted: creation by POST.
     pub fn creator(&self) -> String {
         format!("{}-create", self.manager)
+    }
+
+    /// Field manager that keeps what others may change from being removed or reset. It applies nothing.
+    pub fn yielded_manager(&self) -> String {
+        format!("{}-yielded", self.manager)
     }
 
     /// Field manager of an owner's share in an object of several owners.

@@ -7,6 +7,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
 use crate::cluster::SHARED;
+use crate::field_set;
 use crate::inventory::Entry;
 use crate::object::hash_value;
 
@@ -17,6 +18,8 @@ pub struct Observed {
     pub uid: String,
     /// Hash of our managedFields entry, 16 hex digits; empty where we have none.
     pub fingerprint: String,
+    /// What that hash would be had nobody scaled the object; `None` where nobody did, or took nothing of ours.
+    pub unscaled: Option<String>,
     /// Whether a deletion is under way.
     pub deleting: bool,
     /// Value of the owner label (`component.kyma-project.io/owner`).
@@ -31,6 +34,7 @@ impl Observed {
         Self {
             uid: metadata.uid.clone().unwrap_or_default(),
             fingerprint: fingerprint(metadata, manager),
+            unscaled: unscaled(metadata, manager),
             deleting: metadata.deletion_timestamp.is_some(),
             owner: metadata.labels.as_ref().and_then(|labels| labels.get(owner_label)).cloned(),
             marked: applied_entry(metadata, manager).is_some_and(|entry| marks(entry, owner_label)),
@@ -41,6 +45,15 @@ impl Observed {
     fn is_taken_from(&self, us: &str) -> bool {
         self.marked && self.owner.as_deref().is_some_and(|owner| owner != us && owner != SHARED)
     }
+}
+
+/// The hash of what a field manager applied, with what others took of it by scaling.
+fn unscaled(metadata: &ObjectMeta, manager: &str) -> Option<String> {
+    let taken = field_set::scaled(metadata, manager)?;
+    let ours = &applied_entry(metadata, manager)?.fields_v1.as_ref()?.0;
+    let mut whole = ours.clone();
+    field_set::union(&mut whole, &taken);
+    (whole != *ours).then(|| hash_value(&whole))
 }
 
 fn marks(entry: &ManagedFieldsEntry, label: &str) -> bool {
@@ -93,6 +106,7 @@ pub enum Drift {
 /// Compares what was remembered with what is there (`None`: nothing of that name); `us` is the owner who remembers.
 pub fn compare(recorded: &Entry, observed: Option<&Observed>, us: &str) -> Drift {
     match observed {
+        None if recorded.finished => Drift::Unchanged,
         None => Drift::Gone,
         Some(observed) if observed.uid != recorded.uid => Drift::Recreated,
         Some(observed) if observed.deleting => Drift::Deleting,
@@ -100,6 +114,8 @@ pub fn compare(recorded: &Entry, observed: Option<&Observed>, us: &str) -> Drift
         Some(_) if recorded.fingerprint.is_empty() => Drift::Unchanged,
         Some(observed) if observed.is_taken_from(us) => Drift::Taken,
         Some(observed) if observed.fingerprint == recorded.fingerprint => Drift::Unchanged,
+        // Who scales an object has its replicas: an autoscaler, or a person with `kubectl scale`.
+        Some(observed) if observed.unscaled.as_ref() == Some(&recorded.fingerprint) => Drift::Unchanged,
         Some(_) => Drift::Changed,
     }
 }
@@ -207,6 +223,8 @@ mod tests {
     #[test]
     fn compare_tells_the_cases_apart() {
         let recorded = Entry { uid: "u".into(), fingerprint: "f".into(), ..Default::default() };
+        let finished = Entry { finished: true, ..recorded.clone() };
+        assert_eq!(compare(&finished, None, "us"), Drift::Unchanged, "it went by itself");
         let seen = |uid: &str, fingerprint: &str, deleting| Observed {
             uid: uid.into(),
             fingerprint: fingerprint.into(),
@@ -219,6 +237,29 @@ mod tests {
         assert_eq!(compare(Some(&seen("u", "f", true))), Drift::Deleting);
         assert_eq!(compare(Some(&seen("u", "f", false))), Drift::Unchanged);
         assert_eq!(compare(Some(&seen("u", "", false))), Drift::Changed);
+    }
+
+    #[test]
+    fn scaling_is_no_drift_and_what_comes_with_it_is() {
+        let replicas = json!({"f:spec": {"f:replicas": {}}});
+        let (whole, rest) =
+            (json!({"f:spec": {"f:replicas": {}, "f:paused": {}}}), json!({"f:spec": {"f:paused": {}}}));
+        let observed = |ours: &serde_json::Value, subresource: Option<&str>| {
+            let them = entry("them", "Update", subresource, replicas.clone());
+            Observed::from_metadata(
+                &metadata(vec![entry("us", "Apply", None, ours.clone()), them]),
+                "us",
+                "l",
+            )
+        };
+        let applied = fingerprint(&metadata(vec![entry("us", "Apply", None, whole)]), "us");
+        let recorded = Entry { uid: "u".into(), fingerprint: applied, ..Entry::default() };
+        let drift = |observed: &Observed| compare(&recorded, Some(observed), "us");
+        assert_eq!(drift(&observed(&rest, Some("scale"))), Drift::Unchanged);
+        assert_eq!(drift(&observed(&rest, None)), Drift::Changed, "an edit of the object itself");
+        assert_eq!(drift(&observed(&json!({"f:spec": {}}), Some("scale"))), Drift::Changed, "more was taken");
+        let without = Entry { fingerprint: observed(&rest, None).fingerprint, ..recorded.clone() };
+        assert_eq!(compare(&without, Some(&observed(&rest, Some("scale"))), "us"), Drift::Unchanged);
     }
 
     #[test]

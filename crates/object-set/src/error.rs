@@ -156,6 +156,8 @@ pub enum Failure {
     Denied(String),
     /// A webhook did not answer as it should; its name where the answer has it.
     WebhookFailed(String),
+    /// A webhook has side effects, so that dry runs are refused; its name where the answer has it.
+    NoDryRun(String),
     /// 404: the object, or its kind, is not there.
     NotFound,
     /// 404 since the object's namespace is not there; its name.
@@ -202,7 +204,7 @@ impl Failure {
             Self::QuotaExceeded => Reason::QuotaExceeded,
             Self::NamespaceTerminating => Reason::NamespaceTerminating,
             Self::Denied(_) => Reason::WebhookDenied,
-            Self::WebhookFailed(_) => Reason::WebhookFailed,
+            Self::WebhookFailed(_) | Self::NoDryRun(_) => Reason::WebhookFailed,
             Self::NotFound | Self::NamespaceMissing(_) => Reason::DependencyMissing,
             Self::GroupUnknown(_) => Reason::DiscoveryFailed,
             Self::NotServedYet => Reason::Progressing,
@@ -232,6 +234,9 @@ impl Failure {
         if has("admission webhook") && has("denied the request") {
             return Self::Denied(quoted_after(text, "admission webhook"));
         }
+        if has("does not support dry run") {
+            return Self::NoDryRun(quoted_after(text, "admission webhook"));
+        }
         if has("ValidatingAdmissionPolicy '") {
             return Self::Denied(quoted_after(text, "ValidatingAdmissionPolicy"));
         }
@@ -251,7 +256,7 @@ impl Failure {
             403 if has("because it is being terminated") || cause(status, "NamespaceTerminating") => {
                 Self::NamespaceTerminating
             }
-            403 if has("exceeded quota") || has("insufficient quota") => Self::QuotaExceeded,
+            403 if QUOTA.iter().any(|words| has(words)) => Self::QuotaExceeded,
             403 => Self::Forbidden,
             404 => Self::NotFound,
             409 => Self::Conflict,
@@ -274,6 +279,7 @@ impl fmt::Display for Failure {
             Self::NamespaceTerminating => f.write_str("the namespace is being deleted"),
             Self::Denied(by) => write!(f, "denied by {by}"),
             Self::WebhookFailed(name) => write!(f, "webhook {name} did not answer"),
+            Self::NoDryRun(name) => write!(f, "webhook {name} does not support dry runs"),
             Self::NotFound => f.write_str("not found"),
             Self::NamespaceMissing(name) => write!(f, "namespace {name} does not exist"),
             Self::GroupUnknown(group) => write!(f, "the API group {group} does not answer"),
@@ -317,6 +323,9 @@ fn quoted_after(text: &str, phrase: &str) -> String {
     let name = after.split(['"', '\'']).nth(1).unwrap_or_default();
     if is_path(name) { name.to_owned() } else { "of an unknown name".to_owned() }
 }
+
+/// Words that API servers use where a quota has no room, or is so new that its use was not counted yet.
+const QUOTA: &[&str] = &["exceeded quota", "insufficient quota", "status unknown for quota"];
 
 /// Words that API servers use for fields that cannot change.
 const IMMUTABLE: &[&str] = &[

@@ -5,10 +5,13 @@ use std::fmt;
 use jiff::Timestamp;
 use serde_json::Value;
 
+mod holdup;
 mod kinds;
 mod view;
 
 use crate::object::GroupKind;
+
+pub use holdup::{holdup, makes_pods, refusal};
 
 use view::View;
 
@@ -54,11 +57,16 @@ pub struct Health {
     pub status: HealthStatus,
     /// Why; empty where there is nothing to say.
     pub message: String,
+    /// From when on it is a failure, without any change of the object; `None`: at once if it is one, else never.
+    pub failed_from: Option<Timestamp>,
+    /// Of a claim that no Pod asked for yet: its StorageClass. If that waits for the first Pod, nothing is wrong.
+    pub storage_class: Option<String>,
 }
 
 impl Health {
-    fn new(status: HealthStatus, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+    /// An object that is that far. The message must not hold free text of the target.
+    pub fn new(status: HealthStatus, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), failed_from: None, storage_class: None }
     }
 
     fn current() -> Self {
@@ -86,13 +94,8 @@ impl Health {
 /// The health of an object at a moment.
 pub fn assess(object: &Value, now: Timestamp) -> Health {
     let view = View::of(object);
-    if view.deleting() {
-        return Health::new(HealthStatus::Terminating, "it is being deleted");
-    }
-    if let (Some(wanted), Some(seen)) = (view.generation(), view.status_int("observedGeneration"))
-        && wanted != seen
-    {
-        return Health::in_progress(format!("generation {wanted} is not observed yet, {seen} is"));
+    if let Some(health) = assess_progress(object) {
+        return health;
     }
     if let Some(condition) = view.condition("Reconciling").filter(|condition| condition.is_true()) {
         return Health::in_progress(condition.words());
@@ -107,6 +110,28 @@ pub fn assess(object: &Value, now: Timestamp) -> Health {
         Some(condition) if !condition.is_true() => Health::in_progress(condition.words()),
         _ => Health::current(),
     }
+}
+
+/// What holds for an object of any kind, whatever else is to decide: whether it is being deleted, or nobody looked at its
+/// spec yet.
+pub fn assess_progress(object: &Value) -> Option<Health> {
+    let view = View::of(object);
+    if view.deleting() { Some(kinds::terminating(view)) } else { unobserved(view) }
+}
+
+fn unobserved(view: View<'_>) -> Option<Health> {
+    let (wanted, seen) = (view.generation()?, view.status_int("observedGeneration")?);
+    let stale = || Health::in_progress(format!("generation {wanted} is not observed yet, {seen} is"));
+    (wanted != seen).then(stale)
+}
+
+/// Whether an object has done its work and Kubernetes deletes it by itself: a Job that succeeded and has a
+/// `ttlSecondsAfterFinished`. That it is gone is no drift.
+pub fn is_finished(object: &Value) -> bool {
+    let view = View::of(object);
+    view.group_kind() == ("batch", "Job")
+        && view.condition("Complete").is_some_and(view::Condition::is_true)
+        && view.int("/spec/ttlSecondsAfterFinished").is_some()
 }
 
 /// The health of many objects: failed if one is, else unknown if one is, else in progress if one is.

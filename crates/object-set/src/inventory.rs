@@ -18,9 +18,16 @@ pub struct Entry {
     pub fingerprint: String,
     /// Whether it did not exist before us: the condition for ever deleting CRDs and Namespaces.
     pub created: bool,
+    /// Whether it did its work and goes by itself ([`crate::health::is_finished`]): that it is gone is no drift.
+    pub finished: bool,
 }
 
 impl Entry {
+    /// Of an object that is left as it is, whatever others make of it.
+    pub(crate) fn unwatched(self) -> Self {
+        Self { fingerprint: String::new(), ..self }
+    }
+
     /// Whether we ever sent the object. One that another system handed over is known by its uid alone.
     pub fn was_sent(&self) -> bool {
         !(self.hash.is_empty() && self.fingerprint.is_empty())

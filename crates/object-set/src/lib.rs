@@ -10,6 +10,7 @@ mod normalise;
 mod object;
 mod parse;
 pub mod patch;
+mod select;
 mod yaml;
 
 // The target.
@@ -19,20 +20,23 @@ mod error;
 
 // What is done to it.
 pub mod apply;
+mod rehearsal;
 pub mod remove;
 pub mod sweep;
 
 // What is decided: pure.
 pub mod drift;
+mod field_set;
 pub mod health;
 pub mod inventory;
 pub mod order;
 mod protect;
 pub mod prune;
+mod yielded;
 
 pub use apply::{
-    Adopt, Applied, ApplyOptions, Foreign, NothingObserved, Observations, Outcome, Refusal, System, apply,
-    claim, helm_release, move_fields,
+    Adopt, Applied, ApplyOptions, Foreign, NothingObserved, Observations, Outcome, Refusal, System,
+    TIME_IS_UP, apply, claim, helm_release, move_fields,
 };
 pub use cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, Turns};
 pub use discovery::{Discovery, Kinds, Mapping};
@@ -46,4 +50,6 @@ pub use parse::{Limits, ObjectSet, ParseError, Warning, parse_map};
 pub use patch::{PatchError, Patches};
 pub use protect::{Guard, Protection};
 pub use prune::{KeepReason, PruneBlocked, PrunePlan, PruneRequest};
+pub use rehearsal::{Rehearsal, Rehearsed, Untried, content};
 pub use remove::{Removal, uninstall};
+pub use yielded::{PartOfWhole, PathProblem, YieldError, Yielded, is_autoscaler};

@@ -71,6 +71,15 @@ impl Removal {
     }
 }
 
+/// What came of an order to make way for another object of the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It is gone, or going: an event tells when.
+    Free,
+    /// It is not ours, or something forbids its deletion.
+    Blocked,
+}
+
 enum Fate {
     Gone,
     Waiting,
@@ -83,6 +92,7 @@ enum Fate {
 enum Purpose {
     Prune,
     Uninstall,
+    Replace,
 }
 
 struct Run<'a> {
@@ -132,6 +142,36 @@ pub async fn uninstall(
     Ok(run.steps(inventory.iter().map(|(identity, _)| identity.clone()).collect()).await)
 }
 
+/// Deletes an object so that it can be made anew: what depends on it goes first, but the Pods of a StatefulSet stay for
+/// the next one.
+///
+/// # Errors
+/// What the target refused.
+pub(crate) async fn make_way(
+    cluster: &Cluster,
+    kinds: Arc<Kinds>,
+    inventory: &Inventory,
+    ownership: &Ownership,
+    protection: &Protection,
+    identity: &Identity,
+) -> Result<Way, CallError> {
+    let run = Run { cluster, kinds, inventory, ownership, protection, purpose: Purpose::Replace };
+    let Some(entry) = inventory.get(identity) else { return Ok(Way::Blocked) };
+    let Some(mapping) = run.mapping(identity, entry) else { return Ok(Way::Blocked) };
+    let Some(live) = cluster.metadata(mapping, identity).await? else { return Ok(Way::Free) };
+    let live = live.metadata;
+    if live.uid.as_deref() != Some(entry.uid.as_str()) {
+        return Ok(Way::Blocked);
+    }
+    if live.deletion_timestamp.is_some() {
+        return Ok(Way::Free);
+    }
+    if run.must_stay(identity, entry, mapping, &live).await?.is_some() {
+        return Ok(Way::Blocked);
+    }
+    run.delete(identity, mapping, &live).await.map(|_| Way::Free)
+}
+
 /// Owners besides us that hold an object or have a share in it; none where it does not exist.
 ///
 /// # Errors
@@ -150,6 +190,11 @@ pub async fn other_owners(
     Ok(owners.filter(|owner| *owner != ownership.owner).collect())
 }
 
+/// Whether one of our owners made it.
+fn is_of_ours(live: &ObjectMeta) -> bool {
+    live.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY))
+}
+
 impl Run<'_> {
     /// Deletes step by step, and stops at the first step of which something is still there.
     async fn steps(&self, mut identities: Vec<Identity>) -> Removal {
@@ -158,7 +203,8 @@ impl Run<'_> {
         for step in Teardown::ALL {
             let of_step: Vec<&Identity> =
                 identities.iter().filter(|id| order::teardown(id) == step).collect();
-            if !removal.waiting.is_empty() || !removal.failed.is_empty() {
+            let held_up = !removal.waiting.is_empty() || !removal.failed.is_empty();
+            if held_up && self.cluster.rehearsal.is_none() {
                 removal.later.extend(of_step.into_iter().cloned());
                 continue;
             }
@@ -208,8 +254,14 @@ impl Run<'_> {
             Some(reason) => Some(reason),
             None => self.must_stay(identity, entry, mapping, &live).await?,
         };
-        let Some(reason) = reason else { return self.delete(identity, mapping, &live).await };
-        self.give_up(identity, mapping, &live).await?;
+        let Some(reason) = reason else {
+            // A deletion has no dry run that the client could tell from a real one.
+            let rehearses = self.cluster.rehearsal.is_some();
+            return if rehearses { Ok(Fate::Waiting) } else { self.delete(identity, mapping, &live).await };
+        };
+        if self.cluster.rehearsal.is_none() {
+            self.give_up(identity, mapping, &live).await?;
+        }
         Ok(Fate::Kept(reason))
     }
 
@@ -275,6 +327,10 @@ impl Run<'_> {
         match labels.get(OWNER_LABEL) {
             Some(owner) if owner != us => Some(KeepReason::OtherOwner),
             Some(_) if applied_entry(live, &self.ownership.manager).is_some() => None,
+            // We have a share in a CRD that nobody of ours ever wrote.
+            None if labels.contains_key(&Ownership::share_label(us)) && !is_of_ours(live) => {
+                Some(KeepReason::NotCreatedByUs)
+            }
             _ => Some(KeepReason::MarkLost),
         }
     }
@@ -285,16 +341,18 @@ impl Run<'_> {
         mapping: &Mapping,
         live: &ObjectMeta,
     ) -> Result<Fate, CallError> {
-        // A workload is gone when its Pods are, so that what they need goes after them.
-        let foreground =
-            self.purpose == Purpose::Uninstall && order::teardown(identity) == Teardown::Workload;
+        let propagation = match self.purpose {
+            Purpose::Replace if identity.is("apps", "StatefulSet") => PropagationPolicy::Orphan,
+            Purpose::Replace => PropagationPolicy::Foreground,
+            // A workload is gone when its Pods are, so that what they need goes after them.
+            Purpose::Uninstall if order::teardown(identity) == Teardown::Workload => {
+                PropagationPolicy::Foreground
+            }
+            Purpose::Prune | Purpose::Uninstall => PropagationPolicy::Background,
+        };
         let guarded = identity.is_namespace() || identity.is_crd();
         let params = DeleteParams {
-            propagation_policy: Some(if foreground {
-                PropagationPolicy::Foreground
-            } else {
-                PropagationPolicy::Background
-            }),
+            propagation_policy: Some(propagation),
             preconditions: Some(Preconditions {
                 uid: live.uid.clone(),
                 // What was looked at to allow this must still be so.

@@ -4,11 +4,15 @@ mod on_clusters {
     mod adoption;
     mod crds;
     mod drift;
+    mod handover;
+    mod health;
     mod inputs;
     mod ownership;
     mod patches;
+    mod recreate;
     mod refusals;
     mod removal;
     mod story;
     mod take_over;
+    mod yielded;
 }

@@ -59,6 +59,33 @@ pub struct Args {
     /// Let access Secrets name a proxy (`proxy-url`).
     #[arg(long, env)]
     pub allow_target_proxy: bool,
+    /// Tokens for kubeconfigs that name a program for them.
+    #[command(flatten)]
+    pub token_exchange: TokenExchangeArgs,
+}
+
+/// Tokens for targets by token exchange (RFC 8693), in place of the program that a kubeconfig names. Nothing of this can
+/// be said in a kubeconfig.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct TokenExchangeArgs {
+    /// Token endpoint (https) where the operator's own token is exchanged for one for a target. Empty: not exchanged.
+    #[arg(long, env, value_name = "URL", default_value = "")]
+    pub token_exchange_url: String,
+    /// Audience of the tokens asked for; `{server}` in it stands for host[:port] of the target.
+    #[arg(long, env, value_name = "AUDIENCE", default_value = "")]
+    pub token_exchange_audience: String,
+    /// host[:port] of targets that get such tokens; `*.` covers subdomains. None: no target.
+    #[arg(long, env, value_name = "HOST", value_delimiter = ',')]
+    pub token_exchange_servers: Vec<String>,
+    /// File with the operator's own token, a projected ServiceAccount token with the issuer as its audience.
+    #[arg(long, env, value_name = "FILE", default_value = "/var/run/secrets/token-exchange/token")]
+    pub token_exchange_token_file: PathBuf,
+    /// PEM file with certificates that the issuer may use, in place of publicly trusted ones.
+    #[arg(long, env, value_name = "FILE")]
+    pub token_exchange_ca_file: Option<PathBuf>,
+    /// Command in a kubeconfig's `exec` entry that stands for the exchange. The program itself is never run.
+    #[arg(long, env, value_name = "NAME", default_value = "token-exchange")]
+    pub token_exchange_command: String,
 }
 
 /// How log lines are written.

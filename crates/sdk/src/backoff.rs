@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kyma_api::ErrorClass;
+use kyma_api::{ErrorClass, Reason};
 
 use crate::Failure;
 
@@ -12,26 +12,81 @@ const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_mins(1);
 /// Longest delay that a server may ask for.
 const LONGEST_ASKED: Duration = Duration::from_mins(10);
+/// The delay where a person has to put something right on a target, and no event tells that it was.
+const UNTOLD: Duration = Duration::from_mins(10);
+/// Share of a delay that is left to chance, so that what failed together does not return together.
+const SHARE: f64 = 0.5;
+
+/// Delays for what lasts, and costs the target something with each try.
+struct Slow {
+    /// The shortest one.
+    least: Duration,
+    /// The longest one.
+    longest: Duration,
+}
+
+impl Slow {
+    /// What is left to chance of a delay of minutes.
+    const SHARE: f64 = 0.1;
+
+    fn of(reason: Reason) -> Option<Self> {
+        let longest = Duration::from_mins(10);
+        match reason {
+            Reason::NamespaceTerminating => Some(Self { least: Duration::from_secs(30), longest }),
+            Reason::QuotaExceeded => Some(Self { least: Duration::from_mins(1), longest }),
+            _ => None,
+        }
+    }
+
+    fn after(&self, failures: u32, jitter: f64) -> Duration {
+        let first = self.least.div_f64(1.0 - Self::SHARE);
+        growing(first, self.longest, Self::SHARE, failures, jitter).max(self.least)
+    }
+}
 
 /// `first` after one failure in a row, doubled for each further one up to `longest`. `jitter` in 0..1 spreads the
 /// delay over its upper half, so that what failed together does not return together.
 pub(crate) fn doubled(first: Duration, longest: Duration, failures: u32, jitter: f64) -> Duration {
-    let doubled = first.saturating_mul(1 << failures.saturating_sub(1).min(16));
-    doubled.min(longest).mul_f64(spread(jitter))
+    growing(first, longest, SHARE, failures, jitter)
 }
 
-fn spread(jitter: f64) -> f64 {
-    0.5 + jitter.clamp(0.0, 1.0) / 2.0
+fn growing(first: Duration, longest: Duration, share: f64, failures: u32, jitter: f64) -> Duration {
+    let doubled = first.saturating_mul(1 << failures.saturating_sub(1).min(16));
+    doubled.min(longest).mul_f64(spread(share, jitter))
+}
+
+fn spread(share: f64, jitter: f64) -> f64 {
+    1.0 - share * (1.0 - jitter.clamp(0.0, 1.0))
+}
+
+/// The delay of a component that waits for what a person puts right on a target unseen: roles, policies and webhooks.
+/// `None`: something else decides.
+pub fn untold_delay(reason: Reason) -> Option<Duration> {
+    matches!(reason, Reason::TargetForbidden | Reason::WebhookDenied).then_some(UNTOLD)
+}
+
+/// The longest delay of a component between two tries of what failed so, if no event comes; `None`: it waits for one.
+pub fn longest_delay(failure: &Failure) -> Option<Duration> {
+    let named = failure.retry_after.map(|asked| asked.min(LONGEST_ASKED));
+    let own = || match failure.class {
+        ErrorClass::Transient | ErrorClass::Unreachable => Some(LONGEST),
+        ErrorClass::Blocked | ErrorClass::Invalid => untold_delay(failure.reason),
+    };
+    named.or_else(|| Slow::of(failure.reason).map(|slow| slow.longest)).or_else(own)
 }
 
 /// How long to wait after the `failures`-th failure in a row (from 1); `None`: until an event.
 ///
 /// Transient and Unreachable double from 0.5 s to 60 s; calls to an unreachable target are refused by its breaker
-/// meanwhile, so a try costs nothing. Blocked and Invalid wait for an event unless the failure names a moment.
+/// meanwhile, so a try costs nothing. A namespace that is being deleted is tried after 30 s to 10 min, a used-up quota
+/// after 1 to 10 min. Blocked and Invalid wait for an event unless the failure names a moment.
 /// `jitter` lies in 0..1.
 pub fn delay_after(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration> {
     if let Some(asked) = failure.retry_after {
-        return Some(asked.min(LONGEST_ASKED) + FIRST.mul_f64(spread(jitter)));
+        return Some(asked.min(LONGEST_ASKED) + FIRST.mul_f64(spread(SHARE, jitter)));
+    }
+    if let Some(slow) = Slow::of(failure.reason) {
+        return Some(slow.after(failures, jitter));
     }
     match failure.class {
         ErrorClass::Transient | ErrorClass::Unreachable => Some(doubled(FIRST, LONGEST, failures, jitter)),
@@ -41,9 +96,14 @@ pub fn delay_after(failure: &Failure, failures: u32, jitter: f64) -> Option<Dura
 
 #[cfg(test)]
 mod tests {
-    use kyma_api::Reason;
-
     use super::*;
+
+    /// Delays of a reason after 1, 2, … failures in a row, in tenths of a second.
+    fn delays(reason: Reason, jitter: f64) -> Vec<u128> {
+        let failure = Failure::new(reason, "");
+        let delay = |failures| delay_after(&failure, failures, jitter).unwrap() + Duration::from_micros(1);
+        (1..=8).map(|failures| delay(failures).as_millis() / 100).collect()
+    }
 
     #[test]
     fn what_may_pass_doubles_up_to_its_bound() {
@@ -60,6 +120,30 @@ mod tests {
         for reason in [Reason::DeletionBlocked, Reason::ValuesInvalid] {
             assert_eq!(delay_after(&Failure::new(reason, ""), 1, 0.5), None);
         }
+    }
+
+    #[test]
+    fn what_lasts_costs_a_target_little() {
+        let ending = Reason::NamespaceTerminating;
+        assert_eq!(delays(ending, 0.0), [300, 600, 1200, 2400, 4800, 5400, 5400, 5400]);
+        assert_eq!(delays(ending, 1.0), [333, 666, 1333, 2666, 5333, 6000, 6000, 6000]);
+        assert_eq!(delays(Reason::QuotaExceeded, 0.0), [600, 1200, 2400, 4800, 5400, 5400, 5400, 5400]);
+        assert_eq!(delays(Reason::QuotaExceeded, 1.0), [666, 1333, 2666, 5333, 6000, 6000, 6000, 6000]);
+    }
+
+    #[test]
+    fn what_nobody_tells_of_is_looked_at_again() {
+        let longest = |reason| longest_delay(&Failure::new(reason, "")).map(|delay| delay.as_secs());
+        assert_eq!(longest(Reason::TargetForbidden), Some(600));
+        assert_eq!(longest(Reason::WebhookDenied), Some(600));
+        assert_eq!(longest(Reason::NamespaceTerminating), Some(600));
+        assert_eq!(longest(Reason::WebhookFailed), Some(60));
+        assert_eq!(longest(Reason::TargetTimeout), Some(60));
+        for waits in [Reason::ImmutableField, Reason::ApplyRefused, Reason::DependencyMissing] {
+            assert_eq!(longest(waits), None, "{waits}");
+        }
+        let named = Failure::new(Reason::ApplyRefused, "").retry_after(Duration::from_secs(7));
+        assert_eq!(longest_delay(&named), Some(Duration::from_secs(7)));
     }
 
     #[test]

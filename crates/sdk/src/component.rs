@@ -171,6 +171,16 @@ impl Progress {
         self
     }
 
+    /// Comes back after this time at the latest, or earlier where that was said already.
+    pub fn again_within(mut self, delay: Duration) -> Self {
+        self.wait = match self.wait {
+            Wait::Event => Wait::Timer(delay),
+            Wait::Timer(earlier) => Wait::Timer(earlier.min(delay)),
+            Wait::Answer(earlier) => Wait::Answer(earlier.min(delay)),
+        };
+        self
+    }
+
     fn new(state: State, reason: Reason, message: impl Into<String>) -> Self {
         Self {
             state,
@@ -228,6 +238,14 @@ mod tests {
         {
             assert_eq!(state(reason), State::Error, "{reason}");
         }
+    }
+
+    #[test]
+    fn the_earlier_of_two_moments_counts() {
+        let (soon, late) = (Duration::from_secs(1), Duration::from_secs(9));
+        assert_eq!(Progress::ready("").again_within(late).wait, Wait::Timer(late));
+        assert_eq!(Progress::ready("").again_after(soon).again_within(late).wait, Wait::Timer(soon));
+        assert_eq!(Progress::ready("").again_after(late).again_within(soon).wait, Wait::Timer(soon));
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::{
     collections::HashSet,
     fmt::Debug,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
 };
 
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -47,6 +49,8 @@ pub struct Context<R: ComponentResource> {
     pub(crate) pass: Pass,
     pub(crate) brake: Brake,
     pub(crate) interests: Mutex<HashSet<Interest>>,
+    /// Whether nothing may be written, to hub or target.
+    pub(crate) rehearses: bool,
 }
 
 /// Brings one component back to its reconciler. Cheap to clone, may outlive the reconcile.
@@ -113,17 +117,31 @@ impl<R: ComponentResource> Context<R> {
         self.brake.permit(target_name(&self.contract)).await
     }
 
+    /// Whether this is a rehearsal ([`Runtime::rehearse`](crate::Runtime::rehearse)): what is written to the target is a
+    /// dry run, and to the hub nothing is written.
+    pub fn is_rehearsal(&self) -> bool {
+        self.rehearses
+    }
+
+    /// Waits until something asks for the component to be looked at again. For a rehearsal, which no driver brings back.
+    pub async fn woken(&self) {
+        pin!(self.wake.stream()).next().await;
+    }
+
     /// Watches more than what is read and written through this context.
     pub fn watch(&self, interest: Interest) {
         self.interests.lock().unwrap_or_else(PoisonError::into_inner).insert(interest);
     }
 
     /// Reports fields of the status right now, in the middle of a step: what must be known after a crash, such as
-    /// what is about to be written. `null` removes a field. Writes only if something differs.
+    /// what is about to be written. `null` removes a field. Writes only if something differs, and never in a rehearsal.
     ///
     /// # Errors
     /// The hub does not take it.
     pub async fn checkpoint(&self, fields: FreeForm) -> Result<(), Failure> {
+        if self.rehearses {
+            return Ok(());
+        }
         self.status.write_fields(&self.resource, fields).await
     }
 

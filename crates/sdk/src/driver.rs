@@ -147,19 +147,12 @@ impl<C: Component> Driver<C> {
             pass,
             brake: self.runtime.brake.clone(),
             interests: std::sync::Mutex::default(),
+            rehearses: false,
         })
     }
 
     async fn target(&self, resource: &C::Resource, contract: &Contract) -> Result<Target, Failure> {
-        if let Some(reference) = &contract.spec.target.kubeconfig_secret_ref {
-            return self.runtime.access.target(reference).await;
-        }
-        let kyma = resource.labels().get(kyma_api::labels::KYMA_NAME).map_or("", String::as_str);
-        if self.runtime.settings.is_local(kyma) {
-            return Ok(self.runtime.access.local());
-        }
-        let message = "spec.target.kubeconfigSecretRef is missing, and the hub is not a target here";
-        Err(Failure::new(Reason::AccessInvalid, message))
+        target_of(&self.runtime, resource, contract).await
     }
 
     /// Watches on the target what the step read; after a step that broke off, also what it read before.
@@ -288,7 +281,24 @@ fn step(type_: &'static str, status: condition::Status, reason: Reason, message:
     Step { type_, status, reason, message: message.into() }
 }
 
-fn owner<R: ComponentResource>(resource: &R) -> String {
+/// The target that a component names, or the hub where that is one.
+pub(crate) async fn target_of<R: ComponentResource>(
+    runtime: &Runtime,
+    resource: &R,
+    contract: &Contract,
+) -> Result<Target, Failure> {
+    if let Some(reference) = &contract.spec.target.kubeconfig_secret_ref {
+        return runtime.access.target(reference).await;
+    }
+    let kyma = resource.labels().get(kyma_api::labels::KYMA_NAME).map_or("", String::as_str);
+    if runtime.settings.is_local(kyma) {
+        return Ok(runtime.access.local());
+    }
+    let message = "spec.target.kubeconfigSecretRef is missing, and the hub is not a target here";
+    Err(Failure::new(Reason::AccessInvalid, message))
+}
+
+pub(crate) fn owner<R: ComponentResource>(resource: &R) -> String {
     names::owner_hash(&resource.namespace().unwrap_or_default(), &resource.name_any())
 }
 

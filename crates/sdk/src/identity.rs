@@ -5,17 +5,22 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt, api::Patch};
 use kyma_targets::{
-    Claim, Fence, Found, KymaId, Ledger, Recorded, Target, TargetError, Verdict, record, recorded,
+    Claim, Fence, Found, KymaId, Ledger, Recorded, Target, TargetError, Verdict, compare, record, recorded,
 };
 use serde_json::json;
 
-use crate::{ComponentResource, Failure, Runtime, hub_apply, kyma::KymaLedger};
+use crate::{ComponentResource, Failure, Operator, Runtime, hub_apply, kyma::KymaLedger};
 
 /// What a component claims and remembers, for the comparison. Pure.
 ///
 /// The stamp is kyma-operator's: a component of a Kyma checks it and never writes it. Who takes a target over for the
 /// Kyma raises the epoch of its components too, so one that lags behind the stamp is an old copy's.
-fn sides<R: ComponentResource>(runtime: &Runtime, resource: &R, found: &Found) -> (Claim, Recorded) {
+fn sides<R: ComponentResource>(
+    hub_uid: &str,
+    operator: Operator,
+    resource: &R,
+    found: &Found,
+) -> (Claim, Recorded) {
     let owners = resource.owner_references();
     let kyma = owners.iter().find(|owner| owner.kind == "Kyma").map(|owner| KymaId {
         namespace: resource.namespace().unwrap_or_default(),
@@ -23,10 +28,10 @@ fn sides<R: ComponentResource>(runtime: &Runtime, resource: &R, found: &Found) -
         uid: owner.uid.clone(),
     });
     let claim = Claim {
-        hub_uid: runtime.hub_uid.to_string(),
+        hub_uid: hub_uid.to_owned(),
         kyma,
-        operator: runtime.operator.name.to_owned(),
-        version: runtime.operator.version.to_owned(),
+        operator: operator.name.to_owned(),
+        version: operator.version.to_owned(),
     };
     let mut known = recorded(Some(resource.annotations()));
     if known.target_uid.is_some() && known.epoch == 0 {
@@ -56,7 +61,7 @@ pub(crate) async fn prove<R: ComponentResource>(
         return Ok(Proven { target: target.clone(), recorded: None });
     }
     let found = target.identify().await?;
-    let (claim, recorded) = sides(runtime, resource, &found);
+    let (claim, recorded) = sides(&runtime.hub_uid, runtime.operator, resource, &found);
     let ledger = claim.kyma.as_ref().map(|kyma| KymaLedger::new(runtime, &kyma.namespace, &kyma.name));
     let ledger = ledger.map(|ledger| Arc::new(ledger) as Arc<dyn Ledger>);
     let mut fence = Fence { claim, recorded, ledger };
@@ -70,6 +75,27 @@ pub(crate) async fn prove<R: ComponentResource>(
         refused => return Err(target.refuse(refused).await.into()),
     }
     Ok(Proven { target: target.fenced(fence), recorded: written })
+}
+
+/// The same comparison where nothing is recorded, for who only reads.
+///
+/// # Errors
+/// It is another cluster, or another's, or the hub; it does not answer.
+pub(crate) async fn compared<R: ComponentResource>(
+    hub_uid: &str,
+    operator: Operator,
+    resource: &R,
+    target: &Target,
+) -> Result<(), Failure> {
+    if target.is_local() {
+        return Ok(());
+    }
+    let found = target.identify().await?;
+    let (claim, recorded) = sides(hub_uid, operator, resource, &found);
+    match compare(&claim, &recorded, &found) {
+        Verdict::Match { .. } | Verdict::FirstContact { .. } => Ok(()),
+        refused => Err(refusal(&refused)),
+    }
 }
 
 /// Whether this component ever had contact with a target.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
+    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
     core::{Collector, Desc},
     proto::{MetricFamily, MetricType},
 };
@@ -37,6 +37,7 @@ struct Inner {
     missed: IntCounterVec,
     watches: IntGaugeVec,
     pauses: IntGaugeVec,
+    tasks: IntGauge,
 }
 
 /// How a reconcile ended, as the label `result`.
@@ -139,6 +140,7 @@ impl Metrics {
                 &["operator"],
             )?,
             pauses: IntGaugeVec::new(Opts::new("pauses", "Pauses in force."), &["operator", "scope"])?,
+            tasks: IntGauge::new("runtime_tasks", "Tasks of the process that have not ended.")?,
             waits: HistogramVec::new(waits, &["operator"])?,
             registry,
             described: Mutex::default(),
@@ -160,6 +162,7 @@ impl Metrics {
         self.register(held.missed.clone())?;
         self.register(held.watches.clone())?;
         self.register(held.pauses.clone())?;
+        self.register(held.tasks.clone())?;
         Ok(())
     }
 
@@ -186,6 +189,10 @@ impl Metrics {
     /// # Errors
     /// A collector gave something that cannot be written.
     pub fn render(&self) -> Result<String, MetricsError> {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let tasks = runtime.metrics().num_alive_tasks();
+            self.inner.tasks.set(i64::try_from(tasks).unwrap_or(i64::MAX));
+        }
         let mut out = vec![];
         TextEncoder::new().encode(&self.inner.registry.gather(), &mut out)?;
         Ok(String::from_utf8_lossy(&out).into_owned())

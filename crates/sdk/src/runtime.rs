@@ -122,19 +122,36 @@ impl Runtime {
     pub async fn connect(
         operator: Operator,
         settings: Settings,
+        config: Config,
+        process: Process,
+    ) -> Result<Self, HubError> {
+        let replica = std::env::var("POD_NAME").unwrap_or_else(|_| "local".to_owned());
+        let runtime = Self::connected(operator, &replica, settings, config, process, |hub| hub).await?;
+        runtime.spawn_access();
+        runtime.spawn_pauses();
+        Ok(runtime)
+    }
+
+    /// Connects, with `narrowed` client for the hub, and starts nothing.
+    pub(crate) async fn connected(
+        operator: Operator,
+        replica: &str,
+        settings: Settings,
         mut config: Config,
         process: Process,
+        narrowed: impl FnOnce(Client) -> Client,
     ) -> Result<Self, HubError> {
         let policy = AccessPolicy { hub_addresses: hub_addresses(&config).await, ..settings.access.clone() };
         let agent = format!("{}/{}", operator.name, operator.version);
-        let replica = std::env::var("POD_NAME").unwrap_or_else(|_| "local".to_owned());
         name_caller(&mut config, &format!("{agent} ({replica})"))?;
-        let hub = Client::try_from(config).map_err(HubError::Client)?;
+        let client = Client::try_from(config).map_err(HubError::Client)?;
+        let hub = narrowed(client.clone());
         let uid = hub_uid(&hub).await?;
-        let targets = Targets::new(policy, Limits::default(), &agent, &replica, TARGETS);
-        let access = Access::new(hub.clone(), &settings.hub_namespace, targets.clone());
+        let targets = Targets::new(policy, Limits::default(), &agent, replica, TARGETS);
+        // It only reads Secrets, and what is done to the hub as a target is judged there.
+        let access = Access::new(client, &settings.hub_namespace, targets.clone());
         let pauses = Pauses::new(operator.name);
-        let runtime = Self {
+        Ok(Self {
             brake: Brake::new(operator.name, &hub, &settings, pauses.clone()),
             pauses,
             operator,
@@ -145,10 +162,7 @@ impl Runtime {
             targets,
             access,
             process,
-        };
-        runtime.spawn_access();
-        runtime.spawn_pauses();
-        Ok(runtime)
+        })
     }
 
     fn spawn_access(&self) {

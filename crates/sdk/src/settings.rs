@@ -4,8 +4,9 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use jiff::SignedDuration;
 use kyma_api::names::label_value;
-use kyma_targets::AccessPolicy;
+use kyma_targets::{AccessPolicy, ExchangeSettings, ExchangeSettingsError, TokenExchange, TokenProviders};
 
+use crate::args::TokenExchangeArgs;
 use crate::{Args, BrakeLimit, LogFormat, Mode};
 
 /// Resolved settings. Nothing in here can be wrong any more; reconcilers read only this.
@@ -64,6 +65,19 @@ pub enum SettingsError {
         /// What was given.
         value: String,
     },
+    /// Token exchange that cannot work, or would give tokens to anybody.
+    #[error("--token-exchange-url needs --token-exchange-audience and --token-exchange-servers as well: {0}")]
+    TokenExchange(#[from] ExchangeSettingsError),
+    /// A file that cannot be read.
+    #[error("--{flag}: {file} cannot be read: {source}")]
+    File {
+        /// The flag, without dashes.
+        flag: &'static str,
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// Two flags that exclude each other.
     #[error("--local-kyma has no meaning with --mode=single-cluster, where every Kyma's target is the hub")]
     LocalKyma,
@@ -102,6 +116,7 @@ impl Settings {
                 allow_loopback: args.allow_loopback_targets,
                 allow_link_local: args.allow_link_local_targets,
                 allow_proxy: args.allow_target_proxy,
+                token_providers: token_providers(args.token_exchange)?,
                 ..AccessPolicy::default()
             },
         })
@@ -112,6 +127,25 @@ impl Settings {
         let same = |local: &String| label_value(local) == label_value(kyma);
         self.mode == Mode::SingleCluster || self.local_kyma.as_ref().is_some_and(same)
     }
+}
+
+fn token_providers(args: TokenExchangeArgs) -> Result<TokenProviders, SettingsError> {
+    if args.token_exchange_url.is_empty() {
+        return Ok(TokenProviders::default());
+    }
+    let read = |file: PathBuf| {
+        let flag = "token-exchange-ca-file";
+        std::fs::read(&file).map_err(|source| SettingsError::File { flag, file, source })
+    };
+    let exchange = TokenExchange::new(ExchangeSettings {
+        endpoint: args.token_exchange_url.parse().map_err(|_| ExchangeSettingsError::Endpoint)?,
+        audience: args.token_exchange_audience,
+        token_file: args.token_exchange_token_file,
+        servers: args.token_exchange_servers,
+        ca_pem: args.token_exchange_ca_file.map(read).transpose()?,
+    })?;
+    let command = non_empty("token-exchange-command", args.token_exchange_command)?;
+    Ok(TokenProviders::default().with(&command, exchange))
 }
 
 fn non_empty(flag: &'static str, value: String) -> Result<String, SettingsError> {
@@ -187,6 +221,21 @@ mod tests {
             let error = resolve(&flags).unwrap_err().to_string();
             assert!(error.starts_with(flag), "{error}");
         }
+    }
+
+    #[test]
+    fn tokens_are_exchanged_only_where_it_is_said_for_whom() {
+        let url = "--token-exchange-url=https://issuer.example.org/token";
+        let servers = "--token-exchange-servers=*.targets.example.org";
+        assert_eq!(resolve(&[servers]).unwrap().access, AccessPolicy::default());
+        let audience = "--token-exchange-audience={server}";
+        let plain = "--token-exchange-url=http://issuer.example.org/token";
+        for incomplete in [&[url][..], &[url, servers], &[url, audience], &[plain, servers, audience]] {
+            let error = resolve(incomplete).unwrap_err().to_string();
+            assert!(error.starts_with("--token-exchange-url"), "{error}");
+        }
+        let whole = resolve(&[url, servers, audience]).unwrap();
+        assert_eq!(format!("{:?}", whole.access.token_providers), r#"{"token-exchange"}"#);
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::tokens::TokenProviders;
+
 /// What kubeconfigs may ask for beyond the safe default. Set by flags of the operator, never by a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent flags, each its own command-line switch")]
@@ -18,6 +20,8 @@ pub struct AccessPolicy {
     /// Accept `proxy-url` in kubeconfigs. Default false. The address rules then hold for the proxy and for a
     /// server given as an address; a server given by name is resolved by the proxy.
     pub allow_proxy: bool,
+    /// What gives tokens to kubeconfigs that name it as the command of an `exec` entry. Default none.
+    pub token_providers: TokenProviders,
     /// Address and port under which the hub's own apiserver is known. A target may not live there: the hub is
     /// managed only as the local cluster. Default empty.
     pub hub_addresses: Vec<SocketAddr>,

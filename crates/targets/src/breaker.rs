@@ -11,6 +11,8 @@ pub enum Outcome {
     Healthy,
     /// It answered 5xx with a Kubernetes `Status`: the apiserver works, something behind it may not.
     Failing,
+    /// It does not know who calls (401): all calls with these credentials are in vain.
+    Refused,
     /// No answer: refused, reset, timed out, TLS failed, or a 5xx that no apiserver wrote.
     Unreachable,
 }
@@ -28,7 +30,7 @@ pub enum Effect {
     Recovered,
 }
 
-/// Refuses calls to a target that does not answer, and finds out when it does again.
+/// Refuses calls to a target that does not answer, or not to us, and finds out when it does again.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     limits: BreakerLimits,
@@ -65,7 +67,7 @@ impl Breaker {
         match outcome {
             Outcome::Healthy => self.state = State::Closed { failures: 0 },
             _ if failures < self.limits.failures => self.state = State::Closed { failures },
-            Outcome::Unreachable => return self.open(0, now, jitter),
+            Outcome::Refused | Outcome::Unreachable => return self.open(0, now, jitter),
             Outcome::Failing => {
                 self.state = State::Verifying;
                 return Effect::ProbeNow;
@@ -175,6 +177,15 @@ mod tests {
         assert_eq!(one_webhook_is_down.admit(), Ok(()));
 
         assert_eq!(breaker.probed(false, now, 0.0), Effect::Open(Duration::from_secs(15)));
+        assert!(breaker.admit().is_err());
+    }
+
+    #[test]
+    fn credentials_that_are_refused_three_times_are_not_shown_again() {
+        let (mut breaker, now) = (breaker(), Instant::now());
+        for effect in [Effect::None, Effect::None, Effect::Open(Duration::from_secs(15))] {
+            assert_eq!(breaker.record(Outcome::Refused, now, 0.0), effect);
+        }
         assert!(breaker.admit().is_err());
     }
 

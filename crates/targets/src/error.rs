@@ -9,6 +9,7 @@ use kyma_api::{ErrorClass, Reason};
 use crate::access::AddressRefusal;
 use crate::identity::Verdict;
 use crate::kubeconfig::KubeconfigError;
+use crate::tokens::TokenError;
 
 #[cfg(test)]
 mod tests;
@@ -66,6 +67,9 @@ pub enum TargetError {
     /// The credentials are not accepted.
     #[error("the target does not accept the credentials (401)")]
     Unauthorized,
+    /// There is no token to show.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// The credentials do not suffice.
     #[error("the target does not allow it (403): {0}")]
     Forbidden(String),
@@ -141,6 +145,8 @@ impl TargetError {
             Self::Throttled(_) => Reason::TargetThrottled,
             Self::TooLarge(_) | Self::Redirected(_) | Self::Unreadable => Reason::TargetAnswerInvalid,
             Self::Unauthorized => Reason::TargetUnauthorized,
+            Self::Token(TokenError::Refused { .. }) => Reason::TokenRefused,
+            Self::Token(_) => Reason::TokenUnavailable,
             Self::Forbidden(_) => Reason::TargetForbidden,
             Self::Server { .. } => Reason::TargetServerError,
             Self::Api { code: 409, .. } => Reason::ApplyConflict,

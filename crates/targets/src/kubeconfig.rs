@@ -37,6 +37,8 @@ pub struct Kubeconfig {
     pub(crate) token: Option<String>,
     /// PEM client certificate chain and key.
     pub(crate) identity: Option<ClientIdentity>,
+    /// Name of the registered provider that gives tokens.
+    pub(crate) provider: Option<String>,
     /// Namespace of the context.
     pub(crate) namespace: Option<String>,
 }
@@ -128,7 +130,7 @@ impl Kubeconfig {
             namespace: context.text("namespace", "contexts[].context.namespace")?,
             ..read_cluster(&cluster, policy)?
         };
-        read_user(&user, kubeconfig)
+        read_user(&user, kubeconfig, policy)
     }
 
     /// Whether this looks like a kubeconfig, one that is accepted or another one.
@@ -198,7 +200,11 @@ const REFUSED_IN_CLUSTER: &[(&str, &str, &str)] = &[
 ];
 
 const REFUSED_IN_USER: &[(&str, &str, &str)] = &[
-    ("exec", "users[].user.exec", "it runs a program; use a token or a client certificate"),
+    (
+        "exec",
+        "users[].user.exec",
+        "it runs a program, and no token provider is registered under its command; use a token or a client certificate",
+    ),
     ("auth-provider", "users[].user.auth-provider", "it runs a program; use a token or a client certificate"),
     ("tokenFile", "users[].user.tokenFile", "it names a file; use token"),
     ("client-certificate", "users[].user.client-certificate", "it names a file; use client-certificate-data"),
@@ -231,6 +237,7 @@ fn read_cluster(cluster: &Fields<'_>, policy: &AccessPolicy) -> Result<Kubeconfi
         proxy: proxy.map(|proxy| read_proxy(&proxy, policy)).transpose()?,
         token: None,
         identity: None,
+        provider: None,
         namespace: None,
     })
 }
@@ -271,7 +278,54 @@ fn read_proxy(text: &str, policy: &AccessPolicy) -> Result<Url, KubeconfigError>
     Ok(proxy)
 }
 
-fn read_user(user: &Fields<'_>, mut kubeconfig: Kubeconfig) -> Result<Kubeconfig, KubeconfigError> {
+/// The registered provider that an `exec` entry names; the rest of the entry is neither used nor judged. A server that
+/// its tokens are not for is refused, and so is what could lead the connection elsewhere.
+fn read_provider(
+    user: &Fields<'_>,
+    kubeconfig: &Kubeconfig,
+    policy: &AccessPolicy,
+) -> Result<Option<String>, KubeconfigError> {
+    let field = "users[].user.exec";
+    let refused = |field, why| Err(KubeconfigError::Refused { field, why });
+    let command = user.map.get("exec").and_then(|exec| exec.get("command")).and_then(Value::as_str);
+    let provider = command.and_then(|command| Some((command, policy.token_providers.get(command)?)));
+    let Some((command, provider)) = provider else { return Ok(None) };
+    user.only(
+        &["exec", "token", "client-certificate-data", "client-key-data"],
+        &["extensions"],
+        &REFUSED_IN_USER[1..],
+    )?;
+    if user.map.keys().any(|name| name != "exec" && name != "extensions") {
+        return refused(
+            field,
+            "a token provider gives the only credentials; take out token and client certificate",
+        );
+    }
+    if kubeconfig.proxy.is_some() {
+        return refused("clusters[].cluster.proxy-url", "tokens of a provider are not sent through a proxy");
+    }
+    if kubeconfig.server_name.is_some() {
+        let why = "tokens of a provider are sent to a server of its own name alone";
+        return refused("clusters[].cluster.tls-server-name", why);
+    }
+    if !provider.serves(&kubeconfig.server) {
+        return refused(
+            field,
+            "the operator's token provider is not for this server (--token-exchange-servers)",
+        );
+    }
+    Ok(Some(command.to_owned()))
+}
+
+fn read_user(
+    user: &Fields<'_>,
+    mut kubeconfig: Kubeconfig,
+    policy: &AccessPolicy,
+) -> Result<Kubeconfig, KubeconfigError> {
+    kubeconfig.provider = read_provider(user, &kubeconfig, policy)?;
+    if kubeconfig.provider.is_some() {
+        return Ok(kubeconfig);
+    }
     let known = ["token", "client-certificate-data", "client-key-data"];
     user.only(&known, &["extensions"], REFUSED_IN_USER)?;
     kubeconfig.token = user.text("token", "users[].user.token")?;

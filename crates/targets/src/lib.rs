@@ -2,6 +2,7 @@
 //!
 //! - [`Targets`] is the cache: one [`Target`] for each access Secret and version of it.
 //! - [`Kubeconfig`] is the only way in; [`AccessPolicy`] holds what operators may allow beyond the default.
+//! - [`TokenProviders`] give tokens where a kubeconfig names a program for that, which is never run.
 //! - [`Target::client`] is a kube client with deadlines, budgets ([`Limits`]), body limit and [`Breaker`].
 //! - [`Acting`] is a target for one component, as its [`ServiceAccount`] if it has one; [`Streams`] is what the
 //!   streams that components share are opened with.
@@ -23,6 +24,7 @@ mod kubeconfig;
 mod limits;
 mod target;
 mod throttle;
+mod tokens;
 mod transport;
 mod turn;
 
@@ -40,4 +42,8 @@ pub use identity::{
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub use limits::{BreakerLimits, Limits, WatchPace};
 pub use target::Target;
+pub use tokens::{
+    ExchangeSettings, ExchangeSettingsError, IssuedToken, TokenError, TokenExchange, TokenProvider,
+    TokenProviders,
+};
 pub use turn::{Turn, TurnError};

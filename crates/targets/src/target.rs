@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::{HeaderName, HeaderValue, Request};
+use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{Api, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -67,9 +67,17 @@ impl Target {
         Acting::new(self.clone(), account, client)
     }
 
+    /// As [`Target::acting_for`], but nothing is changed: each call that would change something is sent as a dry run, and
+    /// deletions, which say so in their body, are not sent at all; they end with [`TargetError::Request`].
+    pub fn rehearsing_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> Acting {
+        let caller = Caller::component(&self.agent, component_uid, account.as_ref());
+        let client = Caller { passes: Passes::DryRuns, ..caller }.client(&self.transport, None);
+        Acting::new(self.clone(), account, client)
+    }
+
     /// Client that only reads.
     pub(crate) fn reader(&self) -> kube::Client {
-        Caller { reads: true, ..Caller::operator(&self.agent) }.client(&self.transport, None)
+        Caller { passes: Passes::Reads, ..Caller::operator(&self.agent) }.client(&self.transport, None)
     }
 
     /// The same target, to which nothing is written unless `fence` admits it at that moment. What it refuses ends with
@@ -231,8 +239,42 @@ struct Caller {
     agent: HeaderValue,
     /// The user to act as.
     account: Option<HeaderValue>,
-    /// Whether nothing but reads passes.
-    reads: bool,
+    passes: Passes,
+}
+
+/// Which calls pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passes {
+    All,
+    /// Nothing but reads.
+    Reads,
+    /// Reads, and everything else as a dry run.
+    DryRuns,
+}
+
+impl Passes {
+    /// The request as it may be sent.
+    fn judge(self, request: &mut Request<Body>) -> Result<(), TargetError> {
+        match self {
+            Self::All => Ok(()),
+            _ if !is_write(request.method()) => Ok(()),
+            Self::DryRuns if request.method() != Method::DELETE => {
+                *request.uri_mut() = dry_run(request.uri()).ok_or(TargetError::Request)?;
+                Ok(())
+            }
+            Self::Reads | Self::DryRuns => Err(TargetError::Request),
+        }
+    }
+}
+
+/// The same call, which then changes nothing.
+fn dry_run(uri: &Uri) -> Option<Uri> {
+    let query = uri.query().unwrap_or_default();
+    let kept = query.split('&').filter(|pair| !pair.is_empty() && pair.split('=').next() != Some("dryRun"));
+    let query: Vec<&str> = kept.chain(["dryRun=All"]).collect();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("{}?{}", uri.path(), query.join("&")).parse().ok()?);
+    Uri::from_parts(parts).ok()
 }
 
 /// The apiserver takes the request as this user's, if the kubeconfig's user may act as that one.
@@ -240,12 +282,12 @@ const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 
 impl Caller {
     fn operator(Agent { operator, replica }: &Agent) -> Self {
-        Self { agent: agent(&format!("{operator} ({replica})")), account: None, reads: false }
+        Self { agent: agent(&format!("{operator} ({replica})")), account: None, passes: Passes::All }
     }
 
     fn component(Agent { operator, replica }: &Agent, uid: &str, account: Option<&ServiceAccount>) -> Self {
         let agent = agent(&format!("{operator} ({replica}; {uid})"));
-        Self { agent, account: account.map(|account| account.user().clone()), reads: false }
+        Self { agent, account: account.map(|account| account.user().clone()), passes: Passes::All }
     }
 
     fn client(self, transport: &Arc<Transport>, guard: Option<(Arc<Fence>, Target)>) -> kube::Client {
@@ -254,9 +296,7 @@ impl Caller {
         let service = service_fn(move |mut request: Request<Body>| {
             let (transport, caller, guard) = (Arc::clone(&transport), Arc::clone(&caller), guard.clone());
             async move {
-                if caller.reads && is_write(request.method()) {
-                    return Err(TargetError::Request);
-                }
+                caller.passes.judge(&mut request)?;
                 if let Some((fence, target)) = guard.as_deref().filter(|_| is_write(request.method())) {
                     fence.admit(target).await?;
                 }
@@ -273,4 +313,28 @@ impl Caller {
 /// Names and uids of Kubernetes are header values; anything else is not worth failing for.
 fn agent(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("kyma"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(passes: Passes, method: Method, uri: &str) -> Option<String> {
+        let mut request = Request::new(Body::empty());
+        *request.method_mut() = method;
+        *request.uri_mut() = uri.parse().unwrap();
+        passes.judge(&mut request).ok().map(|()| request.uri().to_string())
+    }
+
+    #[test]
+    fn a_rehearsal_sends_writes_as_dry_runs_and_deletions_not_at_all() {
+        let rehearsed = |method, uri| judged(Passes::DryRuns, method, uri);
+        assert_eq!(rehearsed(Method::GET, "/api/v1/pods?limit=1").as_deref(), Some("/api/v1/pods?limit=1"));
+        assert_eq!(rehearsed(Method::POST, "/api/v1/pods").as_deref(), Some("/api/v1/pods?dryRun=All"));
+        let patch = rehearsed(Method::PATCH, "/a/b?&fieldManager=x&dryRun=&force=true");
+        assert_eq!(patch.as_deref(), Some("/a/b?fieldManager=x&force=true&dryRun=All"));
+        assert_eq!(rehearsed(Method::DELETE, "/a/b?dryRun=All"), None, "its body decides, not its query");
+        assert_eq!(judged(Passes::Reads, Method::POST, "/a/b?dryRun=All"), None);
+        assert_eq!(judged(Passes::All, Method::POST, "/a/b").as_deref(), Some("/a/b"));
+    }
 }

@@ -23,8 +23,12 @@ use crate::error::{TargetError, from_chain};
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::limits::Limits;
 use crate::throttle::{Slot, Throttle};
+use crate::tokens::Held;
+
+use authorization::{Authorization, doubled};
 
 mod answer;
+mod authorization;
 mod pace;
 mod stream;
 mod weight;
@@ -73,7 +77,7 @@ enum Wire {
 struct Remote {
     http: HyperClient<Dialer, Body>,
     base: Uri,
-    authorization: Option<HeaderValue>,
+    authorization: Authorization,
 }
 
 impl Transport {
@@ -85,6 +89,7 @@ impl Transport {
     ) -> Result<Arc<Self>, KubeconfigError> {
         let malformed = |field, why| KubeconfigError::Malformed { field, why };
         let servers = Arc::<Servers>::default();
+        let providers = policy.token_providers.clone();
         let dialer = Dialer::new(kubeconfig, policy, limits.connect, Arc::clone(&servers))?;
         let http = HyperClient::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -95,13 +100,7 @@ impl Transport {
             .build(dialer);
         let base = kubeconfig.server.as_str().parse();
         let base = base.map_err(|_| malformed("clusters[].cluster.server", "an https URL is expected"))?;
-        let authorization = kubeconfig.token.as_ref().map(|token| {
-            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| malformed("users[].user.token", "a header value is expected"))?;
-            value.set_sensitive(true);
-            Ok(value)
-        });
-        let authorization = authorization.transpose()?;
+        let authorization = Authorization::of(kubeconfig, &providers)?;
         Ok(Self::new(Wire::Remote(Box::new(Remote { http, base, authorization })), servers, limits, notices))
     }
 
@@ -226,8 +225,45 @@ impl Transport {
 
     async fn send(
         &self,
+        request: Request<Body>,
+        agent: HeaderValue,
+    ) -> Result<Response<AnswerBody>, TargetError> {
+        let Some(tokens) = self.tokens() else { return self.dispatch(request, agent, None).await };
+        let shown = tokens.authorization().await?;
+        let (request, again) = doubled(request);
+        let answer = self.dispatch(request, agent.clone(), Some(shown.clone())).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            tokens.accepted();
+            return Ok(answer);
+        }
+        // Who is not known is told before anything is done, so the call may be made once more.
+        let Some(again) = again else { return Ok(answer) };
+        if !tokens.refused(&shown).await {
+            return Ok(answer);
+        }
+        let answer = self.dispatch(again, agent, Some(tokens.authorization().await?)).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            tokens.accepted();
+        }
+        Ok(answer)
+    }
+
+    /// What gives the tokens for this target, where they do not stand in its kubeconfig.
+    fn tokens(&self) -> Option<&Held> {
+        match &self.wire {
+            Wire::Remote(remote) => match &remote.authorization {
+                Authorization::Provided(held) => Some(held),
+                Authorization::None | Authorization::Token(_) => None,
+            },
+            Wire::Local(_) => None,
+        }
+    }
+
+    async fn dispatch(
+        &self,
         mut request: Request<Body>,
         agent: HeaderValue,
+        provided: Option<HeaderValue>,
     ) -> Result<Response<AnswerBody>, TargetError> {
         request.headers_mut().insert(USER_AGENT, agent);
         match &self.wire {
@@ -238,8 +274,12 @@ impl Transport {
             Wire::Remote(remote) => {
                 let Remote { http, base, authorization } = remote.as_ref();
                 *request.uri_mut() = absolute(base, request.uri()).ok_or(TargetError::Request)?;
-                if let Some(authorization) = authorization {
-                    request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+                let given = match authorization {
+                    Authorization::Token(token) => Some(token.clone()),
+                    Authorization::None | Authorization::Provided(_) => provided,
+                };
+                if let Some(authorization) = given {
+                    request.headers_mut().insert(AUTHORIZATION, authorization);
                 }
                 let sent = http.request(request).await.map_err(|error| from_chain(&error))?;
                 Ok(sent.map(|body| body.map_err(|error| from_chain(&error)).boxed_unsync()))
@@ -282,7 +322,7 @@ impl Transport {
         let Some((outcome, cause)) = judged(&answer) else { return answer };
         match outcome {
             Outcome::Unreachable => self.servers.lost(),
-            Outcome::Healthy | Outcome::Failing => self.answered.now(),
+            Outcome::Healthy | Outcome::Failing | Outcome::Refused => self.answered.now(),
         }
         let effect = lock(&self.breaker).record(outcome, Instant::now(), jitter());
         match effect {
@@ -341,11 +381,16 @@ impl Transport {
             return false;
         };
         let agent = HeaderValue::from_static(concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (probe)"));
-        let answered = tokio::time::timeout(self.limits.connect, self.send(request, agent)).await;
-        // 401 or 404 come from a working apiserver as well; what they mean is for the next call to tell.
-        answered.is_ok_and(|answer| {
-            answer.is_ok_and(|answer| !answer.status().is_server_error() && !answer.status().is_redirection())
-        })
+        // Whether the target answers does not hang on an issuer of tokens.
+        let answered = tokio::time::timeout(self.limits.connect, self.dispatch(request, agent, None)).await;
+        let Ok(Ok(answer)) = answered else { return false };
+        if answer.status() == StatusCode::UNAUTHORIZED && self.tokens().is_none() {
+            // It works, and would take no call.
+            *lock(&self.cause) = Some(TargetError::Unauthorized);
+            return false;
+        }
+        // 403 or 404 come from a working apiserver as well; what they mean is for the next call to tell.
+        !answer.status().is_server_error() && !answer.status().is_redirection()
     }
 }
 
@@ -389,11 +434,15 @@ fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Opti
             let detail = "several times in a row".to_owned();
             Some((outcome, Some(TargetError::Server { code: answer.status().as_u16(), detail })))
         }
+        Ok(answer) if answer.status() == StatusCode::UNAUTHORIZED => {
+            Some((Outcome::Refused, Some(TargetError::Unauthorized)))
+        }
         Ok(_) | Err(TargetError::Throttled(_) | TargetError::TooLarge(_)) => Some((Outcome::Healthy, None)),
         Err(
             TargetError::AddressRefused(_)
             | TargetError::Refused(_)
             | TargetError::Unconfirmed
+            | TargetError::Token(_)
             | TargetError::Request,
         ) => None,
         Err(error) => Some((Outcome::Unreachable, Some(error.clone()))),

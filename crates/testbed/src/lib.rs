@@ -63,7 +63,7 @@ pub use crd::crd_is_served;
 pub use inputs::inputs;
 pub use port::free_address;
 pub use process::Process;
-pub use registry::{Gate, Registry};
+pub use registry::{Gate, Registry, TlsGate};
 pub use rest::until_quiet;
 pub use rounds::rounds;
 pub use scripted::{

@@ -1,8 +1,10 @@
 //! An OCI registry on loopback.
 
 mod gate;
+mod tls;
 
 pub use gate::Gate;
+pub use tls::TlsGate;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -61,6 +63,14 @@ impl Registry {
     /// No port is free.
     pub async fn behind_password(&self, user: &str, password: &str) -> Result<Gate> {
         Gate::start(&self.address, user, password).await
+    }
+
+    /// A second address of the registry, which speaks TLS.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn behind_tls(&self) -> Result<TlsGate> {
+        TlsGate::start(&self.address).await
     }
 
     /// The process, to freeze or kill.

@@ -11,6 +11,7 @@ pub use altered::{emptied, expiring, halved};
 pub use answer::{Answer, Body};
 pub use between::{Between, Passing};
 pub use disorder::{Fate, disordered};
+pub(crate) use serve::tls as acceptor;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -67,7 +67,7 @@ pub async fn install(rounds: u32) -> Result<Outcome> {
     let (mut skipped, mut stricter) = (serde_json::Map::new(), serde_json::Map::new());
     let (mut ours, mut peers) = (0.0, 0.0);
     for chart in charts::all(&inputs)? {
-        match bench.measure(&chart, rounds).await? {
+        match Box::pin(bench.measure(&chart, rounds)).await? {
             Measured::Both { our, peer } => {
                 ours += our;
                 peers += peer;
@@ -119,7 +119,7 @@ impl Bench {
             let ours_first = (round + self.number.get()).is_multiple_of(2);
             for turn in [ours_first, !ours_first] {
                 if turn {
-                    match self.by_us(chart, &repository).await? {
+                    match Box::pin(self.by_us(chart, &repository)).await? {
                         Ok(our) => ours += our,
                         Err(reason) => return Ok(Measured::NotByUs(reason)),
                     }
@@ -145,8 +145,8 @@ impl Bench {
 
     /// Seconds that we take, or what we wait for in vain; uninstalled again.
     async fn by_us(&self, chart: &Chart, repository: &str) -> Result<Result<f64, String>> {
-        let took = self.install(chart, repository).await?;
-        self.uninstall().await?;
+        let took = Box::pin(self.install(chart, repository)).await?;
+        Box::pin(self.uninstall()).await?;
         clear(&self.target, &self.before).await?;
         Ok(took.map(|took| took.as_secs_f64()))
     }
@@ -177,7 +177,7 @@ impl Bench {
         let Ok(ready) = ready.await else { return Ok(Err(self.last_words().await?)) };
         let ready = ready?.context("a component that is Ready exists")?;
         let took = start.elapsed();
-        let inventory = ready.status.and_then(|status| status.inventory).unwrap_or_default();
+        let inventory = ready.status.map(|status| status.entries()).unwrap_or_default();
         if self.current(&inventory).await?.is_some() {
             return Ok(Ok(took));
         }

@@ -5,6 +5,7 @@
 mod bare;
 mod footprint;
 mod restart;
+mod upgrade;
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -25,6 +26,7 @@ use crate::helm::Helm;
 use crate::inputs::charts::{self, Chart};
 use crate::landscape::{HUB_NAMESPACE, Landscape, Options, asks};
 use footprint::Footprint;
+pub use upgrade::upgrade;
 
 /// The chart of Flux's benchmark.
 const CHART: &str = "podinfo";
@@ -108,19 +110,9 @@ impl Bench {
         let operator = self.landscape.operator(OPERATOR)?;
         let footprint = Footprint::begin(operator.id())?;
         let marks = self.landscape.marks()?;
-        let source = self.source()?;
         let start = Instant::now();
-        let names = stream::iter((0..count).map(|number| format!("ours-{number:05}")));
-        names
-            .map(|name| async {
-                let name = name;
-                self.create(&component(&source, &name, self.values())?).await
-            })
-            .buffer_unordered(IN_FLIGHT)
-            .try_collect::<Vec<()>>()
-            .await?;
-        let patience = PATIENCE.saturating_mul(u32::try_from(count)?);
-        self.until_ready(count + 1, patience.max(Duration::from_mins(1))).await?;
+        self.create_all(count).await?;
+        self.until_ready(count + 1, patience(count)?).await?;
         let took = start.elapsed().as_secs_f64();
         let used = footprint.end().await?;
         let mut rows = vec![
@@ -133,6 +125,17 @@ impl Bench {
         self.landscape.until_at_rest().await?;
         rows.extend(self.requests(&marks, count)?);
         Ok(rows)
+    }
+
+    /// As many releases, a few at a time.
+    async fn create_all(&self, count: usize) -> Result<()> {
+        let source = self.source()?;
+        let names = stream::iter((0..count).map(|number| format!("ours-{number:05}")));
+        let created = names.map(|name| async {
+            let name = name;
+            self.create(&component(&source, &name, self.values())?).await
+        });
+        created.buffer_unordered(IN_FLIGHT).try_collect::<Vec<()>>().await.map(drop)
     }
 
     /// What the operators asked of each cluster for one release.
@@ -217,6 +220,11 @@ fn component(source: &Value, name: &str, values: &Value) -> Result<HelmComponent
             "values": values,
         },
     }))?)
+}
+
+/// As long as so many releases may take.
+fn patience(count: usize) -> Result<Duration> {
+    Ok(PATIENCE.saturating_mul(u32::try_from(count)?).max(Duration::from_mins(1)))
 }
 
 fn cores() -> Result<f64> {

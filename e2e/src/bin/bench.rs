@@ -24,6 +24,24 @@ enum Bench {
         #[arg(long, default_value_t = 100)]
         count: usize,
     },
+    /// helm-component is replaced by another version of itself, and back: what it writes over releases that run
+    Upgrade {
+        /// The program of the other version
+        #[arg(long, value_name = "PROGRAM")]
+        from: PathBuf,
+        /// How many releases
+        #[arg(long, default_value_t = 100)]
+        count: usize,
+    },
+    /// What bad targets cost the good ones: all well and three in ten bad, in turn
+    Neighbours {
+        /// How many targets
+        #[arg(long, default_value_t = 50)]
+        targets: usize,
+        /// How many rounds of each sort
+        #[arg(long, default_value_t = 5)]
+        rounds: u32,
+    },
     /// Third-party charts, one at a time, beside `helm install --wait`
     Install {
         /// How often each side installs each chart
@@ -80,6 +98,8 @@ async fn main() -> anyhow::Result<()> {
     let outcome = match arguments.bench {
         Bench::Install { rounds } => Box::pin(bench::install(rounds)).await?,
         Bench::Releases { count } => Box::pin(bench::releases(count)).await?,
+        Bench::Upgrade { from, count } => Box::pin(bench::upgrade(&from, count)).await?,
+        Bench::Neighbours { targets, rounds } => Box::pin(bench::neighbours(targets, rounds)).await?,
         Bench::Catalogue { objects, tries } => Box::pin(bench::catalogue_size(objects, tries)).await?,
         Bench::Idle { seconds } => Box::pin(bench::idle(seconds)).await?,
         Bench::Objects { count, seed } => Box::pin(bench::objects(count, seed)).await?,

@@ -104,7 +104,11 @@ pub(super) async fn start_all(
 ) -> Result<Vec<Running>> {
     let helm = Program::Helm.path()?;
     let setting = Setting::new(bed, registry, given, &helm);
-    let started = try_join_all(OPERATORS.iter().map(|operator| start(operator, bed, hub, &setting))).await?;
+    let start = |operator: &'static Operator| {
+        let setting = &setting;
+        async move { start(operator, &bin(operator.name), bed, hub, setting).await }
+    };
+    let started = try_join_all(OPERATORS.iter().map(start)).await?;
     try_join_all(started.iter().map(Running::until_ready)).await?;
     Ok(started)
 }
@@ -121,9 +125,10 @@ pub(super) async fn until_roles_count(hub: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Starts one of them again, and waits for nothing.
+/// Starts one of them again, as this program, and waits for nothing.
 pub(super) async fn start_one(
     name: &str,
+    program: &Path,
     bed: &Bed,
     hub: &Cluster,
     registry: &Registry,
@@ -132,7 +137,7 @@ pub(super) async fn start_one(
     let operator = OPERATORS.iter().find(|operator| operator.name == name);
     let operator = operator.with_context(|| format!("no operator {name}"))?;
     let helm = Program::Helm.path()?;
-    start(operator, bed, hub, &Setting::new(bed, registry, given, &helm)).await
+    start(operator, program, bed, hub, &Setting::new(bed, registry, given, &helm)).await
 }
 
 impl<'a> Setting<'a> {
@@ -143,7 +148,13 @@ impl<'a> Setting<'a> {
     }
 }
 
-async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<'_>) -> Result<Running> {
+async fn start(
+    operator: &Operator,
+    program: &Path,
+    bed: &Bed,
+    hub: &Cluster,
+    setting: &Setting<'_>,
+) -> Result<Running> {
     let name = operator.name;
     let files = format!("{name}{}", setting.given.label);
     let kubeconfig = bed.directory().join(format!("{files}.kubeconfig"));
@@ -166,7 +177,7 @@ async fn start(operator: &Operator, bed: &Bed, hub: &Cluster, setting: &Setting<
     std::fs::create_dir_all(&scratch)?;
     let environment = [("TMPDIR".to_owned(), scratch.display().to_string())];
     let environment = environment.into_iter().chain(setting.given.environment.iter().cloned());
-    let process = Process::start(name, bin(name), arguments, environment, log)?;
+    let process = Process::start(name, program, arguments, environment, log)?;
     Ok(Running { process, admin, waits_for_crd: !operator.crd_first })
 }
 

@@ -52,16 +52,13 @@ async fn charts_become_what_helm_template_prints() {
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for (name, outcome) in told {
-        match outcome {
-            Ok(row) => {
-                let changed = row.changed.as_ref().map(|(to, outcome)| format!("; as {to}: {outcome}"));
-                println!("{name}: {}{}", row.installed, changed.unwrap_or_default());
-                rows.push(row);
-            }
-            Err(_) => {
-                println!("{name}: FAILED, see above");
-                failed.push(name);
-            }
+        if let Ok(row) = outcome {
+            let changed = row.changed.as_ref().map(|(to, outcome)| format!("; as {to}: {outcome}"));
+            println!("{name}: {}{}", row.installed, changed.unwrap_or_default());
+            rows.push(row);
+        } else {
+            println!("{name}: FAILED, see above");
+            failed.push(name);
         }
     }
     assert!(failed.is_empty(), "{} runs of {total} charts failed: {}", failed.len(), failed.join(", "));
@@ -117,7 +114,7 @@ async fn work(
         };
         for run in runs {
             let name = format!("{}, {}", chart.name, run.name);
-            let outcome = through(landscape, &target, run).await;
+            let outcome = Box::pin(through(landscape, &target, run)).await;
             match &outcome {
                 Ok(_) => eprintln!("{name} done"),
                 Err(error) => eprintln!("{name} failed: {error:#}"),
@@ -133,7 +130,7 @@ async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::R
     let Run { name, chart, then } = run;
     let mut story = Story::new(landscape, target, &chart).await?;
     let row = |installed| Row { chart: chart.name.clone(), values: name, installed, changed: None };
-    if let Some(reason) = story.refused().await? {
+    if let Some(reason) = Box::pin(story.refused()).await? {
         return Ok(row(Outcome::refused(reason)));
     }
     let outcome = async {
@@ -147,7 +144,7 @@ async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::R
     };
     let outcome = outcome.await;
     // Also after a failure, or the next chart would find what this one left.
-    let removed = story.remove().await;
+    let removed = Box::pin(story.remove()).await;
     let (installed, changed) = outcome?;
     let kept = removed?;
     Ok(Row { changed, ..row(installed.keeping(kept)) })

@@ -166,7 +166,7 @@ impl Story {
             rendered.is_some_and(|rendered| rendered.status == "False")
         };
         wait::until("the chart is not rendered", self.components(), &self.word, not_rendered).await?;
-        self.remove().await?;
+        Box::pin(self.remove()).await?;
         Ok(Some(oracle::reason(&reason)))
     }
 

@@ -114,10 +114,11 @@ fn normal(key: &Key, mut object: Value, kyma: &str) -> Result<Value> {
     }
     // Whether somebody else was there first is told by a mark on CRDs and namespaces; of others only the answer tells,
     // which a kill may swallow.
-    for entry in object["status"]["inventory"].as_array_mut().into_iter().flatten() {
-        let is_marked = matches!(entry["kind"].as_str(), Some("CustomResourceDefinition" | "Namespace"));
-        if let Some(fields) = entry.as_object_mut().filter(|_| !is_marked) {
-            fields.remove("created");
+    for group in object["status"]["objects"].as_array_mut().into_iter().flatten() {
+        let is_marked = matches!(group["kind"].as_str(), Some("CustomResourceDefinition" | "Namespace"));
+        let items = group["items"].as_array_mut().filter(|_| !is_marked);
+        for fields in items.into_iter().flatten().filter_map(Value::as_object_mut) {
+            fields.remove("adopted");
         }
     }
     drop_made(&mut object);

@@ -50,7 +50,7 @@ async fn component_versions_of_modulectl_are_installed_as_they_are() {
     let published = layout::all(&inputs).unwrap();
     assert!(!published.is_empty(), "no component versions in {}", inputs.display());
     let landscape = landscape().await;
-    for kept in ocm::install_all(&landscape, &published).await.unwrap() {
+    for kept in Box::pin(ocm::install_all(&landscape, &published)).await.unwrap() {
         println!("kept: {kept}");
     }
     landscape.stop().await.unwrap();

@@ -195,7 +195,8 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// A chart of the catalogue with values that somebody keeps on the hub, installed as an account of the target.
+    /// A chart of the catalogue with values that somebody keeps on the hub, installed as an account of the target, and kept
+    /// for a rollback.
     async fn values_of_a_config_map(&self) -> Result<()> {
         self.an_account().await?;
         let values = json!({"metadata": {"name": "values"}, "data": {"values.yaml": "greeting: Ahoy"}});
@@ -210,6 +211,7 @@ impl<'a> Story<'a> {
             "release": {"name": "alone", "namespace": "alone", "createNamespace": true},
             "valuesFrom": [{"kind": "ConfigMap", "name": "values"}],
             "serviceAccountName": ACCOUNT,
+            "rollback": {"mode": "OnFailure"},
             "deletionPolicy": "Delete",
         });
         let component = json!({
@@ -219,7 +221,16 @@ impl<'a> Story<'a> {
         components.create(&PostParams::default(), &serde_json::from_value(component)?).await?;
         until_or_why("the component is Ready", DEADLINE, || async {
             let found = serde_json::to_value(components.get("alone").await?.status)?;
-            Ok(if found["state"] == "Ready" { Ok(()) } else { Err(found.to_string()) })
+            let is_kept = found["state"] == "Ready" && found["kept"].is_object();
+            Ok(if is_kept { Ok(()) } else { Err(found.to_string()) })
+        })
+        .await?;
+        // What was kept is let go again.
+        let without = Patch::Merge(json!({"spec": {"rollback": null}}));
+        components.patch("alone", &PatchParams::default(), &without).await?;
+        until_or_why("nothing is kept", DEADLINE, || async {
+            let found = serde_json::to_value(components.get("alone").await?.status)?;
+            Ok(if found["kept"].is_null() { Ok(()) } else { Err(found.to_string()) })
         })
         .await?;
         components.delete("alone", &DeleteParams::default()).await?;

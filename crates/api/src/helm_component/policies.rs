@@ -138,7 +138,7 @@ pub enum CrdPolicy {
     /// Installed and kept up to date.
     #[default]
     CreateReplace,
-    /// Installed where missing, as Helm does.
+    /// Installed where missing, as Helm does, and otherwise left as they are.
     Create,
     /// Ignored.
     Skip,
@@ -163,22 +163,30 @@ pub struct Health {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub ignore: Option<Vec<ObjectSelector>>,
-    /// Rules for kinds whose health is not known.
+    /// When objects of a kind work, one entry for each kind. Objects of these kinds count, and the entry replaces what
+    /// is built in for the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub expressions: Option<Vec<HealthExpression>>,
 }
 
-/// When objects of one kind are healthy. CEL; self is the object.
+/// When objects of one kind are healthy, in CEL. self is the object, without managedFields; its fields have their own
+/// names too, for instance status.phase. has(status.phase) asks whether there is one. The first that is true decides:
+/// inProgress, failed, current. One that cannot be judged, since the object lacks what it looks at, is not true. Before
+/// all, an object that is being deleted or whose status.observedGeneration is behind its generation is not healthy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthExpression {
-    /// API group and version.
+    /// API group and version. Only the group counts: the rule holds for all versions.
     #[schemars(length(min = 1, max = 317))]
     pub api_version: String,
     /// Kind.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
+    /// True while the object is on its way. Absent: what is neither failed nor current is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4096))]
+    pub in_progress: Option<String>,
     /// True when the object is healthy.
     #[schemars(length(min = 1, max = 4096))]
     pub current: String,
@@ -196,7 +204,8 @@ pub struct Drift {
     /// from another system, until the component asks for something else than it found (status.takenOver).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<DriftMode>,
-    /// Fields that others may change.
+    /// Fields that others may change. They are set when an object is made; from then on no change of theirs is put right,
+    /// nor made by another version. A field that nobody changed goes when a version has it no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub ignore: Option<Vec<DriftIgnore>>,
@@ -221,7 +230,8 @@ pub struct DriftIgnore {
     /// Objects. Absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<ObjectSelector>,
-    /// Fields, as JSON pointers, for instance /spec/replicas.
+    /// Fields, as JSON pointers (RFC 6901), for instance /spec/replicas; in names ~ is written ~0 and / is written ~1. An
+    /// index counts from 0 in the list as the module has it; a list that only changes as a whole has to be named as a whole.
     #[schemars(length(min = 1, max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub paths: Vec<String>,
 }
@@ -260,21 +270,22 @@ pub struct Timeouts {
     pub delete_seconds: Option<i32>,
 }
 
-/// What happens when a new version does not become healthy.
+/// What happens when other content or other values fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollback {
-    /// Never keeps the new version; OnFailure goes back to the last healthy one.
+    /// Never keeps what failed; OnFailure applies again what was Ready last, as it was rendered then. It is kept for that
+    /// in a Secret of the hub. What failed is tried again when it changes, on request, and after long pauses.
     #[serde(default)]
     pub mode: RollbackMode,
 }
 
-/// Whether a failed version is taken back.
+/// Whether what failed is taken back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RollbackMode {
     /// It stays.
     #[default]
     Never,
-    /// Back to the last healthy one.
+    /// Back to what was Ready last.
     OnFailure,
 }

@@ -79,14 +79,22 @@ pub struct ChartSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
-    /// Version of the chart, exactly; for oci:// the tag (a + in it is looked up as _).
+    /// Version of the chart: exactly, for oci:// the tag (a + in it is looked up as _), or a range such as >=1.2 <2,
+    /// 1.x, ~1.4, ^2 or 1.2 - 1.4. A range has no prereleases, unless a bound of it has one (>=1.2.0-0). The highest
+    /// version in a range is looked up when the chart is first needed, when this source changes, when somebody asks for
+    /// a reconcile, and every checkEverySeconds; status.resolved says which one it is. Until then it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 128))]
+    #[schemars(length(min = 1, max = 256))]
     pub version: Option<String>,
-    /// Digest: of the OCI manifest for oci://, of the archive otherwise.
+    /// Digest: of the OCI manifest for oci://, of the archive otherwise. Not together with a range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = patterns::DIGEST))]
     pub digest: Option<String>,
+    /// How often a newer version is looked for where version is a range, in seconds. Shortened at random by up to a
+    /// tenth. Absent: only when asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 604_800))]
+    pub check_every_seconds: Option<i32>,
 }
 
 /// Plain manifests in an OCI artefact or at an address.
@@ -111,27 +119,40 @@ pub struct ManifestSource {
     pub digest: Option<String>,
 }
 
-/// Signatures that the content must carry: by one of the keys, or by one of the identities.
+/// Signatures that the content must carry: one by any of the keys, identities or OpenPGP keys. They are verified before anything of
+/// the content is read, and content without one never reaches the target; what is installed stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.keysSecretRef) || has(self.identities) || has(self.keyringSecretRef)",
+    "message": "'keysSecretRef', 'identities' or 'keyringSecretRef' must be specified",
+}]))]
 pub struct Verify {
-    /// Public keys, in PEM.
+    /// Public keys, in PEM, one after the other: ECDSA on P-256 or P-384, RSA of 2048 bits or more, or Ed25519. For
+    /// what lies in an OCI registry and is signed with cosign. The Secret is in the component's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_secret_ref: Option<SecretKeyRef>,
-    /// Signers without keys.
+    /// Signers without keys: whoever proved to be one of these when they signed, as a certificate and the entry in a
+    /// transparency log show. Needs the operator's --sigstore-trusted-root. For what lies in an OCI registry and is
+    /// signed with cosign.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub identities: Option<Vec<SignerIdentity>>,
+    /// OpenPGP public keys whose owners' provenance of a chart counts, one after the other, binary or armoured. For
+    /// charts that were signed by helm package --sign, in an HTTP repository or an OCI registry. The Secret is in the
+    /// component's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keyring_secret_ref: Option<SecretKeyRef>,
 }
 
 /// Who signed, as their identity provider says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SignerIdentity {
-    /// Issuer of the identity.
+    /// Issuer of the identity, exactly, for instance https://token.actions.githubusercontent.com.
     #[schemars(length(min = 1, max = 1024))]
     pub issuer: String,
-    /// The identity.
+    /// The identity, exactly: an e-mail address, or the address of the workload that signs.
     #[schemars(length(min = 1, max = 1024))]
     pub subject: String,
 }

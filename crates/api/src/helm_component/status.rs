@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::InventoryGroup;
 use crate::{State, schemas};
 
 /// What was found and done.
@@ -13,7 +14,8 @@ pub struct HelmComponentStatus {
     /// The whole in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
-    /// Aspects of it: Ready, DependenciesReady, Rendered, Applied, Healthy, TargetReachable.
+    /// Aspects of it: Ready, DependenciesReady, Rendered, Applied, Healthy, TargetReachable; Kept and Tested where somebody
+    /// asked for a rollback or for tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::conditions")]
     pub conditions: Option<Vec<Condition>>,
@@ -30,13 +32,20 @@ pub struct HelmComponentStatus {
     /// complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempted_version: Option<String>,
-    /// Every object on the target that belongs to this component.
+    /// Every object on the target that belongs to this component, by kind and namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub objects: Option<Vec<InventoryGroup>>,
+    /// The same as objects in the form of earlier versions. It counts and stays until something about the objects changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub inventory: Option<Vec<InventoryEntry>>,
     /// What the installed objects were made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digests: Option<Digests>,
+    /// The version that the range in source.chart.version stands for. Absent: it is no range, or nothing was found yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<ResolvedVersion>,
     /// How far the chart's hooks are. Absent: it has none, or none ran yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
@@ -47,6 +56,19 @@ pub struct HelmComponentStatus {
     /// What Helm's record on the target says of the release, where spec.release.history asks for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<HelmHistory>,
+    /// The release to which a rollback goes back: the last one that was Ready. Absent unless spec.rollback asks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptRelease>,
+    /// The release that failed and in whose place the one before is installed. Absent while what is wished is installed,
+    /// or on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<FailedRelease>,
+    /// How far the chart's tests are that were asked for last. Absent: nobody asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tests: Option<Hooks>,
+    /// The annotation component.kyma-project.io/test-requested-at, as of the last request whose tests are over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_test_at: Option<String>,
     /// The default CR, once it was created. It is not created again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<CreatedResource>,
@@ -84,6 +106,9 @@ pub struct InventoryEntry {
     /// is never deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub created: bool,
+    /// True for a Job that succeeded and has a ttlSecondsAfterFinished: that it is gone is no change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finished: bool,
 }
 
 /// What the installed objects were made from.
@@ -106,6 +131,23 @@ pub struct Digests {
     /// Of all rendered objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendered: Option<String>,
+}
+
+/// What a range of versions stands for: found once, and kept until it is looked up again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolvedVersion {
+    /// The version, as its source writes it.
+    pub version: String,
+    /// Digest of its content: of the OCI manifest for oci://, of the archive otherwise.
+    pub digest: String,
+    /// Digest of address, name and range that it was found for.
+    pub of: String,
+    /// Why it could not be replaced by a newer one when one was last looked for. Absent: there was no newer one, or
+    /// nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub held: Option<String>,
 }
 
 /// The newest record of a release on the target.
@@ -164,14 +206,15 @@ pub struct Hooks {
     /// Digest of the objects and hooks for which they run or ran.
     pub content: String,
     /// The moment whose hooks run, ran last or are due next: pre-install, post-install, pre-upgrade, post-upgrade,
-    /// pre-delete or post-delete.
+    /// pre-rollback, post-rollback, pre-delete, post-delete or test.
     pub event: String,
     /// How far they are.
     pub phase: HookPhase,
     /// How many times the hooks of this moment were begun: more than once after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<i32>,
-    /// When they failed, in RFC 3339; they are begun again after a pause that doubles from 30 seconds to 10 minutes.
+    /// When they failed, in RFC 3339; they are begun again after a pause that doubles from 30 seconds to 10 minutes. Tests
+    /// are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_at: Option<String>,
     /// What failed, and how.
@@ -204,6 +247,48 @@ pub enum HookPhase {
     Failed,
     /// All succeeded, or there was none.
     Succeeded,
+}
+
+/// A release that a rollback can bring back. Its objects are in a Secret of the hub.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptRelease {
+    /// Version of the module or chart, or the digest of the content where nothing says a version.
+    pub version: String,
+    /// Digest of what its objects were made from, as digests.inputs was.
+    pub inputs: String,
+    /// Digest of its content.
+    pub source: String,
+    /// Digest of its values.
+    pub values: String,
+    /// Digest of its objects.
+    pub rendered: String,
+    /// Why it is not kept after all. Absent: it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub failure: Option<String>,
+}
+
+/// A release that failed, so that the one before it was brought back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedRelease {
+    /// Version of the module or chart, or the digest of the content where nothing says a version.
+    pub version: String,
+    /// Digest of what its objects were made from. While the wish stays this one, it is not tried again but after a pause.
+    pub inputs: String,
+    /// Why it failed, in one word.
+    pub reason: String,
+    /// Why it failed.
+    #[schemars(length(max = 1024))]
+    pub message: String,
+    /// When it failed last, in RFC 3339. It is tried again after a pause that doubles from 10 minutes to 6 hours.
+    pub failed_at: String,
+    /// How many times it was tried.
+    pub attempt: i32,
+    /// True while it is tried once more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retrying: bool,
 }
 
 /// The default CR as it was created.

@@ -83,6 +83,8 @@ reasons! {
     TargetUnreachable: Unreachable => "The target's apiserver can't be reached; check its address, network and whether the cluster runs.";
     TargetUntrusted: Unreachable => "The target's certificate doesn't match the CA in the kubeconfig; renew the access Secret.";
     TargetUnauthorized: Unreachable => "The target refuses the credentials; renew the access Secret.";
+    TokenUnavailable: Transient => "The issuer of tokens for targets can't be reached or answers with errors; check its address and the network.";
+    TokenRefused: Unreachable => "The issuer refuses a token for the target; allow the operator's ServiceAccount there, for the audience that the flags name.";
     TargetForbidden: Blocked => "The target's roles don't allow a call; grant what the message names to the user of the kubeconfig.";
     TargetTimeout: Unreachable => "The target didn't answer in time; check the load of its apiserver and the network.";
     TargetServerError: Unreachable => "The target's apiserver answers with server errors; look at its own health.";
@@ -150,6 +152,9 @@ reasons! {
     SourceHostRefused: Invalid => "The source, or a redirect from it, leads to a host that isn't allowed; correct the address or allow the host.";
     DigestMismatch: Transient => "What was pulled doesn't have the expected digest and isn't used; find out who changed it.";
     SourceInvalid: Invalid => "The artefact isn't what it claims to be; publish a correct one under a new version.";
+    SignatureMissing: Blocked => "The artefact must be signed and isn't; sign it where it lies. What runs stays.";
+    SignatureInvalid: Invalid => "The artefact is signed, but not by anyone whom the component trusts; sign it again, or correct source.verify. What runs stays.";
+    VerificationInvalid: Invalid => "Signatures can't be verified: the keys are none or missing, or such content carries no signature; correct source.verify.";
     SourceTooLarge: Invalid => "The artefact is larger than allowed; split the module.";
 
     // From content to objects.
@@ -160,6 +165,7 @@ reasons! {
     RenderTimeout: Transient => "Rendering took longer than allowed; simplify the chart.";
     RenderTooLarge: Invalid => "Rendering produced more than allowed; split the module.";
     RendererUnavailable: Transient => "The helm program can't be started; check the operator's image and its resources.";
+    InventoryTooLarge: Invalid => "The component has more objects than its status can hold; split it into several components.";
     ManifestInvalid: Invalid => "The manifest isn't a list of Kubernetes objects; correct the document that the message names.";
 
     // From objects to the target.
@@ -168,7 +174,8 @@ reasons! {
     ApplyConflict: Transient => "Somebody else changed the object meanwhile; it is tried again.";
     OwnedByOther: Blocked => "The object belongs to another owner and is left alone; remove it there, or set adopt.";
     Protected: Invalid => "The module contains an object that no module may touch; remove it from the module.";
-    ImmutableField: Invalid => "A field that can't be changed would change; delete the object by hand, or keep the field.";
+    ImmutableField: Invalid => "A field that can't be changed would change; keep it, delete the object by hand, or allow that with spec.recreate.";
+    CrdVersionInUse: Blocked => "Objects are stored in an API version that the new CRD doesn't serve any more; rewrite them and take the version out of status.storedVersions.";
     QuotaExceeded: Transient => "A quota of the namespace is used up; raise it or free some.";
     NamespaceTerminating: Transient => "The namespace is being deleted; work goes on once it is gone.";
     WebhookFailed: Transient => "An admission webhook on the target didn't answer; look at the workload behind it.";
@@ -184,6 +191,9 @@ reasons! {
     HookFailed: Transient => "A hook of the chart failed or took too long; look at the object that the message names. It is tried again after a pause.";
     DeletionBlocked: Blocked => "Objects of the module's kinds, or components that depend on it, still exist; delete the ones that the message names to let the removal go on.";
     DeletionTimeout: Blocked => "The removal takes longer than it may; look at the finalizers of the objects that the message names.";
+    TestFailed: Invalid => "A test of the chart failed; look at the object that the message names, and ask for the tests again. The release stays as it is.";
+    RolledBack: Blocked => "What is wished failed and what was Ready before is installed again; correct what the message names. It is tried again after a long pause, too.";
+    NotKept: Blocked => "Nothing is kept that a rollback could bring back; the message says why. What is installed stays as it is.";
     Unhealthy: Blocked => "An object on the target reports a failure; the message names it.";
     HealthTimeout: Blocked => "The objects didn't become ready in time; the message names those that aren't.";
 }

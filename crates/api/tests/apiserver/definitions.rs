@@ -76,8 +76,11 @@ fn lists_of_conditions_are_maps_by_type() {
 fn the_inventory_is_one_field_to_managed_fields() {
     let crd = our_crds().into_iter().find(|crd| crd["spec"]["names"]["kind"] == "HelmComponent").unwrap();
     let schemas = schemas(&crd);
-    let (_, inventory) = schemas.iter().find(|(path, _)| path == "HelmComponent.status.inventory").unwrap();
-    assert_eq!(inventory["x-kubernetes-list-type"], "atomic");
+    for field in ["inventory", "objects"] {
+        let path = format!("HelmComponent.status.{field}");
+        let (_, inventory) = schemas.iter().find(|(found, _)| *found == path).unwrap();
+        assert_eq!(inventory["x-kubernetes-list-type"], "atomic");
+    }
 }
 
 #[tokio::test]

@@ -49,6 +49,29 @@ pub(super) async fn locate(
     Ok(Located { url, digest: found.1 })
 }
 
+/// The versions of a chart in the repository at `base` as it is now, with the digests as its index writes them.
+pub(super) async fn versions(
+    fetch: &Arc<Fetch>,
+    base: &Url,
+    name: &str,
+    credentials: &Credentials,
+) -> Result<HashMap<String, Option<String>>, ArtifactError> {
+    let base = directory(base);
+    let what = format!("chart {} in {}", printable(name), shown(&base));
+    let address = base.join("index.yaml").map_err(|_| ArtifactError::invalid(&what, "not an address"))?;
+    let (_, index) = fetch.document_now(&address, fetch.limits().index, credentials).await?;
+    let (name, described) = (name.to_owned(), what.clone());
+    let found = tokio::task::spawn_blocking(move || {
+        let mut versions = HashMap::new();
+        for Entry { version, digest, .. } in entries(&described, &index, &name)? {
+            // Of two entries of one version the first counts, as where one is looked up.
+            version.map(|version| versions.entry(version).or_insert(digest));
+        }
+        Ok(versions)
+    });
+    found.await.unwrap_or_else(|_| Err(ArtifactError::invalid(&what, "index.yaml cannot be read")))
+}
+
 /// The address that an index gives, if it may be followed: it is the repository's word, like a redirect.
 pub(crate) fn resolve(
     what: &str,
@@ -71,27 +94,31 @@ pub(crate) fn find(
     name: &str,
     version: &str,
 ) -> Result<(String, Option<Digest>), ArtifactError> {
-    let mut index: Index = serde_saphyr::from_slice_with_options(index, options())
-        .map_err(|_| ArtifactError::invalid(what, "index.yaml is unreadable"))?;
-    let entries = index.entries.remove(name).unwrap_or_default();
-    let entry = entries
+    let entry = entries(what, index, name)?
         .into_iter()
         .find(|entry| entry.version.as_deref().is_some_and(|found| same_version(found, version)))
         .ok_or_else(|| ArtifactError::NotFound { what: what.to_owned() })?;
-    let digest = match entry.digest.as_deref().filter(|digest| !digest.is_empty()) {
-        None => None,
-        Some(digest) => Some(
-            Digest::from_hex(digest.strip_prefix("sha256:").unwrap_or(digest))
-                .ok_or_else(|| ArtifactError::invalid(what, "its digest in index.yaml is no sha256"))?,
-        ),
-    };
+    let digest = read_digest(what, entry.digest.as_deref())?;
     let url = entry.urls.into_iter().next();
     url.map(|url| (url, digest))
         .ok_or_else(|| ArtifactError::invalid(what, "index.yaml gives no address for it"))
 }
 
+fn entries(what: &str, index: &Bytes, name: &str) -> Result<Vec<Entry>, ArtifactError> {
+    let mut index: Index = serde_saphyr::from_slice_with_options(index, options())
+        .map_err(|_| ArtifactError::invalid(what, "index.yaml is unreadable"))?;
+    Ok(index.entries.remove(name).unwrap_or_default())
+}
+
+/// The digest of an archive as an index writes it.
+pub(super) fn read_digest(what: &str, digest: Option<&str>) -> Result<Option<Digest>, ArtifactError> {
+    let Some(digest) = digest.filter(|digest| !digest.is_empty()) else { return Ok(None) };
+    let read = Digest::from_hex(digest.strip_prefix("sha256:").unwrap_or(digest));
+    read.map(Some).ok_or_else(|| ArtifactError::invalid(what, "its digest in index.yaml is no sha256"))
+}
+
 /// Helm takes `v1.2.3` and `1.2.3` for the same.
-fn same_version(found: &str, wanted: &str) -> bool {
+pub(super) fn same_version(found: &str, wanted: &str) -> bool {
     found == wanted || found.strip_prefix('v').unwrap_or(found) == wanted.strip_prefix('v').unwrap_or(wanted)
 }
 

@@ -2,12 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod cache;
 mod component;
 mod content;
 mod credentials;
 mod hosts;
 mod realms;
+#[path = "../../src/trust/sample.rs"]
+mod sample;
 mod server;
+mod signatures;
+mod tags;
 mod tls;
 
 use kyma_artifacts::{ArtifactError, Artifacts, Config, Credentials, ModuleContent, RegistryBase};

@@ -69,7 +69,7 @@ async fn a_repository_is_read_by_its_index() {
     server.abort();
 }
 
-fn chart(directory: &Path, version: &str) -> std::path::PathBuf {
+pub(crate) fn chart(directory: &Path, version: &str) -> std::path::PathBuf {
     let chart = directory.join("demo");
     fs::create_dir_all(chart.join("templates")).unwrap();
     fs::create_dir_all(directory.join("unpacked")).unwrap();
@@ -81,13 +81,13 @@ fn chart(directory: &Path, version: &str) -> std::path::PathBuf {
     chart
 }
 
-fn packaged(directory: &Path, version: &str) -> std::path::PathBuf {
+pub(crate) fn packaged(directory: &Path, version: &str) -> std::path::PathBuf {
     chart(directory, version);
     helm(directory, &["package", "demo"]);
     directory.join(format!("demo-{version}.tgz"))
 }
 
-fn helm(directory: &Path, arguments: &[&str]) {
+pub(crate) fn helm(directory: &Path, arguments: &[&str]) {
     let output = Command::new(Program::Helm.path().unwrap())
         .args(arguments)
         .current_dir(directory)

@@ -148,7 +148,7 @@ async fn push_layout(setup: &Setup, layout: &Path, component: &str, version: &st
         .unwrap();
 }
 
-fn http() -> Client {
+pub(crate) fn http() -> Client {
     // The client wants a provider even for plain HTTP; the first test to come installs it.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder().no_proxy().build().unwrap()

@@ -4,6 +4,12 @@
 
 mod charts;
 mod components;
+mod provenance;
+mod ranges;
+#[path = "../../src/trust/sample.rs"]
+mod sample;
+mod signatures;
+mod way;
 
 use kyma_artifacts::{Artifacts, Config, RegistryBase};
 use testbed::{Registry, SharedBed};

@@ -15,6 +15,36 @@ const LONGEST: Duration = Duration::from_mins(10);
 /// Characters of a failure that are kept.
 const WORDS: usize = 1024;
 
+/// What the content at hand does to the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is the first.
+    Install,
+    /// It takes the place of other content or other values.
+    Upgrade,
+    /// It was there before, and takes the place of what failed.
+    Rollback,
+}
+
+impl Change {
+    const fn before(self) -> Event {
+        match self {
+            Self::Install => Event::PreInstall,
+            Self::Upgrade => Event::PreUpgrade,
+            Self::Rollback => Event::PreRollback,
+        }
+    }
+
+    /// The moment after it went to the target.
+    pub(crate) const fn after(self) -> Event {
+        match self {
+            Self::Install => Event::PostInstall,
+            Self::Upgrade => Event::PostUpgrade,
+            Self::Rollback => Event::PostRollback,
+        }
+    }
+}
+
 /// What the content at hand is to what was installed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Due<'a> {
@@ -22,15 +52,15 @@ pub(crate) struct Due<'a> {
     pub hooks: &'a [Hook],
     /// Digest of what makes it a release of its own: artifact, values, name and namespace.
     pub content: &'a str,
-    /// Whether something was installed before.
-    pub installed: bool,
+    /// What it does to the target.
+    pub change: Change,
     /// How far hooks are.
     pub record: Option<&'a Hooks>,
 }
 
 /// The moment before the content is applied, where it has hooks for it that did not succeed yet.
 pub(crate) fn before(due: Due<'_>) -> Option<Event> {
-    let event = if due.installed { Event::PreUpgrade } else { Event::PreInstall };
+    let event = due.change.before();
     let passed = due.record.filter(|record| record.content == due.content).is_some_and(|record| {
         let recorded = Event::of(&record.event);
         recorded.is_some_and(Event::follows_apply)
@@ -47,11 +77,7 @@ pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
     if let Some(record) = same.filter(|record| Event::of(&record.event).is_some_and(Event::follows_apply)) {
         return Some(record.clone());
     }
-    let (before, after) = if due.installed {
-        (Event::PreUpgrade, Event::PostUpgrade)
-    } else {
-        (Event::PreInstall, Event::PostInstall)
-    };
+    let (before, after) = (due.change.before(), due.change.after());
     if !on_delete && [before, after].iter().all(|event| of_event(due.hooks, *event).is_empty()) {
         return None;
     }
@@ -89,6 +115,11 @@ pub(crate) fn is_over(record: Option<&Hooks>, event: Event) -> bool {
         Some(recorded) => recorded > event,
         None => !record.on_delete,
     }
+}
+
+/// Whether hooks were begun and are not over.
+pub(crate) fn is_under_way(record: Option<&Hooks>) -> bool {
+    record.is_some_and(|record| !matches!(record.phase, HookPhase::Failed | HookPhase::Succeeded))
 }
 
 /// The record of a run that begins or goes on now.
@@ -166,7 +197,8 @@ mod tests {
     }
 
     fn due<'a>(hooks: &'a [Hook], installed: bool, record: Option<&'a Hooks>) -> Due<'a> {
-        Due { hooks, content: "c", installed, record }
+        let change = if installed { Change::Upgrade } else { Change::Install };
+        Due { hooks, content: "c", change, record }
     }
 
     #[test]
@@ -198,6 +230,22 @@ mod tests {
         assert_eq!(after(Some(&next)), Some(Event::PostInstall));
         assert_eq!(after(Some(&Hooks { phase: HookPhase::Succeeded, ..next })), None);
         assert_eq!(after(Some(&passed)), None);
+    }
+
+    #[test]
+    fn going_back_runs_hooks_of_its_own_and_none_of_what_failed() {
+        let hooks = [hook("j", &json!({HOOK: "pre-upgrade,pre-rollback,post-rollback,pre-delete"}))];
+        let failed = Hooks { content: "failed".to_owned(), ..record(Event::PreUpgrade, HookPhase::Failed) };
+        let back = |record| Due { hooks: &hooks, content: "back", change: Change::Rollback, record };
+        assert_eq!(before(back(Some(&failed))), Some(Event::PreRollback));
+        let next = before_apply(back(Some(&failed))).unwrap();
+        assert_eq!((next.event.as_str(), next.phase), ("post-rollback", HookPhase::Pending));
+        assert_eq!((before(back(Some(&next))), after(Some(&next))), (None, Some(Event::PostRollback)));
+        let over = Hooks { phase: HookPhase::Succeeded, ..next.clone() };
+        assert_eq!(after(Some(&over)), None);
+        assert!(!is_over(Some(&over), Event::PreDelete), "those of the removal are still to come");
+        let again = Due { content: "back again", ..back(Some(&over)) };
+        assert_eq!(before(again), Some(Event::PreRollback), "another rollback to the same release");
     }
 
     #[test]

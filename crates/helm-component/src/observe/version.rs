@@ -2,6 +2,7 @@
 
 use semver::Version;
 
+use super::rollback;
 use crate::confirmed::{ALLOW_DOWNGRADE, is_confirmed};
 use crate::content::Inputs;
 use crate::pass::Pass;
@@ -16,7 +17,9 @@ pub(super) fn newer(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<String> {
         return None;
     }
     let status = component.status.as_ref();
+    let back = rollback::taken(pass).map(|kept| kept.version.as_str());
     let known = [
+        back,
         component.spec.module.as_ref().map(|module| module.version.as_str()),
         status.and_then(|status| status.attempted_version.as_deref()),
     ];

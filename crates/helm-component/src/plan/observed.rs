@@ -1,6 +1,7 @@
 //! What a decision rests on, and what follows from it at once.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use kyma_object_set::drift::Drift;
 use kyma_object_set::health::HealthStatus;
@@ -43,8 +44,12 @@ pub struct Piece {
     pub served: bool,
     /// What became of it since it was applied; `None` while the watch has not told or it was never applied.
     pub drift: Option<Drift>,
-    /// How it does; `None` while unknown.
+    /// How it does; `None` while unknown. A failure that has not lasted yet is none.
     pub health: Option<HealthStatus>,
+    /// Why it does not work, where that is told; else empty.
+    pub why: String,
+    /// Whether that is of before it was applied: the watch has not told since.
+    pub health_is_old: bool,
     /// Whether its health counts.
     pub counts: bool,
     /// Whether it was put right so often that it is left as it is for a while.
@@ -114,6 +119,22 @@ pub struct HooksDue {
     pub rest: Option<Rest>,
     /// Whether CRDs were sent in this pass, ahead of hooks.
     pub crds_applied: bool,
+    /// Whether somebody asked for the chart's tests, and they are not over or waited for.
+    pub test: bool,
+}
+
+/// Whether what is wished is on its way, or what was Ready before it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WayBack {
+    /// There is none, or nobody wants one.
+    #[default]
+    None,
+    /// Another release was Ready before and is kept.
+    Open,
+    /// It is taken: what is kept is brought, in place of what failed.
+    Taken,
+    /// It was taken, and what failed is to be tried again.
+    Left,
 }
 
 /// Whether the release has to be recorded as Helm does.
@@ -147,6 +168,10 @@ pub struct Observed {
     pub hooks: HooksDue,
     /// What has to be recorded as Helm does.
     pub history: HistoryDue,
+    /// Where to go where the release at hand fails.
+    pub way_back: WayBack,
+    /// Whether what is Ready is yet to be kept, or what is kept to be let go.
+    pub keep_due: bool,
     /// The wanted objects; with recorded content those of the inventory.
     pub pieces: Vec<Piece>,
     /// Whether the objects were sent in this pass.
@@ -194,6 +219,12 @@ pub struct Observed {
     pub stray_manager: Option<String>,
     /// The default custom resource and its health, where `spec.manager` names it.
     pub manager: Option<(String, Option<HealthStatus>)>,
+    /// Time until the first object that says it failed has said so for long enough.
+    pub fails_in: Option<Duration>,
+    /// Whether objects were seen by other rules of health than the component has now, and were not read in this pass.
+    pub unjudged: bool,
+    /// Whether objects take so long that it is worth a look at what holds them up, and nobody looked yet.
+    pub unexplained: bool,
     /// How far the removal is, once it was tried in this pass: what is left.
     pub removal: Option<Result<Vec<String>, Failure>>,
 }
@@ -232,6 +263,26 @@ impl Observed {
         self.named(|health| health == Some(HealthStatus::Failed))
     }
 
+    /// Whether one of them says so of what was applied last.
+    pub fn fails_as_it_is(&self) -> bool {
+        let there = |piece: &&Piece| piece.counts && self.inventory.contains(&piece.identity);
+        let old = |piece: &Piece| piece.health == Some(HealthStatus::Failed) && piece.health_is_old;
+        let old = self.pieces.iter().filter(there).filter(|piece| old(piece)).count();
+        self.failing().len() > old
+    }
+
+    /// Objects that count and of which nothing is known since they were applied.
+    pub fn untold(&self) -> Vec<String> {
+        let there = |piece: &&Piece| piece.counts && self.inventory.contains(&piece.identity);
+        let untold = self.pieces.iter().filter(there).filter(|piece| piece.health_is_old);
+        untold.map(|piece| piece.identity.to_string()).collect()
+    }
+
+    /// Whether it matters that what was applied works, and not only what was there before.
+    pub fn awaits_news(&self) -> bool {
+        (self.keep_due || self.way_back != WayBack::None) && !self.untold().is_empty()
+    }
+
     /// Objects that count and do not work yet, or not any more.
     pub fn unready(&self) -> Vec<String> {
         self.named(|health| health != Some(HealthStatus::Current))
@@ -248,7 +299,11 @@ impl Observed {
     fn named(&self, wanted: fn(Option<HealthStatus>) -> bool) -> Vec<String> {
         let there =
             self.pieces.iter().filter(|piece| piece.counts && self.inventory.contains(&piece.identity));
-        let there = there.map(|piece| (piece.identity.to_string(), piece.health));
+        let name = |piece: &Piece| match piece.why.as_str() {
+            "" => piece.identity.to_string(),
+            why => format!("{} ({why})", piece.identity),
+        };
+        let there = there.map(|piece| (name(piece), piece.health));
         let all = there.chain(self.manager.clone());
         all.filter(|(_, health)| wanted(*health)).map(|(name, _)| name).collect()
     }
@@ -264,11 +319,9 @@ impl Observed {
         surplus.into_iter().cloned().collect()
     }
 
-    /// Whether the kind of an object is defined by a CRD of the same set, which the target will serve soon.
-    pub(super) fn comes_with_own_crd(&self, identity: &Identity) -> bool {
-        self.pieces.iter().any(|piece| {
-            piece.identity.is_crd()
-                && piece.identity.name.split_once('.').is_some_and(|(_, group)| group == identity.group)
-        })
+    /// The API groups of which CRDs of the same set define kinds, which the target will serve soon.
+    pub(super) fn groups_of_own_crds(&self) -> BTreeSet<&str> {
+        let crds = self.pieces.iter().filter(|piece| piece.identity.is_crd());
+        crds.filter_map(|crd| Some(crd.identity.name.split_once('.')?.1)).collect()
     }
 }

@@ -5,9 +5,11 @@ use kyma_object_set::{Entry, Inventory};
 use super::*;
 use crate::patience::Patience;
 
+mod faults;
 mod hooks;
 mod release;
 mod removal;
+mod way;
 
 pub(crate) fn id(group: &str, kind: &str, name: &str) -> Identity {
     Identity::new(group, kind, Some("here"), name)
@@ -32,6 +34,8 @@ pub(crate) fn piece(identity: Identity) -> Piece {
         served: true,
         drift: None,
         health: Some(HealthStatus::Current),
+        why: String::new(),
+        health_is_old: false,
         counts: true,
         fought: false,
         waiting: None,
@@ -54,6 +58,8 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         namespace_ready: true,
         hooks: HooksDue::default(),
         history: HistoryDue::default(),
+        way_back: WayBack::None,
+        keep_due: false,
         pieces,
         applied: false,
         inventory: Inventory::new(),
@@ -77,6 +83,9 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         left: vec![],
         stray_manager: None,
         manager: None,
+        fails_in: None,
+        unjudged: false,
+        unexplained: false,
         removal: None,
     }
 }
@@ -406,4 +415,25 @@ fn a_refused_spec_stops_an_installation_but_not_a_removal() {
     assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
     seen.order = Order::Remove;
     assert_eq!(next(&seen), Step::Remove);
+}
+
+#[test]
+fn what_other_rules_judged_is_read_before_health_is_told() {
+    let mut seen = running(vec![Piece { health: None, ..piece(deployment()) }]);
+    seen.unjudged = true;
+    assert_eq!(next(&seen), Step::Judge);
+    seen.unjudged = false;
+    seen.pieces[0].health = Some(HealthStatus::Current);
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+}
+
+#[test]
+fn what_takes_long_is_looked_at_once_and_told_with_its_cause() {
+    let mut seen = running(vec![Piece { health: Some(HealthStatus::InProgress), ..piece(deployment()) }]);
+    seen.unexplained = true;
+    assert_eq!(next(&seen), Step::Explain);
+    seen.unexplained = false;
+    seen.pieces[0].why = "Pod d-1: container main: ImagePullBackOff".to_owned();
+    let named = format!("{} (Pod d-1: container main: ImagePullBackOff)", deployment());
+    assert_eq!(next(&seen), Step::Rest(Rest::Progressing(vec![named])));
 }

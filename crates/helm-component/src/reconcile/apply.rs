@@ -2,18 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, PartialObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
-use kyma_api::{Adopt, Digests, HelmComponent, klm, names};
+use kyma_api::{Adopt, Digests, HelmComponent, Reason, klm, names};
 use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
 use kyma_object_set::{
-    CallError, Entry, Foreign, GroupKind, Identity, Inventory, Kinds, ObjectSet, Observed,
+    CallError, Entry, Foreign, GroupKind, Identity, Inventory, Kinds, Object, ObjectSet, Observed, Yielded,
+    is_autoscaler,
 };
 use kyma_sdk::{Failure, Interest};
 
+use super::endings::fault_of;
 use super::{LAG, Pass, failure, protection};
 use crate::content::{Inputs, Loaded};
 use crate::observe::former;
@@ -31,17 +34,24 @@ impl Pass<'_> {
         }
     }
 
-    async fn ensure_namespace(&self) -> Result<(), Failure> {
+    async fn ensure_namespace(&mut self) -> Result<(), Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         if !inputs.release.create_namespace {
             // Where it is missing, the apply says so.
             return Ok(());
         }
-        let name = &inputs.release.namespace;
+        let name = &inputs.release.namespace.clone();
+        if self.ends(name) {
+            return Err(fault_of(None, name));
+        }
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         match namespaces.get_metadata_opt(name).await {
-            Ok(Some(_)) => return Ok(()),
-            Ok(None) => {}
+            Ok(Some(found)) => {
+                let ending = found.metadata.deletion_timestamp.is_some();
+                self.looked_at(name, ending);
+                return if ending { Err(fault_of(None, name)) } else { Ok(()) };
+            }
+            Ok(None) => self.looked_at(name, false),
             // Whoever may make it need not be allowed to read it.
             Err(kube::Error::Api(status)) if status.code == 403 => {}
             Err(error) => return Err(Failure::target(&format!("read Namespace {name}"), &error)),
@@ -60,7 +70,10 @@ impl Pass<'_> {
     pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) {
         let Some(loaded) = self.session.loaded.clone() else { return };
         self.done.crds_applied = true;
-        let crds = loaded.prepared.objects.iter().filter(|object| object.identity().is_crd());
+        let due: BTreeSet<&Identity> =
+            seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| &piece.identity).collect();
+        let is_due = |identity: &Identity| identity.is_crd() && due.contains(identity);
+        let crds = loaded.prepared.objects.iter().filter(|object| is_due(&object.identity()));
         let set = ObjectSet::new(crds.cloned().collect());
         let held = self.session.recorded.inventory.clone();
         match self.send(&set, &held, &self.observed(seen), &|_| true).await {
@@ -84,8 +97,15 @@ impl Pass<'_> {
             return;
         }
         self.done.before = Some(self.session.recorded.inventory.len());
-        let due: BTreeSet<&Identity> =
-            seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| &piece.identity).collect();
+        let due =
+            seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| piece.identity.clone());
+        let due = match self.hold_back(seen, due.collect()).await {
+            Ok(due) => due,
+            Err(failure) => {
+                self.done.load = Some(failure);
+                return;
+            }
+        };
         let objects = &loaded.prepared.objects;
         let set =
             ObjectSet::new(objects.iter().filter(|one| due.contains(&one.identity())).cloned().collect());
@@ -96,6 +116,7 @@ impl Pass<'_> {
             .map(|piece| piece.identity.clone())
             .collect();
         let observed = self.observed(seen);
+        self.leave_recorded(&loaded);
         let held = &self.session.recorded.inventory;
         let held = if seen.set_back { held.unproven() } else { held.clone() };
         let result = match self.send(&set, &held, &observed, &|_| true).await {
@@ -125,6 +146,8 @@ impl Pass<'_> {
         let namespace =
             self.inputs.as_ref().map(|inputs| inputs.release.namespace.clone()).unwrap_or_default();
         let protection = protection();
+        let yielded = self.yielded();
+        let made_once = self.session.loaded.as_ref().map(|loaded| loaded.made_once.clone());
         let options = ApplyOptions {
             ownership: &self.ownership,
             adopt: adopt(self.context.resource.spec.adopt),
@@ -136,6 +159,10 @@ impl Pass<'_> {
             protection: &protection,
             take_over: &[klm::APPLIER],
             foreign: former::foreign(self),
+            yielded: &yielded,
+            made_once: &made_once.unwrap_or_default(),
+            recreate: self.context.resource.spec.recreate.as_deref().unwrap_or_default(),
+            until: self.time_to_send(),
         };
         // Boxed, or the compiler cannot prove that the whole pass may move between threads.
         let applied = apply::apply(&self.cluster, set, inventory, observed, &options).boxed().await;
@@ -155,6 +182,32 @@ impl Pass<'_> {
             return Ok(applied);
         }
         self.send(set, &applied.inventory, observed, &|_| true).await
+    }
+
+    /// Fields that others may change: what the spec says, and replicas of what the content's autoscalers scale. An
+    /// autoscaler that is no longer part of the content gives them back.
+    fn yielded(&self) -> Yielded {
+        let rules = self.inputs.as_ref().map(|inputs| inputs.yielded.clone()).unwrap_or_default();
+        let Some(loaded) = &self.session.loaded else { return rules };
+        let objects = &loaded.prepared.objects;
+        let wanted: BTreeSet<Identity> = objects.iter().map(Object::identity).collect();
+        let recorded = self.session.recorded.inventory.iter().map(|(identity, _)| identity);
+        let leaving = recorded.filter(|identity| is_autoscaler(identity) && !wanted.contains(identity));
+        let retaken = leaving.filter_map(|identity| identity.namespace.clone()).collect();
+        rules.with_autoscalers(objects).with_retaken(retaken)
+    }
+
+    /// Until when objects are sent in this pass. A pass that is cut off remembers nothing of what it sent, so one that has
+    /// much to send ends by itself and goes on in the next.
+    fn time_to_send(&self) -> Option<Instant> {
+        let deadline = self.context.settings.reconcile_deadline;
+        let least = Instant::now().checked_add(deadline / 8);
+        self.half_time().max(least).filter(|_| !self.context.is_rehearsal())
+    }
+
+    /// The moment from which the pass begins nothing large any more.
+    pub(super) fn half_time(&self) -> Option<Instant> {
+        self.begun.checked_add(self.context.settings.reconcile_deadline / 2)
     }
 
     /// Tries objects of other owners again whose component the hub no longer has; those that another operator's
@@ -214,6 +267,7 @@ impl Pass<'_> {
     }
 
     async fn take_applied(&mut self, loaded: &Loaded, applied: Applied) {
+        let late = applied.ran_out_of_time();
         // CRDs of the set may have brought kinds.
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await.ok();
         let mut missing = vec![];
@@ -224,14 +278,15 @@ impl Pass<'_> {
             match outcome {
                 Outcome::Refused(refusal) => {
                     absent.extend(namespace_of(refusal).map(str::to_owned));
-                    if matches!(refusal, Refusal::OwnedByOther { .. }) {
+                    if matches!(refusal, Refusal::OwnedByOther { .. } | Refusal::VersionInUse { .. }) {
                         foreign.entry(identity.group_kind()).or_default().push(identity.clone());
                     }
                     if self.order == Order::Remove {
                         // Conditions tell what holds up the removal.
                         tracing::warn!(%identity, %refusal, "drift is not put right");
                     }
-                    self.done.faults.insert(identity.clone(), self.refused(refusal));
+                    let fault = self.refused(identity, refusal);
+                    self.done.faults.insert(identity.clone(), fault);
                 }
                 Outcome::Waiting(what) => {
                     self.done.waiting.insert(identity.clone(), (*what).to_owned());
@@ -263,9 +318,7 @@ impl Pass<'_> {
         for identity in missing {
             self.session.recorded.inventory.remove(&identity);
         }
-        if self.done.faults.is_empty() {
-            self.note_content(loaded);
-        }
+        self.note_sent(loaded, late);
         if let Some(kinds) = kinds
             && !Arc::ptr_eq(&kinds, &self.kinds)
         {
@@ -276,6 +329,24 @@ impl Pass<'_> {
         if !self.done.waiting.is_empty() {
             // What is waited for may be a CRD, and those are not watched as long as nothing is.
             self.done.watching = false;
+        }
+    }
+
+    /// All of the content was sent, unless something of it failed, or is left to the next pass.
+    fn note_sent(&mut self, loaded: &Loaded, late: bool) {
+        if late {
+            self.context.waker().wake();
+        } else if self.done.faults.is_empty() {
+            self.note_content(loaded);
+        }
+    }
+
+    /// From the first object of other content on, and until all of it is there, what is there is of neither: whoever goes
+    /// back to what was applied before has to send it as a whole.
+    fn leave_recorded(&mut self, loaded: &Loaded) {
+        let recorded = &mut self.session.recorded.digests.inputs;
+        if recorded.as_ref() != Some(&loaded.inputs) {
+            *recorded = None;
         }
     }
 
@@ -296,16 +367,20 @@ impl Pass<'_> {
             inputs: Some(loaded.inputs.clone()),
             kinds: loaded.kinds.clone(),
             source: Some(loaded.source.clone()),
-            values: self.inputs.as_ref().ok().map(|inputs| inputs.values_digest.clone()),
+            values: Some(loaded.values.clone()),
             rendered: Some(loaded.rendered.clone()),
         };
     }
 
     /// A refusal in the words of conditions; the release's own namespace is made anew at the next try.
-    fn refused(&self, refusal: &Refusal) -> Failure {
+    fn refused(&mut self, identity: &Identity, refusal: &Refusal) -> Failure {
         let Refusal::Call(error) = refusal else {
             return Failure::new(refusal.reason(), refusal.to_string());
         };
+        if let (Reason::NamespaceTerminating, Some(namespace)) = (error.reason(), &identity.namespace) {
+            self.looked_at(namespace, true);
+            return fault_of(Some(identity), namespace);
+        }
         let makes = |namespace: &str| {
             self.inputs
                 .as_ref()
@@ -329,7 +404,7 @@ impl Pass<'_> {
         self.context.watch(Interest { fields: only, ..Interest::in_kind(&mapping.resource) });
     }
 
-    /// Objects that others own: that they let go or delete them wakes the component.
+    /// Objects that others own, or have a part in: that they let go, delete or change them wakes the component.
     fn await_owners(&self, foreign: &BTreeMap<GroupKind, Vec<Identity>>) {
         for (kind, objects) in foreign {
             let Some(mapping) = self.kinds.preferred(kind) else { continue };
@@ -350,6 +425,7 @@ impl Pass<'_> {
         Observed {
             uid: entry.uid.clone(),
             fingerprint: entry.fingerprint.clone(),
+            unscaled: None,
             deleting: false,
             owner: Some(self.ownership.owner.clone()),
             marked: true,

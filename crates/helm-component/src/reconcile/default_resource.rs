@@ -65,7 +65,11 @@ impl Pass<'_> {
         live.uid.filter(|_| is_ours)
     }
 
-    async fn live(&self, mapping: &Mapping, identity: &Identity) -> Result<Option<ObjectMeta>, Failure> {
+    pub(super) async fn live(
+        &self,
+        mapping: &Mapping,
+        identity: &Identity,
+    ) -> Result<Option<ObjectMeta>, Failure> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let live = api.get_metadata_opt(&identity.name).await;
         let live = live.map_err(|error| Failure::target("read the default custom resource", &error))?;
@@ -73,7 +77,7 @@ impl Pass<'_> {
     }
 
     /// The default custom resource as it is sent, and how it is reached.
-    fn default_object(&self) -> Result<(Mapping, Identity, FreeForm), Failure> {
+    pub(super) fn default_object(&self) -> Result<(Mapping, Identity, FreeForm), Failure> {
         let invalid = |what: &str| Failure::new(Reason::ManifestInvalid, format!("spec.resource {what}"));
         let resource = self.context.resource.spec.resource.clone().unwrap_or_default();
         let object = Object::from_value(resource.into()).map_err(|error| invalid(&error.to_string()))?;
@@ -130,7 +134,7 @@ impl Pass<'_> {
     }
 }
 
-fn created(mapping: &Mapping, identity: Identity, uid: Option<String>) -> CreatedResource {
+pub(super) fn created(mapping: &Mapping, identity: Identity, uid: Option<String>) -> CreatedResource {
     CreatedResource {
         api_version: mapping.resource.api_version.clone(),
         kind: identity.kind,

@@ -57,31 +57,31 @@ impl Pass<'_> {
         let Some(loaded) = self.session.loaded.clone() else { return Ok(()) };
         let Some(due) = observe::hooks::released(self, &loaded) else { return Ok(()) };
         let runs = self.context.resource.spec.hooks == HookPolicy::Run;
-        let record = runs.then(|| hooks::before_apply(due)).flatten();
-        self.keep_record(record).await
+        let (event, record) = (due.change.after(), runs.then(|| hooks::before_apply(due)).flatten());
+        self.keep_record(event, record).await
     }
 
-    async fn hooks(
+    pub(super) async fn hooks(
         &mut self,
         event: Event,
         prepared: &Prepared,
         content: &str,
     ) -> Result<Option<String>, Failure> {
-        let record = self.session.recorded.hooks.as_ref();
+        let record = self.record_of(event);
         if let Some((left, why)) = hooks::next_try(record, event, content, Timestamp::now()) {
             return Err(Failure::new(Reason::HookFailed, why).retry_after(left));
         }
         let run = hooks::begin(record, event, content);
         let own = hooks::of_event(&prepared.hooks, event);
         if own.is_empty() {
-            self.session.recorded.hooks = Some(Hooks { phase: HookPhase::Succeeded, ..run });
+            *self.record_mut(event) = Some(Hooks { phase: HookPhase::Succeeded, ..run });
             return Ok(None);
         }
-        self.keep_record(Some(run.clone())).await?;
+        self.keep_record(event, Some(run.clone())).await?;
         self.await_hooks(&own);
         let waiting = self.in_turn(event, &own, run).await?;
         if waiting.is_none() {
-            self.clean(&own).await?;
+            self.clean(event, &own).await?;
         }
         Ok(waiting)
     }
@@ -105,18 +105,18 @@ impl Pass<'_> {
                 Ok(Stand::Passed) => {
                     run.running = None;
                     run.done.get_or_insert_default().push(name);
-                    self.session.recorded.hooks = Some(run.clone());
+                    *self.record_mut(event) = Some(run.clone());
                 }
                 Ok(Stand::Waiting { left }) => {
                     run.running = left.is_some().then(|| name.clone());
                     self.done.hook_left = left;
-                    self.session.recorded.hooks = Some(run);
+                    *self.record_mut(event) = Some(run);
                     return Ok(Some(format!("the {event} hook {name}")));
                 }
-                Ok(Stand::Failed(why)) => return Err(self.failed(own, hook, run, &why).await?),
+                Ok(Stand::Failed(why)) => return Err(self.failed(event, (own, *hook), run, &why).await?),
                 // What can't succeed as it is fails like a hook that ran, and is tried again like one.
-                Err(refused) if refused.class == ErrorClass::Invalid => {
-                    return Err(self.failed(own, hook, run, &refused.message).await?);
+                Err(refused) if is_refused(event, &refused) => {
+                    return Err(self.failed(event, (own, *hook), run, &refused.message).await?);
                 }
                 Err(failure) => {
                     // The next try makes it, if it went since it was looked at.
@@ -127,7 +127,7 @@ impl Pass<'_> {
         }
         // On the hub before anything goes, or a new process would run them again.
         run.phase = HookPhase::Cleaning;
-        self.keep_record(Some(run)).await?;
+        self.keep_record(event, Some(run)).await?;
         Ok(None)
     }
 
@@ -161,14 +161,14 @@ impl Pass<'_> {
     /// Notes the failure, deletes what is to go then, and tells.
     async fn failed(
         &mut self,
-        own: &[&Hook],
-        failed: &Hook,
+        event: Event,
+        (own, failed): (&[&Hook], &Hook),
         run: Hooks,
         why: &str,
     ) -> Result<Failure, Failure> {
         let why = format!("{} hook {}: {why}", run.event, failed.name());
         let done = run.done.clone().unwrap_or_default();
-        self.keep_record(Some(hooks::fail(run, &why, Timestamp::now()))).await?;
+        self.keep_record(event, Some(hooks::fail(run, &why, Timestamp::now()))).await?;
         let succeeded = own.iter().filter(|hook| done.contains(&hook.name()));
         for hook in succeeded.filter(|hook| hook.goes(DeletePolicy::Succeeded)) {
             self.delete_own(hook).await?;
@@ -177,30 +177,43 @@ impl Pass<'_> {
             self.delete_own(failed).await?;
         }
         let failure = Failure::new(Reason::HookFailed, why);
-        let record = self.session.recorded.hooks.as_ref();
+        let record = self.record_of(event);
         let pause = record.and_then(|record| hooks::pause(record, Timestamp::now()));
         Ok(pause.map_or(failure.clone(), |pause| failure.retry_after(pause)))
     }
 
     /// Deletes what is to go after success; then the moment is over.
-    async fn clean(&mut self, own: &[&Hook]) -> Result<(), Failure> {
+    async fn clean(&mut self, event: Event, own: &[&Hook]) -> Result<(), Failure> {
         for hook in own.iter().rev().filter(|hook| hook.goes(DeletePolicy::Succeeded)) {
             self.delete_own(hook).await?;
         }
-        if let Some(record) = &mut self.session.recorded.hooks {
+        if let Some(record) = self.record_mut(event) {
             record.phase = HookPhase::Succeeded;
         }
         Ok(())
     }
 
-    async fn keep_record(&mut self, record: Option<Hooks>) -> Result<(), Failure> {
-        if self.session.recorded.hooks == record {
+    /// Tests have a record of their own: they are no step of a release.
+    fn record_of(&self, event: Event) -> Option<&Hooks> {
+        let recorded = &self.session.recorded;
+        let record = if event == Event::Test { &recorded.tests } else { &recorded.hooks };
+        record.as_ref()
+    }
+
+    fn record_mut(&mut self, event: Event) -> &mut Option<Hooks> {
+        let recorded = &mut self.session.recorded;
+        if event == Event::Test { &mut recorded.tests } else { &mut recorded.hooks }
+    }
+
+    async fn keep_record(&mut self, event: Event, record: Option<Hooks>) -> Result<(), Failure> {
+        if self.record_of(event) == record.as_ref() {
             return Ok(());
         }
+        let field = if event == Event::Test { "tests" } else { "hooks" };
         let mut fields = FreeForm::new();
-        fields.insert("hooks".to_owned(), json!(record));
+        fields.insert(field.to_owned(), json!(record));
         self.context.checkpoint(fields).await?;
-        self.session.recorded.hooks = record;
+        *self.record_mut(event) = record;
         Ok(())
     }
 
@@ -304,6 +317,15 @@ enum Stand {
         left: Option<Duration>,
     },
     Failed(String),
+}
+
+/// Whether a hook cannot succeed as it is. Tests are not tried again, so one that waits for somebody has failed.
+fn is_refused(event: Event, failure: &Failure) -> bool {
+    match failure.class {
+        ErrorClass::Invalid => true,
+        ErrorClass::Blocked => event == Event::Test,
+        ErrorClass::Transient | ErrorClass::Unreachable => false,
+    }
 }
 
 fn live(found: DynamicObject, owner: &str) -> Live {

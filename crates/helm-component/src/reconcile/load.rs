@@ -5,17 +5,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Secret;
-use kyma_api::Reason;
-use kyma_artifacts::Credentials;
+use kyma_api::{HelmComponent, Reason};
+use kyma_artifacts::{Credentials, Trust};
 use kyma_object_set::GroupKind;
-use kyma_sdk::Failure;
+use kyma_sdk::{Context, Failure};
 
 use super::{Pass, values};
 use crate::content::Loaded;
+use crate::frozen::Frozen;
 use crate::injection;
+use crate::memory::check_record;
 use crate::observe;
+use crate::observe::rollback::taken;
 use crate::referenced;
+use crate::rollback;
+use crate::sight::Judging;
 use crate::source;
+use crate::verify::{self, Secrets};
 
 /// Key of a pull secret (`kubernetes.io/dockerconfigjson`).
 const PULL_SECRET_KEY: &str = ".dockerconfigjson";
@@ -23,7 +29,11 @@ const PULL_SECRET_KEY: &str = ".dockerconfigjson";
 impl Pass<'_> {
     /// Fetches and renders; a failure ends the pass.
     pub(super) async fn load(&mut self) {
-        match self.loaded().await {
+        let loaded = self.loaded().await.and_then(|loaded| {
+            check_record(&self.session.recorded.inventory, &loaded.prepared.objects)?;
+            Ok(loaded)
+        });
+        match loaded {
             Ok(loaded) => {
                 self.session.loaded = Some(loaded);
                 // The content may bring kinds that are not watched yet.
@@ -37,16 +47,30 @@ impl Pass<'_> {
     pub(super) async fn loaded(&mut self) -> Result<Loaded, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
         let injects = inputs.additions.injectable.is_some();
-        let credentials = self.credentials().await?;
+        let mut loaded = match taken(self).cloned() {
+            Some(kept) => self.load_kept(&kept).await?,
+            None => self.load_wished().await?,
+        };
+        self.session.injected.clear();
+        if injects && loaded.raw {
+            self.inject(&mut loaded).await?;
+        }
+        Ok(loaded)
+    }
+
+    /// What the spec wishes, from its source.
+    async fn load_wished(&self) -> Result<Loaded, Failure> {
+        let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
+        let way = (&credentials(self.context).await?, self.trust().await?);
         let recorded = &self.session.recorded.digests;
         let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
         let component = &self.context.resource;
-        let mut loaded = sources.load(component, inputs, &self.kinds, installed, &credentials).await?;
-        self.session.injected.clear();
-        if injects && loaded.raw {
-            self.inject(&mut loaded).await?;
+        let frozen = Frozen::of(self.context, &self.dependent.owner);
+        let mut loaded = sources.load(component, inputs, &self.kinds, installed, way, &frozen).await?;
+        if let Some(failed) = self.session.recorded.rollback.as_ref().filter(|failed| failed.retrying) {
+            loaded.release = rollback::time(&loaded.release, failed);
         }
         Ok(loaded)
     }
@@ -75,20 +99,16 @@ impl Pass<'_> {
         values::awaits(self.shared, &self.dependent, entries, additions, &self.session.injected);
     }
 
-    async fn credentials(&self) -> Result<Credentials, Failure> {
-        let Some(reference) = &self.context.resource.spec.source.pull_secret_ref else {
-            return Ok(Credentials::anonymous());
-        };
-        let missing = |what: &str| {
-            Failure::new(Reason::SourceUnauthorized, format!("pull secret {}: {what}", reference.name))
-        };
-        if !kyma_sdk::is_object_name(&reference.name) {
-            return Err(missing("no Secret can have this name"));
+    /// Whose signatures the content must carry.
+    async fn trust(&self) -> Result<Option<Arc<Trust>>, Failure> {
+        let spec = &self.context.resource.spec;
+        let mut secrets = Secrets::new();
+        for name in verify::secrets(spec) {
+            let data = self.hub_secret(name).await?.map(|secret| secret.data.unwrap_or_default());
+            let data = data.map(|data| data.into_iter().map(|(key, value)| (key, value.0)).collect());
+            secrets.insert(name.to_owned(), data);
         }
-        let secret = self.hub_secret(&reference.name).await?.ok_or_else(|| missing("does not exist"))?;
-        let data = secret.data.unwrap_or_default();
-        let config = data.get(PULL_SECRET_KEY).ok_or_else(|| missing("has no key .dockerconfigjson"))?;
-        Credentials::from_docker_config(&config.0).map_err(|error| source::failure(&error))
+        verify::trust(spec, &secrets, self.shared.sources.trust_root.as_ref())
     }
 
     /// Opens the watches of all kinds concerned; they speak for themselves when they have something to say.
@@ -97,16 +117,12 @@ impl Pass<'_> {
         let kinds_may_come = observe::kinds_may_come(self);
         let manager = self.context.resource.spec.manager.as_ref();
         let manager = manager.map(|manager| GroupKind::new(&manager.group, &manager.kind));
+        // A removal goes on with rules that are no longer any.
+        let rules = self.rules.clone().unwrap_or_default();
+        let judging = Judging { manager, rules };
         self.shared
             .sights
-            .want(
-                &self.context.target,
-                &self.dependent,
-                &kinds,
-                manager.as_ref(),
-                &self.kinds,
-                kinds_may_come,
-            )
+            .want(&self.context.target, &self.dependent, &kinds, &judging, &self.kinds, kinds_may_come)
             .map_err(|limit| Failure::new(Reason::TargetThrottled, limit.to_string()))?;
         self.done.watching = true;
         Ok(())
@@ -132,4 +148,26 @@ impl Pass<'_> {
         });
         recorded.chain(wanted.map(|object| object.gvk().group_kind())).chain(made).collect()
     }
+}
+
+/// What a component shows its source.
+///
+/// # Errors
+/// Its pull secret is missing or cannot be used, or the hub does not answer.
+pub(super) async fn credentials(context: &Context<HelmComponent>) -> Result<Credentials, Failure> {
+    let component = &context.resource;
+    let Some(reference) = &component.spec.source.pull_secret_ref else {
+        return Ok(Credentials::anonymous());
+    };
+    let missing = |what: &str| {
+        Failure::new(Reason::SourceUnauthorized, format!("pull secret {}: {what}", reference.name))
+    };
+    if !kyma_sdk::is_object_name(&reference.name) {
+        return Err(missing("no Secret can have this name"));
+    }
+    let namespace = component.metadata.namespace.as_deref().unwrap_or_default();
+    let secret: Option<Secret> = referenced::object(&context.hub, namespace, &reference.name).await?;
+    let data = secret.ok_or_else(|| missing("does not exist"))?.data.unwrap_or_default();
+    let config = data.get(PULL_SECRET_KEY).ok_or_else(|| missing("has no key .dockerconfigjson"))?;
+    Credentials::from_docker_config(&config.0).map_err(|error| source::failure(&error))
 }

@@ -37,14 +37,15 @@ impl Pass<'_> {
                     Err(error) => Err(failure(&error)),
                 }
             }
-            Err(blocked) => Err(Failure::new(
-                blocked.reason(),
-                format!("{blocked}; confirm with the annotation {ALLOW_SHRINK}=<metadata.generation>"),
-            )),
+            Err(blocked) => Err(unconfirmed(&blocked)),
         });
     }
 
-    fn prune_plan(&self, inventory: &Inventory, complete: bool) -> Result<PrunePlan, PruneBlocked> {
+    pub(super) fn prune_plan(
+        &self,
+        inventory: &Inventory,
+        complete: bool,
+    ) -> Result<PrunePlan, PruneBlocked> {
         let wanted = self.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
         let desired: BTreeSet<Identity> = wanted.map(Object::identity).collect();
         prune::plan(&PruneRequest {
@@ -98,6 +99,12 @@ impl Pass<'_> {
         }
         removal.failed.first().map_or(Ok(()), |error| Err(failure(error)))
     }
+}
+
+/// Why nothing is pruned, and what would change that.
+pub(super) fn unconfirmed(blocked: &PruneBlocked) -> Failure {
+    let message = format!("{blocked}; confirm with the annotation {ALLOW_SHRINK}=<metadata.generation>");
+    Failure::new(blocked.reason(), message)
 }
 
 /// What was given up, each with its reason.

@@ -48,8 +48,8 @@ pub(super) async fn read(
     Ok(layer)
 }
 
-/// Says whose changes wake the component: what `valuesFrom` names, and Secrets whose content goes into its objects, or
-/// may.
+/// Says whose changes wake the component: what `valuesFrom` names, Secrets whose content goes into its objects, or
+/// may, and those that say whose signatures count.
 pub(super) fn awaits(
     shared: &Shared,
     dependent: &Dependent,
@@ -62,7 +62,8 @@ pub(super) fn awaits(
     };
     let injectable = additions.and_then(|additions| additions.injectable.as_ref());
     let wanted = injected.iter().filter(|_| injectable.is_some());
-    let secrets = injectable.into_iter().flat_map(BTreeMap::keys).chain(wanted).cloned();
+    let keys = additions.into_iter().flat_map(|additions| additions.verified_by.keys());
+    let secrets = injectable.into_iter().flat_map(BTreeMap::keys).chain(wanted).chain(keys).cloned();
     shared.hub_secrets.awaits(dependent, secrets.chain(of(ValuesFromKind::Secret)));
     shared.hub_config_maps.awaits(dependent, of(ValuesFromKind::ConfigMap));
 }

@@ -7,10 +7,13 @@ use bytes::Bytes;
 use kyma_artifacts::ArtifactError;
 use regex::bytes::Regex;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use super::chance::Chance;
+
+mod crds;
 mod tree;
 
 use tree::Tree;
@@ -67,6 +70,8 @@ pub struct Chart {
     app_version: String,
     reads_api_versions: bool,
     uses_lookup: bool,
+    reads_kube_version: bool,
+    chance: Chance,
 }
 
 impl std::fmt::Debug for Chart {
@@ -107,7 +112,8 @@ impl Chart {
     pub fn open(archive: &[u8]) -> Result<Self, ChartFault> {
         let tree = Tree::read(archive)?;
         let mut root: Option<Metadata> = None;
-        let (mut reads_api_versions, mut uses_lookup) = (false, false);
+        let (mut reads_api_versions, mut uses_lookup, mut reads_kube_version) = (false, false, false);
+        let mut chance = Chance::default();
         tree.each(&mut |file, bytes| {
             if file == "Chart.yaml" {
                 let metadata = serde_saphyr::from_slice(without_bom(bytes))
@@ -118,7 +124,10 @@ impl Chart {
                 check_schema(file, without_bom(bytes))?;
             }
             reads_api_versions |= API_VERSIONS.is_match(bytes);
-            uses_lookup |= file.contains("templates/") && LOOKUP.is_match(bytes);
+            reads_kube_version |= KUBE_VERSION.is_match(bytes);
+            let is_template = file.contains("templates/");
+            uses_lookup |= is_template && LOOKUP.is_match(bytes);
+            chance.see(is_template, &String::from_utf8_lossy(bytes));
             Ok(())
         })?;
         let root = root.ok_or(ChartFault::NotAChart { what: "it has no Chart.yaml" })?;
@@ -131,7 +140,17 @@ impl Chart {
             Value::Null => String::new(),
             other => other.to_string(),
         };
-        Ok(Self { archive, digest, name, version, app_version, reads_api_versions, uses_lookup })
+        Ok(Self {
+            archive,
+            digest,
+            name,
+            version,
+            app_version,
+            reads_api_versions,
+            uses_lookup,
+            reads_kube_version,
+            chance,
+        })
     }
 
     /// The chart for an engine: a gzipped tar of what was read, packed anew, so that no other reader of archives
@@ -163,6 +182,17 @@ impl Chart {
     /// Whether any text of it mentions `APIVersions`: if not, the target's API list cannot change the result.
     pub fn reads_api_versions(&self) -> bool {
         self.reads_api_versions
+    }
+
+    /// Whether any text of it mentions `KubeVersion`: if not, the version of Kubernetes cannot change the result.
+    pub fn reads_kube_version(&self) -> bool {
+        self.reads_kube_version
+    }
+
+    /// Whether each render with these values may give something else, as far as the text of its files and of the values
+    /// tells: chance, a clock, an order by chance. Text that is put together from pieces before it goes to `tpl` does not.
+    pub fn goes_by_chance(&self, values: &Map<String, Value>) -> bool {
+        self.chance.is_there(values)
     }
 
     /// Whether any template calls `lookup`, which finds nothing here.
@@ -231,6 +261,7 @@ impl TemplateText {
 }
 
 static API_VERSIONS: LazyLock<Regex> = LazyLock::new(|| pattern("APIVersions"));
+static KUBE_VERSION: LazyLock<Regex> = LazyLock::new(|| pattern("KubeVersion"));
 static LOOKUP: LazyLock<Regex> = LazyLock::new(|| pattern(r"\blookup\s"));
 
 fn check_schema(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {

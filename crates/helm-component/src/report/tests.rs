@@ -79,3 +79,16 @@ fn what_was_taken_over_and_differs_is_named_with_what_puts_it_right() {
     );
     assert!(message.ends_with("; Helm's record would be too large"), "{message}");
 }
+
+#[test]
+fn what_becomes_of_a_failure_is_looked_at_in_time_whatever_else_is_awaited() {
+    let due = std::time::Duration::from_secs(20);
+    let working = || Progress::working("");
+    assert_eq!(no_later(working(), due).wait, Wait::Timer(due));
+    assert_eq!(no_later(working().again_after(due * 2), due).wait, Wait::Timer(due));
+    assert_eq!(no_later(working().again_after(due / 2), due).wait, Wait::Timer(due / 2));
+    let after = |failure: Failure| no_later(Progress::stopped(failure), due).failure.unwrap().retry_after;
+    assert_eq!(after(Failure::new(Reason::HealthTimeout, "")), Some(due));
+    assert_eq!(after(Failure::new(Reason::DriftFlapping, "").retry_after(due / 2)), Some(due / 2));
+    assert_eq!(after(Failure::new(Reason::TargetTimeout, "")), None, "its class says when");
+}

@@ -1,17 +1,20 @@
 //! The memory behind the watches.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kyma_api::{annotations, labels};
-use kyma_object_set::health::{self, Health};
+use kyma_object_set::health::HealthStatus;
 use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Observed, Turns, drift};
 use kyma_sdk::{Content, Interest, Sighting};
 use kyma_targets::SecretKey;
 
+use super::judged::{self, Verdict};
 use super::{Dependent, Seen};
+use crate::expressions::Rules;
 
 /// Whose objects a sighting changed.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,19 +38,39 @@ pub(super) struct Store {
 }
 
 #[derive(Default)]
-struct Place {
+pub(super) struct Place {
     discovery: Arc<Discovery>,
     turns: Arc<Turns>,
     kinds_changed: Option<Instant>,
     listed: HashSet<Interest>,
-    objects: HashMap<GroupKind, Objects>,
-    wishes: HashMap<Dependent, Vec<Interest>>,
+    pub(super) objects: HashMap<GroupKind, Objects>,
+    pub(super) wishes: HashMap<Dependent, Wish>,
+    /// By owner, of those who have any. Replaced as a whole, so that who judges can tell whether they are still these.
+    pub(super) rules: Arc<HashMap<Arc<str>, Arc<Rules>>>,
+}
+
+/// What a component wants of a target.
+#[derive(Default)]
+pub(super) struct Wish {
+    pub(super) interests: Vec<Interest>,
+    /// How the health of its objects is told.
+    pub(super) rules: Arc<Rules>,
+    /// Kinds of which objects were seen before it had these rules.
+    pub(super) stale: HashSet<GroupKind>,
+}
+
+impl Wish {
+    pub(super) fn new(interests: Vec<Interest>, rules: Arc<Rules>) -> Self {
+        Self { interests, rules, stale: HashSet::new() }
+    }
 }
 
 /// The objects of one kind.
 #[derive(Default)]
-struct Objects {
-    seen: BTreeMap<Identity, Seen>,
+pub(super) struct Objects {
+    pub(super) seen: BTreeMap<Identity, Seen>,
+    /// The uids of those that did their work, of which Kubernetes may have deleted some since.
+    pub(super) finished: HashMap<Identity, String>,
     /// The resourceVersion up to which a stream has told everything.
     told: u64,
     /// The resourceVersions that our own applies gave, until a list.
@@ -59,10 +82,10 @@ impl Store {
         Self { manager, places: Mutex::default() }
     }
 
-    pub(super) fn want(&self, target: Option<&SecretKey>, dependent: &Dependent, interests: &[Interest]) {
+    pub(super) fn want(&self, target: Option<&SecretKey>, dependent: &Dependent, wish: Wish) {
         let mut places = self.places();
         let place = places.entry(target.cloned()).or_default();
-        place.wishes.insert(dependent.clone(), interests.to_vec());
+        place.wish(dependent, wish);
         place.drop_unwanted();
     }
 
@@ -71,7 +94,7 @@ impl Store {
         places
             .get(&target.cloned())
             .and_then(|place| place.wishes.get(dependent))
-            .cloned()
+            .map(|wish| wish.interests.clone())
             .unwrap_or_default()
     }
 
@@ -101,6 +124,21 @@ impl Store {
             .collect()
     }
 
+    /// Those of these objects that our own applies changed, as long as no stream is so far.
+    pub(super) fn untold(
+        &self,
+        target: Option<&SecretKey>,
+        objects: &BTreeMap<Identity, Seen>,
+    ) -> BTreeSet<Identity> {
+        let places = self.places();
+        let Some(place) = places.get(&target.cloned()) else { return BTreeSet::new() };
+        let untold = |identity: &&Identity| {
+            let kind = place.objects.get(&identity.group_kind());
+            kind.is_some_and(|kind| kind.noted.get(identity).is_some_and(|noted| *noted > kind.told))
+        };
+        objects.keys().filter(untold).cloned().collect()
+    }
+
     pub(super) fn note(
         &self,
         target: Option<&SecretKey>,
@@ -123,9 +161,10 @@ impl Store {
         if held.is_some_and(|held| held.observed.owner.is_some() && held.observed.owner != observed.owner) {
             return;
         }
-        let health = held.and_then(|seen| seen.health.clone());
+        let (health, failed_since) =
+            held.map(|seen| (seen.health.clone(), seen.failed_since)).unwrap_or_default();
         objects.noted.extend(revision.map(|revision| (identity.clone(), revision)));
-        objects.seen.insert(identity.clone(), Seen { observed, health, version });
+        objects.seen.insert(identity.clone(), Seen { observed, health, failed_since, version });
     }
 
     /// What all who apply to a target share.
@@ -145,7 +184,7 @@ impl Store {
     pub(super) fn forget(&self, dependent: &Dependent) {
         let mut places = self.places();
         for place in places.values_mut() {
-            if place.wishes.remove(dependent).is_some() {
+            if place.unwish(dependent) {
                 place.drop_unwanted();
             }
         }
@@ -162,7 +201,8 @@ impl Store {
         interest: &Interest,
         sighting: &Sighting,
     ) -> Changed {
-        let mut places = self.places();
+        // Outside of the lock, as expressions take their time.
+        let (mut places, verdicts) = self.judged(target, interest, sighting);
         let place = places.entry(target.cloned()).or_default();
         let first_list = matches!(sighting, Sighting::Listed { .. }) && !place.listed.contains(interest);
         let of_kinds = matches!(interest.group.as_str(), "apiextensions.k8s.io" | "apiregistration.k8s.io");
@@ -181,90 +221,122 @@ impl Store {
             };
         }
         let kind = GroupKind::new(&interest.group, &interest.kind);
-        let Objects { seen: held, told, noted } = place.objects.entry(kind.clone()).or_default();
-        *told = match sighting {
+        let objects = place.objects.entry(kind.clone()).or_default();
+        objects.told = match sighting {
             // Of a target that was restored it may be lower.
             Sighting::Listed { .. } => sighting.revision().unwrap_or_default(),
-            _ => sighting.revision().unwrap_or_default().max(*told),
+            _ => sighting.revision().unwrap_or_default().max(objects.told),
         };
-        match sighting {
-            Sighting::Listed { objects, .. } => {
-                noted.clear();
-                let list = objects.iter().map(|object| self.reduce(&kind, interest.content, object, held));
-                *held = list.collect();
-                if first_list { place.completed() } else { Changed { everybody: true, ..Changed::default() } }
-            }
-            Sighting::Applied(object) => {
-                let (identity, seen) = self.reduce(&kind, interest.content, object, held);
-                // From before our own apply, whose answer was faster.
-                if noted
-                    .get(&identity)
-                    .is_some_and(|noted| sighting.revision().is_some_and(|told| told < *noted))
-                {
-                    return Changed::default();
+        if let Sighting::Listed { objects: list, .. } = sighting {
+            objects.take_list(self.manager, &kind, list, verdicts);
+            if interest.content == Content::Whole {
+                let Objects { seen, finished, .. } = objects;
+                finished.retain(|identity, _| seen.contains_key(identity));
+                for wish in place.wishes.values_mut() {
+                    wish.stale.remove(&kind);
                 }
-                let before = held.insert(identity, seen.clone());
-                if before.as_ref() == Some(&seen) { Changed::default() } else { changed(before, Some(seen)) }
             }
-            Sighting::Deleted(object) => {
-                let (identity, seen) = self.reduce(&kind, interest.content, object, held);
-                let is_it = held.get(&identity).is_none_or(|held| held.observed.uid == seen.observed.uid);
-                // Of another uid: an older object, which our own apply has replaced meanwhile.
-                if is_it { changed(held.remove(&identity), Some(seen)) } else { Changed::default() }
-            }
+            return if first_list {
+                place.completed()
+            } else {
+                Changed { everybody: true, ..Changed::default() }
+            };
         }
+        objects.take_one(self.manager, &kind, sighting, verdicts.into_iter().next().unwrap_or_default())
+    }
+
+    pub(super) fn places(&self) -> MutexGuard<'_, HashMap<Option<SecretKey>, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Objects {
+    fn take_list(
+        &mut self,
+        manager: &str,
+        kind: &GroupKind,
+        list: &[DynamicObject],
+        verdicts: Vec<Option<Verdict>>,
+    ) {
+        self.noted.clear();
+        let mut listed = BTreeMap::new();
+        for (object, verdict) in list.iter().zip(verdicts) {
+            let identity = judged::identity(kind, object);
+            let seen = self.reduce(manager, &identity, object, verdict);
+            listed.insert(identity, seen);
+        }
+        self.seen = listed;
+    }
+
+    fn take_one(
+        &mut self,
+        manager: &str,
+        kind: &GroupKind,
+        sighting: &Sighting,
+        verdict: Option<Verdict>,
+    ) -> Changed {
+        let (Sighting::Applied(object) | Sighting::Deleted(object)) = sighting else {
+            return Changed::default();
+        };
+        let identity = judged::identity(kind, object);
+        let seen = self.reduce(manager, &identity, object, verdict);
+        if matches!(sighting, Sighting::Deleted(_)) {
+            let is_it = self.seen.get(&identity).is_none_or(|held| held.observed.uid == seen.observed.uid);
+            // Of another uid: an older object, which our own apply has replaced meanwhile.
+            return if is_it { changed(self.seen.remove(&identity), Some(seen)) } else { Changed::default() };
+        }
+        // From before our own apply, whose answer was faster.
+        let noted = self.noted.get(&identity);
+        if noted.is_some_and(|noted| sighting.revision().is_some_and(|told| told < *noted)) {
+            return Changed::default();
+        }
+        let before = self.seen.insert(identity, seen.clone());
+        if before.as_ref() == Some(&seen) { Changed::default() } else { changed(before, Some(seen)) }
     }
 
     fn reduce(
-        &self,
-        kind: &GroupKind,
-        content: Content,
+        &mut self,
+        manager: &str,
+        identity: &Identity,
         object: &DynamicObject,
-        held: &BTreeMap<Identity, Seen>,
-    ) -> (Identity, Seen) {
+        verdict: Option<Verdict>,
+    ) -> Seen {
         let metadata = &object.metadata;
-        let name = metadata.name.as_deref().unwrap_or_default();
-        let identity = Identity::new(&kind.group, &kind.kind, metadata.namespace.as_deref(), name);
-        let observed = Observed::from_metadata(metadata, self.manager, labels::OWNER);
-        let health = match content {
-            Content::Whole => assess(object),
+        let observed = Observed::from_metadata(metadata, manager, labels::OWNER);
+        let held = self.seen.get(identity).filter(|held| held.observed.uid == observed.uid);
+        if let Some(Verdict { finished: true, .. }) = verdict {
+            self.finished.insert(identity.clone(), observed.uid.clone());
+        }
+        let health = match verdict {
+            Some(verdict) => Some(verdict.health),
             // Another component's stream of the kind may bring whole objects.
-            Content::Metadata => held
-                .get(&identity)
-                .filter(|held| held.observed.uid == observed.uid)
-                .and_then(|held| held.health.clone()),
+            None => held.and_then(|held| held.health.clone()),
         };
-        let version = drift::applied_annotation(metadata, self.manager, annotations::MODULE_VERSION);
-        (identity, Seen { observed, health, version: version.map(str::to_owned) })
-    }
-
-    fn places(&self) -> MutexGuard<'_, HashMap<Option<SecretKey>, Place>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        let failed = health.as_ref().is_some_and(|health| health.status == HealthStatus::Failed);
+        let since = || held.and_then(|held| held.failed_since).unwrap_or_else(Timestamp::now);
+        let failed_since = failed.then(since);
+        let version = drift::applied_annotation(metadata, manager, annotations::MODULE_VERSION);
+        Seen { observed, health, failed_since, version: version.map(str::to_owned) }
     }
 }
 
 impl Place {
     /// Those whose every stream has given its list by now.
     fn completed(&self) -> Changed {
-        let complete = |wished: &&Vec<Interest>| wished.iter().all(|interest| self.listed.contains(interest));
-        let dependents = self.wishes.iter().filter(|(_, wished)| complete(wished));
+        let complete = |wish: &Wish| wish.interests.iter().all(|interest| self.listed.contains(interest));
+        let dependents = self.wishes.iter().filter(|(_, wish)| complete(wish));
         let dependents = dependents.map(|(dependent, _)| dependent.clone()).collect();
         Changed { dependents, ..Changed::default() }
     }
 
     /// Forgets streams that nobody wants any more, with what they showed.
     fn drop_unwanted(&mut self) {
-        let wanted: HashSet<&Interest> = self.wishes.values().flatten().collect();
+        let wanted: HashSet<&Interest> = self.wishes.values().flat_map(|wish| &wish.interests).collect();
         self.listed.retain(|interest| wanted.contains(interest));
         let kinds: HashSet<GroupKind> =
             wanted.iter().map(|interest| GroupKind::new(&interest.group, &interest.kind)).collect();
         self.objects.retain(|kind, _| kinds.contains(kind));
     }
-}
-
-fn assess(object: &DynamicObject) -> Option<Health> {
-    let whole = serde_json::to_value(object).ok()?;
-    Some(health::assess(&whole, jiff::Timestamp::now()))
 }
 
 fn changed(before: Option<Seen>, after: Option<Seen>) -> Changed {
@@ -339,6 +411,22 @@ mod tests {
         assert_eq!(held(&store).unwrap().observed, observed(&intact(5)));
         assert!(!saw(&store, &Sighting::Applied(intact(5))), "our own write is no news");
         assert!(saw(&store, &Sighting::Applied(drifted(6))));
+    }
+
+    #[test]
+    fn an_object_that_was_applied_is_untold_until_its_stream_is_so_far() {
+        let store = Store::new(OURS);
+        let untold = |store: &Store| {
+            !store.untold(None, &store.objects(None, "owner", &Inventory::default())).is_empty()
+        };
+        saw(&store, &Sighting::Applied(intact(4)));
+        assert!(!untold(&store));
+        store.note(None, &identity(), (observed(&intact(6)), None), Some(6));
+        assert!(untold(&store));
+        saw(&store, &Sighting::Applied(intact(5)));
+        assert!(untold(&store), "late");
+        saw(&store, &Sighting::Applied(intact(6)));
+        assert!(!untold(&store));
     }
 
     #[test]

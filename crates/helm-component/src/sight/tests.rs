@@ -57,7 +57,7 @@ async fn store_and_streams_change_together() -> Result<()> {
     let maps = Interest::in_kind(&ApiResource::erase::<ConfigMap>(&())).owned();
     let somebody = dependent("a");
     let wishes: [&(dyn Fn() + Sync); 3] = [
-        &|| sights.wish(&target, &somebody, vec![maps.clone()]).unwrap(),
+        &|| sights.wish(&target, &somebody, vec![maps.clone()], &Arc::default()).unwrap(),
         &|| sights.access_changed("target"),
         &|| sights.forget(&somebody),
     ];

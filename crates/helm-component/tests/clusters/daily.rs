@@ -141,19 +141,6 @@ async fn a_chart_that_does_not_render_and_values_against_the_schema_are_told_apa
 }
 
 #[tokio::test]
-async fn a_field_that_is_not_acted_on_yet_is_refused_by_name() -> Result<()> {
-    let world = world().await?;
-    let source =
-        world.push("early", "1.0.0", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: early}\n").await?;
-    let spec = json!({"source": source, "rollback": {"mode": "OnFailure"}});
-    world.apply("early", spec).await?;
-    let component = world.ready("early", "False", "NotYetSupported").await?;
-    let (_, _, message) = ready_of(&component).expect("Ready");
-    assert!(message.contains("spec.rollback"), "{message}");
-    Ok(())
-}
-
-#[tokio::test]
 async fn a_manager_that_the_content_does_not_have_is_named_until_the_spec_is_corrected() -> Result<()> {
     let world = world().await?;
     let source =

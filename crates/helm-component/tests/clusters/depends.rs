@@ -1,7 +1,7 @@
 //! What waits for other components, or for kinds of the target.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -23,8 +23,12 @@ use crate::world::{PATIENCE, World, apply_yaml, condition_of, ready_of, world};
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: link}\ndata: {version: one}\n";
 /// Length of the chain.
 const LINKS: usize = 20;
-/// What the whole chain may take beyond its parts on a busy machine. Polls each second would take more.
-const SLACK: Duration = Duration::from_secs(2);
+/// What waiting for an event may take: a second where the machine has nothing else to do (`TEST_FULL=1`), and on a busy
+/// one less than polls of each link would.
+fn slack() -> Duration {
+    let quiet = std::env::var_os("TEST_FULL").is_some_and(|value| value == "1");
+    Duration::from_secs(if quiet { 1 } else { 15 })
+}
 
 /// A component of its own namespace on the target, after these dependencies.
 fn spec(name: &str, source: &Value, depends_on: &Value) -> Value {
@@ -81,7 +85,7 @@ impl Watched {
         let task = tokio::spawn(async move {
             let mut events = std::pin::pin!(events.into_stream());
             while let Some(event) = events.next().await {
-                let mut seen = noted.lock().unwrap();
+                let mut seen = noted.lock().unwrap_or_else(PoisonError::into_inner);
                 match event {
                     Ok(Event::Apply(component)) if is_ready(&component) => {
                         seen.ready.entry(component.name_any()).or_insert_with(Instant::now);
@@ -95,12 +99,15 @@ impl Watched {
     }
 
     fn ready(&self, name: &str) -> Option<Instant> {
-        self.seen.lock().unwrap().ready.get(name).copied()
+        self.seen().ready.get(name).copied()
     }
 
     fn gone(&self, prefix: &str) -> Vec<String> {
-        let seen = self.seen.lock().unwrap();
-        seen.gone.iter().filter(|name| name.starts_with(prefix)).cloned().collect()
+        self.seen().gone.iter().filter(|name| name.starts_with(prefix)).cloned().collect()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -161,7 +168,7 @@ async fn a_chain_becomes_ready_in_the_time_of_its_parts_and_goes_in_reverse_orde
         steps[steps.len() / 2],
         steps[steps.len() - 1],
     );
-    ensure!(total <= parts + SLACK, "{total:?} is too long for {LINKS} parts of {part:?}");
+    ensure!(total <= parts + slack(), "{total:?} is too long for {LINKS} parts of {part:?}");
     let mut versions = vec![];
     for name in &names {
         let map = world.on_target("v1", "ConfigMap", name, "link").await?.context("the ConfigMap")?;
@@ -254,8 +261,13 @@ async fn a_component_that_is_let_go_waits_for_nobody() -> Result<()> {
     world.delete("loose-base", "Orphan").await?;
     world.gone("loose-base").await?;
     assert_eq!(version(world, "loose-base").await?.as_deref(), Some("one"));
-    let lost = says(world, "loose-top", "DependenciesReady", "DependencyLost").await?;
-    assert_eq!(lost, "HelmComponent loose-base does not exist");
+    let components = world.components()?;
+    until("what was let go is told as gone", PATIENCE, || async {
+        let told = condition_of(&components.get("loose-top").await?, "DependenciesReady");
+        let gone = told.filter(|(_, _, message)| message == "HelmComponent loose-base does not exist");
+        Ok(gone.filter(|(_, reason, _)| reason == "DependencyLost"))
+    })
+    .await?;
     end(world, &["loose-top"]).await
 }
 
@@ -346,7 +358,7 @@ async fn a_kind_that_is_missing_comes_goes_and_comes_again() -> Result<()> {
         })
         .await?;
         println!("CRD {round}: its object was there {:?} after it was served", served.elapsed());
-        ensure!(served.elapsed() < Duration::from_secs(2), "{:?}", served.elapsed());
+        ensure!(served.elapsed() < slack(), "{:?}", served.elapsed());
         says(world, "shop", "DependenciesReady", "Succeeded").await?;
         world.ready("shop", "True", "Ready").await?;
         let crds: Api<CustomResourceDefinition> = Api::all(target.clone());

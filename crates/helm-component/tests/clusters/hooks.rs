@@ -14,7 +14,7 @@ use crate::chart::{packed, push};
 use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
 
 /// What came to a namespace, one after another: what was written or deleted, as `Kind name`.
-type Story = Vec<String>;
+pub(crate) type Story = Vec<String>;
 
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:modules";
 
@@ -64,7 +64,12 @@ pub(crate) fn borrowed(files: &[(String, String)]) -> Vec<(&str, &str)> {
 }
 
 /// Writes and deletions in a namespace since then, by whom this holds for; repeated writes of one object are one.
-fn story(world: &World, mark: AuditMark, namespace: &str, by: impl Fn(&AuditEvent) -> bool) -> Result<Story> {
+pub(crate) fn story(
+    world: &World,
+    mark: AuditMark,
+    namespace: &str,
+    by: impl Fn(&AuditEvent) -> bool,
+) -> Result<Story> {
     let kinds = BTreeMap::from([("configmaps", "ConfigMap"), ("jobs", "Job"), ("pods", "Pod")]);
     let mut story = Story::new();
     for event in world.target.audit()?.since(mark)? {
@@ -82,14 +87,14 @@ fn story(world: &World, mark: AuditMark, namespace: &str, by: impl Fn(&AuditEven
     Ok(story)
 }
 
-async fn helm(world: &World, arguments: &[&str]) -> Result<()> {
-    let kubeconfig = world.scratch("helm.kubeconfig");
+pub(crate) async fn helm(world: &World, namespace: &str, arguments: &[&str]) -> Result<()> {
+    let kubeconfig = world.scratch(&format!("{namespace}.kubeconfig"));
     std::fs::write(&kubeconfig, world.target.kubeconfig())?;
     let done = tokio::process::Command::new(Program::Helm.path()?)
         .args(arguments)
         .arg("--kubeconfig")
         .arg(&kubeconfig)
-        .args(["--namespace", "hooks-helm"])
+        .args(["--namespace", namespace])
         .output()
         .await?;
     ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -107,7 +112,7 @@ async fn by_helm(world: &World, chart: &Path) -> Result<Vec<Story>> {
     let mut stories = vec![];
     for command in commands {
         let mark = world.target.audit()?.mark()?;
-        helm(world, command).await?;
+        helm(world, "hooks-helm", command).await?;
         stories.push(story(world, mark, "hooks-helm", |event| event.user_agent.starts_with("Helm/"))?);
     }
     Ok(stories)
@@ -160,7 +165,7 @@ async fn hooks_run_as_helm_runs_them() -> Result<()> {
 }
 
 /// A Pod that works until somebody says that it is done.
-fn pod(name: &str, annotations: &str) -> (String, String) {
+pub(crate) fn pod(name: &str, annotations: &str) -> (String, String) {
     let text = format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  labels: {{testbed/outcome: unready}}\n  annotations: \
          {{{annotations}}}\nspec:\n  restartPolicy: Never\n  containers: [{{name: main, image: example.org/main:1}}]\n"
@@ -168,7 +173,7 @@ fn pod(name: &str, annotations: &str) -> (String, String) {
     (format!("templates/{name}.yaml"), text)
 }
 
-fn wished(source: &Value, name: &str, level: &str) -> Value {
+pub(crate) fn wished(source: &Value, name: &str, level: &str) -> Value {
     json!({"source": source, "values": {"level": level}, "release": {"name": name, "namespace": name}})
 }
 
@@ -181,7 +186,7 @@ async fn until_waiting(world: &World, name: &str, words: &str) -> Result<()> {
     .await
 }
 
-async fn level(world: &World, name: &str) -> Result<Option<Value>> {
+pub(crate) async fn level(world: &World, name: &str) -> Result<Option<Value>> {
     let found = world.on_target("v1", "ConfigMap", name, "main").await?;
     Ok(found.map(|found| found.data["data"]["level"].clone()))
 }

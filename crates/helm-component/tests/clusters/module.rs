@@ -97,10 +97,10 @@ async fn comes_and_is_upgraded(world: &World) -> Result<()> {
     let status = ready.status.clone().unwrap_or_default();
     assert_eq!((status.state, status.version.as_deref()), (Some(State::Ready), Some("1.0.0")));
     assert!(
-        status.digests.is_some_and(|digests| digests.source.is_some()),
+        status.digests.as_ref().is_some_and(|digests| digests.source.is_some()),
         "what was installed is on record"
     );
-    let inventory = status.inventory.unwrap_or_default();
+    let inventory = status.entries();
     assert_eq!(inventory.len(), 5);
     for kind in ["Deployment", "CustomResourceDefinition"] {
         assert!(inventory.iter().any(|entry| entry.kind == kind), "{kind}");

@@ -106,7 +106,7 @@ async fn repaired_without_its_render(world: &World) -> Result<()> {
 }
 
 /// Waits until the operator has asked nothing of hub and target for a while, routine apart.
-async fn at_rest(world: &World) -> Result<()> {
+pub(crate) async fn at_rest(world: &World) -> Result<()> {
     let clusters = [&world.hub, &world.target];
     until_quiet(&clusters, REST, PATIENCE * 2, |event| is_of_the_operator(event) && !event.is_routine()).await
 }
@@ -118,6 +118,6 @@ fn is_of_the_operator(event: &AuditEvent) -> bool {
 }
 
 /// What the operator asked, by the accounts that only it uses.
-fn of_the_operator(cluster: &Cluster, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+pub(crate) fn of_the_operator(cluster: &Cluster, mark: AuditMark) -> Result<Vec<AuditEvent>> {
     Ok(cluster.audit()?.since(mark)?.into_iter().filter(is_of_the_operator).collect())
 }

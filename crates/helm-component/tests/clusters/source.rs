@@ -114,7 +114,7 @@ async fn an_address_where_nothing_is_is_named_and_tried_again() -> Result<()> {
 }
 
 /// Makes one YAML file an artifact in the registry and gives the address of its repository.
-async fn push_yaml(world: &World, repository: &str, tag: &str, yaml: &str) -> Result<String> {
+pub(crate) async fn push_yaml(world: &World, repository: &str, tag: &str, yaml: &str) -> Result<String> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let http = reqwest::Client::builder().no_proxy().build()?;
     let base = format!("http://{}/v2/{repository}", world.registry.address());

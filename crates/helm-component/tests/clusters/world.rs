@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, condition};
 use kyma_artifacts::{Artifacts, ComponentVersion, Config, Credentials, Image};
 use serde_json::{Value, json};
-use testbed::{Bed, Cluster, Process, Program, Registry, crd_is_served, free_address, until};
+use testbed::{Bed, Cluster, Gate, Process, Program, Registry, crd_is_served, free_address, until};
 use tokio::sync::OnceCell;
 
 use crate::shelf::Shelf;
@@ -24,6 +24,8 @@ const BINARY: &str = env!("CARGO_BIN_EXE_helm-component");
 const ACCESS: &str = "access";
 /// The image-pull Secret of targets, as the operator is told.
 pub(crate) const PULL_SECRET: &str = "pull";
+/// User and password of the registry's gate.
+pub(crate) const LOGIN: (&str, &str) = ("robot", "hunter2");
 /// Path in the registry below which component versions lie, as the operator is told.
 pub(crate) const MODULES: &str = "modules";
 
@@ -34,6 +36,8 @@ pub(crate) struct World {
     pub(crate) hub: Cluster,
     pub(crate) target: Cluster,
     pub(crate) registry: Registry,
+    /// The registry for [`LOGIN`] alone; it ends with the test that started the world.
+    pub(crate) gate: Gate,
     pub(crate) shelf: Shelf,
     pub(crate) operator: Process,
     bed: Bed,
@@ -58,17 +62,20 @@ impl World {
             bed.cluster("target").with_workloads().with_audit().await
         },)?;
         let registry = bed.registry().await?;
+        let gate = registry.behind_password(LOGIN.0, LOGIN.1).await?;
         prepare_hub(&hub).await?;
         prepare_target(&hub, &target).await?;
         let shelf = Shelf::open()?;
-        let operator = start_operator(&bed, &hub, &registry, &shelf, flags).await?;
-        Ok(Self { hub, target, registry, shelf, operator, bed, flags })
+        let hosts = [registry.address(), gate.address(), shelf.address()].join(",");
+        let operator = start_operator(&bed, &hub, &registry, &hosts, flags).await?;
+        Ok(Self { hub, target, registry, gate, shelf, operator, bed, flags })
     }
 
     /// Kills the operator and starts another one in its place.
     pub(crate) async fn restart_operator(&mut self) -> Result<()> {
         self.operator.kill();
-        self.operator = start_operator(&self.bed, &self.hub, &self.registry, &self.shelf, self.flags).await?;
+        let hosts = [self.registry.address(), self.gate.address(), self.shelf.address()].join(",");
+        self.operator = start_operator(&self.bed, &self.hub, &self.registry, &hosts, self.flags).await?;
         Ok(())
     }
 
@@ -262,7 +269,7 @@ async fn start_operator(
     bed: &Bed,
     hub: &Cluster,
     registry: &Registry,
-    shelf: &Shelf,
+    insecure_hosts: &str,
     flags: &[&str],
 ) -> Result<Process> {
     let kubeconfig = bed.directory().join("helm-component.kubeconfig");
@@ -275,11 +282,12 @@ async fn start_operator(
         "--log-format=text".to_owned(),
         "--allow-loopback-targets".to_owned(),
         format!("--oci-registry={}/{MODULES}", registry.address()),
-        format!("--oci-insecure-hosts={},{}", registry.address(), shelf.address()),
+        format!("--oci-insecure-hosts={insecure_hosts}"),
         format!("--artifact-cache-dir={}", bed.directory().join("artifacts").display()),
         "--restricted-default-modules=deployer,guarded".to_owned(),
         format!("--skr-image-pull-secret={PULL_SECRET}"),
         format!("--helm={}", Program::Helm.path()?.display()),
+        "--unhealthy-after-seconds=2".to_owned(),
     ];
     let log = bed.logs().join("helm-component.log");
     let arguments = arguments.into_iter().chain(flags.iter().map(|flag| (*flag).to_owned()));

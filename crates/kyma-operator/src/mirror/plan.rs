@@ -164,13 +164,19 @@ fn status_of(component: &DynamicObject, contract: &kyma_api::ComponentView) -> V
     })
 }
 
-/// The inventory; components of another kind than HelmComponent need not have one.
+/// What is on the target; components of another kind than HelmComponent need not say it.
 fn synced_of(component: &DynamicObject) -> Vec<Value> {
-    let inventory = component.data.pointer("/status/inventory").and_then(Value::as_array);
-    let field = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
-    let entries = inventory.into_iter().flatten().map(|entry| {
-        let fields = ["group", "version", "kind", "namespace", "name"];
-        fields.into_iter().map(|name| (name.to_owned(), json!(field(entry, name)))).collect::<Map<_, _>>()
+    let list = |field: &str| component.data["status"][field].as_array().into_iter().flatten();
+    let field = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
+    let synced = |group: &Value, item: &Value| {
+        let kind = ["group", "version", "kind", "namespace"]
+            .map(|name| (name.to_owned(), json!(field(group, name))));
+        let name = ("name".to_owned(), json!(field(item, "name")));
+        Value::Object(kind.into_iter().chain([name]).collect())
+    };
+    let single = list("inventory").map(|entry| synced(entry, entry));
+    let grouped = list("objects").flat_map(|group| {
+        group["items"].as_array().into_iter().flatten().map(move |item| synced(group, item))
     });
-    entries.map(Value::Object).collect()
+    single.chain(grouped).collect()
 }

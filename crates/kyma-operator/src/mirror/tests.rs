@@ -37,7 +37,9 @@ fn component() -> Value {
             ],
             "inventory": [
                 {"kind": "Namespace", "version": "v1", "name": "keda", "uid": "n", "hash": "h"},
-                {"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "kyma-system", "name": "keda-manager", "uid": "d"},
+            ],
+            "objects": [
+                {"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "kyma-system", "items": [{"name": "keda-manager", "uid": "d"}]},
             ],
             "resource": {"apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Keda", "name": "default"},
         },

@@ -132,7 +132,7 @@ impl Module {
         let synced = self.manifest.iter().flat_map(ReadManifest::synced);
         let synced = synced.map(|object| (object.identity(), object.version.clone()));
         let status = self.component.iter().filter_map(|component| component.status.as_ref());
-        let inventory = status.flat_map(|status| status.inventory.iter().flatten());
+        let inventory = status.flat_map(kyma_api::HelmComponentStatus::entries);
         let inventory = inventory.map(|entry| {
             let namespace = entry.namespace.as_deref();
             (Identity::new(&entry.group, &entry.kind, namespace, &entry.name), entry.version.clone())
@@ -217,7 +217,7 @@ pub(super) trait ReadComponent {
 
 impl ReadComponent for HelmComponent {
     fn is_seeded(&self) -> bool {
-        self.status.as_ref().is_some_and(|status| status.inventory.is_some() && status.version.is_some())
+        self.status.as_ref().is_some_and(|status| status.has_entries() && status.version.is_some())
     }
 
     fn is_applied(&self) -> bool {

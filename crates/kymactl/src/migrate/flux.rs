@@ -13,6 +13,7 @@ mod report;
 mod source;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod write;
 
 use std::path::PathBuf;

@@ -196,7 +196,7 @@ fn of_module(facts: &Facts, name: &str, module: &Module) -> Option<Step> {
 /// Where the target differs from the inventory of an applied component.
 fn unverified(facts: &Facts, module: &Module) -> Vec<String> {
     let status = module.component.as_ref().and_then(|component| component.status.as_ref());
-    let inventory = status.and_then(|status| status.inventory.as_deref()).unwrap_or_default();
+    let inventory = status.map(kyma_api::HelmComponentStatus::entries).unwrap_or_default();
     let mut problems = Vec::new();
     for entry in inventory {
         let identity = Identity::new(&entry.group, &entry.kind, entry.namespace.as_deref(), &entry.name);

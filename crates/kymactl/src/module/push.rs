@@ -229,6 +229,7 @@ impl Publisher<'_> {
             name: None,
             version: Some(archive.metadata.version.clone()),
             digest: Some(pushed.digest.to_string()),
+            check_every_seconds: None,
         };
         Ok((chart, pushed))
     }

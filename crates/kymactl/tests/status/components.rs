@@ -104,3 +104,42 @@ async fn a_component_is_asked_for_unless_it_is_suspended() {
     let told = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && told.contains("kymactl resume shop"), "{told}");
 }
+
+#[tokio::test]
+async fn tests_are_asked_for_and_told_with_an_exit_code_by_their_outcome() {
+    let hub = Hub::new().await;
+    let components = hub.component().await;
+    let said = hub.said(&["test", "shop", "--no-wait"]).await;
+    assert!(said.starts_with("the tests of shop are asked for"), "{said}");
+    // Nobody is there to run them.
+    let alone = hub.command(&["test", "shop", "--timeout=1"]).output().await.unwrap();
+    let told = String::from_utf8_lossy(&alone.stderr);
+    assert!(alone.status.code() == Some(3) && told.contains("is helm-component running?"), "{told}");
+    for (phase, failure, code) in
+        [("Succeeded", None, 0), ("Failed", Some("test hook Pod shop/b: it failed"), 1)]
+    {
+        let asked = components.get("shop").await.unwrap().metadata.annotations.unwrap();
+        let before = asked[annotations::TEST_REQUESTED_AT].clone();
+        let command = hub.command(&["test", "shop"]).output();
+        // Plays helm-component.
+        let follow = async {
+            let asked =
+                testbed::until("the tests are asked for", std::time::Duration::from_mins(1), || async {
+                    let annotations = components.get("shop").await?.metadata.annotations.unwrap_or_default();
+                    Ok(annotations.get(annotations::TEST_REQUESTED_AT).cloned().filter(|at| *at != before))
+                });
+            let tests = json!({
+                "content": "c", "event": "test", "phase": phase, "done": ["Pod shop/a"], "failure": failure,
+            });
+            let status = json!({"status": {"tests": tests, "lastHandledTestAt": asked.await.unwrap()}});
+            let params = kube::api::PatchParams::default();
+            components.patch_status("shop", &params, &kube::api::Patch::Merge(status)).await.unwrap();
+        };
+        let (output, ()) = tokio::join!(command, follow);
+        let output = output.unwrap();
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains("succeeded: Pod shop/a"), "{told}");
+        assert_eq!(told.contains("failed: test hook Pod shop/b: it failed"), failure.is_some(), "{told}");
+    }
+}

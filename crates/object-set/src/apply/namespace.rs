@@ -9,6 +9,7 @@ use super::{Outcome, Refusal, Run, Wanted};
 use crate::cluster::{CREATED_BY, OWNER_LABEL, SHARED};
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
+use crate::inventory::Entry;
 use crate::object::Object;
 use crate::protect::Guard;
 
@@ -42,6 +43,13 @@ impl Run<'_> {
             },
         };
         let owner = &self.options.ownership.owner;
+        if let Some(rehearsal) = self.cluster.rehearsal.as_ref().filter(|_| is_new) {
+            // There is nothing yet that the labels could be put on.
+            rehearsal.created(&wanted.identity, Value::Object(wanted.object.body().clone()));
+            let entry =
+                Entry { version: mapping.resource.version.clone(), uid, hash, created, ..Entry::default() };
+            return Ok((Outcome::Applied { created: true, revision: None }, Some(entry)));
+        }
         let mut share = share_of(&wanted.object);
         // The same for all owners, so that one watch of everything owned sees Namespaces too.
         share.labels.insert(OWNER_LABEL.to_owned(), SHARED.into());
@@ -61,7 +69,10 @@ impl Run<'_> {
         let ownership = self.options.ownership;
         let mut bare = DynamicObject::new(object.name(), &mapping.resource);
         bare.metadata.annotations = Some([(CREATED_BY.to_owned(), ownership.owner.clone())].into());
-        let params = PostParams { field_manager: Some(ownership.creator()), ..PostParams::default() };
+        let params = PostParams {
+            field_manager: Some(ownership.creator()),
+            dry_run: self.cluster.rehearsal.is_some(),
+        };
         match api.create(&params, &bare).await {
             Ok(created) => Ok(Some(created.metadata.uid.unwrap_or_default())),
             Err(error) => match CallError::new(Action::Create, Some(&object.identity()), error) {

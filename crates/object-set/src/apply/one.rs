@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, ValidationDirective};
 use serde_json::Value;
 
+use super::wish::{Brought, Wish, take_over_error};
 use super::{Adopt, Foreign, Outcome, Refusal, Run, System, Wanted, keep, owner, take_over};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
@@ -47,29 +48,31 @@ impl Run<'_> {
     pub(super) async fn plain(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
         let mut object = wanted.object.clone();
         object.set_label(OWNER_LABEL, &self.options.ownership.owner);
-        let mut hash = object.intent_hash();
-        check_size(&object, &wanted.identity)?;
+        let mut wish = Wish::of(object, self.options.yielded);
+        check_size(wish.whole(), &wanted.identity)?;
         let guard = self.guard(&wanted.identity)?;
         let place = self.look(&wanted.identity, mapping).await?;
         let recorded = self.recorded.get(&wanted.identity);
         if let (Place::Changed(_), Some(recorded)) = (&place, recorded)
             && self.options.repair
             && !recorded.hash.is_empty()
-            && recorded.hash != hash
+            && recorded.hash != wish.hash
         {
-            object = self.keep_values(object, &wanted.identity, mapping).await?;
-            hash.clone_from(&recorded.hash);
+            wish.object = self.keep_values(wish.object, &wanted.identity, mapping).await?;
+            wish.hash.clone_from(&recorded.hash);
         }
         // What only its creator may delete has to say who that is: a process that dies after an apply records nothing.
         let is_marked = holds_data(&wanted.identity) || guard == Some(Guard::UnlessCreated);
         let ownership = self.options.ownership;
         let stays = self.options.foreign == Foreign::AsIs && !matches!(place, Place::Empty);
+        let is_adopted = matches!(place, Place::Found(_));
         let (uid, created) = match place {
             Place::Deleting => return Ok((Outcome::Waiting("the old object is being deleted"), None)),
-            Place::Ours(_) if recorded.is_some_and(|entry| entry.hash == hash) => {
+            Place::Ours(_) if recorded.is_some_and(|entry| entry.hash == wish.hash) => {
                 return Ok((Outcome::Unchanged, None));
             }
             Place::Ours(seen) | Place::Changed(seen) => {
+                self.let_go(&mut wish, wanted, mapping, Some(&seen)).await?;
                 (Some(seen.uid), recorded.is_some_and(|entry| entry.created))
             }
             Place::Empty => (None, true),
@@ -79,23 +82,45 @@ impl Run<'_> {
                     return Ok((Outcome::Foreign(system), None));
                 }
                 self.take_over(&wanted.identity, mapping, &metadata).await?;
+                self.let_go(&mut wish, wanted, mapping, None).await?;
                 if recorded.is_some_and(|entry| !entry.was_sent()) && self.was_handed_over(wanted, &metadata)
                 {
-                    keep::annotations(&mut object, &metadata);
+                    keep::annotations(&mut wish.object, &metadata);
                 }
                 (metadata.uid.clone(), is_marked && owner::is_creator(&metadata, ownership))
             }
         };
         if is_marked && created {
-            object.set_annotation(CREATED_BY, &ownership.owner);
+            wish.set_annotation(CREATED_BY, &ownership.owner);
         }
-        if stays && let Some(as_is) = self.as_is(&object, &wanted.identity, mapping).await? {
+        if stays && let Some(as_is) = self.as_is(&wish.object, &wanted.identity, mapping).await? {
             return self.send_as_is(&as_is, &wanted.identity, mapping, uid.as_deref(), created).await;
         }
-        let was_there = uid.is_some();
-        let metadata = self.send(&object, &wanted.identity, mapping, uid.as_deref()).await?;
+        match self.bring(&wish, wanted, mapping, uid.as_deref(), is_adopted).await {
+            Ok(brought) => Ok(self.done(mapping, brought, wish.hash, created, uid.is_none())),
+            Err(error) if uid.is_some() => self.replace(wanted, error).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What became of an object that was sent.
+    pub(super) fn done(
+        &self,
+        mapping: &Mapping,
+        brought: Brought,
+        hash: String,
+        created: bool,
+        is_new: bool,
+    ) -> (Outcome, Option<Entry>) {
+        let Brought { metadata, unsettled } = brought;
+        // What is not as it should be is no hash of anything wished: it is sent again.
+        let hash = if unsettled.is_some() { String::new() } else { hash };
         let entry = self.entry(mapping, &metadata, hash, created);
-        Ok((Outcome::Applied { created: !was_there, revision: revision(&metadata) }, Some(entry)))
+        let outcome = match unsettled {
+            Some(refusal) => Outcome::Refused(refusal),
+            None => Outcome::Applied { created: is_new, revision: revision(&metadata) },
+        };
+        (outcome, Some(entry))
     }
 
     /// Whether it is a Deployment that one of the named managers applied.
@@ -207,27 +232,27 @@ impl Run<'_> {
         tells.then(|| System::of(metadata, self.options.take_over)).flatten()
     }
 
-    /// Makes fields that other tools applied ours, so that those which the set no longer has go.
+    /// Makes fields that other tools applied ours, so that those which the set no longer has go; gives the metadata that
+    /// this made, where there were any.
     pub(super) async fn take_over(
         &self,
         identity: &Identity,
         mapping: &Mapping,
         metadata: &ObjectMeta,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<ObjectMeta>, Refusal> {
         let manager = &self.options.ownership.manager;
-        let Some(patch) = take_over::patch(metadata, manager, self.options.take_over) else { return Ok(()) };
+        let Some(patch) = take_over::patch(metadata, manager, self.options.take_over) else {
+            return Ok(None);
+        };
+        if let Some(rehearsal) = &self.cluster.rehearsal {
+            rehearsal.takes_over(identity);
+            return Ok(None);
+        }
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
         match api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await {
-            Ok(_) => Ok(()),
-            Err(error) => match CallError::new(Action::Patch, Some(identity), error) {
-                // The patch tests the resourceVersion: the next pass sees what came in between.
-                mut error if matches!(error.failure, Failure::Refused(_)) => {
-                    error.failure = Failure::Conflict;
-                    Err(error.into())
-                }
-                error => Err(error.into()),
-            },
+            Ok(taken) => Ok(Some(taken.metadata)),
+            Err(error) => Err(take_over_error(CallError::new(Action::Patch, Some(identity), error)).into()),
         }
     }
 
@@ -261,6 +286,9 @@ impl Run<'_> {
     ) -> Result<ObjectMeta, CallError> {
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let patch = Patch::Apply(body);
+        if let Some(rehearsal) = &self.cluster.rehearsal {
+            return Ok(rehearsal.patch(&api, identity, params, &patch).await?.metadata);
+        }
         let mut pauses = serving_pauses();
         loop {
             let answer: kube::Result<PartialObjectMeta<DynamicObject>> =
@@ -292,6 +320,7 @@ impl Run<'_> {
             hash,
             fingerprint: drift::fingerprint(metadata, &self.options.ownership.manager),
             created,
+            finished: false,
         }
     }
 }

@@ -7,10 +7,11 @@ use kyma_api::{ErrorClass, Reason};
 use thiserror::Error;
 
 use super::System;
-use crate::error::CallError;
+use crate::error::{CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::object::{Gvk, Identity};
 use crate::parse::Warning;
+use crate::yielded::PartOfWhole;
 
 /// What became of one object.
 #[derive(Clone, Debug)]
@@ -71,6 +72,26 @@ pub enum Refusal {
         /// The most that is sent.
         limit: usize,
     },
+    /// What is left to others in it has no owner of its own.
+    #[error("{object}: {part}")]
+    PartOfWhole {
+        /// Which object.
+        object: Identity,
+        /// What is part of what.
+        part: Box<PartOfWhole>,
+    },
+    /// Objects are stored in API versions of a CRD that the new one does not serve.
+    #[error(
+        "{object}: objects are stored in {}, which the new one does not serve; rewrite them in another version, then \
+         take it out of the CRD's status.storedVersions",
+        .versions.join(", ")
+    )]
+    VersionInUse {
+        /// Which CRD.
+        object: Identity,
+        /// The API versions.
+        versions: Vec<String>,
+    },
 }
 
 impl From<CallError> for Refusal {
@@ -85,6 +106,10 @@ impl Refusal {
         self.reason().class().unwrap_or(ErrorClass::Transient)
     }
 
+    fn is_failed_webhook(&self) -> bool {
+        matches!(self, Self::Call(error) if matches!(error.failure, Failure::WebhookFailed(_)))
+    }
+
     /// The stable word for it.
     pub fn reason(&self) -> Reason {
         match self {
@@ -92,6 +117,8 @@ impl Refusal {
             Self::OwnedByOther { .. } => Reason::OwnedByOther,
             Self::Protected { .. } => Reason::Protected,
             Self::TooLarge { .. } => Reason::ObjectTooLarge,
+            Self::PartOfWhole { .. } => Reason::SpecInvalid,
+            Self::VersionInUse { .. } => Reason::CrdVersionInUse,
         }
     }
 }
@@ -149,9 +176,10 @@ impl Applied {
         self.outcomes.extend(objects.map(|object| (object, Outcome::Skipped)));
     }
 
-    /// Whether an object was refused, so that what stands on it is not sent.
+    /// Whether an object was refused, so that what stands on it is not sent. A webhook that does not answer says nothing
+    /// of the object, and what answers for it may be a workload of the same set.
     pub(super) fn is_held_up(&self) -> bool {
-        self.errors().next().is_some()
+        self.errors().any(|(_, refusal)| !refusal.is_failed_webhook())
     }
 
     pub(super) fn wait_for_crds(&mut self, late: impl Iterator<Item = Identity>) {
@@ -202,6 +230,11 @@ impl Applied {
             Outcome::Waiting(what) => Some((identity, *what)),
             _ => None,
         })
+    }
+
+    /// Whether something was not sent for want of time.
+    pub fn ran_out_of_time(&self) -> bool {
+        self.waiting().any(|(_, what)| what == super::TIME_IS_UP)
     }
 
     /// What was refused.

@@ -4,10 +4,11 @@
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::system::{System, is_helms, is_of_object, leave_helms_marks};
 use crate::drift::applied_entry;
+use crate::field_set::{empty, union};
 
 /// What the API server names as the manager of fields that were there before the first apply.
 const BEFORE: &str = "before-first-apply";
@@ -49,7 +50,7 @@ fn moved(
     }
     let mut ours = applied_entry(metadata, manager)
         .and_then(|entry| entry.fields_v1.clone())
-        .map_or_else(|| Value::Object(Map::new()), |fields| fields.0);
+        .map_or_else(empty, |fields| fields.0);
     let mut api_version = applied_entry(metadata, manager).and_then(|entry| entry.api_version.clone());
     for entry in entries.iter().filter(|entry| is_tool(entry)) {
         if let Some(fields) = &entry.fields_v1 {
@@ -82,6 +83,11 @@ fn moved(
     Some(operations(metadata, &kept, annotated))
 }
 
+/// The patch that sets the managedFields; it fails when the object changed since `metadata` was read.
+pub(crate) fn managed_fields(metadata: &ObjectMeta, entries: &[ManagedFieldsEntry]) -> Patch {
+    operations(metadata, entries, false)
+}
+
 fn operations(metadata: &ObjectMeta, kept: &[ManagedFieldsEntry], annotated: bool) -> Patch {
     let at = |tokens: &[&str]| PointerBuf::from_tokens(tokens.iter().copied());
     let version = metadata.resource_version.clone().unwrap_or_default();
@@ -104,15 +110,6 @@ fn operations(metadata: &ObjectMeta, kept: &[ManagedFieldsEntry], annotated: boo
         }));
     }
     Patch(operations)
-}
-
-/// The union of two field sets.
-fn union(into: &mut Value, other: &Value) {
-    if let (Value::Object(into), Value::Object(other)) = (into, other) {
-        for (key, value) in other {
-            union(into.entry(key.clone()).or_insert_with(|| Value::Object(Map::new())), value);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -47,12 +47,34 @@ fn answers_of_real_api_servers_are_told_apart() {
             Failure::QuotaExceeded,
         ),
         (
+            of(403, r#"pods "x" is forbidden: status unknown for quota: q, resources: pods"#, &[]),
+            Failure::QuotaExceeded,
+        ),
+        (
             of(
                 403,
                 r#"configmaps "x" is forbidden: unable to create new content in namespace n because it is being terminated"#,
                 &[],
             ),
             Failure::NamespaceTerminating,
+        ),
+        (of(404, "the server could not find the requested resource", &[]), Failure::NotFound),
+        (of(409, "Operation cannot be fulfilled: object has been modified", &[]), Failure::Conflict),
+        (of(500, "etcdserver: request is too large", &[]), Failure::TooLarge),
+        (of(413, "Request entity too large", &[]), Failure::TooLarge),
+        (of(503, "apiserver is shutting down", &[]), Failure::Server(503)),
+    ];
+    for (found, expected) in cases {
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn answers_of_admission_are_told_apart() {
+    let cases: &[(Failure, Failure)] = &[
+        (
+            of(400, r#"admission webhook "v.example.io" does not support dry run"#, &[]),
+            Failure::NoDryRun("v.example.io".to_owned()),
         ),
         (
             of(
@@ -74,11 +96,6 @@ fn answers_of_real_api_servers_are_told_apart() {
             ),
             Failure::Denied("p".into()),
         ),
-        (of(404, "the server could not find the requested resource", &[]), Failure::NotFound),
-        (of(409, "Operation cannot be fulfilled: object has been modified", &[]), Failure::Conflict),
-        (of(500, "etcdserver: request is too large", &[]), Failure::TooLarge),
-        (of(413, "Request entity too large", &[]), Failure::TooLarge),
-        (of(503, "apiserver is shutting down", &[]), Failure::Server(503)),
     ];
     for (found, expected) in cases {
         assert_eq!(found, expected);

@@ -3,11 +3,15 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::Health;
-use super::view::{View, is_word};
+use super::view::{Condition, View, is_word};
+use super::{Health, HealthStatus};
 
 /// How long a Pod may be unschedulable before that is a failure.
 const UNSCHEDULABLE: SignedDuration = SignedDuration::from_secs(15);
+/// Finalizers that are named.
+const NAMED: usize = 3;
+/// What the scheduler writes on a claim once a Pod asked for it.
+const SELECTED_NODE: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
 
 /// The rule of an object's kind; `None` where it has none of its own.
 pub(super) fn assess(view: View<'_>, now: Timestamp) -> Option<Health> {
@@ -25,6 +29,9 @@ pub(super) fn assess(view: View<'_>, now: Timestamp) -> Option<Health> {
         ("apiregistration.k8s.io", "APIService") => api_service(view),
         ("", "Namespace") => namespace(view),
         ("gateway.networking.k8s.io", "Gateway" | "GatewayClass") => gateway(view),
+        ("gateway.networking.k8s.io", "HTTPRoute" | "GRPCRoute" | "TCPRoute" | "TLSRoute" | "UDPRoute") => {
+            route(view)
+        }
         (
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
@@ -163,10 +170,14 @@ fn pending_pod(view: View<'_>, now: Timestamp) -> Health {
     let unschedulable = scheduled.is_some_and(|c| c.is_false() && c.reason() == "Unschedulable");
     let created = view.text("/metadata/creationTimestamp").and_then(|text| text.parse::<Timestamp>().ok());
     match created {
-        Some(created) if unschedulable => match created.checked_add(UNSCHEDULABLE) {
-            Ok(limit) if now < limit => Health::in_progress("no node takes the Pod yet"),
-            _ => Health::failed("no node takes the Pod"),
-        },
+        Some(created) if unschedulable => {
+            let limit = created.checked_add(UNSCHEDULABLE).ok();
+            let health = match limit {
+                Some(limit) if now < limit => Health::in_progress("no node takes the Pod yet"),
+                _ => Health::failed("no node takes the Pod"),
+            };
+            Health { failed_from: limit, ..health }
+        }
         _ => Health::in_progress("the Pod is pending"),
     }
 }
@@ -192,7 +203,10 @@ fn claim(view: View<'_>) -> Health {
     match view.text("/status/phase") {
         Some("Bound") => Health::current(),
         Some("Lost") => Health::failed("its volume is lost"),
-        _ => Health::in_progress("it is not bound"),
+        _ => {
+            let class = view.text("/spec/storageClassName").filter(|_| view.at(SELECTED_NODE).is_none());
+            Health { storage_class: class.map(str::to_owned), ..Health::in_progress("it is not bound") }
+        }
     }
 }
 
@@ -244,14 +258,62 @@ fn namespace(view: View<'_>) -> Health {
     Health::current()
 }
 
+/// An object on its way out, with what it waits for: finalizers, and what a Namespace says of its content.
+pub(super) fn terminating(view: View<'_>) -> Health {
+    let finalizers = view.items("/metadata/finalizers").iter().chain(view.items("/spec/finalizers"));
+    let finalizers =
+        finalizers.filter_map(Value::as_str).filter(|name| is_word(name) && *name != "kubernetes");
+    let held: Vec<&str> = finalizers.take(NAMED).collect();
+    let says =
+        ["NamespaceContentRemaining", "NamespaceFinalizersRemaining", "NamespaceDeletionContentFailure"];
+    let says =
+        says.into_iter().filter_map(|kind| view.condition(kind)).filter(|condition| condition.is_true());
+    let mut message = "it is being deleted".to_owned();
+    if !held.is_empty() {
+        message = format!("{message}, held by {}", held.join(", "));
+    }
+    for condition in says {
+        message = format!("{message}; {}", condition.words());
+    }
+    Health::new(HealthStatus::Terminating, message)
+}
+
+/// The first condition that is not True, or is about an older generation.
+fn unmet<'a>(view: View<'a>, conditions: impl Iterator<Item = Condition<'a>>) -> Option<Health> {
+    let stale = |condition: Condition<'_>| {
+        let about = condition.observed_generation();
+        view.generation().zip(about).is_some_and(|(wanted, about)| about < wanted)
+    };
+    for condition in conditions {
+        if stale(condition) {
+            return Some(Health::in_progress("the newest generation is not observed yet"));
+        }
+        if !condition.is_true() {
+            return Some(Health::in_progress(condition.words()));
+        }
+    }
+    None
+}
+
 fn gateway(view: View<'_>) -> Health {
-    let blocking = ["Accepted", "Programmed"].into_iter().filter_map(|kind| view.condition(kind));
-    let blocking = blocking.into_iter().find(|condition| !condition.is_true());
-    match blocking {
-        Some(condition) => Health::in_progress(condition.words()),
+    let conditions = ["Accepted", "Programmed"].into_iter().filter_map(|kind| view.condition(kind));
+    match unmet(view, conditions) {
+        Some(health) => health,
         None if view.condition("Accepted").is_none() => Health::in_progress("no controller accepted it yet"),
         None => Health::current(),
     }
+}
+
+/// A route says of each parent how it stands there.
+fn route(view: View<'_>) -> Health {
+    let parents = view.items("/status/parents");
+    if parents.is_empty() && !view.items("/spec/parentRefs").is_empty() {
+        return Health::in_progress("no controller accepted it yet");
+    }
+    let conditions = parents.iter().flat_map(|parent| {
+        ["Accepted", "ResolvedRefs"].into_iter().filter_map(|kind| Condition::of(&parent["conditions"], kind))
+    });
+    unmet(view, conditions).unwrap_or_else(Health::current)
 }
 
 /// A webhook whose CA somebody is to inject does not work before it is there.

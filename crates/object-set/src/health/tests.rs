@@ -5,6 +5,9 @@ use serde_json::json;
 use super::HealthStatus::{Current, Failed, InProgress, Terminating};
 use super::*;
 
+mod cluster;
+mod pods;
+
 fn now() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
@@ -43,6 +46,18 @@ fn any_kind_by_its_generation_and_conditions() {
             ("not ready", InProgress, of(&[("Ready", "False", "Waiting")])),
             ("unknown", InProgress, of(&[("Ready", "Unknown", "")])),
             ("other conditions", Current, of(&[("Synced", "False", "")])),
+            (
+                "stalled and reconciling",
+                InProgress,
+                of(&[("Stalled", "True", ""), ("Reconciling", "True", "")]),
+            ),
+            ("not stalled", Current, of(&[("Stalled", "False", ""), ("Reconciling", "False", "")])),
+            ("no generation", Current, json!({"status": {"observedGeneration": 7}})),
+            (
+                "deleted and stale",
+                Terminating,
+                json!({"metadata": {"generation": 2, "deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"observedGeneration": 1}}),
+            ),
         ],
     );
 }
@@ -65,6 +80,19 @@ fn deployments() {
             ("all there", Current, deployment(json!({}))),
             ("new", InProgress, json!({"metadata": {"generation": 1}, "spec": {}})),
             ("deadline", Failed, deployment(progress("ProgressDeadlineExceeded"))),
+            (
+                "not seen by its controller",
+                InProgress,
+                deployment(json!({"status": {"observedGeneration": null}})),
+            ),
+            ("nothing said", InProgress, deployment(json!({"status": {"conditions": null}}))),
+            (
+                "paused after the deadline",
+                Failed,
+                deployment(
+                    json!({"spec": {"paused": true}, "status": progress("ProgressDeadlineExceeded")["status"]}),
+                ),
+            ),
             ("created", InProgress, deployment(json!({"status": {"replicas": 1}}))),
             ("updated", InProgress, deployment(json!({"status": {"updatedReplicas": 1}}))),
             ("old ones", InProgress, deployment(json!({"status": {"replicas": 3}}))),
@@ -121,6 +149,15 @@ fn stateful_sets() {
             ("created", InProgress, of(json!({"status": {"replicas": 2}}))),
             ("ready", InProgress, of(json!({"status": {"readyReplicas": 2}}))),
             ("surplus", InProgress, of(json!({"status": {"replicas": 4}}))),
+            ("of the old revision", InProgress, of(json!({"status": {"currentReplicas": 2}}))),
+            (
+                "none wanted",
+                Current,
+                of(
+                    json!({"spec": {"replicas": 0}, "status": {"replicas": 0, "readyReplicas": 0, "currentReplicas": 0, "updatedReplicas": 0}}),
+                ),
+            ),
+            ("not seen by its controller", InProgress, of(json!({"status": {"observedGeneration": null}}))),
             ("updating", InProgress, of(json!({"status": {"updateRevision": "b"}}))),
             (
                 "partition met",
@@ -160,6 +197,12 @@ fn daemon_sets() {
             ("all there", Current, of(json!({}))),
             ("new", InProgress, json!({"metadata": {"generation": 1}})),
             ("not observed", InProgress, of(json!({"status": {"observedGeneration": null}}))),
+            ("no generation", InProgress, of(json!({"metadata": {"generation": null}}))),
+            (
+                "on delete, and not ready",
+                InProgress,
+                of(json!({"spec": {"updateStrategy": {"type": "OnDelete"}}, "status": {"numberReady": 1}})),
+            ),
             ("scheduled", InProgress, of(json!({"status": {"currentNumberScheduled": 1}}))),
             ("updated", InProgress, of(json!({"status": {"updatedNumberScheduled": 1}}))),
             (
@@ -177,187 +220,8 @@ fn daemon_sets() {
 }
 
 #[test]
-fn replica_sets_and_budgets() {
-    let full = json!({"spec": {"replicas": 1}, "status": {"replicas": 1, "fullyLabeledReplicas": 1, "availableReplicas": 1, "readyReplicas": 1}});
-    check(
-        "apps/v1",
-        "ReplicaSet",
-        &[
-            ("all there", Current, full.clone()),
-            ("none", InProgress, json!({"spec": {"replicas": 1}})),
-            (
-                "failure",
-                InProgress,
-                json!({"spec": {"replicas": 0}, "status": {"conditions": conditions(&[("ReplicaFailure", "True", "Quota")])}}),
-            ),
-        ],
-    );
-    check(
-        "policy/v1",
-        "PodDisruptionBudget",
-        &[
-            ("new", InProgress, json!({"metadata": {"generation": 1}})),
-            (
-                "seen",
-                Current,
-                json!({"metadata": {"generation": 1}, "status": {"observedGeneration": 1, "conditions": conditions(&[("DisruptionAllowed", "False", "x")])}}),
-            ),
-        ],
-    );
-}
-
-#[test]
-fn pods() {
-    let pending = |created: &str| json!({"metadata": {"creationTimestamp": created}, "status": {"phase": "Pending", "conditions": conditions(&[("PodScheduled", "False", "Unschedulable")])}});
-    check(
-        "v1",
-        "Pod",
-        &[
-            ("new", InProgress, json!({})),
-            ("pending", InProgress, json!({"status": {"phase": "Pending"}})),
-            ("unschedulable for long", Failed, pending("2025-12-31T23:59:00Z")),
-            ("unschedulable for a moment", InProgress, pending("2025-12-31T23:59:55Z")),
-            (
-                "running",
-                InProgress,
-                json!({"status": {"phase": "Running", "conditions": conditions(&[("Ready", "False", "")])}}),
-            ),
-            (
-                "ready",
-                Current,
-                json!({"status": {"phase": "Running", "conditions": conditions(&[("Ready", "True", "")])}}),
-            ),
-            ("done", Current, json!({"status": {"phase": "Succeeded"}})),
-            ("failed", Failed, json!({"status": {"phase": "Failed"}})),
-            (
-                "crashing",
-                Failed,
-                json!({"status": {"phase": "Running", "containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}}),
-            ),
-        ],
-    );
-}
-
-#[test]
-fn jobs() {
-    check(
-        "batch/v1",
-        "Job",
-        &[
-            ("new", InProgress, json!({})),
-            ("running", InProgress, json!({"status": {"startTime": "2026-01-01T00:00:00Z", "active": 1}})),
-            ("complete", Current, json!({"status": {"conditions": conditions(&[("Complete", "True", "")])}})),
-            (
-                "failed",
-                Failed,
-                json!({"status": {"conditions": conditions(&[("Failed", "True", "BackoffLimitExceeded")])}}),
-            ),
-            (
-                "suspended",
-                Current,
-                json!({"spec": {"suspend": true}, "status": {"conditions": conditions(&[("Suspended", "True", "")])}}),
-            ),
-        ],
-    );
-    check("batch/v1", "CronJob", &[("any", Current, json!({"status": {}}))]);
-}
-
-#[test]
-fn storage_and_services() {
-    let claim = |phase: &str| json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "status": {"phase": phase}});
-    check(
-        "v1",
-        "PersistentVolumeClaim",
-        &[
-            ("bound", Current, claim("Bound")),
-            ("pending", InProgress, claim("Pending")),
-            ("lost", Failed, claim("Lost")),
-        ],
-    );
-    let balancer = |more: Value| {
-        let mut object = json!({"spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1"}});
-        json_patch::merge(&mut object, &more);
-        object
-    };
-    check(
-        "v1",
-        "Service",
-        &[
-            ("cluster IP", Current, json!({"spec": {"type": "ClusterIP"}})),
-            ("external name", Current, json!({"spec": {"type": "ExternalName"}})),
-            ("no cluster IP", InProgress, balancer(json!({"spec": {"clusterIP": ""}}))),
-            ("no address", InProgress, balancer(json!({}))),
-            ("external IP", Current, balancer(json!({"spec": {"externalIPs": ["1.2.3.4"]}}))),
-            (
-                "address",
-                Current,
-                balancer(json!({"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}})),
-            ),
-        ],
-    );
-}
-
-#[test]
-fn what_the_api_itself_is_made_of() {
-    let of = |all: &[(&str, &str, &str)]| json!({"status": {"conditions": conditions(all)}});
-    check(
-        "apiextensions.k8s.io/v1",
-        "CustomResourceDefinition",
-        &[
-            ("new", InProgress, json!({})),
-            ("established", Current, of(&[("NamesAccepted", "True", ""), ("Established", "True", "")])),
-            ("installing", InProgress, of(&[("Established", "False", "Installing")])),
-            ("names", Failed, of(&[("NamesAccepted", "False", "Conflict"), ("Established", "True", "")])),
-            ("other", Failed, of(&[("Established", "False", "NotAccepted")])),
-        ],
-    );
-    check(
-        "apiregistration.k8s.io/v1",
-        "APIService",
-        &[
-            ("new", InProgress, json!({})),
-            ("down", InProgress, of(&[("Available", "False", "MissingEndpoints")])),
-            ("up", Current, of(&[("Available", "True", "")])),
-        ],
-    );
-    check(
-        "v1",
-        "Namespace",
-        &[
-            ("active", Current, json!({"status": {"phase": "Active"}})),
-            ("terminating", InProgress, json!({"status": {"phase": "Terminating"}})),
-        ],
-    );
-    check(
-        "gateway.networking.k8s.io/v1",
-        "Gateway",
-        &[
-            ("new", InProgress, json!({})),
-            ("accepted", InProgress, of(&[("Accepted", "True", ""), ("Programmed", "False", "Pending")])),
-            ("programmed", Current, of(&[("Accepted", "True", ""), ("Programmed", "True", "")])),
-        ],
-    );
-    let hook = |bundle: &str, annotated: bool| {
-        let annotations =
-            if annotated { json!({"cert-manager.io/inject-ca-from": "n/c"}) } else { json!({}) };
-        json!({"metadata": {"annotations": annotations}, "webhooks": [{"name": "a.x.io", "clientConfig": {"caBundle": bundle}}]})
-    };
-    check(
-        "admissionregistration.k8s.io/v1",
-        "ValidatingWebhookConfiguration",
-        &[
-            ("no CA is meant", Current, hook("", false)),
-            ("CA to come", InProgress, hook("", true)),
-            ("CA there", Current, hook("Q0E=", true)),
-        ],
-    );
-    check("v1", "ConfigMap", &[("any", Current, json!({}))]);
-    check("rbac.authorization.k8s.io/v1", "Role", &[("any", Current, json!({}))]);
-}
-
-#[test]
 fn the_worst_decides() {
-    let of = |status| Health { status, message: String::new() };
+    let of = |status| Health::new(status, "");
     assert_eq!(aggregate(&[]), Current);
     assert_eq!(aggregate(&[of(Current), of(Terminating)]), InProgress);
     assert_eq!(aggregate(&[of(Failed), of(Terminating), of(HealthStatus::Unknown)]), Failed);

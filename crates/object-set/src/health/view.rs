@@ -63,12 +63,22 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn condition(self, kind: &str) -> Option<Condition<'a>> {
-        let found = self.items("/status/conditions").iter().find(|condition| condition["type"] == kind);
-        found.map(|value| Condition { value })
+        Condition::of(self.at("/status/conditions")?, kind)
     }
 }
 
 impl<'a> Condition<'a> {
+    /// The condition of a type, in a list of them.
+    pub(super) fn of(conditions: &'a Value, kind: &str) -> Option<Self> {
+        let found = conditions.as_array()?.iter().find(|condition| condition["type"] == kind);
+        found.map(|value| Self { value })
+    }
+
+    /// The generation of the object that it is about, where it says so.
+    pub(super) fn observed_generation(self) -> Option<i64> {
+        self.value["observedGeneration"].as_i64()
+    }
+
     pub(super) fn is_true(self) -> bool {
         self.value["status"] == "True"
     }

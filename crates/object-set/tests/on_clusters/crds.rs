@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use kyma_api::Reason;
 use kyma_object_set::{Gvk, Identity, KeepReason, NothingObserved, OWNER_LABEL, Outcome};
 
 use super::story::{Story, outcome};
 
 /// A CRD of a group of its own, in these versions; the first one is stored.
-fn crd(group: &str, versions: &[&str]) -> String {
+pub(super) fn crd(group: &str, versions: &[&str]) -> String {
     let mut text = format!(
         "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: things.{group}}}\nspec:\n  group: {group}\n  scope: Namespaced\n  names: {{kind: Thing, plural: things, singular: thing, listKind: ThingList}}\n  versions:\n"
     );
@@ -21,11 +22,11 @@ fn crd(group: &str, versions: &[&str]) -> String {
     text
 }
 
-fn thing(group: &str, version: &str, name: &str) -> String {
+pub(super) fn thing(group: &str, version: &str, name: &str) -> String {
     format!("---\napiVersion: {group}/{version}\nkind: Thing\nmetadata: {{name: {name}}}\nspec: {{a: 1}}\n")
 }
 
-fn crd_id(group: &str) -> Identity {
+pub(super) fn crd_id(group: &str) -> Identity {
     Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, &format!("things.{group}"))
 }
 
@@ -155,5 +156,104 @@ async fn a_crd_stays_while_objects_exist_or_when_it_was_there_before() -> Result
     story.apply(&crd(&other, &["v1"])).await?;
     let removal = story.uninstall_all().await?;
     assert_eq!(removal.kept, [(crd_id(&other), KeepReason::NotCreatedByUs)].into());
+    Ok(())
+}
+
+async fn of_crds(story: &Story) -> Result<kube::Api<kube::api::DynamicObject>> {
+    let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
+    let mapping = kinds.preferred(&crd_id("any").group_kind()).context("CRDs")?;
+    Ok(mapping.api(&story.cluster.client, None))
+}
+
+/// API versions of the CRD on the cluster that it serves.
+async fn served(story: &Story, group: &str) -> Result<Vec<String>> {
+    let live = story.live(&crd_id(group)).await?.context("the CRD")?;
+    let versions = live.data["spec"]["versions"].as_array().context("versions")?;
+    let served = versions.iter().filter(|version| version["served"] == true);
+    Ok(served.filter_map(|version| version["name"].as_str().map(str::to_owned)).collect())
+}
+
+#[tokio::test]
+async fn a_version_in_which_objects_are_stored_is_not_taken_away_before_they_are_rewritten() -> Result<()> {
+    let mut story = Story::begin("stored").await?;
+    let group = format!("{}.io", story.namespace);
+    story.apply(&crd(&group, &["v1beta1", "v1"])).await?;
+    let mut user = story.neighbour("1.0.0");
+    user.apply(&thing(&group, "v1beta1", "theirs")).await?;
+    story.ownership.version = "2.0.0".to_owned();
+    let unserved = crd(&group, &["v1", "v1beta1"]).replace("v1beta1, served: true", "v1beta1, served: false");
+    for (set, what) in [(crd(&group, &["v1"]), "dropped"), (unserved, "not served any more")] {
+        let applied = story.try_apply(&set, &NothingObserved).await?;
+        let Outcome::Refused(refusal) = outcome(&applied, &format!("things.{group}")) else {
+            panic!("{applied:?}")
+        };
+        assert_eq!(refusal.reason(), Reason::CrdVersionInUse, "{what}");
+        assert!(
+            refusal.to_string().contains("stored in v1beta1")
+                && refusal.to_string().contains("storedVersions")
+        );
+        assert_eq!(served(&story, &group).await?, ["v1beta1", "v1"], "{what}: nothing changed");
+    }
+    // Stored in another version, rewritten, and said so.
+    story.apply(&crd(&group, &["v1", "v1beta1"])).await?;
+    assert!(matches!(
+        outcome(&story.try_apply(&crd(&group, &["v1"]), &NothingObserved).await?, &format!("things.{group}")),
+        Outcome::Refused(_)
+    ));
+    let params = kube::api::PatchParams::default();
+    let rewritten = kube::api::Patch::Merge(serde_json::json!({"spec": {"a": 2}}));
+    super::drift::things(&story, &group, "v1").patch("theirs", &params, &rewritten).await?;
+    let migrated = kube::api::Patch::Merge(serde_json::json!({"status": {"storedVersions": ["v1"]}}));
+    of_crds(&story).await?.patch_status(&format!("things.{group}"), &params, &migrated).await?;
+    story.apply(&crd(&group, &["v1"])).await?;
+    assert_eq!(served(&story, &group).await?, ["v1"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_crd_that_is_made_once_is_made_where_it_is_missing_and_never_changed() -> Result<()> {
+    let mut story = Story::begin("once").await?;
+    let group = format!("{}.io", story.namespace);
+    story.made_once = [crd_id(&group)].into();
+    story.apply(&format!("{}{}", crd(&group, &["v1"]), thing(&group, "v1", "t"))).await?;
+    let version = async |story: &Story| -> Result<Option<String>> {
+        Ok(story.live(&crd_id(&group)).await?.context("the CRD")?.metadata.resource_version)
+    };
+    let before = version(&story).await?;
+    let newer = format!("{}{}", crd(&group, &["v1", "v2"]), thing(&group, "v1", "t"));
+    let applied = story.apply(&newer).await?;
+    assert_eq!(applied.changed().count(), 0, "{:?}", applied.outcomes);
+    assert_eq!((served(&story, &group).await?, version(&story).await?), (vec!["v1".to_owned()], before));
+    // What somebody makes of it is theirs.
+    let edit = kube::api::Patch::Merge(serde_json::json!({"spec": {"names": {"shortNames": ["th"]}}}));
+    of_crds(&story)
+        .await?
+        .patch(&format!("things.{group}"), &kube::api::PatchParams::default(), &edit)
+        .await?;
+    assert_eq!(story.apply(&newer).await?.changed().count(), 0);
+
+    // To be kept up to date from now on.
+    story.made_once.clear();
+    story.apply(&newer).await?;
+    assert_eq!(served(&story, &group).await?, ["v1", "v2"]);
+    let removal = story.uninstall_all().await?;
+    assert!(removal.kept.is_empty(), "we made it: {removal:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_crd_of_somebody_else_is_left_as_it_is_where_it_is_made_once() -> Result<()> {
+    let mut story = Story::begin("oncetheirs").await?;
+    let group = format!("{}.io", story.namespace);
+    let set = kyma_object_set::ObjectSet::parse(&crd(&group, &["v1"]), &kyma_object_set::Limits::default())?;
+    let by_hand: kube::api::DynamicObject =
+        serde_json::from_value(set.into_objects().remove(0).into_value())?;
+    of_crds(&story).await?.create(&kube::api::PostParams::default(), &by_hand).await?;
+    story.made_once = [crd_id(&group)].into();
+    story.apply(&crd(&group, &["v1", "v2"])).await?;
+    assert_eq!(served(&story, &group).await?, ["v1"]);
+    assert_eq!(story.apply(&crd(&group, &["v1", "v2"])).await?.changed().count(), 0);
+    let removal = story.uninstall_all().await?;
+    assert_eq!(removal.kept, [(crd_id(&group), KeepReason::NotCreatedByUs)].into());
     Ok(())
 }

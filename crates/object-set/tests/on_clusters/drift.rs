@@ -2,13 +2,14 @@
 
 use anyhow::{Context as _, Result};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kyma_object_set::drift::{self, Drift};
+use kyma_object_set::drift::{self, Drift, FlapLimit, Flaps};
 use kyma_object_set::{Identity, OWNER_LABEL, Observed, Outcome};
 use serde_json::{Value, json};
 
+use super::crds::{crd, thing};
 use super::story::{MANAGER, Story, config_map, outcome};
 
-async fn drift_of(story: &Story, identity: &Identity) -> Result<Drift> {
+pub(super) async fn drift_of(story: &Story, identity: &Identity) -> Result<Drift> {
     let live = story.live(identity).await?;
     let observed = live.map(|live| Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL));
     Ok(drift::compare(
@@ -140,5 +141,79 @@ async fn a_repair_keeps_what_the_set_has_by_chance() -> Result<()> {
     story.repair = false;
     story.apply(&set("third", "low")).await?;
     assert_eq!(story.config_maps().get("a").await?.data.unwrap()["password"], "third", "a new version");
+    Ok(())
+}
+
+/// The kind of a CRD of a group of its own, in a version.
+pub(super) fn things(story: &Story, group: &str, version: &str) -> kube::Api<kube::api::DynamicObject> {
+    let gvk = kube::core::GroupVersionKind::gvk(group, version, "Thing");
+    let resource = kube::api::ApiResource::from_gvk_with_plural(&gvk, "things");
+    kube::Api::namespaced_with(story.cluster.client.clone(), &story.namespace, &resource)
+}
+
+#[tokio::test]
+async fn another_version_of_the_kind_is_no_drift() -> Result<()> {
+    let mut story = Story::begin("versions").await?;
+    let group = format!("{}.io", story.namespace);
+    story.apply(&format!("{}{}", crd(&group, &["v1", "v2"]), thing(&group, "v1", "t"))).await?;
+    let id = Identity::new(&group, "Thing", Some(&story.namespace), "t");
+    let drift = async |version: &str| -> Result<Drift> {
+        let live = things(&story, &group, version).get("t").await?;
+        let observed = Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL);
+        let entry = story.inventory.get(&id).context("entry")?;
+        Ok(drift::compare(entry, Some(&observed), &story.ownership.owner))
+    };
+    for version in ["v2", "v1"] {
+        assert_eq!(drift(version).await?, Drift::Unchanged, "read as {version}");
+        let theirs = Patch::Merge(json!({"spec": {version: "theirs"}}));
+        things(&story, &group, version).patch("t", &PatchParams::default(), &theirs).await?;
+        assert_eq!(drift(version).await?, Drift::Unchanged, "written as {version}");
+    }
+    // The API server stores and answers in another version from now on.
+    let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
+    let of_crds = super::crds::crd_id(&group);
+    let api = kinds.preferred(&of_crds.group_kind()).context("CRDs")?.api(&story.cluster.client, None);
+    let stored_in_v2 = json!([
+        {"op": "replace", "path": "/spec/versions/0/storage", "value": false},
+        {"op": "replace", "path": "/spec/versions/1/storage", "value": true},
+    ]);
+    let other: json_patch::Patch = serde_json::from_value(stored_in_v2)?;
+    api.patch(&of_crds.name, &PatchParams::default(), &Patch::<Value>::Json(other)).await?;
+    let theirs = Patch::Merge(json!({"spec": {"theirs": "again"}}));
+    things(&story, &group, "v2").patch("t", &PatchParams::default(), &theirs).await?;
+    assert_eq!(drift("v1").await?, Drift::Unchanged);
+    assert_eq!(drift("v2").await?, Drift::Unchanged);
+    things(&story, &group, "v2")
+        .patch("t", &PatchParams::default(), &Patch::Merge(json!({"spec": {"a": 2}})))
+        .await?;
+    assert_eq!(drift("v1").await?, Drift::Changed);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_list_that_two_apply_as_a_whole_is_noticed_as_a_fight() -> Result<()> {
+    let mut story = Story::begin("alternate").await?;
+    let group = format!("{}.io", story.namespace);
+    let list = thing(&group, "v1", "t").replace("a: 1", "items: [{name: ours}]");
+    let set = format!("{}{list}", crd(&group, &["v1"]));
+    story.apply(&set).await?;
+    let id = Identity::new(&group, "Thing", Some(&story.namespace), "t");
+    let theirs = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": "t"},
+        "spec": {"items": [{"name": "theirs"}]},
+    });
+    let (mut flaps, limit) = (Flaps::default(), FlapLimit { corrections: 3, seconds: 600 });
+    let mut rounds = 0;
+    while !flaps.fighting(rounds, limit) {
+        let params = PatchParams::apply("them").force();
+        things(&story, &group, "v1").patch("t", &params, &Patch::Apply(theirs.clone())).await?;
+        assert_eq!(drift_of(&story, &id).await?, Drift::Changed, "in round {rounds}");
+        story.apply(&set).await?;
+        let live = things(&story, &group, "v1").get("t").await?;
+        assert_eq!(live.data["spec"]["items"], json!([{"name": "ours"}]), "one owner has all of it");
+        flaps.corrected(rounds, limit);
+        rounds += 1;
+    }
+    assert_eq!(rounds, 3);
     Ok(())
 }

@@ -111,3 +111,17 @@ async fn a_namespace_that_is_not_there_is_no_missing_kind() -> Result<()> {
     assert_eq!(error.failure, Failure::NamespaceMissing("not-there".into()));
     Ok(())
 }
+
+#[tokio::test]
+async fn what_is_not_sent_in_time_is_sent_by_the_next_run() -> Result<()> {
+    let mut story = Story::begin("late").await?;
+    let text = format!("{}{}", config_map("a", "1"), config_map("b", "1"));
+    story.until = Some(std::time::Instant::now());
+    let late = story.try_apply(&text, &NothingObserved).await?;
+    anyhow::ensure!(late.ran_out_of_time() && !late.is_complete(), "{:?}", late.outcomes);
+    anyhow::ensure!(story.inventory.is_empty() && story.config_maps().get_opt("a").await?.is_none());
+    story.until = None;
+    let next = story.apply(&text).await?;
+    anyhow::ensure!(!next.ran_out_of_time() && next.changed().count() == 2, "{:?}", next.outcomes);
+    Ok(())
+}

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kyma_api::ObjectSelector;
 use kyma_object_set::prune::{self, PruneRequest};
 use kyma_object_set::{
     Adopt, Applied, ApplyOptions, Cluster, Foreign, Identity, Inventory, Limits, NothingObserved, ObjectSet,
-    Observations, Outcome, Ownership, Protection, PruneBlocked, Removal, remove,
+    Observations, Outcome, Ownership, Protection, PruneBlocked, Removal, Yielded, remove,
 };
 use serde_json::Value;
 use testbed::SharedBed;
@@ -30,7 +31,11 @@ pub(crate) struct Story {
     pub(crate) adopt: Adopt,
     pub(crate) repair: bool,
     pub(crate) foreign: Foreign,
-    pub(crate) take_over: &'static [&'static str],
+    pub(crate) yielded: Yielded,
+    pub(crate) take_over: Vec<&'static str>,
+    pub(crate) made_once: BTreeSet<Identity>,
+    pub(crate) recreate: Vec<ObjectSelector>,
+    pub(crate) until: Option<Instant>,
     pub(crate) live_owners: BTreeSet<String>,
     /// How many objects the set before had.
     pub(crate) previous: usize,
@@ -53,7 +58,11 @@ impl Story {
             adopt: Adopt::Unowned,
             repair: false,
             foreign: Foreign::Take,
-            take_over: &[],
+            yielded: Yielded::default(),
+            take_over: vec![],
+            made_once: BTreeSet::new(),
+            recreate: vec![],
+            until: None,
             live_owners: BTreeSet::new(),
             previous: 0,
         })
@@ -71,7 +80,11 @@ impl Story {
             adopt: Adopt::Unowned,
             repair: false,
             foreign: Foreign::Take,
-            take_over: &[],
+            yielded: Yielded::default(),
+            take_over: vec![],
+            made_once: BTreeSet::new(),
+            recreate: vec![],
+            until: None,
             live_owners: [self.ownership.owner.clone()].into(),
             previous: 0,
         }
@@ -89,8 +102,12 @@ impl Story {
             namespace: &self.namespace,
             parallel: 8,
             protection: &Protection::of_kubernetes(),
-            take_over: self.take_over,
             foreign: self.foreign,
+            take_over: &self.take_over,
+            yielded: &self.yielded,
+            made_once: &self.made_once,
+            recreate: &self.recreate,
+            until: self.until,
         };
         self.previous = self.inventory.len();
         let applied =

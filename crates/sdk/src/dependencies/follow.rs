@@ -73,6 +73,10 @@ impl<R: ComponentResource> Dependencies<R> {
     }
 
     async fn run(&self, kind: &Kind, version: &str, stop: &CancellationToken) {
+        if !kind.can_be(version) {
+            self.refuse(kind, "no kind can have this name or API version");
+            return;
+        }
         let mut backoff = DefaultBackoff::default();
         let resource = loop {
             match self.resource(kind, version).await {
@@ -129,6 +133,8 @@ impl<R: ComponentResource> Dependencies<R> {
             }
             kube::Error::Api(status) if status.code == 404 => self.refuse(kind, "the hub does not serve it"),
             kube::Error::Discovery(_) => self.refuse(kind, "the hub does not serve it"),
+            // Such as a kind that can only be written.
+            kube::Error::Api(status) if status.code == 405 => self.refuse(kind, "the hub does not list it"),
             error => tracing::warn!(%error, kind = kind.kind, "a kind that components depend on"),
         }
     }

@@ -7,7 +7,7 @@ use kube::{CustomResourceExt, Resource, ResourceExt, api::ObjectMeta};
 use kyma_api::{HelmComponent, condition, labels, names};
 use serde_json::Value;
 
-use crate::{Contract, Expression, Judgement};
+use crate::{Contract, Expression, Judgement, is_object_name};
 
 /// A kind of component, in any version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,6 +72,14 @@ pub(crate) struct View {
 impl Kind {
     pub(crate) fn of<R: Resource<DynamicType = ()>>() -> Self {
         Self { group: R::group(&()).into_owned(), kind: R::kind(&()).into_owned() }
+    }
+
+    /// Whether a CRD can define it in this API version. What it can not would lead to another path of the hub.
+    pub(crate) fn can_be(&self, api_version: &str) -> bool {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let is_kind = self.kind.bytes().all(|byte| byte.is_ascii_alphanumeric()) && !self.kind.is_empty();
+        let is_group = group.is_empty() || is_object_name(group);
+        is_kind && is_group && is_object_name(version) && !version.contains('.')
     }
 
     /// The kind of components that nothing else is said of.
@@ -166,4 +174,29 @@ pub(crate) fn judge(expressions: BTreeSet<String>, object: &Value) -> BTreeMap<S
 /// The value of the label that says whose a component is.
 pub(crate) fn kyma_of<R: ResourceExt>(resource: &R) -> Option<&str> {
     resource.labels().get(labels::KYMA_NAME).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_no_crd_can_define_is_told_apart() {
+        let can_be = |version: &str, kind: &str| {
+            let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+            Kind { group: group.to_owned(), kind: kind.to_owned() }.can_be(version)
+        };
+        assert!(can_be("v1", "Pod") && can_be("example.org/v1beta1", "Greeting"));
+        for (version, kind) in [
+            ("'\"`$(x)", "Pod"),
+            ("v1?watch=1", "Pod"),
+            ("../v1", "Pod"),
+            ("a/../v1", "Pod"),
+            ("", "Pod"),
+            ("v1", ""),
+            ("v1", "http://127.0.0.1:1/x"),
+        ] {
+            assert!(!can_be(version, kind), "{version} {kind}");
+        }
+    }
 }

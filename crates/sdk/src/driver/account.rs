@@ -1,14 +1,9 @@
 //! What a ServiceAccount may not do, in words that say whose right is missing and what to do. Pure.
 
-use std::time::Duration;
-
 use kyma_api::Reason;
 use kyma_targets::ServiceAccount;
 
-use crate::{Failure, Progress, Removal};
-
-/// No event tells that a role on a target was put right.
-const AGAIN: Duration = Duration::from_mins(10);
+use crate::{Failure, Progress, Removal, backoff::untold_delay};
 
 /// What an installation says.
 pub(super) fn progress(
@@ -44,10 +39,8 @@ fn told(account: Option<&ServiceAccount>, progress: Progress) -> Progress {
 }
 
 fn refused(account: Option<&ServiceAccount>, failure: Failure) -> Failure {
-    if failure.reason != Reason::TargetForbidden {
-        return failure;
-    }
-    let retry_after = failure.retry_after.or(Some(AGAIN));
+    let Some(again) = untold_delay(failure.reason) else { return failure };
+    let retry_after = failure.retry_after.or(Some(again));
     Failure { message: words(account, failure.reason, failure.message), retry_after, ..failure }
 }
 
@@ -79,12 +72,17 @@ mod tests {
             ),
             "{failure}"
         );
-        assert_eq!(failure.retry_after, Some(AGAIN));
+        let again = untold_delay(Reason::TargetForbidden);
+        assert!(again.is_some());
+        assert_eq!(failure.retry_after, again);
         let ended = removal(account.as_ref(), Err(forbidden())).unwrap_err();
         assert_eq!(ended.message, failure.message);
 
         let own = progress(None, Err(forbidden())).unwrap_err();
-        assert_eq!((own.message, own.retry_after), (forbidden().message, Some(AGAIN)));
+        assert_eq!((own.message, own.retry_after), (forbidden().message, again));
+        let denied = progress(account.as_ref(), Err(Failure::new(Reason::WebhookDenied, "denied by p")));
+        let denied = denied.unwrap_err();
+        assert_eq!((denied.message.as_str(), denied.retry_after), ("denied by p", again));
         let other = Failure::new(Reason::ApplyRefused, "spec.x");
         assert_eq!(progress(account.as_ref(), Err(other.clone())), Err(other));
     }

@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(told(lost(), false, Progress::ready("1"))[0].2, "a is not Ready");
         assert_eq!(told(Hold::Free, true, kinds())[0].1, Reason::DependencyMissing);
         let ready = (Status::True, Reason::Succeeded, String::new());
-        assert_eq!(told(Hold::Free, true, Progress::ready("1")), [ready.clone()]);
+        assert_eq!(told(Hold::Free, true, Progress::ready("1")), std::slice::from_ref(&ready));
         assert_eq!(told(Hold::None, true, Progress::ready("1")), [ready], "none is named any more");
         assert_eq!(told(Hold::None, false, Progress::ready("1")), []);
     }

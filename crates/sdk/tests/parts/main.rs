@@ -26,7 +26,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use kyma_sdk::{
-    Args, LogFormat, Mode, Operator, Process, Runtime, Settings,
+    Args, LogFormat, Mode, Operator, Process, Runtime, Settings, TokenExchangeArgs,
     targets::{AccessPolicy, Limits, Target, Targets},
 };
 use testbed::{Access, Cluster, SharedBed};
@@ -83,6 +83,7 @@ pub(crate) fn settings(namespace: &str, mode: Mode) -> Result<Settings> {
         allow_loopback_targets: true,
         allow_link_local_targets: false,
         allow_target_proxy: false,
+        token_exchange: TokenExchangeArgs::default(),
     })?)
 }
 

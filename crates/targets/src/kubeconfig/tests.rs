@@ -62,6 +62,68 @@ fn an_inline_client_certificate_is_accepted() {
     assert_eq!((identity.certificate.as_slice(), identity.key.as_slice()), (&b"cert"[..], &b"key"[..]));
 }
 
+/// Gives nothing to anybody but `api.example.org:6443`.
+struct Provider;
+
+impl crate::TokenProvider for Provider {
+    fn serves(&self, server: &Url) -> bool {
+        server.host_str() == Some("api.example.org") && server.port() == Some(6443)
+    }
+
+    fn issue<'a>(
+        &'a self,
+        _: &'a Url,
+    ) -> futures::future::BoxFuture<'a, Result<crate::IssuedToken, crate::TokenError>> {
+        Box::pin(async { Err(crate::TokenError::Unreachable("never asked")) })
+    }
+}
+
+#[test]
+fn a_registered_provider_stands_for_the_program_of_its_name_where_it_serves_the_server() {
+    let policy = AccessPolicy {
+        allow_proxy: true,
+        token_providers: crate::TokenProviders::default().with("get-token", Provider),
+        ..AccessPolicy::default()
+    };
+    let parse = |config: &Value| Kubeconfig::parse(config.to_string().as_bytes(), &policy);
+    let user = |exec: Value| {
+        let mut config = valid();
+        config["users"][0]["user"] = json!({"exec": exec});
+        config
+    };
+    let wished =
+        json!({"command": "get-token", "args": ["--audience=evil"], "env": [{"name": "A", "value": "b"}]});
+    let accepted = parse(&user(wished.clone())).unwrap();
+    assert_eq!((accepted.provider.as_deref(), accepted.token), (Some("get-token"), None));
+
+    let altered = |pointer: &str, field: &str, value: Value| {
+        let mut config = user(wished.clone());
+        config.pointer_mut(pointer).unwrap()[field] = value;
+        config
+    };
+    for (config, field) in [
+        (user(json!({"command": "/usr/bin/get-token"})), "users[].user.exec"),
+        (user(json!({"command": ["get-token"]})), "users[].user.exec"),
+        (user(json!("get-token")), "users[].user.exec"),
+        (altered(CLUSTER, "server", json!("https://evil.example.org:6443")), "users[].user.exec"),
+        (altered(CLUSTER, "proxy-url", json!("http://proxy.example.org")), "clusters[].cluster.proxy-url"),
+        (
+            altered(CLUSTER, "tls-server-name", json!("evil.example.org")),
+            "clusters[].cluster.tls-server-name",
+        ),
+        (altered(USER, "token", json!(SECRET)), "users[].user.exec"),
+        (altered(USER, "client-key-data", json!("a2V5")), "users[].user.exec"),
+        (altered(USER, "as", json!("admin")), "users[].user.as"),
+        (altered(USER, "auth-provider", json!({})), "users[].user.auth-provider"),
+    ] {
+        match parse(&config) {
+            Err(KubeconfigError::Refused { field: refused, .. }) => assert_eq!(refused, field, "{config}"),
+            other => panic!("{config}: {other:?}"),
+        }
+    }
+    assert!(parse(&valid()).unwrap().provider.is_none());
+}
+
 #[test]
 fn yaml_as_kubectl_and_gardener_write_it_is_accepted() {
     let text = "apiVersion: v1\nkind: Config\ncurrent-context: g\nclusters:\n- name: g\n  cluster:\n    \

@@ -7,12 +7,15 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::DeleteParams;
 use kyma_api::{ErrorClass, Reason};
-use kyma_targets::{AccessPolicy, AddressRefusal, ServiceAccount, Streams, TargetError, TlsFault, classify};
+use kyma_targets::{
+    AccessPolicy, AddressRefusal, Limits, ServiceAccount, Streams, TargetError, Targets, TlsFault, classify,
+};
 use testbed::{Matching, Scripted};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{config_map, fails, get, loopback, secret, target, targets};
+use crate::pace::PATIENCE;
+use crate::{config_map, fails, get, limits, loopback, secret, target, targets};
 
 #[tokio::test]
 async fn refused_addresses_get_no_connection_at_all() -> Result<()> {
@@ -39,6 +42,31 @@ async fn a_certificate_of_another_authority_is_refused() -> Result<()> {
     let error = fails(&target(&targets(loopback()), &access)?).await?;
     assert_eq!(error, TargetError::Tls(TlsFault::UnknownAuthority));
     assert!(server.seen().is_empty(), "a request was sent to an untrusted server");
+    Ok(())
+}
+
+#[tokio::test]
+async fn places_where_nobody_answers_are_told_apart() -> Result<()> {
+    let server = Scripted::start().await?;
+    let closed = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+    let at = |url: &str| server.access().at(url, &server.access().ca);
+    let rows = [
+        (at(&format!("https://{closed}")), TargetError::Connect("connection refused")),
+        // A name of RFC 6761 that nobody has.
+        (at("https://nobody.invalid:6443"), TargetError::NameNotFound),
+    ];
+    for (access, expected) in rows {
+        // The system's resolver takes its own time to know that there is no such name.
+        let limits = Limits { connect: PATIENCE, call: PATIENCE, ..limits() };
+        let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
+        let target = target(&targets, &access)?;
+        for _ in 0..3 {
+            let error = fails(&target).await?;
+            assert_eq!((&error, error.reason()), (&expected, Reason::TargetUnreachable));
+        }
+        let held = fails(&target).await?;
+        assert!(matches!(held, TargetError::Suspended { .. }), "{held:?}");
+    }
     Ok(())
 }
 

@@ -8,14 +8,15 @@ use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::WatchParams;
+use kyma_api::Reason;
 use kyma_targets::{Limits, TargetError, TargetEvent, Targets, WatchPace};
 use serde_json::json;
 use testbed::{Answer, Matching, Scripted};
 
-use crate::{config_map, fails, get, limits, loopback, target, targets};
+use crate::{config_map, fails, get, limits, loopback, secret, target, targets};
 
 /// Longer than anything takes here.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn after_three_failures_calls_cost_nothing_and_recovery_is_announced() -> Result<()> {
@@ -57,6 +58,46 @@ async fn server_errors_of_one_api_do_not_suspend_a_target_whose_readyz_is_good()
         assert!(matches!(fails(&target).await?, TargetError::Server { code: 503, .. }));
     }
     assert!(target.calls_pass());
+    Ok(())
+}
+
+#[tokio::test]
+async fn credentials_that_are_refused_are_held_back_until_they_are_taken() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::failure(401, "Unauthorized", "who is that?"));
+    let targets = targets(loopback());
+    let target = target(&targets, server.access())?;
+    for _ in 0..3 {
+        assert_eq!(fails(&target).await?, TargetError::Unauthorized);
+    }
+    let held = fails(&target).await?;
+    assert!(matches!(held, TargetError::Suspended { .. }), "{held:?}");
+    assert_eq!(held.reason(), Reason::TargetUnauthorized);
+    assert_eq!(server.count(&Matching::path("/api")), 3, "the call was tried");
+    // Each probe shows them, too, and is refused as well.
+    server.wait_for(2, &Matching::path("/readyz"), Duration::from_secs(5)).await?;
+    assert_eq!(fails(&target).await?.reason(), Reason::TargetUnauthorized);
+    server.clear();
+    server.always(Matching::any(), config_map());
+    tokio::time::timeout(Duration::from_secs(5), target.healthy_again()).await?;
+    get(&target).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_rotated_secret_is_used_at_once_though_the_old_credentials_were_refused() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.next(3, Matching::any(), Answer::failure(401, "Unauthorized", "who is that?"));
+    server.always(Matching::path("/readyz"), Answer::failure(401, "Unauthorized", "who is that?"));
+    server.always(Matching::any(), config_map());
+    let targets = targets(loopback());
+    let old = target(&targets, server.access())?;
+    for _ in 0..3 {
+        fails(&old).await?;
+    }
+    assert!(matches!(fails(&old).await?, TargetError::Suspended { .. }));
+    let rotated = targets.from_secret(&secret(server.access().kubeconfig(), "2"), "config")?;
+    get(&rotated).await?;
     Ok(())
 }
 

@@ -25,7 +25,7 @@ use super::{Script, Seen};
 use crate::access::certificates;
 use crate::certificates::Certificate;
 
-pub(super) fn tls(certificate: &Certificate) -> Result<TlsAcceptor> {
+pub(crate) fn tls(certificate: &Certificate) -> Result<TlsAcceptor> {
     let chain = certificates(&certificate.certificate)?.into_iter().map(Into::into).collect();
     let key = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).context("the server's key")?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -15,7 +15,7 @@ use kube::{
     core::{DynamicObject, GroupVersionKind},
 };
 use kyma_sdk::{
-    Args, ComponentProgram, LogFormat, Mode, NoFlags, Process, Settings,
+    Args, ComponentProgram, LogFormat, Mode, NoFlags, Process, Settings, TokenExchangeArgs,
     api::{
         State,
         component::{DeletionOrder, DeletionReason},
@@ -377,6 +377,7 @@ impl Stage {
             allow_loopback_targets: true,
             allow_link_local_targets: false,
             allow_target_proxy: false,
+            token_exchange: TokenExchangeArgs::default(),
         })?)
     }
 

@@ -32,7 +32,7 @@ pub(super) async fn measure(bench: &mut Bench) -> Result<Vec<Row>> {
     let (marks, start) = (bench.landscape.marks()?, Timestamp::now());
     bench.landscape.start_again(OPERATOR).await?;
     bench.landscape.until_at_rest().await?;
-    let asked = asked(bench, &marks)?;
+    let asked = asked(bench, &marks)?.concat();
     let last = asked.iter().map(|event| event.recorded).max().unwrap_or(start);
     let mut rows = vec![
         Row::at_most("restart: at rest after", last.duration_since(start).as_secs_f64(), "s", AT_REST),
@@ -76,15 +76,14 @@ async fn repaired(bench: &mut Bench) -> Result<Row> {
     Ok(Row::at_most(format!("restart: {} changed objects put right after", names.len()), took, "s", REPAIRED))
 }
 
-/// What operators asked of hub and target since then.
-fn asked(bench: &Bench, marks: &[AuditMark]) -> Result<Vec<AuditEvent>> {
-    let mut all = Vec::new();
-    for (cluster, mark) in bench.landscape.clusters().into_iter().zip(marks) {
-        all.extend(cluster.audit()?.since(*mark)?.into_iter().filter(asks));
-    }
-    Ok(all)
+/// What operators asked since then, of the hub and of each target.
+pub(super) fn asked(bench: &Bench, marks: &[AuditMark]) -> Result<Vec<Vec<AuditEvent>>> {
+    let clusters = bench.landscape.clusters().into_iter().zip(marks);
+    clusters
+        .map(|(cluster, mark)| Ok(cluster.audit()?.since(*mark)?.into_iter().filter(asks).collect()))
+        .collect()
 }
 
-fn count<'a>(events: impl Iterator<Item = &'a AuditEvent>) -> f64 {
+pub(super) fn count<'a>(events: impl Iterator<Item = &'a AuditEvent>) -> f64 {
     f64::from(u32::try_from(events.count()).unwrap_or(u32::MAX))
 }

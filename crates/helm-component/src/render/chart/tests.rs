@@ -39,6 +39,21 @@ fn facts_come_from_chart_yaml_and_the_templates_text() {
 }
 
 #[test]
+fn chance_is_found_in_packed_subcharts_too_and_not_in_words() {
+    let nothing = serde_json::Map::new();
+    let chart = |inner: &str| {
+        let inner = archive(&[("Chart.yaml", CHART.as_bytes()), ("templates/_a.tpl", inner.as_bytes())]);
+        let notes = b"You may now log in {{ .Release.Name }}" as &[u8];
+        let files = [("Chart.yaml", CHART.as_bytes()), ("templates/a.txt", notes)];
+        opened(&[files[0], files[1], ("charts/inner-1.0.0.tgz", &inner)]).unwrap()
+    };
+    assert!(!chart("{{ .Values.now }}").goes_by_chance(&nothing));
+    assert!(chart("{{ define \"a\" }}{{ randAlpha 3 }}{{ end }}").goes_by_chance(&nothing));
+    assert!(!chart("").reads_kube_version());
+    assert!(chart("{{ .Capabilities.KubeVersion.Major }}").reads_kube_version());
+}
+
+#[test]
 fn library_charts_and_future_chart_apis_are_not_installable() {
     for extra in ["type: library\n", "apiVersion: v3\n"] {
         let text =

@@ -156,6 +156,20 @@ async fn a_template_that_wants_too_much_memory_is_stopped() {
 }
 
 #[tokio::test]
+async fn values_of_aliases_upon_aliases_are_stopped() {
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let last = level - 1;
+        bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![format!("*a{last}"); 9].join(", ")));
+    }
+    let chart = chart(&[("templates/a.yaml", TEMPLATE), ("values.yaml", &bomb)]);
+    let begin = std::time::Instant::now();
+    let refused =
+        HelmProgram { limits: patient(), ..helm() }.render(&request(&chart, json!({}))).await.unwrap_err();
+    assert!(begin.elapsed() < patient().deadline, "{refused}");
+}
+
+#[tokio::test]
 async fn more_text_than_allowed_is_refused() {
     for megabytes in [12, 100] {
         let text = format!("a: {{{{ repeat {megabytes}000000 \"x\" }}}}");

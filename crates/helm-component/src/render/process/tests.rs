@@ -25,6 +25,14 @@ async fn the_environment_is_empty_but_for_a_private_home() {
     assert!(text.lines().last().unwrap().starts_with(std::env::temp_dir().to_str().unwrap()));
 }
 
+#[tokio::test]
+async fn no_plugin_and_no_kubeconfig_is_within_reach() {
+    let text = "for name in KUBECONFIG HELM_PLUGINS; do eval place=\\$$name; test -n \"$place\" && test ! -e \"$place\" \
+                && echo \"$name\"; done; /bin/ls -A \"$HOME\"";
+    let output = script(text, "", RenderLimits::default()).await.unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "KUBECONFIG\nHELM_PLUGINS\n");
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn limits_hold_once_the_input_is_read() {

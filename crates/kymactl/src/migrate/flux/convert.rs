@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
 use kyma_api::{
-    CommonMetadata, CrdPolicy, Drift, DriftMode, HelmComponent, HelmComponentSpec, HookPolicy, Release,
-    Rollback, RollbackMode, SecretKeyRef, TargetRef, Timeouts, ValuesFrom, ValuesFromKind, labels,
+    CommonMetadata, CrdPolicy, Drift, DriftMode, Health, HealthExpression, HelmComponent, HelmComponentSpec,
+    HookPolicy, Release, Rollback, RollbackMode, SecretKeyRef, TargetRef, Timeouts, ValuesFrom,
+    ValuesFromKind, labels,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -73,6 +74,7 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
             common_metadata: common_metadata(spec),
             crds: crds(spec),
             hooks: hooks(spec, &mut findings),
+            health: health(spec),
             drift: Some(drift(spec, &mut findings)),
             timeouts: timeouts(spec, &mut findings),
             rollback: rollback(spec),
@@ -116,9 +118,9 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
         let says = "it is suspended, and so is the component: kymactl resume begins";
         findings.push(Finding::new("spec.suspend", Weight::Todo, says));
     }
-    if let Some(refused) = helm_component::not_yet_supported(&component.spec) {
-        let says = format!("this version of helm-component refuses {refused} (NotYetSupported)");
-        findings.push(Finding::new("the component", Weight::Todo, says));
+    if let Some(refused) = helm_component::invalid_expressions(&component.spec) {
+        let says = format!("helm-component refuses it: {refused}");
+        findings.push(Finding::new("spec.healthCheckExprs", Weight::Changes, says));
     }
 }
 
@@ -265,6 +267,22 @@ fn hooks(spec: &Value, findings: &mut Vec<Finding>) -> HookPolicy {
             HookPolicy::Run
         }
     }
+}
+
+/// The expressions see the same in both: the fields of the object, by their names.
+fn health(spec: &Value) -> Option<Health> {
+    let expressions = list(spec, "/healthCheckExprs").map(|one| {
+        let said = |field: &str| text(one, field).map(str::to_owned);
+        HealthExpression {
+            api_version: said("/apiVersion").unwrap_or_default(),
+            kind: said("/kind").unwrap_or_default(),
+            in_progress: said("/inProgress"),
+            current: said("/current").unwrap_or_default(),
+            failed: said("/failed"),
+        }
+    });
+    some(expressions.collect())
+        .map(|expressions| Health { expressions: Some(expressions), ..Health::default() })
 }
 
 fn drift(spec: &Value, findings: &mut Vec<Finding>) -> Drift {

@@ -48,13 +48,15 @@ const fn changes(path: &'static str, says: &'static str) -> Field {
 }
 
 const EVENTS: &str = "nothing is polled";
+const VERSION: &str = "`source.chart.version`: a range as it is, otherwise the version that is installed";
+const CHECK: &str = "`source.chart.checkEverySeconds`, a minute at least, where the version is a range; otherwise nothing is polled";
 const FIXED: &str = "the version is fixed";
 const RETRIES: &str = "what fails is tried again by its class, without end";
 const NO_WAIT: &str = "no worker waits; `Ready` tells when all is up";
 const SSA: &str = "objects are applied on the server";
 const CA: &str = "give the CA to the operator, `--oci-ca-file`; client certificates have no equal";
 const CLOUD: &str = "logins of cloud providers have no equal: use a pull secret";
-const VERIFY: &str = "set `source.verify`";
+const VERIFY: &str = "`source.verify`; what has no equal there is told, and suspends";
 const CHART_VALUES: &str = "write what these files of the chart say into `values`";
 const PLAIN: &str = "name the host in `--oci-insecure-hosts`";
 
@@ -67,16 +69,13 @@ pub(super) const RELEASE: &[Field] = &[
         "`release.storageNamespace`: Helm's record is read there, once; without it the namespace of the HelmRelease",
     ),
     carried("chart.spec.chart", "`source.chart`"),
-    carried(
-        "chart.spec.version",
-        "`source.chart.version`: the version that is installed; a range is not kept",
-    ),
+    carried("chart.spec.version", VERSION),
     carried("chart.spec.sourceRef", "`source.chart.url`"),
     changes("chart.spec.valuesFiles", CHART_VALUES),
     changes("chart.spec.valuesFile", CHART_VALUES),
     idle("chart.spec.ignoreMissingValuesFiles", "goes with the files"),
-    lost("chart.spec.verify", VERIFY),
-    idle("chart.spec.interval", EVENTS),
+    carried("chart.spec.verify", VERIFY),
+    carried("chart.spec.interval", CHECK),
     idle("chart.spec.reconcileStrategy", FIXED),
     idle("chart.metadata", "there is no object for the chart"),
     carried("chartRef", "`source.chart`, of the OCIRepository or HelmChart"),
@@ -153,7 +152,11 @@ pub(super) const RELEASE: &[Field] = &[
     lost("uninstall.deletionPropagation", "`deletionPolicy` says whether anything is removed"),
     idle("uninstall.keepHistory", "no history is written"),
     lost("dependsOn", "everything is installed already, so nothing waits; later upgrades are not ordered"),
-    lost("healthCheckExprs", "write them as `health.expressions`, where the object is `self`"),
+    carried("healthCheckExprs[].apiVersion", "`health.expressions[].apiVersion`"),
+    carried("healthCheckExprs[].kind", "`health.expressions[].kind`"),
+    carried("healthCheckExprs[].current", "`health.expressions[].current`"),
+    carried("healthCheckExprs[].failed", "`health.expressions[].failed`"),
+    carried("healthCheckExprs[].inProgress", "`health.expressions[].inProgress`"),
     idle("interval", EVENTS),
     idle("maxHistory", "no history is written"),
     idle("persistentClient", "one client serves all of a target"),
@@ -182,17 +185,17 @@ pub(super) const OCI_REPOSITORY: &[Field] = &[
     carried("url", "`source.chart.url`"),
     carried("ref.digest", "`source.chart.digest`"),
     carried("ref.tag", "`source.chart.version`"),
-    carried("ref.semver", "`source.chart.version`: the version that is installed; a range is not kept"),
-    idle("ref.semverFilter", FIXED),
+    carried("ref.semver", "`source.chart.version`"),
+    changes("ref.semverFilter", "tags cannot be filtered: narrow `source.chart.version`"),
     idle("layerSelector", "the layer of the chart is taken"),
     carried("secretRef", "`source.pullSecretRef`"),
     lost("serviceAccountName", "set `source.pullSecretRef` to its pull secret"),
     lost("certSecretRef", CA),
-    lost("proxySecretRef", "registries are reached without a proxy"),
-    lost("verify", VERIFY),
+    lost("proxySecretRef", "one proxy serves all: give it to the operator, `--oci-proxy`"),
+    carried("verify", VERIFY),
     lost("insecure", PLAIN),
     lost("provider", CLOUD),
-    idle("interval", EVENTS),
+    carried("interval", CHECK),
     idle("timeout", "the operator has deadlines of its own"),
     idle("ignore", "it does not matter for charts"),
     idle("suspend", FIXED),
@@ -201,13 +204,13 @@ pub(super) const OCI_REPOSITORY: &[Field] = &[
 /// `source.toolkit.fluxcd.io` HelmChart.
 pub(super) const HELM_CHART: &[Field] = &[
     carried("chart", "`source.chart`"),
-    carried("version", "`source.chart.version`: the version that is installed; a range is not kept"),
+    carried("version", VERSION),
     carried("sourceRef", "`source.chart.url`"),
     changes("valuesFiles", CHART_VALUES),
     changes("valuesFile", CHART_VALUES),
     idle("ignoreMissingValuesFiles", "goes with the files"),
-    lost("verify", VERIFY),
-    idle("interval", EVENTS),
+    carried("verify", VERIFY),
+    carried("interval", CHECK),
     idle("reconcileStrategy", FIXED),
     idle("suspend", FIXED),
     idle("accessFrom", "Flux does not act on it either"),

@@ -21,6 +21,8 @@ pub(super) enum Weight {
     Todo,
     /// Not carried over; what is installed stays as it is.
     Lost,
+    /// Carried over, and worth a word.
+    Carried,
     /// Not needed.
     Idle,
 }
@@ -39,6 +41,7 @@ impl Weight {
             Self::Changes => "made suspended",
             Self::Todo => "to do",
             Self::Lost => "not carried over",
+            Self::Carried => "carried over",
             Self::Idle => "not needed",
         }
     }

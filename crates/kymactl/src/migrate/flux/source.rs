@@ -1,11 +1,14 @@
 //! The chart of a release: from Flux's source objects to a component's source.
 
+use jiff::SignedDuration;
 use kyma_api::{ChartSource, SecretRef, Source};
+use kyma_artifacts::VersionRange;
 use serde_json::Value;
 
 use super::facts::{Facts, Kind, Known, Ref, list, text};
 use super::fields::{self, Field};
 use super::finding::{Finding, Weight};
+use super::verify::Asked;
 
 /// Type of a Secret with logins of registries.
 const DOCKER_CONFIG: &str = "kubernetes.io/dockerconfigjson";
@@ -46,7 +49,7 @@ impl Charted<'_> {
         let spec = &self.release["spec"];
         match text(spec, "/chartRef/kind") {
             Some(kind) => Self::named(Kind::parse(kind)?, &spec["chartRef"], self.namespace),
-            None => self.repository(&spec["chart"]["spec"], self.namespace),
+            None => Self::repository(&spec["chart"]["spec"], self.namespace),
         }
     }
 
@@ -55,7 +58,7 @@ impl Charted<'_> {
     }
 
     /// The HelmRepository of a chart.
-    fn repository(&self, chart: &Value, namespace: &str) -> Option<Ref> {
+    fn repository(chart: &Value, namespace: &str) -> Option<Ref> {
         let is_one = text(chart, "/sourceRef/kind") == Some(Kind::HelmRepository.as_str());
         is_one.then(|| Self::named(Kind::HelmRepository, &chart["sourceRef"], namespace))?
     }
@@ -65,9 +68,10 @@ impl Charted<'_> {
         let Some(first) = self.first() else { return vec![] };
         let mut all = vec![first.clone()];
         if let (Kind::HelmChart, Some(chart)) = (first.kind, self.source(&first)) {
-            all.extend(self.repository(&chart["spec"], &first.namespace));
+            all.extend(Self::repository(&chart["spec"], &first.namespace));
         }
-        let secrets: Vec<Ref> = all.iter().filter_map(|one| self.secret(one)).collect();
+        let mut secrets: Vec<Ref> = all.iter().filter_map(|one| self.secret(one)).collect();
+        secrets.extend(self.asked(&first).and_then(|asked| asked.secret()));
         all.extend(secrets);
         all
     }
@@ -82,6 +86,19 @@ impl Charted<'_> {
     fn secret(&self, source: &Ref) -> Option<Ref> {
         let object = self.source(source)?;
         Some(Ref::new(Kind::Secret, &source.namespace, text(object, "/spec/secretRef/name")?))
+    }
+
+    /// Whose signatures Flux asks for: of the object that `chartRef` names, else of the chart in the release.
+    fn asked(&self, first: &Ref) -> Option<Asked<'_>> {
+        let spec = &self.release["spec"];
+        let (place, namespace, verify) = if spec.get("chartRef").is_some() {
+            let object = self.source(first)?;
+            let place = format!("{}: spec.verify", first.says());
+            (place, text(object, "/metadata/namespace")?, &object["spec"]["verify"])
+        } else {
+            ("spec.chart.spec.verify".to_owned(), self.namespace, &spec["chart"]["spec"]["verify"])
+        };
+        verify.is_object().then_some(Asked { place, namespace, verify })
     }
 
     /// The component's source, for components of this namespace. `None` with the reason among the findings.
@@ -99,10 +116,22 @@ impl Charted<'_> {
             return None;
         };
         let object = self.found(&first, fields_of(first.kind), findings)?;
+        let mut source = self.source_of(&first, object, hub, findings)?;
+        source.verify = self.asked(&first).and_then(|asked| asked.verify(self.facts, hub, findings));
+        Some(source)
+    }
+
+    fn source_of(
+        &self,
+        first: &Ref,
+        object: &Value,
+        hub: &str,
+        findings: &mut Vec<Finding>,
+    ) -> Option<Source> {
         match first.kind {
-            Kind::OciRepository => self.of_oci(&first, object, hub, findings),
+            Kind::OciRepository => self.of_oci(first, object, hub, findings),
             Kind::HelmChart => {
-                let Some(repository) = self.repository(&object["spec"], &first.namespace) else {
+                let Some(repository) = Self::repository(&object["spec"], &first.namespace) else {
                     let kind = text(object, "/spec/sourceRef/kind").unwrap_or("source without a kind");
                     let says = format!("a chart of a {kind} has no address: push it to a registry");
                     findings.push(Finding::new(
@@ -115,7 +144,7 @@ impl Charted<'_> {
                 self.of_repository(&repository, &object["spec"], hub, findings)
             }
             Kind::HelmRepository | Kind::Secret => {
-                self.of_repository_found(&first, object, &spec["chart"]["spec"], hub, findings)
+                self.of_repository_found(first, object, &self.release["spec"]["chart"]["spec"], hub, findings)
             }
         }
     }
@@ -154,12 +183,14 @@ impl Charted<'_> {
     ) -> Option<Source> {
         let url = Self::url(named, object, findings)?;
         let name = text(chart, "/chart").unwrap_or_default();
-        let version = self.version(chart, findings)?;
-        let chart = if url.starts_with("oci://") {
-            ChartSource { url: format!("{url}/{name}"), version: Some(version), ..ChartSource::default() }
+        let (version, check_every_seconds) = self.version(chart, findings)?;
+        let (url, name) = if url.starts_with("oci://") {
+            (format!("{url}/{name}"), None)
         } else {
-            ChartSource { url, name: Some(name.to_owned()), version: Some(version), ..ChartSource::default() }
+            (url, Some(name.to_owned()))
         };
+        let chart =
+            ChartSource { url, name, version: Some(version), check_every_seconds, ..ChartSource::default() };
         Some(self.with_secret(named, chart, hub, findings))
     }
 
@@ -168,28 +199,29 @@ impl Charted<'_> {
         let Installed { version, digest } = installed(self.release);
         let version = version.map(|version| without_digest(&version).to_owned());
         let reference = &object["spec"]["ref"];
+        if let Some(range) = text(reference, "/semver") {
+            let place = format!("{}: spec.ref.semver", named.says());
+            findings.push(self.followed(place, range));
+            findings.push(appended());
+            let check_every_seconds = self.check_every(&object["spec"]);
+            let chart = ChartSource {
+                url,
+                version: Some(range.to_owned()),
+                check_every_seconds,
+                ..ChartSource::default()
+            };
+            return Some(self.with_secret(named, chart, hub, findings));
+        }
         // A tag need not be the version of the chart.
         let tag = text(reference, "/tag").map(str::to_owned);
-        let version = if text(reference, "/semver").is_some() { version } else { tag.or(version) };
+        let version = tag.or(version);
         let digest = digest.or_else(|| text(reference, "/digest").map(str::to_owned));
         if version.is_none() && digest.is_none() {
             let says = "names no version, and nothing is installed: set `ref.tag` or `ref.digest`";
             findings.push(Finding::new(format!("{}: spec.ref", named.says()), Weight::Refused, says));
             return None;
         }
-        if let Some(range) = text(reference, "/semver") {
-            let says = format!(
-                "{range} is not kept: stays at what is installed, {}",
-                version.as_deref().unwrap_or("by digest")
-            );
-            findings.push(Finding::new(format!("{}: spec.ref.semver", named.says()), Weight::Lost, says));
-        }
-        findings.push(Finding::new(
-            "spec.chartRef",
-            Weight::Lost,
-            "Flux appends the digest to the chart's version: labels that show the version change, and where they are in \
-             Pod templates, those roll out once",
-        ));
+        findings.push(appended());
         let chart = ChartSource { url, version, digest, ..ChartSource::default() };
         Some(self.with_secret(named, chart, hub, findings))
     }
@@ -206,33 +238,56 @@ impl Charted<'_> {
         Some(url.trim_end_matches('/').to_owned())
     }
 
-    /// The version that is installed, whatever range it came of.
-    fn version(&self, chart: &Value, findings: &mut Vec<Finding>) -> Option<String> {
+    /// The range that is followed, and how often in seconds; otherwise the version that is installed.
+    fn version(&self, chart: &Value, findings: &mut Vec<Finding>) -> Option<(String, Option<i32>)> {
+        const PLACE: &str = "spec.chart.spec.version";
         let wanted = text(chart, "/version").unwrap_or("*");
         let exact = semver::Version::parse(wanted.strip_prefix('v').unwrap_or(wanted)).is_ok();
-        match (installed(self.release).version, exact) {
+        if !exact && wanted.parse::<VersionRange>().is_ok() {
+            findings.push(self.followed(PLACE, wanted));
+            return Some((wanted.to_owned(), self.check_every(chart)));
+        }
+        let version = match (installed(self.release).version, exact) {
             (Some(installed), _) if installed == wanted => Some(installed),
             (Some(installed), true) => {
                 let says =
                     format!("{wanted} is wished and {installed} installed, which stays: upgrade afterwards");
-                findings.push(Finding::new("spec.chart.spec.version", Weight::Lost, says));
+                findings.push(Finding::new(PLACE, Weight::Lost, says));
                 Some(installed)
             }
             (Some(installed), false) => {
-                let says =
-                    format!("the range {wanted} is not kept: stays at {installed}, which is installed");
-                findings.push(Finding::new("spec.chart.spec.version", Weight::Lost, says));
+                let says = format!("{wanted} is no range: stays at {installed}, which is installed");
+                findings.push(Finding::new(PLACE, Weight::Lost, says));
                 Some(installed)
             }
             (None, true) => Some(wanted.to_owned()),
             (None, false) => {
-                let says = format!(
-                    "{wanted} is a range, and the status does not say what is installed: set a version"
-                );
-                findings.push(Finding::new("spec.chart.spec.version", Weight::Refused, says));
+                let says =
+                    format!("{wanted} is no version, and the status does not say what is installed: set one");
+                findings.push(Finding::new(PLACE, Weight::Refused, says));
                 None
             }
-        }
+        };
+        version.map(|version| (version, None))
+    }
+
+    /// What following a range means for the take-over.
+    fn followed(&self, place: impl Into<String>, range: &str) -> Finding {
+        let says = match installed(self.release).version {
+            Some(version) => format!(
+                "{range}: the take-over installs the highest version in it, as Flux would by now; {} is installed",
+                without_digest(&version)
+            ),
+            None => format!("{range}: the take-over installs the highest version in it"),
+        };
+        Finding::new(place, Weight::Carried, says)
+    }
+
+    /// How often Flux looks for a newer chart, within what a component may say.
+    fn check_every(&self, chart: &Value) -> Option<i32> {
+        let interval = text(chart, "/interval").or_else(|| text(self.release, "/spec/interval"))?;
+        let seconds = interval.parse::<SignedDuration>().ok()?.as_secs().clamp(60, 604_800);
+        i32::try_from(seconds).ok()
     }
 
     fn with_secret(&self, named: &Ref, chart: ChartSource, hub: &str, findings: &mut Vec<Finding>) -> Source {
@@ -258,6 +313,12 @@ impl Charted<'_> {
         });
         Source { chart: Some(chart), pull_secret_ref, ..Source::default() }
     }
+}
+
+fn appended() -> Finding {
+    let says = "Flux appends the digest to the chart's version: labels that show the version change, and where they are in \
+                Pod templates, those roll out once";
+    Finding::new("spec.chartRef", Weight::Lost, says)
 }
 
 /// What has to be done where a component of one namespace needs an object of another.

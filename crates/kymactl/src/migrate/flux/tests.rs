@@ -64,3 +64,21 @@ fn hooks_are_left_out_where_flux_leaves_them_out_always() {
     assert_eq!(found.component.as_ref().unwrap().spec.hooks, HookPolicy::Skip);
     assert!(found.is_clean());
 }
+
+#[test]
+fn an_expression_that_is_no_cel_here_suspends_the_component() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
+    let (mut releases, facts) = read::files(&[path]).unwrap();
+    let release = &mut releases[0];
+    release["spec"]["healthCheckExprs"][0]["failed"] = "status.phase ==".into();
+    let found = convert(release, &facts, "apps");
+    assert_eq!(found.component.as_ref().unwrap().spec.suspend, Some(true));
+    assert!(!found.is_clean());
+    let told = report::text(&found);
+    assert!(
+        told.contains(
+            "spec.healthCheckExprs: helm-component refuses it: spec.health.expressions[0].failed is no CEL"
+        ),
+        "{told}"
+    );
+}

@@ -1,0 +1,154 @@
+//! What a HelmComponent has on its target: the form in which its status holds it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{HelmComponentStatus, InventoryEntry};
+
+/// Objects of one kind in one namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InventoryGroup {
+    /// API group; absent for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// API version that they were applied in.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace; absent for cluster-scoped objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The objects, by name.
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub items: Vec<InventoryItem>,
+}
+
+/// One object of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InventoryItem {
+    /// Name.
+    pub name: String,
+    /// Uid. Only the object with this uid is ever deleted.
+    pub uid: String,
+    /// Hash of what was applied.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hash: String,
+    /// Hash of the fields that we owned after the last apply; absent where changes by others are not put right.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fingerprint: String,
+    /// True where the object was there before this component. A Namespace, CRD or PersistentVolumeClaim that was is never
+    /// deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
+    /// True where it did its work and goes by itself, as Jobs with a time to live do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finished: bool,
+}
+
+impl InventoryGroup {
+    /// The same objects by kind and namespace. Entries of one group have to stand beside each other, or it is there more
+    /// than once.
+    pub fn of(entries: impl IntoIterator<Item = InventoryEntry>) -> Vec<Self> {
+        let mut groups: Vec<Self> = vec![];
+        for entry in entries {
+            let InventoryEntry { group, version, kind, namespace, .. } = entry;
+            let InventoryEntry { name, uid, hash, fingerprint, created, finished, .. } = entry;
+            let item = InventoryItem { name, uid, hash, fingerprint, adopted: !created, finished };
+            let fits = |last: &&mut Self| {
+                (&last.group, &last.version, &last.kind, &last.namespace)
+                    == (&group, &version, &kind, &namespace)
+            };
+            match groups.last_mut().filter(fits) {
+                Some(last) => last.items.push(item),
+                None => groups.push(Self { group, version, kind, namespace, items: vec![item] }),
+            }
+        }
+        groups
+    }
+
+    fn entries(&self) -> impl Iterator<Item = InventoryEntry> {
+        self.items.iter().map(|item| {
+            let InventoryItem { name, uid, hash, fingerprint, adopted, finished } = item.clone();
+            InventoryEntry {
+                group: self.group.clone(),
+                version: self.version.clone(),
+                kind: self.kind.clone(),
+                namespace: self.namespace.clone(),
+                name,
+                uid,
+                hash,
+                fingerprint,
+                created: !adopted,
+                finished,
+            }
+        })
+    }
+}
+
+impl HelmComponentStatus {
+    /// Every object on the target that belongs to the component, in whichever form the status holds it.
+    pub fn entries(&self) -> Vec<InventoryEntry> {
+        let grouped = self.objects.iter().flatten().flat_map(InventoryGroup::entries);
+        self.inventory.iter().flatten().cloned().chain(grouped).collect()
+    }
+
+    /// Whether it says what belongs to the component, be it nothing.
+    pub fn has_entries(&self) -> bool {
+        self.inventory.is_some() || self.objects.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(kind: &str, namespace: Option<&str>, name: &str, created: bool) -> InventoryEntry {
+        InventoryEntry {
+            version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+            hash: "h".to_owned(),
+            fingerprint: "f".to_owned(),
+            created,
+            ..InventoryEntry::default()
+        }
+    }
+
+    #[test]
+    fn grouping_loses_nothing() {
+        let all = vec![
+            entry("ConfigMap", Some("a"), "one", true),
+            entry("ConfigMap", Some("a"), "two", false),
+            entry("ConfigMap", Some("b"), "one", true),
+            InventoryEntry { version: "v2".to_owned(), ..entry("ConfigMap", Some("b"), "two", true) },
+            entry("Namespace", None, "a", false),
+        ];
+        let groups = InventoryGroup::of(all.clone());
+        let sizes: Vec<usize> = groups.iter().map(|group| group.items.len()).collect();
+        assert_eq!(sizes, [2, 1, 1, 1]);
+        let written = json!({"objects": groups});
+        let status: HelmComponentStatus = serde_json::from_value(written).unwrap();
+        assert_eq!(status.entries(), all);
+        assert!(status.has_entries());
+    }
+
+    #[test]
+    fn the_form_of_earlier_versions_is_read_and_kept() {
+        let written = json!({"inventory": [
+            {"kind": "Namespace", "version": "v1", "name": "a", "uid": "u"},
+            {"group": "apps", "kind": "Deployment", "version": "v1", "namespace": "a", "name": "d", "uid": "v",
+                "hash": "h", "fingerprint": "f", "created": true},
+        ]});
+        let status: HelmComponentStatus = serde_json::from_value(written.clone()).unwrap();
+        assert_eq!(status.entries().len(), 2);
+        assert!(status.entries()[1].created && !status.entries()[0].created);
+        assert_eq!(serde_json::to_value(status).unwrap(), written);
+        assert!(!HelmComponentStatus::default().has_entries());
+    }
+}

@@ -1,0 +1,110 @@
+//! Which version of a chart a range stands for now.
+
+use std::sync::Arc;
+
+use semver::Version;
+use url::Url;
+
+use super::index;
+use crate::{
+    ArtifactError, Credentials, Digest, Repository, VersionRange, digest::printable, fetch::Fetch,
+    version_range::lenient_version,
+};
+
+/// Where the versions of a chart lie of which a range picks one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChartVersions {
+    /// Tags of a repository in an OCI registry.
+    Oci(Repository),
+    /// Entries of the `index.yaml` of a chart repository.
+    Repository {
+        /// Address of the repository, without `index.yaml`.
+        url: Url,
+        /// Name of the chart.
+        name: String,
+    },
+}
+
+/// The version that a range stood for when its source was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChartVersion {
+    /// The version as its source writes it; in a registry, the tag with `_` as `+`.
+    pub version: String,
+    /// Digest of the OCI manifest in a registry, of the archive otherwise.
+    pub digest: Digest,
+}
+
+/// Asks the source, whatever is remembered of it, for the highest version in the range. A version that is written
+/// exactly as the range comes first, as with Helm: `1.2` may be a tag.
+pub(crate) async fn resolve(
+    fetch: &Arc<Fetch>,
+    versions: &ChartVersions,
+    range: &VersionRange,
+    credentials: &Credentials,
+) -> Result<ChartVersion, ArtifactError> {
+    match versions {
+        ChartVersions::Oci(repository) => {
+            let tags = fetch.tags(repository, credentials).await?;
+            let what = format!("{repository}:{range}");
+            let tag = choose(range, &tags, of_tag).ok_or(ArtifactError::NotFound { what })?;
+            let (digest, _) = fetch.manifest(&repository.tag(tag)?, credentials).await?;
+            Ok(ChartVersion { version: tag.replace('_', "+"), digest })
+        }
+        ChartVersions::Repository { url, name } => {
+            let entries = index::versions(fetch, url, name, credentials).await?;
+            let what = format!("chart {} {range} in {}", printable(name), crate::fetch::shown(url));
+            let known: Vec<String> = entries.keys().cloned().collect();
+            let Some(version) = choose(range, &known, lenient_version) else {
+                return Err(ArtifactError::NotFound { what });
+            };
+            let written = entries.get(version).and_then(Option::as_deref);
+            let digest = if let Some(digest) = index::read_digest(&what, written)? {
+                digest
+            } else {
+                // The index is silent about it; the archive is needed next anyway, and whose it is is told then.
+                let found = index::locate(fetch, url, name, version, credentials).await?;
+                fetch.document(&found.url, None, fetch.limits().blob, credentials).await?.0
+            };
+            Ok(ChartVersion { version: version.to_owned(), digest })
+        }
+    }
+}
+
+/// Of what a source has, the text that the range stands for.
+fn choose<'a>(
+    range: &VersionRange,
+    known: &'a [String],
+    read: impl Fn(&str) -> Option<Version>,
+) -> Option<&'a str> {
+    let wanted = range.to_string();
+    if let Some(exact) = known.iter().find(|text| **text == wanted) {
+        return Some(exact);
+    }
+    let readable = known.iter().filter_map(|text| Some((read(text)?, text.as_str())));
+    range.highest(readable).map(|(_, text)| text)
+}
+
+/// The version that a tag is. `1.2` and `latest` are names that move, not versions.
+fn of_tag(tag: &str) -> Option<Version> {
+    let text = tag.replace('_', "+");
+    Version::parse(text.strip_prefix('v').unwrap_or(&text)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen<'a>(range: &str, known: &'a [String]) -> Option<&'a str> {
+        choose(&range.parse().unwrap(), known, of_tag)
+    }
+
+    #[test]
+    fn tags_that_move_are_no_versions_unless_they_are_asked_for() {
+        let tags = ["1", "1.9", "latest", "1.2.0", "v1.2.1", "1.2.1-rc.1", "1.1.0_b2", "sha256-12.sig"];
+        let tags = tags.map(str::to_owned);
+        assert_eq!(chosen("1.x", &tags), Some("v1.2.1"));
+        assert_eq!(chosen("1", &tags), Some("1"));
+        assert_eq!(chosen("~1.1", &tags), Some("1.1.0_b2"));
+        assert_eq!(chosen(">=2", &tags), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! Sigstore bundles: a signature with everything needed to verify it.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::Deserialize;
+
+use super::{Made, flaw::Flaw, log::Entry, statement};
+use crate::Digest;
+
+/// Beginning of the media types of all versions.
+pub(super) const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle";
+/// The one that cosign writes now.
+pub(super) const MEDIA_TYPE_NOW: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Bundle {
+    media_type: String,
+    verification_material: Material,
+    dsse_envelope: Option<Envelope>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Material {
+    certificate: Option<Certificate>,
+    /// Up to version 0.2, of which only the first one counts: the rest is in the trust root.
+    x509_certificate_chain: Option<Chain>,
+    #[serde(default)]
+    tlog_entries: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Chain {
+    certificates: Vec<Certificate>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Certificate {
+    raw_bytes: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    payload: String,
+    payload_type: String,
+    signatures: Vec<EnvelopeSignature>,
+}
+
+#[derive(Deserialize)]
+struct EnvelopeSignature {
+    sig: String,
+}
+
+/// The signature in a bundle, if it is a statement that the manifest with this digest is signed. What is signed by itself
+/// may be anything that the signer was given, so that is none.
+pub(super) fn read(json: &[u8], digest: Digest) -> Result<Made, Flaw> {
+    let unreadable = || Flaw::Unreadable("its bundle");
+    let bundle: Bundle = serde_json::from_slice(json).map_err(|_| unreadable())?;
+    if !bundle.media_type.starts_with(MEDIA_TYPE) {
+        return Err(unreadable());
+    }
+    let Envelope { payload, payload_type, signatures } = bundle.dsse_envelope.ok_or(Flaw::OtherStatement)?;
+    let decode = |text: &str| STANDARD.decode(text).map_err(|_| unreadable());
+    let payload = decode(&payload)?;
+    statement::in_toto(&payload_type, &payload, digest)?;
+    let [signature] = &signatures[..] else { return Err(unreadable()) };
+    let Material { certificate, x509_certificate_chain: chain, tlog_entries } = bundle.verification_material;
+    let first = || chain.and_then(|chain| chain.certificates.into_iter().next());
+    let certificate =
+        certificate.or_else(first).map(|certificate| decode(&certificate.raw_bytes)).transpose()?;
+    Ok(Made {
+        message: statement::encoded(&payload_type, &payload),
+        payload: Digest::of(&payload),
+        signature: decode(&signature.sig)?,
+        certificate,
+        entries: tlog_entries,
+    })
+}

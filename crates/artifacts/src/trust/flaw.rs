@@ -1,0 +1,81 @@
+//! Why a signature does not count.
+
+use crate::ArtifactError;
+
+/// What is wrong with one signature. Never has content of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Flaw {
+    /// Not what it claims to be.
+    #[error("{0} is unreadable")]
+    Unreadable(&'static str),
+    /// Larger than allowed, missing or not of its digest.
+    #[error("its content cannot be had: {0}")]
+    Content(String),
+    /// It says nothing about this content.
+    #[error("it is for other content")]
+    OtherContent,
+    /// It says something else about this content than that it is signed.
+    #[error("it is a statement of another kind, not a signature of the content")]
+    OtherStatement,
+    /// Made with a key that is not among the trusted ones, or not a signature at all.
+    #[error("it is by none of the trusted keys")]
+    OtherKey,
+    /// A signature by key, where only identities count.
+    #[error("it is made with a key, and only identities are trusted")]
+    NoKeys,
+    /// A signature by certificate, where only keys count.
+    #[error("it is made with a certificate, and only keys are trusted")]
+    NoIdentities,
+    /// The certificate's key did not make it.
+    #[error("it is not by the key of its certificate")]
+    NotByCertificate,
+    /// No authority of the trust root issued the certificate, or not for signing code.
+    #[error("its certificate does not lead to an authority of the trust root: {0}")]
+    Certificate(String),
+    /// The certificate was not valid when it was used.
+    #[error("its certificate was not valid at the time of the log entry")]
+    Expired,
+    /// No certificate transparency log of the trust root vouches for the certificate.
+    #[error("its certificate is in no certificate log of the trust root")]
+    NoCertificateLog,
+    /// The certificate is of somebody else.
+    #[error("it is by another identity")]
+    OtherIdentity,
+    /// There is no entry in a transparency log.
+    #[error("it is in no transparency log")]
+    NoLog,
+    /// The log is not one of the trust root.
+    #[error("its transparency log is not in the trust root, or was not used at that time")]
+    OtherLog,
+    /// Without a signed time nobody knows whether the certificate was valid.
+    #[error("its log entry carries no time that the log signed")]
+    NoTime,
+    /// The log did not sign this.
+    #[error("the log's signature of the entry is wrong")]
+    LogSignature,
+    /// The entry is not in the tree whose root the log signed.
+    #[error("the proof that the log has the entry is wrong")]
+    LogProof,
+    /// The entry is about another signature.
+    #[error("its log entry is about something else")]
+    OtherEntry,
+    /// Provenance for another archive.
+    #[error("the provenance is for another archive")]
+    OtherArchive,
+    /// A key of the keyring that may not be used, or not any more.
+    #[error("the key that made it has expired, was revoked or is not meant for signing")]
+    KeyUnusable,
+}
+
+impl Flaw {
+    /// The flaw that an error makes, unless it says nothing about the signature.
+    pub(crate) fn of(error: ArtifactError) -> Result<Self, ArtifactError> {
+        match error {
+            ArtifactError::NotFound { .. } => Ok(Self::Content("it does not exist".to_owned())),
+            ArtifactError::TooLarge { .. } => Ok(Self::Content("it is too large".to_owned())),
+            ArtifactError::DigestMismatch { .. } => Ok(Self::Content("it has another digest".to_owned())),
+            ArtifactError::Invalid { .. } => Ok(Self::Content("it is invalid".to_owned())),
+            other => Err(other),
+        }
+    }
+}

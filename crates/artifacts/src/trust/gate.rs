@@ -1,0 +1,142 @@
+//! Between pulling content and reading it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use url::Url;
+
+use super::{Flaw, Search, Trust, provenance::Keyring};
+use crate::{
+    ArtifactError, Credentials, Digest, OciReference,
+    fetch::{Fetch, shown},
+    proofs::Ask,
+};
+
+/// Lets content pass that carries a signature that counts; all of it where nobody asks for one.
+#[derive(Clone, Copy)]
+pub(crate) struct Gate<'a> {
+    pub(crate) fetch: &'a Arc<Fetch>,
+    pub(crate) trust: Option<&'a Arc<Trust>>,
+    pub(crate) credentials: &'a Credentials,
+}
+
+impl Gate<'_> {
+    /// An OCI manifest, before anything that it names is read.
+    pub(crate) async fn manifest(
+        &self,
+        reference: &OciReference,
+        digest: Digest,
+    ) -> Result<(), ArtifactError> {
+        let Some(trust) = self.trust else { return Ok(()) };
+        if !trust.counts_signatures() {
+            let problem = "neither keys nor identities are trusted; a keyring is for charts alone";
+            return Err(ArtifactError::verification(problem));
+        }
+        let passed = (digest, trust.digest());
+        let verified = self.fetch.verified();
+        if verified.holds(passed) {
+            return Ok(());
+        }
+        let repository = reference.repository();
+        let who = self.credentials.fingerprint(repository.host(), repository.path());
+        let ask = Ask { who, what: repository.to_string() };
+        let search = Search {
+            fetch: Arc::clone(self.fetch),
+            trust: Arc::clone(trust),
+            reference: reference.clone(),
+            digest,
+            credentials: self.credentials.clone(),
+        };
+        let searched = self.fetch.searches().join((passed, ask), move || search.run().boxed());
+        searched.await?;
+        verified.remember(passed);
+        Ok(())
+    }
+
+    /// The manifest of a chart, with digests of the archive and the provenance that it names, before either is read. A
+    /// provenance is for the archive, so it lets nothing else of the manifest pass.
+    pub(crate) async fn chart(
+        &self,
+        reference: &OciReference,
+        digest: Digest,
+        archive: Digest,
+        provenance: Option<Digest>,
+    ) -> Result<(), ArtifactError> {
+        let Some((trust, keyring)) = self.keyring() else {
+            return self.manifest(reference, digest).await;
+        };
+        if self.fetch.verified().holds((archive, trust.digest())) {
+            return Ok(());
+        }
+        let what = reference.clone().pinned(digest).to_string();
+        let unsigned =
+            || ArtifactError::Unsigned { what: what.clone(), looked: "there is no provenance with it" };
+        let signed =
+            if trust.counts_signatures() { self.manifest(reference, digest).await } else { Err(unsigned()) };
+        match (signed, provenance) {
+            (Err(ArtifactError::Unsigned { .. } | ArtifactError::Untrusted { .. }), Some(provenance)) => {
+                let limit = self.fetch.limits().signature;
+                let content =
+                    self.fetch.blob(reference.repository(), provenance, limit, self.credentials).await;
+                self.provenance(trust, keyring, &what, archive, content)
+            }
+            (signed, _) => signed,
+        }
+    }
+
+    /// Whether archives from chart repositories can pass at all.
+    pub(crate) fn archives(&self) -> Result<(), ArtifactError> {
+        if self.keyring().is_some() {
+            return Ok(());
+        }
+        self.unsignable("charts of HTTP repositories carry provenance alone: name a keyring")
+    }
+
+    /// An archive from a chart repository, before it is opened. Its provenance lies beside it.
+    pub(crate) async fn archive(&self, url: &Url, archive: Digest) -> Result<(), ArtifactError> {
+        let Some((trust, keyring)) = self.keyring() else { return self.archives() };
+        if self.fetch.verified().holds((archive, trust.digest())) {
+            return Ok(());
+        }
+        let mut place = url.clone();
+        place.set_path(&format!("{}.prov", url.path()));
+        let what = shown(url);
+        let content =
+            self.fetch.document(&place, None, self.fetch.limits().signature, self.credentials).await;
+        match content {
+            Err(ArtifactError::NotFound { .. }) => {
+                Err(ArtifactError::Unsigned { what, looked: "there is no provenance beside it" })
+            }
+            content => self.provenance(trust, keyring, &what, archive, content.map(|(_, content)| content)),
+        }
+    }
+
+    fn provenance(
+        &self,
+        trust: &Trust,
+        keyring: &Keyring,
+        what: &str,
+        archive: Digest,
+        content: Result<Bytes, ArtifactError>,
+    ) -> Result<(), ArtifactError> {
+        let now = jiff::Timestamp::now().as_second();
+        let judged = match content {
+            Ok(content) => keyring.accepts(&content, archive, now),
+            Err(error) => Err(Flaw::of(error)?),
+        };
+        judged.map_err(|flaw| ArtifactError::Untrusted { what: what.to_owned(), flaws: flaw.to_string() })?;
+        self.fetch.verified().remember((archive, trust.digest()));
+        Ok(())
+    }
+
+    fn keyring(&self) -> Option<(&Trust, &Keyring)> {
+        let trust = self.trust?;
+        Some((trust, trust.keyring.as_ref()?))
+    }
+
+    /// Content of a kind that carries no signature.
+    pub(crate) fn unsignable(&self, problem: &str) -> Result<(), ArtifactError> {
+        self.trust.map_or(Ok(()), |_| Err(ArtifactError::verification(problem)))
+    }
+}

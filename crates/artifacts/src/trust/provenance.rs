@@ -1,0 +1,188 @@
+//! Provenance of charts, as `helm package --sign` writes it: a clear-signed text with the digest of the archive.
+
+use std::{collections::BTreeMap, fmt, io::Cursor, sync::Arc};
+
+use pgp::{
+    composed::{CleartextSignedMessage, Deserializable as _, SignedPublicKey, SignedPublicSubKey},
+    crypto::hash::HashAlgorithm,
+    packet::{KeyFlags, Signature, SignatureType},
+    types::{Duration, KeyDetails as _, Tag, Timestamp},
+};
+use serde::Deserialize;
+
+use super::flaw::Flaw;
+use crate::{ArtifactError, Digest};
+
+/// Media type of the layer beside a chart in a registry.
+pub(crate) const LAYER: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";
+/// What stands before the digests, behind what the chart says of itself.
+const SEPARATOR: &str = "\r\n...\r\n";
+/// How an armoured key begins.
+const ARMOUR: &str = "-----BEGIN PGP ";
+/// Keys of one keyring at most.
+const KEYS: usize = 64;
+
+/// OpenPGP public keys whose owners' provenance counts.
+#[derive(Clone)]
+pub(crate) struct Keyring(Arc<[SignedPublicKey]>);
+
+#[derive(Deserialize)]
+struct Sums {
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+}
+
+impl Keyring {
+    /// Public keys, one after the other, binary or armoured.
+    pub(super) fn parse(content: &[u8]) -> Result<Self, ArtifactError> {
+        let unusable = |problem: &str| ArtifactError::verification(format!("the keyring: {problem}"));
+        let keys = match std::str::from_utf8(content) {
+            Ok(text) if text.contains(ARMOUR) => {
+                let blocks = text.match_indices(ARMOUR).map(|(start, _)| &text[start..]);
+                let keys: Result<Vec<Vec<SignedPublicKey>>, _> = blocks.map(armoured).collect();
+                keys.map(|keys| keys.concat())
+            }
+            _ => SignedPublicKey::from_bytes_many(Cursor::new(content)).and_then(Iterator::collect),
+        };
+        let keys = keys.map_err(|_| unusable("not OpenPGP public keys"))?;
+        match keys.len() {
+            0 => Err(unusable("there is no OpenPGP public key in it")),
+            count if count > KEYS => Err(unusable("more than 64 keys")),
+            _ => Ok(Self(keys.into())),
+        }
+    }
+
+    /// Whether the provenance is by the owner of a key, usable at `now` (Unix seconds), and for this archive.
+    pub(super) fn accepts(&self, provenance: &[u8], archive: Digest, now: i64) -> Result<(), Flaw> {
+        let unreadable = || Flaw::Unreadable("the provenance");
+        let text = std::str::from_utf8(provenance).map_err(|_| unreadable())?;
+        let (message, _) = CleartextSignedMessage::from_string(text).map_err(|_| unreadable())?;
+        let signed = message.signed_text();
+        let judged = message.signatures().iter().map(|signature| self.made(signature, &signed, now));
+        judged.reduce(better).unwrap_or(Err(Flaw::OtherKey))?;
+        let sums = signed.split_once(SEPARATOR).map(|(_, sums)| sums).ok_or_else(unreadable)?;
+        let Sums { files } = serde_saphyr::from_str(sums).map_err(|_| unreadable())?;
+        let digest = archive.to_string();
+        if files.values().any(|found| *found == digest) { Ok(()) } else { Err(Flaw::OtherArchive) }
+    }
+
+    fn made(&self, signature: &Signature, text: &str, now: i64) -> Result<(), Flaw> {
+        let is_text = matches!(signature.typ(), Some(SignatureType::Text | SignatureType::Binary));
+        if !is_text || !is_strong(signature) || has_ended(signature, now) {
+            return Err(Flaw::OtherKey);
+        }
+        self.0
+            .iter()
+            .map(|key| made_by(key, signature, text, now))
+            .reduce(better)
+            .unwrap_or(Err(Flaw::OtherKey))
+    }
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} keys", self.0.len())
+    }
+}
+
+/// The good one, else the flaw that says more.
+fn better(a: Result<(), Flaw>, b: Result<(), Flaw>) -> Result<(), Flaw> {
+    match (a, b) {
+        (Ok(()), _) | (_, Ok(())) => Ok(()),
+        (Err(Flaw::OtherKey), b) => b,
+        (a, _) => a,
+    }
+}
+
+fn armoured(block: &str) -> pgp::errors::Result<Vec<SignedPublicKey>> {
+    SignedPublicKey::from_armor_many(block.as_bytes()).and_then(|(keys, _)| keys.collect())
+}
+
+/// SHA-1 and older make no signature that counts.
+fn is_strong(signature: &Signature) -> bool {
+    matches!(
+        signature.hash_alg(),
+        Some(
+            HashAlgorithm::Sha256
+                | HashAlgorithm::Sha384
+                | HashAlgorithm::Sha512
+                | HashAlgorithm::Sha3_256
+                | HashAlgorithm::Sha3_512
+        )
+    )
+}
+
+/// Whether a signature counts no more; one that does not say when it was made never does.
+fn has_ended(signature: &Signature, now: i64) -> bool {
+    let Some(created) = signature.created() else { return true };
+    ends(created.as_secs(), signature.signature_expiration_time().map(Duration::as_secs), now)
+}
+
+/// Whether what began then and lasts so long is over; without a length, or one of zero, it is for ever.
+fn ends(created: u32, lasts: Option<u32>, now: i64) -> bool {
+    lasts.is_some_and(|lasts| lasts > 0 && i64::from(created) + i64::from(lasts) <= now)
+}
+
+/// Whether this key, or one of its subkeys, made the signature, and may.
+fn made_by(key: &SignedPublicKey, signature: &Signature, text: &str, now: i64) -> Result<(), Flaw> {
+    let by_primary = signature.verify(&key.primary_key, text.as_bytes()).is_ok();
+    let subkey =
+        key.public_subkeys.iter().find(|subkey| signature.verify(&subkey.key, text.as_bytes()).is_ok());
+    if !by_primary && subkey.is_none() {
+        return Err(Flaw::OtherKey);
+    }
+    let Some(flags) = usable(key, now) else { return Err(Flaw::KeyUnusable) };
+    let may = match subkey {
+        Some(subkey) if !by_primary => may_sign(subkey, key, now),
+        // Keys that say nothing of what they are for are for all.
+        _ => flags == KeyFlags::default() || flags.sign(),
+    };
+    if may { Ok(()) } else { Err(Flaw::KeyUnusable) }
+}
+
+/// What a key says that it is for, unless it was revoked or has expired.
+fn usable(key: &SignedPublicKey, now: i64) -> Option<KeyFlags> {
+    let primary = &key.primary_key;
+    if key.details.revocation_signatures.iter().any(|one| one.verify_key(primary).is_ok()) {
+        return None;
+    }
+    let direct = key.details.direct_signatures.iter().filter(|one| one.verify_key(primary).is_ok());
+    let of_users = key.details.users.iter().flat_map(|user| {
+        user.signatures.iter().filter(|one| {
+            one.typ() != Some(SignatureType::CertRevocation)
+                && one.verify_certification(primary, Tag::UserId, &user.id).is_ok()
+        })
+    });
+    let own = direct.chain(of_users).filter(|one| !has_ended(one, now));
+    let latest = own.max_by_key(|one| one.created().map(Timestamp::as_secs))?;
+    (!has_expired(latest, primary.created_at().as_secs(), now)).then(|| latest.key_flags())
+}
+
+/// Whether a subkey is bound to its key for signing, and was not revoked and has not expired.
+fn may_sign(subkey: &SignedPublicSubKey, key: &SignedPublicKey, now: i64) -> bool {
+    let bound = |kind: SignatureType| {
+        subkey.signatures.iter().filter(move |one| {
+            one.typ() == Some(kind) && one.verify_subkey_binding(&key.primary_key, &subkey.key).is_ok()
+        })
+    };
+    if bound(SignatureType::SubkeyRevocation).next().is_some() {
+        return false;
+    }
+    let bindings = bound(SignatureType::SubkeyBinding).filter(|one| !has_ended(one, now));
+    let latest = bindings.max_by_key(|one| one.created().map(Timestamp::as_secs));
+    latest.is_some_and(|latest| {
+        // The subkey has to want to be this key's, too.
+        let wants = latest
+            .embedded_signature()
+            .is_some_and(|one| one.verify_primary_key_binding(&subkey.key, &key.primary_key).is_ok());
+        latest.key_flags().sign() && wants && !has_expired(latest, subkey.key.created_at().as_secs(), now)
+    })
+}
+
+/// Whether the key that was made then, and that this signature binds, has expired.
+fn has_expired(signature: &Signature, created: u32, now: i64) -> bool {
+    ends(created, signature.key_expiration_time().map(Duration::as_secs), now)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! The roots of trust for signatures without keys, from a file: nothing is fetched.
+
+use std::collections::HashMap;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use jiff::Timestamp;
+use rustls::pki_types::{CertificateDer, TrustAnchor};
+use serde::Deserialize;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::keys::PublicKey;
+use crate::{ArtifactError, Digest};
+
+/// A `trusted_root.json` as the Sigstore clients keep it: certificate authorities, transparency logs and certificate
+/// logs, each with the time in which it was in use.
+#[derive(Clone, Debug)]
+pub struct TrustRoot {
+    digest: Digest,
+    authorities: Vec<Authority>,
+    logs: HashMap<Vec<u8>, Log>,
+    certificate_logs: HashMap<Vec<u8>, Log>,
+}
+
+/// A certificate authority.
+#[derive(Clone, Debug)]
+pub(super) struct Authority {
+    /// Its root.
+    pub(super) anchor: TrustAnchor<'static>,
+    /// What stands between its root and the certificates of signers.
+    pub(super) intermediates: Vec<CertificateDer<'static>>,
+    /// The root and the intermediates.
+    pub(super) certificates: Vec<CertificateDer<'static>>,
+    used: Period,
+}
+
+/// A log that signs what it has.
+#[derive(Clone, Debug)]
+pub(super) struct Log {
+    pub(super) key: PublicKey,
+    used: Period,
+}
+
+/// In Unix seconds.
+#[derive(Clone, Copy, Debug)]
+struct Period {
+    start: Option<i64>,
+    end: Option<i64>,
+}
+
+impl Period {
+    fn covers(self, time: i64) -> bool {
+        self.start.is_none_or(|start| start <= time) && self.end.is_none_or(|end| time <= end)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    media_type: String,
+    #[serde(default)]
+    tlogs: Vec<LogEntry>,
+    #[serde(default)]
+    certificate_authorities: Vec<AuthorityEntry>,
+    #[serde(default)]
+    ctlogs: Vec<LogEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LogEntry {
+    public_key: KeyEntry,
+    log_id: LogId,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KeyEntry {
+    raw_bytes: String,
+    #[serde(default)]
+    valid_for: PeriodEntry,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LogId {
+    key_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AuthorityEntry {
+    cert_chain: Chain,
+    #[serde(default)]
+    valid_for: PeriodEntry,
+}
+
+#[derive(Deserialize)]
+struct Chain {
+    certificates: Vec<Certificate>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Certificate {
+    raw_bytes: String,
+}
+
+/// Without an end, or a beginning, it is for ever.
+#[derive(Default, Deserialize)]
+struct PeriodEntry {
+    start: Option<Timestamp>,
+    end: Option<Timestamp>,
+}
+
+impl TrustRoot {
+    /// Reads a `trusted_root.json`. Logs with keys of kinds that are not supported are passed over, as clients do.
+    ///
+    /// # Errors
+    /// It is none, or has no usable authority and log.
+    pub fn parse(json: &[u8]) -> Result<Self, ArtifactError> {
+        let unusable = |problem: &str| ArtifactError::verification(format!("the trusted root: {problem}"));
+        let file: File = serde_json::from_slice(json).map_err(|_| unusable("not a trusted_root.json"))?;
+        if !file.media_type.starts_with("application/vnd.dev.sigstore.trustedroot") {
+            return Err(unusable("not a trusted_root.json"));
+        }
+        let authorities: Option<Vec<Authority>> =
+            file.certificate_authorities.into_iter().map(Authority::read).collect();
+        let authorities = authorities.ok_or_else(|| unusable("a certificate authority is unreadable"))?;
+        let logs = read_logs(file.tlogs).ok_or_else(|| unusable("a transparency log is unreadable"))?;
+        let certificate_logs =
+            read_logs(file.ctlogs).ok_or_else(|| unusable("a certificate log is unreadable"))?;
+        if authorities.is_empty() || logs.is_empty() {
+            return Err(unusable("it needs a certificate authority and a transparency log"));
+        }
+        Ok(Self { digest: Digest::of(json), authorities, logs, certificate_logs })
+    }
+
+    /// Digest of the file.
+    pub(super) fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The authorities in use at a time.
+    pub(super) fn authorities(&self, time: i64) -> impl Iterator<Item = &Authority> {
+        self.authorities.iter().filter(move |authority| authority.used.covers(time))
+    }
+
+    /// The transparency log of this name, if it was in use at that time.
+    pub(super) fn log(&self, id: &[u8], time: i64) -> Option<&Log> {
+        self.logs.get(id).filter(|log| log.used.covers(time))
+    }
+
+    /// The certificate log of this name, if it was in use at that time.
+    pub(super) fn certificate_log(&self, id: &[u8], time: i64) -> Option<&Log> {
+        self.certificate_logs.get(id).filter(|log| log.used.covers(time))
+    }
+
+    /// Whether the authorities put what they issue into logs.
+    pub(super) fn has_certificate_logs(&self) -> bool {
+        !self.certificate_logs.is_empty()
+    }
+}
+
+impl Authority {
+    /// The root is the one that issued itself, or the last.
+    fn read(entry: AuthorityEntry) -> Option<Self> {
+        let certificates = entry.cert_chain.certificates.iter();
+        let certificates: Option<Vec<_>> = certificates
+            .map(|certificate| STANDARD.decode(&certificate.raw_bytes).ok().map(CertificateDer::from))
+            .collect();
+        let certificates = certificates?;
+        let is_root = |der: &CertificateDer<'_>| {
+            let read = X509Certificate::from_der(der);
+            read.is_ok_and(|(_, one)| one.subject().as_raw() == one.issuer().as_raw())
+        };
+        let root = certificates.iter().position(is_root).or(certificates.len().checked_sub(1))?;
+        let mut intermediates = certificates.clone();
+        let anchor = webpki::anchor_from_trusted_cert(&intermediates.remove(root)).ok()?.to_owned();
+        Some(Self { anchor, intermediates, certificates, used: entry.valid_for.into() })
+    }
+}
+
+/// Logs by name.
+fn read_logs(entries: Vec<LogEntry>) -> Option<HashMap<Vec<u8>, Log>> {
+    let mut logs = HashMap::new();
+    for LogEntry { public_key, log_id } in entries {
+        let (id, der) = (STANDARD.decode(log_id.key_id).ok()?, STANDARD.decode(public_key.raw_bytes).ok()?);
+        if let Some(key) = PublicKey::from_der(&der) {
+            logs.insert(id, Log { key, used: public_key.valid_for.into() });
+        }
+    }
+    Some(logs)
+}
+
+impl From<PeriodEntry> for Period {
+    fn from(entry: PeriodEntry) -> Self {
+        Self { start: entry.start.map(Timestamp::as_second), end: entry.end.map(Timestamp::as_second) }
+    }
+}

@@ -1,0 +1,155 @@
+//! Looking for the signatures of an OCI manifest in its repository.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use oci_spec::image::{ImageIndex, ImageManifest};
+
+use super::{Flaw, Trust, bundle, cosign};
+use crate::{ArtifactError, Credentials, Digest, OciReference, fetch::Fetch, registry::Session};
+
+/// Signatures of one manifest that are looked at, of each kind.
+const SIGNATURES: usize = 64;
+const LOOKED: &str = "neither under cosign's tag nor among what refers to it is a signature";
+
+/// A look for a signature that counts. What the registry does not answer is never taken for a missing signature.
+pub(crate) struct Search {
+    pub(super) fetch: Arc<Fetch>,
+    pub(super) trust: Arc<Trust>,
+    pub(super) reference: OciReference,
+    pub(super) digest: Digest,
+    pub(super) credentials: Credentials,
+}
+
+impl Search {
+    /// Ends with the first that counts.
+    pub(super) async fn run(self) -> Result<(), ArtifactError> {
+        let mut flaws = Vec::new();
+        if self.under_tag(&mut flaws).await? || self.among_referrers(&mut flaws).await? {
+            return Ok(());
+        }
+        let what = self.reference.clone().pinned(self.digest).to_string();
+        if flaws.is_empty() {
+            return Err(ArtifactError::Unsigned { what, looked: LOOKED });
+        }
+        let mut said: Vec<String> = flaws.iter().map(Flaw::to_string).collect();
+        said.sort_unstable();
+        said.dedup();
+        Err(ArtifactError::Untrusted { what, flaws: said.join("; ") })
+    }
+
+    /// Signatures as cosign keeps them under a tag of their own.
+    async fn under_tag(&self, flaws: &mut Vec<Flaw>) -> Result<bool, ArtifactError> {
+        let tag = self.reference.repository().tag(&cosign::tag(self.digest))?;
+        let answer = self.fetch.registry().manifest(self.session(), &tag).await;
+        let signatures = answer.and_then(|(_, manifest)| cosign::signatures(&tag.to_string(), &manifest));
+        let Some(signatures) = found(signatures, flaws)? else { return Ok(false) };
+        self.bounded(signatures.len())?;
+        for signature in signatures {
+            let judged = self
+                .blob(signature.payload)
+                .await?
+                .and_then(|payload| self.trust.accepts_cosign(&signature, &payload, self.digest));
+            match judged {
+                Ok(()) => return Ok(true),
+                Err(flaw) => flaws.push(flaw),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Bundles among the artifacts that say that they belong to the manifest.
+    async fn among_referrers(&self, flaws: &mut Vec<Flaw>) -> Result<bool, ArtifactError> {
+        let index = self.list_of_referrers().await;
+        let bundles = index.and_then(|index| referrers(&self.reference.to_string(), &index));
+        let Some(bundles) = found(bundles, flaws)? else { return Ok(false) };
+        self.bounded(bundles.len())?;
+        for digest in bundles {
+            let judged = match self.bundle(digest).await? {
+                Ok(json) => self.trust.accepts_bundle(&json, self.digest),
+                Err(flaw) => Err(flaw),
+            };
+            match judged {
+                Ok(()) => return Ok(true),
+                Err(flaw) => flaws.push(flaw),
+            }
+        }
+        Ok(false)
+    }
+
+    /// By the API; a registry without it keeps the list under a tag.
+    async fn list_of_referrers(&self) -> Result<Bytes, ArtifactError> {
+        let registry = self.fetch.registry();
+        let listed = registry.referrers(self.session(), self.digest, bundle::MEDIA_TYPE_NOW).await?;
+        if let Some(index) = listed {
+            return Ok(index);
+        }
+        let tag = self.reference.repository().tag(&format!("sha256-{}", self.digest.hex()))?;
+        registry.index(self.session(), &tag).await
+    }
+
+    /// The bundle in an artifact.
+    async fn bundle(&self, artifact: Digest) -> Result<Result<Bytes, Flaw>, ArtifactError> {
+        let reference = self.reference.repository().digest(artifact);
+        let manifest = match self.fetch.registry().manifest(self.session(), &reference).await {
+            Ok((_, manifest)) => manifest,
+            Err(error) => return Flaw::of(error).map(Err),
+        };
+        match bundle_of(&manifest) {
+            Some(layer) => self.blob(layer).await,
+            None => Ok(Err(Flaw::Unreadable("the artifact with its bundle"))),
+        }
+    }
+
+    async fn blob(&self, digest: Digest) -> Result<Result<Bytes, Flaw>, ArtifactError> {
+        let limit = self.fetch.limits().signature;
+        match self.fetch.blob(self.reference.repository(), digest, limit, &self.credentials).await {
+            Ok(content) => Ok(Ok(content)),
+            Err(error) => Flaw::of(error).map(Err),
+        }
+    }
+
+    fn bounded(&self, count: usize) -> Result<(), ArtifactError> {
+        if count <= SIGNATURES {
+            return Ok(());
+        }
+        let what = self.reference.clone().pinned(self.digest).to_string();
+        Err(ArtifactError::Untrusted { what, flaws: format!("there are more than {SIGNATURES}") })
+    }
+
+    fn session(&self) -> Session<'_> {
+        let repository = self.reference.repository();
+        Session { http: self.fetch.http(), repository, credentials: &self.credentials, push: false }
+    }
+}
+
+/// `None` for what does not exist, and for what says nothing, which is a flaw.
+fn found<T>(answer: Result<T, ArtifactError>, flaws: &mut Vec<Flaw>) -> Result<Option<T>, ArtifactError> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(ArtifactError::NotFound { .. }) => Ok(None),
+        Err(error) => {
+            flaws.push(Flaw::of(error)?);
+            Ok(None)
+        }
+    }
+}
+
+/// The artifacts in a list that hold bundles.
+pub(super) fn referrers(what: &str, index: &[u8]) -> Result<Vec<Digest>, ArtifactError> {
+    let unreadable = |_| ArtifactError::invalid(what, "the list of what refers to it is not an OCI index");
+    let index: ImageIndex = serde_json::from_slice(index).map_err(unreadable)?;
+    let bundles = index.manifests().iter().filter(|descriptor| {
+        let kind = descriptor.artifact_type().as_ref().map(ToString::to_string);
+        kind.is_some_and(|kind| kind.starts_with(bundle::MEDIA_TYPE))
+    });
+    bundles.map(|descriptor| descriptor.digest().to_string().parse()).collect()
+}
+
+/// The layer of an artifact that is its bundle.
+pub(super) fn bundle_of(manifest: &[u8]) -> Option<Digest> {
+    let manifest: ImageManifest = serde_json::from_slice(manifest).ok()?;
+    let [layer] = &manifest.layers()[..] else { return None };
+    layer.media_type().to_string().starts_with(bundle::MEDIA_TYPE).then_some(())?;
+    layer.digest().to_string().parse().ok()
+}

@@ -1,0 +1,236 @@
+//! Ranges of versions as Helm and Flux users write them.
+//!
+//! The rules are those of Go's Masterminds/semver, which Helm and Flux use. The `semver` crate's own ranges are
+//! Cargo's: there `1.2.3` means any later 1.x, and `||`, hyphens and `!=` do not exist.
+
+use std::{cmp::Ordering, fmt, str::FromStr};
+
+use semver::{BuildMetadata, Prerelease, Version};
+
+use crate::{ArtifactError, digest::printable};
+
+#[cfg(test)]
+mod tests;
+
+/// Longest range that is read, in bytes.
+const LONGEST: usize = 512;
+/// Most alternatives of one range.
+const ALTERNATIVES: usize = 32;
+
+/// A range such as `>=1.2 <2`, `1.x`, `~1.4`, `^2 || ^3` or `1.2 - 1.4`.
+///
+/// A prerelease is in it only where a bound of the same alternative has a prerelease of its own, such as `>=1.2.0-0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionRange {
+    text: String,
+    alternatives: Vec<Vec<Bound>>,
+}
+
+/// One condition, such as `>=1.2`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Bound {
+    operator: Operator,
+    /// With zeros for what is not said.
+    version: Version,
+    said: Said,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    Different,
+    Greater,
+    Less,
+    AtLeast,
+    AtMost,
+    Tilde,
+    Caret,
+}
+
+/// Up to where a bound says its version; the rest is a wildcard or left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Said {
+    Nothing,
+    Major,
+    Minor,
+    Patch,
+}
+
+/// Operators as they are written, longer ones first.
+const OPERATORS: [(&str, Operator); 11] = [
+    ("!=", Operator::Different),
+    (">=", Operator::AtLeast),
+    ("=>", Operator::AtLeast),
+    ("<=", Operator::AtMost),
+    ("=<", Operator::AtMost),
+    ("~>", Operator::Tilde),
+    (">", Operator::Greater),
+    ("<", Operator::Less),
+    ("=", Operator::Equal),
+    ("~", Operator::Tilde),
+    ("^", Operator::Caret),
+];
+
+impl VersionRange {
+    /// Whether a version is in the range. Build metadata does not count.
+    pub fn contains(&self, version: &Version) -> bool {
+        self.alternatives.iter().any(|bounds| {
+            let prereleases = bounds.iter().any(|bound| !bound.version.pre.is_empty());
+            (version.pre.is_empty() || prereleases) && bounds.iter().all(|bound| bound.admits(version))
+        })
+    }
+
+    /// The highest of these versions that is in the range, with what it was found with. Of versions that differ in
+    /// nothing but their build metadata the last one in its order.
+    pub fn highest<T>(&self, versions: impl IntoIterator<Item = (Version, T)>) -> Option<(Version, T)> {
+        let within = versions.into_iter().filter(|(version, _)| self.contains(version));
+        within.max_by(|(one, _), (other, _)| one.cmp(other))
+    }
+}
+
+/// A version as chart authors write it: perhaps with `v` before it, perhaps without minor and patch.
+pub fn lenient_version(text: &str) -> Option<Version> {
+    let bare = text.strip_prefix('v').unwrap_or(text);
+    let (numbers, rest) = bare.split_at(bare.find(['-', '+']).unwrap_or(bare.len()));
+    let missing = 2_usize.checked_sub(numbers.matches('.').count())?;
+    Version::parse(&format!("{numbers}{}{rest}", ".0".repeat(missing))).ok()
+}
+
+impl Bound {
+    fn admits(&self, found: &Version) -> bool {
+        let Self { operator, version, said } = self;
+        let order = found.cmp_precedence(version);
+        match operator {
+            Operator::Equal if *said == Said::Patch => order == Ordering::Equal,
+            Operator::Equal | Operator::Tilde => {
+                order.is_ge() && self.shares(found, (*said).min(Said::Minor))
+            }
+            Operator::Different if *said == Said::Patch => order != Ordering::Equal,
+            Operator::Different => !self.shares(found, *said),
+            Operator::Greater if *said == Said::Patch => order.is_gt(),
+            Operator::Greater => order.is_gt() && !self.shares(found, *said),
+            Operator::Less => order.is_lt(),
+            Operator::AtLeast => order.is_ge(),
+            Operator::AtMost if *said == Said::Patch => order.is_le(),
+            Operator::AtMost => order.is_le() || self.shares(found, *said),
+            Operator::Caret => order.is_ge() && self.shares(found, self.leading()),
+        }
+    }
+
+    /// Whether a version has the same numbers up to there.
+    fn shares(&self, found: &Version, upto: Said) -> bool {
+        let wanted = &self.version;
+        (upto < Said::Major || found.major == wanted.major)
+            && (upto < Said::Minor || found.minor == wanted.minor)
+            && (upto < Said::Patch || found.patch == wanted.patch)
+    }
+
+    /// Up to the first number that is not zero, as far as numbers are said: what `^` keeps.
+    fn leading(&self) -> Said {
+        let first = match (self.version.major, self.version.minor) {
+            (0, 0) => Said::Patch,
+            (0, _) => Said::Minor,
+            _ => Said::Major,
+        };
+        first.min(self.said)
+    }
+}
+
+impl FromStr for VersionRange {
+    type Err = ArtifactError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = |problem: &str| {
+            let shown: String = text.chars().take(64).collect();
+            ArtifactError::invalid(format!("the version range {:?}", printable(&shown)), problem)
+        };
+        if text.len() > LONGEST {
+            return Err(invalid("it is too long"));
+        }
+        let alternatives: Vec<&str> = text.split("||").collect();
+        if alternatives.len() > ALTERNATIVES {
+            return Err(invalid("it has too many alternatives"));
+        }
+        let alternatives: Option<Vec<Vec<Bound>>> = alternatives.into_iter().map(bounds).collect();
+        let alternatives =
+            alternatives.ok_or_else(|| invalid("write it like >=1.2 <2, ~1.4, ^2, 1.x or 1.2 - 1.4"))?;
+        Ok(Self { text: text.to_owned(), alternatives })
+    }
+}
+
+impl fmt::Display for VersionRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The bounds of one alternative, between which stand blanks or commas.
+fn bounds(text: &str) -> Option<Vec<Bound>> {
+    let mut bounds = vec![];
+    let mut rest = text.trim();
+    loop {
+        let (bound, after) = bound(rest)?;
+        let trimmed = after.trim_start();
+        let separated = trimmed.len() < after.len();
+        let hyphen = trimmed.strip_prefix("- ").filter(|_| separated && bound.operator == Operator::Equal);
+        if let Some(upper) = hyphen {
+            let (upper, after) = self::bound(upper.trim_start())?;
+            let upper = Some(upper).filter(|upper| upper.operator == Operator::Equal)?;
+            bounds.push(Bound { operator: Operator::AtLeast, ..bound });
+            bounds.push(Bound { operator: Operator::AtMost, ..upper });
+            rest = after;
+        } else {
+            bounds.push(bound);
+            rest = after;
+        }
+        let trimmed = rest.trim_start();
+        if trimmed.is_empty() {
+            return Some(bounds);
+        }
+        let after_comma = trimmed.strip_prefix(',').map(str::trim_start);
+        let separated = after_comma.is_some() || trimmed.len() < rest.len();
+        rest = separated.then(|| after_comma.unwrap_or(trimmed))?;
+    }
+}
+
+/// The first bound of a text, and what stands behind it.
+fn bound(text: &str) -> Option<(Bound, &str)> {
+    let written = OPERATORS.iter().find(|(written, _)| text.starts_with(written));
+    let (length, operator) =
+        written.map_or((0, Operator::Equal), |(written, operator)| (written.len(), *operator));
+    let text = text[length..].trim_start();
+    let end = text.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(text.len());
+    let (version, rest) = text.split_at(end);
+    let (version, said) = partial(version)?;
+    Some((Bound { operator, version, said }, rest))
+}
+
+/// A version of which the end may be left out or a wildcard.
+fn partial(text: &str) -> Option<(Version, Said)> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
+    build.map_or(Some(BuildMetadata::EMPTY), |build| BuildMetadata::new(build).ok())?;
+    let (numbers, pre) = text.split_once('-').map_or((text, None), |(numbers, pre)| (numbers, Some(pre)));
+    let pre =
+        pre.map_or(Some(Prerelease::EMPTY), |pre| Prerelease::new(pre).ok().filter(|pre| !pre.is_empty()))?;
+    let parts: Vec<&str> = numbers.split('.').collect();
+    if parts.len() > 3 {
+        return None;
+    }
+    let wildcard = |part: &&str| matches!(*part, "x" | "X" | "*");
+    let said = parts.iter().position(wildcard).unwrap_or(parts.len());
+    // Behind a wildcard may stand wildcards alone: `1.x.3` means nothing.
+    let (exact, wild) = parts.split_at(said);
+    if !wild.iter().all(wildcard) {
+        return None;
+    }
+    let digits = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit()) && !part.is_empty();
+    let exact: Option<Vec<u64>> =
+        exact.iter().map(|part| part.parse().ok().filter(|_| digits(part))).collect();
+    let mut numbers = exact?.into_iter().chain([0; 3]);
+    let mut number = || numbers.next().unwrap_or_default();
+    let mut version = Version::new(number(), number(), number());
+    version.pre = pre;
+    let said = [Said::Nothing, Said::Major, Said::Minor, Said::Patch].get(said).copied()?;
+    Some((version, said))
+}

@@ -1,0 +1,99 @@
+//! A registry that is silent about signatures, or has the API for what refers to an artifact.
+
+use std::sync::Arc;
+
+use kyma_api::Reason;
+use kyma_artifacts::{ArtifactError, Artifacts, Credentials, Digest, ModuleContent, Trust};
+use rcgen::KeyPair;
+use serde_json::json;
+
+use crate::{
+    Client,
+    component::{Component, MANIFEST, NAME, REPOSITORY, VERSION},
+    sample::{self, Wish},
+    server::{Reply, Seen, Server},
+};
+
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+fn trust(key: &KeyPair) -> Arc<Trust> {
+    Arc::new(Trust::nobody().and_keys(key.public_key_pem().as_bytes()).unwrap())
+}
+
+async fn read(artifacts: &Artifacts, server: &Server) -> Result<ModuleContent, ArtifactError> {
+    artifacts.component(&server.address().parse().unwrap(), NAME, VERSION, &Credentials::anonymous()).await
+}
+
+fn digest(component: &Component) -> Digest {
+    Digest::of(&component.content[&format!("{REPOSITORY}/manifests/{VERSION}")])
+}
+
+#[tokio::test]
+async fn a_registry_that_does_not_answer_is_not_taken_for_one_without_signatures() {
+    let key = KeyPair::generate().unwrap();
+    for (status, reason) in [
+        (500, Reason::SourceUnreachable),
+        (429, Reason::SourceUnreachable),
+        (403, Reason::SourceUnauthorized),
+    ] {
+        for part in [".sig", "/referrers/"] {
+            let component = Component::new();
+            let server = Server::start(move |seen| {
+                if seen.path.contains(part) { Reply::status(status) } else { component.serve(seen) }
+            })
+            .await;
+            let client = Client::new(&[&server]);
+            let error = read(&client.artifacts.trusting(trust(&key)), &server).await.unwrap_err();
+            assert_eq!(error.reason(), reason, "{part} {status}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn bundles_are_found_by_the_api_for_what_refers_to_an_artifact() {
+    let key = KeyPair::generate().unwrap();
+    let component = Component::new();
+    let bundle = sample::key_bundle(&key, &Wish::of(&digest(&component).hex())).to_string();
+    let layer = json!({"mediaType": sample::BUNDLE, "digest": Digest::of(bundle.as_bytes()), "size": 1});
+    let artifact = json!({"schemaVersion": 2, "config": layer, "layers": [layer]}).to_string();
+    let entry = |kind: &str, digest: Digest| {
+        json!({
+            "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest, "size": 1,
+            "artifactType": kind,
+        })
+    };
+    let found = Digest::of(artifact.as_bytes());
+    let others = entry("application/spdx+json", Digest::of(b"what is not read"));
+    let index = json!({"schemaVersion": 2, "manifests": [others, entry(sample::BUNDLE, found)]}).to_string();
+    let asked = format!("{REPOSITORY}/referrers/{}?", digest(&component));
+    let counted = asked.clone();
+    let script = move |seen: &Seen| {
+        if seen.path.starts_with(&asked) {
+            Reply::ok(index.clone()).header("Content-Type", INDEX)
+        } else if seen.path == format!("{REPOSITORY}/manifests/{found}") {
+            Reply::ok(artifact.clone())
+        } else if seen.path == format!("{REPOSITORY}/blobs/{}", Digest::of(bundle.as_bytes())) {
+            Reply::ok(bundle.clone())
+        } else {
+            component.serve(seen)
+        }
+    };
+    let server = Server::start(script).await;
+    let client = Client::new(&[&server]);
+    let trusting = client.artifacts.trusting(trust(&key));
+    let reads = futures::future::join_all((0..50).map(|_| read(&trusting, &server))).await;
+    assert!(reads.into_iter().all(|found| found.unwrap().manifest == MANIFEST));
+    assert_eq!(server.count(&format!("GET {counted}")), 1, "one search for all");
+    let other = client.artifacts.trusting(trust(&KeyPair::generate().unwrap()));
+    assert_eq!(read(&other, &server).await.unwrap_err().reason(), Reason::SignatureInvalid);
+}
+
+#[tokio::test]
+async fn nothing_that_an_unsigned_artifact_names_is_read() {
+    let component = Component::new();
+    let server = Server::start(move |seen| component.serve(seen)).await;
+    let client = Client::new(&[&server]);
+    let trusting = client.artifacts.trusting(trust(&KeyPair::generate().unwrap()));
+    assert_eq!(read(&trusting, &server).await.unwrap_err().reason(), Reason::SignatureMissing);
+    assert_eq!(server.count(&format!("GET {REPOSITORY}/blobs/")), 0);
+}

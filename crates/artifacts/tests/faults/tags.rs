@@ -1,0 +1,92 @@
+//! Lists of tags that come in pages, lead elsewhere or do not end.
+
+use axum::body::Bytes;
+use futures::future::join_all;
+use kyma_api::Reason;
+use kyma_artifacts::{ArtifactError, ChartVersion, ChartVersions, Credentials};
+use serde_json::json;
+
+use crate::{
+    Client,
+    server::{Reply, Seen, Server},
+};
+
+const LIST: &str = "/v2/charts/demo/tags/list";
+
+async fn resolve(client: &Client, server: &Server, range: &str) -> Result<ChartVersion, ArtifactError> {
+    let versions = ChartVersions::Oci(format!("{}/charts/demo", server.address()).parse().unwrap());
+    client.artifacts.resolve(&versions, &range.parse().unwrap(), &Credentials::anonymous()).await
+}
+
+fn page(tags: &[&str], next: Option<String>) -> Reply {
+    let reply = Reply::ok(json!({"name": "charts/demo", "tags": tags}).to_string());
+    match next {
+        Some(next) => reply.header("Link", format!("<{next}>; rel=\"next\"")),
+        None => reply,
+    }
+}
+
+/// Three pages of tags, and a manifest under each of them.
+fn paged(seen: &Seen) -> Reply {
+    match seen.path.split_once("last=").map(|(_, last)| last) {
+        _ if seen.path.contains("/manifests/") => Reply::ok(Bytes::from(seen.path.clone())),
+        None => page(&["1.0.0", "latest"], Some(format!("{LIST}?n=1000&last=a"))),
+        Some("a") => page(&["1.3.0"], Some(format!("{LIST}?n=1000&last=b"))),
+        Some(_) => page(&["1.2.0"], None),
+    }
+}
+
+#[tokio::test]
+async fn all_pages_count() {
+    let server = Server::start(paged).await;
+    let found = resolve(&Client::new(&[&server]), &server, "1.x").await.unwrap();
+    assert_eq!(found.version, "1.3.0");
+    assert_eq!(server.count(&format!("GET {LIST}")), 3);
+}
+
+#[tokio::test]
+async fn many_who_ask_at_once_cause_one_look_and_who_asks_later_another() {
+    let server = Server::start(paged).await;
+    let client = Client::new(&[&server]);
+    let all = join_all((0..20).map(|_| resolve(&client, &server, "~1.2"))).await;
+    assert!(all.into_iter().all(|found| found.unwrap().version == "1.2.0"));
+    assert_eq!(server.count(&format!("GET {LIST}")), 3);
+    resolve(&client, &server, "~1.2").await.unwrap();
+    assert_eq!(server.count(&format!("GET {LIST}")), 6);
+}
+
+#[tokio::test]
+async fn a_page_on_another_host_is_not_fetched() {
+    let elsewhere = Server::start(|_| page(&["9.9.9"], None)).await;
+    let next = format!("http://{}{LIST}", elsewhere.address());
+    let server = Server::start(move |_| page(&["1.0.0"], Some(next.clone()))).await;
+    let error = resolve(&Client::new(&[&server, &elsewhere]), &server, "*").await.unwrap_err();
+    assert_eq!(error.reason(), Reason::SourceHostRefused, "{error}");
+    assert!(elsewhere.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_list_without_end_is_an_error_and_no_part_of_it_counts() {
+    let server = Server::start(|_| page(&["1.0.0"], Some(LIST.to_owned()))).await;
+    let error = resolve(&Client::new(&[&server]), &server, "1.x").await.unwrap_err();
+    assert_eq!(error.reason(), Reason::SourceInvalid, "{error}");
+    assert!(server.count("GET") < 300);
+}
+
+#[tokio::test]
+async fn a_registry_without_tags_or_with_refusals_says_so() {
+    for (reply, reason) in [
+        (200, Reason::SourceNotFound),
+        (404, Reason::SourceNotFound),
+        (403, Reason::SourceUnauthorized),
+        (503, Reason::SourceUnreachable),
+    ] {
+        let server = Server::start(move |_| match reply {
+            200 => Reply::ok(r#"{"name":"charts/demo","tags":null}"#),
+            status => Reply::status(status),
+        })
+        .await;
+        let error = resolve(&Client::new(&[&server]), &server, "1.x").await.unwrap_err();
+        assert_eq!(error.reason(), reason, "{reply}: {error}");
+    }
+}

@@ -1,0 +1,269 @@
+//! When objects of a kind work, in a component's own words: `spec.health.expressions`. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use kyma_api::{HealthExpression, HelmComponentSpec, Reason};
+use kyma_object_set::GroupKind;
+use kyma_object_set::health::{self, Health, HealthStatus};
+use kyma_sdk::{Expression, Failure, Judgement};
+use serde_json::Value;
+
+/// Steps that the loops of one expression may take over one object: they are taken within the stream of its kind.
+const STEPS: usize = 100_000;
+/// Characters of what is wrong with an expression that are told.
+const WORDS: usize = 200;
+
+/// The expressions of one component, compiled.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    source: Vec<HealthExpression>,
+    rules: BTreeMap<GroupKind, Rule>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    number: usize,
+    in_progress: Option<Expression>,
+    failed: Option<Expression>,
+    current: Expression,
+}
+
+impl Rules {
+    /// Compiles what a spec says.
+    ///
+    /// # Errors
+    /// One is no CEL, or two are for the same kind.
+    pub(crate) fn of(spec: &HelmComponentSpec) -> Result<Self, Failure> {
+        let source = expressions(spec).to_vec();
+        let mut rules: BTreeMap<GroupKind, Rule> = BTreeMap::new();
+        for (number, one) in source.iter().enumerate() {
+            let kind = kind_of(one);
+            if let Some(Rule { number: other, .. }) = rules.get(&kind) {
+                let message = format!("spec.health.expressions[{number}] is for {kind}, as [{other}] is");
+                return Err(Failure::new(Reason::SpecInvalid, message));
+            }
+            rules.insert(kind, Rule::of(number, one)?);
+        }
+        Ok(Self { source, rules })
+    }
+
+    /// Whether they are those of this spec.
+    pub(crate) fn are_of(&self, spec: &HelmComponentSpec) -> bool {
+        self.source == expressions(spec)
+    }
+
+    /// Whether there is none.
+    pub(crate) fn are_none(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether there is one for a kind.
+    pub(crate) fn has(&self, kind: &GroupKind) -> bool {
+        self.rules.contains_key(kind)
+    }
+
+    /// The kinds for which these say something else than the others.
+    pub(crate) fn differing(&self, others: &Self) -> BTreeSet<GroupKind> {
+        let said = |rules: &Self, kind: &GroupKind| {
+            let number = rules.rules.get(kind)?.number;
+            let HealthExpression { in_progress, failed, current, .. } = rules.source.get(number)?.clone();
+            Some((in_progress, failed, current))
+        };
+        let kinds = self.rules.keys().chain(others.rules.keys());
+        kinds.filter(|kind| said(self, kind) != said(others, kind)).cloned().collect()
+    }
+
+    /// The health of an object of this kind: by its expression where there is one, else by what is built in.
+    pub(crate) fn assess(&self, kind: &GroupKind, object: &Value, now: Timestamp) -> Health {
+        match self.rules.get(kind) {
+            Some(rule) => health::assess_progress(object).unwrap_or_else(|| rule.judge(object)),
+            None => health::assess(object, now),
+        }
+    }
+}
+
+impl Rule {
+    fn of(number: usize, one: &HealthExpression) -> Result<Self, Failure> {
+        let compile = |field: &str, text: &str| {
+            Expression::compile(text).map(|compiled| compiled.within(STEPS)).map_err(|error| {
+                let why: String = error.to_string().chars().take(WORDS).collect();
+                Failure::new(Reason::SpecInvalid, format!("spec.health.expressions[{number}].{field} {why}"))
+            })
+        };
+        Ok(Self {
+            number,
+            in_progress: one.in_progress.as_deref().map(|text| compile("inProgress", text)).transpose()?,
+            failed: one.failed.as_deref().map(|text| compile("failed", text)).transpose()?,
+            current: compile("current", &one.current)?,
+        })
+    }
+
+    fn judge(&self, object: &Value) -> Health {
+        let holds = |expression: Option<&Expression>| {
+            expression.is_some_and(|one| one.judge_object(object) == Judgement::Holds)
+        };
+        let says = |status, field: &str, what: &str| {
+            Health::new(status, format!("health.expressions[{}].{field} {what}", self.number))
+        };
+        if holds(self.in_progress.as_ref()) {
+            return says(HealthStatus::InProgress, "inProgress", "is true");
+        }
+        if holds(self.failed.as_ref()) {
+            return says(HealthStatus::Failed, "failed", "is true");
+        }
+        match self.current.judge_object(object) {
+            Judgement::Holds => Health::new(HealthStatus::Current, ""),
+            Judgement::Fails => says(HealthStatus::InProgress, "current", "is false"),
+            Judgement::Unclear => {
+                says(HealthStatus::Unknown, "current", "looks at what the object lacks, or is no condition")
+            }
+            Judgement::TooLarge => says(HealthStatus::Unknown, "current", "would take too long"),
+        }
+    }
+}
+
+/// What is wrong with `spec.health.expressions`; `None`: nothing. A component with it is not installed.
+pub fn invalid_expressions(spec: &HelmComponentSpec) -> Option<String> {
+    Rules::of(spec).err().map(|failure| failure.message)
+}
+
+/// Whether the spec has an expression for a kind.
+pub(crate) fn names(spec: &HelmComponentSpec, kind: &GroupKind) -> bool {
+    expressions(spec).iter().any(|one| kind_of(one) == *kind)
+}
+
+fn expressions(spec: &HelmComponentSpec) -> &[HealthExpression] {
+    spec.health.as_ref().and_then(|health| health.expressions.as_deref()).unwrap_or_default()
+}
+
+fn kind_of(one: &HealthExpression) -> GroupKind {
+    let group = one.api_version.split_once('/').map_or("", |(group, _)| group);
+    GroupKind::new(group, &one.kind)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Rules of a spec with these expressions.
+    pub(crate) fn rules(expressions: &Value) -> Result<Rules, Failure> {
+        let spec = json!({"source": {}, "health": {"expressions": expressions}});
+        Rules::of(&serde_json::from_value(spec).unwrap())
+    }
+
+    fn lamp() -> GroupKind {
+        GroupKind::new("example.org", "Lamp")
+    }
+
+    fn one(more: &Value) -> Value {
+        let mut one =
+            json!({"apiVersion": "example.org/v1", "kind": "Lamp", "current": "status.phase == 'Lit'"});
+        json_patch(&mut one, more);
+        one
+    }
+
+    fn json_patch(one: &mut Value, more: &Value) {
+        let (Value::Object(one), Value::Object(more)) = (one, more) else { return };
+        one.extend(more.clone());
+    }
+
+    fn assess(more: &Value, object: &Value) -> (HealthStatus, String) {
+        let rules = rules(&json!([one(more)])).unwrap();
+        let health = rules.assess(&lamp(), object, Timestamp::UNIX_EPOCH);
+        (health.status, health.message)
+    }
+
+    #[test]
+    fn the_first_that_is_true_decides() {
+        let all = json!({
+            "inProgress": "status.phase in ['Warming', 'Odd']",
+            "failed": "self.status.phase in ['Broken', 'Odd']",
+            "current": "status.phase in ['Lit', 'Broken', 'Odd']",
+        });
+        for (phase, expected) in [
+            ("Warming", HealthStatus::InProgress),
+            ("Odd", HealthStatus::InProgress),
+            ("Broken", HealthStatus::Failed),
+            ("Lit", HealthStatus::Current),
+            ("Dark", HealthStatus::InProgress),
+        ] {
+            assert_eq!(assess(&all, &json!({"status": {"phase": phase}})).0, expected, "{phase}");
+        }
+    }
+
+    #[test]
+    fn one_that_looks_at_what_is_not_there_is_not_true() {
+        let more = json!({"inProgress": "status.a == 1", "failed": "status.b == 1", "current": "metadata.name == 'l'"});
+        assert_eq!(assess(&more, &json!({"metadata": {"name": "l"}})).0, HealthStatus::Current);
+        let (status, message) = assess(&json!({}), &json!({"metadata": {}}));
+        assert_eq!(status, HealthStatus::Unknown);
+        assert_eq!(
+            message,
+            "health.expressions[0].current looks at what the object lacks, or is no condition"
+        );
+        assert_eq!(
+            assess(&json!({"current": "status.phase"}), &json!({"status": {"phase": "Lit"}})).0,
+            HealthStatus::Unknown
+        );
+        let guarded = json!({"current": "has(self.status) && status.phase == 'Lit'"});
+        let (status, message) = assess(&guarded, &json!({"metadata": {}}));
+        assert_eq!(
+            (status, message.as_str()),
+            (HealthStatus::InProgress, "health.expressions[0].current is false")
+        );
+    }
+
+    #[test]
+    fn what_is_going_or_was_not_looked_at_is_not_judged() {
+        let lit = |metadata: Value| json!({"metadata": metadata, "status": {"phase": "Lit", "observedGeneration": 1}});
+        let none = json!({});
+        assert_eq!(assess(&none, &lit(json!({"generation": 1}))).0, HealthStatus::Current);
+        assert_eq!(assess(&none, &lit(json!({"generation": 2}))).0, HealthStatus::InProgress);
+        let going = lit(json!({"generation": 2, "deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        assert_eq!(assess(&none, &going).0, HealthStatus::Terminating);
+        let stalled =
+            json!({"status": {"phase": "Lit", "conditions": [{"type": "Stalled", "status": "True"}]}});
+        assert_eq!(assess(&none, &stalled).0, HealthStatus::Current, "the expression knows better");
+    }
+
+    #[test]
+    fn a_loop_without_measure_is_not_run() {
+        let nested = "status.parts.all(a, status.parts.all(b, a == b))";
+        let parts = json!({"status": {"parts": vec!["a"; 1_000]}});
+        let (status, message) = assess(&json!({"current": nested}), &parts);
+        assert_eq!(status, HealthStatus::Unknown);
+        assert_eq!(message, "health.expressions[0].current would take too long");
+        assert_eq!(assess(&json!({"failed": nested, "current": "true"}), &parts).0, HealthStatus::Current);
+    }
+
+    #[test]
+    fn what_is_no_cel_is_refused_with_its_place() {
+        let refused = |expressions: Value| rules(&expressions).map(drop).unwrap_err();
+        for field in ["inProgress", "failed", "current"] {
+            let failure = refused(
+                json!([{"apiVersion": "v1", "kind": "A", "current": "true"}, one(&json!({field: "status.phase =="}))]),
+            );
+            assert_eq!(failure.reason, Reason::SpecInvalid);
+            let place = format!("spec.health.expressions[1].{field} is no CEL: ");
+            assert!(failure.message.starts_with(&place), "{failure}");
+            assert!(failure.message.len() < 300, "{failure}");
+        }
+        let twice = refused(json!([one(&json!({})), one(&json!({"apiVersion": "example.org/v2"}))]));
+        assert_eq!(twice.message, "spec.health.expressions[1] is for Lamp.example.org, as [0] is");
+    }
+
+    #[test]
+    fn rules_differ_where_they_say_something_else() {
+        let before = rules(&json!([one(&json!({}))])).unwrap();
+        let moved =
+            rules(&json!([{"apiVersion": "v1", "kind": "A", "current": "true"}, one(&json!({}))])).unwrap();
+        assert_eq!(before.differing(&moved), [GroupKind::new("", "A")].into());
+        let other = rules(&json!([one(&json!({"failed": "false"}))])).unwrap();
+        assert_eq!(before.differing(&other), [lamp()].into());
+        assert_eq!(Rules::default().differing(&before), [lamp()].into());
+        assert_eq!(before.differing(&before), BTreeSet::new());
+    }
+}

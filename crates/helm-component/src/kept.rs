@@ -1,0 +1,201 @@
+//! A release as it is kept in a Secret of the hub: its objects and hooks as they were rendered. Pure.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use kyma_object_set::Object;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::content::Loaded;
+use crate::hooks::Hook;
+use crate::objects::Prepared;
+
+/// Type of the Secret.
+pub(crate) const TYPE: &str = "component.kyma-project.io/kept-release";
+/// Key of the packed release in the Secret.
+pub(crate) const RELEASE: &str = "release.json.gz";
+/// Key of its digest.
+pub(crate) const SHA256: &str = "sha256";
+/// Bytes of a packed release at most: apiservers take 1 MiB.
+const PACKED: usize = 960 << 10;
+/// Bytes of an unpacked one that are read at most. Rendered text is smaller.
+const UNPACKED: u64 = 64 << 20;
+
+/// Why a release is not kept, or not any more.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum KeptError {
+    #[error("its objects are {size} bytes packed, and a Secret holds {}: split the chart", PACKED)]
+    TooLarge { size: usize },
+    #[error("its objects cannot be packed")]
+    Unpackable,
+    #[error("Secret {secret} is gone; it is kept again with the next release that is Ready")]
+    Gone { secret: String },
+    #[error(
+        "Secret {secret} does not hold what was kept in it; it is kept again with the next release that is Ready"
+    )]
+    Altered { secret: String },
+}
+
+/// Name of the Secret with the release of the component of this owner hash.
+pub(crate) fn secret_name(owner: &str) -> String {
+    format!("helm-component-kept-{owner}")
+}
+
+/// How it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Form {
+    inputs: String,
+    kinds: Option<String>,
+    source: String,
+    values: String,
+    release: String,
+    rendered: String,
+    raw: bool,
+    uses_lookup: bool,
+    objects: Vec<Value>,
+    hooks: Vec<Value>,
+    warnings: Vec<String>,
+}
+
+/// Packs a release whose objects have this digest on the target; the same release gives the same bytes.
+pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, KeptError> {
+    let Loaded { inputs, kinds, source, values: digest, release, prepared, raw, uses_lookup, .. } = loaded;
+    let form = Form {
+        inputs: inputs.clone(),
+        kinds: kinds.clone(),
+        source: source.clone(),
+        values: digest.clone(),
+        release: release.clone(),
+        rendered: rendered.to_owned(),
+        raw: *raw,
+        uses_lookup: *uses_lookup,
+        objects: bodies(prepared.objects.iter()),
+        hooks: bodies(prepared.hook_objects()),
+        warnings: prepared.warnings.clone(),
+    };
+    let text = serde_json::to_vec(&form).map_err(|_| KeptError::Unpackable)?;
+    packed(&text)
+}
+
+/// Packs a text, if it fits into a Secret then.
+pub(crate) fn packed(text: &[u8]) -> Result<Vec<u8>, KeptError> {
+    let mut gzip = GzEncoder::new(vec![], Compression::best());
+    let packed = gzip.write_all(text).and_then(|()| gzip.finish());
+    let packed = packed.map_err(|_| KeptError::Unpackable)?;
+    if packed.len() > PACKED {
+        return Err(KeptError::TooLarge { size: packed.len() });
+    }
+    Ok(packed)
+}
+
+/// The text that was packed; `None` where it is not all of it.
+pub(crate) fn unpacked(packed: &[u8], sha256: &[u8]) -> Option<Vec<u8>> {
+    if digest(packed).as_bytes() != sha256 {
+        return None;
+    }
+    let mut text = vec![];
+    GzDecoder::new(packed).take(UNPACKED).read_to_end(&mut text).ok()?;
+    Some(text)
+}
+
+fn bodies<'a>(objects: impl Iterator<Item = &'a Object>) -> Vec<Value> {
+    objects.map(|object| Value::Object(object.body().clone())).collect()
+}
+
+/// Digest of a packed release.
+pub(crate) fn digest(packed: &[u8]) -> String {
+    hex::encode(Sha256::digest(packed))
+}
+
+/// Reads a packed release; `None` where it is none, or not all of one.
+pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
+    let text = unpacked(packed, sha256)?;
+    let form: Form = serde_json::from_slice(&text).ok()?;
+    let object = |value: Value| Object::from_value(value).ok();
+    let objects: Vec<Object> = form.objects.into_iter().map(object).collect::<Option<_>>()?;
+    let hooks = form.hooks.into_iter().map(|value| Hook::of(object(value)?)).collect::<Option<_>>()?;
+    Some(Loaded {
+        inputs: form.inputs,
+        kinds: form.kinds,
+        source: form.source,
+        values: form.values,
+        release: form.release,
+        rendered: form.rendered,
+        prepared: Arc::new(Prepared { objects, hooks, warnings: form.warnings }),
+        // CRDs that are there are left alone on the way back.
+        made_once: BTreeSet::new(),
+        raw: form.raw,
+        uses_lookup: form.uses_lookup,
+        unfrozen: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::hooks::HOOK;
+    use crate::hooks::tests::{hook, object};
+
+    fn loaded(objects: Vec<Object>) -> Loaded {
+        let hooks = vec![hook("j", &json!({HOOK: "pre-rollback", "helm.sh/hook-weight": "3"}))];
+        Loaded {
+            inputs: "i".to_owned(),
+            kinds: Some("k".to_owned()),
+            source: "sha256:s".to_owned(),
+            values: "sha256:v".to_owned(),
+            release: "sha256:r".to_owned(),
+            rendered: "sha256:o".to_owned(),
+            prepared: Arc::new(Prepared { objects, hooks, warnings: vec!["w".to_owned()] }),
+            made_once: BTreeSet::new(),
+            raw: false,
+            uses_lookup: true,
+            unfrozen: None,
+        }
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_as_it_was() {
+        let before = loaded(vec![object("Secret", "s", &json!({"a": "b"})), object("Job", "j", &json!({}))]);
+        let packed = pack(&before, "sha256:there").unwrap();
+        assert_eq!(pack(&before, "sha256:there").unwrap(), packed, "the same bytes");
+        let after = unpack(&packed, digest(&packed).as_bytes()).unwrap();
+        assert_eq!(after.prepared.objects, before.prepared.objects);
+        assert_eq!(after.prepared.hooks, before.prepared.hooks);
+        assert_eq!(after.prepared.warnings, before.prepared.warnings);
+        assert_eq!((&*after.rendered, &after.kinds), ("sha256:there", &before.kinds));
+        assert_eq!((after.inputs, after.source), (before.inputs, before.source));
+        assert_eq!((after.values, after.release), (before.values, before.release));
+        assert_eq!((after.raw, after.uses_lookup), (false, true));
+    }
+
+    #[test]
+    fn what_somebody_changed_is_not_read() {
+        let packed = pack(&loaded(vec![]), "").unwrap();
+        let sha256 = digest(&packed);
+        let cut = &packed[..packed.len() - 1];
+        assert!(unpack(cut, sha256.as_bytes()).is_none());
+        assert!(unpack(cut, digest(cut).as_bytes()).is_none());
+        assert!(unpack(&packed, b"").is_none());
+    }
+
+    #[test]
+    fn what_does_not_fit_into_a_secret_is_refused_with_its_size() {
+        // Digests do not shrink.
+        let noise: String = (0..32_000_u32).map(|number| digest(&number.to_le_bytes())).collect();
+        let mut large = object("Secret", "s", &json!({}));
+        large.body_mut().insert("data".to_owned(), json!({ "noise": noise }));
+        let error = pack(&loaded(vec![large]), "").unwrap_err();
+        let KeptError::TooLarge { size } = error else { panic!("{error}") };
+        assert!(size > PACKED && !error.to_string().contains(&noise[..8]));
+    }
+}

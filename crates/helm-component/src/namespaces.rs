@@ -1,0 +1,196 @@
+//! Namespaces of targets that are being deleted, as streams of their own show them: whoever has to put something into one
+//! waits for its end, and asks for nothing meanwhile.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::ApiResource;
+use kube::core::DynamicObject;
+use kyma_sdk::{Interest, Process, Sighting, Watches};
+use kyma_targets::{Acting, SecretKey};
+
+use crate::sight::Dependent;
+
+/// Streams for one component at most; what becomes of further namespaces is asked for.
+const MOST: usize = 8;
+/// What the field selector of a stream begins with.
+const NAMED: &str = "metadata.name=";
+
+/// What a stream shows of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Nothing: there is no stream, or it is not alive.
+    Nothing,
+    /// It is being deleted.
+    Ending,
+    /// It is there, or it is not; in either case something may be put there, or it may be made.
+    Over,
+}
+
+/// Those of all targets that somebody waits for. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Namespaces {
+    watches: Watches<Dependent>,
+    held: Arc<Mutex<Held>>,
+    /// Held while wishes change: what is known and the streams have to agree on who wants what.
+    wishing: Arc<Mutex<()>>,
+}
+
+/// A namespace of a target.
+type Place = (Option<SecretKey>, String);
+
+#[derive(Default)]
+struct Held {
+    wishes: HashMap<Dependent, BTreeSet<Place>>,
+    shown: HashMap<Place, Shown>,
+}
+
+impl Namespaces {
+    /// Nothing is watched yet. `wake` is called from within streams and must return at once.
+    pub(crate) fn new(
+        operator: &'static str,
+        process: &Process,
+        wake: impl Fn(&Dependent) + Send + Sync + 'static,
+    ) -> Self {
+        let held = Arc::<Mutex<Held>>::default();
+        let listening = Arc::clone(&held);
+        let listener = move |target: Option<&SecretKey>,
+                             interest: &Interest,
+                             sighting: &Sighting,
+                             dependents: &[Dependent]| {
+            let name = interest.fields.as_deref().and_then(|fields| fields.strip_prefix(NAMED));
+            let Some(name) = name else { return };
+            let shown = shown(sighting);
+            let before = lock(&listening).shown.insert((target.cloned(), name.to_owned()), shown);
+            if shown == Shown::Over && before != Some(shown) {
+                dependents.iter().for_each(&wake);
+            }
+        };
+        Self { watches: Watches::new(operator, process, listener), held, wishing: Arc::default() }
+    }
+
+    /// Says that `dependent` waits for exactly these namespaces.
+    pub(crate) fn want(&self, target: &Acting, dependent: &Dependent, names: BTreeSet<String>) {
+        let _wishing = lock(&self.wishing);
+        let names: BTreeSet<String> = names.into_iter().take(MOST).collect();
+        let places = names.iter().map(|name| (target.key().cloned(), name.clone())).collect();
+        if !lock(&self.held).wish(dependent, places) {
+            return;
+        }
+        if let Err(limit) = self.watches.want(target, dependent, names.iter().map(|name| interest(name))) {
+            tracing::info!(component = %dependent.name, "{limit}; it is asked for");
+        }
+    }
+
+    /// What is known of a namespace that somebody waits for.
+    pub(crate) fn shown(&self, target: &Acting, name: &str) -> Shown {
+        let shown = lock(&self.held).shown.get(&(target.key().cloned(), name.to_owned())).copied();
+        match shown {
+            Some(shown) if self.watches.is_healthy(target, [interest(name)]) => shown,
+            _ => Shown::Nothing,
+        }
+    }
+
+    /// The Secret of a target changed: its streams end, and what they showed is no longer known.
+    pub(crate) fn access_changed(&self, secret: &str) {
+        let _wishing = lock(&self.wishing);
+        self.watches.access_changed(secret);
+        let through = |(target, _): &Place| target.as_ref().is_some_and(|target| target.name == secret);
+        let mut held = lock(&self.held);
+        held.shown.retain(|place, _| !through(place));
+        held.wishes.retain(|_, places| !places.iter().any(through));
+    }
+
+    /// `dependent` is gone.
+    pub(crate) fn forget(&self, dependent: &Dependent) {
+        let _wishing = lock(&self.wishing);
+        self.watches.leave_all(dependent);
+        lock(&self.held).wish(dependent, BTreeSet::new());
+    }
+}
+
+impl Held {
+    /// Notes a wish; tells whether it is another one than before.
+    fn wish(&mut self, dependent: &Dependent, places: BTreeSet<Place>) -> bool {
+        let before = self.wishes.remove(dependent).unwrap_or_default();
+        let is_other = before != places;
+        if !places.is_empty() {
+            self.wishes.insert(dependent.clone(), places);
+        }
+        if is_other {
+            let wanted: BTreeSet<&Place> = self.wishes.values().flatten().collect();
+            self.shown.retain(|place, _| wanted.contains(place));
+        }
+        is_other
+    }
+}
+
+impl std::fmt::Debug for Namespaces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Namespaces").finish_non_exhaustive()
+    }
+}
+
+fn interest(name: &str) -> Interest {
+    let kind = ApiResource::erase::<Namespace>(&());
+    Interest { fields: Some(format!("{NAMED}{name}")), ..Interest::in_kind(&kind) }
+}
+
+fn shown(sighting: &Sighting) -> Shown {
+    let is_ending = |object: &DynamicObject| object.metadata.deletion_timestamp.is_some();
+    let ending = match sighting {
+        Sighting::Listed { objects, .. } => objects.iter().any(is_ending),
+        Sighting::Applied(object) => is_ending(object),
+        Sighting::Deleted(_) => false,
+    };
+    if ending { Shown::Ending } else { Shown::Over }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn namespace(ending: bool) -> DynamicObject {
+        let deleted = ending.then_some("2026-01-01T00:00:00Z");
+        let metadata = json!({"name": "n", "uid": "u", "deletionTimestamp": deleted});
+        serde_json::from_value(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
+            .unwrap()
+    }
+
+    fn listed(objects: Vec<DynamicObject>) -> Sighting {
+        Sighting::Listed { objects, version: "1".to_owned() }
+    }
+
+    #[test]
+    fn a_namespace_ends_until_it_is_gone_or_another_one_is_there() {
+        assert_eq!(shown(&listed(vec![namespace(true)])), Shown::Ending);
+        assert_eq!(shown(&Sighting::Applied(Box::new(namespace(true)))), Shown::Ending);
+        assert_eq!(shown(&Sighting::Deleted(Box::new(namespace(true)))), Shown::Over);
+        assert_eq!(shown(&listed(vec![])), Shown::Over);
+        assert_eq!(shown(&listed(vec![namespace(false)])), Shown::Over);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_forgotten() {
+        let dependent =
+            |name: &str| Dependent { namespace: "hub".to_owned(), name: name.to_owned(), owner: name.into() };
+        let place = |name: &str| (None, name.to_owned());
+        let places = |names: &[&str]| names.iter().map(|name| place(name)).collect::<BTreeSet<Place>>();
+        let mut held = Held::default();
+        assert!(held.wish(&dependent("a"), places(&["x", "y"])));
+        assert!(!held.wish(&dependent("a"), places(&["x", "y"])), "the same as before");
+        assert!(held.wish(&dependent("b"), places(&["y"])));
+        held.shown = [(place("x"), Shown::Ending), (place("y"), Shown::Ending)].into();
+        assert!(held.wish(&dependent("a"), BTreeSet::new()));
+        assert_eq!(held.shown.keys().collect::<Vec<_>>(), [&place("y")]);
+        held.wish(&dependent("b"), BTreeSet::new());
+        assert!(held.shown.is_empty() && held.wishes.is_empty());
+    }
+}

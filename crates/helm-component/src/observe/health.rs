@@ -1,0 +1,199 @@
+//! How the objects of a component do, as decisions count it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kyma_object_set::Identity;
+use kyma_object_set::health::{Health, HealthStatus};
+
+use crate::pass::Pass;
+use crate::plan::{Order, Piece};
+use crate::sight::{Seen, Snapshot};
+
+/// How long objects may be on their way until it is worth a look at what holds them up.
+pub(crate) const LONG: i64 = 10;
+
+/// What a decision knows beside the object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Yardstick<'a> {
+    /// The moment.
+    pub now: Timestamp,
+    /// How long a failure has to last before it is one.
+    pub lasting: Duration,
+    /// StorageClasses, and whether each binds a claim only for the first Pod that wants it.
+    pub classes: &'a BTreeMap<String, bool>,
+}
+
+/// How an object does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// `None` while it is unknown.
+    pub status: Option<HealthStatus>,
+    /// Time until a failure has lasted.
+    pub fails_in: Option<Duration>,
+}
+
+impl<'a> Yardstick<'a> {
+    /// That of a component; one that was reported unhealthy stays so until no object fails.
+    pub(crate) fn of(pass: &'a Pass<'_>) -> Self {
+        let lasting = if pass.session.unhealthy { Duration::ZERO } else { pass.shared.unhealthy_after };
+        Self { now: Timestamp::now(), lasting, classes: &pass.session.classes }
+    }
+
+    /// How an object does by it.
+    pub(crate) fn standing(self, seen: &Seen) -> Standing {
+        let Some(health) = &seen.health else { return Standing::default() };
+        if self.waits_for_a_pod(health) {
+            return Standing { status: Some(HealthStatus::Current), fails_in: None };
+        }
+        let failed = health.status == HealthStatus::Failed;
+        let since = health.failed_from.or(seen.failed_since.filter(|_| failed));
+        let Some(since) = since else { return Standing { status: Some(health.status), fails_in: None } };
+        let lasting = SignedDuration::try_from(self.lasting).unwrap_or(SignedDuration::MAX);
+        let left =
+            since.checked_add(lasting).map_or(SignedDuration::MAX, |from| from.duration_since(self.now));
+        match Duration::try_from(left) {
+            Ok(left) if !left.is_zero() => {
+                Standing { status: Some(HealthStatus::InProgress), fails_in: Some(left) }
+            }
+            _ => Standing { status: Some(HealthStatus::Failed), fails_in: None },
+        }
+    }
+
+    /// A claim that nobody wants yet, of a class that waits for that, is as it should be.
+    fn waits_for_a_pod(self, health: &Health) -> bool {
+        health.storage_class.as_ref().is_some_and(|class| self.classes.get(class) == Some(&true))
+    }
+}
+
+/// Time until the first of the objects that count has failed for long enough.
+pub(super) fn fails_in(
+    yardstick: Yardstick<'_>,
+    snapshot: &Snapshot,
+    pieces: &[Piece],
+    made: Option<&Identity>,
+) -> Option<Duration> {
+    let counting = pieces.iter().filter(|piece| piece.counts).map(|piece| &piece.identity).chain(made);
+    let seen = counting.filter_map(|identity| snapshot.objects.get(identity));
+    seen.filter_map(|seen| yardstick.standing(seen).fails_in).min()
+}
+
+/// The StorageClasses of claims that nobody wants yet.
+pub(crate) fn classes(snapshot: &Snapshot, pieces: &[Piece]) -> BTreeSet<String> {
+    let counting = pieces.iter().filter(|piece| piece.counts);
+    let seen = counting.filter_map(|piece| snapshot.objects.get(&piece.identity));
+    seen.filter_map(|seen| seen.health.as_ref()?.storage_class.clone()).collect()
+}
+
+/// Whether something has to be read before health can be told.
+pub(super) fn is_unjudged(pass: &Pass<'_>, snapshot: &Snapshot, pieces: &[Piece]) -> bool {
+    let unknown = |class: &String| !pass.session.classes.contains_key(class);
+    !pass.done.judged && (!snapshot.unjudged.is_empty() || classes(snapshot, pieces).iter().any(unknown))
+}
+
+/// Whether objects take long and nobody looked yet at what holds them up.
+pub(super) fn is_unexplained(pass: &Pass<'_>, pieces: &[Piece]) -> bool {
+    let waits = |piece: &Piece| piece.counts && piece.health != Some(HealthStatus::Current);
+    explained_in(pass) == Some(Duration::ZERO) && pieces.iter().any(waits)
+}
+
+/// Time until it is worth a look; `None` where somebody looked, or nothing is awaited.
+pub(crate) fn explained_in(pass: &Pass<'_>) -> Option<Duration> {
+    let since = pass.session.unready_since?;
+    let looked = pass.session.explained_of == Some(since) || pass.done.explained;
+    if looked || pass.order != Order::Install {
+        return None;
+    }
+    let left = since.saturating_add(LONG).saturating_sub(Timestamp::now().as_second());
+    Some(Duration::from_secs(u64::try_from(left).unwrap_or_default()))
+}
+
+/// Why an object does not work: what was found to hold it up, else what it says of a failure.
+pub(super) fn why(
+    pass: &Pass<'_>,
+    identity: &Identity,
+    seen: Option<&Seen>,
+    status: Option<HealthStatus>,
+) -> String {
+    if status == Some(HealthStatus::Current) {
+        return String::new();
+    }
+    let of_this_wait = pass.session.explained_of == pass.session.unready_since;
+    let found = pass.session.holdups.get(identity).filter(|_| of_this_wait).cloned();
+    let failed = seen.and_then(|seen| seen.health.as_ref());
+    let failed = failed.filter(|_| status == Some(HealthStatus::Failed)).map(|health| health.message.clone());
+    found.or(failed).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_object_set::Observed;
+
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_000 + seconds).unwrap()
+    }
+
+    fn seen(health: Health, failed_since: Option<i64>) -> Seen {
+        Seen {
+            observed: Observed::default(),
+            health: Some(health),
+            failed_since: failed_since.map(at),
+            version: None,
+        }
+    }
+
+    fn standing(seen: &Seen, now: i64, lasting: u64) -> (Option<HealthStatus>, Option<u64>) {
+        let classes = [("late".to_owned(), true), ("early".to_owned(), false)].into();
+        let yardstick = Yardstick { now: at(now), lasting: Duration::from_secs(lasting), classes: &classes };
+        let Standing { status, fails_in } = yardstick.standing(seen);
+        (status, fails_in.map(|left| left.as_secs()))
+    }
+
+    const WAITS: Option<HealthStatus> = Some(HealthStatus::InProgress);
+    const FAILED: Option<HealthStatus> = Some(HealthStatus::Failed);
+
+    #[test]
+    fn a_failure_is_one_when_it_has_lasted_and_not_before() {
+        let failed = seen(Health::new(HealthStatus::Failed, "x"), Some(0));
+        assert_eq!(standing(&failed, 0, 30), (WAITS, Some(30)));
+        assert_eq!(standing(&failed, 29, 30), (WAITS, Some(1)));
+        assert_eq!(standing(&failed, 30, 30), (FAILED, None));
+        assert_eq!(standing(&failed, 0, 0), (FAILED, None), "one that was told already");
+        assert_eq!(standing(&failed, -5, 30), (WAITS, Some(35)), "a clock that went back");
+    }
+
+    #[test]
+    fn what_fails_at_a_known_moment_lasts_from_then() {
+        let health = Health { failed_from: Some(at(15)), ..Health::new(HealthStatus::InProgress, "x") };
+        let pending = seen(health, None);
+        assert_eq!(standing(&pending, 0, 30), (WAITS, Some(45)));
+        assert_eq!(standing(&pending, 45, 30), (FAILED, None), "though nothing was seen of it since");
+    }
+
+    #[test]
+    fn all_else_is_as_it_says() {
+        for status in [
+            HealthStatus::Current,
+            HealthStatus::InProgress,
+            HealthStatus::Terminating,
+            HealthStatus::Unknown,
+        ] {
+            assert_eq!(standing(&seen(Health::new(status, ""), None), 0, 30), (Some(status), None));
+        }
+        let unknown = Seen { health: None, ..seen(Health::new(HealthStatus::Current, ""), None) };
+        assert_eq!(standing(&unknown, 0, 30), (None, None));
+    }
+
+    #[test]
+    fn a_claim_waits_for_a_pod_where_its_class_does() {
+        let claim = |class: &str| {
+            let health = Health::new(HealthStatus::InProgress, "it is not bound");
+            standing(&seen(Health { storage_class: Some(class.to_owned()), ..health }, None), 0, 30).0
+        };
+        assert_eq!(claim("late"), Some(HealthStatus::Current));
+        assert_eq!((claim("early"), claim("unknown")), (WAITS, WAITS));
+    }
+}

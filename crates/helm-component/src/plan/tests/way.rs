@@ -1,0 +1,111 @@
+use super::*;
+
+fn open(seen: Observed) -> Observed {
+    Observed { way_back: WayBack::Open, ..seen }
+}
+
+fn hook_failed() -> Failure {
+    Failure::new(Reason::HookFailed, "pre-upgrade hook Job.batch here/j: it failed")
+}
+
+/// An upgrade that was applied and whose Deployment has this health.
+fn with_health(health: HealthStatus) -> Observed {
+    open(running(vec![Piece { health: Some(health), ..piece(deployment()) }]))
+}
+
+#[test]
+fn what_fails_is_taken_back_where_there_is_something_to_go_back_to() {
+    let mut hooks = fresh(vec![piece(config("c"))]);
+    let rest = Some(Rest::Failed(hook_failed()));
+    hooks.hooks = HooksDue { before: Some(Event::PreUpgrade), release: true, rest, ..HooksDue::default() };
+    let refused = Observed {
+        content: Content::Loaded,
+        applied: true,
+        ..running(vec![Piece { fault: Some(fault()), ..piece(config("c")) }])
+    };
+    let mut late = running(vec![Piece { health: Some(HealthStatus::InProgress), ..piece(deployment()) }]);
+    late.patience = Patience { waited: 9, limit: Some(9) };
+    let rows = [
+        (hooks, Reason::HookFailed),
+        (refused, Reason::ApplyRefused),
+        (late, Reason::HealthTimeout),
+        (with_health(HealthStatus::Failed), Reason::Unhealthy),
+    ];
+    for (seen, reason) in rows {
+        let Step::RollBack(failure) = next(&open(seen.clone())) else { panic!("{reason}") };
+        assert_eq!(failure.reason, reason);
+        for way_back in [WayBack::None, WayBack::Taken] {
+            let stays = next(&Observed { way_back, ..seen.clone() });
+            assert!(matches!(stays, Step::Rest(_)), "{stays:?}");
+        }
+    }
+}
+
+#[test]
+fn what_may_pass_or_is_awaited_is_no_failure_of_the_release() {
+    let blocked = Failure::new(Reason::WebhookDenied, "no");
+    let transient = Failure::new(Reason::TargetThrottled, "slow");
+    for fault in [blocked, transient] {
+        let piece = Piece { fault: Some(fault.clone()), ..piece(config("c")) };
+        let seen = Observed { content: Content::Loaded, applied: true, ..running(vec![piece]) };
+        assert_eq!(next(&open(seen)), Step::Rest(Rest::Failed(fault)));
+    }
+    let waiting = Rest::Hook("a hook".to_owned());
+    let mut hooks = running(vec![piece(config("c"))]);
+    hooks.content = Content::Loaded;
+    hooks.hooks =
+        HooksDue { after: Some(Event::PostUpgrade), rest: Some(waiting.clone()), ..HooksDue::default() };
+    assert_eq!(next(&open(hooks)), Step::Rest(waiting));
+    let working = next(&with_health(HealthStatus::InProgress));
+    assert!(matches!(working, Step::Rest(Rest::Progressing(_))), "{working:?}");
+}
+
+#[test]
+fn health_from_before_the_apply_says_nothing_of_what_was_applied() {
+    let mut seen = with_health(HealthStatus::Failed);
+    seen.pieces[0].health_is_old = true;
+    assert!(matches!(next(&seen), Step::Rest(Rest::Unhealthy(_))));
+    let other = Piece { health: Some(HealthStatus::Failed), ..piece(id("apps", "Deployment", "e")) };
+    let mut both = with_health(HealthStatus::Failed);
+    both.pieces[0].health_is_old = true;
+    both.inventory.insert(applied(&other.identity).0, applied(&other.identity).1);
+    both.pieces.push(other);
+    assert!(matches!(next(&both), Step::RollBack(_)));
+}
+
+#[test]
+fn nothing_counts_as_ready_for_its_health_from_before_the_apply() {
+    let mut seen = running(vec![Piece { health_is_old: true, ..piece(deployment()) }]);
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready), "where nobody relies on it");
+    let waiting = Step::Rest(Rest::Progressing(vec![deployment().to_string()]));
+    for way_back in [WayBack::Open, WayBack::Taken] {
+        seen.way_back = way_back;
+        assert_eq!(next(&seen), waiting);
+    }
+    seen.way_back = WayBack::None;
+    seen.keep_due = true;
+    assert_eq!(next(&seen), waiting);
+    seen.pieces[0].health_is_old = false;
+    assert_eq!(next(&seen), Step::Keep);
+}
+
+#[test]
+fn what_is_there_again_rests_until_what_failed_is_tried_again() {
+    let seen = Observed { way_back: WayBack::Taken, ..running(vec![piece(deployment())]) };
+    assert_eq!(next(&seen), Step::Rest(Rest::RolledBack));
+    assert_eq!(next(&Observed { way_back: WayBack::Left, ..seen }), Step::Retry);
+}
+
+#[test]
+fn what_is_ready_is_kept_and_then_tested() {
+    let mut seen = Observed { keep_due: true, ..running(vec![piece(deployment())]) };
+    seen.hooks.test = true;
+    assert_eq!(next(&seen), Step::Keep);
+    seen.keep_due = false;
+    assert_eq!(next(&seen), Step::Test);
+    seen.hooks.test = false;
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    let mut working = with_health(HealthStatus::InProgress);
+    working.keep_due = true;
+    assert!(matches!(next(&working), Step::Rest(Rest::Progressing(_))), "nothing is kept before it works");
+}

@@ -1,0 +1,64 @@
+//! The way forth to what is wished, and the way back from it.
+
+use kyma_api::{ErrorClass, Reason};
+use kyma_sdk::Failure;
+
+use super::{Observed, Rest, Step, WayBack, install};
+
+/// Objects that are named where many failed.
+const NAMED: usize = 10;
+
+/// The next step of an installation, whichever way it is on.
+pub(super) fn next(seen: &Observed) -> Step {
+    if seen.way_back == WayBack::Left {
+        return Step::Retry;
+    }
+    let step = install(seen);
+    let Step::Rest(rest) = &step else { return step };
+    match (seen.way_back, rest) {
+        (WayBack::Open, rest) if failed(seen, rest).is_some() => {
+            failed(seen, rest).map_or(step, Step::RollBack)
+        }
+        (_, Rest::Ready) => ready(seen),
+        _ => step,
+    }
+}
+
+/// What is on the target is as it is to be.
+fn ready(seen: &Observed) -> Step {
+    match seen.way_back {
+        // Health of before the apply says nothing of what was applied.
+        _ if seen.awaits_news() => Step::Rest(Rest::Progressing(seen.untold())),
+        _ if seen.keep_due => Step::Keep,
+        _ if seen.hooks.test => Step::Test,
+        WayBack::Taken => Step::Rest(Rest::RolledBack),
+        _ => Step::Rest(Rest::Ready),
+    }
+}
+
+/// Why the release at hand failed, if that is what the pass ended with: a hook failed, the target refuses an object as
+/// it is, or objects do not work. What may pass, or waits for somebody, is no failure of the release.
+fn failed(seen: &Observed, rest: &Rest) -> Option<Failure> {
+    match rest {
+        Rest::Failed(failure) if seen.hooks.rest.as_ref() == Some(rest) => {
+            (failure.reason == Reason::HookFailed).then(|| failure.clone())
+        }
+        Rest::Failed(_) => {
+            let mut faults = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref());
+            faults.find(|fault| fault.class == ErrorClass::Invalid).cloned()
+        }
+        Rest::Unhealthy(names) if seen.fails_as_it_is() => {
+            Some(Failure::new(Reason::Unhealthy, format!("failed: {}", first(names))))
+        }
+        Rest::Overdue(names) => {
+            let limit = seen.patience.limit.unwrap_or_default();
+            let late = format!("not ready within {limit} s: {}", first(names));
+            Some(Failure::new(Reason::HealthTimeout, late))
+        }
+        _ => None,
+    }
+}
+
+fn first(names: &[String]) -> String {
+    names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ")
+}

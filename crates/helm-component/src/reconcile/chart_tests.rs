@@ -1,0 +1,37 @@
+//! The step that runs a chart's tests, as `helm test` does.
+
+use kyma_sdk::Failure;
+
+use super::Pass;
+use crate::hooks::{self, Event};
+use crate::observe;
+
+impl Pass<'_> {
+    /// Runs the chart's tests that somebody asked for. How they end says nothing of the release.
+    pub(super) async fn run_tests(&mut self) {
+        self.done.tests = Some(self.tests().await);
+    }
+
+    async fn tests(&mut self) -> Result<Option<String>, Failure> {
+        let Some(request) = observe::hooks::test_request(self).map(str::to_owned) else { return Ok(None) };
+        let loaded = self.at_hand().await?;
+        let content = observe::hooks::content_of_tests(&loaded.source, &loaded.values, &request);
+        let ended = if self.is_over(&content) {
+            Ok(None)
+        } else {
+            self.hooks(Event::Test, &loaded.prepared, &content).await
+        };
+        if self.is_over(&content) {
+            // Reported together with how it ended; until then a new process goes on with it.
+            self.session.recorded.tested = Some(request);
+            return Ok(None);
+        }
+        ended
+    }
+
+    /// Whether the tests that are run for this are over.
+    fn is_over(&self, content: &str) -> bool {
+        let record = self.session.recorded.tests.as_ref().filter(|record| record.content == content);
+        record.is_some() && !hooks::is_under_way(record)
+    }
+}

@@ -1,0 +1,208 @@
+//! Steps that find out how objects do, where the watches alone do not tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, ResourceExt};
+use kyma_object_set::health::{self, HealthStatus};
+use kyma_object_set::{Action, CallError, Entry, GroupKind, Identity};
+use kyma_sdk::Failure;
+use serde_json::Value;
+
+use super::{Pass, failure};
+use crate::observe::health::classes;
+use crate::plan::{self, Order};
+
+/// Objects that are read at the same time.
+const PARALLEL: usize = 8;
+/// Objects of one component of which is looked at what holds them up.
+const EXPLAINED: usize = 5;
+/// Pods and ReplicaSets of one object that are looked at.
+const LOOKED_AT: u32 = 20;
+/// What a claim's class says if it waits.
+const WAITS: &str = "WaitForFirstConsumer";
+/// Which turn of its Deployment a ReplicaSet is.
+const REVISION: &str = "deployment.kubernetes.io/revision";
+/// What a ReplicaSet of a Deployment and its Pods have in common.
+const TEMPLATE: &str = "pod-template-hash";
+
+impl Pass<'_> {
+    /// Notes which Jobs of the inventory have done their work and go by themselves.
+    pub(super) fn note_finished(&mut self) {
+        let inventory = &mut self.session.recorded.inventory;
+        for identity in self.shared.sights.finished(&self.context.target, inventory) {
+            let entry = inventory.get(&identity).filter(|entry| !entry.finished).cloned();
+            if let Some(entry) = entry {
+                inventory.insert(identity, Entry { finished: true, ..entry });
+            }
+        }
+    }
+
+    /// Reads what was seen by other rules than the component has now, and the StorageClasses of claims that nobody wants.
+    pub(super) async fn judge_health(&mut self, seen: &plan::Observed) {
+        self.done.judged = true;
+        let snapshot = self.snapshot();
+        self.session.classes = self.waiting_classes(classes(&snapshot, &seen.pieces)).await;
+        if snapshot.unjudged.is_empty() {
+            return;
+        }
+        let this = &*self;
+        let reads = stream::iter(snapshot.unjudged).map(|identity| this.read_and_judge(identity));
+        match reads.buffer_unordered(PARALLEL).try_collect::<()>().await {
+            Ok(()) => self.shared.sights.all_judged(&self.context.target, &self.dependent),
+            Err(error) => self.done.load = Some(failure(&error)),
+        }
+    }
+
+    async fn read_and_judge(&self, identity: Identity) -> Result<(), CallError> {
+        let Some(object) = self.whole(&identity).await? else { return Ok(()) };
+        if let Ok(rules) = &self.rules {
+            self.shared.sights.judge(&self.context.target, rules, &identity, &object);
+        }
+        Ok(())
+    }
+
+    async fn whole(&self, identity: &Identity) -> Result<Option<DynamicObject>, CallError> {
+        let Some(mapping) = self.kinds.preferred(&identity.group_kind()) else { return Ok(None) };
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let found = api.get_opt(&identity.name).await;
+        found.map_err(|error| CallError::new(Action::Get, Some(identity), error))
+    }
+
+    /// Which of these classes bind a claim only for the first Pod. One that cannot be read is taken not to.
+    async fn waiting_classes(&self, wanted: BTreeSet<String>) -> BTreeMap<String, bool> {
+        let api: Api<StorageClass> = Api::all(self.cluster.client.clone());
+        let mut known = BTreeMap::new();
+        for class in wanted {
+            let waits = match self.session.classes.get(&class) {
+                Some(waits) => *waits,
+                None if kyma_sdk::is_object_name(&class) => match api.get_opt(&class).await {
+                    Ok(found) => found.is_some_and(|one| one.volume_binding_mode.as_deref() == Some(WAITS)),
+                    Err(error) => {
+                        let failure = Failure::target(&format!("read StorageClass {class}"), &error);
+                        tracing::debug!(%failure, "its claims count as waiting");
+                        false
+                    }
+                },
+                None => false,
+            };
+            known.insert(class, waits);
+        }
+        known
+    }
+
+    /// Looks once, for each wait, at what holds up objects that take long. That is for the message alone, so what cannot
+    /// be read is left out.
+    pub(super) async fn explain(&mut self, seen: &plan::Observed) {
+        self.done.explained = true;
+        if self.order != Order::Install {
+            return;
+        }
+        let snapshot = self.snapshot();
+        let waits = seen
+            .pieces
+            .iter()
+            .filter(|piece| piece.counts && !matches!(piece.health, None | Some(HealthStatus::Current)));
+        let mut holdups = BTreeMap::new();
+        for piece in waits.take(EXPLAINED) {
+            let identity = &piece.identity;
+            let own = snapshot.objects.get(identity).and_then(|seen| seen.health.as_ref());
+            let own = own.map(|health| health.message.clone()).unwrap_or_default();
+            let found = self.holdup(identity).await.unwrap_or_else(|failure| {
+                tracing::debug!(%identity, %failure, "what holds it up cannot be looked at");
+                None
+            });
+            holdups.insert(identity.clone(), found.unwrap_or(own));
+        }
+        self.session.holdups = holdups;
+        self.session.explained_of = self.session.unready_since;
+    }
+
+    /// What the newest Pods of a workload say; `None` where it has none, or they say nothing.
+    async fn holdup(&self, identity: &Identity) -> Result<Option<String>, Failure> {
+        if identity.is("", "Pod") {
+            let pod = self.whole(identity).await.map_err(|error| failure(&error))?;
+            return Ok(pod.and_then(|pod| health::holdup(&pod.data)));
+        }
+        if !health::makes_pods(&identity.group_kind()) {
+            return Ok(None);
+        }
+        let workload = self.whole(identity).await.map_err(|error| failure(&error))?;
+        let Some(workload) = workload else { return Ok(None) };
+        let Some(mut selector) = selector(&workload.data) else { return Ok(None) };
+        let mut owner = workload.metadata.uid.clone().unwrap_or_default();
+        if identity.is("apps", "Deployment") {
+            let sets = self.listed(&GroupKind::new("apps", "ReplicaSet"), identity, &selector).await?;
+            let newest = sets.into_iter().filter(|set| is_owned_by(set, &owner)).max_by_key(revision);
+            let Some(newest) = newest else { return Ok(None) };
+            if let Some(refused) = health::refusal(&newest.data) {
+                return Ok(Some(refused));
+            }
+            if let Some(hash) = newest.labels().get(TEMPLATE) {
+                selector = format!("{selector},{TEMPLATE}={hash}");
+            }
+            owner = newest.metadata.uid.unwrap_or_default();
+        }
+        let pods = self.listed(&GroupKind::new("", "Pod"), identity, &selector).await?;
+        let own =
+            pods.iter().filter(|pod| is_owned_by(pod, &owner) && pod.metadata.deletion_timestamp.is_none());
+        let mut own: Vec<&DynamicObject> = own.collect();
+        own.sort_by_key(|pod| std::cmp::Reverse(pod.creation_timestamp().map(|time| time.0)));
+        let said = own
+            .iter()
+            .find_map(|pod| health::holdup(&pod.data).map(|why| format!("Pod {}: {why}", pod.name_any())));
+        Ok(said.or_else(|| health::refusal(&workload.data)))
+    }
+
+    async fn listed(
+        &self,
+        kind: &GroupKind,
+        of: &Identity,
+        selector: &str,
+    ) -> Result<Vec<DynamicObject>, Failure> {
+        let Some(mapping) = self.kinds.preferred(kind) else { return Ok(vec![]) };
+        let api = mapping.api(&self.cluster.client, of.namespace.as_deref());
+        let params = ListParams::default().labels(selector).limit(LOOKED_AT);
+        let listed = api.list(&params).await;
+        listed.map(|list| list.items).map_err(|error| Failure::target(&format!("list {kind}"), &error))
+    }
+
+    fn snapshot(&self) -> crate::sight::Snapshot {
+        let inventory = &self.session.recorded.inventory;
+        self.shared.sights.snapshot(&self.context.target, &self.dependent, inventory)
+    }
+}
+
+/// The labels by which a workload finds its Pods, as a selector; `None` where it finds them otherwise.
+fn selector(workload: &Value) -> Option<String> {
+    let labels = workload.pointer("/spec/selector/matchLabels")?.as_object()?;
+    let pairs = labels.iter().map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
+    pairs.collect::<Option<Vec<_>>>().filter(|pairs| !pairs.is_empty()).map(|pairs| pairs.join(","))
+}
+
+fn is_owned_by(object: &DynamicObject, uid: &str) -> bool {
+    object.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+fn revision(set: &DynamicObject) -> i64 {
+    let revision = set.annotations().get(REVISION).and_then(|text| text.parse().ok());
+    revision.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_are_found_by_labels_and_not_where_only_expressions_tell() {
+        let selector = |found: Value| selector(&json!({"spec": {"selector": found}}));
+        let both = json!({"matchLabels": {"app": "a", "tier": "b"}});
+        assert_eq!(selector(both).as_deref(), Some("app=a,tier=b"));
+        assert_eq!(selector(json!({"matchLabels": {}})), None);
+        assert_eq!(selector(json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]})), None);
+    }
+}

@@ -1,0 +1,190 @@
+//! A pass that changes nothing: the same machine decides, what it orders is tried by dry runs or only noted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kyma_api::{CreatedResource, FreeForm, HookPhase, Hooks, Reason};
+use kyma_object_set::{Identity, Rehearsal, remove};
+use kyma_sdk::Failure;
+use tokio::time::Instant;
+
+use super::prune::unconfirmed;
+use super::{Pass, STEPS, default_resource, failure, protection};
+use crate::hooks::{self, Event};
+use crate::observe;
+use crate::plan::{self, Observed, Rest, Step};
+use crate::prospect::{Moment, Prospect};
+
+/// How long the watches may take to show what is on the target.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Pass<'_> {
+    /// Finds out what a pass would change.
+    ///
+    /// # Errors
+    /// The target does not tell what is there.
+    pub(crate) async fn rehearse(mut self) -> Result<Prospect, Failure> {
+        let rehearsal = Arc::new(Rehearsal::default());
+        self.cluster.rehearsal = Some(Arc::clone(&rehearsal));
+        let mut prospect = Prospect::default();
+        let until = Instant::now() + PATIENCE;
+        let mut steps = 0..STEPS;
+        while steps.next().is_some() {
+            let seen = observe::observe(&self);
+            match plan::next(&seen) {
+                Step::Load => self.load().await,
+                Step::Watch => self.watch()?,
+                Step::LookAgain => self.look_again().await,
+                Step::LookForPredecessor => self.look_for_predecessor().await,
+                Step::Namespace => prospect.namespace = self.missing_namespace(&rehearsal).await?,
+                // They are sent with everything else.
+                Step::ApplyCrds => self.done.crds_applied = true,
+                Step::Hooks(event) => prospect.hooks.extend(self.hooks_passed(event)),
+                Step::Apply => self.apply(&seen).await,
+                Step::Prune(surplus) => self.prune_rehearsed(surplus, &seen, &mut prospect).await,
+                Step::DefaultResource => self.default_resource_rehearsed(&mut prospect).await,
+                Step::Rest(Rest::Looking) => {
+                    self.shown(until).await?;
+                    steps = 0..STEPS;
+                }
+                Step::Rest(rest) => return Ok(self.prospect(prospect, &rehearsal, &seen, rest)),
+                Step::Judge => self.judge_health(&seen).await,
+                // What it is good for comes after everything was sent.
+                Step::Explain => self.done.explained = true,
+                Step::Keep => self.done.keep = Some(Ok(())),
+                Step::Test => self.done.tests = Some(Ok(None)),
+                Step::Retry => self.retry().await,
+                Step::RollBack(failure) => {
+                    return Ok(self.prospect(prospect, &rehearsal, &seen, Rest::Failed(failure)));
+                }
+                // Nothing is removed where an installation is rehearsed.
+                Step::Sweep | Step::Remove => break,
+            }
+            if let Some(failure) = self.done.load.take() {
+                return Err(failure);
+            }
+        }
+        Err(Failure::new(Reason::Internal, "the rehearsal did not come to an end"))
+    }
+
+    /// Waits until the watches have something to say.
+    async fn shown(&self, until: Instant) -> Result<(), Failure> {
+        let silent =
+            |_| Failure::new(Reason::TargetTimeout, "the target's watches do not show what is there");
+        tokio::time::timeout_at(until, self.context.woken()).await.map_err(silent)
+    }
+
+    /// The release's namespace, where it would be made.
+    async fn missing_namespace(&mut self, rehearsal: &Rehearsal) -> Result<Option<String>, Failure> {
+        self.session.namespace_ready = true;
+        let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
+        if !release.create_namespace {
+            return Ok(None);
+        }
+        let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
+        let found = namespaces.get_metadata_opt(&release.namespace).await;
+        let found = found
+            .map_err(|error| Failure::target(&format!("read Namespace {}", release.namespace), &error))?;
+        rehearsal.brings(&release.namespace);
+        Ok(found.is_none().then_some(release.namespace))
+    }
+
+    /// The hooks of a moment, which count as passed from now on.
+    fn hooks_passed(&mut self, event: Event) -> Option<Moment> {
+        let loaded = self.session.loaded.as_ref()?;
+        let own = hooks::of_event(&loaded.prepared.hooks, event);
+        let names = own.iter().map(|hook| hook.name()).collect();
+        let run = hooks::begin(self.session.recorded.hooks.as_ref(), event, &loaded.release);
+        self.session.recorded.hooks = Some(Hooks { phase: HookPhase::Succeeded, ..run });
+        Some(Moment { event: event.as_str().to_owned(), hooks: names })
+    }
+
+    async fn prune_rehearsed(&mut self, surplus: Vec<Identity>, seen: &Observed, prospect: &mut Prospect) {
+        self.adopt_strays(&surplus);
+        let inventory = self.session.recorded.inventory.clone();
+        let plan = match self.prune_plan(&inventory, seen.is_complete()) {
+            Ok(plan) => plan,
+            Err(blocked) => {
+                self.done.pruned = Some(Err(unconfirmed(&blocked)));
+                return;
+            }
+        };
+        let pruned =
+            remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &protection()).boxed().await;
+        self.done.pruned = Some(match pruned {
+            Ok(removal) => {
+                self.session.recorded.inventory = removal.remaining(&inventory);
+                let failed = removal.failed.first().map(failure);
+                prospect.deleted = removal.waiting;
+                self.done.kept.extend(removal.kept.keys().chain(&prospect.deleted).cloned());
+                prospect.given_up = removal.kept.into_iter().collect();
+                failed.map_or(Ok(()), Err)
+            }
+            Err(error) => Err(failure(&error)),
+        });
+    }
+
+    async fn default_resource_rehearsed(&mut self, prospect: &mut Prospect) {
+        match self.default_resource_due().await {
+            Ok((made, object)) => {
+                self.session.recorded.resource = Some(made);
+                prospect.default_resource = object;
+            }
+            Err(failure) => self.done.default_resource = Some(failure),
+        }
+    }
+
+    /// The default custom resource, and what it would be created as; nothing where there is one already.
+    async fn default_resource_due(&self) -> Result<(CreatedResource, Option<(Identity, FreeForm)>), Failure> {
+        let (mapping, identity, body) = self.default_object()?;
+        let is_there = self.live(&mapping, &identity).await?.is_some();
+        let made = default_resource::created(&mapping, identity.clone(), None);
+        Ok((made, (!is_there).then_some((identity, body))))
+    }
+
+    fn prospect(
+        self,
+        mut prospect: Prospect,
+        rehearsal: &Rehearsal,
+        seen: &Observed,
+        rest: Rest,
+    ) -> Prospect {
+        prospect.objects = rehearsal.found();
+        let waiting = self.done.waiting.iter();
+        prospect.waits = waiting.map(|(identity, what)| format!("{identity}: {what}")).collect();
+        prospect.failures = self.done.faults.values().cloned().collect();
+        let (waits, stops) = (matches!(rest, Rest::MissingKinds(_) | Rest::Fought(_)), stops(&rest));
+        let told = self.end(rest, seen).progress().failure;
+        if waits {
+            prospect.waits.extend(told.map(|failure| failure.message));
+        } else if stops && prospect.failures.is_empty() {
+            prospect.failures.extend(told);
+        }
+        prospect
+    }
+}
+
+/// Whether a pass that ends so leaves undone what it would do otherwise.
+fn stops(rest: &Rest) -> bool {
+    match rest {
+        Rest::Failed(_)
+        | Rest::Newer(_)
+        | Rest::NewerPredecessor(_)
+        | Rest::UntoldPredecessor(_)
+        | Rest::StrayManager(_)
+        | Rest::RolledBack => true,
+        Rest::Ready
+        | Rest::Looking
+        | Rest::Hook(_)
+        | Rest::Progressing(_)
+        | Rest::Unhealthy(_)
+        | Rest::Overdue(_)
+        | Rest::Fought(_)
+        | Rest::MissingKinds(_)
+        | Rest::Removing(_)
+        | Rest::Removed => false,
+    }
+}

@@ -1,0 +1,96 @@
+//! Asks for the version that a range stands for, when that is due.
+
+use std::time::{Duration, Instant};
+
+use kyma_api::{HelmComponent, ResolvedVersion};
+use kyma_sdk::{Context, Failure, jitter, shortened};
+
+use super::load;
+use crate::memory::Session;
+use crate::pass::Shared;
+use crate::plan::Order;
+use crate::ranges::{self, Wanted};
+use crate::source;
+
+/// By how much of itself the time between two looks is shortened at most, so that components do not look all at once.
+const SPREAD: f64 = 0.1;
+
+/// The version that the source's range stands for; `None` where it names no range.
+///
+/// # Errors
+/// Nothing was ever found for the range, and its source gives nothing now.
+pub(super) async fn read(
+    shared: &Shared,
+    context: &Context<HelmComponent>,
+    order: Order,
+    session: &mut Session,
+) -> Result<Option<ResolvedVersion>, Failure> {
+    let source = &context.resource.spec.source;
+    let Some(wanted) = ranges::wanted(source)? else {
+        session.recorded.resolved = None;
+        session.next_check = None;
+        return Ok(None);
+    };
+    let every = source.chart.as_ref().and_then(|chart| chart.check_every_seconds);
+    let every = every.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
+    let held = session.recorded.resolved.clone().filter(|held| held.of == wanted.of);
+    let is_due = is_due(session, every) || context.is_requested();
+    if let Some(held) = held.as_ref().filter(|_| !is_due || order == Order::Remove) {
+        return Ok(Some(held.clone()));
+    }
+    if order == Order::Remove && session.recorded.inventory.is_empty() {
+        return Ok(None);
+    }
+    let found = look(shared, context, &wanted).await;
+    session.next_check = every.map(|every| Instant::now() + shortened(every, SPREAD));
+    let resolved = match (held, found) {
+        (held, Ok(found)) => ranges::settled(held, &found, &wanted.of),
+        (Some(held), Err(failure)) => ranges::kept(held, &failure),
+        (None, Err(failure)) => return Err(failure),
+    };
+    session.recorded.resolved = Some(resolved.clone());
+    Ok(Some(resolved))
+}
+
+async fn look(
+    shared: &Shared,
+    context: &Context<HelmComponent>,
+    wanted: &Wanted,
+) -> Result<kyma_artifacts::ChartVersion, Failure> {
+    let credentials = load::credentials(context).await?;
+    let artifacts = &shared.sources.artifacts;
+    let found = artifacts.resolve(&wanted.versions, &wanted.range, &credentials).await;
+    found.map_err(|error| source::failure(&error))
+}
+
+/// Whether it is time for another look.
+fn is_due(session: &mut Session, every: Option<Duration>) -> bool {
+    let now = Instant::now();
+    session.next_check = every.map(|every| next_check(session.next_check, every, now, jitter()));
+    session.next_check.is_some_and(|next| next <= now)
+}
+
+/// When the next look is due, from when it was due before. After a restart it comes after a random share of the
+/// interval; a shorter interval counts from now on.
+fn next_check(before: Option<Instant>, every: Duration, now: Instant, share: f64) -> Instant {
+    before.unwrap_or_else(|| now + every.mul_f64(share)).min(now + every)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_due_at_its_moment_within_the_interval_after_a_restart_and_earlier_where_that_is_shortened() {
+        let (now, hour, minute) = (Instant::now(), Duration::from_hours(1), Duration::from_mins(1));
+        assert_eq!(next_check(Some(now + minute), hour, now, 0.5), now + minute);
+        assert_eq!(next_check(None, hour, now, 0.5), now + hour / 2);
+        assert_eq!(next_check(Some(now + hour), minute, now, 0.5), now + minute);
+        let mut session = Session { next_check: Some(now), ..Session::default() };
+        assert!(is_due(&mut session, Some(hour)));
+        session.next_check = Some(now + hour);
+        assert!(!is_due(&mut session, Some(hour)));
+        assert!(!is_due(&mut session, None));
+        assert_eq!(session.next_check, None);
+    }
+}

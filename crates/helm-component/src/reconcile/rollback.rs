@@ -1,0 +1,199 @@
+//! The steps that keep what is Ready, and go back to it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use kyma_api::{Digests, FreeForm, KeptRelease, Reason};
+use kyma_sdk::Failure;
+use serde_json::{Value, json};
+
+use super::Pass;
+use crate::content::Loaded;
+use crate::kept::{self, KeptError};
+use crate::kept_secret::KeptSecret;
+use crate::observe::rollback::{taken, wished};
+use crate::pass::Done;
+use crate::rollback;
+
+impl Pass<'_> {
+    /// Keeps what is Ready, or lets go what was kept. What fails is told and does not change that it is Ready.
+    pub(super) async fn keep(&mut self) {
+        if !rollback::is_wanted(&self.context.resource.spec) {
+            // Emptied instead of deleted: no role needs the right to delete Secrets of the hub for it.
+            let emptied = self.write_kept(None).await;
+            self.done.keep = Some(emptied.map(|()| self.session.recorded.kept = None));
+            return;
+        }
+        let kept = self.keep_release().await;
+        self.done.keep = Some(match &kept {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure.clone()),
+        });
+        // What was kept before is no place to go back to any more: what came after it works.
+        self.session.recorded.kept = kept.ok();
+    }
+
+    async fn keep_release(&mut self) -> Result<KeptRelease, Failure> {
+        let loaded = self.at_hand().await?;
+        let Digests { inputs, source, values, rendered, .. } = self.session.recorded.digests.clone();
+        let (source, rendered) = (source.unwrap_or_default(), rendered.unwrap_or_default());
+        let failure = match kept::pack(&loaded, &rendered) {
+            Ok(packed) => {
+                self.write_kept(Some(packed)).await?;
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        let version = self.version_of(&source);
+        let (inputs, values) = (inputs.unwrap_or_default(), values.unwrap_or_default());
+        Ok(KeptRelease { version, inputs, source, values, rendered, failure })
+    }
+
+    /// What people call the content of this digest.
+    fn version_of(&self, digest: &str) -> String {
+        let spec = &self.context.resource.spec;
+        let source = self.inputs.as_ref().map_or(&spec.source, |inputs| &inputs.source);
+        rollback::version(spec, source, digest)
+    }
+
+    /// The content that is wished, loaded where it is not at hand.
+    pub(super) async fn at_hand(&mut self) -> Result<Loaded, Failure> {
+        let held = self.session.loaded.as_ref().filter(|loaded| Some(&*loaded.inputs) == wished(self));
+        if let Some(loaded) = held {
+            return Ok(loaded.clone());
+        }
+        self.session.loaded = Some(self.loaded().await?);
+        self.rescope();
+        self.session.loaded.clone().ok_or_else(|| Failure::new(Reason::Internal, "the content got lost"))
+    }
+
+    /// Goes back to what is kept, since what is wished failed. That it is so is on the hub before anything of it is sent.
+    pub(super) async fn roll_back(&mut self, failure: Failure) {
+        match self.begin_rollback(&failure).await {
+            Ok(()) => {
+                tracing::warn!(component = %self.dependent.name, %failure, "going back to the release before");
+            }
+            Err(error) => self.done.load = Some(error),
+        }
+    }
+
+    async fn begin_rollback(&mut self, failure: &Failure) -> Result<(), Failure> {
+        let Some(kept) = self.session.recorded.kept.clone() else { return Ok(()) };
+        let mut loaded = match self.read_kept(&kept).await? {
+            Ok(loaded) => loaded,
+            Err(gone) => {
+                // There is no way back; the failure of what is wished is what people have to see.
+                self.session.recorded.kept = Some(KeptRelease { failure: Some(gone.to_string()), ..kept });
+                return Ok(());
+            }
+        };
+        let inputs = self.inputs.as_ref().map_err(Clone::clone)?.digest.clone();
+        let source = self.session.loaded.as_ref().map(|loaded| loaded.source.clone());
+        let source = source.or_else(|| self.session.recorded.digests.source.clone()).unwrap_or_default();
+        let version = self.version_of(&source);
+        let before = self.session.recorded.rollback.as_ref();
+        let failed = rollback::failed(before, &inputs, version, failure, Timestamp::now());
+        loaded.release = rollback::time(&loaded.release, &failed);
+        // What is there is of either, so all of it is sent.
+        let digests = Digests { inputs: None, ..self.session.recorded.digests.clone() };
+        self.context.checkpoint(fields(json!({"rollback": failed, "digests": digests}))).await?;
+        self.session.recorded.rollback = Some(failed);
+        self.session.recorded.digests = digests;
+        self.start_anew(Some(loaded));
+        Ok(())
+    }
+
+    /// Tries what failed again.
+    pub(super) async fn retry(&mut self) {
+        let Some(mut failed) = self.session.recorded.rollback.clone() else { return };
+        failed.retrying = true;
+        match self.context.checkpoint(fields(json!({"rollback": failed}))).await {
+            Ok(()) => {
+                self.session.recorded.rollback = Some(failed);
+                self.start_anew(None);
+                self.retried = true;
+            }
+            Err(failure) => self.done.load = Some(failure),
+        }
+    }
+
+    /// What failed and was tried again cannot even be loaded: what is installed stays, until the next try. Says whether
+    /// that was so.
+    pub(super) fn gives_up_retry(&mut self, failure: &Failure) -> bool {
+        let failed = self.session.recorded.rollback.clone().filter(|failed| failed.retrying);
+        let Some(failed) = failed.filter(|_| !failure.is_about_hub()) else { return false };
+        let version = failed.version.clone();
+        let again = rollback::failed(Some(&failed), &failed.inputs, version, failure, Timestamp::now());
+        self.session.recorded.rollback = Some(again);
+        self.start_anew(None);
+        true
+    }
+
+    /// The way turned: nothing of what this pass did so far tells about the other release.
+    fn start_anew(&mut self, loaded: Option<Loaded>) {
+        self.done = Done::default();
+        self.session.loaded = loaded;
+        self.session.unready_since = None;
+        self.name_version();
+        self.rescope();
+    }
+
+    /// Loads what is gone back to, from the hub alone.
+    pub(super) async fn load_kept(&self, kept: &KeptRelease) -> Result<Loaded, Failure> {
+        let mut loaded = self.read_kept(kept).await?.map_err(|gone| self.lost(&gone))?;
+        if let Some(failed) = &self.session.recorded.rollback {
+            loaded.release = rollback::time(&loaded.release, failed);
+        }
+        Ok(loaded)
+    }
+
+    /// What is gone back to is not there any more. What failed is tried again at its time.
+    fn lost(&self, gone: &KeptError) -> Failure {
+        let failure = Failure::new(Reason::NotKept, gone.to_string());
+        let failed = self.session.recorded.rollback.as_ref();
+        let left = failed.and_then(|failed| rollback::pause(failed, Timestamp::now()));
+        left.map_or(failure.clone(), |left| failure.retry_after(left))
+    }
+
+    async fn read_kept(&self, kept: &KeptRelease) -> Result<Result<Loaded, KeptError>, Failure> {
+        let secret = kept::secret_name(&self.dependent.owner);
+        let Some(data) = self.kept_secret().read().await? else { return Ok(Err(KeptError::Gone { secret })) };
+        let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
+        let (packed, sha256) = (bytes(kept::RELEASE), bytes(kept::SHA256));
+        // Away from the tasks that wait for the network.
+        let unpacked = tokio::task::spawn_blocking(move || kept::unpack(&packed, &sha256)).await;
+        let unpacked = unpacked.map_err(|error| Failure::new(Reason::Internal, error.to_string()))?;
+        let is_it = |loaded: &Loaded| loaded.inputs == kept.inputs && loaded.rendered == kept.rendered;
+        Ok(unpacked.filter(is_it).ok_or(KeptError::Altered { secret }))
+    }
+
+    /// Writes a packed release, or empties the Secret.
+    async fn write_kept(&self, packed: Option<Vec<u8>>) -> Result<(), Failure> {
+        let mut data = BTreeMap::new();
+        if let Some(packed) = packed {
+            data.insert(kept::SHA256, ByteString(kept::digest(&packed).into_bytes()));
+            data.insert(kept::RELEASE, ByteString(packed));
+        }
+        self.kept_secret().write(data).await
+    }
+
+    fn kept_secret(&self) -> KeptSecret {
+        KeptSecret::of(self.context, kept::secret_name(&self.dependent.owner), kept::TYPE)
+    }
+}
+
+fn fields(value: Value) -> FreeForm {
+    match value {
+        Value::Object(fields) => fields,
+        _ => FreeForm::new(),
+    }
+}
+
+/// Whether the release that failed is not what the component wishes any more.
+pub(super) fn is_obsolete(pass: &Pass<'_>) -> bool {
+    let Ok(inputs) = &pass.inputs else { return false };
+    let recorded = &pass.session.recorded;
+    let failed = recorded.rollback.as_ref();
+    failed.is_some_and(|failed| failed.inputs != inputs.digest || (!failed.retrying && taken(pass).is_none()))
+}

@@ -1,0 +1,146 @@
+//! What is told of a release that was taken back, of what is kept for that, and of tests.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kyma_api::condition::{Status, types};
+use kyma_api::{FailedRelease, HookPhase, KeptRelease, Reason, condition};
+use kyma_sdk::{Failure, Progress};
+
+use super::{Aspect, Finding, SOON, aspect, list};
+use crate::observe::LOOK;
+use crate::observe::hooks::{test_request, tests_are_of_this};
+use crate::observe::rollback::taken;
+use crate::pass::Pass;
+use crate::plan::{Content, Observed};
+use crate::rollback;
+
+/// Time until the hub is asked again that did not take what is to be kept, or did not answer a test.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// What failed, and what takes its place again.
+#[derive(Debug, Clone)]
+pub(super) struct Back {
+    failed: FailedRelease,
+    kept: KeptRelease,
+    now: Timestamp,
+    /// Whether it was reported to be in its place, and nothing else is known.
+    stands: bool,
+}
+
+impl Back {
+    pub(super) fn of(pass: &Pass<'_>, seen: &Observed) -> Option<Self> {
+        let kept = taken(pass)?.clone();
+        let failed = pass.session.recorded.rollback.clone()?;
+        let was_told =
+            reported(pass, types::READY).is_some_and(|ready| ready.reason == Reason::RolledBack.as_str());
+        let stands = was_told && seen.content == Content::Recorded;
+        Some(Self { failed, kept, now: Timestamp::now(), stands })
+    }
+
+    fn is_back(&self) -> Failure {
+        rollback::is_back(&self.failed, &self.kept, self.now)
+    }
+
+    /// After a restart what was reported stands until something else is seen.
+    pub(super) fn stands(&self) -> Option<Progress> {
+        let told = self.is_back();
+        let look = told.retry_after.map_or(LOOK, |left| left.min(LOOK));
+        self.stands.then(|| Progress::stopped(told.retry_after(look)))
+    }
+
+    /// Tells of the way back whatever holds it up, and comes back in time for the next try.
+    pub(super) fn tell(&self, mut progress: Progress) -> Progress {
+        let way = rollback::on_the_way(&self.failed, &self.kept);
+        progress.message =
+            if progress.message.is_empty() { way } else { format!("{way}: {}", progress.message) };
+        if let Some(failure) = &mut progress.failure {
+            let left = rollback::pause(&self.failed, self.now);
+            failure.message.clone_from(&progress.message);
+            failure.retry_after = failure.retry_after.into_iter().chain(left).min();
+        }
+        progress
+    }
+}
+
+impl Finding {
+    pub(super) fn is_back(&self) -> Failure {
+        let told = self.back.as_ref().map(Back::is_back);
+        let mut told =
+            told.unwrap_or_else(|| Failure::new(Reason::Internal, "what was gone back to got lost"));
+        told.retry_after = [told.retry_after, self.hook, self.again].into_iter().flatten().min();
+        told
+    }
+}
+
+/// When another look is due because keeping or testing failed on the way, or a watch may have no more to tell.
+pub(super) fn again(pass: &Pass<'_>, seen: &Observed) -> Option<Duration> {
+    if seen.awaits_news() {
+        return Some(SOON);
+    }
+    let kept = matches!(pass.done.keep, Some(Err(_)));
+    let tests = matches!(pass.done.tests, Some(Err(_))) && test_request(pass).is_some();
+    (kept || tests).then_some(AGAIN)
+}
+
+/// Whether what was Ready last is kept; nothing where nobody ever wanted it.
+pub(super) fn kept(pass: &Pass<'_>) -> Option<Aspect> {
+    if !rollback::is_wanted(&pass.context.resource.spec) {
+        let not_wanted =
+            || aspect(types::KEPT, Status::Unknown, Reason::NotKept, "spec.rollback does not ask for it");
+        return reported(pass, types::KEPT).map(|_| not_wanted());
+    }
+    if let Some(Err(failure)) = &pass.done.keep {
+        return Some(aspect(types::KEPT, Status::False, failure.reason, &failure.message));
+    }
+    let kept = pass.session.recorded.kept.as_ref()?;
+    Some(match &kept.failure {
+        Some(why) => aspect(types::KEPT, Status::False, Reason::NotKept, format!("{}: {why}", kept.version)),
+        None => aspect(types::KEPT, Status::True, Reason::Succeeded, &kept.version),
+    })
+}
+
+/// How the tests are that were asked for last; nothing where nobody ever asked.
+pub(super) fn tested(pass: &Pass<'_>) -> Option<Aspect> {
+    let told = |status, reason, message: String| Some(aspect(types::TESTED, status, reason, message));
+    if test_request(pass).is_some() {
+        return match &pass.done.tests {
+            Some(Err(failure)) => told(Status::Unknown, failure.reason, failure.message.clone()),
+            Some(Ok(waiting)) => {
+                let waiting = waiting.as_ref().map(|waiting| format!("waiting for {waiting}"));
+                told(Status::Unknown, Reason::Progressing, waiting.unwrap_or_default())
+            }
+            None => {
+                let message = "the tests that were asked for run once everything is as wished";
+                told(Status::Unknown, Reason::Progressing, message.to_owned())
+            }
+        };
+    }
+    let record = pass.session.recorded.tests.as_ref()?;
+    let done = record.done.clone().unwrap_or_default();
+    if !tests_are_of_this(pass) {
+        let message = "the tests that ran were of another release, or were not asked for to the end";
+        return told(Status::Unknown, Reason::Progressing, message.to_owned());
+    }
+    match record.phase {
+        HookPhase::Succeeded if done.is_empty() => {
+            told(Status::True, Reason::Succeeded, "the chart has no tests".to_owned())
+        }
+        HookPhase::Succeeded => told(Status::True, Reason::Succeeded, format!("succeeded: {}", list(&done))),
+        HookPhase::Failed => {
+            told(Status::False, Reason::TestFailed, record.failure.clone().unwrap_or_default())
+        }
+        HookPhase::Pending | HookPhase::Running | HookPhase::Cleaning => {
+            told(Status::Unknown, Reason::Progressing, String::new())
+        }
+    }
+}
+
+/// A condition as it was reported last.
+fn reported<'a>(
+    pass: &'a Pass<'_>,
+    type_: &str,
+) -> Option<&'a k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
+    let conditions = pass.context.resource.status.as_ref()?.conditions.as_deref()?;
+    condition::get(conditions, type_)
+}

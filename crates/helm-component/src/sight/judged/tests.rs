@@ -1,0 +1,171 @@
+use kyma_object_set::Entry;
+use serde_json::json;
+
+use super::*;
+use crate::expressions::tests::rules;
+
+const OURS: &str = "helm-component";
+
+fn interest(kind: &str, content: Content) -> Interest {
+    let resource = kube::api::ApiResource {
+        group: "example.org".into(),
+        version: "v1".into(),
+        api_version: "example.org/v1".into(),
+        kind: kind.into(),
+        plural: "lamps".into(),
+    };
+    Interest { content, ..Interest::in_kind(&resource).owned() }
+}
+
+fn lamps() -> Interest {
+    interest("Lamp", Content::Whole)
+}
+
+fn lamp(owner: &str, name: &str, phase: &str) -> DynamicObject {
+    let lamp = json!({
+        "apiVersion": "example.org/v1", "kind": "Lamp",
+        "metadata": {"name": name, "uid": name, "resourceVersion": "5", "labels": {labels::OWNER: owner}},
+        "status": {"phase": phase, "conditions": [{"type": "Ready", "status": "False", "reason": "Asked"}]},
+    });
+    serde_json::from_value(lamp).unwrap()
+}
+
+fn of_lamps(current: &str) -> Arc<Rules> {
+    let one = json!({"apiVersion": "example.org/v1", "kind": "Lamp", "current": current, "failed": "status.phase == 'Broken'"});
+    Arc::new(rules(&json!([one])).unwrap())
+}
+
+fn dependent(name: &str) -> Dependent {
+    Dependent { namespace: "hub".to_owned(), name: name.to_owned(), owner: name.into() }
+}
+
+fn want(store: &Store, name: &str, rules: &Arc<Rules>) {
+    store.want(None, &dependent(name), Wish::new(vec![lamps()], Arc::clone(rules)));
+}
+
+fn saw(store: &Store, objects: Vec<DynamicObject>) {
+    store.take(None, &lamps(), &Sighting::Listed { objects, version: "5".into() });
+}
+
+fn status(store: &Store, owner: &str) -> Option<HealthStatus> {
+    let mut held = store.objects(None, owner, &Inventory::default()).into_values();
+    held.next().and_then(|seen| seen.health).map(|health| health.status)
+}
+
+fn at(name: &str) -> Identity {
+    Identity::new("example.org", "Lamp", None, name)
+}
+
+#[test]
+fn each_object_is_judged_by_the_rules_of_its_owner() {
+    let store = Store::new(OURS);
+    want(&store, "a", &of_lamps("status.phase == 'Lit'"));
+    want(&store, "b", &of_lamps("status.phase == 'Dark'"));
+    want(&store, "c", &Arc::default());
+    saw(&store, ["a", "b", "c"].map(|owner| lamp(owner, owner, "Lit")).to_vec());
+    assert_eq!(status(&store, "a"), Some(HealthStatus::Current));
+    assert_eq!(status(&store, "b"), Some(HealthStatus::InProgress));
+    assert_eq!(status(&store, "c"), Some(HealthStatus::InProgress), "its condition Ready");
+}
+
+#[test]
+fn what_was_seen_by_other_rules_is_judged_anew_and_what_the_stream_shows_is_newer() {
+    let store = Store::new(OURS);
+    let (before, after) = (of_lamps("status.phase == 'Lit'"), of_lamps("status.phase == 'Dark'"));
+    want(&store, "a", &before);
+    saw(&store, vec![lamp("a", "one", "Lit"), lamp("b", "other", "Lit")]);
+    assert!(store.unjudged(None, &dependent("a")).is_empty());
+
+    want(&store, "a", &after);
+    assert_eq!(status(&store, "a"), None);
+    assert_eq!(status(&store, "b"), Some(HealthStatus::InProgress), "others' stay");
+    assert_eq!(store.unjudged(None, &dependent("a")), [at("one")].into());
+    store.judge(None, &before, &at("one"), &lamp("a", "one", "Lit"));
+    assert_eq!(status(&store, "a"), None, "not by the old ones");
+    let mut another = lamp("a", "one", "Dark");
+    another.metadata.uid = Some("another".to_owned());
+    store.judge(None, &after, &at("one"), &another);
+    assert_eq!(status(&store, "a"), None, "not by another object");
+    store.judge(None, &after, &at("one"), &lamp("a", "one", "Dark"));
+    assert_eq!(status(&store, "a"), Some(HealthStatus::Current));
+    store.judge(None, &after, &at("one"), &lamp("a", "one", "Broken"));
+    assert_eq!(status(&store, "a"), Some(HealthStatus::Current), "it is judged already");
+    store.all_judged(None, &dependent("a"));
+    assert!(store.unjudged(None, &dependent("a")).is_empty());
+
+    want(&store, "a", &before);
+    store.take(None, &lamps(), &Sighting::Applied(Box::new(lamp("a", "one", "Lit"))));
+    assert_eq!(status(&store, "a"), Some(HealthStatus::Current), "by the stream");
+    assert!(store.unjudged(None, &dependent("a")).is_empty());
+}
+
+#[test]
+fn rules_of_those_who_left_do_not_count() {
+    let store = Store::new(OURS);
+    want(&store, "a", &of_lamps("status.phase == 'Lit'"));
+    want(&store, "b", &Arc::default());
+    store.forget(&dependent("a"));
+    saw(&store, vec![lamp("a", "one", "Lit")]);
+    assert_eq!(status(&store, "a"), Some(HealthStatus::InProgress));
+}
+
+#[test]
+fn a_failure_lasts_from_when_it_was_first_seen_until_it_is_over() {
+    let store = Store::new(OURS);
+    want(&store, "a", &of_lamps("true"));
+    let since = |phase: &str| {
+        store.take(None, &lamps(), &Sighting::Applied(Box::new(lamp("a", "one", phase))));
+        store.objects(None, "a", &Inventory::default())[&at("one")].failed_since
+    };
+    assert_eq!(since("Lit"), None);
+    let first = since("Broken");
+    assert!(first.is_some());
+    assert_eq!(since("Broken"), first);
+    saw(&store, vec![lamp("a", "one", "Broken")]);
+    assert_eq!(since("Broken"), first, "a list is no news");
+    assert_eq!(since("Lit"), None);
+    assert!(since("Broken") > first);
+}
+
+#[test]
+fn items_of_a_list_are_of_the_kind_that_was_listed() {
+    let store = Store::new(OURS);
+    let resource = kube::api::ApiResource::erase::<k8s_openapi::api::apps::v1::Deployment>(&());
+    let deployments = Interest { content: Content::Whole, ..Interest::in_kind(&resource).owned() };
+    store.want(None, &dependent("a"), Wish::new(vec![deployments.clone()], Arc::default()));
+    let mut item: DynamicObject = serde_json::from_value(json!({
+        "metadata": {"name": "d", "uid": "d", "generation": 1, "labels": {labels::OWNER: "a"}},
+        "spec": {"replicas": 1}, "status": {"observedGeneration": 1},
+    }))
+    .unwrap();
+    item.types = None;
+    store.take(None, &deployments, &Sighting::Listed { objects: vec![item], version: "5".into() });
+    assert_eq!(status(&store, "a"), Some(HealthStatus::InProgress));
+}
+
+#[test]
+fn a_job_that_went_by_itself_is_told_once_after_it_is_gone() {
+    let store = Store::new(OURS);
+    let resource = kube::api::ApiResource::erase::<k8s_openapi::api::batch::v1::Job>(&());
+    let jobs = Interest { content: Content::Whole, ..Interest::in_kind(&resource).owned() };
+    store.want(None, &dependent("a"), Wish::new(vec![jobs.clone()], Arc::default()));
+    let job: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "j", "uid": "j", "resourceVersion": "5", "labels": {labels::OWNER: "a"}},
+        "spec": {"ttlSecondsAfterFinished": 0},
+        "status": {"conditions": [{"type": "Complete", "status": "True"}]},
+    }))
+    .unwrap();
+    let identity = Identity::new("batch", "Job", None, "j");
+    let entry = |uid: &str| -> Inventory {
+        [(identity.clone(), Entry { uid: uid.to_owned(), ..Entry::default() })].into_iter().collect()
+    };
+    let one = std::slice::from_ref(&identity);
+    store.take(None, &jobs, &Sighting::Applied(Box::new(job.clone())));
+    assert_eq!(store.finished(None, &entry("j")), one);
+    assert_eq!(store.finished(None, &entry("j")), one, "while it is there");
+    store.take(None, &jobs, &Sighting::Deleted(Box::new(job)));
+    assert!(store.finished(None, &entry("another")).is_empty());
+    assert_eq!(store.finished(None, &entry("j")), one);
+    assert!(store.finished(None, &entry("j")).is_empty());
+}

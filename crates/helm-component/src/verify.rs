@@ -1,0 +1,125 @@
+//! Whose signatures a component's content must carry.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kyma_api::{HelmComponentSpec, Reason, SecretKeyRef, Verify};
+use kyma_artifacts::{Signer, Trust, TrustRoot};
+use kyma_sdk::Failure;
+
+use crate::source;
+
+/// Data of Secrets by name, as they were read; `None` for one that does not exist.
+pub(crate) type Secrets = BTreeMap<String, Option<BTreeMap<String, Vec<u8>>>>;
+
+/// Names of the Secrets that say whose signatures count.
+pub(crate) fn secrets(spec: &HelmComponentSpec) -> impl Iterator<Item = &str> {
+    let verify = spec.source.verify.iter();
+    let references = verify.flat_map(|verify| [&verify.keys_secret_ref, &verify.keyring_secret_ref]);
+    references.flatten().map(|reference| &*reference.name)
+}
+
+/// Whose signatures count; `None` where none is asked for.
+///
+/// # Errors
+/// Who is asked for cannot be known: a key is missing or none, or the operator has no trust root.
+pub(crate) fn trust(
+    spec: &HelmComponentSpec,
+    secrets: &Secrets,
+    root: Option<&Arc<TrustRoot>>,
+) -> Result<Option<Arc<Trust>>, Failure> {
+    let Some(Verify { keys_secret_ref, identities, keyring_secret_ref }) = &spec.source.verify else {
+        return Ok(None);
+    };
+    let mut trust = Trust::nobody();
+    if let Some(reference) = keys_secret_ref {
+        let pem = value("keysSecretRef", reference, secrets)?;
+        trust = trust.and_keys(pem).map_err(|error| source::failure(&error))?;
+    }
+    if let Some(identities) = identities {
+        let root = root.ok_or_else(|| {
+            invalid(
+                "identities",
+                "the operator has no trust root: name its file with --sigstore-trusted-root",
+            )
+        })?;
+        let signers: Vec<Signer> = identities
+            .iter()
+            .map(|one| Signer { issuer: one.issuer.clone(), subject: one.subject.clone() })
+            .collect();
+        trust = trust.and_signers(Arc::clone(root), &signers).map_err(|error| source::failure(&error))?;
+    }
+    if let Some(reference) = keyring_secret_ref {
+        let keyring = value("keyringSecretRef", reference, secrets)?;
+        trust = trust.and_keyring(keyring).map_err(|error| source::failure(&error))?;
+    }
+    Ok(Some(Arc::new(trust)))
+}
+
+fn value<'a>(field: &str, reference: &SecretKeyRef, secrets: &'a Secrets) -> Result<&'a [u8], Failure> {
+    let SecretKeyRef { name, key } = reference;
+    let secret = secrets.get(name).and_then(Option::as_ref);
+    let secret = secret.ok_or_else(|| invalid(field, &format!("Secret {name} does not exist")))?;
+    let value = secret.get(key).ok_or_else(|| invalid(field, &format!("Secret {name} has no key {key}")))?;
+    Ok(value)
+}
+
+fn invalid(field: &str, problem: &str) -> Failure {
+    Failure::new(Reason::VerificationInvalid, format!("spec.source.verify.{field}: {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn spec(verify: &Value) -> HelmComponentSpec {
+        serde_json::from_value(json!({"source": {"verify": verify}})).unwrap()
+    }
+
+    fn told(verify: &Value, secrets: &Secrets) -> String {
+        let failure = trust(&spec(verify), secrets, None).unwrap_err();
+        assert_eq!(failure.reason, Reason::VerificationInvalid);
+        failure.message
+    }
+
+    #[test]
+    fn nobody_is_asked_for_where_nothing_is_to_be_verified() {
+        let spec: HelmComponentSpec = serde_json::from_value(json!({"source": {}})).unwrap();
+        assert!(trust(&spec, &Secrets::new(), None).unwrap().is_none());
+        assert_eq!(secrets(&spec).count(), 0);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_never_passed_over() {
+        let keys = json!({"keysSecretRef": {"name": "keys", "key": "cosign.pub"}});
+        assert_eq!(secrets(&super::tests::spec(&keys)).collect::<Vec<_>>(), ["keys"]);
+        let field = "spec.source.verify.keysSecretRef: Secret keys";
+        let secret = |key: &str, pem: &str| {
+            let data = BTreeMap::from([(key.to_owned(), pem.as_bytes().to_vec())]);
+            Secrets::from([("keys".to_owned(), Some(data))])
+        };
+        assert_eq!(told(&keys, &Secrets::new()), format!("{field} does not exist"));
+        assert_eq!(
+            told(&keys, &Secrets::from([("keys".to_owned(), None)])),
+            format!("{field} does not exist")
+        );
+        assert_eq!(told(&keys, &secret("other", "")), format!("{field} has no key cosign.pub"));
+        let said = told(&keys, &secret("cosign.pub", "secret text"));
+        assert!(said.contains("no PEM block PUBLIC KEY") && !said.contains("secret text"), "{said}");
+        let keyring = json!({"keyringSecretRef": {"name": "keys", "key": "ring"}});
+        assert_eq!(secrets(&super::tests::spec(&keyring)).collect::<Vec<_>>(), ["keys"]);
+        let missing = "spec.source.verify.keyringSecretRef: Secret keys does not exist";
+        assert_eq!(told(&keyring, &Secrets::new()), missing);
+        assert!(told(&keyring, &secret("ring", "none")).contains("not OpenPGP public keys"));
+        let identities = json!({"identities": [{"issuer": "a", "subject": "b"}]});
+        assert!(told(&identities, &Secrets::new()).contains("--sigstore-trusted-root"));
+    }
+
+    #[test]
+    fn a_field_that_asks_for_nobody_lets_nothing_pass() {
+        let trust = trust(&spec(&json!({})), &Secrets::new(), None).unwrap();
+        assert!(trust.is_some(), "the artifacts refuse whatever nobody is trusted for");
+    }
+}

@@ -1,0 +1,269 @@
+//! What a target answers that is not success: condition and reason, one event, how often it is tried again, what ends
+//! it. Nothing of it needs a person who says that it may be tried again.
+
+mod table;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use testbed::{AuditEvent, AuditMark, until, until_quiet};
+
+use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml, condition_of, ready_of, world};
+
+/// A quota is tried again after a minute at the earliest.
+const LONG: Duration = Duration::from_mins(4);
+
+/// Waits until people were told of this reason; it has to be once.
+async fn told_once(world: &World, component: &str, reason: &str) -> Result<()> {
+    let told = until(&format!("{component}: people are told of {reason}"), PATIENCE, || async {
+        Ok(Some(told(world, component, reason).await?).filter(|told| *told > 0))
+    })
+    .await?;
+    assert_eq!(told, 1, "{reason}");
+    Ok(())
+}
+
+/// How often people were told of this reason.
+async fn told(world: &World, component: &str, reason: &str) -> Result<i32> {
+    let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
+    let all = events.list(&ListParams::default()).await?.items;
+    let of_it = all.into_iter().filter(|event| {
+        let name = event.regarding.as_ref().and_then(|object| object.name.as_deref());
+        name == Some(component) && event.reason.as_deref() == Some(reason)
+    });
+    Ok(of_it.map(|event| event.series.map_or(1, |series| series.count)).sum())
+}
+
+/// Lines of the log that say how the component failed.
+fn lines(world: &World, component: &str, reason: &str) -> Result<usize> {
+    let log = std::fs::read_to_string(world.operator.log())?;
+    Ok(log.lines().filter(|line| line.contains(component) && line.contains(reason)).count())
+}
+
+/// What was asked of the target for a component since then; its uid is in the User-Agent.
+fn asked(world: &World, uid: &str, mark: AuditMark) -> Result<Vec<AuditEvent>> {
+    let all = world.target.audit()?.since(mark)?.into_iter();
+    Ok(all.filter(|event| event.user_agent.contains(uid)).collect())
+}
+
+fn manifest(kind: &str, name: &str, rest: &Value) -> String {
+    let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
+    for (field, value) in rest.as_object().into_iter().flatten() {
+        object[field] = value.clone();
+    }
+    format!("---\n{object}\n")
+}
+
+async fn wish(world: &World, name: &str, version: &str, content: &str) -> Result<()> {
+    let source = world.push(name, version, content).await?;
+    world.apply(name, json!({"source": source, "release": {"namespace": name}})).await
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_happens() -> Result<()> {
+    let world = world().await?;
+    let (name, reason) = ("ending", "NamespaceTerminating");
+    let content =
+        ["one", "two", "three", "four"].map(|map| manifest("ConfigMap", map, &json!({"data": {"a": "b"}})));
+    wish(world, name, "1.0.0", &content.concat()).await?;
+    let component = world.ready(name, "True", "Ready").await?;
+    let uid = component.uid().context("a uid")?;
+    let target = world.target.client()?;
+    let maps: Api<ConfigMap> = Api::namespaced(target.clone(), name);
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.org/held"]}});
+    maps.create(&PostParams::default(), &serde_json::from_value(held)?).await?;
+
+    let mark = world.target.audit()?.mark()?;
+    let namespaces: Api<Namespace> = Api::all(target);
+    namespaces.delete(name, &DeleteParams::default()).await?;
+    world.ready(name, "False", reason).await?;
+    until("the namespace is empty but for what holds it", PATIENCE, || async {
+        Ok((maps.list(&ListParams::default()).await?.items.len() == 1).then_some(()))
+    })
+    .await?;
+    let wakes = 20;
+    for number in 0..wakes {
+        let failed = lines(world, name, reason)?;
+        let touch = json!({"metadata": {"annotations": {"example.org/touched": number.to_string()}}});
+        world.components()?.patch(name, &PatchParams::default(), &Patch::Merge(touch)).await?;
+        until("there was a pass", PATIENCE, || async {
+            Ok((lines(world, name, reason)? > failed).then_some(()))
+        })
+        .await?;
+    }
+    until_quiet(&[&world.target], Duration::from_secs(2), PATIENCE, |event| event.user_agent.contains(&uid))
+        .await?;
+    let requests = asked(world, &uid, mark)?;
+    assert!(requests.len() <= 6, "{requests:#?}");
+    let refused = requests.iter().filter(|event| event.is_write() && event.code == 403).count();
+    assert!(refused <= 1, "{requests:#?}");
+    // The stream that all components share which wait for this namespace.
+    let all = world.target.audit()?.since(mark)?.into_iter();
+    let shown =
+        all.filter(|event| event.resource == "namespaces" && event.uri.contains("metadata.name%3Dending"));
+    let shown: Vec<AuditEvent> = shown.collect();
+    assert!((1..=3).contains(&shown.len()), "{shown:#?}");
+    told_once(world, name, reason).await?;
+    let lines = lines(world, name, reason)?;
+    assert!(lines <= wakes + 10, "{lines} lines in the log");
+
+    maps.patch("held", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}})))
+        .await?;
+    world.ready(name, "True", "Ready").await?;
+    assert_eq!(maps.get("four").await?.data.unwrap_or_default()["a"], "b");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_is_tried_again_until_it_has_room() -> Result<()> {
+    let world = world().await?;
+    let name = "cramped";
+    let client = world.target.client()?;
+    let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), name);
+    let quota = |services: &str| json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": name}, "spec": {"hard": {"services": services}}});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    apply_yaml(&client, &namespace.to_string()).await?;
+    apply_yaml(&client, &quota("0").to_string()).await?;
+    let counts = |services: &'static str| {
+        let quotas = quotas.clone();
+        async move {
+            until("the quota counts", PATIENCE, || async {
+                let status = quotas.get("few").await?.status.unwrap_or_default();
+                let hard = status.hard.unwrap_or_default();
+                Ok(hard.get("services").is_some_and(|hard| hard.0 == services).then_some(()))
+            })
+            .await
+        }
+    };
+    counts("0").await?;
+    let mark = world.target.audit()?.mark()?;
+    wish(world, name, "1.0.0", &manifest("Service", "berth", &json!({"spec": {"ports": [{"port": 80}]}})))
+        .await?;
+    let component = world.ready(name, "False", "QuotaExceeded").await?;
+    let (status, reason, message) = condition_of(&component, "Applied").context("Applied")?;
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "QuotaExceeded"));
+    assert!(message.contains("Service cramped/berth"), "{message}");
+
+    apply_yaml(&client, &quota("1").to_string()).await?;
+    counts("1").await?;
+    let components = world.components()?;
+    until("the Service is there", LONG, || async {
+        let ready = ready_of(&components.get(name).await?);
+        Ok(ready.is_some_and(|(status, ..)| status == "True").then_some(()))
+    })
+    .await?;
+    let uid = component.uid().context("a uid")?;
+    let refused =
+        asked(world, &uid, mark)?.into_iter().filter(|event| event.is_write() && event.code == 403).count();
+    assert!((1..=3).contains(&refused), "{refused} tries");
+    told_once(world, name, "QuotaExceeded").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_field_that_cannot_change_is_named_and_the_object_comes_anew_once_somebody_deletes_it() -> Result<()>
+{
+    let world = world().await?;
+    let name = "fixed";
+    let content = |value: &str| {
+        let other = manifest("ConfigMap", "free", &json!({"data": {"a": value}}));
+        format!(
+            "{}{other}",
+            manifest("ConfigMap", "fixed", &json!({"immutable": true, "data": {"a": value}}))
+        )
+    };
+    wish(world, name, "1.0.0", &content("one")).await?;
+    world.ready(name, "True", "Ready").await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, name);
+    let before = maps.get("fixed").await?.uid();
+    wish(world, name, "1.1.0", &content("two")).await?;
+    let component = world.ready(name, "False", "ImmutableField").await?;
+    let (_, _, message) = ready_of(&component).context("Ready")?;
+    assert!(message.contains("ConfigMap fixed/fixed: cannot be changed: data"), "{message}");
+    assert_eq!(maps.get("fixed").await?.uid(), before, "it is never deleted to be made anew");
+    assert_eq!(maps.get("free").await?.data.unwrap_or_default()["a"], "two", "the others of its stage go on");
+    told_once(world, name, "ImmutableField").await?;
+    maps.delete("fixed", &DeleteParams::default()).await?;
+    world.ready(name, "True", "Ready").await?;
+    assert_eq!(maps.get("fixed").await?.data.unwrap_or_default()["a"], "two");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_value_of_a_wrong_type_is_named_by_path_and_never_told() -> Result<()> {
+    let world = world().await?;
+    let name = "mistyped";
+    let content = |value: &Value| manifest("ConfigMap", "mistyped", &json!({"data": {"level": value}}));
+    wish(world, name, "1.0.0", &content(&json!(["hush-hush"]))).await?;
+    let component = world.ready(name, "False", "ApplyRefused").await?;
+    let (_, _, message) = ready_of(&component).context("Ready")?;
+    assert!(message.contains("data.level") && !message.contains("hush"), "{message}");
+    told_once(world, name, "ApplyRefused").await?;
+    wish(world, name, "1.0.1", &content(&json!("low"))).await?;
+    world.ready(name, "True", "Ready").await?;
+    Ok(())
+}
+
+/// A webhook that judges ConfigMaps of its own namespace, and whose own workload is in the set.
+fn guarded(name: &str) -> String {
+    let labels = json!({"app": name});
+    let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "guard"}, "spec": {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "guard", "image": "guard"}]}},
+    }});
+    let webhook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [{
+            "name": format!("{name}.example.org"), "sideEffects": "None", "timeoutSeconds": 1,
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"name": "guard", "namespace": name}},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}],
+        }],
+    });
+    let config = manifest("ConfigMap", "settings", &json!({"data": {"a": "b"}}));
+    let service =
+        manifest("Service", "guard", &json!({"spec": {"selector": labels, "ports": [{"port": 443}]}}));
+    format!("{config}{service}---\n{workload}\n---\n{webhook}\n")
+}
+
+#[tokio::test]
+async fn a_webhook_that_does_not_answer_keeps_its_own_workload_from_nothing() -> Result<()> {
+    let world = world().await?;
+    let name = "webhooked";
+    wish(world, name, "1.0.0", &guarded(name)).await?;
+    world.ready(name, "True", "Ready").await?;
+    let client = world.target.client()?;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
+    let workloads: Api<Deployment> = Api::namespaced(client.clone(), name);
+    let before = workloads.get("guard").await?.uid();
+    // Nobody answers for it here; now it is asked.
+    maps.delete("settings", &DeleteParams::default()).await?;
+    let component = world.ready(name, "False", "WebhookFailed").await?;
+    let (_, _, message) = ready_of(&component).context("Ready")?;
+    assert!(message.contains("webhooked.example.org") && message.contains("settings"), "{message}");
+    workloads.delete("guard", &DeleteParams::default()).await?;
+    until("the workload is back", PATIENCE, || async {
+        let found = workloads.get_opt("guard").await?;
+        Ok(found.is_some_and(|found| found.uid() != before).then_some(()))
+    })
+    .await?;
+    assert!(maps.get_opt("settings").await?.is_none());
+    told_once(world, name, "WebhookFailed").await?;
+
+    // The set does not say what follows of a failure, so that is for others to say.
+    let webhooks: Api<k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration> =
+        Api::all(client);
+    let forgiving = json!({"webhooks": [{"name": format!("{name}.example.org"), "failurePolicy": "Ignore"}]});
+    webhooks.patch(name, &PatchParams::default(), &Patch::Strategic(forgiving)).await?;
+    until("the ConfigMap is back", LONG, || async { Ok(maps.get_opt("settings").await?) }).await?;
+    world.ready(name, "True", "Ready").await?;
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! The classes of failures, and the tests that show each: that it is told apart, how often it is tried again, what ends
+//! it. Classes are those of what API servers answer to an apply.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+const ERRORS: &str = "crates/object-set/src/error/tests.rs";
+const BACKOFF: &str = "crates/sdk/src/backoff.rs";
+const HERE: &str = "crates/helm-component/tests/clusters/failures.rs";
+const DAILY: &str = "crates/helm-component/tests/clusters/daily.rs";
+const ANSWERS: &str = "crates/targets/tests/faults/answers.rs";
+const ACCESS: &str = "crates/targets/tests/faults/access.rs";
+const PACE: &str = "crates/targets/tests/faults/pace.rs";
+const BREAKER: &str = "crates/targets/src/breaker.rs";
+
+/// Each class, and its tests by file and name.
+const CLASSES: [(&str, &[(&str, &str)]); 13] = [
+    (
+        "422, fields that cannot change: stopped until somebody deletes the object or the content changes",
+        &[
+            (ERRORS, "only_wholly_immutable_refusals_are_immutable"),
+            ("crates/object-set/tests/on_clusters/refusals.rs", "immutable_fields_are_named"),
+            (HERE, "a_field_that_cannot_change_is_named_and_the_object_comes_anew_once_somebody_deletes_it"),
+        ],
+    ),
+    (
+        "422 and 400 otherwise: stopped until the content changes",
+        &[
+            (ERRORS, "messages_hold_paths_and_never_values"),
+            (DAILY, "an_object_that_the_target_refuses_is_named_by_field"),
+            (HERE, "a_value_of_a_wrong_type_is_named_by_path_and_never_told"),
+            (
+                "crates/helm-component/src/plan/tests/faults.rs",
+                "one_that_needs_a_person_keeps_no_other_from_being_tried_again",
+            ),
+        ],
+    ),
+    (
+        "409 over fields: ours are forced; other owners are left alone",
+        &[
+            (
+                "crates/helm-component/tests/clusters/drift.rs",
+                "edits_and_deletions_on_the_target_are_put_right",
+            ),
+            (
+                "crates/helm-component/tests/clusters/drift.rs",
+                "a_writer_who_never_gives_way_is_reported_and_left_alone_for_a_while",
+            ),
+            (
+                "crates/object-set/tests/on_clusters/adoption.rs",
+                "an_object_of_another_live_owner_is_left_alone",
+            ),
+        ],
+    ),
+    (
+        "409 in a race: tried again after 0.5 s, doubling to a minute",
+        &[
+            (BACKOFF, "what_may_pass_doubles_up_to_its_bound"),
+            (
+                "crates/object-set/tests/on_clusters/adoption.rs",
+                "of_owners_that_come_at_the_same_time_one_has_the_object",
+            ),
+        ],
+    ),
+    (
+        "403, the namespace is being deleted: its stream tells when it is over; 30 s to 10 min",
+        &[
+            (ERRORS, "answers_of_real_api_servers_are_told_apart"),
+            (BACKOFF, "what_lasts_costs_a_target_little"),
+            (
+                "crates/helm-component/src/reconcile/endings.rs",
+                "an_hour_of_ending_costs_a_handful_of_questions",
+            ),
+            (HERE, "a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_happens"),
+        ],
+    ),
+    (
+        "403 by roles, and denials by policies and webhooks: 10 min, or a change of access or content",
+        &[
+            (BACKOFF, "what_nobody_tells_of_is_looked_at_again"),
+            (
+                "crates/sdk/src/driver/account.rs",
+                "what_an_account_may_not_do_names_it_and_is_tried_again_later",
+            ),
+            ("crates/helm-component/tests/clusters/account.rs", "what_an_account_may_not_do_is_not_done"),
+        ],
+    ),
+    (
+        "403 by a quota: 1 to 10 min",
+        &[
+            (BACKOFF, "what_lasts_costs_a_target_little"),
+            (HERE, "a_quota_that_is_used_up_is_tried_again_until_it_has_room"),
+        ],
+    ),
+    (
+        "404, the kind is missing: the rest is applied, its CRD wakes",
+        &[(
+            "crates/helm-component/tests/clusters/depends.rs",
+            "a_kind_that_is_missing_comes_goes_and_comes_again",
+        )],
+    ),
+    (
+        "404, the namespace is missing: its arrival wakes",
+        &[
+            (ERRORS, "a_missing_namespace_is_told_from_a_missing_object"),
+            (DAILY, "a_missing_namespace_is_named_and_its_arrival_is_noticed"),
+        ],
+    ),
+    (
+        "429: as long as is asked, and fewer calls at once",
+        &[
+            (ERRORS, "retry_after_is_kept"),
+            (PACE, "a_429_holds_later_calls_back_instead_of_sending_them"),
+            ("crates/targets/src/throttle.rs", "a_429_halves_the_slots_and_pauses_as_long_as_asked"),
+            ("crates/targets/src/throttle.rs", "slots_come_back_one_by_one_and_never_fall_below_one"),
+        ],
+    ),
+    (
+        "500, a webhook does not answer: 0.5 s to a minute; workloads of the set come all the same",
+        &[
+            (ERRORS, "answers_of_real_api_servers_are_told_apart"),
+            (HERE, "a_webhook_that_does_not_answer_keeps_its_own_workload_from_nothing"),
+        ],
+    ),
+    (
+        "5xx and no answer: the breaker opens after three, and probes after 15 s to 5 min",
+        &[
+            (ANSWERS, "every_fault_is_bounded_and_told_by_reason_without_foreign_text"),
+            (ANSWERS, "a_server_that_only_accepts_connections_is_given_up_in_time"),
+            (ACCESS, "a_certificate_of_another_authority_is_refused"),
+            (ACCESS, "places_where_nobody_answers_are_told_apart"),
+            (PACE, "after_three_failures_calls_cost_nothing_and_recovery_is_announced"),
+            (PACE, "server_errors_of_one_api_do_not_suspend_a_target_whose_readyz_is_good"),
+            (BREAKER, "opens_after_three_failures_in_a_row"),
+            (BREAKER, "probe_delays_double_to_five_minutes_and_are_jittered_downwards"),
+            (BREAKER, "a_good_probe_closes_it_and_tells_who_waits_exactly_once"),
+        ],
+    ),
+    (
+        "401: another Secret is used at once, else the breaker",
+        &[
+            (PACE, "credentials_that_are_refused_are_held_back_until_they_are_taken"),
+            (PACE, "a_rotated_secret_is_used_at_once_though_the_old_credentials_were_refused"),
+            (BREAKER, "credentials_that_are_refused_three_times_are_not_shown_again"),
+            (
+                "e2e/tests/everyday/access.rs",
+                "e41_a_token_that_the_target_does_not_take_any_more_is_reported_until_it_is_replaced",
+            ),
+        ],
+    ),
+];
+
+#[test]
+fn every_class_of_failure_has_its_tests() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (class, tests) in CLASSES {
+        ensure!(!tests.is_empty(), "{class}: no test");
+        for (file, test) in tests {
+            let text = std::fs::read_to_string(root.join(file)).with_context(|| (*file).to_owned())?;
+            ensure!(text.contains(&format!("fn {test}(")), "{class}: {file} has no test {test}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,321 @@
+//! The way back to what was Ready, beside Helm's own and through restarts.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use kyma_api::{HelmComponent, annotations};
+use serde_json::{Value, json};
+use testbed::until;
+
+use crate::chart::{packed, push};
+use crate::hooks::{Story, USER, borrowed, config, helm, job, level, pod, story, wished};
+use crate::restart::{at_rest, of_the_operator};
+use crate::world::{HUB_NAMESPACE, PATIENCE, World, condition_of, ready_of, world};
+
+/// A Deployment whose Pods never become ready where `outcome` is `unready`.
+fn deployment(name: &str, outcome: &str) -> (String, String) {
+    let text = format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\nspec:\n  selector: {{matchLabels: {{app: \
+         {name}}}}}\n  template:\n    metadata: {{labels: {{app: {name}, testbed/outcome: {outcome}}}}}\n    spec: \
+         {{containers: [{{name: main, image: example.org/main:1}}]}}\n"
+    );
+    (format!("templates/{name}-deployment.yaml"), text)
+}
+
+fn with_rollback(source: &Value, name: &str, level: &str) -> Value {
+    let mut spec = wished(source, name, level);
+    spec["rollback"] = json!({"mode": "OnFailure"});
+    spec["timeouts"] = json!({"healthSeconds": 5});
+    spec
+}
+
+fn hooks_of_rollback() -> Vec<(String, String)> {
+    let hook = |events: &str, weight: &str, policy: &str| {
+        format!(
+            "helm.sh/hook: \"{events}\", helm.sh/hook-weight: \"{weight}\", helm.sh/hook-delete-policy: \"{policy}\""
+        )
+    };
+    vec![
+        config("settings", &hook("pre-rollback", "-10", "before-hook-creation")),
+        job("backup", &hook("pre-rollback", "-5", "before-hook-creation,hook-succeeded"), ""),
+        job("also", &hook("pre-rollback", "-5", "hook-succeeded"), ""),
+        job("notify", &hook("post-rollback", "2", "hook-succeeded,hook-failed"), ""),
+        job("first", &hook("post-rollback", "1", "before-hook-creation"), ""),
+    ]
+}
+
+/// The two versions of one chart; the second one brings an object more and never becomes ready.
+fn versions() -> [Vec<(String, String)>; 2] {
+    let both = |outcome: &str| {
+        let mut files = vec![config("main", ""), deployment("web", outcome)];
+        files.extend(hooks_of_rollback());
+        files
+    };
+    let mut second = both("unready");
+    second.push(config("added", ""));
+    [both("ready"), second]
+}
+
+async fn by_helm(world: &World, archives: [&Path; 2]) -> Result<Story> {
+    let [first, second] = archives.map(|path| path.to_str().unwrap_or_default());
+    helm(world, "back-helm", &["install", "rel", first, "--create-namespace"]).await?;
+    helm(world, "back-helm", &["upgrade", "rel", second, "--set", "level=high"]).await?;
+    let mark = world.target.audit()?.mark()?;
+    helm(world, "back-helm", &["rollback", "rel", "1"]).await?;
+    story(world, mark, "back-helm", |event| event.user_agent.starts_with("Helm/"))
+}
+
+#[tokio::test]
+async fn what_does_not_become_ready_is_taken_back_as_helm_takes_it_back() -> Result<()> {
+    let world = world().await?;
+    let [first, second] = versions();
+    let archives = ["1.0.0", "1.1.0"].map(|version| world.scratch(&format!("back-{version}.tgz")));
+    for (path, (version, files)) in archives.iter().zip([("1.0.0", &first), ("1.1.0", &second)]) {
+        std::fs::write(path, packed("back", version, &borrowed(files))?)?;
+    }
+    let helms = by_helm(world, [&archives[0], &archives[1]]).await?;
+    ensure!(helms.len() > 6, "{helms:?}");
+
+    let source = push(world, "back", "1.0.0", &borrowed(&first)).await?;
+    world.apply("back", with_rollback(&source, "back", "low")).await?;
+    let ready = world.ready("back", "True", "Ready").await?;
+    let kept = condition_of(&ready, "Kept").context("Kept")?;
+    assert_eq!((&*kept.0, &*kept.2), ("True", "1.0.0"));
+    is_kept_safely(world, &ready).await?;
+
+    let mark = world.target.audit()?.mark()?;
+    let source = push(world, "back", "1.1.0", &borrowed(&second)).await?;
+    world.apply("back", with_rollback(&source, "back", "high")).await?;
+    let back = world.ready("back", "False", "RolledBack").await?;
+    let (_, _, message) = ready_of(&back).context("Ready")?;
+    let begins = "1.1.0 failed (HealthTimeout: not ready within 5 s: Deployment.apps back/web), and 1.0.0 is installed again";
+    assert!(message.starts_with(begins), "{message}");
+    assert_eq!(level(world, "back").await?, Some(json!("low")));
+    assert!(
+        world.on_target("v1", "ConfigMap", "back", "added").await?.is_none(),
+        "what is not wanted is pruned"
+    );
+    let told = story(world, mark, "back", |event| event.user == USER)?;
+    // The upgrade brought its two objects, in whatever order.
+    let way_back = told.get(told.len() - helms.len()..).context("a shorter story than Helm's")?;
+    assert_eq!(way_back, helms);
+    let mut forth = told[..told.len() - helms.len()].to_vec();
+    forth.sort();
+    assert_eq!(forth, ["+ ConfigMap added", "+ ConfigMap main"]);
+    told_once(world, "back").await?;
+
+    // Other values are another release, tried at once; what works ends it.
+    let source = push(world, "back", "1.2.0", &borrowed(&first)).await?;
+    world.apply("back", with_rollback(&source, "back", "higher")).await?;
+    let ready = world.ready("back", "True", "Ready").await?;
+    assert_eq!(ready.status.and_then(|status| status.rollback), None);
+    assert_eq!(level(world, "back").await?, Some(json!("higher")));
+    Ok(())
+}
+
+/// The Secret belongs to the component, and says nothing that people with a look at its metadata should not see.
+async fn is_kept_safely(world: &World, component: &HelmComponent) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
+    let of = |secret: &&Secret| {
+        secret.owner_references().iter().any(|owner| Some(&owner.uid) == component.metadata.uid.as_ref())
+    };
+    let all = secrets.list(&ListParams::default()).await?.items;
+    let kept: Vec<&Secret> = all.iter().filter(of).collect();
+    ensure!(kept.len() == 1, "{} Secrets", kept.len());
+    assert_eq!(kept[0].type_.as_deref(), Some("component.kyma-project.io/kept-release"));
+    Ok(())
+}
+
+async fn told_once(world: &World, name: &str) -> Result<()> {
+    let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
+    let events = events.list(&ListParams::default()).await?.items.into_iter();
+    let about = events.filter(|event| {
+        event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some(name))
+            && event.reason.as_deref() == Some("RolledBack")
+    });
+    let count: i32 = about.map(|event| event.series.map_or(1, |series| series.count)).sum();
+    assert_eq!(count, 1);
+    Ok(())
+}
+
+/// A hook of the way back waits when the process is killed, and the registry has forgotten both versions.
+#[tokio::test]
+async fn a_new_process_goes_on_with_the_way_back_and_then_leaves_what_failed_alone() -> Result<()> {
+    let mut world = World::start().await?;
+    let failing = {
+        let (path, text) = job("check", "helm.sh/hook: pre-upgrade", "activeDeadlineSeconds: 1");
+        let pods = "  template:\n    metadata: {labels: {testbed/outcome: unready}}\n";
+        (path, text.replace("  template:\n", pods))
+    };
+    let good = [config("main", ""), pod("gate", "helm.sh/hook: pre-rollback")];
+    let source = push(&world, "resumed", "1.0.0", &borrowed(&good)).await?;
+    world.apply("resumed", with_rollback(&source, "resumed", "low")).await?;
+    world.ready("resumed", "True", "Ready").await?;
+    let bad = [config("main", ""), failing];
+    let source = push(&world, "resumed", "1.1.0", &borrowed(&bad)).await?;
+    world.apply("resumed", with_rollback(&source, "resumed", "high")).await?;
+    let components = world.components()?;
+    until("the hook of the way back is awaited", PATIENCE, || async {
+        let ready = ready_of(&components.get("resumed").await?);
+        let waits = |message: &str| message.contains("waiting for the pre-rollback hook Pod resumed/gate");
+        Ok(ready.is_some_and(|(_, _, message)| waits(&message)).then_some(()))
+    })
+    .await?;
+    let mark = world.target.audit()?.mark()?;
+    world.operator.kill();
+    world.registry.process().kill();
+    std::fs::remove_dir_all(world.scratch("artifacts"))?;
+    world.restart_operator().await?;
+    let pods: Api<Pod> = Api::namespaced(world.target.client()?, "resumed");
+    let done = json!({"status": {"phase": "Succeeded"}});
+    pods.patch_status("gate", &PatchParams::default(), &Patch::Merge(done)).await?;
+    let back = world.ready("resumed", "False", "RolledBack").await?;
+    let (_, _, message) = ready_of(&back).context("Ready")?;
+    assert!(
+        message.starts_with("1.1.0 failed (HookFailed: pre-upgrade hook Job.batch resumed/check"),
+        "{message}"
+    );
+    assert_eq!(level(&world, "resumed").await?, Some(json!("low")));
+    let told = story(&world, mark, "resumed", |event| event.user == USER)?;
+    assert!(
+        told.iter().all(|line| line == "+ ConfigMap main"),
+        "the hook of the way back ran once: {told:?}"
+    );
+
+    another_process_writes_nothing(&mut world).await?;
+    let mark = world.target.audit()?.mark()?;
+    let since = back.status.and_then(|status| status.rollback).context("a record")?;
+    request(&world, "resumed").await?;
+    let again = until("what failed was tried again on request", PATIENCE, || async {
+        let status = world.components()?.get("resumed").await?.status.unwrap_or_default();
+        Ok(status.rollback.filter(|record| record.attempt > since.attempt && !record.retrying))
+    })
+    .await?;
+    assert_ne!(again.reason, "HookFailed", "the registry is gone");
+    world.ready("resumed", "False", "RolledBack").await?;
+    let writes = story(&world, mark, "resumed", |event| event.user == USER)?;
+    assert!(
+        writes.iter().all(|line| line == "+ ConfigMap main"),
+        "no hook for what cannot be had: {writes:?}"
+    );
+    Ok(())
+}
+
+async fn another_process_writes_nothing(world: &mut World) -> Result<()> {
+    at_rest(world).await?;
+    let marks = [world.hub.audit()?.mark()?, world.target.audit()?.mark()?];
+    world.restart_operator().await?;
+    until("the new process watches the target", PATIENCE, || async {
+        let seen = of_the_operator(&world.target, marks[1])?;
+        Ok(seen.iter().any(|event| event.verb == "watch" && event.code == 200).then_some(()))
+    })
+    .await?;
+    at_rest(world).await?;
+    for (cluster, mark) in [&world.hub, &world.target].into_iter().zip(marks) {
+        let events = of_the_operator(cluster, mark)?;
+        let writes: Vec<&str> =
+            events.iter().filter(|event| event.is_write()).map(|event| event.uri.as_str()).collect();
+        assert_eq!(writes, Vec::<&str>::new(), "{}", cluster.name());
+    }
+    Ok(())
+}
+
+async fn request(world: &World, name: &str) -> Result<()> {
+    let patch = json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: Timestamp::now().to_string()}}});
+    world.components()?.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_target_refuses_is_taken_back_and_crds_keep_their_versions() -> Result<()> {
+    let world = world().await?;
+    let crd = |versions: &[&str]| {
+        let all: Vec<String> = versions
+            .iter()
+            .enumerate()
+            .map(|(number, name)| {
+                let storage = number == 0;
+                format!(
+                    "  - {{name: {name}, served: true, storage: {storage}, schema: {{openAPIV3Schema: {{type: object, \
+                     x-kubernetes-preserve-unknown-fields: true}}}}}}\n"
+                )
+            })
+            .collect();
+        let text = format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: \
+             notes.back.example.org}}\nspec:\n  group: back.example.org\n  names: {{kind: Note, plural: notes}}\n  scope: \
+             Namespaced\n  versions:\n{}",
+            all.concat()
+        );
+        ("crds/notes.yaml".to_owned(), text)
+    };
+    let source = push(world, "refused", "1.0.0", &borrowed(&[config("main", ""), crd(&["v1"])])).await?;
+    world.apply("refused", with_rollback(&source, "refused", "low")).await?;
+    world.ready("refused", "True", "Ready").await?;
+    let odd = "apiVersion: v1\nkind: Service\nmetadata: {name: odd}\nspec: {ports: [{port: 0}]}\n";
+    let files =
+        [config("main", ""), crd(&["v1", "v1beta1"]), ("templates/odd.yaml".to_owned(), odd.to_owned())];
+    let source = push(world, "refused", "1.1.0", &borrowed(&files)).await?;
+    world.apply("refused", with_rollback(&source, "refused", "high")).await?;
+    let back = world.ready("refused", "False", "RolledBack").await?;
+    let (_, _, message) = ready_of(&back).context("Ready")?;
+    assert!(message.starts_with("1.1.0 failed (ApplyRefused: "), "{message}");
+    assert_eq!(level(world, "refused").await?, Some(json!("low")), "what was sent of it is taken back");
+    let kind = "CustomResourceDefinition";
+    let crd = world.on_target("apiextensions.k8s.io/v1", kind, "", "notes.back.example.org").await?;
+    let versions = crd.context("the CRD")?.data["spec"]["versions"].as_array().map(Vec::len);
+    assert_eq!(versions, Some(2), "a CRD never goes back to fewer versions");
+    Ok(())
+}
+
+/// The same by hand: what was applied of a refused release is not taken for what was there before.
+#[tokio::test]
+async fn a_spec_that_goes_back_brings_back_what_a_refused_one_changed() -> Result<()> {
+    let world = world().await?;
+    let source = push(world, "by-hand", "1.0.0", &borrowed(&[config("main", "")])).await?;
+    world.apply("by-hand", wished(&source, "by-hand", "low")).await?;
+    world.ready("by-hand", "True", "Ready").await?;
+    let odd = "apiVersion: v1\nkind: Service\nmetadata: {name: odd}\nspec: {ports: [{port: 0}]}\n";
+    let files = [config("main", ""), ("templates/odd.yaml".to_owned(), odd.to_owned())];
+    let refused = push(world, "by-hand", "1.1.0", &borrowed(&files)).await?;
+    world.apply("by-hand", wished(&refused, "by-hand", "high")).await?;
+    world.ready("by-hand", "False", "ApplyRefused").await?;
+    assert_eq!(level(world, "by-hand").await?, Some(json!("high")), "part of it is there");
+    world.apply("by-hand", wished(&source, "by-hand", "low")).await?;
+    world.ready("by-hand", "True", "Ready").await?;
+    assert_eq!(level(world, "by-hand").await?, Some(json!("low")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_wish_for_it_nothing_is_kept_and_what_was_kept_is_let_go() -> Result<()> {
+    let world = world().await?;
+    let source = push(world, "plain-back", "1.0.0", &borrowed(&[config("main", "")])).await?;
+    world.apply("plain-back", wished(&source, "plain-back", "low")).await?;
+    let ready = world.ready("plain-back", "True", "Ready").await?;
+    assert!(condition_of(&ready, "Kept").is_none());
+    world.apply("plain-back", with_rollback(&source, "plain-back", "low")).await?;
+    until_kept(world, "plain-back", "True").await?;
+    is_kept_safely(world, &ready).await?;
+    world.apply("plain-back", wished(&source, "plain-back", "low")).await?;
+    until_kept(world, "plain-back", "Unknown").await?;
+    let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
+    let owner = kyma_api::names::owner_hash(HUB_NAMESPACE, "plain-back");
+    let left = secrets.get(&format!("helm-component-kept-{owner}")).await?;
+    assert!(left.data.unwrap_or_default().is_empty());
+    Ok(())
+}
+
+async fn until_kept(world: &World, name: &str, status: &str) -> Result<()> {
+    let components = world.components()?;
+    until(&format!("Kept is {status}"), PATIENCE, || async {
+        let kept = condition_of(&components.get(name).await?, "Kept");
+        Ok(kept.is_some_and(|(is, _, _)| is == status).then_some(()))
+    })
+    .await
+}

@@ -1,0 +1,157 @@
+//! `kymactl diff`.
+
+mod text;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use helm_component::{AccountArgs, ContentArgs, Flags, HelmComponents, HubArgs, Prospect};
+use kyma_api::HelmComponent;
+use kyma_sdk::Runtime;
+
+use crate::{
+    error::Error,
+    output::{self, Format},
+    reach::Reach,
+};
+
+use text::Change;
+
+/// Flags of `kymactl diff`.
+#[derive(Args)]
+pub(crate) struct Diff {
+    /// The HelmComponent.
+    #[arg(required_unless_present = "file")]
+    component: Option<String>,
+    /// A file with the HelmComponent as it is to be, instead of the one on the hub. What the hub knows of one of this name
+    /// counts for it.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "component")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    content: ContentArgs,
+    #[command(flatten)]
+    accounts: AccountArgs,
+    #[command(flatten)]
+    shared: HubArgs,
+    /// How it is written.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+impl Diff {
+    /// Tells what would change; exit code 1 if something would.
+    pub(crate) async fn run(self) -> Result<ExitCode, Error> {
+        match Box::pin(self.changes()).await {
+            Ok(false) => Ok(ExitCode::SUCCESS),
+            Ok(true) => Ok(ExitCode::FAILURE),
+            Err(error) => Err(Error::NoDiff(Box::new(error))),
+        }
+    }
+
+    async fn changes(self) -> Result<bool, Error> {
+        let runtime = self.reach.runtime().await?;
+        let component = self.wished(&runtime).await?;
+        if component.metadata.deletion_timestamp.is_some() {
+            let name = component.metadata.name.unwrap_or_default();
+            return Err(Error::input(name, "it is being deleted, so nothing is applied for it any more"));
+        }
+        if component.spec.suspend == Some(true) {
+            output::remark("the component is suspended: nothing of this is done before it is resumed");
+        }
+        // Gone with this process, unless a directory is named.
+        let cache = tempfile::tempdir()?;
+        let mut content = self.content;
+        content.artifact_cache_dir.get_or_insert_with(|| cache.path().to_owned());
+        let flags = Flags { content, accounts: self.accounts, hub: self.shared };
+        let components = HelmComponents::new(&flags, &runtime)
+            .map_err(|error| Error::Operator { name: "helm-component", problem: error.to_string() })?;
+        let prospect = Box::pin(components.rehearse(&runtime, component)).await?;
+        told(&prospect, self.output)?;
+        Ok(prospect.changes())
+    }
+
+    /// The component as it is wished: from the hub, or from the file over what the hub knows of it.
+    async fn wished(&self, runtime: &Runtime) -> Result<HelmComponent, Error> {
+        let Some(path) = &self.file else {
+            return self.reach.component(runtime, self.component.as_deref().unwrap_or_default()).await;
+        };
+        let text =
+            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.clone(), source })?;
+        let mut wished: HelmComponent = serde_saphyr::from_str(&text)
+            .map_err(|error| Error::input(path.display().to_string(), error.to_string()))?;
+        let namespace = self.reach.namespace();
+        let named = wished.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
+        if named != namespace {
+            let problem = format!("it is in namespace {named}; say --hub-namespace={named}");
+            return Err(Error::input(path.display().to_string(), problem));
+        }
+        let name = wished.metadata.name.clone().unwrap_or_default();
+        let live = self.reach.find(runtime, &name).await?;
+        Ok(live.map_or(wished.clone(), |live| over(live, wished)))
+    }
+}
+
+/// What an apply of the wished one over the live one would make of it.
+fn over(mut live: HelmComponent, wished: HelmComponent) -> HelmComponent {
+    if live.spec != wished.spec {
+        live.metadata.generation = live.metadata.generation.map(|generation| generation + 1);
+        live.spec = wished.spec;
+    }
+    let HelmComponent { metadata, .. } = wished;
+    live.metadata.labels.get_or_insert_default().extend(metadata.labels.unwrap_or_default());
+    live.metadata.annotations.get_or_insert_default().extend(metadata.annotations.unwrap_or_default());
+    live
+}
+
+/// Writes what would change; what keeps it from being all is an error.
+fn told(prospect: &Prospect, format: Format) -> Result<(), Error> {
+    let changes = text::changes(prospect)?;
+    let text = match format {
+        Format::Table => changes.iter().map(Change::to_string).collect(),
+        Format::Json => serde_json::to_string_pretty(&changes).map_err(std::io::Error::other)?,
+    };
+    if !text.is_empty() {
+        output::result(&text)?;
+    }
+    for wait in &prospect.waits {
+        output::remark(&format!("waits: {}", output::one_line(wait)));
+    }
+    let Some((last, others)) = prospect.failures.split_last() else { return Ok(()) };
+    for failure in others {
+        output::complain(&failure.to_string());
+    }
+    Err(last.clone().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_file_counts_over_what_the_hub_knows() {
+        let component = |spec: serde_json::Value, metadata: serde_json::Value| -> HelmComponent {
+            serde_json::from_value(json!({
+                "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+                "metadata": metadata, "spec": spec,
+            }))
+            .unwrap()
+        };
+        let live = || {
+            let metadata = json!({"name": "a", "uid": "u", "generation": 3, "annotations": {"kept": "yes"}});
+            component(json!({"source": {}, "hooks": "Skip"}), metadata)
+        };
+        let wished = |spec| component(spec, json!({"name": "a", "annotations": {"new": "yes"}}));
+        let changed = over(live(), wished(json!({"source": {}})));
+        assert_eq!(changed.metadata.generation, Some(4));
+        assert_eq!(changed.metadata.uid.as_deref(), Some("u"));
+        assert_eq!(changed.spec, component(json!({"source": {}}), json!({})).spec);
+        let annotations: Vec<String> = changed.metadata.annotations.unwrap().into_keys().collect();
+        assert_eq!(annotations, ["kept", "new"]);
+        let same = over(live(), wished(json!({"source": {}, "hooks": "Skip"})));
+        assert_eq!(same.metadata.generation, Some(3));
+    }
+}

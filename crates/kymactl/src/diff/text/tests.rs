@@ -1,0 +1,94 @@
+use kyma_object_set::KeepReason;
+use serde_json::json;
+
+use super::*;
+
+fn text(prospect: &Prospect) -> String {
+    changes(prospect).unwrap().iter().map(Change::to_string).collect()
+}
+
+fn one(kind: &str, object: Rehearsed) -> Prospect {
+    let identity = Identity::new("", kind, Some("n"), "a");
+    Prospect { objects: vec![(identity, object)], ..Prospect::default() }
+}
+
+#[test]
+fn a_change_is_a_diff_without_what_the_server_keeps() {
+    let object = |value: &str, version: &str| {
+        json!({"kind": "ConfigMap", "metadata": {"name": "a", "uid": "u", "resourceVersion": version,
+            "managedFields": [{"manager": version}]}, "data": {"v": value}, "status": version})
+    };
+    let rehearsed = |after: &str| Rehearsed {
+        before: Some(object("one", "1")),
+        after: object(after, "2"),
+        ..Rehearsed::default()
+    };
+    assert_eq!(text(&one("ConfigMap", rehearsed("one"))), "");
+    let expected = "\
+change ConfigMap n/a
+--- live/ConfigMap n/a
++++ applied/ConfigMap n/a
+@@ -1,5 +1,5 @@
+ data:
+-  v: one
++  v: two
+ kind: ConfigMap
+ metadata:
+   name: a
+";
+    assert_eq!(text(&one("ConfigMap", rehearsed("two"))), expected);
+}
+
+#[test]
+fn of_a_secret_only_keys_are_told() {
+    let secret = |data: Value| {
+        json!({"kind": "Secret", "data": data, "stringData": {"s": "hush"}, "metadata": {
+            "name": "a", "annotations": {LAST_APPLIED: "hush"}}})
+    };
+    let rehearsed = Rehearsed {
+        before: Some(secret(json!({"same": "hush1", "other": "hush2", "old": "hush3"}))),
+        after: secret(json!({"same": "hush1", "other": "hush4", "new": "hush5"})),
+        ..Rehearsed::default()
+    };
+    let told = text(&one("Secret", rehearsed));
+    assert!(!told.contains("hush"), "{told}");
+    let lines: Vec<String> = told.lines().map(|line| line.replace(['\'', '"'], "")).collect();
+    for line in ["   same: (hidden)", "+  new: (hidden)", "-  old: (hidden)", "+  other: (hidden, changed)"] {
+        assert!(lines.iter().any(|told| told == line), "{line}: {told}");
+    }
+    let created = Rehearsed { before: None, after: secret(json!({"k": "hush"})), ..Rehearsed::default() };
+    let told = text(&one("Secret", created));
+    assert!(told.starts_with("create Secret n/a\n") && !told.contains("hush"), "{told}");
+}
+
+#[test]
+fn everything_is_told_in_the_order_in_which_it_happens() {
+    let identity = |name: &str| Identity::new("", "ConfigMap", Some("n"), name);
+    let moment =
+        |event: &str| Moment { event: event.to_owned(), hooks: vec![format!("Job.batch n/{event}")] };
+    let untried =
+        |why: Untried| Rehearsed { after: json!({"a": 1}), untried: Some(why), ..Rehearsed::default() };
+    let prospect = Prospect {
+        namespace: Some("n".to_owned()),
+        hooks: vec![moment("post-upgrade"), moment("pre-upgrade")],
+        objects: vec![
+            (identity("w"), untried(Untried::Webhook("w.example.org".to_owned()))),
+            (identity("k"), untried(Untried::Kind)),
+        ],
+        deleted: vec![identity("gone")],
+        given_up: vec![(identity("kept"), KeepReason::ResourcePolicy)],
+        ..Prospect::default()
+    };
+    let told = text(&prospect);
+    let lines: Vec<&str> = told.lines().filter(|line| line.starts_with(char::is_lowercase)).collect();
+    let expected = [
+        "create Namespace n",
+        "run hook Job.batch n/pre-upgrade: pre-upgrade",
+        "undiffable ConfigMap n/w: webhook w.example.org does not support dry runs",
+        "create ConfigMap n/k: not tried, as its kind does not exist yet",
+        "delete ConfigMap n/gone",
+        "leave ConfigMap n/kept: it is annotated to be kept",
+        "run hook Job.batch n/post-upgrade: post-upgrade",
+    ];
+    assert_eq!(lines, expected);
+}

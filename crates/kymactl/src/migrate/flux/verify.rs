@@ -1,0 +1,153 @@
+//! From Flux's check of signatures to a component's.
+
+use kyma_api::{SecretKeyRef, SignerIdentity, Verify};
+use serde_json::Value;
+
+use super::facts::{Facts, Kind, Known, Ref, list, text};
+use super::finding::{Finding, Weight};
+use super::source::copy;
+
+/// Characters that mean something in a pattern of Flux, but for the dot, which is taken for itself.
+const META: &[char] = &['*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '^', '$', '\\'];
+
+/// How keys end in a Secret by which Flux verifies.
+const PUBLIC: &str = ".pub";
+
+/// What Flux's `verify` of an object asks for.
+pub(super) struct Asked<'a> {
+    /// The field, with the object it is in.
+    pub(super) place: String,
+    /// Namespace of that object.
+    pub(super) namespace: &'a str,
+    pub(super) verify: &'a Value,
+}
+
+impl Asked<'_> {
+    /// The Secret with the keys.
+    pub(super) fn secret(&self) -> Option<Ref> {
+        Some(Ref::new(Kind::Secret, self.namespace, text(self.verify, "/secretRef/name")?))
+    }
+
+    /// The same of a component in namespace `hub`. What cannot be said is told, and the component made suspended: no
+    /// check falls away unseen.
+    pub(super) fn verify(&self, facts: &Facts, hub: &str, findings: &mut Vec<Finding>) -> Option<Verify> {
+        let mut lost = |field: &str, says: &str| {
+            findings.push(Finding::new(format!("{}{field}", self.place), Weight::Changes, says));
+            None
+        };
+        match text(self.verify, "/provider") {
+            Some("cosign") => {}
+            _ => return lost(".provider", "only signatures of cosign are known here"),
+        }
+        if let Some(secret) = self.secret() {
+            return Some(self.keys(secret, facts, hub, findings));
+        }
+        let identities: Option<Vec<SignerIdentity>> = list(self.verify, "/matchOIDCIdentity")
+            .map(|one| {
+                let exact = |field: &str| exact(text(one, field)?);
+                Some(SignerIdentity { issuer: exact("/issuer")?, subject: exact("/subject")? })
+            })
+            .collect();
+        match identities {
+            None => lost(
+                ".matchOIDCIdentity",
+                "patterns have no equal: name each issuer and subject exactly in `source.verify.identities`",
+            ),
+            Some(identities) if identities.is_empty() => {
+                lost("", "whoever signed is good enough: name who in `source.verify.identities`")
+            }
+            Some(identities) => {
+                let says = "give the operator the file with the roots of trust, `--sigstore-trusted-root`";
+                findings.push(Finding::new(format!("{}.matchOIDCIdentity", self.place), Weight::Todo, says));
+                Some(Verify { identities: Some(identities), ..Verify::default() })
+            }
+        }
+    }
+
+    fn keys(&self, secret: Ref, facts: &Facts, hub: &str, findings: &mut Vec<Finding>) -> Verify {
+        let place = format!("{}.secretRef", self.place);
+        findings.extend(copy(&place, &secret, hub));
+        let keys = match facts.get(&secret) {
+            Some(Some(Known::Secret { keys, .. })) => &keys[..],
+            _ => &[],
+        };
+        let mut public = keys.iter().filter_map(|key| key.strip_suffix(PUBLIC).and(Some(key)));
+        let key = if let (Some(one), None) = (public.next(), public.next()) {
+            one.clone()
+        } else {
+            let says = "write the public keys one after the other into the key `keys.pub` of the Secret";
+            findings.push(Finding::new(place, Weight::Todo, says));
+            "keys.pub".to_owned()
+        };
+        Verify { keys_secret_ref: Some(SecretKeyRef { name: secret.name, key }), ..Verify::default() }
+    }
+}
+
+/// The only text that a pattern is meant for: `^…$` around characters that stand for themselves. A bare dot is read as
+/// itself, which lets less pass, never more.
+fn exact(pattern: &str) -> Option<String> {
+    let text = pattern.strip_prefix('^')?.strip_suffix('$')?.replace("\\.", ".").replace("\\/", "/");
+    (!text.is_empty() && !text.contains(META)).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn converted(verify: &Value, facts: &Facts) -> (Option<Verify>, Vec<(String, Weight)>) {
+        let mut findings = vec![];
+        let asked = Asked { place: "spec.verify".to_owned(), namespace: "apps", verify };
+        let verify = asked.verify(facts, "apps", &mut findings);
+        (verify, findings.into_iter().map(|one| (one.path, one.weight)).collect())
+    }
+
+    #[test]
+    fn keys_of_a_secret_are_carried_over() {
+        let verify = json!({"provider": "cosign", "secretRef": {"name": "keys"}});
+        let secret = |data: Value| {
+            let object = json!({"kind": "Secret", "data": data});
+            Facts::from([(Ref::new(Kind::Secret, "apps", "keys"), Some(Known::of(Kind::Secret, object)))])
+        };
+        let one = converted(&verify, &secret(json!({"cosign.pub": "", "other": ""})));
+        let key = |key: &str| {
+            let reference = SecretKeyRef { name: "keys".to_owned(), key: key.to_owned() };
+            Some(Verify { keys_secret_ref: Some(reference), ..Verify::default() })
+        };
+        assert_eq!(one, (key("cosign.pub"), vec![]));
+        let told = vec![("spec.verify.secretRef".to_owned(), Weight::Todo)];
+        assert_eq!(
+            converted(&verify, &secret(json!({"a.pub": "", "b.pub": ""}))),
+            (key("keys.pub"), told.clone())
+        );
+        assert_eq!(converted(&verify, &Facts::new()), (key("keys.pub"), told));
+    }
+
+    #[test]
+    fn identities_are_carried_over_where_their_patterns_mean_one_text() {
+        let identity = |issuer: &str, subject: &str| json!({"provider": "cosign", "matchOIDCIdentity": [{"issuer": issuer, "subject": subject}]});
+        let (found, told) =
+            converted(&identity("^https://a\\.example\\.org$", "^b@example.org$"), &Facts::new());
+        let expected =
+            SignerIdentity { issuer: "https://a.example.org".into(), subject: "b@example.org".into() };
+        assert_eq!(found.unwrap().identities, Some(vec![expected]));
+        assert_eq!(told, [("spec.verify.matchOIDCIdentity".to_owned(), Weight::Todo)]);
+        for (issuer, subject) in
+            [("^a$", "^https://github.com/o/.*$"), ("^a$", "b"), ("^a|b$", "^c$"), ("^a$", "^$")]
+        {
+            let (found, told) = converted(&identity(issuer, subject), &Facts::new());
+            assert_eq!((found, told.len(), told[0].1), (None, 1, Weight::Changes), "{issuer} {subject}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_said_suspends() {
+        for verify in
+            [json!({"provider": "notation", "secretRef": {"name": "a"}}), json!({"provider": "cosign"})]
+        {
+            let (found, told) = converted(&verify, &Facts::new());
+            assert_eq!((found, told[0].1), (None, Weight::Changes), "{verify}");
+        }
+    }
+}

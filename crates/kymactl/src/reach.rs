@@ -1,0 +1,94 @@
+//! The way to the target of a component, as helm-component goes it, for commands that only read.
+
+use std::time::Duration;
+
+use clap::Args;
+use helm_component::HelmComponentProgram;
+use kube::Api;
+use kyma_api::HelmComponent;
+use kyma_sdk::targets::AccessPolicy;
+use kyma_sdk::{BrakeLimit, LogFormat, Mode, Process, Program as _, Runtime, Settings, hub_config};
+
+use crate::{error::Error, hub::HubFlags};
+
+/// Who reads, for audit logs.
+const READER: &str = "kymactl";
+
+/// Which hub, what its access Secrets may name, and where its targets are.
+#[derive(Args)]
+pub(crate) struct Reach {
+    #[command(flatten)]
+    hub: HubFlags,
+    /// Namespace on targets for releases that name none, as helm-component is told.
+    #[arg(long, env, default_value = "kyma-system")]
+    target_namespace: String,
+    /// Whether targets are other clusters or the hub itself, as helm-component is told.
+    #[arg(long, env, value_enum, default_value_t = Mode::Fleet)]
+    mode: Mode,
+    /// Name of the one Kyma whose target is the hub, as helm-component is told.
+    #[arg(long, env)]
+    local_kyma: Option<String>,
+    /// Let the access Secret name a loopback address. For test beds.
+    #[arg(long, env)]
+    allow_loopback_targets: bool,
+    /// Let the access Secret name a link-local address.
+    #[arg(long, env)]
+    allow_link_local_targets: bool,
+    /// Let the access Secret name a proxy (`proxy-url`).
+    #[arg(long, env)]
+    allow_target_proxy: bool,
+}
+
+impl Reach {
+    /// Connects to the hub, for reading alone.
+    pub(crate) async fn runtime(&self) -> Result<Runtime, Error> {
+        let settings = self.settings();
+        let config = hub_config(&settings).await?;
+        Ok(Runtime::reading(HelmComponentProgram::OPERATOR, READER, settings, config, Process::new()?)
+            .await?)
+    }
+
+    /// The namespace of the hub in which components live.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.hub.hub_namespace
+    }
+
+    /// The component of this name, if there is one.
+    pub(crate) async fn find(&self, runtime: &Runtime, name: &str) -> Result<Option<HelmComponent>, Error> {
+        let components: Api<HelmComponent> = Api::namespaced(runtime.hub.clone(), self.namespace());
+        Ok(components.get_opt(name).await?)
+    }
+
+    /// The component of this name.
+    pub(crate) async fn component(&self, runtime: &Runtime, name: &str) -> Result<HelmComponent, Error> {
+        let missing = || {
+            Error::input(name, format!("there is no such HelmComponent in namespace {}", self.namespace()))
+        };
+        self.find(runtime, name).await?.ok_or_else(missing)
+    }
+
+    /// What the operator would run with; what only a running operator needs has no meaning here.
+    fn settings(&self) -> Settings {
+        Settings {
+            hub_namespace: self.hub.hub_namespace.clone(),
+            target_namespace: self.target_namespace.clone(),
+            selector: None,
+            kubeconfig: self.hub.kubeconfig.clone(),
+            concurrency: 1,
+            resync: Duration::from_hours(24),
+            reconcile_deadline: Duration::from_mins(2),
+            log_format: LogFormat::Text,
+            log_level: "warn".to_owned(),
+            admin_address: None,
+            mode: self.mode,
+            local_kyma: self.local_kyma.clone().filter(|name| !name.is_empty()),
+            brake: BrakeLimit { targets: 0, percent: 0 },
+            access: AccessPolicy {
+                allow_loopback: self.allow_loopback_targets,
+                allow_link_local: self.allow_link_local_targets,
+                allow_proxy: self.allow_target_proxy,
+                ..AccessPolicy::default()
+            },
+        }
+    }
+}

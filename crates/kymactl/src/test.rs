@@ -1,0 +1,111 @@
+//! `kymactl test`.
+
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::wait::await_condition;
+use kyma_api::{HelmComponent, HookPhase, Hooks, annotations, condition};
+use serde_json::json;
+
+use crate::{
+    error::Error,
+    hub::{HubFlags, MANAGER},
+    output,
+};
+
+/// Flags of `kymactl test`.
+#[derive(Args)]
+pub(crate) struct Test {
+    /// The HelmComponent.
+    component: String,
+    /// Do not wait until the tests are over.
+    #[arg(long)]
+    no_wait: bool,
+    /// How long to wait at most, in seconds.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    timeout: u64,
+    #[command(flatten)]
+    hub: HubFlags,
+}
+
+impl Test {
+    /// Has the chart's tests run, and tells how each ended.
+    pub(crate) async fn run(self) -> Result<(), Error> {
+        let Self { component: name, no_wait, timeout, hub } = self;
+        let namespace = &hub.hub_namespace;
+        let components: Api<HelmComponent> = Api::namespaced(hub.client().await?, namespace);
+        let missing =
+            || Error::input(&name, format!("there is no such HelmComponent in namespace {namespace}"));
+        let component = components.get_opt(&name).await?.ok_or_else(missing)?;
+        if component.spec.suspend == Some(true) {
+            let message = format!("it is suspended; take care of it again with `kymactl resume {name}`");
+            return Err(Error::input(&name, message));
+        }
+        let request = Timestamp::now().to_string();
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = json!({"metadata": {"annotations": {annotations::TEST_REQUESTED_AT: request}}});
+        components.patch(&name, &params, &Patch::Merge(patch)).await?;
+        if no_wait {
+            return Ok(output::result(&format!("the tests of {name} are asked for"))?);
+        }
+        let waiting = await_condition(components.clone(), &name, |component: Option<&HelmComponent>| {
+            component.is_none_or(|component| over(component, &request).is_some())
+        });
+        let Ok(ended) = tokio::time::timeout(Duration::from_secs(timeout), waiting).await else {
+            let component = components.get_opt(&name).await?.ok_or_else(missing)?;
+            return Err(Error::not_ready(Duration::from_secs(timeout), &[awaited(&name, &component)]));
+        };
+        let component = ended?.ok_or_else(missing)?;
+        let tests = over(&component, &request).cloned().unwrap_or_default();
+        output::result(&told(&name, &tests))?;
+        if tests.phase == HookPhase::Succeeded { Ok(()) } else { Err(Error::TestFailed { name }) }
+    }
+}
+
+/// The tests that were run for this request, once they are over.
+fn over<'a>(component: &'a HelmComponent, request: &str) -> Option<&'a Hooks> {
+    let status = component.status.as_ref()?;
+    let tests = status.tests.as_ref()?;
+    let is_over = matches!(tests.phase, HookPhase::Succeeded | HookPhase::Failed);
+    (is_over && status.last_handled_test_at.as_deref() == Some(request)).then_some(tests)
+}
+
+/// A line for each test that ran. Those after a failed one do not run.
+fn told(name: &str, tests: &Hooks) -> String {
+    let done = tests.done.iter().flatten().map(|test| format!("succeeded: {}", output::one_line(test)));
+    let failed = tests.failure.iter().map(|failure| format!("failed: {}", output::one_line(failure)));
+    let lines: Vec<String> = done.chain(failed).collect();
+    if lines.is_empty() { format!("the chart of {name} has no tests") } else { lines.join("\n") }
+}
+
+/// What the tests wait for.
+fn awaited(name: &str, component: &HelmComponent) -> String {
+    let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let says = |type_: &str| {
+        let found = condition::get(conditions.unwrap_or_default(), type_);
+        found.map(|found| format!("{type_} is {} ({}: {})", found.status, found.reason, found.message))
+    };
+    let said: Vec<String> =
+        [condition::types::READY, condition::types::TESTED].into_iter().filter_map(says).collect();
+    match said.as_slice() {
+        [] => format!("{name}: nobody reports on it; is helm-component running?"),
+        said => format!("{name}: {}", output::one_line(&said.join("; "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_test_that_ran_is_told_with_its_end() {
+        let mut tests = Hooks { phase: HookPhase::Succeeded, ..Hooks::default() };
+        assert_eq!(told("shop", &tests), "the chart of shop has no tests");
+        tests.done = Some(vec!["Pod shop/a".to_owned()]);
+        tests.failure = Some("test hook Pod shop/b: it failed".to_owned());
+        assert_eq!(told("shop", &tests), "succeeded: Pod shop/a\nfailed: test hook Pod shop/b: it failed");
+    }
+}

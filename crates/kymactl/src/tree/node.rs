@@ -1,0 +1,232 @@
+//! The objects of a component and what they own, each with how it does. Pure.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use kube::{ResourceExt as _, api::DynamicObject};
+use kyma_object_set::{
+    Entry, Identity, OWNER_LABEL, Observed,
+    drift::{self, Drift},
+    health::{self, Health, HealthStatus},
+};
+use serde::Serialize;
+
+/// What an object is to the component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Role {
+    /// Part of the content.
+    Object,
+    /// A hook that ran or runs.
+    Hook,
+    /// The default custom resource.
+    DefaultResource,
+    /// Owned by another one: made by its controller.
+    Owned,
+}
+
+/// One object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Node {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) group: String,
+    pub(super) kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) role: Role,
+    /// `Current`, `InProgress`, `Terminating`, `Unknown`, `Failed`, or `NotFound`.
+    pub(super) health: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) message: String,
+    /// What somebody did to it since it was applied; absent where nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) drift: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) uid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) created: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) children: Vec<Node>,
+}
+
+/// The word for an object that is not there.
+pub(super) const NOT_FOUND: &str = "NotFound";
+
+/// Who looks: the field manager of the objects, the owner that they bear, and when.
+pub(super) struct View<'a> {
+    pub(super) manager: &'a str,
+    pub(super) owner: &'a str,
+    pub(super) now: Timestamp,
+}
+
+/// What was found in the place of an object.
+pub(super) enum Found {
+    /// It is there.
+    Live(Box<DynamicObject>),
+    /// Nothing is.
+    Nothing,
+    /// It cannot be told, and why.
+    Unknown(String),
+}
+
+impl View<'_> {
+    /// An object of the component; `entry` is what is remembered of its last apply.
+    pub(super) fn node(&self, identity: &Identity, role: Role, entry: Option<&Entry>, found: &Found) -> Node {
+        let (health, live) = match found {
+            Found::Live(live) => (self.assess(live), Some(&**live)),
+            Found::Nothing => (None, None),
+            Found::Unknown(why) => (Some(Health::new(HealthStatus::Unknown, why.clone())), None),
+        };
+        let known = !matches!(found, Found::Unknown(_));
+        let entry = entry.filter(|entry| known && entry.was_sent() && !identity.is_namespace());
+        let observed = live.map(|live| Observed::from_metadata(&live.metadata, self.manager, OWNER_LABEL));
+        let drift = entry.and_then(|entry| word(drift::compare(entry, observed.as_ref(), self.owner)));
+        node(identity, role, health, drift, live)
+    }
+
+    fn assess(&self, live: &DynamicObject) -> Option<Health> {
+        let whole = serde_json::to_value(live).ok()?;
+        Some(health::assess(&whole, self.now))
+    }
+
+    /// Hangs objects below those that own them, however deep, and leaves the others out.
+    pub(super) fn grow(&self, nodes: &mut [Node], owned: &[(Identity, DynamicObject)]) {
+        let mut by_owner: HashMap<&str, Vec<&(Identity, DynamicObject)>> = HashMap::new();
+        for one in owned {
+            for owner in one.1.owner_references() {
+                by_owner.entry(&owner.uid).or_default().push(one);
+            }
+        }
+        for node in nodes {
+            self.hang(node, &by_owner, DEEPEST);
+        }
+    }
+
+    fn hang(&self, node: &mut Node, by_owner: &HashMap<&str, Vec<&(Identity, DynamicObject)>>, depth: usize) {
+        let Some(owned) = node.uid.as_deref().and_then(|uid| by_owner.get(uid)) else { return };
+        if depth == 0 {
+            return;
+        }
+        for (identity, live) in owned {
+            let mut child = self::node(identity, Role::Owned, self.assess(live), None, Some(live));
+            self.hang(&mut child, by_owner, depth - 1);
+            // What is left of earlier revisions.
+            let is_idle = identity.kind == "ReplicaSet" && live.data["spec"]["replicas"] == 0;
+            if !(is_idle && child.children.is_empty()) {
+                node.children.push(child);
+            }
+        }
+        node.children.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
+    }
+}
+
+/// Levels below an object of the content: a CronJob's Jobs and their Pods are two.
+const DEEPEST: usize = 3;
+
+fn node(
+    identity: &Identity,
+    role: Role,
+    health: Option<Health>,
+    drift: Option<&'static str>,
+    live: Option<&DynamicObject>,
+) -> Node {
+    let Identity { group, kind, namespace, name } = identity.clone();
+    Node {
+        group,
+        kind,
+        namespace,
+        name,
+        role,
+        health: health.as_ref().map_or(NOT_FOUND, |health| health.status.as_str()),
+        message: health.map(|health| health.message).unwrap_or_default(),
+        drift,
+        uid: live.and_then(|live| live.metadata.uid.clone()),
+        created: live.and_then(|live| live.metadata.creation_timestamp.as_ref()).map(|time| time.0),
+        children: vec![],
+    }
+}
+
+fn word(drift: Drift) -> Option<&'static str> {
+    match drift {
+        Drift::Unchanged | Drift::Deleting => None,
+        Drift::Changed => Some("changed"),
+        Drift::Gone => Some("deleted"),
+        Drift::Recreated => Some("recreated"),
+        Drift::Taken => Some("taken"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const VIEW: View<'static> = View { manager: "m", owner: "us", now: Timestamp::UNIX_EPOCH };
+
+    fn object(value: Value) -> DynamicObject {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn owned(kind: &str, name: &str, owner: &str, more: &Value) -> (Identity, DynamicObject) {
+        let mut value = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "uid": name,
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "x", "name": "x", "uid": owner}]}});
+        value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        (Identity::new("apps", kind, Some("n"), name), object(value))
+    }
+
+    #[test]
+    fn an_object_tells_its_health_and_what_others_did_to_it() {
+        let identity = Identity::new("apps", "Deployment", Some("n"), "d");
+        let entry = Entry { uid: "u".to_owned(), fingerprint: "f".to_owned(), ..Entry::default() };
+        let told = |found: Found| {
+            let node = VIEW.node(&identity, Role::Object, Some(&entry), &found);
+            (node.health, node.drift)
+        };
+        let live = |uid: &str, status: Value| {
+            Found::Live(Box::new(object(json!({"apiVersion": "apps/v1", "kind": "Deployment",
+                "metadata": {"name": "d", "uid": uid}, "spec": {"replicas": 1}, "status": status}))))
+        };
+        assert_eq!(told(live("u", json!({}))), ("InProgress", Some("changed")));
+        let failed = json!({"conditions": [
+            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]});
+        assert_eq!(told(live("v", failed)), ("Failed", Some("recreated")));
+        assert_eq!(told(Found::Nothing), (NOT_FOUND, Some("deleted")));
+        assert_eq!(told(Found::Unknown("forbidden".to_owned())), ("Unknown", None));
+    }
+
+    #[test]
+    fn what_is_owned_hangs_below_its_owner_and_old_revisions_are_left_out() {
+        let identity = Identity::new("apps", "Deployment", Some("n"), "d");
+        let deployment = object(json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "d", "uid": "d"}}));
+        let mut nodes = vec![VIEW.node(&identity, Role::Object, None, &Found::Live(Box::new(deployment)))];
+        let all = [
+            owned("Pod", "p2", "new", &json!({})),
+            owned("Pod", "p1", "new", &json!({})),
+            owned("Pod", "stray", "somebody", &json!({})),
+            owned("ReplicaSet", "new", "d", &json!({"spec": {"replicas": 2}})),
+            owned("ReplicaSet", "old", "d", &json!({"spec": {"replicas": 0}})),
+        ];
+        VIEW.grow(&mut nodes, &all);
+        let names = |nodes: &[Node]| -> Vec<String> { nodes.iter().map(|node| node.name.clone()).collect() };
+        assert_eq!(names(&nodes[0].children), ["new"]);
+        assert_eq!(names(&nodes[0].children[0].children), ["p1", "p2"]);
+    }
+
+    #[test]
+    fn objects_that_own_each_other_are_not_followed_for_ever() {
+        let identity = Identity::new("", "Pod", Some("n"), "a");
+        let (_, a) = owned("Pod", "a", "b", &json!({}));
+        let mut nodes = vec![VIEW.node(&identity, Role::Object, None, &Found::Live(Box::new(a)))];
+        VIEW.grow(&mut nodes, &[owned("Pod", "a", "b", &json!({})), owned("Pod", "b", "a", &json!({}))]);
+        let mut depth = 0;
+        let mut level = &nodes[0];
+        while let Some(child) = level.children.first() {
+            (depth, level) = (depth + 1, child);
+        }
+        assert_eq!(depth, DEEPEST);
+    }
+}

@@ -1,0 +1,158 @@
+use serde_json::json;
+
+use super::versions::priority;
+use super::*;
+
+fn ours(version: &str, api_versions: &[&str]) -> Object {
+    let versions: Vec<Value> =
+        api_versions.iter().map(|name| json!({"name": name, "storage": true})).collect();
+    Object::from_value(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "a.x.io", "annotations": {SET_VERSION: version}}, "spec": {"versions": versions}}))
+    .unwrap()
+}
+
+fn live(owner: &str, version: &str) -> ObjectMeta {
+    let marks = json!({"f:metadata": {"f:labels": {format!("f:{OWNER_LABEL}"): {}}}});
+    serde_json::from_value(json!({
+        "labels": {OWNER_LABEL: owner},
+        "annotations": {SET_VERSION: version, CREATED_BY: "first"},
+        "managedFields": [{"manager": "m", "operation": "Apply", "fieldsV1": marks}],
+    }))
+    .unwrap()
+}
+
+fn us() -> Ownership {
+    Ownership { manager: "m".to_owned(), owner: "us".to_owned(), version: String::new() }
+}
+
+fn step(ours: Object, live: &ObjectMeta, api_versions: &[&str]) -> Step {
+    step_over(ours, live, api_versions, &[])
+}
+
+fn step_over(ours: Object, live: &ObjectMeta, api_versions: &[&str], stored: &[&str]) -> Step {
+    let versions: Vec<Value> =
+        api_versions.iter().map(|name| json!({"name": name, "storage": true})).collect();
+    let stored = stored.iter().map(|version| (*version).to_owned()).collect();
+    let live = Live { metadata: live.clone(), spec: json!({ "versions": versions }), stored };
+    decide(ours, &live, &us(), &|owner| owner != "dead")
+}
+
+fn sent(step: Step) -> (Object, Vec<String>) {
+    let Step::Send { object, shares, .. } = step else { panic!("{step:?}") };
+    let versions = object.body()["spec"]["versions"].as_array().unwrap();
+    let names = versions.iter().map(|version| version["name"].as_str().unwrap().to_owned()).collect();
+    assert!(shares.is_empty());
+    (*object, names)
+}
+
+#[test]
+fn a_crd_of_nobody_else_is_sent_as_it_is() {
+    for holder in ["us", "dead"] {
+        let step = step(ours("2.0.0", &["v1"]), &live(holder, "1.0.0"), &["v1", "v1beta1"]);
+        let (object, versions) = sent(step);
+        assert_eq!(versions, ["v1"]);
+        assert_eq!(object.annotation(CREATED_BY), Some("first"));
+    }
+}
+
+#[test]
+fn a_crd_never_goes_back_to_a_lower_version() {
+    for holder in ["us", "dead"] {
+        let (object, versions) = sent(step(ours("1.0.0", &["v1"]), &live(holder, "2.0.0"), &["v1", "v2"]));
+        assert_eq!(versions, ["v1", "v2"], "a higher API version");
+        assert_eq!(object.annotation(SET_VERSION), Some("2.0.0"));
+        let mut narrower = ours("1.0.0", &["v1"]);
+        narrower.body_mut()["spec"]["versions"][0]["schema"] = "narrow".into();
+        let (object, _) = sent(step(narrower, &live(holder, "2.0.0"), &["v1"]));
+        assert_eq!(object.body()["spec"]["versions"][0]["schema"], Value::Null, "a higher set");
+    }
+    let mut by_hand = live("us", "");
+    by_hand.labels = None;
+    by_hand.annotations = None;
+    let (object, versions) = sent(step(ours("9.0.0", &["v1"]), &by_hand, &["v1", "v2"]));
+    assert_eq!(versions, ["v1", "v2"], "somebody installed a newer one by hand");
+    assert_eq!(object.annotation(SET_VERSION), Some("9.0.0"));
+}
+
+#[test]
+fn versions_in_which_objects_are_stored_stay() {
+    let step =
+        step_over(ours("2.0.0", &["v1"]), &live("us", "1.0.0"), &["v1beta1", "v1alpha1"], &["v1beta1"]);
+    let Step::Send { lost, .. } = &step else { panic!("{step:?}") };
+    assert_eq!(*lost, ["v1beta1"]);
+    assert_eq!(sent(step).1, ["v1", "v1beta1"]);
+}
+
+#[test]
+fn versions_that_others_may_use_are_served_as_before_and_ones_with_objects_are_not_lost_unsaid() {
+    let unserved = || {
+        let mut ours = ours("2.0.0", &["v1", "v1beta1"]);
+        ours.body_mut()["spec"]["versions"][0]["served"] = true.into();
+        ours.body_mut()["spec"]["versions"][1]["served"] = false.into();
+        ours
+    };
+    let served = json!({"versions": [{"name": "v1", "served": true}, {"name": "v1beta1", "served": true}]});
+    let over = |owner: &str, stored: &[&str]| {
+        let stored = stored.iter().map(|version| (*version).to_owned()).collect();
+        let live = Live { metadata: live(owner, "1.0.0"), spec: served.clone(), stored };
+        let step = decide(unserved(), &live, &us(), &|_| true);
+        let Step::Send { object, lost, .. } = step else { panic!("{step:?}") };
+        (object.body()["spec"]["versions"][1]["served"] == true, lost)
+    };
+    assert_eq!(over("us", &["v1"]), (false, vec![]), "nothing is stored in it");
+    assert_eq!(over("us", &["v1beta1", "v1"]), (false, vec!["v1beta1".to_owned()]));
+    assert_eq!(over("them", &["v1beta1"]), (true, vec![]));
+}
+
+#[test]
+fn a_crd_that_another_operator_holds_is_not_of_nobody_and_shared_in_its_name() {
+    let mut theirs = live("dead", "2.0.0");
+    for entry in theirs.managed_fields.iter_mut().flatten() {
+        entry.manager = Some("greeting".to_owned());
+    }
+    assert_eq!(step(ours("1.0.0", &["v1"]), &theirs, &["v1"]), Step::ShareOnly);
+    assert_eq!(share_manager("dead", &theirs, &us()), "greeting-dead");
+    assert_eq!(share_manager("us", &theirs, &us()), "m-us");
+}
+
+#[test]
+fn a_lower_or_equal_version_only_shares() {
+    assert_eq!(step(ours("1.0.0", &["v1"]), &live("them", "1.0.0"), &["v1"]), Step::ShareOnly);
+    assert_eq!(step(ours("1.0.0", &["v1"]), &live("them", "1.10.0"), &["v1"]), Step::ShareOnly);
+    assert_eq!(step(ours("9.0.0", &["v1beta1"]), &live("them", "1.0.0"), &["v1"]), Step::ShareOnly);
+}
+
+#[test]
+fn a_higher_version_wins_and_takes_nothing_away() {
+    let step = step(ours("1.10.0", &["v1"]), &live("them", "1.9.0"), &["v1", "v1beta1"]);
+    let Step::Send { object, shares, lost } = step else { panic!("{step:?}") };
+    assert_eq!((shares, lost), (vec!["them".to_owned(), "us".to_owned()], vec![]));
+    let versions = object.body()["spec"]["versions"].as_array().unwrap();
+    assert_eq!(versions[1], json!({"name": "v1beta1", "storage": false}));
+    assert_eq!(versions[0]["storage"], true);
+}
+
+#[test]
+fn the_holder_keeps_versions_that_sharers_use() {
+    let mut found = live("us", "1.0.0");
+    found.labels.as_mut().unwrap().insert(crate::cluster::Ownership::share_label("them"), String::new());
+    let step = step(ours("2.0.0", &["v2"]), &found, &["v1"]);
+    let Step::Send { object, .. } = step else { panic!("{step:?}") };
+    assert_eq!(object.body()["spec"]["versions"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn waits_within_a_run_are_short() {
+    assert!(
+        ESTABLISH < Duration::from_secs(2)
+            && super::super::one::serving_pauses().sum::<Duration>() < Duration::from_secs(2)
+    );
+}
+
+#[test]
+fn api_versions_have_kubernetes_order() {
+    let sorted = ["x", "v1alpha1", "v1alpha2", "v2alpha1", "v1beta1", "v1beta10", "v1", "v2", "v10"];
+    for pair in sorted.windows(2) {
+        assert!(priority(pair[0]) < priority(pair[1]), "{pair:?}");
+    }
+}

@@ -1,0 +1,93 @@
+//! API versions of CRDs: which is the highest, which must not go missing.
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+use super::Live;
+use crate::cluster::SET_VERSION;
+use crate::object::Object;
+
+/// Our CRD against the one that is there: by their highest API versions, then by the versions of their sets.
+pub(super) fn compare(ours: &Object, live: &Live) -> Ordering {
+    let spec = ours.body().get("spec").cloned().unwrap_or_default();
+    let theirs = live.metadata.annotations.as_ref().and_then(|all| all.get(SET_VERSION));
+    let version = ours.annotation(SET_VERSION).unwrap_or_default();
+    highest_api_version(&spec)
+        .cmp(&highest_api_version(&live.spec))
+        .then_with(|| compare_versions(version, theirs.map_or("", String::as_str)))
+}
+
+/// Versions that are there, needed, and not in ours stay, or objects could not be read any more.
+pub(super) fn keep_versions(ours: &mut Object, live_spec: &Value, needed: impl Fn(&str) -> bool) {
+    let Some(live) = live_spec.get("versions").and_then(Value::as_array) else { return };
+    let spec = ours.body_mut().get_mut("spec");
+    let Some(versions) = spec.and_then(|spec| spec.get_mut("versions")).and_then(Value::as_array_mut) else {
+        return;
+    };
+    for version in live {
+        let known = versions.iter().any(|own| own["name"] == version["name"]);
+        if !known && version["name"].as_str().is_some_and(&needed) {
+            let mut version = version.clone();
+            version["storage"] = false.into();
+            versions.push(version);
+        }
+    }
+}
+
+fn versions(spec: Option<&Value>) -> impl Iterator<Item = &Value> {
+    spec.and_then(|spec| spec.get("versions")?.as_array()).into_iter().flatten()
+}
+
+fn serves(spec: Option<&Value>, version: &str) -> bool {
+    versions(spec).any(|one| one["name"] == version && one["served"] == true)
+}
+
+/// Versions in which objects may be stored and that ours does not have, or serves no longer.
+pub(super) fn lost_versions(ours: &Object, live: &Live) -> Vec<String> {
+    let spec = ours.body().get("spec");
+    let is_lost = |version: &&String| {
+        let has = versions(spec).any(|one| one["name"] == **version);
+        !has || serves(Some(&live.spec), version) && !serves(spec, version)
+    };
+    live.stored.iter().filter(is_lost).cloned().collect()
+}
+
+/// What others may use is served as before.
+pub(super) fn keep_serving(ours: &mut Object, live_spec: &Value) {
+    let spec = ours.body_mut().get_mut("spec").and_then(|spec| spec.get_mut("versions"));
+    for version in spec.and_then(Value::as_array_mut).into_iter().flatten() {
+        if version["name"].as_str().is_some_and(|name| serves(Some(live_spec), name)) {
+            version["served"] = true.into();
+        }
+    }
+}
+
+/// Kubernetes' priority of API versions: `v2` over `v1` over `v1beta2` over `v1beta1` over `v1alpha1` over
+/// anything else.
+pub(super) fn priority(version: &str) -> (u8, u32, u32) {
+    let parse = || -> Option<(u8, u32, u32)> {
+        let rest = version.strip_prefix('v')?;
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let major = rest[..digits].parse().ok()?;
+        let (level, minor) = match &rest[digits..] {
+            "" => (3, "0"),
+            rest if rest.starts_with("beta") => (2, &rest["beta".len()..]),
+            rest => (1, rest.strip_prefix("alpha")?),
+        };
+        Some((level, major, minor.parse().ok()?))
+    };
+    parse().unwrap_or_default()
+}
+
+fn highest_api_version(spec: &Value) -> (u8, u32, u32) {
+    let versions = spec.get("versions").and_then(Value::as_array);
+    let names = versions.into_iter().flatten().filter_map(|version| version["name"].as_str());
+    names.map(priority).max().unwrap_or_default()
+}
+
+/// Semantic versions by their precedence; a version that is none is lower than one that is.
+fn compare_versions(ours: &str, theirs: &str) -> Ordering {
+    let parse = |text: &str| semver::Version::parse(text.trim_start_matches('v')).ok();
+    parse(ours).cmp(&parse(theirs)).then_with(|| ours.cmp(theirs))
+}

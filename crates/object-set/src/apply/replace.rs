@@ -1,0 +1,96 @@
+//! Objects of which a field would change that cannot: deleted and made anew, where somebody allowed that.
+
+use std::sync::Arc;
+
+use super::one::Done;
+use super::{Outcome, Run, Wanted};
+use crate::error::{CallError, Failure};
+use crate::inventory::Entry;
+use crate::object::{Identity, Object};
+use crate::prune::holds_data;
+use crate::rehearsal::Untried;
+use crate::remove::{Way, make_way};
+use crate::select::selects;
+
+impl Run<'_> {
+    /// Makes way for an object that could not be sent since a field of it cannot change; any other error is passed on, and
+    /// this one where nobody allowed it.
+    pub(super) async fn replace(&self, wanted: &Wanted, error: CallError) -> Done {
+        let recorded = self.recorded.get(&wanted.identity).filter(|entry| entry.was_sent());
+        let Some(entry) = recorded.filter(|entry| self.may_replace(&wanted.object, entry)) else {
+            return Err(error.into());
+        };
+        if !matches!(error.failure, Failure::Immutable(_)) {
+            return Err(error.into());
+        }
+        if let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &wanted.mapping) {
+            return Ok(self.untried(rehearsal, wanted, mapping, Untried::Anew).await);
+        }
+        let kinds = Arc::new(self.kinds.clone());
+        let (ownership, protection) = (self.options.ownership, self.options.protection);
+        let inventory = self.recorded;
+        match make_way(self.cluster, kinds, inventory, ownership, protection, &wanted.identity).await? {
+            Way::Free => {
+                // Nothing of ours is there any more, but what may still be of that uid.
+                let entry = Entry { hash: String::new(), fingerprint: String::new(), ..entry.clone() };
+                Ok((Outcome::Waiting("the old object is being deleted, to be made anew"), Some(entry)))
+            }
+            Way::Blocked => Err(error.into()),
+        }
+    }
+
+    fn may_replace(&self, object: &Object, entry: &Entry) -> bool {
+        may_replace(self.options.recreate, object, entry)
+    }
+}
+
+/// Whether a selector means the object; what others may rely on has to be named by its kind, and be made by us.
+fn may_replace(selectors: &[kyma_api::ObjectSelector], object: &Object, entry: &Entry) -> bool {
+    let precious = is_precious(&object.identity());
+    (entry.created || !precious)
+        && selectors
+            .iter()
+            .any(|selector| selects(selector, object) && (selector.kind.is_some() || !precious))
+}
+
+fn is_precious(object: &Identity) -> bool {
+    object.is_namespace() || object.is_crd() || holds_data(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_others_may_rely_on_is_named_by_its_kind_and_made_by_us() {
+        let may = |selector: &Value, api_version: &str, kind: &str, created: bool| {
+            let object =
+                json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": "n"}});
+            let object = Object::from_value(object).unwrap();
+            let selectors = [serde_json::from_value(selector.clone()).unwrap()];
+            may_replace(&selectors, &object, &Entry { created, ..Entry::default() })
+        };
+        assert!(may(&json!({}), "apps/v1", "Deployment", false));
+        assert!(may(&json!({"kind": "Job"}), "batch/v1", "Job", true));
+        assert!(!may(&json!({"kind": "Job"}), "apps/v1", "Deployment", true));
+        let precious = [
+            ("v1", "Namespace"),
+            ("v1", "PersistentVolumeClaim"),
+            ("v1", "PersistentVolume"),
+            ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+        ];
+        for (api_version, kind) in precious {
+            assert!(!may(&json!({}), api_version, kind, true), "{kind}");
+            assert!(!may(&json!({"name": "a"}), api_version, kind, true), "{kind}");
+            assert!(may(&json!({"kind": kind}), api_version, kind, true), "{kind}");
+            assert!(!may(&json!({"kind": kind}), api_version, kind, false), "{kind} was there before");
+        }
+        assert!(!may_replace(
+            &[],
+            &Object::from_value(json!({"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}})).unwrap(),
+            &Entry::default()
+        ));
+    }
+}

@@ -1,0 +1,181 @@
+//! An object as it is wished: whole where it is made, without what others may change where it is there.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::{Refusal, Run, Wanted};
+use crate::cluster::Ownership;
+use crate::discovery::Mapping;
+use crate::drift::{Observed, applied_entry};
+use crate::error::{Action, CallError, Failure};
+use crate::field_set;
+use crate::object::{Object, hash_value};
+use crate::yielded::{Field, Yielded, leave_out, leave_out_paths, split};
+
+/// Moves of ownership that are tried before somebody else's writes win: controllers write to what was just made.
+const TRIES: usize = 5;
+
+/// One object as it is sent.
+pub(super) struct Wish<'a> {
+    /// As it is sent to the object that is there.
+    pub(super) object: Object,
+    /// Of it: what is recorded as its hash.
+    pub(super) hash: String,
+    /// As it is made, where that is more.
+    whole: Option<Object>,
+    /// Fields that others may change.
+    fields: Vec<&'a Field>,
+}
+
+/// What came of sending a wish.
+pub(super) struct Brought {
+    pub(super) metadata: ObjectMeta,
+    /// Why it is not yet as it should be, though it was sent.
+    pub(super) unsettled: Option<Refusal>,
+}
+
+impl<'a> Wish<'a> {
+    pub(super) fn of(object: Object, yielded: &'a Yielded) -> Self {
+        let fields = yielded.of(&object);
+        let whole = (!fields.is_empty()).then(|| object.clone());
+        let mut object = object;
+        let left_out = leave_out(&mut object, &fields);
+        let mut hash = object.intent_hash();
+        if !left_out.is_empty() {
+            // What is left out is a wish too: of a field that goes from the set, or is ours again, the rest says nothing.
+            hash = hash_value(&json!([hash, left_out]));
+        }
+        Self { object, hash, whole, fields }
+    }
+
+    /// As it is made.
+    pub(super) fn whole(&self) -> &Object {
+        self.whole.as_ref().unwrap_or(&self.object)
+    }
+
+    pub(super) fn set_annotation(&mut self, key: &str, value: &str) {
+        for object in [Some(&mut self.object), self.whole.as_mut()].into_iter().flatten() {
+            object.set_annotation(key, value);
+        }
+    }
+
+    /// Whether it says something that others may have taken by scaling.
+    fn has_replicas(&self) -> bool {
+        self.object.body().get("spec").and_then(|spec| spec.get("replicas")).is_some()
+    }
+}
+
+impl Run<'_> {
+    /// Sees to it that leaving out what others may change takes nothing off the object that is there.
+    pub(super) async fn let_go(
+        &self,
+        wish: &mut Wish<'_>,
+        wanted: &Wanted,
+        mapping: &Mapping,
+        seen: Option<&Observed>,
+    ) -> Result<(), Refusal> {
+        let scaled = seen.is_some_and(|seen| seen.unscaled.is_some());
+        if wish.fields.is_empty() && !wish.has_replicas() && !scaled {
+            return Ok(());
+        }
+        // What the watch shows may be from before somebody scaled it. Where it is gone, sending it tells.
+        let Some(found) = self.cluster.metadata(mapping, &wanted.identity).await? else { return Ok(()) };
+        let (metadata, _) = self.settle(wish, wanted, mapping, found.metadata).await?;
+        let manager = &self.options.ownership.manager;
+        if let Some(taken) = field_set::scaled(&metadata, manager)
+            && !self.options.yielded.retakes(&wanted.identity)
+        {
+            let taken = field_set::leaves(&taken);
+            leave_out_paths(&mut wish.object, taken.iter().map(Vec::as_slice).collect());
+        }
+        Ok(())
+    }
+
+    /// Sends an object, to the one of that uid or (without) to none, and sees to who owns its fields then. One that is
+    /// adopted may have been nobody's.
+    pub(super) async fn bring(
+        &self,
+        wish: &Wish<'_>,
+        wanted: &Wanted,
+        mapping: &Mapping,
+        uid: Option<&str>,
+        is_adopted: bool,
+    ) -> Result<Brought, CallError> {
+        let object = if uid.is_some() { &wish.object } else { wish.whole() };
+        let metadata = self.send(object, &wanted.identity, mapping, uid).await?;
+        match self.tidy(wish, wanted, mapping, metadata.clone(), is_adopted).await {
+            Ok(metadata) => Ok(Brought { metadata, unsettled: None }),
+            Err(refusal) => Ok(Brought { metadata, unsettled: Some(refusal) }),
+        }
+    }
+
+    /// Fields that came to us only after it was sent, and that the wish may not have, are sent for again.
+    async fn tidy(
+        &self,
+        wish: &Wish<'_>,
+        wanted: &Wanted,
+        mapping: &Mapping,
+        metadata: ObjectMeta,
+        is_adopted: bool,
+    ) -> Result<ObjectMeta, Refusal> {
+        // The first apply to what had no managedFields makes an entry for all that was there.
+        let behind =
+            if is_adopted { self.take_over(&wanted.identity, mapping, &metadata).await? } else { None };
+        let taken = behind.is_some();
+        let (metadata, returned) = self.settle(wish, wanted, mapping, behind.unwrap_or(metadata)).await?;
+        if !(taken || returned) {
+            return Ok(metadata);
+        }
+        let uid = metadata.uid.as_deref();
+        Ok(self.send(&wish.object, &wanted.identity, mapping, uid).await?)
+    }
+
+    /// Moves the ownership of fields that others may change to whoever keeps them, and back what they may no longer;
+    /// tells whether something came back.
+    pub(super) async fn settle(
+        &self,
+        wish: &Wish<'_>,
+        wanted: &Wanted,
+        mapping: &Mapping,
+        mut metadata: ObjectMeta,
+    ) -> Result<(ObjectMeta, bool), Refusal> {
+        let Ownership { manager, .. } = self.options.ownership;
+        let keeper = self.options.ownership.yielded_manager();
+        if wish.fields.is_empty() && applied_entry(&metadata, &keeper).is_none() {
+            return Ok((metadata, false));
+        }
+        let whole = Value::Object(wish.whole().body().clone());
+        let api = mapping.api(&self.cluster.client, wanted.identity.namespace.as_deref());
+        let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
+        let mut tries = 0;
+        loop {
+            let split = split(&metadata, &whole, &wish.fields, manager, &keeper).map_err(|part| {
+                Refusal::PartOfWhole { object: wanted.identity.clone(), part: Box::new(part) }
+            })?;
+            let Some(split) = split else { return Ok((metadata, false)) };
+            let moved =
+                api.patch_metadata(&wanted.identity.name, &params, &Patch::<Value>::Json(split.patch)).await;
+            let error = match moved {
+                Ok(moved) => return Ok((moved.metadata, split.returns)),
+                Err(error) => take_over_error(CallError::new(Action::Patch, Some(&wanted.identity), error)),
+            };
+            tries += 1;
+            if error.failure != Failure::Conflict || tries == TRIES {
+                return Err(error.into());
+            }
+            let Some(found) = self.cluster.metadata(mapping, &wanted.identity).await? else {
+                return Err(error.into());
+            };
+            metadata = found.metadata;
+        }
+    }
+}
+
+/// The patch tests the resourceVersion: the next look shows what came in between.
+pub(super) fn take_over_error(mut error: CallError) -> CallError {
+    if matches!(error.failure, Failure::Refused(_)) {
+        error.failure = Failure::Conflict;
+    }
+    error
+}

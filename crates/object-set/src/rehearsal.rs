@@ -1,0 +1,211 @@
+//! What an apply or a prune would change, found out by dry runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use serde_json::Value;
+
+use crate::error::{Action, CallError, Failure};
+use crate::object::{Identity, Object};
+use crate::order;
+
+/// Collects what would be sent, and what would be there then. For [`crate::Cluster::rehearsal`].
+#[derive(Debug, Default)]
+pub struct Rehearsal {
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    objects: BTreeMap<Identity, Rehearsed>,
+    namespaces: BTreeSet<String>,
+}
+
+/// One object that would be sent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rehearsed {
+    /// As it is; `None` where it is not there.
+    pub before: Option<Value>,
+    /// As it would be: what the API server answered to the dry run, or what would be sent where it could not be tried.
+    pub after: Value,
+    /// Why it could not be tried; `None` where it was.
+    pub untried: Option<Untried>,
+    /// Whether fields that kubectl or Helm applied would become ours first: those that the set lacks go then, which no dry
+    /// run shows.
+    pub takes_over: bool,
+}
+
+/// Why an object could not be tried by a dry run, though nothing says that it would be refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Untried {
+    /// Its namespace comes with the same set.
+    Namespace(String),
+    /// Its kind comes with a CRD of the same set.
+    Kind,
+    /// A field of it would change that cannot: it would be deleted and made anew.
+    Anew,
+    /// A webhook has side effects, so API servers do not call it in dry runs; its name.
+    Webhook(String),
+}
+
+/// What API servers keep about an object, which no apply changes by itself.
+const KEPT: [&str; 8] = [
+    "managedFields",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "uid",
+    "selfLink",
+];
+
+impl Rehearsed {
+    /// Whether anything that counts would be another than before.
+    pub fn changes(&self) -> bool {
+        self.takes_over
+            || matches!(self.untried, Some(Untried::Webhook(_)))
+            || self.before.as_ref().map(content) != Some(content(&self.after))
+    }
+}
+
+/// An object without its status and without what API servers keep about it: what two states of it are compared by.
+pub fn content(object: &Value) -> Value {
+    let mut content = object.clone();
+    if let Value::Object(body) = &mut content {
+        body.remove("status");
+        if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
+            metadata.retain(|key, _| !KEPT.contains(&key.as_str()));
+        }
+    }
+    content
+}
+
+impl std::fmt::Display for Untried {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Namespace(name) => write!(f, "namespace {name} does not exist yet"),
+            Self::Kind => f.write_str("its kind does not exist yet"),
+            Self::Anew => f.write_str("it would be deleted and made anew"),
+            Self::Webhook(name) => write!(f, "webhook {name} does not support dry runs"),
+        }
+    }
+}
+
+impl Rehearsal {
+    /// Says that a namespace would be made: objects in it are not refused because it is missing.
+    pub fn brings(&self, namespace: &str) {
+        self.held().namespaces.insert(namespace.to_owned());
+    }
+
+    /// What was found, in the order in which it would be sent.
+    pub fn found(&self) -> Vec<(Identity, Rehearsed)> {
+        let held = self.held();
+        let mut found: Vec<_> =
+            held.objects.iter().map(|(identity, one)| (identity.clone(), one.clone())).collect();
+        found.sort_by_cached_key(|(identity, _)| order::stage(&identity.group_kind()));
+        found
+    }
+
+    /// A server-side apply as a dry run.
+    pub(crate) async fn patch(
+        &self,
+        api: &Api<DynamicObject>,
+        identity: &Identity,
+        params: &PatchParams,
+        patch: &Patch<Value>,
+    ) -> Result<DynamicObject, CallError> {
+        let failed = |action, error| CallError::new(action, Some(identity), error);
+        let before = api.get_opt(&identity.name).await.map_err(|error| failed(Action::Get, error))?;
+        let params = PatchParams { dry_run: true, ..params.clone() };
+        let answer = api.patch(&identity.name, &params, patch).await;
+        let after = answer.map_err(|error| failed(Action::Apply, error))?;
+        self.note(identity, |one| {
+            one.before = before.and_then(|before| serde_json::to_value(before).ok());
+            one.after = serde_json::to_value(&after).unwrap_or_default();
+        });
+        Ok(after)
+    }
+
+    /// An object that would be there and is not.
+    pub(crate) fn created(&self, identity: &Identity, after: Value) {
+        self.note(identity, |one| one.after = after);
+    }
+
+    /// Fields of other tools would become ours.
+    pub(crate) fn takes_over(&self, identity: &Identity) {
+        self.note(identity, |one| one.takes_over = true);
+    }
+
+    /// Why an object that failed could only not be tried; `is_new`: whether its kind comes with the set.
+    pub(crate) fn excuse(&self, error: &CallError, is_new: bool) -> Option<Untried> {
+        match &error.failure {
+            Failure::NamespaceMissing(name) if self.held().namespaces.contains(name) => {
+                Some(Untried::Namespace(name.clone()))
+            }
+            Failure::NoDryRun(webhook) => Some(Untried::Webhook(webhook.clone())),
+            Failure::NotFound | Failure::NotServedYet if is_new => Some(Untried::Kind),
+            _ => None,
+        }
+    }
+
+    /// An object that would be sent as it is here, and could not be tried.
+    pub(crate) fn untried(&self, object: &Object, before: Option<DynamicObject>, why: Untried) {
+        self.note(&object.identity(), |one| {
+            one.before = before.and_then(|before| serde_json::to_value(before).ok());
+            one.after = Value::Object(object.body().clone());
+            one.untried = Some(why);
+        });
+    }
+
+    fn note(&self, identity: &Identity, change: impl FnOnce(&mut Rehearsed)) {
+        change(self.held().objects.entry(identity.clone()).or_default());
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_the_servers_own_counts_as_a_change() {
+        let object = |value: &str, version: &str| {
+            json!({"metadata": {"name": "a", "uid": version, "resourceVersion": version, "generation": version,
+                "managedFields": [version]}, "spec": value, "status": version})
+        };
+        let rehearsed =
+            |before: Option<Value>, after: Value| Rehearsed { before, after, ..Rehearsed::default() };
+        assert!(!rehearsed(Some(object("s", "1")), object("s", "2")).changes());
+        assert!(rehearsed(Some(object("s", "1")), object("t", "1")).changes());
+        assert!(rehearsed(None, object("s", "1")).changes());
+        let same = || rehearsed(Some(object("s", "1")), object("s", "2"));
+        assert!(Rehearsed { takes_over: true, ..same() }.changes());
+        let webhook = Untried::Webhook("w".to_owned());
+        assert!(Rehearsed { untried: Some(webhook), ..same() }.changes(), "it cannot be told");
+    }
+
+    #[test]
+    fn only_what_the_same_set_brings_excuses_a_failure() {
+        let failed = |code: u16, message: &str| {
+            let status = kube::core::Status { code, ..kube::core::Status::failure(message, "") };
+            let object = Identity::new("", "ConfigMap", Some("new"), "a");
+            CallError::new(Action::Apply, Some(&object), kube::Error::Api(status.boxed()))
+        };
+        let rehearsal = Rehearsal::default();
+        let mut missing = failed(404, "namespace");
+        missing.failure = Failure::NamespaceMissing("new".to_owned());
+        assert_eq!(rehearsal.excuse(&missing, false), None);
+        rehearsal.brings("new");
+        assert_eq!(rehearsal.excuse(&missing, false), Some(Untried::Namespace("new".to_owned())));
+        assert_eq!(rehearsal.excuse(&failed(404, "gone"), false), None);
+        assert_eq!(rehearsal.excuse(&failed(404, "gone"), true), Some(Untried::Kind));
+        assert_eq!(rehearsal.excuse(&failed(403, "no"), true), None);
+    }
+}

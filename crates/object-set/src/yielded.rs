@@ -1,0 +1,237 @@
+//! Fields that are ours only when an object is made: from then on they belong to whoever changes them.
+//!
+//! A field that nobody owns any more is removed or reset by the API server. So, before an apply leaves such a field out,
+//! what we own of it moves to a manager that never applies anything ([`crate::Ownership::yielded_manager`]).
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use json_patch::jsonptr::PointerBuf;
+use kyma_api::{DriftIgnore, ObjectSelector, patterns};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::object::{Identity, Object};
+use crate::select::selects;
+
+mod split;
+
+pub use split::PartOfWhole;
+pub(crate) use split::split;
+
+/// Why a path is none. Rules and paths count from 0, as in the lists that they stand in.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("drift.ignore[{rule}].paths[{path}]: {problem}")]
+pub struct YieldError {
+    /// Which rule.
+    pub rule: usize,
+    /// Which of its paths.
+    pub path: usize,
+    /// What is wrong with it.
+    pub problem: PathProblem,
+}
+
+/// What is wrong with a path.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum PathProblem {
+    /// It breaks RFC 6901.
+    #[error("is no JSON pointer; it begins with /, and in names ~ is written ~0 and / is written ~1")]
+    Syntax,
+    /// The empty pointer.
+    #[error("is the whole object; use drift.mode")]
+    Whole,
+    /// What tells objects apart.
+    #[error("tells which object it is, and cannot change")]
+    Identity,
+    /// All labels or annotations, or one of ours.
+    #[error("holds marks of the operator; name other labels and annotations one by one")]
+    Marks,
+}
+
+/// One field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Field {
+    /// Names and indices on the way to it.
+    tokens: Vec<String>,
+    /// Where it is told that it is one, as in `spec.drift.ignore[0].paths[1]`.
+    place: String,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&pointer(&self.tokens))
+    }
+}
+
+fn pointer(tokens: &[String]) -> String {
+    PointerBuf::from_tokens(tokens.iter().map(String::as_str)).to_string()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    target: ObjectSelector,
+    fields: Vec<Field>,
+}
+
+/// Which fields of which objects belong to whoever changes them, once the object is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Yielded {
+    rules: Vec<Rule>,
+    /// Namespaces in which what was written through the scale subresource does not count.
+    retaken: BTreeSet<String>,
+}
+
+impl Yielded {
+    /// Reads rules.
+    ///
+    /// # Errors
+    /// The first path that is none, or that cannot be somebody else's.
+    pub fn parse(rules: &[DriftIgnore]) -> Result<Self, YieldError> {
+        let read = |(rule, DriftIgnore { target, paths }): (usize, &DriftIgnore)| {
+            let field = |(path, text): (usize, &String)| {
+                let place = format!("spec.drift.ignore[{rule}].paths[{path}]");
+                tokens(text).map(|tokens| Field { tokens, place }).map_err(|problem| YieldError {
+                    rule,
+                    path,
+                    problem,
+                })
+            };
+            let fields = paths.iter().enumerate().map(field).collect::<Result<_, _>>()?;
+            Ok(Rule { target: target.clone().unwrap_or_default(), fields })
+        };
+        let rules = rules.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+        Ok(Self { rules, retaken: BTreeSet::new() })
+    }
+
+    /// With the replicas of what autoscalers among these objects scale.
+    pub fn with_autoscalers<'a>(mut self, objects: impl IntoIterator<Item = &'a Object>) -> Self {
+        self.rules.extend(objects.into_iter().filter_map(scaled_by));
+        self
+    }
+
+    /// Without what was written through the scale subresource in these namespaces: whoever did is about to go.
+    pub fn with_retaken(mut self, namespaces: BTreeSet<String>) -> Self {
+        self.retaken = namespaces;
+        self
+    }
+
+    /// Fields of an object, whose namespace is filled in, that are not ours once it is there.
+    pub(crate) fn of(&self, object: &Object) -> Vec<&Field> {
+        let rules = self.rules.iter().filter(|rule| selects(&rule.target, object));
+        rules.flat_map(|rule| &rule.fields).collect()
+    }
+
+    /// Whether what others wrote through the scale subresource of an object is taken back.
+    pub(crate) fn retakes(&self, object: &Identity) -> bool {
+        object.namespace.as_ref().is_some_and(|namespace| self.retaken.contains(namespace))
+    }
+}
+
+/// Whether an object scales others by itself.
+pub fn is_autoscaler(object: &Identity) -> bool {
+    object.is("autoscaling", "HorizontalPodAutoscaler")
+}
+
+fn scaled_by(object: &Object) -> Option<Rule> {
+    if !is_autoscaler(&object.identity()) {
+        return None;
+    }
+    let target = object.body().get("spec")?.get("scaleTargetRef")?;
+    let text = |field: &str| target.get(field).and_then(Value::as_str).map(str::to_owned);
+    let group = text("apiVersion")
+        .map(|version| version.split_once('/').map_or_else(String::new, |(group, _)| group.to_owned()));
+    let target = ObjectSelector {
+        group,
+        version: None,
+        kind: Some(text("kind")?),
+        namespace: Some(object.namespace().unwrap_or_default().to_owned()),
+        name: Some(text("name")?),
+    };
+    let replicas = ["spec", "replicas"].map(str::to_owned).to_vec();
+    Some(Rule { target, fields: vec![Field { tokens: replicas, place: object.identity().to_string() }] })
+}
+
+/// The names and indices of a pointer, if what it points to can be somebody else's.
+fn tokens(text: &str) -> Result<Vec<String>, PathProblem> {
+    let pointer = PointerBuf::parse(text).map_err(|_| PathProblem::Syntax)?;
+    let tokens: Vec<String> = pointer.tokens().map(|token| token.decoded().into_owned()).collect();
+    let names: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    match names.as_slice() {
+        [] => Err(PathProblem::Whole),
+        ["apiVersion" | "kind", ..] | ["metadata", "name" | "namespace" | "uid", ..] => {
+            Err(PathProblem::Identity)
+        }
+        ["metadata"] | ["metadata", "labels" | "annotations"] => Err(PathProblem::Marks),
+        ["metadata", "labels" | "annotations", key, ..] if patterns::is_reserved_metadata_key(key) => {
+            Err(PathProblem::Marks)
+        }
+        _ => Ok(tokens),
+    }
+}
+
+/// Leaves fields out of an object; gives those that it had.
+pub(crate) fn leave_out(object: &mut Object, fields: &[&Field]) -> BTreeSet<String> {
+    let had = fields.iter().filter(|field| is_in(object, &field.tokens)).map(ToString::to_string).collect();
+    leave_out_paths(object, fields.iter().map(|field| field.tokens.as_slice()).collect());
+    had
+}
+
+fn is_in(object: &Object, path: &[String]) -> bool {
+    let Some((first, rest)) = path.split_first() else { return true };
+    let mut at = object.body().get(first);
+    for token in rest {
+        at = match at {
+            Some(Value::Object(map)) => map.get(token),
+            Some(Value::Array(items)) => token.parse().ok().and_then(|index: usize| items.get(index)),
+            _ => None,
+        };
+    }
+    at.is_some()
+}
+
+/// Leaves out what is at these paths.
+pub(crate) fn leave_out_paths(object: &mut Object, mut paths: Vec<&[String]>) {
+    // Later items of a list first, and what is in an item before the item: indices are those of the whole object.
+    let order = |path: &[String]| -> Vec<(Option<usize>, String)> {
+        path.iter().map(|token| (token.parse().ok(), token.clone())).collect()
+    };
+    paths.sort_by_cached_key(|path| std::cmp::Reverse(order(path)));
+    let mut body = Value::Object(std::mem::take(object.body_mut()));
+    for path in paths {
+        remove(&mut body, path);
+    }
+    if let Value::Object(body) = body {
+        *object.body_mut() = body;
+    }
+}
+
+/// Removes a value; a map that has nothing else goes with it, as applied it would be owned whole. Tells whether what it
+/// was in is empty now.
+fn remove(value: &mut Value, path: &[String]) -> bool {
+    let Some((first, rest)) = path.split_first() else { return true };
+    match value {
+        Value::Object(map) => {
+            let Some(below) = map.get_mut(first) else { return false };
+            if !remove(below, rest) {
+                return false;
+            }
+            map.remove(first);
+            map.is_empty()
+        }
+        Value::Array(items) => {
+            let Some(index) = first.parse().ok().filter(|index: &usize| *index < items.len()) else {
+                return false;
+            };
+            if rest.is_empty() {
+                items.remove(index);
+            } else {
+                remove(&mut items[index], rest);
+            }
+            false
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Objects of which a field would change that cannot.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kyma_api::Reason;
+use kyma_object_set::{Identity, NothingObserved, Outcome};
+use serde_json::json;
+use testbed::until;
+
+use super::story::{SOON, Story, outcome};
+
+fn deployment(label: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\nspec:\n  selector: {{matchLabels: {{a: {label}}}}}\n  template: {{metadata: {{labels: {{a: {label}}}}}, spec: {{containers: [{{name: c, image: x}}]}}}}\n"
+    )
+}
+
+async fn uid(story: &Story, group: &str, kind: &str, name: &str) -> Result<String> {
+    let id = Identity::new(group, kind, Some(&story.namespace), name);
+    story.live(&id).await?.context("the object")?.metadata.uid.context("uid")
+}
+
+#[tokio::test]
+async fn an_object_is_made_anew_where_that_is_allowed() -> Result<()> {
+    let mut story = Story::begin("anew").await?;
+    story.apply(&deployment("one")).await?;
+    let before = uid(&story, "apps", "Deployment", "d").await?;
+    story.recreate = serde_json::from_value(json!([{"kind": "StatefulSet"}]))?;
+    let applied = story.try_apply(&deployment("two"), &NothingObserved).await?;
+    let Outcome::Refused(refusal) = outcome(&applied, "d") else { panic!("{applied:?}") };
+    assert_eq!(refusal.reason(), Reason::ImmutableField, "another kind is allowed");
+    assert!(refusal.to_string().contains("spec.selector"), "{refusal}");
+
+    story.recreate = serde_json::from_value(json!([{"group": "apps", "name": "d"}]))?;
+    let applied = story.try_apply(&deployment("two"), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "d"), Outcome::Waiting(_)), "{applied:?}");
+    assert!(!applied.is_complete(), "nothing is pruned meanwhile");
+    story.apply(&deployment("two")).await?;
+    assert_ne!(uid(&story, "apps", "Deployment", "d").await?, before);
+    assert_eq!(story.apply(&deployment("two")).await?.changed().count(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stateful_set_is_made_anew_over_its_pods() -> Result<()> {
+    let mut story = Story::begin("pods").await?;
+    let stateful = |service: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: s}}\nspec:\n  serviceName: {service}\n  selector: {{matchLabels: {{a: b}}}}\n  template: {{metadata: {{labels: {{a: b}}}}, spec: {{containers: [{{name: c, image: x}}]}}}}\n"
+        )
+    };
+    story.apply(&stateful("one")).await?;
+    let pods: Api<Pod> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
+    let pod = until("the Pod is made", SOON, || async { Ok(pods.get_opt("s-0").await?) }).await?;
+    story.recreate = serde_json::from_value(json!([{"kind": "StatefulSet"}]))?;
+    let before = uid(&story, "apps", "StatefulSet", "s").await?;
+    story.apply(&stateful("two")).await?;
+    let after = uid(&story, "apps", "StatefulSet", "s").await?;
+    assert_ne!(after, before);
+    let owned = until("the Pod has its new owner", SOON, || async {
+        let pod = pods.get("s-0").await?;
+        let owners = pod.metadata.owner_references.iter().flatten();
+        let owned = owners.into_iter().any(|owner| owner.uid == after);
+        Ok(owned.then_some(pod))
+    })
+    .await?;
+    assert_eq!(owned.metadata.uid, pod.metadata.uid);
+    assert_eq!(owned.metadata.deletion_timestamp, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_holds_data_is_only_meant_where_its_kind_is_named() -> Result<()> {
+    let mut story = Story::begin("claims").await?;
+    let claim = |class: &str| {
+        format!(
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: c}}\nspec: {{storageClassName: {class}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Gi}}}}}}\n"
+        )
+    };
+    story.apply(&claim("one")).await?;
+    let before = uid(&story, "", "PersistentVolumeClaim", "c").await?;
+    story.recreate = serde_json::from_value(json!([{}, {"name": "c"}]))?;
+    let applied = story.try_apply(&claim("two"), &NothingObserved).await?;
+    let Outcome::Refused(refusal) = outcome(&applied, "c") else { panic!("{applied:?}") };
+    assert_eq!(refusal.reason(), Reason::ImmutableField, "{refusal}");
+    assert_eq!(uid(&story, "", "PersistentVolumeClaim", "c").await?, before);
+
+    story.recreate = serde_json::from_value(json!([{"kind": "PersistentVolumeClaim"}]))?;
+    story.apply(&claim("two")).await?;
+    assert_ne!(uid(&story, "", "PersistentVolumeClaim", "c").await?, before);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_not_the_object_that_we_sent_is_not_deleted() -> Result<()> {
+    let mut story = Story::begin("notours").await?;
+    story.apply(&deployment("one")).await?;
+    story.recreate = serde_json::from_value(json!([{}]))?;
+    // What somebody else handed over, or was lost from the record, is no object that we sent.
+    let held = story.inventory.clone();
+    story.inventory = kyma_object_set::Inventory::new();
+    let applied = story.try_apply(&deployment("two"), &NothingObserved).await?;
+    let Outcome::Refused(refusal) = outcome(&applied, "d") else { panic!("{applied:?}") };
+    assert_eq!(refusal.reason(), Reason::ImmutableField);
+    story.inventory = held;
+    // It is to be kept.
+    let id = Identity::new("apps", "Deployment", Some(&story.namespace), "d");
+    let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
+    let api = kinds.preferred(&id.group_kind()).unwrap().api(&story.cluster.client, Some(&story.namespace));
+    let keep = json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
+    api.patch("d", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(keep)).await?;
+    let applied = story.try_apply(&deployment("two"), &NothingObserved).await?;
+    let Outcome::Refused(refusal) = outcome(&applied, "d") else { panic!("{applied:?}") };
+    assert_eq!(refusal.reason(), Reason::ImmutableField);
+    assert_eq!(story.live(&id).await?.context("it stays")?.metadata.deletion_timestamp, None);
+    Ok(())
+}

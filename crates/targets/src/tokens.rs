@@ -1,0 +1,102 @@
+//! Tokens that this process gets for targets, in place of the programs that kubeconfigs name for it.
+//!
+//! A kubeconfig chooses a provider by the command of its `exec` entry, and nothing else: the program is never run, and
+//! arguments and environment of the entry are not read. Where a provider asks for tokens, as whom, and which servers
+//! get them, is said where it is registered.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use secrecy::SecretString;
+use url::Url;
+
+mod exchange;
+mod held;
+
+pub use exchange::{ExchangeSettings, ExchangeSettingsError, TokenExchange};
+pub(crate) use held::Held;
+
+/// Where tokens for targets come from.
+pub trait TokenProvider: Send + Sync + 'static {
+    /// Whether its tokens may be sent to this server, the https address in a kubeconfig. Whoever writes a kubeconfig
+    /// chooses the server, so a provider that says yes to every one gives its tokens away.
+    fn serves(&self, server: &Url) -> bool;
+
+    /// A new token for a server that it serves. Bounded by the caller; asked by one caller at a time for each target.
+    fn issue<'a>(&'a self, server: &'a Url) -> BoxFuture<'a, Result<IssuedToken, TokenError>>;
+}
+
+/// A token as it was issued. `Debug` does not show it.
+#[derive(Clone, Debug)]
+pub struct IssuedToken {
+    /// The bearer token.
+    pub token: SecretString,
+    /// How long it is valid from now on.
+    pub valid_for: Duration,
+}
+
+/// Why there is no token. Holds no text of the issuer but an error code that the specifications name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// The operator's own token, which it would exchange, cannot be read.
+    #[error(
+        "the operator's own token cannot be read ({0}): see the file that --token-exchange-token-file names"
+    )]
+    Own(std::io::ErrorKind),
+    /// The issuer gives no answer.
+    #[error("the token issuer cannot be reached: {0}")]
+    Unreachable(&'static str),
+    /// The issuer answers with an error of its own.
+    #[error("the token issuer answers HTTP {0}")]
+    Unavailable(u16),
+    /// The issuer's answer is not what the specification says.
+    #[error("the token issuer's answer cannot be used: {0}")]
+    Unreadable(&'static str),
+    /// The issuer refuses.
+    #[error("the token issuer gives no token for this target (HTTP {status}, {code})")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// Error code of OAuth, or what stands for it.
+        code: &'static str,
+    },
+}
+
+/// Providers by the name that a kubeconfig's `exec` entry gives as its command.
+#[derive(Clone, Default)]
+pub struct TokenProviders {
+    by_name: BTreeMap<String, Arc<dyn TokenProvider>>,
+}
+
+impl TokenProviders {
+    /// With one more; of two with the same name the last one counts.
+    pub fn with(mut self, name: &str, provider: impl TokenProvider) -> Self {
+        self.by_name.insert(name.to_owned(), Arc::new(provider));
+        self
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<dyn TokenProvider>> {
+        self.by_name.get(name)
+    }
+}
+
+impl PartialEq for TokenProviders {
+    fn eq(&self, other: &Self) -> bool {
+        let same =
+            |((name, provider), (its_name, its_provider)): ((&String, &Arc<_>), (&String, &Arc<_>))| {
+                name == its_name && Arc::ptr_eq(provider, its_provider)
+            };
+        self.by_name.len() == other.by_name.len() && self.by_name.iter().zip(&other.by_name).all(same)
+    }
+}
+
+impl Eq for TokenProviders {}
+
+impl fmt::Debug for TokenProviders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.by_name.keys()).finish()
+    }
+}

@@ -1,0 +1,235 @@
+//! The token of one target: kept until shortly before its end, renewed by one caller for all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::HeaderValue;
+use secrecy::ExposeSecret as _;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+use url::Url;
+
+use super::{IssuedToken, TokenError, TokenProvider};
+
+/// Longest that an issuer may take.
+const ISSUE: Duration = Duration::from_secs(10);
+/// How long an issuer that gave no token is left alone.
+const PAUSE: Duration = Duration::from_secs(10);
+/// How long before its end a token is renewed at most; of a short one the last fifth.
+const MARGIN: Duration = Duration::from_mins(1);
+/// Longest time for which a token is kept, whatever its issuer says.
+const LONGEST: Duration = Duration::from_hours(24);
+/// Longest token, in bytes.
+const LARGEST: usize = 16 * 1024;
+
+/// A provider and what it gave for one server.
+pub(crate) struct Held {
+    provider: Arc<dyn TokenProvider>,
+    server: Url,
+    state: Mutex<State>,
+    /// Whether the token replaced one that the target had refused, and was not accepted yet.
+    in_doubt: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    token: Option<Kept>,
+    /// Until when the issuer is left alone, and why.
+    failed: Option<(Instant, TokenError)>,
+}
+
+struct Kept {
+    header: HeaderValue,
+    renewed_at: Instant,
+    ends_at: Instant,
+}
+
+impl Held {
+    pub(crate) fn new(provider: Arc<dyn TokenProvider>, server: Url) -> Self {
+        Self { provider, server, state: Mutex::default(), in_doubt: AtomicBool::new(false) }
+    }
+
+    /// The authorization for a call now. Who comes while it is renewed waits for the one who renews it.
+    pub(crate) async fn authorization(&self) -> Result<HeaderValue, TokenError> {
+        let mut state = self.state.lock().await;
+        let now = Instant::now();
+        if let Some(kept) = state.token.as_ref().filter(|kept| now < kept.renewed_at) {
+            return Ok(kept.header.clone());
+        }
+        let last = state.token.as_ref().filter(|kept| now < kept.ends_at).map(|kept| kept.header.clone());
+        if let Some((_, error)) = state.failed.as_ref().filter(|(until, _)| now < *until) {
+            return last.ok_or(*error);
+        }
+        let issued = timeout(ISSUE, self.provider.issue(&self.server)).await;
+        let issued = issued.unwrap_or(Err(TokenError::Unreachable("no answer in time")));
+        match issued.and_then(|issued| Kept::of(&issued, now)) {
+            Ok(kept) => {
+                let header = kept.header.clone();
+                *state = State { token: Some(kept), failed: None };
+                Ok(header)
+            }
+            Err(error) => {
+                state.failed = Some((Instant::now() + PAUSE, error));
+                last.ok_or(error)
+            }
+        }
+    }
+
+    /// The target accepts the token that it was last shown.
+    pub(crate) fn accepted(&self) {
+        if self.in_doubt.load(Ordering::Relaxed) {
+            self.in_doubt.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The target refused this authorization. Whether another one is worth a try: one that replaced a refused one and
+    /// is refused as well stays until its time, or a target could have us ask for tokens without end.
+    pub(crate) async fn refused(&self, header: &HeaderValue) -> bool {
+        let mut state = self.state.lock().await;
+        if state.token.as_ref().is_none_or(|kept| kept.header != *header) {
+            return true;
+        }
+        if self.in_doubt.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        state.token = None;
+        true
+    }
+}
+
+impl Kept {
+    fn of(issued: &IssuedToken, now: Instant) -> Result<Self, TokenError> {
+        let token = issued.token.expose_secret();
+        let sendable = token.len() <= LARGEST && token.bytes().all(|byte| byte.is_ascii_graphic());
+        let header = HeaderValue::from_str(&format!("Bearer {token}")).ok();
+        let header = header.filter(|_| sendable && !token.is_empty());
+        let mut header = header.ok_or(TokenError::Unreadable("its token is none"))?;
+        header.set_sensitive(true);
+        let valid_for = issued.valid_for.min(LONGEST);
+        let ends_at = now + valid_for;
+        Ok(Self { header, renewed_at: ends_at - MARGIN.min(valid_for / 5), ends_at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex as SyncMutex;
+    use std::sync::atomic::AtomicU32;
+
+    use futures::FutureExt as _;
+    use futures::future::{BoxFuture, join_all};
+
+    use super::*;
+
+    /// Gives `token-1`, `token-2`, … or the failure that is set.
+    #[derive(Clone, Default)]
+    struct Issuer {
+        asked: Arc<AtomicU32>,
+        fails: Arc<SyncMutex<Option<TokenError>>>,
+    }
+
+    impl TokenProvider for Issuer {
+        fn serves(&self, _: &Url) -> bool {
+            true
+        }
+
+        fn issue<'a>(&'a self, _: &'a Url) -> BoxFuture<'a, Result<IssuedToken, TokenError>> {
+            async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let number = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+                match *self.fails.lock().unwrap() {
+                    Some(error) => Err(error),
+                    None => Ok(IssuedToken {
+                        token: format!("token-{number}").into(),
+                        valid_for: Duration::from_mins(10),
+                    }),
+                }
+            }
+            .boxed()
+        }
+    }
+
+    impl Issuer {
+        fn held(&self) -> Held {
+            Held::new(Arc::new(self.clone()), "https://api.example.org".parse().unwrap())
+        }
+
+        fn asked(&self) -> u32 {
+            self.asked.load(Ordering::SeqCst)
+        }
+
+        fn fails(&self, error: Option<TokenError>) {
+            *self.fails.lock().unwrap() = error;
+        }
+    }
+
+    async fn shown(held: &Held) -> Result<String, TokenError> {
+        held.authorization().await.map(|header| header.to_str().unwrap().replace("Bearer ", ""))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_callers_cause_one_exchange_and_its_token_serves_until_shortly_before_its_end() {
+        let issuer = Issuer::default();
+        let held = issuer.held();
+        let all = join_all((0..50).map(|_| shown(&held))).await;
+        assert!(all.iter().all(|one| one.as_deref() == Ok("token-1")), "{all:?}");
+        tokio::time::advance(Duration::from_secs(530)).await;
+        assert_eq!(shown(&held).await.as_deref(), Ok("token-1"));
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(shown(&held).await.as_deref(), Ok("token-2"));
+        assert_eq!(issuer.asked(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_issuer_that_fails_is_left_alone_and_the_last_token_serves_to_its_end() {
+        let issuer = Issuer::default();
+        let held = issuer.held();
+        shown(&held).await.unwrap();
+        let error = TokenError::Unavailable(503);
+        issuer.fails(Some(error));
+        tokio::time::advance(Duration::from_secs(550)).await;
+        for _ in 0..5 {
+            assert_eq!(shown(&held).await.as_deref(), Ok("token-1"));
+        }
+        assert_eq!(issuer.asked(), 2);
+        tokio::time::advance(Duration::from_mins(1)).await;
+        for _ in 0..5 {
+            assert_eq!(shown(&held).await, Err(error));
+        }
+        assert_eq!(issuer.asked(), 3);
+        issuer.fails(None);
+        tokio::time::advance(PAUSE).await;
+        assert_eq!(shown(&held).await.as_deref(), Ok("token-4"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_token_is_dropped_once_until_one_is_accepted_again() {
+        let issuer = Issuer::default();
+        let held = issuer.held();
+        let first = held.authorization().await.unwrap();
+        assert!(held.refused(&first).await);
+        let second = held.authorization().await.unwrap();
+        // Somebody else's call with the first one ends late.
+        assert!(held.refused(&first).await);
+        assert_eq!(held.authorization().await.unwrap(), second);
+        for _ in 0..3 {
+            assert!(!held.refused(&second).await);
+        }
+        assert_eq!(issuer.asked(), 2);
+        held.accepted();
+        assert!(held.refused(&second).await);
+        assert_eq!(shown(&held).await.as_deref(), Ok("token-3"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_no_token_is_never_sent_and_a_token_is_never_printed() {
+        let token = |text: &str| IssuedToken { token: text.into(), valid_for: Duration::from_mins(1) };
+        for bad in ["", "two words", "line\nbreak", "ümlaut", &"x".repeat(LARGEST + 1)] {
+            assert!(Kept::of(&token(bad), Instant::now()).is_err(), "{bad}");
+        }
+        let kept = Kept::of(&token("hunter2"), Instant::now()).unwrap();
+        assert!(kept.header.is_sensitive());
+        assert!(!format!("{:?} {:?}", kept.header, token("hunter2")).contains("hunter2"));
+    }
+}

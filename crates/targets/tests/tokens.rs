@@ -1,0 +1,284 @@
+//! Token exchange between a scripted issuer and a real apiserver.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::FutureExt as _;
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use kyma_api::{ErrorClass, Reason};
+use kyma_targets::{
+    AccessPolicy, ExchangeSettings, Limits, Target, TargetError, Targets, TokenExchange, TokenProviders,
+    classify,
+};
+use serde_json::json;
+use testbed::{Body, Cluster, Passing, Scripted, SharedBed, until};
+
+static BED: SharedBed = SharedBed::new();
+
+const OWN: &str = "own-token-hunter2";
+const BOUND: &str = "bound";
+
+/// What an issuer was asked, and what it does.
+#[derive(Default)]
+struct Issuer {
+    asked: Mutex<Vec<HashMap<String, String>>>,
+    /// Seconds that its tokens are said to be valid.
+    lasts: Mutex<u64>,
+    /// Tokens that it gave.
+    gave: Mutex<Vec<String>>,
+}
+
+impl Issuer {
+    /// Exchanges for a token of an account of the cluster, made by the cluster itself.
+    async fn start(self: &Arc<Self>, cluster: &Cluster) -> Result<Scripted> {
+        *self.lasts.lock().unwrap() = 600;
+        let (issuer, client) = (Arc::clone(self), cluster.client()?);
+        let between = move |passing: Passing| {
+            let (issuer, client) = (Arc::clone(&issuer), client.clone());
+            async move { issuer.answer(&passing, client).await.map_err(io::Error::other) }.boxed()
+        };
+        Scripted::with(Arc::new(between), cluster).await
+    }
+
+    async fn answer(&self, passing: &Passing, client: kube::Client) -> Result<Response<Body>> {
+        let form: HashMap<String, String> =
+            url::form_urlencoded::parse(passing.body()).into_owned().collect();
+        self.asked.lock().unwrap().push(form.clone());
+        let field = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
+        if field("subject_token") != OWN || field("audience") == "unknown" {
+            let error = if field("audience") == "unknown" { "invalid_target" } else { "invalid_request" };
+            let words = json!({"error": error, "error_description": "the issuer's own words"});
+            return Ok(respond(StatusCode::BAD_REQUEST, &words));
+        }
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+        let bound = secrets.get_opt(BOUND).await?.map(|secret| BoundObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Secret".to_owned()),
+            name: Some(BOUND.to_owned()),
+            uid: secret.metadata.uid,
+        });
+        let audiences = if field("audience") == "elsewhere" { vec!["elsewhere".to_owned()] } else { vec![] };
+        let spec = TokenRequestSpec { audiences, bound_object_ref: bound, ..TokenRequestSpec::default() };
+        let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let minted = accounts.create_token_request("remote", &PostParams::default(), &request).await?;
+        let token = minted.status.context("a token")?.token;
+        self.gave.lock().unwrap().push(token.clone());
+        let lasts = *self.lasts.lock().unwrap();
+        let body = json!({
+            "access_token": token, "token_type": "Bearer", "expires_in": lasts,
+            "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
+        });
+        Ok(respond(StatusCode::OK, &body))
+    }
+
+    fn asked(&self) -> Vec<HashMap<String, String>> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn respond(status: StatusCode, body: &serde_json::Value) -> Response<Body> {
+    let body = Full::new(body.to_string().into()).map_err(|never| match never {}).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+}
+
+/// A cluster with the account `remote`, which may do all there.
+async fn cluster(name: &'static str) -> Result<Cluster> {
+    let cluster = BED.cluster(name, |b| b).await?;
+    cluster.service_account("default", "remote").await?;
+    let client = cluster.client()?;
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "remote"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "remote", "namespace": "default"}],
+    });
+    let bindings: Api<k8s_openapi::api::rbac::v1::ClusterRoleBinding> = Api::all(client);
+    bindings.create(&PostParams::default(), &serde_json::from_value(role)?).await?;
+    Ok(cluster)
+}
+
+fn place(url: &str) -> String {
+    url.replace("https://", "")
+}
+
+/// Targets whose kubeconfigs may name `program`, which stands for this exchange.
+fn targets(issuer: &Scripted, cluster: &Cluster, audience: &str, program: &str, own: &Path) -> Targets {
+    let exchange = TokenExchange::new(ExchangeSettings {
+        endpoint: format!("{}/token", issuer.access().url).parse().unwrap(),
+        audience: audience.to_owned(),
+        token_file: own.to_owned(),
+        servers: vec![place(cluster.url())],
+        ca_pem: Some(issuer.access().ca.clone().into_bytes()),
+    });
+    let token_providers = TokenProviders::default().with(program, exchange.unwrap());
+    let policy = AccessPolicy { allow_loopback: true, token_providers, ..AccessPolicy::default() };
+    Targets::new(policy, Limits::default(), "tester/1.0.0", "replica-0", 8)
+}
+
+/// An access Secret that names a program for its token.
+fn secret(cluster: &Cluster, program: &str) -> Secret {
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {
+            "server": cluster.url(), "certificate-authority-data": STANDARD.encode(cluster.ca()),
+        }}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": program, "args": ["--audience=admin"],
+        }}}],
+    });
+    let data = ByteString(kubeconfig.to_string().into_bytes());
+    let mut secret = Secret { data: Some([("config".to_owned(), data)].into()), ..Secret::default() };
+    secret.metadata.name = Some(program.to_owned());
+    secret
+}
+
+async fn call(target: &Target) -> Result<(), TargetError> {
+    let namespaces = Api::<Namespace>::all(target.client());
+    namespaces.get("default").await.map(drop).map_err(|error| classify(&error))
+}
+
+fn own_token(directory: &Path) -> std::path::PathBuf {
+    let file = directory.join("own-token");
+    std::fs::write(&file, format!("{OWN}\n")).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn a_token_is_exchanged_once_and_anew_when_it_ends_and_the_program_is_never_run() -> Result<()> {
+    let cluster = cluster("exchanged").await?;
+    let directory = tempfile::tempdir()?;
+    let (program, marker) = (directory.path().join("program"), directory.path().join("was-run"));
+    std::fs::write(&program, format!("#!/bin/sh\ntouch {}\n", marker.display()))?;
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let program = program.to_str().context("a path")?;
+    let own = own_token(directory.path());
+    let issuer = Arc::new(Issuer::default());
+    let server = issuer.start(&cluster).await?;
+    let targets = targets(&server, &cluster, "to-{server}", program, &own);
+    let target = targets.from_secret(&secret(&cluster, program), "config")?;
+
+    let calls = futures::future::join_all((0..20).map(|_| call(&target))).await;
+    calls.into_iter().collect::<Result<Vec<()>, _>>()?;
+    let asked = issuer.asked();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0]["grant_type"], "urn:ietf:params:oauth:grant-type:token-exchange");
+    assert_eq!(asked[0]["audience"], format!("to-{}", place(cluster.url())));
+    assert!(!marker.exists());
+
+    *issuer.lasts.lock().unwrap() = 1;
+    targets.forget(target.key().context("a key")?);
+    let target = targets.from_secret(&secret(&cluster, program), "config")?;
+    until("the token was exchanged anew as it ended", Duration::from_secs(30), || async {
+        call(&target).await?;
+        Ok((issuer.asked().len() >= 4).then_some(()))
+    })
+    .await?;
+    let gave = issuer.gave.lock().unwrap().clone();
+    let different: std::collections::BTreeSet<&String> = gave.iter().collect();
+    assert_eq!(different.len(), gave.len());
+    assert!(!marker.exists());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_token_that_the_target_no_longer_accepts_is_replaced_without_a_failed_call() -> Result<()> {
+    let cluster = cluster("revoked").await?;
+    let directory = tempfile::tempdir()?;
+    let own = own_token(directory.path());
+    let issuer = Arc::new(Issuer::default());
+    let server = issuer.start(&cluster).await?;
+    let secrets: Api<Secret> = Api::namespaced(cluster.client()?, "default");
+    let metadata = ObjectMeta { name: Some(BOUND.to_owned()), ..ObjectMeta::default() };
+    secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
+    let target = targets(&server, &cluster, "a", "get-token", &own)
+        .from_secret(&secret(&cluster, "get-token"), "config")?;
+    call(&target).await?;
+    // The token is bound to it, so it is of no use any more once the apiserver's own cache says so.
+    secrets.delete(BOUND, &DeleteParams::default()).await?;
+    until("the token was replaced", Duration::from_mins(1), || async {
+        call(&target).await?;
+        Ok((issuer.asked().len() == 2).then_some(()))
+    })
+    .await?;
+    call(&target).await?;
+    assert_eq!(issuer.asked().len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn refusals_of_issuer_and_target_and_an_issuer_that_is_gone_have_their_reasons() -> Result<()> {
+    let cluster = cluster("refusing").await?;
+    let directory = tempfile::tempdir()?;
+    let own = own_token(directory.path());
+    let issuer = Arc::new(Issuer::default());
+    let server = issuer.start(&cluster).await?;
+    let fails = async |audience: &str, own: &Path| -> Result<TargetError> {
+        let targets = targets(&server, &cluster, audience, "get-token", own);
+        let target = targets.from_secret(&secret(&cluster, "get-token"), "config")?;
+        let errors = [call(&target).await.unwrap_err(), call(&target).await.unwrap_err()];
+        assert_eq!(errors[0], errors[1]);
+        Ok(errors[0].clone())
+    };
+
+    let foreign = fails("elsewhere", &own).await?;
+    assert_eq!((foreign.reason(), issuer.asked().len()), (Reason::TargetUnauthorized, 2), "{foreign}");
+    let refused = fails("unknown", &own).await?;
+    assert_eq!((refused.reason(), refused.class()), (Reason::TokenRefused, ErrorClass::Unreachable));
+    assert!(refused.to_string().contains("invalid_target"), "{refused}");
+    assert_eq!(issuer.asked().len(), 3, "an issuer that refused is left alone for a while");
+    let without = fails("a", &directory.path().join("nowhere")).await?;
+    assert_eq!((without.reason(), without.class()), (Reason::TokenUnavailable, ErrorClass::Transient));
+    let gone = {
+        let gone = Scripted::start().await?;
+        let targets = targets(&gone, &cluster, "a", "get-token", &own);
+        drop(gone);
+        let target = targets.from_secret(&secret(&cluster, "get-token"), "config")?;
+        call(&target).await.unwrap_err()
+    };
+    assert_eq!((gone.reason(), gone.class()), (Reason::TokenUnavailable, ErrorClass::Transient), "{gone}");
+    for error in [foreign, refused, without, gone] {
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains("hunter2") && !text.contains("own words"), "{text}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_no_flag_names_gets_no_token_and_the_issuer_is_not_asked() -> Result<()> {
+    let cluster = cluster("named").await?;
+    let directory = tempfile::tempdir()?;
+    let own = own_token(directory.path());
+    let issuer = Arc::new(Issuer::default());
+    let server = issuer.start(&cluster).await?;
+    let thief = Scripted::start().await?;
+    let targets = targets(&server, &cluster, "a", "get-token", &own);
+    let mut stolen = secret(&cluster, "get-token");
+    let data = stolen.data.as_mut().context("data")?.get_mut("config").context("a kubeconfig")?;
+    let text = String::from_utf8(data.0.clone())?;
+    let text = text
+        .replace(cluster.url(), &thief.access().url)
+        .replace(&STANDARD.encode(cluster.ca()), &STANDARD.encode(&thief.access().ca));
+    data.0 = text.into_bytes();
+    let error = targets.from_secret(&stolen, "config").unwrap_err();
+    assert_eq!(error.reason(), Reason::AccessInvalid, "{error}");
+    assert!(issuer.asked().is_empty() && thief.seen().is_empty());
+    Ok(())
+}

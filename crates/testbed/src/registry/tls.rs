@@ -1,0 +1,66 @@
+//! TLS in front of a server that speaks plain HTTP.
+
+use anyhow::{Context, Result};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+use crate::certificates::Authority;
+use crate::scripted::acceptor;
+
+/// A door to a server on loopback that speaks TLS, with a certificate of an authority of its own. Ends when dropped;
+/// belongs to the tokio runtime that it was made in.
+pub struct TlsGate {
+    address: String,
+    authority: String,
+    server: JoinHandle<()>,
+}
+
+impl TlsGate {
+    /// In front of `upstream`, `127.0.0.1:PORT`.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub async fn start(upstream: &str) -> Result<Self> {
+        let authority = Authority::new("gate")?;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no free port")?;
+        let address = listener.local_addr()?.to_string();
+        let server = tokio::spawn(serve(listener, acceptor(&authority.server()?)?, upstream.to_owned()));
+        Ok(Self { address, authority: authority.pem(), server })
+    }
+
+    /// Host and port, `127.0.0.1:PORT`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// PEM certificate of the authority.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+}
+
+impl Drop for TlsGate {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// Accepts until it is aborted, which closes the connections too.
+async fn serve(listener: TcpListener, tls: TlsAcceptor, upstream: String) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let (tls, upstream) = (tls.clone(), upstream.clone());
+        // A client that goes away is its own affair.
+        connections.spawn(async move { pass(stream, &tls, &upstream).await.ok() });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn pass(stream: TcpStream, tls: &TlsAcceptor, upstream: &str) -> Result<()> {
+    let mut client = tls.accept(stream).await?;
+    let mut server = TcpStream::connect(upstream).await?;
+    copy_bidirectional(&mut client, &mut server).await?;
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! What bad targets cost the good ones: many targets, all well and a part of them bad, in turn.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use super::quantile::quantile;
+use super::{Outcome, Row};
+use crate::neighbourhood::{Held, Neighbourhood, Round};
+
+/// Bad ones of ten.
+const BAD: usize = 3;
+/// By how much a figure of the good ones may grow.
+const GOAL: f64 = 1.05;
+
+/// All rounds of one sort.
+#[derive(Default)]
+struct Rounds {
+    installed: Vec<f64>,
+    changed: Vec<f64>,
+    held: Held,
+}
+
+impl Rounds {
+    fn add(&mut self, round: &Round) {
+        let seconds = |times: &[Duration]| times.iter().map(Duration::as_secs_f64).collect::<Vec<_>>();
+        self.installed.extend(seconds(&round.installed));
+        self.changed.extend(seconds(&round.changed));
+        self.held = self.held.or(round.held);
+    }
+}
+
+/// Has `targets` targets, of which three in ten are bad in every second of twice `rounds` rounds.
+///
+/// # Errors
+/// The landscape does not come up, or a target that is never bad does not become Ready.
+pub async fn neighbours(targets: usize, rounds: u32) -> Result<Outcome> {
+    ensure!(targets >= 2 && rounds > 0, "at least two targets and one round");
+    let bad = (targets * BAD).div_ceil(10);
+    let neighbourhood = Neighbourhood::start(targets - bad, bad).await?;
+    // Content is fetched, and the target's stamp written, before anything is measured.
+    neighbourhood.round("first", false).await?;
+    let (mut well, mut sick, mut said) = (Rounds::default(), Rounds::default(), Vec::new());
+    for number in 0..rounds {
+        well.add(&neighbourhood.round(&format!("well-{number}"), false).await?);
+        let round = neighbourhood.round(&format!("bad-{number}"), true).await?;
+        sick.add(&round);
+        said.push(round.bad);
+    }
+    let after = neighbourhood.held().await?;
+    neighbourhood.stop().await?;
+    let mut rows = Vec::new();
+    for (what, well, sick) in
+        [("installed", &well.installed, &sick.installed), ("changed", &well.changed, &sick.changed)]
+    {
+        for (name, share) in [("median", 0.5), ("p99", 0.99)] {
+            rows.push(moved(format!("{what}: {name}"), quantile(well, share), quantile(sick, share)));
+        }
+    }
+    for (what, of) in [
+        ("sockets", (|held: &Held| held.sockets) as fn(&Held) -> usize),
+        ("tasks", |held| held.tasks),
+        ("threads", |held| held.threads),
+    ] {
+        rows.push(Row::plain(format!("{what} at most, all well"), figure(of(&well.held)), what));
+        rows.push(Row::plain(format!("{what} at most, with bad ones"), figure(of(&sick.held)), what));
+        rows.push(Row::plain(format!("{what} at the end"), figure(of(&after)), what));
+    }
+    let setup = json!({
+        "targets": targets, "bad": bad, "rounds of each sort": rounds,
+        "build": if cfg!(debug_assertions) { "debug" } else { "release" },
+        "targets are": "access Secrets that lead to one kube-apiserver; those that may be bad through a server that can misbehave, in every round",
+        "bad are": "silent, refusing, slow (10 s), without end, 500, in turn", "bad ones said": said,
+        "value": "seconds until Ready of those that are never bad, with bad ones beside them", "peer": "the same with all well",
+        "goal": format!("at most {GOAL} of the peer"),
+        "mind": "the peer installs all targets at once, on the same cores: a bad one takes no part in that",
+    });
+    Ok(Outcome::new("neighbours", &setup, rows))
+}
+
+/// A figure with bad neighbours beside the same without.
+fn moved(name: String, well: f64, sick: f64) -> Row {
+    let ratio = (well > 0.0).then(|| sick / well);
+    Row { peer: Some(well), ratio, ..Row::at_most(name, sick, "s", well * GOAL) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+fn figure(count: usize) -> f64 {
+    count as f64
+}

@@ -1,0 +1,57 @@
+//! Operators that end and come back.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use testbed::Process;
+
+use super::{Landscape, operator};
+
+impl Landscape {
+    /// Kills an operator as it stands; [`Self::kill_and_restart`] brings it back.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn kill(&self, name: &str) -> Result<()> {
+        self.operator(name).map(Process::kill)
+    }
+
+    /// Kills an operator as it stands and starts it again, until it is ready.
+    ///
+    /// # Errors
+    /// There is none of that name, or it does not come up.
+    pub async fn kill_and_restart(&mut self, name: &str) -> Result<()> {
+        self.operator(name)?.kill();
+        self.start_anew(name).await?.until_ready().await
+    }
+
+    /// Starts an operator that was killed, and waits for nothing.
+    ///
+    /// # Errors
+    /// There is none of that name, or it does not start.
+    pub async fn start_again(&mut self, name: &str) -> Result<()> {
+        self.start_anew(name).await.map(drop)
+    }
+
+    /// Starts another program in the place of an operator that was killed, with the same flags, until it is ready.
+    ///
+    /// # Errors
+    /// There is none of that name, or it does not come up.
+    pub async fn start_other(&mut self, name: &str, program: &Path) -> Result<()> {
+        self.start_program(name, program).await?.until_ready().await
+    }
+
+    async fn start_anew(&mut self, name: &str) -> Result<&operator::Running> {
+        let program = operator::bin(name);
+        self.start_program(name, &program).await
+    }
+
+    async fn start_program(&mut self, name: &str, program: &Path) -> Result<&operator::Running> {
+        let position = self.operators().position(|operator| operator.name() == name);
+        let position = position.with_context(|| format!("no operator {name}"))?;
+        let Self { bed, hub, registry, given, .. } = self;
+        let started = operator::start_one(name, program, bed, hub, registry, given).await?;
+        self.operators[position] = started;
+        Ok(&self.operators[position])
+    }
+}

@@ -1,0 +1,337 @@
+//! Targets beside each other, of which some are bad: what that costs the others, and the operator.
+//!
+//! All of them lead to one kube-apiserver: to an operator each access Secret is a target of its own, with connections, a
+//! budget and a breaker of its own. Before a target that may be bad stands something that can misbehave.
+
+mod held;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use kyma_api::{HelmComponent, condition};
+use serde_json::json;
+use testbed::{Access, Answer, Matching, Scripted, free_address, until};
+
+use crate::landscape::{HUB_NAMESPACE, Landscape, Options, secret_with};
+use crate::net::{Door, Shelf};
+
+pub use held::Held;
+
+/// The operator whose targets these are.
+pub const OPERATOR: &str = "helm-component";
+/// Label of the components and Secrets of one round.
+const ROUND: &str = "neighbourhood.example.org/round";
+/// Writes at the same time.
+const IN_FLIGHT: usize = 8;
+/// How long all of a round may take.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// How a target is bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It takes connections and requests, and answers nothing.
+    Silent,
+    /// It refuses connections.
+    Refusing,
+    /// Each answer takes ten seconds: long, and shorter than any deadline.
+    Slow,
+    /// Each answer is without end.
+    Oversized,
+    /// Each answer is a server error.
+    Failing,
+}
+
+impl Fault {
+    const ALL: [Self; 5] = [Self::Silent, Self::Refusing, Self::Slow, Self::Oversized, Self::Failing];
+}
+
+/// What stands before a target that may be bad.
+enum Front {
+    Scripted(Box<Scripted>, Box<Answer>),
+    Door(Door),
+}
+
+/// A target.
+struct Neighbour {
+    name: String,
+    access: Access,
+    front: Option<Front>,
+}
+
+/// Times from the wish to Ready of the targets that are never bad, and what the operator held at most meanwhile.
+#[derive(Debug)]
+pub struct Round {
+    /// Until a new component is Ready.
+    pub installed: Vec<Duration>,
+    /// Until a change of its content is.
+    pub changed: Vec<Duration>,
+    /// What the operator held at most.
+    pub held: Held,
+    /// Why those that were bad are not Ready, by reason.
+    pub bad: BTreeMap<String, usize>,
+}
+
+/// All of them, with an operator at work.
+pub struct Neighbourhood {
+    landscape: Landscape,
+    hub: Client,
+    shelf: Shelf,
+    all: Vec<Neighbour>,
+}
+
+impl Neighbourhood {
+    /// So many targets that are never bad, and so many that may be, of each fault in turn.
+    ///
+    /// # Errors
+    /// Something does not come up.
+    pub async fn start(good: usize, bad: usize) -> Result<Self> {
+        let shelf = Shelf::open().await?;
+        let options = Options { targets: 1, plain_http: vec![shelf.address()], ..Options::default() };
+        let landscape = Landscape::start(options).await?;
+        let target = &landscape.targets()[0];
+        let access = landscape.access(target).await?;
+        let mut all = Vec::new();
+        for number in 0..bad {
+            let fault = Fault::ALL[number % Fault::ALL.len()];
+            let name = format!("bad-{number:02}");
+            let (access, front) = if let Some(answer) = answer(fault) {
+                let scripted = Scripted::in_front_of(target).await?;
+                (scripted.access_of(&access), Front::Scripted(Box::new(scripted), Box::new(answer)))
+            } else {
+                let upstream = target.url().trim_start_matches("https://");
+                let door = Door::before(upstream, free_address()?);
+                (access.at(format!("https://{}", door.address()), target.ca()), Front::Door(door))
+            };
+            all.push(Neighbour { name, access, front: Some(front) });
+        }
+        let good = (0..good).map(|number| format!("good-{number:02}"));
+        all.extend(good.map(|name| Neighbour { name, access: access.clone(), front: None }));
+        let hub = landscape.hub().client()?;
+        let neighbourhood = Self { landscape, hub, shelf, all };
+        neighbourhood.misbehave(false).await?;
+        Ok(neighbourhood)
+    }
+
+    /// A new component on each target at once; once those that are never bad are Ready, another content for these.
+    /// Afterwards all of it is released, and nobody is bad.
+    ///
+    /// # Errors
+    /// A target that is never bad does not become Ready, or one that is bad does.
+    pub async fn round(&self, name: &str, bad: bool) -> Result<Round> {
+        self.misbehave(bad).await?;
+        let contents = ["one", "two"].map(|value| self.content(value));
+        self.grant(name).await?;
+        let work = async {
+            let installed = self.until_ready(name, 1, self.install(name, &contents[0])).await?;
+            let changed = self.until_ready(name, 2, self.change(name, &contents[1])).await?;
+            anyhow::Ok((installed, changed))
+        };
+        let ((installed, changed), held) = held::during(&self.landscape, work).await?;
+        let reasons = if bad { self.reasons(name).await? } else { BTreeMap::new() };
+        self.misbehave(false).await?;
+        self.release(name).await?;
+        self.landscape.check()?;
+        Ok(Round { installed, changed, held, bad: reasons })
+    }
+
+    /// What the operator holds now.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub async fn held(&self) -> Result<Held> {
+        held::look(&self.landscape).await
+    }
+
+    /// Ends everything.
+    ///
+    /// # Errors
+    /// An operator does not stop.
+    pub async fn stop(self) -> Result<()> {
+        self.landscape.stop().await
+    }
+
+    async fn misbehave(&self, bad: bool) -> Result<()> {
+        for neighbour in &self.all {
+            match &neighbour.front {
+                None => {}
+                Some(Front::Scripted(scripted, answer)) => {
+                    scripted.clear();
+                    if bad {
+                        scripted.always(Matching::any(), answer.as_ref().clone());
+                    }
+                }
+                Some(Front::Door(door)) => {
+                    door.shut();
+                    if !bad {
+                        until("the door is open", PATIENCE, || async { Ok(door.open().await.ok()) }).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where content with this value is.
+    fn content(&self, value: &str) -> String {
+        let maps = ["a", "b", "c", "d", "e"].map(|name| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": value}})
+                .to_string()
+        });
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "front"},
+            "spec": {"ports": [{"port": 80}]}});
+        self.shelf.put(&format!("{value}.yaml"), format!("{}\n---\n{service}\n", maps.join("\n---\n")))
+    }
+
+    /// Each target has an access Secret of this round, so that nothing is known of it.
+    async fn grant(&self, round: &str) -> Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        let secrets = &secrets;
+        stream::iter(&self.all)
+            .map(|neighbour| async move {
+                let mut secret = secret_with(&format!("{round}-{}", neighbour.name), &neighbour.access)?;
+                secret.labels_mut().insert(ROUND.to_owned(), round.to_owned());
+                secrets.create(&PostParams::default(), &secret).await?;
+                anyhow::Ok(())
+            })
+            .buffer_unordered(IN_FLIGHT)
+            .try_collect::<Vec<()>>()
+            .await?;
+        Ok(())
+    }
+
+    /// Gives when each component was asked for. Those that may be bad come first: they have the operator to themselves.
+    async fn install(&self, round: &str, url: &str) -> Result<BTreeMap<String, Instant>> {
+        let components = &self.components();
+        let asked = stream::iter(&self.all).map(|neighbour| async move {
+            let name = format!("{round}-{}", neighbour.name);
+            let component = serde_json::from_value(json!({
+                "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+                "metadata": {"name": name, "namespace": HUB_NAMESPACE, "labels": {ROUND: round}},
+                "spec": {
+                    "target": {"kubeconfigSecretRef": {"name": format!("kubeconfig-{name}"), "key": "config"}},
+                    "source": {"manifests": {"url": url}},
+                    "release": {"namespace": name},
+                    "deletionPolicy": "Orphan",
+                },
+            }))?;
+            let start = Instant::now();
+            components.create(&PostParams::default(), &component).await?;
+            anyhow::Ok((name, start))
+        });
+        asked.buffered(IN_FLIGHT).try_collect().await
+    }
+
+    async fn change(&self, round: &str, url: &str) -> Result<BTreeMap<String, Instant>> {
+        let components = self.components();
+        let patch = Patch::Merge(json!({"spec": {"source": {"manifests": {"url": url}}}}));
+        let asked = stream::iter(self.good()).map(|neighbour| {
+            let (components, patch) = (&components, &patch);
+            async move {
+                let name = format!("{round}-{}", neighbour.name);
+                let start = Instant::now();
+                components.patch(&name, &PatchParams::default(), patch).await?;
+                anyhow::Ok((name, start))
+            }
+        });
+        asked.buffered(IN_FLIGHT).try_collect().await
+    }
+
+    /// How long each component that is never bad took until this generation was Ready, from when it was asked for.
+    async fn until_ready(
+        &self,
+        round: &str,
+        generation: i64,
+        asking: impl Future<Output = Result<BTreeMap<String, Instant>>>,
+    ) -> Result<Vec<Duration>> {
+        let wanted: BTreeSet<String> =
+            self.good().map(|neighbour| format!("{round}-{}", neighbour.name)).collect();
+        let config = watcher::Config::default().labels(&format!("{ROUND}={round}"));
+        let mut changes = pin!(watcher(self.components(), config).default_backoff().applied_objects());
+        let seen = async {
+            let mut ready = BTreeMap::new();
+            while let Some(component) = changes.try_next().await? {
+                let name = component.name_any();
+                let is_it = wanted.contains(&name) && component.metadata.generation == Some(generation);
+                if is_it && is_ready(&component) {
+                    ready.entry(name).or_insert_with(Instant::now);
+                }
+                if ready.len() == wanted.len() {
+                    return Ok(ready);
+                }
+            }
+            bail!("the watch of the components ended")
+        };
+        let both = async { tokio::try_join!(asking, seen) };
+        let ended = tokio::time::timeout(PATIENCE, both).await;
+        let (asked, ready) = ended.context("the good ones are not Ready")??;
+        let took = |name: &String| {
+            let start = asked.get(name).context("nobody asked for it")?;
+            Ok(ready.get(name).context("it was not seen")?.saturating_duration_since(*start))
+        };
+        wanted.iter().map(took).collect()
+    }
+
+    /// What the components on bad targets say, by reason.
+    async fn reasons(&self, round: &str) -> Result<BTreeMap<String, usize>> {
+        let mut reasons = BTreeMap::new();
+        for neighbour in self.all.iter().filter(|neighbour| neighbour.front.is_some()) {
+            let name = format!("{round}-{}", neighbour.name);
+            let component = self.components().get(&name).await?;
+            ensure!(!is_ready(&component), "{name} is Ready on a target that is bad");
+            let status = component.status.unwrap_or_default();
+            let ready =
+                condition::get(status.conditions.as_deref().unwrap_or_default(), condition::types::READY);
+            let reason = ready.map_or_else(|| "none yet".to_owned(), |ready| ready.reason.clone());
+            *reasons.entry(reason).or_default() += 1;
+        }
+        Ok(reasons)
+    }
+
+    async fn release(&self, round: &str) -> Result<()> {
+        let of_round = kube::api::ListParams::default().labels(&format!("{ROUND}={round}"));
+        let components = self.components();
+        components.delete_collection(&DeleteParams::default(), &of_round).await?;
+        until("the components are gone", PATIENCE, || async {
+            Ok(components.list_metadata(&of_round).await?.items.is_empty().then_some(()))
+        })
+        .await?;
+        let secrets: Api<Secret> = Api::namespaced(self.hub.clone(), HUB_NAMESPACE);
+        secrets.delete_collection(&DeleteParams::default(), &of_round).await?;
+        Ok(())
+    }
+
+    fn good(&self) -> impl Iterator<Item = &Neighbour> {
+        self.all.iter().filter(|neighbour| neighbour.front.is_none())
+    }
+
+    fn components(&self) -> Api<HelmComponent> {
+        Api::namespaced(self.hub.clone(), HUB_NAMESPACE)
+    }
+}
+
+/// What a target with this fault answers; one that refuses connections answers nothing.
+fn answer(fault: Fault) -> Option<Answer> {
+    match fault {
+        Fault::Silent => Some(Answer::silence()),
+        Fault::Refusing => None,
+        Fault::Slow => Some(Answer::delayed(Duration::from_secs(10))),
+        Fault::Oversized => Some(Answer::endless()),
+        Fault::Failing => Some(Answer::failure(500, "InternalError", "it fails")),
+    }
+}
+
+/// Whether the spec as it is was reported Ready.
+fn is_ready(component: &HelmComponent) -> bool {
+    let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let ready = condition::get(conditions.unwrap_or_default(), condition::types::READY);
+    ready.is_some_and(|ready| {
+        ready.status == "True" && ready.observed_generation == component.metadata.generation
+    })
+}

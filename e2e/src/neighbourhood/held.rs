@@ -1,0 +1,79 @@
+//! What an operator holds of its system.
+
+use std::convert::Infallible;
+use std::fs;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::OPERATOR;
+use crate::landscape::Landscape;
+
+/// From one look to the next.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// The most of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Sockets, those to the hub included.
+    pub sockets: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Tasks of its runtime.
+    pub tasks: usize,
+}
+
+impl Held {
+    /// The most of both.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            sockets: self.sockets.max(other.sockets),
+            threads: self.threads.max(other.threads),
+            tasks: self.tasks.max(other.tasks),
+        }
+    }
+}
+
+/// Does some work, and looks at the operator meanwhile.
+pub(super) async fn during<T>(
+    landscape: &Landscape,
+    work: impl Future<Output = Result<T>>,
+) -> Result<(T, Held)> {
+    let most = Mutex::new(Held::default());
+    let looking = async {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            let now = look(landscape).await?;
+            let mut most = most.lock().unwrap_or_else(PoisonError::into_inner);
+            *most = most.or(now);
+        }
+    };
+    let done = tokio::select! {
+        done = work => done?,
+        failed = looking => match failed { Err(error) => return Err(error), Ok(never) => never_ends(never) },
+    };
+    Ok((done, most.into_inner().unwrap_or_else(PoisonError::into_inner)))
+}
+
+fn never_ends<T>(never: Infallible) -> T {
+    match never {}
+}
+
+/// What it holds now.
+pub(super) async fn look(landscape: &Landscape) -> Result<Held> {
+    let process = landscape.operator(OPERATOR)?.id();
+    let open = fs::read_dir(format!("/proc/{process}/fd")).context("the operator has ended")?;
+    let is_socket = |link: &fs::DirEntry| {
+        fs::read_link(link.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
+    };
+    let sockets = open.filter_map(Result::ok).filter(is_socket).count();
+    let threads = fs::read_dir(format!("/proc/{process}/task")).context("the operator has ended")?.count();
+    let metrics = landscape.metrics(OPERATOR).await?;
+    let tasks = metrics.lines().find_map(|line| line.strip_prefix("runtime_tasks ")?.trim().parse().ok());
+    Ok(Held { sockets, threads, tasks: tasks.context("the operator does not count its tasks")? })
+}
