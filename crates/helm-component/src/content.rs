@@ -105,12 +105,17 @@ impl Inputs {
         if let Some(injectable) = &additions.injectable {
             whole["injectable"] = json!(injectable);
         }
-<<<<<<< HEAD
+        // Other keys may not have signed what these have.
+        if !additions.verified_by.is_empty() {
+            whole["verifiedBy"] = json!(additions.verified_by);
+        }
         let changes = Changes::of(spec)?;
+        let yielded = Yielded::parse(ignored)
+            .map_err(|error| Failure::new(Reason::SpecInvalid, format!("spec.{error}")))?;
         let text = whole.to_string();
         whole["kube"] = Value::Null;
         let (digest, wish) = (digest(&[text.as_bytes()]), digest(&[whole.to_string().as_bytes()]));
-        Ok(Self { release, marks, merged, changes, additions, digest, wish, values_digest })
+        Ok(Self { source, release, marks, merged, changes, yielded, additions, digest, wish, values_digest })
     }
 
     /// Whether a release of this chart, with these values, is what is asked for.
@@ -121,17 +126,6 @@ impl Inputs {
         loaded: &Loaded,
     ) -> bool {
         loaded.chart.as_ref() == Some(chart) && self.merged.values == *values
-=======
-        // Other keys may not have signed what these have.
-        if !additions.verified_by.is_empty() {
-            whole["verifiedBy"] = json!(additions.verified_by);
-        }
-        let digest = digest(&[whole.to_string().as_bytes()]);
-        let changes = Changes::of(spec)?;
-        let yielded = Yielded::parse(ignored)
-            .map_err(|error| Failure::new(Reason::SpecInvalid, format!("spec.{error}")))?;
-        Ok(Self { source, release, marks, merged, changes, yielded, additions, digest, values_digest })
->>>>>>> main
     }
 
     /// Digest of what makes content from this artifact a release of its own.
