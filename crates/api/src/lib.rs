@@ -49,7 +49,7 @@ pub use helm_component::{
     FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus,
     HelmHistory, History, HookPhase, HookPolicy, Hooks, InventoryEntry, InventoryGroup, InventoryItem,
     KeptRelease, ManifestSource, ObjectSelector, OcmSource, Patch, Release, ResolvedVersion, Rollback,
-    RollbackMode, SecretRef, SignerIdentity, Source, TakenOver, Timeouts, ValuesFrom,
+    RollbackMode, SecretRef, SignerIdentity, Source, TakenOver, Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,

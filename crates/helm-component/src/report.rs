@@ -25,6 +25,8 @@ use words::{
     stray_message, untold_predecessor_message, with_left,
 };
 
+/// Objects that are named which differ from the content.
+const DIFFERING: usize = 20;
 /// When a health that may be of before the apply is looked at again.
 const SOON: std::time::Duration = std::time::Duration::from_secs(1);
 

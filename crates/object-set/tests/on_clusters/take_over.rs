@@ -77,7 +77,7 @@ async fn installed(story: &Story, former: &Former, name: &str) -> Result<ConfigM
 #[tokio::test]
 async fn objects_of_every_system_become_as_the_set_says_and_keep_what_users_added() -> Result<()> {
     let mut story = Story::begin("formers").await?;
-    story.take_over = &["declarative.kyma-project.io/applier"];
+    story.take_over = vec!["declarative.kyma-project.io/applier"];
     for (number, former) in formers().iter().enumerate() {
         let name = format!("m{number}");
         let case = format!("{} ({}, {})", former.system, former.manager, former.on_server);
