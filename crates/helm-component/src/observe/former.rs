@@ -54,8 +54,7 @@ pub(crate) fn foreign(pass: &Pass<'_>) -> Foreign {
     let recorded = &pass.session.recorded;
     match &recorded.taken_over {
         Some(_) if is_as_found(pass) => Foreign::AsIs,
-        Some(_) => Foreign::Take,
         None if recorded.digests.inputs.is_none() => Foreign::Tell,
-        None => Foreign::Take,
+        Some(_) | None => Foreign::Take,
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::decode::unpacked;
 use super::{KEY, StorageError, TYPE, secret_name};
-use crate::hooks::Hook;
+use crate::hooks::{Event, Hook};
 use crate::release::Release;
 
 /// Bytes that a Secret may hold.
@@ -160,7 +160,7 @@ fn hook(hook: &Hook) -> Value {
         "kind": hook.object.kind(),
         "path": "",
         "manifest": yaml(&hook.object),
-        "events": hook.events().map(|event| event.as_str()).collect::<Vec<_>>(),
+        "events": hook.events().map(Event::as_str).collect::<Vec<_>>(),
         "weight": hook.weight(),
         "delete_policies": hook.policies(),
     })
