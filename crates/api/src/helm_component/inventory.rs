@@ -88,10 +88,13 @@ impl InventoryGroup {
 }
 
 impl HelmComponentStatus {
-    /// Every object on the target that belongs to the component, in whichever form the status holds it.
+    /// Every object on the target that belongs to the component, in whichever form the status holds it. Where it holds
+    /// both, the earlier form is what somebody else wrote before.
     pub fn entries(&self) -> Vec<InventoryEntry> {
-        let grouped = self.objects.iter().flatten().flat_map(InventoryGroup::entries);
-        self.inventory.iter().flatten().cloned().chain(grouped).collect()
+        match &self.objects {
+            Some(groups) => groups.iter().flat_map(InventoryGroup::entries).collect(),
+            None => self.inventory.clone().unwrap_or_default(),
+        }
     }
 
     /// Whether it says what belongs to the component, be it nothing.

@@ -103,25 +103,25 @@ async fn a_range_of_a_repository_is_resolved_by_its_index_and_what_is_no_range_i
     let world = world().await?;
     let mut entries = vec![];
     for version in ["1.4.0", "1.10.2", "1.11.0-rc.1"] {
-        let archive = packed("bowl", version, &[("templates/config.yaml", &config("bowl", "low"))])?;
+        let archive = packed("basin", version, &[("templates/config.yaml", &config("basin", "low"))])?;
         let digest = Digest::of(&archive).to_string().replace("sha256:", "");
-        world.shelf.put(&format!("bowls/bowl-{version}.tgz"), archive);
-        let urls = [format!("bowl-{version}.tgz")];
-        entries.push(json!({"name": "bowl", "version": version, "urls": urls, "digest": digest}));
+        world.shelf.put(&format!("basins/basin-{version}.tgz"), archive);
+        let urls = [format!("basin-{version}.tgz")];
+        entries.push(json!({"name": "basin", "version": version, "urls": urls, "digest": digest}));
     }
     world
         .shelf
-        .put("bowls/index.yaml", json!({"apiVersion": "v1", "entries": {"bowl": entries}}).to_string());
-    let url = format!("http://{}/bowls", world.shelf.address());
-    let source = json!({"chart": {"url": url, "name": "bowl"}});
-    apply(world, "bowl", &source, ">=1.2 <2", None).await?;
-    installed(world, "bowl", "1.10.2", PATIENCE).await?;
+        .put("basins/index.yaml", json!({"apiVersion": "v1", "entries": {"basin": entries}}).to_string());
+    let url = format!("http://{}/basins", world.shelf.address());
+    let source = json!({"chart": {"url": url, "name": "basin"}});
+    apply(world, "basin", &source, ">=1.2 <2", None).await?;
+    installed(world, "basin", "1.10.2", PATIENCE).await?;
 
-    apply(world, "bowl", &source, ">=2", None).await?;
-    world.ready("bowl", "False", "SourceNotFound").await?;
-    assert_eq!(resolved(world, "bowl").await?.version, "1.10.2", "what is installed stays");
-    apply(world, "bowl", &source, ">=a", None).await?;
-    let refused = world.ready("bowl", "False", "SourceInvalid").await?;
+    apply(world, "basin", &source, ">=2", None).await?;
+    world.ready("basin", "False", "SourceNotFound").await?;
+    assert_eq!(resolved(world, "basin").await?.version, "1.10.2", "what is installed stays");
+    apply(world, "basin", &source, ">=a", None).await?;
+    let refused = world.ready("basin", "False", "SourceInvalid").await?;
     let (_, _, message) = ready_of(&refused).context("Ready")?;
     assert!(message.contains(">=a"), "{message}");
     Ok(())

@@ -254,18 +254,18 @@ async fn what_the_target_refuses_is_taken_back_and_crds_keep_their_versions() ->
         );
         ("crds/notes.yaml".to_owned(), text)
     };
-    let source = push(world, "refused", "1.0.0", &borrowed(&[config("main", ""), crd(&["v1"])])).await?;
-    world.apply("refused", with_rollback(&source, "refused", "low")).await?;
-    world.ready("refused", "True", "Ready").await?;
+    let source = push(world, "declined", "1.0.0", &borrowed(&[config("main", ""), crd(&["v1"])])).await?;
+    world.apply("declined", with_rollback(&source, "declined", "low")).await?;
+    world.ready("declined", "True", "Ready").await?;
     let odd = "apiVersion: v1\nkind: Service\nmetadata: {name: odd}\nspec: {ports: [{port: 0}]}\n";
     let files =
         [config("main", ""), crd(&["v1", "v1beta1"]), ("templates/odd.yaml".to_owned(), odd.to_owned())];
-    let source = push(world, "refused", "1.1.0", &borrowed(&files)).await?;
-    world.apply("refused", with_rollback(&source, "refused", "high")).await?;
-    let back = world.ready("refused", "False", "RolledBack").await?;
+    let source = push(world, "declined", "1.1.0", &borrowed(&files)).await?;
+    world.apply("declined", with_rollback(&source, "declined", "high")).await?;
+    let back = world.ready("declined", "False", "RolledBack").await?;
     let (_, _, message) = ready_of(&back).context("Ready")?;
     assert!(message.starts_with("1.1.0 failed (ApplyRefused: "), "{message}");
-    assert_eq!(level(world, "refused").await?, Some(json!("low")), "what was sent of it is taken back");
+    assert_eq!(level(world, "declined").await?, Some(json!("low")), "what was sent of it is taken back");
     let kind = "CustomResourceDefinition";
     let crd = world.on_target("apiextensions.k8s.io/v1", kind, "", "notes.back.example.org").await?;
     let versions = crd.context("the CRD")?.data["spec"]["versions"].as_array().map(Vec::len);

@@ -83,8 +83,8 @@ async fn level(world: &World, namespace: &str) -> Result<Option<Value>> {
 async fn content_that_is_not_signed_by_the_key_never_reaches_the_target() -> Result<()> {
     let world = world().await?;
     let (key, other) = (KeyPair::generate()?, KeyPair::generate()?);
-    let url = push_yaml(world, "signed/vase", "1.0.0", &config("vase", "one")).await?;
-    let wish = spec(&url, "1.0.0", "vase", "vase-keys");
+    let url = push_yaml(world, "signed/seal", "1.0.0", &config("seal", "one")).await?;
+    let wish = spec(&url, "1.0.0", "seal", "seal-keys");
 
     // Somebody who asks for no signature has it in the cache already.
     let unasked =
@@ -92,29 +92,29 @@ async fn content_that_is_not_signed_by_the_key_never_reaches_the_target() -> Res
     world.apply("jug", unasked).await?;
     world.ready("jug", "True", "Ready").await?;
 
-    world.apply("vase", wish).await?;
-    let missing = world.ready("vase", "False", "VerificationInvalid").await?;
+    world.apply("seal", wish).await?;
+    let missing = world.ready("seal", "False", "VerificationInvalid").await?;
     let (_, _, message) = ready_of(&missing).context("Ready")?;
-    assert!(message.contains("Secret vase-keys does not exist"), "{message}");
-    trust(world, "vase-keys", "not a key").await?;
-    until_told(world, "vase", "VerificationInvalid", "no PEM block").await?;
-    trust(world, "vase-keys", &key.public_key_pem()).await?;
-    world.ready("vase", "False", "SignatureMissing").await?;
-    sign(world, "signed/vase", "1.0.0", &other).await?;
-    look_again(world, "vase", "2026-01-01T00:00:00Z").await?;
-    let foreign = world.ready("vase", "False", "SignatureInvalid").await?;
+    assert!(message.contains("Secret seal-keys does not exist"), "{message}");
+    trust(world, "seal-keys", "not a key").await?;
+    until_told(world, "seal", "VerificationInvalid", "no PEM block").await?;
+    trust(world, "seal-keys", &key.public_key_pem()).await?;
+    world.ready("seal", "False", "SignatureMissing").await?;
+    sign(world, "signed/seal", "1.0.0", &other).await?;
+    look_again(world, "seal", "2026-01-01T00:00:00Z").await?;
+    let foreign = world.ready("seal", "False", "SignatureInvalid").await?;
     let (_, _, message) = ready_of(&foreign).context("Ready")?;
     assert!(message.contains("by none of the trusted keys"), "{message}");
     let status = foreign.status.context("a status")?;
     assert!(status.entries().is_empty());
-    assert_eq!(level(world, "vase").await?, None);
-    let namespace = world.on_target("v1", "Namespace", "", "vase").await?;
+    assert_eq!(level(world, "seal").await?, None);
+    let namespace = world.on_target("v1", "Namespace", "", "seal").await?;
     assert!(namespace.is_none(), "not even its namespace is made");
 
-    sign(world, "signed/vase", "1.0.0", &key).await?;
-    look_again(world, "vase", "2026-01-02T00:00:00Z").await?;
-    world.ready("vase", "True", "Ready").await?;
-    assert_eq!(level(world, "vase").await?, Some("one".into()));
+    sign(world, "signed/seal", "1.0.0", &key).await?;
+    look_again(world, "seal", "2026-01-02T00:00:00Z").await?;
+    world.ready("seal", "True", "Ready").await?;
+    assert_eq!(level(world, "seal").await?, Some("one".into()));
     Ok(())
 }
 
@@ -122,33 +122,33 @@ async fn content_that_is_not_signed_by_the_key_never_reaches_the_target() -> Res
 async fn an_upgrade_to_unsigned_content_and_a_changed_key_leave_what_runs_as_it_is() -> Result<()> {
     let world = world().await?;
     let (key, other) = (KeyPair::generate()?, KeyPair::generate()?);
-    trust(world, "bowl-keys", &key.public_key_pem()).await?;
-    let url = push_yaml(world, "signed/bowl", "1.0.0", &config("bowl", "one")).await?;
-    push_yaml(world, "signed/bowl", "2.0.0", &config("bowl", "two")).await?;
-    sign(world, "signed/bowl", "1.0.0", &key).await?;
-    world.apply("bowl", spec(&url, "1.0.0", "bowl", "bowl-keys")).await?;
-    world.ready("bowl", "True", "Ready").await?;
+    trust(world, "stamp-keys", &key.public_key_pem()).await?;
+    let url = push_yaml(world, "signed/stamp", "1.0.0", &config("stamp", "one")).await?;
+    push_yaml(world, "signed/stamp", "2.0.0", &config("stamp", "two")).await?;
+    sign(world, "signed/stamp", "1.0.0", &key).await?;
+    world.apply("stamp", spec(&url, "1.0.0", "stamp", "stamp-keys")).await?;
+    world.ready("stamp", "True", "Ready").await?;
     let version = async || {
-        let found = world.on_target("v1", "ConfigMap", "bowl", "bowl").await?.context("what runs")?;
+        let found = world.on_target("v1", "ConfigMap", "stamp", "stamp").await?.context("what runs")?;
         anyhow::Ok(found.metadata.resource_version)
     };
     let before = version().await?;
 
-    world.apply("bowl", spec(&url, "2.0.0", "bowl", "bowl-keys")).await?;
-    world.ready("bowl", "False", "SignatureMissing").await?;
+    world.apply("stamp", spec(&url, "2.0.0", "stamp", "stamp-keys")).await?;
+    world.ready("stamp", "False", "SignatureMissing").await?;
     assert_eq!(version().await?, before);
-    world.apply("bowl", spec(&url, "1.0.0", "bowl", "bowl-keys")).await?;
-    world.ready("bowl", "True", "Ready").await?;
+    world.apply("stamp", spec(&url, "1.0.0", "stamp", "stamp-keys")).await?;
+    world.ready("stamp", "True", "Ready").await?;
 
     // The event of the Secret has it looked at anew: what the old key signed is not trusted any more.
-    trust(world, "bowl-keys", &other.public_key_pem()).await?;
-    world.ready("bowl", "False", "SignatureInvalid").await?;
-    assert_eq!((version().await?, level(world, "bowl").await?), (before, Some("one".into())));
+    trust(world, "stamp-keys", &other.public_key_pem()).await?;
+    world.ready("stamp", "False", "SignatureInvalid").await?;
+    assert_eq!((version().await?, level(world, "stamp").await?), (before, Some("one".into())));
 
-    sign(world, "signed/bowl", "2.0.0", &other).await?;
-    world.apply("bowl", spec(&url, "2.0.0", "bowl", "bowl-keys")).await?;
-    world.ready("bowl", "True", "Ready").await?;
-    assert_eq!(level(world, "bowl").await?, Some("two".into()));
+    sign(world, "signed/stamp", "2.0.0", &other).await?;
+    world.apply("stamp", spec(&url, "2.0.0", "stamp", "stamp-keys")).await?;
+    world.ready("stamp", "True", "Ready").await?;
+    assert_eq!(level(world, "stamp").await?, Some("two".into()));
     Ok(())
 }
 

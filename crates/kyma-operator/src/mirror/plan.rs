@@ -174,9 +174,10 @@ fn synced_of(component: &DynamicObject) -> Vec<Value> {
         let name = ("name".to_owned(), json!(field(item, "name")));
         Value::Object(kind.into_iter().chain([name]).collect())
     };
-    let single = list("inventory").map(|entry| synced(entry, entry));
-    let grouped = list("objects").flat_map(|group| {
-        group["items"].as_array().into_iter().flatten().map(move |item| synced(group, item))
-    });
-    single.chain(grouped).collect()
+    if component.data["status"]["objects"].is_null() {
+        // The form of earlier versions.
+        return list("inventory").map(|entry| synced(entry, entry)).collect();
+    }
+    let items = |group: &Value| group["items"].as_array().cloned().unwrap_or_default();
+    list("objects").flat_map(|group| items(group).into_iter().map(|item| synced(group, &item))).collect()
 }

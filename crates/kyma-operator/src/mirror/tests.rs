@@ -35,10 +35,8 @@ fn component() -> Value {
                 {"type": "Applied", "status": "True", "reason": "Succeeded", "message": "15 objects", "lastTransitionTime": "2026-01-01T00:01:00Z"},
                 {"type": "Ready", "status": "False", "reason": "Unhealthy", "message": "keda-manager is not ready", "lastTransitionTime": "2026-01-01T00:02:00Z"},
             ],
-            "inventory": [
-                {"kind": "Namespace", "version": "v1", "name": "keda", "uid": "n", "hash": "h"},
-            ],
             "objects": [
+                {"version": "v1", "kind": "Namespace", "items": [{"name": "keda", "uid": "n", "hash": "h"}]},
                 {"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "kyma-system", "items": [{"name": "keda-manager", "uid": "d"}]},
             ],
             "resource": {"apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "Keda", "name": "default"},

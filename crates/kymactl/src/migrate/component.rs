@@ -2,8 +2,8 @@
 
 use kube::{Resource as _, ResourceExt as _};
 use kyma_api::{
-    CreatedResource, DeletionPolicy, HelmComponent, InventoryEntry, Kyma, SecretKeyRef, finalizers, klm,
-    labels, names,
+    CreatedResource, DeletionPolicy, HelmComponent, InventoryEntry, InventoryGroup, Kyma, SecretKeyRef,
+    finalizers, klm, labels, names,
 };
 use serde_json::{Map, Value, json};
 
@@ -89,7 +89,7 @@ pub(super) fn record(facts: &Facts, manifest: &Manifest) -> Value {
     });
     let mut status = json!({
         "version": manifest.spec.version,
-        "inventory": inventory.collect::<Vec<_>>(),
+        "objects": InventoryGroup::of(inventory),
     });
     if let Some(made) = default_cr(facts, manifest) {
         status["resource"] = json!(made);

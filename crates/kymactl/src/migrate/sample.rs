@@ -132,8 +132,9 @@ impl Sample {
     pub(super) fn applied(&mut self) {
         self.condition("Applied", "True", "Succeeded");
         let status = &mut self.component.as_mut().unwrap()["status"];
-        status["inventory"][0]["hash"] = json!("h");
-        status["inventory"][0]["fingerprint"] = json!("f");
+        let first = &mut status["objects"][0]["items"][0];
+        first["hash"] = json!("h");
+        first["fingerprint"] = json!("f");
     }
 
     /// Its reconciler has stopped.

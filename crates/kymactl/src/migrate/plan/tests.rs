@@ -150,14 +150,15 @@ fn the_inventory_holds_what_is_there_and_the_default_cr_is_klms_only_where_it_sa
     };
     let first = record(&sample);
     assert_eq!(first["version"], "1.0.0");
-    let entry = json!({"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "kyma-system", "name": "keda", "uid": "d"});
-    assert_eq!(first["inventory"], json!([entry]), "never sent by us, so without hashes");
+    let items = json!([{"name": "keda", "uid": "d", "adopted": true}]);
+    let group = json!({"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "kyma-system", "items": items});
+    assert_eq!(first["objects"], json!([group]), "never sent by us, so without hashes");
     assert_eq!((&first["resource"]["kind"], &first["resource"]["uid"]), (&json!("Keda"), &json!("cr")));
     sample.target[1].1["managedFields"] = json!([{"manager": "kubectl", "operation": "Update"}]);
     assert_eq!(record(&sample)["resource"].get("uid"), None, "a user made it");
     sample.target.clear();
     let gone = record(&sample);
-    assert_eq!(gone["inventory"], json!([]));
+    assert_eq!(gone["objects"], json!([]));
     assert_eq!(gone["resource"]["name"], "default", "it is not made again");
     sample.manifest["status"]["conditions"] = json!([]);
     assert_eq!(record(&sample).get("resource"), None, "KLM has not made it yet");
