@@ -47,7 +47,7 @@ pub(crate) async fn resolve(
             let tags = fetch.tags(repository, credentials).await?;
             let what = format!("{repository}:{range}");
             let tag = choose(range, &tags, of_tag).ok_or(ArtifactError::NotFound { what })?;
-            let (digest, _) = fetch.manifest(&repository.tag(tag)?, credentials).await?;
+            let (digest, _) = fetch.manifest_now(&repository.tag(tag)?, credentials).await?;
             Ok(ChartVersion { version: tag.replace('_', "+"), digest })
         }
         ChartVersions::Repository { url, name } => {
@@ -63,7 +63,7 @@ pub(crate) async fn resolve(
             } else {
                 // The index is silent about it; the archive is needed next anyway, and whose it is is told then.
                 let found = index::locate(fetch, url, name, version, credentials).await?;
-                fetch.document(&found.url, None, fetch.limits().blob, credentials).await?.0
+                fetch.document_now(&found.url, fetch.limits().blob, credentials).await?.0
             };
             Ok(ChartVersion { version: version.to_owned(), digest })
         }
