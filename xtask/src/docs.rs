@@ -111,7 +111,7 @@ fn blocks(text: &str) -> Vec<Block> {
 fn run_file(script: &Script, state: &Path) -> Result<()> {
     let at = state.join("block");
     let mut text = format!("set -euo pipefail\nset -a; . '{}/env'; set +a\n", state.display());
-    text.push_str("trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n");
+    text.push_str("trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n");
     for block in &script.blocks {
         text.push_str(&format!("echo {} > {}\n{}", block.line, at.display(), block.text));
     }
