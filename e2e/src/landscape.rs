@@ -15,7 +15,9 @@ use anyhow::{Context, Result};
 use futures::future::{try_join, try_join_all};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
-use testbed::{Access, AuditEvent, AuditMark, Bed, Cluster, Process, Registry, until, until_quiet};
+use testbed::{
+    Access, AuditEvent, AuditMark, Bed, Cluster, Process, Registry, kind_is_explained, until, until_quiet,
+};
 
 pub use doors::{Doors, Way};
 pub use install::apply_all;
@@ -147,6 +149,9 @@ impl Landscape {
         let given = operator::Given { plain_http, flags, environment, label: "", doors };
         let operators =
             if empty { vec![] } else { operator::start_all(&bed, &hub, &registry, &given).await? };
+        if !empty {
+            kind_is_explained(&hub.client()?, "component.kyma-project.io/v1alpha1", "helmcomponents").await?;
+        }
         let landscape = Self { operators, registry, targets, hub, bed, given };
         let more = if empty { sample::variables(&landscape)? } else { vec![] };
         state::write(&landscape, &more)?;

@@ -38,3 +38,21 @@ pub async fn crd_is_served(client: &Client, name: &str) -> Result<()> {
     })
     .await
 }
+
+/// Waits until `kubectl explain` knows a kind: API servers publish the schemas of CRDs a while after they serve the kinds.
+///
+/// # Errors
+/// It is not so within a minute.
+pub async fn kind_is_explained(client: &Client, api_version: &str, plural: &str) -> Result<()> {
+    let path = format!("/openapi/v3/apis/{api_version}");
+    let own = format!("/{plural}\"");
+    until(&format!("{plural} can be explained"), DEADLINE, || async {
+        let request = http::Request::get(&path).body(vec![])?;
+        match client.request_text(request).await {
+            Ok(text) => Ok(text.contains(&own).then_some(())),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 429 | 503) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    })
+    .await
+}

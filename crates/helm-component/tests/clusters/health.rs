@@ -71,14 +71,14 @@ async fn set_phase(world: &World, name: &str, phase: &str) -> Result<()> {
 #[tokio::test]
 async fn objects_of_one_kind_are_healthy_each_by_its_components_expression() -> Result<()> {
     let world = world().await?;
-    two_lamps(world, ["lantern", "flare"]).await?;
-    for name in ["lantern", "flare"] {
+    two_lamps(world, ["lantern", "glow"]).await?;
+    for name in ["lantern", "glow"] {
         set_phase(world, name, "Lit").await?;
     }
     world.ready("lantern", "True", "Ready").await?;
-    world.ready("flare", "False", "Progressing").await?;
-    set_phase(world, "flare", "Dark").await?;
-    world.ready("flare", "True", "Ready").await?;
+    world.ready("glow", "False", "Progressing").await?;
+    set_phase(world, "glow", "Dark").await?;
+    world.ready("glow", "True", "Ready").await?;
 
     set_phase(world, "lantern", "Broken").await?;
     let broken = world.ready("lantern", "False", "Unhealthy").await?;
@@ -91,12 +91,12 @@ async fn objects_of_one_kind_are_healthy_each_by_its_components_expression() -> 
     world.ready("lantern", "True", "Ready").await?;
 
     // Nothing changes on the target, so no watch tells.
-    wish(world, "flare", json!({"health": lit_when("status.phase == 'Lit'")})).await?;
-    world.ready("flare", "False", "Progressing").await?;
-    wish(world, "flare", json!({"health": lit_when("has(status.phase)")})).await?;
-    world.ready("flare", "True", "Ready").await?;
-    wish(world, "flare", json!({})).await?;
-    world.ready("flare", "True", "Ready").await?;
+    wish(world, "glow", json!({"health": lit_when("status.phase == 'Lit'")})).await?;
+    world.ready("glow", "False", "Progressing").await?;
+    wish(world, "glow", json!({"health": lit_when("has(status.phase)")})).await?;
+    world.ready("glow", "True", "Ready").await?;
+    wish(world, "glow", json!({})).await?;
+    world.ready("glow", "True", "Ready").await?;
     Ok(())
 }
 
