@@ -54,9 +54,13 @@ async fn two_lamps(world: &World, names: [&str; 2]) -> Result<()> {
     testbed::crd_is_served(&world.target.client()?, "lamps.light.example.org").await?;
     for (name, phase) in names.into_iter().zip(["Lit", "Dark"]) {
         wish(world, name, json!({"health": lit_when(&format!("status.phase == '{phase}'"))})).await?;
-        let component = world.ready(name, "False", "Progressing").await?;
-        let (_, _, message) = ready_of(&component).context("Ready")?;
-        assert!(message.contains(&format!("Lamp.light.example.org {name}/{name}")), "{message}");
+        let awaited = format!("Lamp.light.example.org {name}/{name}");
+        // Before that it may look at the target, or not see the kind yet.
+        until(&format!("{name} waits for its lamp"), PATIENCE, || async {
+            let told = ready_of(&world.components()?.get(name).await?);
+            Ok(told.filter(|(_, reason, message)| reason == "Progressing" && message.contains(&awaited)))
+        })
+        .await?;
     }
     Ok(())
 }
