@@ -99,7 +99,9 @@ async fn a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_
     }
     until_quiet(&[&world.target], Duration::from_secs(2), PATIENCE, |event| event.user_agent.contains(&uid))
         .await?;
-    let requests = asked(world, &uid, mark)?;
+    let mut requests = asked(world, &uid, mark)?;
+    // What the target serves is asked anew where other tests bring kinds.
+    requests.retain(|event| !event.resource.is_empty());
     assert!(requests.len() <= 6, "{requests:#?}");
     let refused = requests.iter().filter(|event| event.is_write() && event.code == 403).count();
     assert!(refused <= 1, "{requests:#?}");
