@@ -15,13 +15,13 @@ mod status;
 
 pub use inventory::{InventoryGroup, InventoryItem};
 pub use policies::{
-    Adopt, CommonMetadata, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, HookPolicy,
-    ObjectSelector, Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
+    Adopt, CommonMetadata, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, History,
+    HookPolicy, ObjectSelector, Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,
 };
 pub use source::{ChartSource, ManifestSource, OcmSource, SecretRef, SignerIdentity, Source, Verify};
 pub use status::{
-    CreatedResource, Digests, FailedRelease, HelmComponentStatus, HookPhase, Hooks, InventoryEntry,
-    KeptRelease, ResolvedVersion,
+    CreatedResource, Digests, FailedRelease, HelmComponentStatus, HelmHistory, HookPhase, Hooks,
+    InventoryEntry, KeptRelease, ResolvedVersion, TakenOver,
 };
 
 /// What is wished for one module on one target.

@@ -47,9 +47,9 @@ pub use component::{
 pub use helm_component::{
     Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,
     FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus,
-    HookPhase, HookPolicy, Hooks, InventoryEntry, InventoryGroup, InventoryItem, KeptRelease, ManifestSource,
-    ObjectSelector, OcmSource, Patch, Release, ResolvedVersion, Rollback, RollbackMode, SecretRef,
-    SignerIdentity, Source, Timeouts, ValuesFrom, ValuesFromKind, Verify,
+    HelmHistory, History, HookPhase, HookPolicy, Hooks, InventoryEntry, InventoryGroup, InventoryItem,
+    KeptRelease, ManifestSource, ObjectSelector, OcmSource, Patch, Release, ResolvedVersion, Rollback,
+    RollbackMode, SecretRef, SignerIdentity, Source, TakenOver, Timeouts, ValuesFrom, ValuesFromKind, Verify,
 };
 pub use kyma::{
     Kyma, KymaModule, KymaSpec, KymaStatus, LastOperation, MandatoryModule, ModuleStatus, PartialMeta,

@@ -53,6 +53,8 @@ pub(crate) struct Inputs {
     pub additions: Additions,
     /// Digest over all of it.
     pub digest: String,
+    /// Digest over what somebody asked for: all but the target's version.
+    pub wish: String,
     /// Digest of the values.
     pub values_digest: String,
 }
@@ -107,15 +109,27 @@ impl Inputs {
         if !additions.verified_by.is_empty() {
             whole["verifiedBy"] = json!(additions.verified_by);
         }
-        let digest = digest(&[whole.to_string().as_bytes()]);
         let changes = Changes::of(spec)?;
         let yielded = Yielded::parse(ignored)
             .map_err(|error| Failure::new(Reason::SpecInvalid, format!("spec.{error}")))?;
-        Ok(Self { source, release, marks, merged, changes, yielded, additions, digest, values_digest })
+        let text = whole.to_string();
+        whole["kube"] = Value::Null;
+        let (digest, wish) = (digest(&[text.as_bytes()]), digest(&[whole.to_string().as_bytes()]));
+        Ok(Self { source, release, marks, merged, changes, yielded, additions, digest, wish, values_digest })
+    }
+
+    /// Whether a release of this chart, with these values, is what is asked for.
+    pub(crate) fn is_of(
+        &self,
+        chart: &(String, String),
+        values: &Map<String, Value>,
+        loaded: &Loaded,
+    ) -> bool {
+        loaded.chart.as_ref() == Some(chart) && self.merged.values == *values
     }
 
     /// Digest of what makes content from this artifact a release of its own.
-    fn release_digest(&self, source: &str) -> String {
+    pub(crate) fn release_digest(&self, source: &str) -> String {
         let Release { name, namespace, .. } = &self.release;
         digest(&[json!([source, self.values_digest, name, namespace]).to_string().as_bytes()])
     }
@@ -128,6 +142,16 @@ impl Inputs {
     /// Whether objects bear the version of the module.
     pub(crate) fn are_versioned(&self) -> bool {
         self.marks.kyma.is_some() && self.marks.version.is_some()
+    }
+
+    /// The merged values.
+    pub(crate) fn values(&self) -> &Map<String, Value> {
+        &self.merged.values
+    }
+
+    /// Whether a Kyma owns the component.
+    pub(crate) fn are_a_kymas(&self) -> bool {
+        self.marks.kyma.is_some()
     }
 
     /// Key paths at which an override replaced the user's value.
@@ -158,6 +182,10 @@ pub(crate) struct Loaded {
     pub made_once: BTreeSet<Identity>,
     /// Whether the objects are as the source has them, not rendered.
     pub raw: bool,
+    /// Name and version of the chart, where it is one.
+    pub chart: Option<(String, String)>,
+    /// Version of what the chart brings, as it says.
+    pub app_version: String,
     /// Whether the chart calls `lookup`, which finds nothing.
     pub uses_lookup: bool,
     /// Why the render is not kept, where each would give something else.
@@ -239,6 +267,8 @@ impl Sources {
             prepared: Arc::new(prepared),
             made_once,
             raw: chart.is_none(),
+            chart: chart.as_ref().map(|chart| (chart.name().to_owned(), chart.version().to_owned())),
+            app_version: chart.as_ref().map(|chart| chart.app_version().to_owned()).unwrap_or_default(),
             uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
             unfrozen,
         })

@@ -96,7 +96,7 @@ impl HelmComponents {
 
     async fn pass(&self, context: &Context<HelmComponent>, order: Order) -> Result<Ended, Failure> {
         self.wakes(context);
-        Pass::begin(&self.shared, context, order).await?.run().await
+        Box::pin(Pass::begin(&self.shared, context, order).await?.run()).await
     }
 
     /// What a pass over a component would change on its target now. Nothing is written: `runtime` is one that only reads
@@ -107,7 +107,7 @@ impl HelmComponents {
     pub async fn rehearse(&self, runtime: &Runtime, component: HelmComponent) -> Result<Prospect, Failure> {
         let context = runtime.rehearse(self, Arc::new(component)).await?;
         self.wakes(&context);
-        Pass::begin(&self.shared, &context, Order::Install).await?.rehearse().await
+        Box::pin(Pass::begin(&self.shared, &context, Order::Install).await?.rehearse()).await
     }
 
     fn wakes(&self, context: &Context<HelmComponent>) {

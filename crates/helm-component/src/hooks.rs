@@ -12,7 +12,8 @@ mod run;
 mod turn;
 
 pub(crate) use run::{
-    Change, Due, after, before, before_apply, begin, fail, is_over, is_under_way, mark, next_try, pause,
+    Change, Due, after, are_of_removal, before, before_apply, begin, fail, is_over, is_under_way, mark,
+    next_try, pause,
 };
 pub(crate) use turn::{Live, Turn, turn};
 
@@ -128,6 +129,21 @@ impl Hook {
         }
         let weight = object.annotation(WEIGHT).and_then(|text| text.trim().parse().ok()).unwrap_or_default();
         Some(Self { events: events?, weight, deletes, object })
+    }
+
+    /// Its place in the order; lower ones run first.
+    pub(crate) fn weight(&self) -> i64 {
+        self.weight
+    }
+
+    /// When its object goes, in Helm's words.
+    pub(crate) fn policies(&self) -> Vec<&'static str> {
+        let word = |policy: &DeletePolicy| match policy {
+            DeletePolicy::BeforeCreation => "before-hook-creation",
+            DeletePolicy::Succeeded => "hook-succeeded",
+            DeletePolicy::Failed => "hook-failed",
+        };
+        self.deletes.iter().map(word).collect()
     }
 
     /// How people and records name it.

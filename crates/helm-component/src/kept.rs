@@ -59,6 +59,8 @@ struct Form {
     release: String,
     rendered: String,
     raw: bool,
+    chart: Option<(String, String)>,
+    app_version: String,
     uses_lookup: bool,
     objects: Vec<Value>,
     hooks: Vec<Value>,
@@ -67,7 +69,19 @@ struct Form {
 
 /// Packs a release whose objects have this digest on the target; the same release gives the same bytes.
 pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, KeptError> {
-    let Loaded { inputs, kinds, source, values: digest, release, prepared, raw, uses_lookup, .. } = loaded;
+    let Loaded {
+        inputs,
+        kinds,
+        source,
+        values: digest,
+        release,
+        prepared,
+        raw,
+        chart,
+        app_version,
+        uses_lookup,
+        ..
+    } = loaded;
     let form = Form {
         inputs: inputs.clone(),
         kinds: kinds.clone(),
@@ -76,6 +90,8 @@ pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, KeptError
         release: release.clone(),
         rendered: rendered.to_owned(),
         raw: *raw,
+        chart: chart.clone(),
+        app_version: app_version.clone(),
         uses_lookup: *uses_lookup,
         objects: bodies(prepared.objects.iter()),
         hooks: bodies(prepared.hook_objects()),
@@ -133,6 +149,8 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
         // CRDs that are there are left alone on the way back.
         made_once: BTreeSet::new(),
         raw: form.raw,
+        chart: form.chart,
+        app_version: form.app_version,
         uses_lookup: form.uses_lookup,
         unfrozen: None,
     })
@@ -158,6 +176,8 @@ mod tests {
             prepared: Arc::new(Prepared { objects, hooks, warnings: vec!["w".to_owned()] }),
             made_once: BTreeSet::new(),
             raw: false,
+            chart: Some(("c".to_owned(), "1.0.0".to_owned())),
+            app_version: "7".to_owned(),
             uses_lookup: true,
             unfrozen: None,
         }

@@ -37,6 +37,7 @@ mod report;
 mod rollback;
 mod sight;
 pub mod source;
+pub mod storage;
 pub mod values;
 mod verify;
 mod workloads;

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
-    CreatedResource, Digests, FailedRelease, HelmComponent, HelmComponentStatus, Hooks, InventoryEntry,
-    InventoryGroup, KeptRelease, Reason, ResolvedVersion, condition,
+    CreatedResource, Digests, FailedRelease, HelmComponent, HelmComponentStatus, HelmHistory, Hooks,
+    InventoryEntry, InventoryGroup, KeptRelease, Reason, ResolvedVersion, TakenOver, condition,
 };
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Entry, Identity, Inventory, Object};
@@ -32,6 +32,10 @@ pub(crate) struct Recorded {
     pub resolved: Option<ResolvedVersion>,
     /// How far the chart's hooks are.
     pub hooks: Option<Hooks>,
+    /// What Helm's record on the target says.
+    pub history: Option<HelmHistory>,
+    /// From whom it was taken over.
+    pub taken_over: Option<TakenOver>,
     /// The release that was Ready last, where a rollback may be wanted.
     pub kept: Option<KeptRelease>,
     /// The release that failed, and in whose place that one is wished.
@@ -147,6 +151,8 @@ impl Recorded {
             resource: status.resource.clone(),
             resolved: status.resolved.clone(),
             hooks: status.hooks.clone(),
+            history: status.history.clone(),
+            taken_over: status.taken_over.clone(),
             kept: status.kept.clone(),
             rollback: status.rollback.clone(),
             tests: status.tests.clone(),
@@ -161,6 +167,11 @@ impl Recorded {
     pub(crate) fn is_other_release(&self, loaded: &Loaded) -> bool {
         let Digests { source, values, .. } = &self.digests;
         source.as_deref() != Some(&*loaded.source) || values.as_deref() != Some(&*loaded.values)
+    }
+
+    /// Whether another system's objects were taken over, and nothing else was asked for since.
+    pub(crate) fn is_as_taken_over(&self, wish: &str) -> bool {
+        self.taken_over.as_ref().is_some_and(|taken| taken.wish.as_deref() == Some(wish))
     }
 
     /// Whether this content is what was applied.

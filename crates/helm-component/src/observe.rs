@@ -23,6 +23,8 @@ use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
 use crate::release;
 use crate::sight::{Snapshot, health_counts};
 
+pub(crate) mod former;
+mod history;
 use health::Yardstick;
 
 pub(crate) mod health;
@@ -67,8 +69,9 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
     let refusal = refusal.or_else(|| pass.inputs.as_ref().err().cloned());
     let watched = pass.done.watching && snapshot.complete;
     // What others change is theirs where nothing is to be put right.
-    let requested = pass.context.is_requested() && drift_mode(spec) == DriftMode::Correct;
-    let set_back = watched && !pass.done.applied && (requested || version::is_set_back(pass, &snapshot));
+    let requested = pass.context.is_requested() && drift_mode(pass) == DriftMode::Correct;
+    let sent_anew = requested || former::is_to_be_put_right(pass) || version::is_set_back(pass, &snapshot);
+    let set_back = watched && !pass.done.applied && sent_anew;
     let content = content(pass, set_back);
     let default = made_identity(pass);
     let pieces = pieces(pass, &Look { snapshot: &snapshot, watched, set_back }, content);
@@ -82,6 +85,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         watched,
         namespace_ready: pass.session.namespace_ready,
         hooks: hooks::due(pass, content),
+        history: history::due(pass, content),
         way_back: rollback::way_back(pass, content),
         keep_due: rollback::keep_due(pass),
         stray_manager: stray_manager(spec, &pieces).filter(|_| known),
@@ -99,12 +103,15 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
         newer: version::newer(pass, &snapshot),
         predecessor: predecessor::of(pass),
+        release_unseen: former::is_unseen(pass, content),
+        as_found: former::as_found(pass),
+        unrecorded: recorded.history.as_ref().and_then(|history| history.failure.clone()),
         set_back,
         changes: changes(pass),
         swept: pass.session.swept,
         kept: pass.done.kept.clone(),
         pruned: pass.done.pruned.clone(),
-        drift: drift_mode(spec),
+        drift: drift_mode(pass),
         default_resource: default_resource(pass),
         patience: patience(pass),
         removal: pass.done.removal.clone(),
@@ -312,8 +319,11 @@ fn default_resource(pass: &Pass<'_>) -> DefaultResource {
     if served { DefaultResource::Due } else { DefaultResource::Unserved }
 }
 
-fn drift_mode(spec: &HelmComponentSpec) -> DriftMode {
-    match spec.drift.as_ref().map(|drift| drift.mode).unwrap_or_default() {
+/// As the spec says; what was taken over is as it was found until somebody asks for something else.
+fn drift_mode(pass: &Pass<'_>) -> DriftMode {
+    let absent =
+        || if former::is_as_found(pass) { kyma_api::DriftMode::Warn } else { kyma_api::DriftMode::default() };
+    match former::asked_mode(&pass.context.resource.spec).unwrap_or_else(absent) {
         kyma_api::DriftMode::Correct => DriftMode::Correct,
         kyma_api::DriftMode::Warn => DriftMode::Warn,
         kyma_api::DriftMode::Off => DriftMode::Off,

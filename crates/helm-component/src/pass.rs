@@ -77,6 +77,12 @@ pub(crate) struct Done {
     pub(crate) before: Option<usize>,
     /// What was found in the module's place, once somebody looked.
     pub(crate) predecessor: Option<Predecessor>,
+    /// Why the release could not be recorded.
+    pub(crate) history: Option<Failure>,
+    /// Whether that was tried.
+    pub(crate) history_tried: bool,
+    /// Whether Helm's record of a release was looked for.
+    pub(crate) release_seen: bool,
     pub(crate) faults: BTreeMap<Identity, Failure>,
     pub(crate) waiting: BTreeMap<Identity, String>,
     pub(crate) kept: BTreeSet<Identity>,

@@ -10,12 +10,13 @@ use kyma_object_set::Identity;
 use kyma_sdk::{Failure, longest_delay};
 
 use crate::hooks::Event;
+use crate::storage::Standing;
 
 mod observed;
 mod way;
 
 pub use observed::{
-    Content, DefaultResource, DriftMode, HooksDue, Observed, Order, Piece, Predecessor, WayBack,
+    Content, DefaultResource, DriftMode, HistoryDue, HooksDue, Observed, Order, Piece, Predecessor, WayBack,
 };
 
 /// One thing to do.
@@ -29,6 +30,8 @@ pub enum Step {
     LookAgain,
     /// Look at what somebody else may have installed in the module's place.
     LookForPredecessor,
+    /// Look for Helm's record of a release in the component's place.
+    LookForRelease,
     /// Make the release's namespace.
     Namespace,
     /// Send CRDs alone: hooks that come before everything else may need their kinds.
@@ -45,6 +48,8 @@ pub enum Step {
     Explain,
     /// Delete what is no longer wanted.
     Prune(Vec<Identity>),
+    /// Record the content as a revision of the release, as Helm does.
+    Record(Standing),
     /// Make the default custom resource.
     DefaultResource,
     /// Keep what is Ready, or let go what was kept.
@@ -132,9 +137,25 @@ fn install(seen: &Observed) -> Step {
         };
     }
     if let Some(fault) = fault(seen) {
-        return Step::Rest(Rest::Failed(fault));
+        return if seen.history.failed {
+            Step::Record(Standing::Failed)
+        } else {
+            Step::Rest(Rest::Failed(fault))
+        };
     }
-    prune(seen).or_else(|| hooks_after(seen)).unwrap_or_else(|| settle(seen))
+    prune(seen).or_else(|| hooks_after(seen)).or_else(|| record(seen)).unwrap_or_else(|| settle(seen))
+}
+
+/// The release is recorded once all of it is there; as in Helm without `--wait`, nothing has to work yet.
+fn record(seen: &Observed) -> Option<Step> {
+    if !seen.history.deployed || !seen.is_complete() {
+        return None;
+    }
+    match (&seen.history.failure, seen.content) {
+        (Some(failure), _) => Some(Step::Rest(Rest::Failed(failure.clone()))),
+        (None, Content::Loaded) => Some(Step::Record(Standing::Deployed)),
+        (None, Content::Recorded | Content::Stale) => Some(Step::Load),
+    }
 }
 
 /// What stops a component of whose objects some were refused: the first failure. Others that pass sooner, or by
@@ -156,6 +177,7 @@ fn bring(seen: &Observed) -> Step {
         Predecessor::Unseen => Step::LookForPredecessor,
         Predecessor::Newer(version) => Step::Rest(Rest::NewerPredecessor(version.clone())),
         Predecessor::Untold(object) => Step::Rest(Rest::UntoldPredecessor(object.clone())),
+        Predecessor::None if seen.release_unseen => Step::LookForRelease,
         Predecessor::None if seen.namespace_ready => hooks_before(seen).unwrap_or(Step::Apply),
         Predecessor::None => Step::Namespace,
     }

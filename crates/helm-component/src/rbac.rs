@@ -27,6 +27,12 @@ pub(crate) const TARGET_RULES: &[Rule] = &[
         "apply, watch, prune and remove objects of modules, whatever their kind",
     ),
     Rule::new(
+        &[""],
+        &["secrets"],
+        &["get", "list", "create", "patch", "delete"],
+        "read Helm's record of a release that is taken over; keep one where a component asks for it",
+    ),
+    Rule::new(
         &["rbac.authorization.k8s.io"],
         &["roles", "clusterroles"],
         &["escalate", "bind"],

@@ -5,7 +5,9 @@ mod apply;
 mod chart_tests;
 mod default_resource;
 mod endings;
+mod former;
 mod health;
+mod history;
 mod hooks;
 mod load;
 mod predecessor;
@@ -124,6 +126,7 @@ impl<'a> Pass<'a> {
                 Step::Watch => self.watch()?,
                 Step::LookAgain => self.look_again().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
+                Step::LookForRelease => self.look_for_release().await,
                 Step::Namespace => self.namespace().await,
                 Step::ApplyCrds => self.apply_crds(&seen).await,
                 Step::Hooks(event) => self.run_hooks(event).await,
@@ -135,6 +138,7 @@ impl<'a> Pass<'a> {
                     return Ok(self.end(rest, &seen));
                 }
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
+                Step::Record(standing) => self.record_release(standing).await,
                 Step::DefaultResource => self.default_resource().await,
                 Step::Keep => self.keep().await,
                 Step::RollBack(failure) => self.roll_back(failure).await,

@@ -14,6 +14,8 @@ pub struct Release {
     pub namespace: String,
     /// Whether the namespace is made where it is missing.
     pub create_namespace: bool,
+    /// Namespace of Helm's record, where a release is taken over.
+    pub storage_namespace: String,
 }
 
 /// The release of a component: as its spec says, else named after the module, else after the component.
@@ -21,12 +23,12 @@ pub fn of(component: &str, spec: &HelmComponentSpec, default_namespace: &str) ->
     let wanted = spec.release.as_ref();
     let module = spec.module.as_ref().map(|module| module.name.as_str());
     let name = wanted.and_then(|release| release.name.as_deref()).or(module).unwrap_or(component);
+    let namespace = wanted.and_then(|release| release.namespace.as_deref()).unwrap_or(default_namespace);
+    let storage = wanted.and_then(|release| release.storage_namespace.as_deref());
     Release {
         name: label(name),
-        namespace: wanted
-            .and_then(|release| release.namespace.as_deref())
-            .unwrap_or(default_namespace)
-            .to_owned(),
+        namespace: namespace.to_owned(),
+        storage_namespace: storage.unwrap_or(namespace).to_owned(),
         create_namespace: wanted.and_then(|release| release.create_namespace).unwrap_or(true),
     }
 }
@@ -68,6 +70,9 @@ mod tests {
         assert_eq!((release.namespace.as_str(), release.create_namespace), ("kyma-system", true));
         let release = named(json!({"release": {"namespace": "there", "createNamespace": false}}));
         assert_eq!((release.namespace.as_str(), release.create_namespace), ("there", false));
+        assert_eq!(release.storage_namespace, "there");
+        let release = named(json!({"release": {"namespace": "there", "storageNamespace": "flux"}}));
+        assert_eq!((release.namespace.as_str(), release.storage_namespace.as_str()), ("there", "flux"));
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use kyma_api::condition::{Status, types};
-use kyma_api::{ErrorClass, FreeForm, HookPolicy, Reason, State};
+use kyma_api::{ErrorClass, FreeForm, HookPolicy, Reason, State, TakenOver};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 use serde_json::json;
 
 use crate::content::Inputs;
 use crate::hooks::{Event, Hook};
+use crate::memory::Recorded;
 use crate::observe::{self, LOOK};
 use crate::pass::Pass;
 use crate::patience::Patience;
@@ -20,10 +21,12 @@ mod words;
 
 use way_back::Back;
 use words::{
-    fought_message, list, missing_message, newer_message, newer_predecessor_message, stray_message,
-    untold_predecessor_message, with_left,
+    as_found_message, fought_message, list, missing_message, newer_message, newer_predecessor_message,
+    stray_message, untold_predecessor_message, with_left,
 };
 
+/// Objects that are named which differ from the content.
+const DIFFERING: usize = 20;
 /// When a health that may be of before the apply is looked at again.
 const SOON: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -383,13 +386,11 @@ fn applied(seen: &Observed, rest: &Rest) -> Aspect {
         return aspect(types::APPLIED, Status::False, Reason::DriftFlapping, fought_message(&fought));
     }
     let drifted = observe::drifted(seen);
-    let message = match seen.drift {
-        DriftMode::Warn if !drifted.is_empty() => {
-            format!("changed by others and left so: {}", list(&drifted))
-        }
-        _ => String::new(),
-    };
-    aspect(types::APPLIED, Status::True, Reason::Succeeded, with_left(message, &seen.left))
+    let drifted = (seen.drift == DriftMode::Warn && !drifted.is_empty())
+        .then(|| format!("changed by others and left so: {}", list(&drifted)));
+    let taken = seen.as_found.as_deref().map(as_found_message);
+    let message: Vec<String> = taken.into_iter().chain(drifted).chain(seen.unrecorded.clone()).collect();
+    aspect(types::APPLIED, Status::True, Reason::Succeeded, with_left(message.join("; "), &seen.left))
 }
 
 fn missing(pass: &Pass<'_>, seen: &Observed) -> Vec<String> {
@@ -454,6 +455,8 @@ fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
         "resource": recorded.resource,
         "resolved": recorded.resolved,
         "hooks": recorded.hooks,
+        "takenOver": taken_over(recorded),
+        "history": recorded.history.as_ref().filter(|_| is_recorded(pass)),
         "kept": recorded.kept,
         "rollback": recorded.rollback,
         "tests": recorded.tests,
@@ -466,6 +469,25 @@ fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
         fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));
     }
     fields
+}
+
+/// Whether somebody wants releases to be recorded as Helm does.
+fn is_recorded(pass: &Pass<'_>) -> bool {
+    let release = pass.context.resource.spec.release.as_ref();
+    release.is_some_and(|release| release.history.is_some())
+}
+
+/// From whom it was taken over, with the objects that differ.
+fn taken_over(recorded: &Recorded) -> Option<TakenOver> {
+    let taken = recorded.taken_over.clone()?;
+    let differing = recorded.inventory.left_as_is().count();
+    let names: Vec<String> =
+        recorded.inventory.left_as_is().take(DIFFERING).map(ToString::to_string).collect();
+    Some(TakenOver {
+        differing: i32::try_from(differing).ok().filter(|count| *count > 0),
+        objects: (!names.is_empty()).then_some(names),
+        ..taken
+    })
 }
 
 #[cfg(test)]

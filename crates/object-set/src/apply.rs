@@ -19,6 +19,8 @@ use crate::protect::Protection;
 use crate::rehearsal::{Rehearsal, Untried};
 use crate::yielded::Yielded;
 
+mod as_is;
+mod claim;
 mod crd;
 mod keep;
 mod namespace;
@@ -27,11 +29,14 @@ mod outcome;
 mod owner;
 mod replace;
 mod share;
+mod system;
 mod take_over;
 mod wish;
 
+pub use claim::claim;
 use one::Done;
 pub use outcome::{Applied, Outcome, Refusal};
+pub use system::{System, helm_release};
 pub(crate) use take_over::managed_fields;
 pub use take_over::move_fields;
 
@@ -45,6 +50,19 @@ pub enum Adopt {
     Unowned,
     /// Take everything.
     Always,
+}
+
+/// What becomes of objects that another system applied, once they may be adopted. Namespaces and CRDs, which have several
+/// owners anyway, are sent whatever it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Foreign {
+    /// They become as the set says.
+    #[default]
+    Take,
+    /// They are left alone and told ([`Outcome::Foreign`]).
+    Tell,
+    /// They become ours, and those that differ from the set stay as they are ([`Outcome::AsIs`]).
+    AsIs,
 }
 
 /// How a set is applied.
@@ -68,8 +86,10 @@ pub struct ApplyOptions<'a> {
     pub parallel: usize,
     /// What no set may touch.
     pub protection: &'a Protection,
-    /// Field managers whose fields become ours when an object is adopted, besides those of kubectl and Helm.
+    /// Field managers whose fields become ours when an object is adopted, besides those of kubectl, Helm, Flux and Argo CD.
     pub take_over: &'a [&'a str],
+    /// What becomes of objects of other systems.
+    pub foreign: Foreign,
     /// Fields that belong to whoever changes them, once the object is there.
     pub yielded: &'a Yielded,
     /// CRDs that are made where they are missing, and left as they are where they are not.

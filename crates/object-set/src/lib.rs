@@ -35,8 +35,8 @@ pub mod prune;
 mod yielded;
 
 pub use apply::{
-    Adopt, Applied, ApplyOptions, NothingObserved, Observations, Outcome, Refusal, TIME_IS_UP, apply,
-    move_fields,
+    Adopt, Applied, ApplyOptions, Foreign, NothingObserved, Observations, Outcome, Refusal, System,
+    TIME_IS_UP, apply, claim, helm_release, move_fields,
 };
 pub use cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, Turns};
 pub use discovery::{Discovery, Kinds, Mapping};

@@ -13,5 +13,6 @@ mod on_clusters {
     mod refusals;
     mod removal;
     mod story;
+    mod take_over;
     mod yielded;
 }

@@ -37,14 +37,21 @@ pub(super) fn variables(landscape: &Landscape) -> Result<Vec<String>> {
     let registry = landscape.registry().address();
     let bin = landscape.bin("helm-component");
     let bin = bin.parent().context("a program is in a directory")?;
+    let helm = Program::Helm.path()?;
+    let helms = helm.parent().context("a program is in a directory")?;
     let directory = landscape.directory();
     Ok(vec![
         format!("KUBECONFIG={}", quoted(&directory.join("hub.kubeconfig").display().to_string())),
         format!("TARGET_KUBECONFIG={}", quoted(&directory.join("target-1.kubeconfig").display().to_string())),
         format!("CHART=oci://{registry}/charts/{name}"),
         format!("CHART_VERSION={version}"),
-        format!("PATH={}:\"$PATH\"", quoted(&bin.display().to_string())),
-        format!("HELM={}", quoted(&Program::Helm.path()?.display().to_string())),
+        "CHART_FLAGS=--plain-http".to_owned(),
+        format!(
+            "PATH={}:\"$PATH\":{}",
+            quoted(&bin.display().to_string()),
+            quoted(&helms.display().to_string())
+        ),
+        format!("HELM={}", quoted(&helm.display().to_string())),
         format!("OCI_INSECURE_HOSTS={registry}"),
         "ALLOW_LOOPBACK_TARGETS=true".to_owned(),
         "ADMIN_ADDRESS=".to_owned(),

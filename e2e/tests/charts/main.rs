@@ -137,12 +137,14 @@ async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::R
         let installed = story.install().await?;
         let changed = match then {
             // Values that the chart cannot be rendered with are a run of their own.
-            Some((to, values)) if story.renders(&values).await? => Some((to, story.change(&values).await?)),
+            Some((to, values)) if story.renders(&values).await? => {
+                Some((to, Box::pin(story.change(&values)).await?))
+            }
             _ => None,
         };
         anyhow::Ok((installed, changed))
     };
-    let outcome = outcome.await;
+    let outcome = Box::pin(outcome).await;
     // Also after a failure, or the next chart would find what this one left.
     let removed = Box::pin(story.remove()).await;
     let (installed, changed) = outcome?;

@@ -22,6 +22,25 @@ pub struct Release {
     /// Whether that namespace is created where it is missing. Absent: yes. It is never deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create_namespace: Option<bool>,
+    /// Namespace on the target of Helm's record of the release, where one is taken over. Absent: that of the release. Flux
+    /// keeps it in the namespace of the HelmRelease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub storage_namespace: Option<String>,
+    /// Records each change of a chart's release on the target as Helm does, values included, so that helm list, helm
+    /// history and helm get tell of it. Absent: nothing is recorded. With the component the records go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<History>,
+}
+
+/// How releases are recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct History {
+    /// Revisions that are kept. Absent: 10, as by Helm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub max: Option<i32>,
 }
 
 /// Values from another object of the component's namespace, which is watched. A Secret needs the label
@@ -181,9 +200,10 @@ pub struct HealthExpression {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Drift {
-    /// Correct puts changes right, Warn only reports them, Off does not look.
-    #[serde(default)]
-    pub mode: DriftMode,
+    /// Correct puts changes right, Warn only reports them, Off does not look. Absent: Correct; Warn for what was taken over
+    /// from another system, until the component asks for something else than it found (status.takenOver).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<DriftMode>,
     /// Fields that others may change. They are set when an object is made; from then on no change of theirs is put right,
     /// nor made by another version. A field that nobody changed goes when a version has it no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]

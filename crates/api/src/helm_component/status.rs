@@ -49,6 +49,13 @@ pub struct HelmComponentStatus {
     /// How far the chart's hooks are. Absent: it has none, or none ran yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
+    /// From whom the objects were taken over, as long as the component asks for nothing else than it did then. Meanwhile
+    /// what differs is reported and not put right, unless drift.mode says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_over: Option<TakenOver>,
+    /// What Helm's record on the target says of the release, where spec.release.history asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HelmHistory>,
     /// The release to which a rollback goes back: the last one that was Ready. Absent unless spec.rollback asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptRelease>,
@@ -141,6 +148,55 @@ pub struct ResolvedVersion {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub held: Option<String>,
+}
+
+/// The newest record of a release on the target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HelmHistory {
+    /// Digest of the release that is recorded.
+    pub content: String,
+    /// Its revision. Absent: it could not be recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Its status in Helm's words: deployed or failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub status: Option<String>,
+    /// Why it could not be recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub failure: Option<String>,
+}
+
+impl HelmHistory {
+    /// Whether it records an installation or upgrade that did not succeed.
+    pub fn has_failed(&self) -> bool {
+        self.status.as_deref() == Some("failed")
+    }
+}
+
+/// What another system had installed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TakenOver {
+    /// The systems: Helm, Flux, Argo CD, kubectl.
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
+    pub from: Vec<String>,
+    /// Revision of the Helm release whose record was read. Absent: there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Digest of what the component asked for then. Absent: something else than the release had, so that taking it over is
+    /// an upgrade.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wish: Option<String>,
+    /// Number of objects that differ from the content and were left as they are. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub differing: Option<i32>,
+    /// The first of them, as Kind.group namespace/name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
+    pub objects: Option<Vec<String>>,
 }
 
 /// How far the hooks of a chart are.

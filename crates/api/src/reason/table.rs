@@ -170,6 +170,7 @@ reasons! {
 
     // From objects to the target.
     ApplyRefused: Invalid => "The target refuses an object as invalid; correct the field that the message names.";
+    ReleaseRecordInvalid: Blocked => "Helm's record of the release that is to be taken over can't be read, and nothing is changed; repair or delete the Secret that the message names.";
     ApplyConflict: Transient => "Somebody else changed the object meanwhile; it is tried again.";
     OwnedByOther: Blocked => "The object belongs to another owner and is left alone; remove it there, or set adopt.";
     Protected: Invalid => "The module contains an object that no module may touch; remove it from the module.";

@@ -72,7 +72,7 @@ pub(crate) fn before(due: Due<'_>) -> Option<Event> {
 /// The record with which content goes to the target: what comes after is known even to a process that did not bring it.
 /// `None`: the content has none that would ever run.
 pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
-    let on_delete = due.hooks.iter().flat_map(Hook::events).any(Event::is_of_removal);
+    let on_delete = are_of_removal(due.hooks);
     let same = due.record.filter(|record| record.content == due.content);
     if let Some(record) = same.filter(|record| Event::of(&record.event).is_some_and(Event::follows_apply)) {
         return Some(record.clone());
@@ -93,6 +93,11 @@ pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
         return Some(ran.unwrap_or_else(|| fresh(before, HookPhase::Succeeded)));
     }
     Some(fresh(after, HookPhase::Pending))
+}
+
+/// Whether any of them run when the release goes.
+pub(crate) fn are_of_removal(hooks: &[Hook]) -> bool {
+    hooks.iter().flat_map(Hook::events).any(Event::is_of_removal)
 }
 
 /// The moment after the content was applied, as long as its hooks did not succeed.

@@ -62,6 +62,8 @@ pub(crate) fn released<'a>(pass: &'a Pass<'_>, loaded: &'a Loaded) -> Option<Due
     let change = match recorded.digests.source {
         _ if rollback::taken(pass).is_some() => Change::Rollback,
         Some(_) => Change::Upgrade,
+        // A release of Helm was installed before.
+        None if recorded.taken_over.as_ref().is_some_and(|taken| taken.revision.is_some()) => Change::Upgrade,
         None => Change::Install,
     };
     let is_one = match change {

@@ -36,7 +36,7 @@ pub(super) fn is_judged(pass: &Pass<'_>) -> bool {
 /// nothing of what was applied since can be relied on, though the same fields may be ours.
 pub(super) fn is_set_back(pass: &Pass<'_>, snapshot: &Snapshot) -> bool {
     let Ok(inputs) = &pass.inputs else { return false };
-    let corrects = super::drift_mode(&pass.context.resource.spec) == DriftMode::Correct;
+    let corrects = super::drift_mode(pass) == DriftMode::Correct;
     let is_applied = corrects && pass.session.recorded.digests.inputs.as_ref() == Some(&inputs.digest);
     let wanted = inputs.marks.version.as_deref();
     is_applied && versions(pass, snapshot).any(|found| wanted.is_some_and(|wanted| is_older(found, wanted)))

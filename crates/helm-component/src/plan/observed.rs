@@ -137,6 +137,17 @@ pub enum WayBack {
     Left,
 }
 
+/// Whether the release has to be recorded as Helm does.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HistoryDue {
+    /// What is installed is not on record as deployed.
+    pub deployed: bool,
+    /// The content at hand is not on record, so that it would be as failed if it is.
+    pub failed: bool,
+    /// Why it could not be recorded in this pass.
+    pub failure: Option<Failure>,
+}
+
 /// Everything that the next decision needs.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each with its own source")]
 #[derive(Debug, Clone)]
@@ -155,6 +166,8 @@ pub struct Observed {
     pub namespace_ready: bool,
     /// The chart's hooks.
     pub hooks: HooksDue,
+    /// What has to be recorded as Helm does.
+    pub history: HistoryDue,
     /// Where to go where the release at hand fails.
     pub way_back: WayBack,
     /// Whether what is Ready is yet to be kept, or what is kept to be let go.
@@ -177,6 +190,13 @@ pub struct Observed {
     pub newer: Option<String>,
     /// What somebody else installed in its place before.
     pub predecessor: Predecessor,
+    /// Whether somebody still has to look whether Helm has a release in its place.
+    pub release_unseen: bool,
+    /// The objects that were taken over from another system and differ, while nothing else was asked for since; `None`
+    /// where nothing was taken over.
+    pub as_found: Option<Vec<String>>,
+    /// Why the release is not recorded as Helm does, where it cannot be.
+    pub unrecorded: Option<String>,
     /// Whether the target has an older version than the one that was applied, which is therefore sent again as a whole.
     pub set_back: bool,
     /// Whether other content is wished than what was applied last.

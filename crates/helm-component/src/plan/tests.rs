@@ -7,6 +7,7 @@ use crate::patience::Patience;
 
 mod faults;
 mod hooks;
+mod release;
 mod removal;
 mod way;
 
@@ -56,6 +57,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         watched: false,
         namespace_ready: true,
         hooks: HooksDue::default(),
+        history: HistoryDue::default(),
         way_back: WayBack::None,
         keep_due: false,
         pieces,
@@ -67,6 +69,9 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         versioned: false,
         newer: None,
         predecessor: Predecessor::None,
+        release_unseen: false,
+        as_found: None,
+        unrecorded: None,
         set_back: false,
         changes: false,
         swept: false,

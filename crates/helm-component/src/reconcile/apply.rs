@@ -11,18 +11,19 @@ use kube::{Api, ResourceExt};
 use kyma_api::{Adopt, Digests, HelmComponent, Reason, klm, names};
 use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
 use kyma_object_set::{
-    CallError, Entry, GroupKind, Identity, Inventory, Kinds, Object, ObjectSet, Observed, Yielded,
+    CallError, Entry, Foreign, GroupKind, Identity, Inventory, Kinds, Object, ObjectSet, Observed, Yielded,
     is_autoscaler,
 };
 use kyma_sdk::{Failure, Interest};
 
 use super::endings::fault_of;
 use super::{LAG, Pass, failure, protection};
-use crate::content::Loaded;
+use crate::content::{Inputs, Loaded};
+use crate::observe::former;
 use crate::plan::{self, Order};
 
 /// Requests to one target at the same time.
-const PARALLEL: usize = 8;
+pub(super) const PARALLEL: usize = 8;
 
 impl Pass<'_> {
     /// Makes the release's namespace where it is missing. It is the user's from then on.
@@ -119,6 +120,10 @@ impl Pass<'_> {
         let held = &self.session.recorded.inventory;
         let held = if seen.set_back { held.unproven() } else { held.clone() };
         let result = match self.send(&set, &held, &observed, &|_| true).await {
+            Ok(applied) => self.send_over_the_foreign(&set, &observed, applied).await,
+            failed => failed,
+        };
+        let result = match result {
             Ok(applied) => self.send_over_the_dead(&set, &observed, applied).await,
             failed => failed,
         };
@@ -153,6 +158,7 @@ impl Pass<'_> {
             parallel: PARALLEL,
             protection: &protection,
             take_over: &[klm::APPLIER],
+            foreign: former::foreign(self),
             yielded: &yielded,
             made_once: &made_once.unwrap_or_default(),
             recreate: self.context.resource.spec.recreate.as_deref().unwrap_or_default(),
@@ -161,6 +167,21 @@ impl Pass<'_> {
         // Boxed, or the compiler cannot prove that the whole pass may move between threads.
         let applied = apply::apply(&self.cluster, set, inventory, observed, &options).boxed().await;
         applied.map_err(|error| failure(&error))
+    }
+
+    /// Takes objects over that another system applied, once it is on record that they are such.
+    async fn send_over_the_foreign(
+        &mut self,
+        set: &ObjectSet,
+        observed: &BTreeMap<Identity, Observed>,
+        applied: Applied,
+    ) -> Result<Applied, Failure> {
+        // What was sent is on record with it.
+        self.session.recorded.inventory = applied.inventory.clone();
+        if !self.note_foreign(&applied).await? {
+            return Ok(applied);
+        }
+        self.send(set, &applied.inventory, observed, &|_| true).await
     }
 
     /// Fields that others may change: what the spec says, and replicas of what the content's autoscalers scale. An
@@ -270,7 +291,7 @@ impl Pass<'_> {
                 Outcome::Waiting(what) => {
                     self.done.waiting.insert(identity.clone(), (*what).to_owned());
                 }
-                Outcome::Applied { revision, .. } => {
+                Outcome::Applied { revision, .. } | Outcome::AsIs { revision } => {
                     let entry = applied.inventory.get(identity);
                     // Of what is shared the stream knows more: whose it is.
                     if let Some(entry) = entry.filter(|entry| !entry.fingerprint.is_empty()) {
@@ -286,7 +307,8 @@ impl Pass<'_> {
                     missing.push(identity.clone());
                     tracing::info!(%identity, %gvk, "the target does not serve the kind; the object waits for it");
                 }
-                Outcome::Unchanged | Outcome::Skipped => {}
+                // The pass ends where it would be told of a second time.
+                Outcome::Unchanged | Outcome::Skipped | Outcome::Foreign(_) => {}
             }
         }
         self.await_namespaces(&absent);
@@ -335,6 +357,11 @@ impl Pass<'_> {
         }
         if self.session.recorded.digests.source.as_ref() != Some(&loaded.source) {
             self.session.recorded.left.clear();
+        }
+        let as_found = |inputs: &Inputs| self.session.recorded.is_as_taken_over(&inputs.wish);
+        let is_as_found = self.inputs.as_ref().is_ok_and(as_found);
+        if !is_as_found || former::foreign(self) == Foreign::Take {
+            self.session.recorded.taken_over = None;
         }
         self.session.recorded.digests = Digests {
             inputs: Some(loaded.inputs.clone()),

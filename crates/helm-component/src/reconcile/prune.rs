@@ -22,6 +22,10 @@ impl Pass<'_> {
             return;
         }
         self.adopt_strays(&surplus);
+        if let Err(failure) = self.claim_left().await {
+            self.done.pruned = Some(Err(failure));
+            return;
+        }
         let inventory = self.session.recorded.inventory.clone();
         self.done.pruned = Some(match self.prune_plan(&inventory, seen.is_complete()) {
             Ok(plan) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use kyma_api::{CreatedResource, FreeForm, HookPhase, Hooks, Reason};
+use kyma_api::{CreatedResource, FreeForm, HelmHistory, HookPhase, Hooks, Reason};
 use kyma_object_set::{Identity, Rehearsal, remove};
 use kyma_sdk::Failure;
 use tokio::time::Instant;
@@ -39,6 +39,8 @@ impl Pass<'_> {
                 Step::Watch => self.watch()?,
                 Step::LookAgain => self.look_again().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
+                Step::LookForRelease => self.look_for_release().await,
+                Step::Record(_) => self.count_as_recorded(),
                 Step::Namespace => prospect.namespace = self.missing_namespace(&rehearsal).await?,
                 // They are sent with everything else.
                 Step::ApplyCrds => self.done.crds_applied = true,
@@ -90,6 +92,13 @@ impl Pass<'_> {
             .map_err(|error| Failure::target(&format!("read Namespace {}", release.namespace), &error))?;
         rehearsal.brings(&release.namespace);
         Ok(found.is_none().then_some(release.namespace))
+    }
+
+    /// Helm's record of the release is none of the chart's objects.
+    fn count_as_recorded(&mut self) {
+        self.done.history_tried = true;
+        let content = self.session.loaded.as_ref().map(|loaded| loaded.release.clone()).unwrap_or_default();
+        self.session.recorded.history = Some(HelmHistory { content, ..HelmHistory::default() });
     }
 
     /// The hooks of a moment, which count as passed from now on.

@@ -62,7 +62,10 @@ impl Pass<'_> {
     pub(super) async fn remove(&mut self, seen: &Observed) {
         let strays: Vec<Identity> = seen.owned.iter().cloned().collect();
         self.adopt_strays(&strays);
-        self.done.removal = Some(self.removal_step().await);
+        let left = self.removal_step().await;
+        let is_over = left.as_ref().is_ok_and(Vec::is_empty);
+        let forgotten = if is_over { self.forget_release().await } else { Ok(()) };
+        self.done.removal = Some(forgotten.and(left));
     }
 
     async fn removal_step(&mut self) -> Result<Vec<String>, Failure> {

@@ -67,6 +67,7 @@ pub struct Chart {
     digest: String,
     name: String,
     version: String,
+    app_version: String,
     reads_api_versions: bool,
     uses_lookup: bool,
     reads_kube_version: bool,
@@ -86,6 +87,9 @@ struct Metadata {
     api_version: String,
     name: String,
     version: String,
+    /// A number without quotes is common.
+    #[serde(default)]
+    app_version: Value,
     #[serde(default, rename = "type")]
     kind: String,
 }
@@ -130,12 +134,18 @@ impl Chart {
         root.installable()?;
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(archive)));
         let archive = tree.pack()?;
-        let Metadata { name, version, .. } = root;
+        let Metadata { name, version, app_version, .. } = root;
+        let app_version = match app_version {
+            Value::String(text) => text,
+            Value::Null => String::new(),
+            other => other.to_string(),
+        };
         Ok(Self {
             archive,
             digest,
             name,
             version,
+            app_version,
             reads_api_versions,
             uses_lookup,
             reads_kube_version,
@@ -162,6 +172,11 @@ impl Chart {
     /// `version` of Chart.yaml.
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// `appVersion` of Chart.yaml; empty where it has none.
+    pub fn app_version(&self) -> &str {
+        &self.app_version
     }
 
     /// Whether any text of it mentions `APIVersions`: if not, the target's API list cannot change the result.

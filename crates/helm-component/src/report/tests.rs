@@ -64,6 +64,23 @@ fn what_is_applied_and_does_not_work_is_named_before_what_is_not_there_yet() {
 }
 
 #[test]
+fn what_was_taken_over_and_differs_is_named_with_what_puts_it_right() {
+    let mut seen = running(vec![piece(deployment())]);
+    seen.drift = DriftMode::Warn;
+    seen.as_found = Some(vec![]);
+    assert_eq!(applied(&seen, &Rest::Ready).message, "taken over from another system, and nothing differs");
+    seen.as_found = Some(vec![deployment().to_string()]);
+    seen.unrecorded = Some("Helm's record would be too large".to_owned());
+    let message = applied(&seen, &Rest::Ready).message;
+    assert!(
+        message.contains("though they differ: Deployment.apps here/d; ")
+            && message.contains("drift.mode: Correct"),
+        "{message}"
+    );
+    assert!(message.ends_with("; Helm's record would be too large"), "{message}");
+}
+
+#[test]
 fn what_becomes_of_a_failure_is_looked_at_in_time_whatever_else_is_awaited() {
     let due = std::time::Duration::from_secs(20);
     let working = || Progress::working("");

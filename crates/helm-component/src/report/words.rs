@@ -44,6 +44,17 @@ pub(super) fn with_left(message: String, left: &[String]) -> String {
     }
 }
 
+pub(super) fn as_found_message(differing: &[String]) -> String {
+    if differing.is_empty() {
+        return "taken over from another system, and nothing differs".to_owned();
+    }
+    format!(
+        "taken over from another system as they are, though they differ: {}; the next change of the component puts them \
+         right, or drift.mode: Correct",
+        list(differing)
+    )
+}
+
 pub(super) fn fought_message(names: &[String]) -> String {
     format!("changed by somebody else again and again, and left so for a while: {}", list(names))
 }

@@ -126,7 +126,7 @@ async fn release(world: &World) -> Api<DynamicObject> {
     let made = apply(&client, json!({
         "apiVersion": "helm.toolkit.fluxcd.io/v2", "kind": "HelmRelease", "metadata": metadata("shop"),
         "spec": {
-            "interval": "5m", "targetNamespace": "store", "kubeConfig": {"secretRef": {"name": "blue"}},
+            "interval": "5m", "targetNamespace": "store", "storageNamespace": "store", "kubeConfig": {"secretRef": {"name": "blue"}},
             "chart": {"spec": {"chart": "shop", "version": "1.x", "sourceRef": {"kind": "HelmRepository", "name": "shelf"}}},
             "upgrade": {"crds": "CreateReplace"},
             "values": {"replicas": 2},
@@ -198,11 +198,11 @@ impl World {
     }
 }
 
-/// What a take-over must not change: uid, spec and data. Helm's annotations go, which raises the generation of a
-/// Deployment though its spec stays.
+/// What a take-over must not change: uid, generation, spec and data.
 #[derive(Debug, PartialEq)]
 struct Mark {
     uid: Option<String>,
+    generation: Option<i64>,
     content: [Value; 2],
 }
 
@@ -217,7 +217,8 @@ where
     let listed = Api::<K>::namespaced(client.clone(), "store").list(&ListParams::default()).await.unwrap();
     let mark = |one: &K| {
         let object = serde_json::to_value(one).unwrap();
-        let mark = Mark { uid: one.uid(), content: ["spec", "data"].map(|field| object[field].clone()) };
+        let content = ["spec", "data"].map(|field| object[field].clone());
+        let mark = Mark { uid: one.uid(), generation: one.meta().generation, content };
         (format!("{} {}", K::kind(&()), one.name_any()), mark)
     };
     listed.items.iter().map(mark).collect()
@@ -287,6 +288,9 @@ async fn a_release_of_flux_is_taken_over_and_nothing_is_installed_anew() {
     }
     until_ready(&world).await;
     assert_eq!(world.installed().await, before);
+    let components: Api<HelmComponent> = Api::namespaced(client.clone(), HUB);
+    let taken = components.get("shop").await.unwrap().status.unwrap_or_default().taken_over.unwrap();
+    assert_eq!((taken.revision, taken.differing), (Some(1), None), "{taken:?}");
     let after = workload.get(RELEASE).await.unwrap();
     let manager =
         |one: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry| one.manager.clone();

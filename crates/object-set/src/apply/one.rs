@@ -7,7 +7,7 @@ use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, Validation
 use serde_json::Value;
 
 use super::wish::{Brought, Wish, take_over_error};
-use super::{Adopt, Outcome, Refusal, Run, Wanted, keep, owner, take_over};
+use super::{Adopt, Foreign, Outcome, Refusal, Run, System, Wanted, keep, owner, take_over};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
 use crate::drift::{self, Drift, Observed};
@@ -64,6 +64,7 @@ impl Run<'_> {
         // What only its creator may delete has to say who that is: a process that dies after an apply records nothing.
         let is_marked = holds_data(&wanted.identity) || guard == Some(Guard::UnlessCreated);
         let ownership = self.options.ownership;
+        let stays = self.options.foreign == Foreign::AsIs && !matches!(place, Place::Empty);
         let is_adopted = matches!(place, Place::Found(_));
         let (uid, created) = match place {
             Place::Deleting => return Ok((Outcome::Waiting("the old object is being deleted"), None)),
@@ -77,9 +78,12 @@ impl Run<'_> {
             Place::Empty => (None, true),
             Place::Found(metadata) => {
                 self.may_adopt(&wanted.identity, &metadata, guard)?;
+                if let Some(system) = self.foreign(&metadata) {
+                    return Ok((Outcome::Foreign(system), None));
+                }
                 self.take_over(&wanted.identity, mapping, &metadata).await?;
                 self.let_go(&mut wish, wanted, mapping, None).await?;
-                if recorded.is_some_and(|entry| !entry.was_sent()) && wanted.identity.is("apps", "Deployment")
+                if recorded.is_some_and(|entry| !entry.was_sent()) && self.was_handed_over(wanted, &metadata)
                 {
                     keep::annotations(&mut wish.object, &metadata);
                 }
@@ -88,6 +92,9 @@ impl Run<'_> {
         };
         if is_marked && created {
             wish.set_annotation(CREATED_BY, &ownership.owner);
+        }
+        if stays && let Some(as_is) = self.as_is(&wish.object, &wanted.identity, mapping).await? {
+            return self.send_as_is(&as_is, &wanted.identity, mapping, uid.as_deref(), created).await;
         }
         match self.bring(&wish, wanted, mapping, uid.as_deref(), is_adopted).await {
             Ok(brought) => Ok(self.done(mapping, brought, wish.hash, created, uid.is_none())),
@@ -114,6 +121,29 @@ impl Run<'_> {
             None => Outcome::Applied { created: is_new, revision: revision(&metadata) },
         };
         (outcome, Some(entry))
+    }
+
+    /// Whether it is a Deployment that one of the named managers applied.
+    fn was_handed_over(&self, wanted: &Wanted, metadata: &ObjectMeta) -> bool {
+        let mut managers =
+            metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
+        wanted.identity.is("apps", "Deployment")
+            && managers.any(|name| self.options.take_over.contains(&name))
+    }
+
+    async fn send_as_is(
+        &self,
+        object: &Object,
+        identity: &Identity,
+        mapping: &Mapping,
+        uid: Option<&str>,
+        created: bool,
+    ) -> Done {
+        let mapping = self.kinds.get(&object.gvk()).unwrap_or(mapping);
+        let metadata = self.send(object, identity, mapping, uid).await?;
+        // It is not the wished one, which the next change sends.
+        let entry = self.entry(mapping, &metadata, String::new(), created);
+        Ok((Outcome::AsIs { revision: revision(&metadata) }, Some(entry)))
     }
 
     /// The object with the values on the target that nobody has changed since they were applied.
@@ -195,7 +225,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes fields that kubectl or Helm applied ours, so that those which the set no longer has go; gives the metadata that
+    /// Whose an object is that is only to be told of. One that bears our mark is none.
+    fn foreign(&self, metadata: &ObjectMeta) -> Option<System> {
+        let owner = metadata.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));
+        let tells = self.options.foreign == Foreign::Tell && owner != Some(&self.options.ownership.owner);
+        tells.then(|| System::of(metadata, self.options.take_over)).flatten()
+    }
+
+    /// Makes fields that other tools applied ours, so that those which the set no longer has go; gives the metadata that
     /// this made, where there were any.
     pub(super) async fn take_over(
         &self,

@@ -6,6 +6,7 @@ use std::fmt;
 use kyma_api::{ErrorClass, Reason};
 use thiserror::Error;
 
+use super::System;
 use crate::error::{CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::object::{Gvk, Identity};
@@ -24,6 +25,13 @@ pub enum Outcome {
         /// The resourceVersion that it has since; `None` where the server's are no numbers.
         revision: Option<u64>,
     },
+    /// It became ours as it is, which is not as the set says.
+    AsIs {
+        /// The resourceVersion that it has since; `None` where the server's are no numbers.
+        revision: Option<u64>,
+    },
+    /// Another system applied it, and it was left alone.
+    Foreign(System),
     /// The target does not serve its kind; it follows when the kind comes.
     Missing(Gvk),
     /// It cannot be applied yet: what it waits for. An event on the object tells when.
@@ -121,6 +129,8 @@ impl fmt::Display for Outcome {
             Self::Unchanged => f.write_str("unchanged"),
             Self::Applied { created: true, .. } => f.write_str("created"),
             Self::Applied { created: false, .. } => f.write_str("applied"),
+            Self::AsIs { .. } => f.write_str("taken over as it is"),
+            Self::Foreign(system) => write!(f, "{system} applied it"),
             Self::Missing(gvk) => write!(f, "the target does not serve {gvk}"),
             Self::Waiting(what) => write!(f, "waits: {what}"),
             Self::Skipped => f.write_str("not tried after an earlier failure"),
@@ -185,7 +195,16 @@ impl Applied {
     pub fn is_complete(&self) -> bool {
         self.outcomes
             .iter()
-            .all(|(_, outcome)| matches!(outcome, Outcome::Unchanged | Outcome::Applied { .. }))
+            .all(|(_, o)| matches!(o, Outcome::Unchanged | Outcome::Applied { .. } | Outcome::AsIs { .. }))
+    }
+
+    /// Whose objects were left alone.
+    pub fn foreign(&self) -> BTreeSet<System> {
+        let system = |outcome: &Outcome| match outcome {
+            Outcome::Foreign(system) => Some(*system),
+            _ => None,
+        };
+        self.outcomes.iter().filter_map(|(_, outcome)| system(outcome)).collect()
     }
 
     /// Objects that were sent and taken.

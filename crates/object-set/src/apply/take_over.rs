@@ -6,40 +6,44 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOp
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
 
+use super::system::{System, is_helms, is_of_object, leave_helms_marks};
 use crate::drift::applied_entry;
 use crate::field_set::{empty, union};
 
-/// Managers of tools that apply whole objects: what they own and our set lacks was left out on purpose.
-const TOOLS: &[&str] =
-    &["kubectl-client-side-apply", "kubectl-create", "kubectl", "helm", "before-first-apply"];
+/// What the API server names as the manager of fields that were there before the first apply.
+const BEFORE: &str = "before-first-apply";
 
 /// kubectl's record of its last apply, from which it would resurrect fields.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The patch that makes the fields of such tools, and of `more` managers, ours; `None` where there are none.
-/// It fails when the object changed since `metadata` was read.
+/// The patch that makes fields ours that tools applied which apply whole objects: what they own and our set lacks was
+/// left out on purpose. `more` are managers of further tools. `None` where there are none. It fails when the object
+/// changed since `metadata` was read.
 pub(super) fn patch(metadata: &ObjectMeta, manager: &str, more: &[&str]) -> Option<Patch> {
     let annotated = metadata.annotations.as_ref().is_some_and(|a| a.contains_key(LAST_APPLIED));
-    moved(metadata, manager, |name| TOOLS.contains(&name) || more.contains(&name), annotated)
+    let is_tool = |entry: &ManagedFieldsEntry| {
+        entry.manager.as_deref() == Some(BEFORE) || System::of_entry(entry, more).is_some()
+    };
+    moved(metadata, manager, is_tool, annotated)
 }
 
 /// The patch that makes the fields of the managers `from` those of an apply of the manager `to`; `None` where they have
 /// none. No value changes. It fails when the object changed since `metadata` was read.
 pub fn move_fields(metadata: &ObjectMeta, from: &[&str], to: &str) -> Option<Patch> {
-    moved(metadata, to, |name| from.contains(&name), false)
+    let is_from =
+        |entry: &ManagedFieldsEntry| entry.manager.as_deref().is_some_and(|name| from.contains(&name));
+    moved(metadata, to, is_from, false)
 }
 
 fn moved(
     metadata: &ObjectMeta,
     manager: &str,
-    is_from: impl Fn(&str) -> bool,
+    is_from: impl Fn(&ManagedFieldsEntry) -> bool,
     annotated: bool,
 ) -> Option<Patch> {
     let entries = metadata.managed_fields.as_deref().unwrap_or_default();
     let is_tool = |entry: &ManagedFieldsEntry| {
-        let name = entry.manager.as_deref().unwrap_or_default();
-        let main = entry.subresource.as_deref().unwrap_or_default().is_empty();
-        name != manager && main && is_from(name)
+        entry.manager.as_deref() != Some(manager) && is_of_object(entry) && is_from(entry)
     };
     if !annotated && !entries.iter().any(is_tool) {
         return None;
@@ -50,7 +54,11 @@ fn moved(
     let mut api_version = applied_entry(metadata, manager).and_then(|entry| entry.api_version.clone());
     for entry in entries.iter().filter(|entry| is_tool(entry)) {
         if let Some(fields) = &entry.fields_v1 {
-            union(&mut ours, &fields.0);
+            let mut fields = fields.0.clone();
+            if is_helms(entry) {
+                leave_helms_marks(&mut fields);
+            }
+            union(&mut ours, &fields);
             api_version = api_version.or_else(|| entry.api_version.clone());
         }
     }
@@ -143,6 +151,18 @@ mod tests {
         assert_eq!(managers, ["kube-controller-manager", "kubectl-edit", "us"]);
         let ours = fields[2].fields_v1.as_ref().unwrap();
         assert_eq!(ours.0, json!({"f:data": {"f:a": {}, "f:b": {}, "f:c": {}}}));
+    }
+
+    #[test]
+    fn helms_marks_stay_and_are_nobodys() {
+        let release = "f:meta.helm.sh/release-name";
+        let helms = json!({"f:metadata": {"f:annotations": {release: {}, "f:own": {}}}});
+        let found =
+            metadata(json!({"resourceVersion": "7", "managedFields": [entry("helm", "Update", "", helms)]}));
+        let operations = serde_json::to_value(patch(&found, "us", &[]).unwrap()).unwrap();
+        let ours = &operations[1]["value"][0];
+        assert_eq!(ours["manager"], "us");
+        assert_eq!(ours["fieldsV1"], json!({"f:metadata": {"f:annotations": {"f:own": {}}}}));
     }
 
     #[test]

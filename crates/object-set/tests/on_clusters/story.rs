@@ -9,7 +9,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kyma_api::ObjectSelector;
 use kyma_object_set::prune::{self, PruneRequest};
 use kyma_object_set::{
-    Adopt, Applied, ApplyOptions, Cluster, Identity, Inventory, Limits, NothingObserved, ObjectSet,
+    Adopt, Applied, ApplyOptions, Cluster, Foreign, Identity, Inventory, Limits, NothingObserved, ObjectSet,
     Observations, Outcome, Ownership, Protection, PruneBlocked, Removal, Yielded, remove,
 };
 use serde_json::Value;
@@ -30,6 +30,7 @@ pub(crate) struct Story {
     pub(crate) inventory: Inventory,
     pub(crate) adopt: Adopt,
     pub(crate) repair: bool,
+    pub(crate) foreign: Foreign,
     pub(crate) yielded: Yielded,
     pub(crate) take_over: Vec<&'static str>,
     pub(crate) made_once: BTreeSet<Identity>,
@@ -56,6 +57,7 @@ impl Story {
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
             repair: false,
+            foreign: Foreign::Take,
             yielded: Yielded::default(),
             take_over: vec![],
             made_once: BTreeSet::new(),
@@ -77,6 +79,7 @@ impl Story {
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
             repair: false,
+            foreign: Foreign::Take,
             yielded: Yielded::default(),
             take_over: vec![],
             made_once: BTreeSet::new(),
@@ -99,6 +102,7 @@ impl Story {
             namespace: &self.namespace,
             parallel: 8,
             protection: &Protection::of_kubernetes(),
+            foreign: self.foreign,
             take_over: &self.take_over,
             yielded: &self.yielded,
             made_once: &self.made_once,

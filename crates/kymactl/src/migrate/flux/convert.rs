@@ -118,11 +118,6 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
         let says = "it is suspended, and so is the component: kymactl resume begins";
         findings.push(Finding::new("spec.suspend", Weight::Todo, says));
     }
-    if component.spec.hooks == HookPolicy::Run {
-        let says = "those of an installation run once more at the take-over, if the chart has any: where that does harm, \
-                    apply the component with `hooks: Skip`, and set Run once it is Ready";
-        findings.push(Finding::new("hooks", Weight::Todo, says));
-    }
     if let Some(refused) = helm_component::invalid_expressions(&component.spec) {
         let says = format!("helm-component refuses it: {refused}");
         findings.push(Finding::new("spec.healthCheckExprs", Weight::Changes, says));
@@ -151,10 +146,14 @@ fn release_of(spec: &Value, namespace: &str, name: &str) -> Release {
         (None, Some(target)) => format!("{target}-{name}"),
         (None, None) => name.to_owned(),
     };
+    let target = target.unwrap_or(namespace);
+    let storage = text(spec, "/storageNamespace").unwrap_or(namespace);
     Release {
         name: Some(shortened(&named)),
-        namespace: Some(target.unwrap_or(namespace).to_owned()),
+        namespace: Some(target.to_owned()),
         create_namespace: Some(is_set(spec, "/install/createNamespace")),
+        storage_namespace: (storage != target).then(|| storage.to_owned()),
+        history: None,
     }
 }
 
@@ -292,7 +291,7 @@ fn drift(spec: &Value, findings: &mut Vec<Finding>) -> Drift {
         Some("disabled") => DriftMode::Off,
         _ => DriftMode::Warn,
     };
-    Drift { mode, ignore: some(patches::ignored(spec, findings)) }
+    Drift { mode: Some(mode), ignore: some(patches::ignored(spec, findings)) }
 }
 
 fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Timeouts> {

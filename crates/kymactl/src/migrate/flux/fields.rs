@@ -64,7 +64,10 @@ const PLAIN: &str = "name the host in `--oci-insecure-hosts`";
 pub(super) const RELEASE: &[Field] = &[
     carried("releaseName", "`release.name`; `<targetNamespace>-<name>`, else `<name>`, shortened as by Flux"),
     carried("targetNamespace", "`release.namespace`; without it the namespace of the HelmRelease"),
-    idle("storageNamespace", "Helm's record of the release stays there and is not needed"),
+    carried(
+        "storageNamespace",
+        "`release.storageNamespace`: Helm's record is read there, once; without it the namespace of the HelmRelease",
+    ),
     carried("chart.spec.chart", "`source.chart`"),
     carried("chart.spec.version", VERSION),
     carried("chart.spec.sourceRef", "`source.chart.url`"),

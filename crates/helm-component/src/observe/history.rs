@@ -1,0 +1,37 @@
+//! Whether the release has to be recorded as Helm does.
+
+use kyma_api::HelmHistory;
+
+use crate::content::Inputs;
+use crate::pass::Pass;
+use crate::plan::{Content, HistoryDue, Order};
+
+/// What of the content at hand, or of what is installed, is not on record.
+pub(super) fn due(pass: &Pass<'_>, content: Content) -> HistoryDue {
+    let spec = &pass.context.resource.spec;
+    let wanted = spec.release.as_ref().is_some_and(|release| release.history.is_some());
+    let (Ok(inputs), Order::Install, Some(_), true) = (&pass.inputs, pass.order, &spec.source.chart, wanted)
+    else {
+        return HistoryDue::default();
+    };
+    let recorded = &pass.session.recorded;
+    let Some(digest) = release(pass, inputs, content) else { return HistoryDue::default() };
+    let same = recorded.history.as_ref().filter(|history| history.content == digest);
+    let is_applied = recorded.digests.inputs.as_ref() == Some(&inputs.digest);
+    HistoryDue {
+        deployed: is_applied && same.is_none_or(HelmHistory::has_failed),
+        failed: !is_applied && same.is_none() && content == Content::Loaded && !pass.done.history_tried,
+        failure: pass.done.history.clone(),
+    }
+}
+
+/// Digest of the release that the content is.
+fn release(pass: &Pass<'_>, inputs: &Inputs, content: Content) -> Option<String> {
+    match content {
+        Content::Loaded => pass.session.loaded.as_ref().map(|loaded| loaded.release.clone()),
+        Content::Recorded => {
+            pass.session.recorded.digests.source.as_ref().map(|source| inputs.release_digest(source))
+        }
+        Content::Stale => None,
+    }
+}

@@ -1,0 +1,39 @@
+//! Helm's record of a release: one that is found, and one that is kept.
+
+use super::*;
+
+#[test]
+fn helms_record_is_looked_for_before_anything_is_written() {
+    let mut seen =
+        Observed { namespace_ready: false, release_unseen: true, ..fresh(vec![piece(deployment())]) };
+    seen.predecessor = Predecessor::Unseen;
+    assert_eq!(next(&seen), Step::LookForPredecessor);
+    seen.predecessor = Predecessor::None;
+    assert_eq!(next(&seen), Step::LookForRelease);
+    seen.release_unseen = false;
+    assert_eq!(next(&seen), Step::Namespace);
+}
+
+#[test]
+fn a_release_is_recorded_once_all_of_it_is_there() {
+    let mut seen = Observed { watched: true, content: Content::Loaded, ..running(vec![piece(deployment())]) };
+    seen.history.deployed = true;
+    assert_eq!(next(&seen), Step::Record(Standing::Deployed));
+    seen.content = Content::Recorded;
+    assert_eq!(next(&seen), Step::Load, "it takes the objects to record them");
+    seen.history.failure = Some(fault());
+    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())), "it is not tried twice");
+    seen.history = HistoryDue { deployed: true, ..HistoryDue::default() };
+    seen.pieces[0].served = false;
+    assert!(matches!(next(&seen), Step::Rest(Rest::MissingKinds(_))));
+}
+
+#[test]
+fn a_release_that_cannot_be_applied_is_recorded_as_failed() {
+    let mut seen = fresh(vec![Piece { fault: Some(fault()), ..piece(deployment()) }]);
+    seen.applied = true;
+    seen.history.failed = true;
+    assert_eq!(next(&seen), Step::Record(Standing::Failed));
+    seen.history.failed = false;
+    assert_eq!(next(&seen), Step::Rest(Rest::Failed(fault())));
+}

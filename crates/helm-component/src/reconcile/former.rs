@@ -1,0 +1,193 @@
+//! The steps that take over what another system installed.
+
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kyma_api::{FreeForm, HelmHistory, HookPhase, Hooks, TakenOver};
+use kyma_object_set::{
+    Action, Applied, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
+};
+use kyma_sdk::{Failure, Interest};
+use serde_json::json;
+
+use super::apply::PARALLEL;
+use super::{Pass, failure, history};
+use crate::content::Loaded;
+use crate::hooks::{self, Event};
+use crate::release::Release;
+use crate::storage::{self, Former, Standing, StorageError};
+
+impl Pass<'_> {
+    /// Reads Helm's record of the release in the component's place, once, and takes its objects into the inventory.
+    pub(super) async fn look_for_release(&mut self) {
+        self.done.release_seen = true;
+        if let Err(failure) = self.take_stock().await {
+            self.done.load = Some(failure);
+        }
+    }
+
+    async fn take_stock(&mut self) -> Result<(), Failure> {
+        let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
+        let Some(former) = self.former(&release).await? else { return Ok(()) };
+        let (Some(loaded), Ok(inputs)) = (self.session.loaded.clone(), &self.inputs) else { return Ok(()) };
+        let is_same = inputs.is_of(&former.chart, &former.values, &loaded);
+        let taken = TakenOver {
+            from: vec![System::Helm.to_string()],
+            revision: Some(former.revision),
+            wish: is_same.then(|| inputs.wish.clone()),
+            ..TakenOver::default()
+        };
+        for (identity, entry) in self.installed_by(&former, &release).await? {
+            self.session.recorded.inventory.insert(identity, entry);
+        }
+        if is_same {
+            self.session.recorded.hooks = ran(&loaded);
+            self.session.recorded.history = Some(HelmHistory {
+                content: loaded.release.clone(),
+                revision: Some(former.revision),
+                status: Some(Standing::Deployed.as_str().to_owned()),
+                failure: None,
+            });
+        }
+        tracing::info!(component = %self.dependent.name, release = %release.name, revision = former.revision,
+            "a Helm release is taken over");
+        self.keep_taken_over(taken).await
+    }
+
+    /// On the hub before anything is sent: a new process would not know any more what it found.
+    async fn keep_taken_over(&mut self, taken: TakenOver) -> Result<(), Failure> {
+        let mut fields = FreeForm::new();
+        fields.insert("takenOver".to_owned(), json!(taken));
+        let (inventory, objects) = self.session.recorded.report(self.context.resource.status.as_ref());
+        fields.insert("inventory".to_owned(), json!(inventory));
+        fields.insert("objects".to_owned(), json!(objects));
+        fields.insert("hooks".to_owned(), json!(self.session.recorded.hooks));
+        self.session.recorded.taken_over = Some(taken);
+        self.context.checkpoint(fields).await
+    }
+
+    /// Helm's record of the deployed revision; `None` where there is none, or nobody lets us look.
+    async fn former(&self, release: &Release) -> Result<Option<Former>, Failure> {
+        let place = &release.storage_namespace;
+        let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), place);
+        let listed = match history::list(&secrets, &release.name).await {
+            Ok(listed) => listed,
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                tracing::info!(component = %self.dependent.name, namespace = %place,
+                    "Secrets may not be listed, so Helm's record of a release is not looked for");
+                return Ok(None);
+            }
+            Err(error) => return Err(Failure::target("list Helm's records of the release", &error)),
+        };
+        // What we wrote ourselves, for an earlier object of this component, tells of nobody else.
+        let others = listed.iter().filter(|record| !record.is_ours()).map(|record| &record.labels);
+        let Some(revision) = storage::deployed(others) else { return Ok(None) };
+        let name = storage::secret_name(&release.name, revision);
+        let found = secrets.get_opt(&name).await;
+        let found = found.map_err(|error| Failure::target("read Helm's record of the release", &error))?;
+        let Some(secret) = found.filter(|secret| secret.type_.as_deref() == Some(storage::TYPE)) else {
+            return Ok(None);
+        };
+        let data = secret.data.unwrap_or_default();
+        let read = data
+            .get(storage::KEY)
+            .ok_or(StorageError::NoRelease)
+            .and_then(|stored| storage::decode(&stored.0, &release.name, &release.namespace, revision));
+        read.map(Some).map_err(|error| {
+            self.await_record(place, &name);
+            error.of(place, &name)
+        })
+    }
+
+    /// A change of the record wakes the component.
+    fn await_record(&self, namespace: &str, name: &str) {
+        let Some(mapping) = self.kinds.preferred(&GroupKind::new("", "Secret")) else { return };
+        self.context.watch(Interest {
+            namespace: Some(namespace.to_owned()),
+            fields: Some(format!("metadata.name={name}")),
+            ..Interest::in_kind(&mapping.resource)
+        });
+    }
+
+    /// The objects of a record that are on the target and that the release made, each with the uid that it has now.
+    async fn installed_by(
+        &self,
+        former: &Former,
+        release: &Release,
+    ) -> Result<Vec<(Identity, Entry)>, Failure> {
+        let objects = former.objects.objects().iter();
+        let looks: Vec<_> = objects.map(|object| self.installed(object, release).boxed()).collect();
+        let found: Vec<Option<(Identity, Entry)>> =
+            futures::stream::iter(looks).buffered(PARALLEL).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    async fn installed(
+        &self,
+        object: &Object,
+        release: &Release,
+    ) -> Result<Option<(Identity, Entry)>, Failure> {
+        let identity = self.kinds.scoped(&object.identity(), &release.namespace);
+        // Of a kind that is not served there is none.
+        let Some(mapping) = self.kinds.any(&object.gvk()) else { return Ok(None) };
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let found = api.get_metadata_opt(&identity.name).await;
+        let found = found.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
+        let uid = found.filter(|live| is_of(&live.metadata, release)).and_then(|live| live.metadata.uid);
+        let version = mapping.resource.version.clone();
+        Ok(uid.map(|uid| (identity, Entry { version, uid, ..Entry::default() })))
+    }
+
+    /// Notes from whom objects come that another system applied, and gives whether there are any.
+    pub(super) async fn note_foreign(&mut self, applied: &Applied) -> Result<bool, Failure> {
+        let systems = applied.foreign();
+        if systems.is_empty() {
+            return Ok(false);
+        }
+        let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
+        let taken = TakenOver {
+            from: systems.iter().map(ToString::to_string).collect(),
+            wish: Some(inputs.wish.clone()),
+            ..TakenOver::default()
+        };
+        self.keep_taken_over(taken).await?;
+        Ok(true)
+    }
+
+    /// Makes objects ours that the release left and the content does not have: then they can be pruned.
+    pub(super) async fn claim_left(&mut self) -> Result<(), Failure> {
+        let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
+        let wanted = self.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
+        let wanted: Vec<Identity> = wanted.map(Object::identity).collect();
+        let inventory = self.session.recorded.inventory.clone();
+        let left =
+            inventory.iter().filter(|(identity, entry)| !entry.was_sent() && !wanted.contains(identity));
+        for (identity, entry) in left {
+            let is_releases = |metadata: &ObjectMeta| is_of(metadata, &release);
+            let claimed = claim(&self.cluster, identity, entry, &self.ownership, &is_releases).boxed().await;
+            if let Some(entry) = claimed.map_err(|error| failure(&error))? {
+                self.session.recorded.inventory.insert(identity.clone(), entry);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an object says that this release made it.
+fn is_of(metadata: &ObjectMeta, release: &Release) -> bool {
+    helm_release(metadata) == Some((&release.name, &release.namespace))
+}
+
+/// The record of hooks of content that Helm installed: those of its installation ran.
+fn ran(loaded: &Loaded) -> Option<Hooks> {
+    let hooks = &loaded.prepared.hooks;
+    let on_delete = hooks::are_of_removal(hooks);
+    (!hooks.is_empty()).then(|| Hooks {
+        content: loaded.release.clone(),
+        event: Event::PostInstall.as_str().to_owned(),
+        phase: HookPhase::Succeeded,
+        on_delete,
+        ..Hooks::default()
+    })
+}

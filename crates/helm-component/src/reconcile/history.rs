@@ -1,0 +1,249 @@
+//! The steps that record releases on the target as Helm does.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{
+    DeleteParams, ListParams, ObjectList, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions,
+};
+use kube::{Api, ResourceExt};
+use kyma_api::{HelmHistory, Reason, annotations};
+use kyma_sdk::Failure;
+
+use super::Pass;
+use crate::content::{Inputs, Loaded};
+use crate::storage::{self, Revision, Standing};
+
+/// Records of one release that are looked at: Helm keeps 10 unless it is told to keep more.
+const RECORDS: u32 = 1000;
+/// Revisions that are kept where the spec does not say, as by Helm.
+const KEPT: usize = 10;
+
+/// A record, by what its Secret says beside its content.
+pub(super) struct Record {
+    /// Name of the Secret.
+    name: String,
+    uid: Option<String>,
+    /// Labels by which it is found.
+    pub(super) labels: BTreeMap<String, String>,
+    /// Digest of the release, where we wrote it.
+    content: Option<String>,
+}
+
+impl Record {
+    fn number(&self) -> Option<i64> {
+        self.labels.get("version")?.parse().ok()
+    }
+
+    /// Whether this operator wrote it.
+    pub(super) fn is_ours(&self) -> bool {
+        self.content.is_some()
+    }
+
+    fn is(&self, standing: Standing) -> bool {
+        self.labels.get("status").is_some_and(|status| status == standing.as_str())
+    }
+}
+
+impl Pass<'_> {
+    /// Records the content at hand as a revision of the release.
+    pub(super) async fn record_release(&mut self, standing: Standing) {
+        self.done.history_tried = true;
+        match self.write_release(standing).await {
+            Ok(Some(history)) => self.session.recorded.history = Some(history),
+            Ok(None) => {}
+            Err(failure) => self.done.history = Some(failure),
+        }
+    }
+
+    async fn write_release(&self, standing: Standing) -> Result<Option<HelmHistory>, Failure> {
+        let Some(loaded) = self.session.loaded.clone() else { return Ok(None) };
+        let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
+        let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), &inputs.release.namespace);
+        let mut records = records(&secrets, &inputs.release.name).await?;
+        records.sort_by_key(Record::number);
+        // A process that died after it had written this one goes on with it.
+        let written = records
+            .iter()
+            .find(|record| record.content.as_deref() == Some(&*loaded.release) && record.is(standing));
+        let number = if let Some(number) = written.and_then(Record::number) {
+            number
+        } else {
+            let number = records.iter().filter_map(Record::number).max().unwrap_or_default() + 1;
+            let first = self.first_deployed(&secrets, records.last()).await?;
+            let description = self.describe(standing, number);
+            let revision = revision(inputs, &loaded, number, standing, first, &description);
+            let Some(revision) = revision else { return Ok(None) };
+            match storage::encode(&revision) {
+                Ok(secret) => self.create_record(&secrets, secret, &loaded.release).await?,
+                Err(bytes) => return Ok(Some(too_large(&loaded, bytes))),
+            }
+            number
+        };
+        let (deployed, mut others): (Vec<Record>, Vec<Record>) = records
+            .into_iter()
+            .filter(|record| record.number() != Some(number))
+            .partition(|record| record.is(Standing::Deployed));
+        if standing == Standing::Deployed {
+            for record in &deployed {
+                supersede(&secrets, record).await?;
+            }
+            others.extend(deployed);
+            others.sort_by_key(Record::number);
+        }
+        self.drop_oldest(&secrets, &others).await?;
+        let status = Some(standing.as_str().to_owned());
+        Ok(Some(HelmHistory {
+            content: loaded.release.clone(),
+            revision: Some(number),
+            status,
+            failure: None,
+        }))
+    }
+
+    fn describe(&self, standing: Standing, number: i64) -> String {
+        match standing {
+            Standing::Failed => {
+                let mut faults = self.done.faults.values();
+                faults.next().map(|fault| format!("failed: {}", fault.message)).unwrap_or_default()
+            }
+            _ if number == 1 => "Install complete".to_owned(),
+            _ => "Upgrade complete".to_owned(),
+        }
+    }
+
+    async fn first_deployed(
+        &self,
+        secrets: &Api<Secret>,
+        last: Option<&Record>,
+    ) -> Result<Timestamp, Failure> {
+        let Some(last) = last else { return Ok(Timestamp::now()) };
+        let found = secrets.get_opt(&last.name).await;
+        let found = found.map_err(|error| Failure::target("read Helm's record of the release", &error))?;
+        let data = found.and_then(|secret| secret.data).unwrap_or_default();
+        let first = data.get(storage::KEY).and_then(|stored| storage::first_deployed(&stored.0));
+        Ok(first.unwrap_or_else(Timestamp::now))
+    }
+
+    async fn create_record(
+        &self,
+        secrets: &Api<Secret>,
+        secret: serde_json::Value,
+        content: &str,
+    ) -> Result<(), Failure> {
+        let mut secret: Secret = serde_json::from_value(secret)
+            .map_err(|error| Failure::new(Reason::Internal, format!("Helm's record: {error}")))?;
+        secret.annotations_mut().insert(annotations::RELEASE_CONTENT.to_owned(), content.to_owned());
+        let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
+        let made = secrets.create(&params, &secret).await;
+        made.map(drop).map_err(|error| Failure::target("write Helm's record of the release", &error))
+    }
+
+    /// Deletes the oldest of the other records beyond those that are kept, unless nothing may be deleted just now.
+    async fn drop_oldest(&self, secrets: &Api<Secret>, others: &[Record]) -> Result<(), Failure> {
+        let release = self.context.resource.spec.release.as_ref();
+        let kept = release.and_then(|release| release.history.as_ref()?.max);
+        let kept = kept.and_then(|kept| usize::try_from(kept).ok()).unwrap_or(KEPT).max(1);
+        let surplus = (others.len() + 1).saturating_sub(kept);
+        if surplus == 0 || self.context.may_delete().await.is_err() {
+            return Ok(());
+        }
+        for record in others.iter().take(surplus) {
+            delete(secrets, record).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes Helm's records of a release that is gone, where they were kept for it.
+    pub(super) async fn forget_release(&mut self) -> Result<(), Failure> {
+        let release = self.context.resource.spec.release.as_ref();
+        let is_kept = release.is_some_and(|release| release.history.is_some());
+        let (Some(_), Ok(inputs), true) = (&self.session.recorded.history, &self.inputs, is_kept) else {
+            return Ok(());
+        };
+        let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), &inputs.release.namespace);
+        for record in records(&secrets, &inputs.release.name).await? {
+            delete(&secrets, &record).await?;
+        }
+        self.session.recorded.history = None;
+        Ok(())
+    }
+}
+
+/// All records of a release, without their content.
+pub(super) async fn records(secrets: &Api<Secret>, release: &str) -> Result<Vec<Record>, Failure> {
+    let listed = list(secrets, release).await;
+    listed.map_err(|error| Failure::target("list Helm's records of the release", &error))
+}
+
+/// The same, with the error as it came.
+pub(super) async fn list(secrets: &Api<Secret>, release: &str) -> kube::Result<Vec<Record>> {
+    let params = ListParams::default().labels(&storage::selector(release)).limit(RECORDS);
+    let listed: ObjectList<PartialObjectMeta<Secret>> = secrets.list_metadata(&params).await?;
+    let record = |one: PartialObjectMeta<Secret>| Record {
+        name: one.name_any(),
+        uid: one.uid(),
+        content: one.annotations().get(annotations::RELEASE_CONTENT).cloned(),
+        labels: one.labels().clone(),
+    };
+    // Whatever else bears such labels is somebody else's.
+    let is_record = |record: &Record| {
+        record.number().is_some_and(|number| record.name == storage::secret_name(release, number))
+    };
+    Ok(listed.items.into_iter().map(record).filter(is_record).collect())
+}
+
+/// What is noted where a record cannot be written: the next release is another one.
+fn too_large(loaded: &Loaded, bytes: usize) -> HelmHistory {
+    let failure =
+        format!("Helm's record would be {bytes} bytes large, more than a Secret may be, and is not written");
+    HelmHistory { content: loaded.release.clone(), failure: Some(failure), ..HelmHistory::default() }
+}
+
+fn revision<'a>(
+    inputs: &'a Inputs,
+    loaded: &'a Loaded,
+    number: i64,
+    standing: Standing,
+    first: Timestamp,
+    description: &'a str,
+) -> Option<Revision<'a>> {
+    Some(Revision {
+        release: &inputs.release,
+        number,
+        chart: loaded.chart.as_ref()?,
+        app_version: &loaded.app_version,
+        values: inputs.values(),
+        objects: &loaded.prepared.objects,
+        hooks: &loaded.prepared.hooks,
+        standing,
+        description,
+        first,
+        now: Timestamp::now(),
+    })
+}
+
+async fn supersede(secrets: &Api<Secret>, record: &Record) -> Result<(), Failure> {
+    let failed = |error: kube::Error| Failure::target("change Helm's record of an earlier revision", &error);
+    let Some(found) = secrets.get_opt(&record.name).await.map_err(failed)? else { return Ok(()) };
+    let data = found.data.unwrap_or_default();
+    let stored = data.get(storage::KEY).map(|stored| stored.0.as_slice()).unwrap_or_default();
+    // What cannot be read stays as it is; Helm cannot read it either.
+    let Ok(patch) = storage::superseded(stored, Timestamp::now()) else { return Ok(()) };
+    match secrets.patch_metadata(&record.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+async fn delete(secrets: &Api<Secret>, record: &Record) -> Result<(), Failure> {
+    let preconditions = Some(Preconditions { uid: record.uid.clone(), resource_version: None });
+    let params = DeleteParams { preconditions, ..DeleteParams::background() };
+    match secrets.delete(&record.name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+        Err(error) => Err(Failure::target("delete Helm's record of an earlier revision", &error)),
+    }
+}

@@ -1,0 +1,99 @@
+//! Releases that Helm knows of though it did not install them.
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use testbed::{Program, until};
+
+use crate::chart::push;
+use crate::hooks::{borrowed, config};
+use crate::world::{PATIENCE, World, world};
+
+const RELEASE: &str = "known";
+
+async fn helm(world: &World, arguments: &[&str]) -> Result<String> {
+    let kubeconfig = world.scratch("known.kubeconfig");
+    std::fs::write(&kubeconfig, world.target.kubeconfig())?;
+    let mut command = tokio::process::Command::new(Program::Helm.path()?);
+    let done = command.args(arguments).args(["--namespace", RELEASE, "--kubeconfig"]).arg(&kubeconfig);
+    let done = done.output().await?;
+    ensure!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(String::from_utf8(done.stdout)?)
+}
+
+async fn helm_json(world: &World, arguments: &[&str]) -> Result<Value> {
+    Ok(serde_json::from_str(&helm(world, &[arguments, &["--output", "json"]].concat()).await?)?)
+}
+
+/// Revision and status of each that `helm history` shows.
+async fn history(world: &World) -> Result<Vec<(i64, String)>> {
+    let shown = helm_json(world, &["history", RELEASE]).await?;
+    let revision = |one: &Value| {
+        let status = one["status"].as_str().unwrap_or_default().to_owned();
+        (one["revision"].as_i64().unwrap_or_default(), status)
+    };
+    Ok(shown.as_array().context("a list")?.iter().map(revision).collect())
+}
+
+fn stands(revision: i64, status: &str) -> (i64, String) {
+    (revision, status.to_owned())
+}
+
+async fn until_history(world: &World, expected: &[(i64, String)]) -> Result<()> {
+    testbed::until_or_why("helm history shows it", PATIENCE, || async {
+        let shown = history(world).await.unwrap_or_default();
+        Ok(if shown == expected { Ok(()) } else { Err(format!("{shown:?}")) })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn helm_lists_and_tells_releases_where_the_component_records_them() -> Result<()> {
+    let world = world().await?;
+    let odd = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: odd}\ndata: {level: \"{{ .Values.level }}\", a: {{ .Values.odd }}}\n";
+    let files = vec![
+        config("main", ""),
+        ("templates/odd.yaml".to_owned(), odd.to_owned()),
+        ("values.yaml".to_owned(), "level: low\nodd: \"'x'\"\n".to_owned()),
+    ];
+    let source = push(world, RELEASE, "1.0.0", &borrowed(&files)).await?;
+    let spec = |values: Value| {
+        json!({
+            "source": source, "values": values,
+            "release": {"name": RELEASE, "namespace": RELEASE, "history": {"max": 2}},
+        })
+    };
+    world.apply(RELEASE, spec(json!({"level": "one"}))).await?;
+    let component = world.ready(RELEASE, "True", "Ready").await?;
+    let recorded = component.status.and_then(|status| status.history).context("status.history")?;
+    assert_eq!((recorded.revision, recorded.status.as_deref()), (Some(1), Some("deployed")));
+    let listed = helm_json(world, &["list"]).await?;
+    assert_eq!(
+        (&listed[0]["name"], &listed[0]["chart"], &listed[0]["status"]),
+        (&json!(RELEASE), &json!("known-1.0.0"), &json!("deployed"))
+    );
+    assert_eq!(helm_json(world, &["get", "values", RELEASE]).await?, json!({"level": "one"}));
+    let manifest = helm(world, &["get", "manifest", RELEASE]).await?;
+    assert!(manifest.contains("level: one") && manifest.contains("name: odd"), "{manifest}");
+
+    // What the target refuses is a revision that failed; the one before is still what is deployed.
+    world.apply(RELEASE, spec(json!({"level": "two", "odd": "{b: c}"}))).await?;
+    until_history(world, &[stands(1, "deployed"), stands(2, "failed")]).await?;
+    world.apply(RELEASE, spec(json!({"level": "three"}))).await?;
+    world.ready(RELEASE, "True", "Ready").await?;
+    until_history(world, &[stands(2, "failed"), stands(3, "deployed")]).await?;
+    world.apply(RELEASE, spec(json!({"level": "four"}))).await?;
+    until_history(world, &[stands(3, "superseded"), stands(4, "deployed")]).await?;
+
+    let secrets: Api<Secret> = Api::namespaced(world.target.client()?, RELEASE);
+    world.delete(RELEASE, "Delete").await?;
+    world.gone(RELEASE).await?;
+    until("the records go with the release", PATIENCE, || async {
+        let left = secrets.list(&ListParams::default().labels("owner=helm")).await?.items;
+        Ok(left.is_empty().then_some(()))
+    })
+    .await?;
+    Ok(())
+}

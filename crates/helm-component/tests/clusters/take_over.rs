@@ -1,0 +1,315 @@
+//! Releases of Helm, and objects that others applied, are taken over.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use kyma_api::{HelmComponent, TakenOver};
+use serde_json::{Value, json};
+use testbed::{Program, until};
+
+use crate::chart::{packed, push};
+use crate::hooks::{borrowed, job};
+use crate::world::{PATIENCE, World, condition_of, world};
+
+/// A workload, a setting, one thing that only some values bring, and a hook of each moment of a release.
+fn files() -> Vec<(String, String)> {
+    let hook =
+        |event: &str| format!("helm.sh/hook: {event}, helm.sh/hook-delete-policy: before-hook-creation");
+    let config = |name: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{level: \"{{{{ .Values.level }}}}\"}}\n"
+        )
+    };
+    let extra = format!("{{{{- if .Values.extra }}}}\n{}{{{{- end }}}}\n", config("extra"));
+    let workload = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: main, labels: {app.kubernetes.io/managed-by: \
+                    '{{ .Release.Service }}'}, annotations: {note: x}}\nspec:\n  replicas: 1\n  selector: {matchLabels: {app: \
+                    main}}\n  template:\n    metadata: {labels: {app: main}}\n    spec: {containers: [{name: main, image: \
+                    'example.org/main:1', ports: [{containerPort: 80}], env: [{name: A, value: '1'}]}]}\n";
+    vec![
+        ("templates/config.yaml".to_owned(), config("settings")),
+        ("templates/extra.yaml".to_owned(), extra),
+        ("templates/workload.yaml".to_owned(), workload.to_owned()),
+        ("values.yaml".to_owned(), "level: low\nextra: false\n".to_owned()),
+        job("installs", &hook("\"pre-install,post-install\""), ""),
+        job("upgrades", &hook("pre-upgrade"), ""),
+    ]
+}
+
+async fn helm(world: &World, namespace: &str, arguments: &[&str]) -> Result<String> {
+    let kubeconfig = world.scratch(&format!("{namespace}.kubeconfig"));
+    std::fs::write(&kubeconfig, world.target.kubeconfig())?;
+    let mut command = tokio::process::Command::new(Program::Helm.path()?);
+    let done = command.args(arguments).args(["--namespace", namespace, "--kubeconfig"]).arg(&kubeconfig);
+    let done = done.output().await?;
+    ensure!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(String::from_utf8(done.stdout)?)
+}
+
+/// The chart as Helm installs it with these values, and the source that names it.
+async fn installed(world: &World, name: &str, set: &str) -> Result<Value> {
+    let files = files();
+    let chart = world.scratch(&format!("{name}.tgz"));
+    std::fs::write(&chart, packed(name, "1.0.0", &borrowed(&files))?)?;
+    let source = push(world, name, "1.0.0", &borrowed(&files)).await?;
+    let chart = chart.to_str().context("a path")?;
+    helm(world, name, &["install", name, chart, "--create-namespace", "--set", set]).await?;
+    until("the release is up", PATIENCE, || async {
+        let found = deployments(world, name)?.get("main").await?;
+        let status = found.status.clone().unwrap_or_default();
+        Ok((status.available_replicas == Some(1)).then_some(()))
+    })
+    .await?;
+    Ok(source)
+}
+
+fn deployments(world: &World, namespace: &str) -> Result<Api<Deployment>> {
+    Ok(Api::namespaced(world.target.client()?, namespace))
+}
+
+fn config_maps(world: &World, namespace: &str) -> Result<Api<ConfigMap>> {
+    Ok(Api::namespaced(world.target.client()?, namespace))
+}
+
+fn secrets(world: &World, namespace: &str) -> Result<Api<Secret>> {
+    Ok(Api::namespaced(world.target.client()?, namespace))
+}
+
+fn spec(source: &Value, name: &str, more: &Value) -> Value {
+    let mut spec = json!({"source": source, "release": {"name": name, "namespace": name}});
+    if let (Some(spec), Some(more)) = (spec.as_object_mut(), more.as_object()) {
+        spec.extend(more.clone());
+    }
+    spec
+}
+
+fn taken(component: &HelmComponent) -> Option<TakenOver> {
+    component.status.as_ref()?.taken_over.clone()
+}
+
+/// Uid, generation and content of all that is in a namespace; a Job's uid tells whether it ran again.
+async fn content(
+    world: &World,
+    namespace: &str,
+) -> Result<BTreeMap<String, (Option<String>, Option<i64>, Value)>> {
+    let mut all = BTreeMap::new();
+    for one in deployments(world, namespace)?.list(&ListParams::default()).await?.items {
+        all.insert(
+            format!("Deployment {}", one.name_any()),
+            (one.uid(), one.metadata.generation, json!(one.spec)),
+        );
+    }
+    for one in config_maps(world, namespace)?.list(&ListParams::default()).await?.items {
+        all.insert(format!("ConfigMap {}", one.name_any()), (one.uid(), None, json!(one.data)));
+    }
+    for one in secrets(world, namespace)?.list(&ListParams::default()).await?.items {
+        all.insert(format!("Secret {}", one.name_any()), (one.uid(), None, json!(one.data)));
+    }
+    let jobs: Api<Job> = Api::namespaced(world.target.client()?, namespace);
+    for one in jobs.list(&ListParams::default()).await?.items {
+        all.insert(format!("Job {}", one.name_any()), (one.uid(), one.metadata.generation, json!(null)));
+    }
+    Ok(all)
+}
+
+async fn level(world: &World, namespace: &str, name: &str) -> Result<Option<String>> {
+    let found = config_maps(world, namespace)?.get_opt(name).await?;
+    Ok(found.and_then(|found| found.data?.get("level").cloned()))
+}
+
+async fn edit(world: &World, namespace: &str, level: &str) -> Result<()> {
+    let params = PatchParams { field_manager: Some("kubectl-edit".into()), ..PatchParams::default() };
+    let edited = json!({"data": {"level": level}});
+    config_maps(world, namespace)?.patch("settings", &params, &Patch::Merge(edited)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_equal_release_is_taken_over_without_a_change_and_kept_so_until_its_first_upgrade() -> Result<()> {
+    let world = world().await?;
+    let source = installed(world, "equal", "level=high").await?;
+    let before = content(world, "equal").await?;
+    ensure!(
+        before.contains_key("Secret sh.helm.release.v1.equal.v1") && before.contains_key("Job installs"),
+        "{before:?}"
+    );
+    world.apply("equal", spec(&source, "equal", &json!({"values": {"level": "high"}}))).await?;
+    let component = world.ready("equal", "True", "Ready").await?;
+    assert_eq!(content(world, "equal").await?, before);
+    let found = taken(&component).context("takenOver")?;
+    assert_eq!((found.from, found.revision, found.differing), (vec!["Helm".to_owned()], Some(1), None));
+    let (_, _, message) = condition_of(&component, "Applied").context("Applied")?;
+    assert_eq!(message, "taken over from another system, and nothing differs");
+
+    edit(world, "equal", "edited").await?;
+    until("the edit is reported", PATIENCE, || async {
+        let component = world.components()?.get("equal").await?;
+        let applied = condition_of(&component, "Applied");
+        Ok(applied.filter(|(_, _, message)| message.contains("left so: ConfigMap equal/settings")))
+    })
+    .await?;
+    assert_eq!(level(world, "equal", "settings").await?.as_deref(), Some("edited"));
+
+    world.apply("equal", spec(&source, "equal", &json!({"values": {"level": "higher"}}))).await?;
+    until("the upgrade is there", PATIENCE, || async {
+        Ok((level(world, "equal", "settings").await?.as_deref() == Some("higher")).then_some(()))
+    })
+    .await?;
+    let component = world.ready("equal", "True", "Ready").await?;
+    assert_eq!(taken(&component), None);
+    let jobs: Api<Job> = Api::namespaced(world.target.client()?, "equal");
+    assert!(jobs.get_opt("upgrades").await?.is_some(), "its hooks are those of an upgrade");
+    edit(world, "equal", "edited").await?;
+    until("from now on edits are put right", PATIENCE, || async {
+        Ok((level(world, "equal", "settings").await?.as_deref() == Some("higher")).then_some(()))
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn taking_over_with_other_content_is_an_upgrade_which_prunes_what_the_release_left() -> Result<()> {
+    let world = world().await?;
+    let source = installed(world, "other", "extra=true").await?;
+    // An upgrade that died.
+    let deployed = secrets(world, "other")?.get("sh.helm.release.v1.other.v1").await?;
+    let mut pending = Secret { data: deployed.data, type_: deployed.type_, ..Secret::default() };
+    pending.metadata.name = Some("sh.helm.release.v1.other.v2".to_owned());
+    let mut labels = deployed.metadata.labels.unwrap_or_default();
+    labels.extend(
+        [("status", "pending-upgrade"), ("version", "2")].map(|(key, value)| (key.into(), value.into())),
+    );
+    pending.metadata.labels = Some(labels);
+    secrets(world, "other")?.create(&PostParams::default(), &pending).await?;
+    // Somebody's own of the same namespace.
+    let own = serde_json::from_value(json!({"metadata": {"name": "own"}, "data": {"level": "own"}}))?;
+    config_maps(world, "other")?.create(&PostParams::default(), &own).await?;
+    assert_eq!(level(world, "other", "extra").await?.as_deref(), Some("low"));
+    let installs = content(world, "other").await?.remove("Job installs");
+
+    world.apply("other", spec(&source, "other", &json!({"values": {"level": "high"}}))).await?;
+    let component = world.ready("other", "True", "Ready").await?;
+    assert_eq!(taken(&component), None, "it is an upgrade of its own");
+    assert_eq!(level(world, "other", "settings").await?.as_deref(), Some("high"));
+    assert_eq!(
+        level(world, "other", "extra").await?,
+        None,
+        "the release made it, and the values bring it no more"
+    );
+    assert_eq!(level(world, "other", "own").await?.as_deref(), Some("own"));
+    let after = content(world, "other").await?;
+    assert_eq!(after.get("Job installs"), installs.as_ref(), "hooks of an installation do not run");
+    assert!(after.contains_key("Job upgrades"), "{:?}", after.keys());
+    for revision in ["v1", "v2"] {
+        assert!(
+            after.contains_key(&format!("Secret sh.helm.release.v1.other.{revision}")),
+            "the record stays"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_differs_is_named_and_put_right_where_somebody_says_so() -> Result<()> {
+    let world = world().await?;
+    let source = installed(world, "drifted", "level=high").await?;
+    edit(world, "drifted", "edited").await?;
+    let before = content(world, "drifted").await?;
+    let values = json!({"values": {"level": "high"}});
+    world.apply("drifted", spec(&source, "drifted", &values)).await?;
+    let component = world.ready("drifted", "True", "Ready").await?;
+    assert_eq!(content(world, "drifted").await?, before);
+    let found = taken(&component).context("takenOver")?;
+    assert_eq!(
+        (found.differing, found.objects),
+        (Some(1), Some(vec!["ConfigMap drifted/settings".to_owned()]))
+    );
+    let (_, _, message) = condition_of(&component, "Applied").context("Applied")?;
+    assert!(message.contains("though they differ: ConfigMap drifted/settings"), "{message}");
+
+    let corrects = json!({"values": {"level": "high"}, "drift": {"mode": "Correct"}});
+    world.apply("drifted", spec(&source, "drifted", &corrects)).await?;
+    until("it is put right", PATIENCE, || async {
+        Ok((level(world, "drifted", "settings").await?.as_deref() == Some("high")).then_some(()))
+    })
+    .await?;
+    until("it is as any other component", PATIENCE, || async {
+        Ok(taken(&world.components()?.get("drifted").await?).is_none().then_some(()))
+    })
+    .await?;
+    let jobs = content(world, "drifted").await?;
+    assert!(!jobs.contains_key("Job upgrades"), "{:?}", jobs.keys());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_record_that_nobody_can_read_stops_the_take_over_until_it_is_gone() -> Result<()> {
+    let world = world().await?;
+    let source = installed(world, "broken", "level=high").await?;
+    let broken = ByteString(b"hush".to_vec());
+    let patch = json!({"data": {"release": broken}});
+    let name = "sh.helm.release.v1.broken.v1";
+    secrets(world, "broken")?.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    let before = content(world, "broken").await?;
+    world
+        .apply("broken", spec(&source, "broken", &json!({"values": {"level": "high"}, "hooks": "Skip"})))
+        .await?;
+    let component = world.ready("broken", "False", "ReleaseRecordInvalid").await?;
+    let (_, _, message) = condition_of(&component, "Ready").context("Ready")?;
+    assert!(
+        message.contains("Secret broken/sh.helm.release.v1.broken.v1") && !message.contains("hush"),
+        "{message}"
+    );
+    assert_eq!(content(world, "broken").await?, before);
+    secrets(world, "broken")?.delete(name, &DeleteParams::default()).await?;
+    let component = world.ready("broken", "True", "Ready").await?;
+    assert_eq!(taken(&component).context("takenOver")?.revision, None, "its objects tell all the same");
+    Ok(())
+}
+
+#[tokio::test]
+async fn objects_that_others_applied_are_taken_over_as_they_are_and_nothing_else_goes() -> Result<()> {
+    let world = world().await?;
+    let client = world.target.client()?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "argo"}});
+    crate::world::apply_yaml(&client, &namespace.to_string()).await?;
+    let files = files();
+    let source = push(world, "argo", "1.0.0", &borrowed(&files)).await?;
+    let tracked = |name: &str, level: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "annotations": {"argocd.argoproj.io/tracking-id": format!("argo:/ConfigMap:argo/{name}")}},
+            "data": {"level": level, "dropped": "x"},
+        })
+    };
+    for (name, level) in [("settings", "high"), ("left", "low")] {
+        let params = PatchParams::apply("argocd-controller");
+        config_maps(world, "argo")?.patch(name, &params, &Patch::Apply(tracked(name, level))).await?;
+    }
+    world
+        .apply("argo", spec(&source, "argo", &json!({"values": {"level": "high"}, "hooks": "Skip"})))
+        .await?;
+    let component = world.ready("argo", "True", "Ready").await?;
+    let found = taken(&component).context("takenOver")?;
+    assert_eq!((found.from, found.revision), (vec!["Argo CD".to_owned()], None));
+    assert_eq!(found.objects, Some(vec!["ConfigMap argo/settings".to_owned()]), "it has a field more");
+    let settings = config_maps(world, "argo")?.get("settings").await?;
+    assert_eq!(settings.data.clone().unwrap_or_default().len(), 2, "{settings:?}");
+    assert!(settings.annotations().is_empty(), "nobody finds it by Argo's mark any more");
+    assert!(deployments(world, "argo")?.get_opt("main").await?.is_some(), "what is missing is made");
+
+    world.apply("argo", spec(&source, "argo", &json!({"values": {"level": "top"}, "hooks": "Skip"}))).await?;
+    until("the upgrade is there, and the field is gone", PATIENCE, || async {
+        let data = config_maps(world, "argo")?.get("settings").await?.data.unwrap_or_default();
+        Ok((data.len() == 1 && data["level"] == "top").then_some(()))
+    })
+    .await?;
+    let left = config_maps(world, "argo")?.get("left").await?;
+    assert!(left.annotations().contains_key("argocd.argoproj.io/tracking-id"), "it is no part of the chart");
+    Ok(())
+}

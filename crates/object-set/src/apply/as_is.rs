@@ -1,0 +1,262 @@
+//! Taking an object over as it is: it becomes ours, and nothing of it changes but the marks of who has it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DynamicObject, Patch, PatchParams, ValidationDirective};
+use serde_json::{Map, Value};
+
+use super::system::is_mark;
+use super::{Refusal, Run};
+use crate::cluster::{CREATED_BY, OWNER_LABEL};
+use crate::discovery::Mapping;
+use crate::drift::applied_entry;
+use crate::error::{Action, CallError, Failure};
+use crate::object::{Gvk, Identity, Object, map_at};
+
+/// What the API server alone writes: it tells of no change that anybody wants.
+const SERVERS: [&str; 5] = ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
+
+impl Run<'_> {
+    /// The object to send in the place of `object` so that nothing changes; `None` where `object` itself changes nothing,
+    /// or what we own of it cannot be told.
+    pub(super) async fn as_is(
+        &self,
+        object: &Object,
+        identity: &Identity,
+        mapping: &Mapping,
+    ) -> Result<Option<Object>, Refusal> {
+        let Some(live) = self.whole(identity, mapping).await? else { return Ok(None) };
+        if !self.differs(object, identity, mapping, &live).await? {
+            return Ok(None);
+        }
+        let metadata = serde_json::from_value::<ObjectMeta>(live["metadata"].clone()).unwrap_or_default();
+        let Some(ours) = applied_entry(&metadata, &self.options.ownership.manager) else {
+            return Ok(bare(object, &Value::Object(Map::new())));
+        };
+        let Some(fields) = &ours.fields_v1 else { return Ok(None) };
+        // The paths are of the version in which they were applied.
+        let version = ours.api_version.clone().unwrap_or_default();
+        if version == mapping.resource.api_version {
+            return Ok(bare(object, &extract(&live, &fields.0)));
+        }
+        let (group, name) = version.rsplit_once('/').unwrap_or(("", &version));
+        let Some(earlier) = self.kinds.get(&Gvk::new(group, name, &identity.kind)) else { return Ok(None) };
+        let Some(live) = self.whole(identity, earlier).await? else { return Ok(None) };
+        let Some(object) = in_version(object, &version) else { return Ok(None) };
+        Ok(bare(&object, &extract(&live, &fields.0)))
+    }
+
+    async fn whole(&self, identity: &Identity, mapping: &Mapping) -> Result<Option<Value>, CallError> {
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let found = api.get_opt(&identity.name).await;
+        let found = found.map_err(|error| CallError::new(Action::Get, Some(identity), error))?;
+        Ok(found.and_then(|found| serde_json::to_value(found).ok()))
+    }
+
+    /// Whether sending `object` would change what is there. What the target would refuse counts: it would not be the same.
+    async fn differs(
+        &self,
+        object: &Object,
+        identity: &Identity,
+        mapping: &Mapping,
+        live: &Value,
+    ) -> Result<bool, Refusal> {
+        let mut body = object.body().clone();
+        map_at(&mut body, "metadata").insert("uid".to_owned(), live["metadata"]["uid"].clone());
+        let mut params = PatchParams::apply(&self.options.ownership.manager).force().dry_run();
+        params.field_validation = Some(ValidationDirective::Ignore);
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let answer: kube::Result<DynamicObject> =
+            api.patch(&identity.name, &params, &Patch::Apply(Value::Object(body))).await;
+        match answer {
+            Ok(would_be) => {
+                Ok(content(serde_json::to_value(would_be).unwrap_or_default()) != content(live.clone()))
+            }
+            Err(error) => match CallError::new(Action::Apply, Some(identity), error) {
+                // Webhooks that know no dry-run are refused with 400.
+                error
+                    if matches!(
+                        error.failure,
+                        Failure::Refused(_) | Failure::Immutable(_) | Failure::Denied(_)
+                    ) =>
+                {
+                    Ok(true)
+                }
+                error => Err(error.into()),
+            },
+        }
+    }
+}
+
+/// What of an object people would call its content: neither status, nor what the server writes, nor the marks of who has it.
+fn content(mut object: Value) -> Value {
+    if let Some(object) = object.as_object_mut() {
+        object.remove("status");
+    }
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return object };
+    metadata.retain(|field, _| !SERVERS.contains(&field.as_str()));
+    without_marks(metadata);
+    object
+}
+
+fn without_marks(metadata: &mut Map<String, Value>) {
+    for place in ["labels", "annotations"] {
+        let Some(Value::Object(all)) = metadata.get_mut(place) else { continue };
+        all.retain(|key, _| !is_mark(key) && key != OWNER_LABEL && key != CREATED_BY);
+        if all.is_empty() {
+            metadata.remove(place);
+        }
+    }
+}
+
+/// An object of these fields alone, with the identity and the owner label of `wished`.
+fn bare(wished: &Object, fields: &Value) -> Option<Object> {
+    let mut body = fields.as_object().cloned().unwrap_or_default();
+    for field in ["apiVersion", "kind"] {
+        body.insert(field.to_owned(), wished.body().get(field)?.clone());
+    }
+    body.remove("status");
+    let metadata = map_at(&mut body, "metadata");
+    without_marks(metadata);
+    metadata.insert("name".to_owned(), wished.name().into());
+    if let Some(namespace) = wished.namespace() {
+        metadata.insert("namespace".to_owned(), namespace.into());
+    }
+    let mut object = Object::from_value(Value::Object(body)).ok()?;
+    object.set_label(OWNER_LABEL, wished.label(OWNER_LABEL)?);
+    Some(object)
+}
+
+fn in_version(object: &Object, api_version: &str) -> Option<Object> {
+    let mut body = object.body().clone();
+    body.insert("apiVersion".to_owned(), api_version.into());
+    Object::from_value(Value::Object(body)).ok()
+}
+
+/// What a set of fields names of an object, with the values that it has there: `f:name` is a field, `k:{...}` an item of a
+/// list by its keys, `v:...` an item of a set.
+fn extract(live: &Value, fields: &Value) -> Value {
+    let Some(named) = fields.as_object() else { return live.clone() };
+    let mut inner = named.iter().filter(|(key, _)| *key != ".").peekable();
+    if inner.peek().is_none() {
+        // The place itself: all of it where it is a leaf, else an empty one of its kind.
+        return match live {
+            Value::Object(_) if !named.is_empty() => Value::Object(Map::new()),
+            Value::Array(_) if !named.is_empty() => Value::Array(vec![]),
+            whole => whole.clone(),
+        };
+    }
+    match live {
+        Value::Object(live) => {
+            let taken = inner.filter_map(|(key, fields)| {
+                let name = key.strip_prefix("f:")?;
+                Some((name.to_owned(), extract(live.get(name)?, fields)))
+            });
+            Value::Object(taken.collect())
+        }
+        Value::Array(live) => live.iter().filter_map(|item| extract_item(item, named)).collect(),
+        // Of another shape than its fields say.
+        other => other.clone(),
+    }
+}
+
+/// An item of a list, where the fields name it; its keys come along, without which it is none.
+fn extract_item(item: &Value, named: &Map<String, Value>) -> Option<Value> {
+    named.iter().find_map(|(key, fields)| match key.split_once(':')? {
+        ("v", value) => (serde_json::from_str::<Value>(value).ok()? == *item).then(|| item.clone()),
+        ("k", keys) => {
+            let keys: Map<String, Value> = serde_json::from_str(keys).ok()?;
+            if !keys.iter().all(|(key, value)| item.get(key) == Some(value)) {
+                return None;
+            }
+            let mut taken = match extract(item, fields) {
+                Value::Object(taken) => taken,
+                _ => Map::new(),
+            };
+            taken.extend(keys);
+            Some(Value::Object(taken))
+        }
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_set_of_fields_names_comes_with_its_values_and_nothing_else() {
+        let live = json!({
+            "metadata": {"labels": {"a": "1", "theirs": "x"}, "finalizers": ["one", "two"]},
+            "spec": {
+                "replicas": 3, "paused": true, "atomic": [{"x": 1}], "volume": {"emptyDir": {}},
+                "ports": [
+                    {"port": 80, "protocol": "UDP", "name": "u"},
+                    {"port": 80, "protocol": "TCP", "name": "t", "nodePort": 7},
+                ],
+            },
+        });
+        let fields = json!({
+            "f:metadata": {"f:labels": {".": {}, "f:a": {}}, "f:finalizers": {".": {}, "v:\"two\"": {}}},
+            "f:spec": {
+                "f:replicas": {}, "f:atomic": {}, "f:gone": {}, "f:volume": {".": {}, "f:emptyDir": {}},
+                "f:ports": {".": {}, "k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}, "f:port": {}}},
+            },
+        });
+        let expected = json!({
+            "metadata": {"labels": {"a": "1"}, "finalizers": ["two"]},
+            "spec": {
+                "replicas": 3, "atomic": [{"x": 1}], "volume": {"emptyDir": {}},
+                "ports": [{"port": 80, "protocol": "TCP", "name": "t"}],
+            },
+        });
+        assert_eq!(extract(&live, &fields), expected);
+    }
+
+    #[test]
+    fn a_place_alone_is_empty_and_an_odd_shape_stays() {
+        assert_eq!(extract(&json!({"theirs": 1}), &json!({".": {}})), json!({}));
+        assert_eq!(extract(&json!([1]), &json!({".": {}})), json!([]));
+        assert_eq!(extract(&json!("text"), &json!({"f:a": {}})), json!("text"));
+        assert_eq!(extract(&json!({"a": 1}), &json!({"odd": {}, "k:no json": {}})), json!({}));
+        assert_eq!(extract(&json!([{"a": 1}]), &json!({"k:no json": {}})), json!([]));
+    }
+
+    #[test]
+    fn marks_of_whoever_has_an_object_are_no_difference() {
+        let object = |labels: Value, annotations: Value, replicas: u8| {
+            json!({
+                "kind": "Deployment", "status": {"replicas": replicas},
+                "metadata": {"name": "d", "generation": replicas, "labels": labels, "annotations": annotations},
+                "spec": {"a": 1},
+            })
+        };
+        let theirs = object(
+            json!({"helm.toolkit.fluxcd.io/name": "shop"}),
+            json!({"argocd.argoproj.io/tracking-id": "x", "own": "1"}),
+            1,
+        );
+        let ours = object(json!({OWNER_LABEL: "us"}), json!({"own": "1"}), 2);
+        assert_eq!(content(theirs.clone()), content(ours));
+        let other = object(json!({}), json!({"own": "2"}), 1);
+        assert_ne!(content(theirs), content(other));
+    }
+
+    #[test]
+    fn what_is_sent_instead_has_the_fields_that_are_ours_and_our_mark() {
+        let wished = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "c", "namespace": "n", "labels": {OWNER_LABEL: "us", "new": ""}},
+            "data": {"a": "2"},
+        });
+        let wished = Object::from_value(wished).unwrap();
+        let fields =
+            json!({"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": "x"}}, "data": {"a": "1"}});
+        let expected = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "c", "namespace": "n", "labels": {OWNER_LABEL: "us"}}, "data": {"a": "1"},
+        });
+        assert_eq!(bare(&wished, &fields).unwrap().into_value(), expected);
+    }
+}

@@ -1,0 +1,65 @@
+//! Marking an object as ours that was never sent: what another system left, and our set does not have.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::cluster::{Cluster, OWNER_LABEL, Ownership};
+use crate::drift;
+use crate::error::{Action, CallError, Failure};
+use crate::inventory::Entry;
+use crate::object::{Gvk, Identity};
+
+/// Puts our owner label on an object that is recorded by its uid alone, so that it can be pruned like what we sent; gives
+/// what to remember of it. Nothing else of it changes. `None` where it is gone, another one by now, on its way out or an
+/// owner's already, or where `is_meant` does not hold of it. Namespaces and CRDs are never claimed: what was there before
+/// us is not deleted.
+///
+/// # Errors
+/// The target refuses it or does not answer.
+pub async fn claim(
+    cluster: &Cluster,
+    identity: &Identity,
+    entry: &Entry,
+    ownership: &Ownership,
+    is_meant: &(dyn Fn(&ObjectMeta) -> bool + Sync),
+) -> Result<Option<Entry>, CallError> {
+    if identity.is_namespace() || identity.is_crd() {
+        return Ok(None);
+    }
+    let kinds = cluster.discovery.kinds(&cluster.client).await?;
+    let Some(mapping) = kinds.any(&Gvk::new(&identity.group, &entry.version, &identity.kind)) else {
+        return Ok(None);
+    };
+    let Some(found) = cluster.metadata(mapping, identity).await? else { return Ok(None) };
+    let live = found.metadata;
+    let owned = live.labels.as_ref().is_some_and(|labels| labels.contains_key(OWNER_LABEL));
+    let is_it = live.uid.as_deref() == Some(entry.uid.as_str()) && live.deletion_timestamp.is_none();
+    if !is_it || owned || !is_meant(&live) {
+        return Ok(None);
+    }
+    let mark = json!({
+        "apiVersion": mapping.resource.api_version,
+        "kind": identity.kind,
+        "metadata": {
+            "name": identity.name,
+            "uid": live.uid,
+            // What was looked at to allow this must still be so.
+            "resourceVersion": live.resource_version,
+            "labels": {OWNER_LABEL: ownership.owner},
+        },
+    });
+    let api = mapping.api(&cluster.client, identity.namespace.as_deref());
+    let params = PatchParams::apply(&ownership.manager).force();
+    match api.patch_metadata(&identity.name, &params, &Patch::Apply(mark)).await {
+        Ok(marked) => Ok(Some(Entry {
+            version: mapping.resource.version.clone(),
+            fingerprint: drift::fingerprint(&marked.metadata, &ownership.manager),
+            ..entry.clone()
+        })),
+        Err(error) => match CallError::new(Action::Patch, Some(identity), error) {
+            error if error.failure == Failure::NotFound => Ok(None),
+            error => Err(error),
+        },
+    }
+}

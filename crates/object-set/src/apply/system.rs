@@ -1,0 +1,185 @@
+//! Whose tools applied an object before us, told by what they leave in its metadata.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use serde_json::Value;
+
+/// Helm's annotations for the release that an object is part of.
+/// Source: <https://helm.sh/docs/topics/charts_hooks/> and `pkg/action/validate.go` of Helm.
+const RELEASE_NAME: &str = "meta.helm.sh/release-name";
+const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+/// The label that Helm sets beside them, unless the chart did.
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// Labels and annotations by which systems find what is theirs. Who deletes by them must not find it any more.
+const MARKS: [&str; 3] = ["helm.toolkit.fluxcd.io/", "kustomize.toolkit.fluxcd.io/", "argocd.argoproj.io/"];
+
+/// Another system that keeps objects on clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum System {
+    /// Flux: helm-controller and kustomize-controller.
+    Flux,
+    /// Argo CD.
+    ArgoCd,
+    /// Helm, as a program or inside of another one.
+    Helm,
+    /// kubectl, with or without `--server-side`.
+    Kubectl,
+    /// One that the caller named, see [`crate::ApplyOptions::take_over`].
+    Other,
+}
+
+impl System {
+    /// The system that applied an object; where there were several, the one that others work for.
+    pub(super) fn of(metadata: &ObjectMeta, more: &[&str]) -> Option<Self> {
+        let entries = metadata.managed_fields.iter().flatten();
+        entries.filter(|entry| is_of_object(entry)).filter_map(|entry| Self::of_entry(entry, more)).min()
+    }
+
+    /// The system to which an entry of `managedFields` belongs.
+    pub(super) fn of_entry(entry: &ManagedFieldsEntry, more: &[&str]) -> Option<Self> {
+        let name = entry.manager.as_deref().unwrap_or_default();
+        match name {
+            "helm-controller" | "kustomize-controller" => Some(Self::Flux),
+            "argocd-controller" | "argocd-application-controller" => Some(Self::ArgoCd),
+            "kubectl" | "kubectl-client-side-apply" | "kubectl-create" => Some(Self::Kubectl),
+            _ if name == "helm" || is_helms(entry) => Some(Self::Helm),
+            _ => more.contains(&name).then_some(Self::Other),
+        }
+    }
+}
+
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Flux => "Flux",
+            Self::ArgoCd => "Argo CD",
+            Self::Helm => "Helm",
+            Self::Kubectl => "kubectl",
+            Self::Other => "another system",
+        })
+    }
+}
+
+/// Whether an entry is about the object itself, not a subresource of it.
+pub(super) fn is_of_object(entry: &ManagedFieldsEntry) -> bool {
+    entry.subresource.as_deref().unwrap_or_default().is_empty()
+}
+
+/// Whether whoever has this entry made the object part of a release. The field manager of Helm is the name of the program
+/// that it is built into. People set the annotations by `kubectl annotate`, to have Helm adopt an object.
+pub(super) fn is_helms(entry: &ManagedFieldsEntry) -> bool {
+    let manager = entry.manager.as_deref().unwrap_or_default();
+    let annotations = entry.fields_v1.as_ref().map(|fields| &fields.0["f:metadata"]["f:annotations"]);
+    !manager.starts_with("kubectl")
+        && annotations.is_some_and(|all| all.get(format!("f:{RELEASE_NAME}")).is_some())
+}
+
+/// Takes Helm's own marks out of a set of fields that Helm owns: they stay on the object, nobody's from then on. Where the
+/// chart renders them, its apply owns them again.
+pub(super) fn leave_helms_marks(fields: &mut Value) {
+    let Some(metadata) = fields.get_mut("f:metadata").and_then(Value::as_object_mut) else { return };
+    let marks =
+        [("f:annotations", RELEASE_NAME), ("f:annotations", RELEASE_NAMESPACE), ("f:labels", MANAGED_BY)];
+    for (place, key) in marks {
+        let Some(Value::Object(held)) = metadata.get_mut(place) else { continue };
+        if held.remove(&format!("f:{key}")).is_none() {
+            continue;
+        }
+        // Whoever has the map itself takes away all that is in it and nobody's.
+        held.remove(".");
+        if held.is_empty() {
+            metadata.remove(place);
+        }
+    }
+}
+
+/// Whether a label or annotation is a mark by which another system finds what is its own.
+pub(super) fn is_mark(key: &str) -> bool {
+    MARKS.iter().any(|prefix| key.starts_with(prefix))
+}
+
+/// Name and namespace of the Helm release that made an object: its annotations, where a program that runs releases wrote
+/// them.
+pub fn helm_release(metadata: &ObjectMeta) -> Option<(&str, &str)> {
+    let annotation = |key: &str| metadata.annotations.as_ref()?.get(key).map(String::as_str);
+    let mut entries = metadata.managed_fields.iter().flatten();
+    let release = (annotation(RELEASE_NAME)?, annotation(RELEASE_NAMESPACE)?);
+    entries.any(|entry| is_of_object(entry) && is_helms(entry)).then_some(release)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn made_by(managers: &[(&str, Value)]) -> ObjectMeta {
+        let entry = |(manager, fields): &(&str, Value)| json!({"manager": manager, "fieldsV1": fields});
+        let entries: Vec<Value> = managers.iter().map(entry).collect();
+        let annotations = json!({RELEASE_NAME: "shop", RELEASE_NAMESPACE: "store"});
+        serde_json::from_value(json!({"annotations": annotations, "managedFields": entries})).unwrap()
+    }
+
+    fn annotated() -> Value {
+        json!({"f:metadata": {"f:annotations": {format!("f:{RELEASE_NAME}"): {}}}})
+    }
+
+    #[test]
+    fn a_system_is_told_by_its_field_manager() {
+        let of = |manager: &str| System::of(&made_by(&[(manager, json!({}))]), &["applier"]);
+        let rows = [
+            ("helm", Some(System::Helm)),
+            ("helm-controller", Some(System::Flux)),
+            ("kustomize-controller", Some(System::Flux)),
+            ("argocd-controller", Some(System::ArgoCd)),
+            ("argocd-application-controller", Some(System::ArgoCd)),
+            ("kubectl", Some(System::Kubectl)),
+            ("kubectl-client-side-apply", Some(System::Kubectl)),
+            ("applier", Some(System::Other)),
+            ("kubectl-edit", None),
+            ("manager", None),
+        ];
+        for (manager, expected) in rows {
+            assert_eq!(of(manager), expected, "{manager}");
+        }
+        let both = made_by(&[("kubectl-client-side-apply", json!({})), ("argocd-controller", json!({}))]);
+        assert_eq!(System::of(&both, &[]), Some(System::ArgoCd));
+        let mut status = made_by(&[("helm", json!({}))]);
+        status.managed_fields.as_mut().unwrap()[0].subresource = Some("status".to_owned());
+        assert_eq!(System::of(&status, &[]), None);
+    }
+
+    #[test]
+    fn a_program_with_helm_inside_is_told_by_what_it_writes_on_objects() {
+        let provider = made_by(&[("terraform-provider-helm_v3", annotated())]);
+        assert_eq!(System::of(&provider, &[]), Some(System::Helm));
+        assert_eq!(helm_release(&provider), Some(("shop", "store")));
+        let by_hand = made_by(&[("kubectl-annotate", annotated())]);
+        assert_eq!((System::of(&by_hand, &[]), helm_release(&by_hand)), (None, None));
+        assert_eq!(
+            helm_release(&made_by(&[("helm", json!({}))])),
+            None,
+            "somebody else wrote the annotations"
+        );
+    }
+
+    #[test]
+    fn marks_of_helm_are_left_to_nobody() {
+        let mut fields = json!({"f:metadata": {
+            "f:annotations": {format!("f:{RELEASE_NAME}"): {}, format!("f:{RELEASE_NAMESPACE}"): {}, "f:own": {}},
+            "f:labels": {format!("f:{MANAGED_BY}"): {}, "f:app": {}},
+        }, "f:data": {}});
+        leave_helms_marks(&mut fields);
+        let left =
+            json!({"f:metadata": {"f:annotations": {"f:own": {}}, "f:labels": {"f:app": {}}}, "f:data": {}});
+        assert_eq!(fields, left);
+        let mut alone = json!({"f:metadata": {"f:annotations": {".": {}, format!("f:{RELEASE_NAME}"): {}}}});
+        leave_helms_marks(&mut alone);
+        assert_eq!(alone, json!({"f:metadata": {}}), "nor is the map in which they are");
+        let mut none = json!({"f:data": {}});
+        leave_helms_marks(&mut none);
+        assert_eq!(none, json!({"f:data": {}}));
+    }
+}

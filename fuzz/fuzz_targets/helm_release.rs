@@ -1,0 +1,46 @@
+//! Helm's record of a release, from a Secret on a target: what is read is of the release and revision that was asked for
+//! and bounded, and no error says anything of what is in it.
+#![no_main]
+
+use std::io::Write as _;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use flate2::{Compression, write::GzEncoder};
+use helm_component::storage::fuzzing::{RELEASE, objects};
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+
+const PLANTED: &str = "Hush4Hush";
+/// Objects of one manifest at most, by the documentation of `Limits`.
+const MOST: usize = 5_000;
+
+fuzz_target!(|bytes: &[u8]| {
+    let [how, rest @ ..] = bytes else { return };
+    let stored = match how % 3 {
+        0 => rest.to_vec(),
+        1 => BASE64_STANDARD.encode(rest).into_bytes(),
+        _ => BASE64_STANDARD.encode(gzip(rest)).into_bytes(),
+    };
+    match objects(&stored) {
+        Ok(count) => {
+            assert!(count <= MOST, "{count} objects");
+            if how % 3 != 0
+                && let Ok(release) = serde_json::from_slice::<Value>(rest)
+            {
+                let named =
+                    (release["name"].as_str(), release["namespace"].as_str(), release["version"].as_i64());
+                assert_eq!(named, (Some(RELEASE.0), Some(RELEASE.1), Some(3)));
+            }
+        }
+        Err(error) => {
+            let shown = error.to_string();
+            assert!(!shown.contains(PLANTED), "{shown}");
+        }
+    }
+});
+
+fn gzip(plain: &[u8]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(plain).and_then(|()| gzip.finish()).expect("memory takes it")
+}
