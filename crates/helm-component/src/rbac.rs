@@ -24,13 +24,7 @@ pub(crate) const TARGET_RULES: &[Rule] = &[
         &["*"],
         &["*"],
         &["get", "list", "watch", "create", "patch", "delete"],
-        "apply, watch, prune and remove objects of modules, whatever their kind",
-    ),
-    Rule::new(
-        &[""],
-        &["secrets"],
-        &["get", "list", "create", "patch", "delete"],
-        "read Helm's record of a release that is taken over; keep one where a component asks for it",
+        "apply, watch, prune and remove objects of modules, whatever their kind, and Helm's records of releases",
     ),
     Rule::new(
         &["rbac.authorization.k8s.io"],

@@ -116,6 +116,7 @@ fn bare(wished: &Object, fields: &Value) -> Option<Object> {
     }
     body.remove("status");
     let metadata = map_at(&mut body, "metadata");
+    metadata.retain(|field, _| !SERVERS.contains(&field.as_str()));
     without_marks(metadata);
     metadata.insert("name".to_owned(), wished.name().into());
     if let Some(namespace) = wished.namespace() {
@@ -251,8 +252,7 @@ mod tests {
             "data": {"a": "2"},
         });
         let wished = Object::from_value(wished).unwrap();
-        let fields =
-            json!({"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": "x"}}, "data": {"a": "1"}});
+        let fields = json!({"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": "x"}, "managedFields": []}, "data": {"a": "1"}});
         let expected = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "namespace": "n", "labels": {OWNER_LABEL: "us"}}, "data": {"a": "1"},

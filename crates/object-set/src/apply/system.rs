@@ -93,6 +93,12 @@ pub(super) fn leave_helms_marks(fields: &mut Value) {
             metadata.remove(place);
         }
     }
+    // An empty set of fields would stand for all of the metadata.
+    if metadata.is_empty()
+        && let Some(fields) = fields.as_object_mut()
+    {
+        fields.remove("f:metadata");
+    }
 }
 
 /// Whether a label or annotation is a mark by which another system finds what is its own.
@@ -177,7 +183,7 @@ mod tests {
         assert_eq!(fields, left);
         let mut alone = json!({"f:metadata": {"f:annotations": {".": {}, format!("f:{RELEASE_NAME}"): {}}}});
         leave_helms_marks(&mut alone);
-        assert_eq!(alone, json!({"f:metadata": {}}), "nor is the map in which they are");
+        assert_eq!(alone, json!({}), "nor is the map in which they are");
         let mut none = json!({"f:data": {}});
         leave_helms_marks(&mut none);
         assert_eq!(none, json!({"f:data": {}}));
