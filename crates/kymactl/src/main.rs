@@ -12,6 +12,7 @@ mod module;
 mod output;
 mod reach;
 mod reconcile;
+mod request;
 mod reset;
 mod run;
 mod status;

@@ -61,9 +61,7 @@ impl Reach {
 
     /// The component of this name.
     pub(crate) async fn component(&self, runtime: &Runtime, name: &str) -> Result<HelmComponent, Error> {
-        let missing = || {
-            Error::input(name, format!("there is no such HelmComponent in namespace {}", self.namespace()))
-        };
+        let missing = || Error::no_component(name, self.namespace());
         self.find(runtime, name).await?.ok_or_else(missing)
     }
 
