@@ -109,7 +109,7 @@ impl Charted<'_> {
             let field =
                 if spec.get("chartRef").is_some() { "spec.chartRef" } else { "spec.chart.spec.sourceRef" };
             let says = match kind {
-                Some(kind) => format!("a chart of a {kind} has no address: push it to a registry"),
+                Some(kind) => no_address(kind),
                 None => "names no source".to_owned(),
             };
             findings.push(Finding::new(field, Weight::Refused, says));
@@ -133,12 +133,8 @@ impl Charted<'_> {
             Kind::HelmChart => {
                 let Some(repository) = Self::repository(&object["spec"], &first.namespace) else {
                     let kind = text(object, "/spec/sourceRef/kind").unwrap_or("source without a kind");
-                    let says = format!("a chart of a {kind} has no address: push it to a registry");
-                    findings.push(Finding::new(
-                        format!("{}: spec.sourceRef", first.says()),
-                        Weight::Refused,
-                        says,
-                    ));
+                    let place = format!("{}: spec.sourceRef", first.says());
+                    findings.push(Finding::new(place, Weight::Refused, no_address(kind)));
                     return None;
                 };
                 self.of_repository(&repository, &object["spec"], hub, findings)
@@ -313,6 +309,10 @@ impl Charted<'_> {
         });
         Source { chart: Some(chart), pull_secret_ref, ..Source::default() }
     }
+}
+
+fn no_address(kind: &str) -> String {
+    format!("a chart of a {kind} has no address: push it to a registry")
 }
 
 fn appended() -> Finding {
