@@ -16,12 +16,12 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::access::AccessPolicy;
 use crate::breaker::{Breaker, Effect, Outcome};
-use crate::cache::Notices;
 use crate::contact::{Answered, Contact};
 use crate::dial::{Dialer, Servers};
 use crate::error::{TargetError, from_chain};
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::limits::Limits;
+use crate::notices::Notices;
 use crate::throttle::{Slot, Throttle};
 use crate::tokens::Held;
 
