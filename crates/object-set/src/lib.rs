@@ -29,6 +29,7 @@ pub mod drift;
 mod field_set;
 pub mod health;
 pub mod inventory;
+mod managed_fields;
 pub mod order;
 mod protect;
 pub mod prune;
