@@ -293,7 +293,7 @@ impl Charted<'_> {
             let host = chart.url.split('/').nth(2).unwrap_or_default();
             match self.facts.get(&secret) {
                 Some(Some(Known::Secret { type_, .. })) if type_ == DOCKER_CONFIG => {
-                    findings.extend(copy(&place, &secret, hub));
+                    findings.extend(Finding::copy(&place, &secret, hub));
                     SecretRef { name: secret.name }
                 }
                 _ => {
@@ -319,12 +319,6 @@ fn appended() -> Finding {
     let says = "Flux appends the digest to the chart's version: labels that show the version change, and where they are in \
                 Pod templates, those roll out once";
     Finding::new("spec.chartRef", Weight::Lost, says)
-}
-
-/// What has to be done where a component of one namespace needs an object of another.
-pub(super) fn copy(place: &str, secret: &Ref, hub: &str) -> Option<Finding> {
-    let says = format!("copy {} to namespace {hub}", secret.says());
-    (secret.namespace != hub).then(|| Finding::new(place, Weight::Todo, says))
 }
 
 fn fields_of(kind: Kind) -> &'static [Field] {
