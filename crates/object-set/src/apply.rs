@@ -14,9 +14,9 @@ use crate::inventory::{Entry, Inventory};
 use crate::normalise::normalise;
 use crate::object::{Gvk, Identity, Object};
 use crate::order::{self, Stage};
-use crate::parse::ObjectSet;
 use crate::protect::Protection;
 use crate::rehearsal::{Rehearsal, Untried};
+use crate::set::ObjectSet;
 use crate::yielded::Yielded;
 
 mod as_is;
