@@ -7,6 +7,7 @@ mod flaw;
 mod gate;
 mod keys;
 mod log;
+mod material;
 mod merkle;
 mod provenance;
 mod root;

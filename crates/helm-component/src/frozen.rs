@@ -7,8 +7,8 @@ use k8s_openapi::ByteString;
 use kyma_api::HelmComponent;
 use kyma_sdk::{Context, Failure};
 
-use crate::kept;
 use crate::kept_secret::KeptSecret;
+use crate::packed;
 
 /// Type of the Secret.
 const TYPE: &str = "component.kyma-project.io/kept-render";
@@ -40,21 +40,21 @@ impl Frozen {
         if bytes(REQUEST) != request.as_bytes() {
             return Ok(None);
         }
-        let text = kept::unpacked(bytes(RENDER), bytes(SHA256));
+        let text = packed::unpack(bytes(RENDER), bytes(SHA256));
         Ok(text.and_then(|text| String::from_utf8(text).ok()).map(Arc::from))
     }
 
     /// Keeps what came of this request, instead of what was kept before. Says why it does not: the render is good all the
     /// same.
     pub(crate) async fn freeze(&self, request: &str, text: &str) -> Option<String> {
-        let packed = match kept::packed(text.as_bytes()) {
-            Ok(packed) => packed,
+        let render = match packed::pack(text.as_bytes()) {
+            Ok(render) => render,
             Err(error) => return Some(error.to_string()),
         };
-        let sha256 = kept::digest(&packed);
+        let sha256 = packed::digest(&render);
         let data = BTreeMap::from([
             (REQUEST, ByteString(request.as_bytes().to_vec())),
-            (RENDER, ByteString(packed)),
+            (RENDER, ByteString(render)),
             (SHA256, ByteString(sha256.into_bytes())),
         ]);
         self.secret.write(data).await.err().map(|failure| failure.message)

@@ -1,21 +1,18 @@
 //! A release as it is kept in a Secret of the hub: its objects and hooks as they were rendered. Pure.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
 use std::sync::Arc;
 
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
 use kyma_object_set::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::content::Loaded;
 use crate::hooks::Hook;
 use crate::objects::Prepared;
+pub(crate) use crate::packed::digest;
+use crate::packed::{self, PackError};
 
 /// Type of the Secret.
 pub(crate) const TYPE: &str = "component.kyma-project.io/kept-release";
@@ -23,18 +20,10 @@ pub(crate) const TYPE: &str = "component.kyma-project.io/kept-release";
 pub(crate) const RELEASE: &str = "release.json.gz";
 /// Key of its digest.
 pub(crate) const SHA256: &str = "sha256";
-/// Bytes of a packed release at most: apiservers take 1 MiB.
-const PACKED: usize = 960 << 10;
-/// Bytes of an unpacked one that are read at most. Rendered text is smaller.
-const UNPACKED: u64 = 64 << 20;
 
-/// Why a release is not kept, or not any more.
+/// Why a release is not kept any more.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum KeptError {
-    #[error("its objects are {size} bytes packed, and a Secret holds {}: split the chart", PACKED)]
-    TooLarge { size: usize },
-    #[error("its objects cannot be packed")]
-    Unpackable,
     #[error("Secret {secret} is gone; it is kept again with the next release that is Ready")]
     Gone { secret: String },
     #[error(
@@ -68,7 +57,7 @@ struct Form {
 }
 
 /// Packs a release whose objects have this digest on the target; the same release gives the same bytes.
-pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, KeptError> {
+pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, PackError> {
     let Loaded {
         inputs,
         kinds,
@@ -97,43 +86,17 @@ pub(crate) fn pack(loaded: &Loaded, rendered: &str) -> Result<Vec<u8>, KeptError
         hooks: bodies(prepared.hook_objects()),
         warnings: prepared.warnings.clone(),
     };
-    let text = serde_json::to_vec(&form).map_err(|_| KeptError::Unpackable)?;
-    packed(&text)
-}
-
-/// Packs a text, if it fits into a Secret then.
-pub(crate) fn packed(text: &[u8]) -> Result<Vec<u8>, KeptError> {
-    let mut gzip = GzEncoder::new(vec![], Compression::best());
-    let packed = gzip.write_all(text).and_then(|()| gzip.finish());
-    let packed = packed.map_err(|_| KeptError::Unpackable)?;
-    if packed.len() > PACKED {
-        return Err(KeptError::TooLarge { size: packed.len() });
-    }
-    Ok(packed)
-}
-
-/// The text that was packed; `None` where it is not all of it.
-pub(crate) fn unpacked(packed: &[u8], sha256: &[u8]) -> Option<Vec<u8>> {
-    if digest(packed).as_bytes() != sha256 {
-        return None;
-    }
-    let mut text = vec![];
-    GzDecoder::new(packed).take(UNPACKED).read_to_end(&mut text).ok()?;
-    Some(text)
+    let text = serde_json::to_vec(&form).map_err(|_| PackError::Unpackable)?;
+    packed::pack(&text)
 }
 
 fn bodies<'a>(objects: impl Iterator<Item = &'a Object>) -> Vec<Value> {
     objects.map(|object| Value::Object(object.body().clone())).collect()
 }
 
-/// Digest of a packed release.
-pub(crate) fn digest(packed: &[u8]) -> String {
-    hex::encode(Sha256::digest(packed))
-}
-
 /// Reads a packed release; `None` where it is none, or not all of one.
 pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
-    let text = unpacked(packed, sha256)?;
+    let text = packed::unpack(packed, sha256)?;
     let form: Form = serde_json::from_slice(&text).ok()?;
     let object = |value: Value| Object::from_value(value).ok();
     let objects: Vec<Object> = form.objects.into_iter().map(object).collect::<Option<_>>()?;
@@ -215,7 +178,7 @@ mod tests {
         let mut large = object("Secret", "s", &json!({}));
         large.body_mut().insert("data".to_owned(), json!({ "noise": noise }));
         let error = pack(&loaded(vec![large]), "").unwrap_err();
-        let KeptError::TooLarge { size } = error else { panic!("{error}") };
-        assert!(size > PACKED && !error.to_string().contains(&noise[..8]));
+        let PackError::TooLarge { size } = error else { panic!("{error}") };
+        assert!(size > packed::PACKED && !error.to_string().contains(&noise[..8]));
     }
 }

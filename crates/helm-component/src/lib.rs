@@ -23,6 +23,7 @@ mod memory;
 mod namespaces;
 mod objects;
 mod observe;
+mod packed;
 mod pass;
 pub mod patience;
 pub mod plan;

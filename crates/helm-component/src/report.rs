@@ -1,32 +1,29 @@
 //! From how a pass ended to what is reported.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
-use kyma_api::condition::{Status, types};
-use kyma_api::{ErrorClass, FreeForm, HookPolicy, Reason, State, TakenOver};
+use kyma_api::condition::types;
+use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
-use serde_json::json;
 
-use crate::content::Inputs;
-use crate::hooks::{Event, Hook};
-use crate::memory::Recorded;
 use crate::observe::{self, LOOK};
 use crate::pass::Pass;
 use crate::patience::Patience;
-use crate::plan::{Content, DefaultResource, DriftMode, Observed, Rest};
+use crate::plan::{Content, DefaultResource, Observed, Rest};
 
+mod aspects;
+mod fields;
 mod way_back;
 mod words;
 
+use aspects::{Aspect, applied, dependencies, healthy, missing, rendered};
+use fields::{fields, version};
 use way_back::Back;
 use words::{
-    as_found_message, fought_message, list, missing_message, newer_message, newer_predecessor_message,
-    stray_message, untold_predecessor_message, with_left,
+    fought_message, list, missing_message, newer_message, newer_predecessor_message, stray_message,
+    untold_predecessor_message, with_left,
 };
 
-/// Objects that are named which differ from the content.
-const DIFFERING: usize = 20;
 /// When a health that may be of before the apply is looked at again.
 const SOON: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -37,15 +34,6 @@ pub(crate) struct Ended {
     pub rest: Rest,
     /// What was found on the way.
     pub finding: Finding,
-}
-
-/// One condition of a component.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Aspect {
-    type_: &'static str,
-    status: Status,
-    reason: Reason,
-    message: String,
 }
 
 /// What a pass found out, ready to be reported.
@@ -127,13 +115,6 @@ impl Finding {
             is_old: !seen.fails_as_it_is(),
         }
     }
-}
-
-/// The version that is wished, or gone back to: of the module, or of the chart where there is no module.
-fn version(pass: &Pass<'_>) -> Option<String> {
-    let kept = || observe::rollback::taken(pass).map(|kept| kept.version.clone());
-    let wished = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version).map(str::to_owned);
-    observe::rollback::module_version(pass).or_else(kept).or_else(wished)
 }
 
 /// Whether what the spec asks for was sent as a whole, so that its version is the one on the target.
@@ -303,191 +284,6 @@ impl Finding {
     fn late(&self, what: &str, names: &[String]) -> String {
         format!("not {what} within {} s: {}", self.patience.limit.unwrap_or_default(), list(names))
     }
-}
-
-fn aspect(type_: &'static str, status: Status, reason: Reason, message: impl Into<String>) -> Aspect {
-    Aspect { type_, status, reason, message: message.into() }
-}
-
-fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect {
-    if let (Content::Stale, Rest::Failed(failure)) = (seen.content, rest) {
-        return aspect(types::RENDERED, Status::False, failure.reason, &failure.message);
-    }
-    let Some(loaded) = &pass.session.loaded else {
-        let said = pass.context.resource.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let mut said =
-            said.filter(|condition| condition.type_ == types::RENDERED && condition.status == "True");
-        let said = said.next();
-        let skipped = said.is_some_and(|condition| condition.reason == Reason::HooksSkipped.as_str());
-        let message = said.map(|condition| condition.message.clone()).unwrap_or_default();
-        return aspect(types::RENDERED, Status::True, rendered_reason(skipped), message);
-    };
-    let mut notes = vec![];
-    let skipped = skipped_hooks(pass.context.resource.spec.hooks, &loaded.prepared.hooks);
-    if !skipped.is_empty() {
-        notes.push(format!("the chart has hooks that are not run: {}", list(&skipped)));
-    }
-    if loaded.uses_lookup {
-        notes.push("the chart calls `lookup`, which finds nothing here".to_owned());
-    }
-    if let Some(why) = &loaded.unfrozen {
-        notes.push(format!("the chart has values by chance, and its render is not kept: {why}"));
-    }
-    if !loaded.prepared.warnings.is_empty() {
-        notes.push(list(&loaded.prepared.warnings));
-    }
-    let reason = rendered_reason(!skipped.is_empty());
-    aspect(types::RENDERED, Status::True, reason, notes.join("; "))
-}
-
-fn rendered_reason(skips_hooks: bool) -> Reason {
-    if skips_hooks { Reason::HooksSkipped } else { Reason::Succeeded }
-}
-
-/// The moments whose hooks do not run. Tests run whenever somebody asks.
-fn skipped_hooks(policy: HookPolicy, hooks: &[Hook]) -> Vec<String> {
-    let events: BTreeSet<Event> = hooks.iter().flat_map(Hook::events).collect();
-    let skipped = events.into_iter().filter(|event| policy == HookPolicy::Skip && *event != Event::Test);
-    skipped.map(|event| event.to_string()).collect()
-}
-
-fn applied(seen: &Observed, rest: &Rest) -> Aspect {
-    let faults: Vec<&Failure> = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref()).collect();
-    if let Some(first) = faults.first() {
-        let messages: Vec<String> = faults.iter().map(|fault| fault.message.clone()).collect();
-        return aspect(types::APPLIED, Status::False, first.reason, list(&messages));
-    }
-    if seen.content == Content::Stale {
-        let (reason, message) = match rest {
-            Rest::Failed(failure) => (failure.reason, failure.message.clone()),
-            _ => (Reason::Progressing, String::new()),
-        };
-        return aspect(types::APPLIED, Status::False, reason, message);
-    }
-    let waiting: Vec<String> = seen
-        .pieces
-        .iter()
-        .filter(|piece| !seen.inventory.was_sent(&piece.identity))
-        .map(|piece| piece.identity.to_string())
-        .collect();
-    if !waiting.is_empty() {
-        return aspect(
-            types::APPLIED,
-            Status::False,
-            Reason::Progressing,
-            format!("waiting: {}", list(&waiting)),
-        );
-    }
-    if let Rest::Failed(failure) = rest {
-        return aspect(types::APPLIED, Status::False, failure.reason, &failure.message);
-    }
-    let fought = seen.fought();
-    if !fought.is_empty() {
-        return aspect(types::APPLIED, Status::False, Reason::DriftFlapping, fought_message(&fought));
-    }
-    let drifted = observe::drifted(seen);
-    let drifted = (seen.drift == DriftMode::Warn && !drifted.is_empty())
-        .then(|| format!("changed by others and left so: {}", list(&drifted)));
-    let taken = seen.as_found.as_deref().map(as_found_message);
-    let message: Vec<String> = taken.into_iter().chain(drifted).chain(seen.unrecorded.clone()).collect();
-    aspect(types::APPLIED, Status::True, Reason::Succeeded, with_left(message.join("; "), &seen.left))
-}
-
-fn missing(pass: &Pass<'_>, seen: &Observed) -> Vec<String> {
-    let unserved =
-        seen.pieces.iter().filter(|piece| !piece.served && !seen.inventory.contains(&piece.identity));
-    let mut missing: Vec<String> = unserved.map(|piece| piece.identity.group_kind().to_string()).collect();
-    for dependency in pass.context.resource.spec.depends_on.iter().flatten() {
-        let Some(api) = &dependency.api else { continue };
-        let kind = kyma_object_set::GroupKind::new(&api.group, &api.kind);
-        let versions = pass.kinds.versions(&kind);
-        let fits = |version: &String| versions.iter().any(|mapping| mapping.resource.version == *version);
-        if versions.is_empty() || api.version.as_ref().is_some_and(|version| !fits(version)) {
-            missing.push(kind.to_string());
-        }
-    }
-    missing.sort();
-    missing.dedup();
-    missing
-}
-
-fn dependencies(missing: &[String]) -> Aspect {
-    if missing.is_empty() {
-        return aspect(types::DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
-    }
-    aspect(types::DEPENDENCIES_READY, Status::False, Reason::DependencyMissing, missing_message(missing))
-}
-
-/// Health is of what is on the target: what could not be applied is told by the condition Applied.
-fn healthy(seen: &Observed) -> Aspect {
-    let failed = seen.failing();
-    if !failed.is_empty() {
-        return aspect(types::HEALTHY, Status::False, Reason::Unhealthy, list(&failed));
-    }
-    if !seen.watched || seen.content == Content::Stale {
-        return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, "");
-    }
-    if let Some(manager) = &seen.stray_manager {
-        return aspect(types::HEALTHY, Status::Unknown, Reason::SpecInvalid, stray_message(manager));
-    }
-    let waiting = seen.unready();
-    if !waiting.is_empty() {
-        let late = seen.patience.is_over();
-        let reason = if late { Reason::HealthTimeout } else { Reason::Progressing };
-        return aspect(types::HEALTHY, Status::False, reason, list(&waiting));
-    }
-    let absent = seen.unapplied();
-    if !absent.is_empty() {
-        let message = format!("not applied yet: {}", list(&absent));
-        return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
-    }
-    aspect(types::HEALTHY, Status::True, Reason::Succeeded, "")
-}
-
-fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
-    let recorded = &pass.session.recorded;
-    let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
-    let (inventory, objects) = recorded.report(pass.context.resource.status.as_ref());
-    let fields = json!({
-        "inventory": inventory,
-        "objects": objects,
-        "digests": recorded.digests,
-        "resource": recorded.resource,
-        "resolved": recorded.resolved,
-        "hooks": recorded.hooks,
-        "takenOver": taken_over(recorded),
-        "history": recorded.history.as_ref().filter(|_| is_recorded(pass)),
-        "kept": recorded.kept,
-        "rollback": recorded.rollback,
-        "tests": recorded.tests,
-        "lastHandledTestAt": recorded.tested,
-        "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
-    });
-    let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
-    // Only what was sent counts as attempted, and only until all of it is there.
-    if complete || pass.done.applied {
-        fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));
-    }
-    fields
-}
-
-/// Whether somebody wants releases to be recorded as Helm does.
-fn is_recorded(pass: &Pass<'_>) -> bool {
-    let release = pass.context.resource.spec.release.as_ref();
-    release.is_some_and(|release| release.history.is_some())
-}
-
-/// From whom it was taken over, with the objects that differ.
-fn taken_over(recorded: &Recorded) -> Option<TakenOver> {
-    let taken = recorded.taken_over.clone()?;
-    let differing = recorded.inventory.left_as_is().count();
-    let names: Vec<String> =
-        recorded.inventory.left_as_is().take(DIFFERING).map(ToString::to_string).collect();
-    Some(TakenOver {
-        differing: i32::try_from(differing).ok().filter(|count| *count > 0),
-        objects: (!names.is_empty()).then_some(names),
-        ..taken
-    })
 }
 
 #[cfg(test)]

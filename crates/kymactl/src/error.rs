@@ -119,6 +119,11 @@ impl Error {
         Self::Input { what: what.into(), problem: problem.into() }
     }
 
+    /// There is no HelmComponent of this name.
+    pub(crate) fn no_component(name: &str, namespace: &str) -> Self {
+        Self::input(name, format!("there is no such HelmComponent in namespace {namespace}"))
+    }
+
     /// Time is up; `open` says what is missing.
     pub(crate) fn not_ready(waited: Duration, open: &[String]) -> Self {
         let open = if open.is_empty() { "there is no Kyma".to_owned() } else { open.join("; ") };

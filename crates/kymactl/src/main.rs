@@ -1,5 +1,6 @@
 //! `kymactl`: for people who make modules, run a fleet, or want modules on one cluster now.
 
+mod access;
 mod cli;
 mod components;
 mod diff;
@@ -12,6 +13,7 @@ mod module;
 mod output;
 mod reach;
 mod reconcile;
+mod request;
 mod reset;
 mod run;
 mod status;

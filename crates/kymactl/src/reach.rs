@@ -6,10 +6,9 @@ use clap::Args;
 use helm_component::HelmComponentProgram;
 use kube::Api;
 use kyma_api::HelmComponent;
-use kyma_sdk::targets::AccessPolicy;
 use kyma_sdk::{BrakeLimit, LogFormat, Mode, Process, Program as _, Runtime, Settings, hub_config};
 
-use crate::{error::Error, hub::HubFlags};
+use crate::{access::AccessFlags, error::Error, hub::HubFlags};
 
 /// Who reads, for audit logs.
 const READER: &str = "kymactl";
@@ -28,15 +27,8 @@ pub(crate) struct Reach {
     /// Name of the one Kyma whose target is the hub, as helm-component is told.
     #[arg(long, env)]
     local_kyma: Option<String>,
-    /// Let the access Secret name a loopback address. For test beds.
-    #[arg(long, env)]
-    allow_loopback_targets: bool,
-    /// Let the access Secret name a link-local address.
-    #[arg(long, env)]
-    allow_link_local_targets: bool,
-    /// Let the access Secret name a proxy (`proxy-url`).
-    #[arg(long, env)]
-    allow_target_proxy: bool,
+    #[command(flatten)]
+    access: AccessFlags,
 }
 
 impl Reach {
@@ -61,9 +53,7 @@ impl Reach {
 
     /// The component of this name.
     pub(crate) async fn component(&self, runtime: &Runtime, name: &str) -> Result<HelmComponent, Error> {
-        let missing = || {
-            Error::input(name, format!("there is no such HelmComponent in namespace {}", self.namespace()))
-        };
+        let missing = || Error::no_component(name, self.namespace());
         self.find(runtime, name).await?.ok_or_else(missing)
     }
 
@@ -83,12 +73,7 @@ impl Reach {
             mode: self.mode,
             local_kyma: self.local_kyma.clone().filter(|name| !name.is_empty()),
             brake: BrakeLimit { targets: 0, percent: 0 },
-            access: AccessPolicy {
-                allow_loopback: self.allow_loopback_targets,
-                allow_link_local: self.allow_link_local_targets,
-                allow_proxy: self.allow_target_proxy,
-                ..AccessPolicy::default()
-            },
+            access: self.access.policy(),
         }
     }
 }

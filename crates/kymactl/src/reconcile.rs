@@ -3,18 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use kube::runtime::wait::await_condition;
 use kyma_api::{HelmComponent, annotations, condition};
-use serde_json::json;
 
-use crate::{
-    error::Error,
-    hub::{HubFlags, MANAGER},
-    output,
-};
+use crate::{error::Error, hub::HubFlags, output, request::Request};
 
 /// Flags of `kymactl reconcile`.
 #[derive(Args)]
@@ -35,33 +26,18 @@ impl Reconcile {
     /// Asks for everything of the component to be looked at anew, and waits until that was done.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let Self { component: name, no_wait, timeout, hub } = self;
-        let namespace = &hub.hub_namespace;
-        let components: Api<HelmComponent> = Api::namespaced(hub.client().await?, namespace);
-        let missing =
-            || Error::input(&name, format!("there is no such HelmComponent in namespace {namespace}"));
-        let component = components.get_opt(&name).await?.ok_or_else(missing)?;
-        if component.spec.suspend == Some(true) {
-            let message = format!("it is suspended; take care of it again with `kymactl resume {name}`");
-            return Err(Error::input(&name, message));
-        }
-        let request = Timestamp::now().to_string();
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let patch = json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: request}}});
-        components.patch(&name, &params, &Patch::Merge(patch)).await?;
+        let request = Request::make(&hub, &name, annotations::RECONCILE_REQUESTED_AT).await?;
         if no_wait {
             return Ok(output::result(&format!("{name} is asked for"))?);
         }
-        let waiting = await_condition(components, &name, |component: Option<&HelmComponent>| {
-            component.is_none_or(|component| handled(component) == Some(&*request))
-        });
-        let Ok(ended) = tokio::time::timeout(Duration::from_secs(timeout), waiting).await else {
+        let is_handled = |component: &HelmComponent, at: &str| handled(component) == Some(at);
+        let Some(component) = request.followed(Duration::from_secs(timeout), is_handled).await? else {
             let message = format!(
                 "nobody followed the request within {timeout} s: is helm-component running, and is there a Pause? \
                  `kubectl get pauses -A` shows them"
             );
             return Err(Error::input(&name, message));
         };
-        let component = ended?.ok_or_else(missing)?;
         Ok(output::result(&format!("{name} was looked at anew: {}", told(&component)))?)
     }
 }

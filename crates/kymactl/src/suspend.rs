@@ -26,9 +26,7 @@ impl Suspend {
     pub(crate) async fn run(self, suspend: bool) -> Result<(), Error> {
         let namespace = &self.hub.hub_namespace;
         let components: Api<HelmComponent> = Api::namespaced(self.hub.client().await?, namespace);
-        let missing = || {
-            Error::input(&self.component, format!("there is no such HelmComponent in namespace {namespace}"))
-        };
+        let missing = || Error::no_component(&self.component, namespace);
         let component = components.get_opt(&self.component).await?.ok_or_else(missing)?;
         let is_so = component.spec.suspend.unwrap_or_default() == suspend;
         if !is_so {

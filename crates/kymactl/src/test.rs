@@ -3,18 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use kube::runtime::wait::await_condition;
 use kyma_api::{HelmComponent, HookPhase, Hooks, annotations, condition};
-use serde_json::json;
 
-use crate::{
-    error::Error,
-    hub::{HubFlags, MANAGER},
-    output,
-};
+use crate::{error::Error, hub::HubFlags, output, request::Request};
 
 /// Flags of `kymactl test`.
 #[derive(Args)]
@@ -35,31 +26,16 @@ impl Test {
     /// Has the chart's tests run, and tells how each ended.
     pub(crate) async fn run(self) -> Result<(), Error> {
         let Self { component: name, no_wait, timeout, hub } = self;
-        let namespace = &hub.hub_namespace;
-        let components: Api<HelmComponent> = Api::namespaced(hub.client().await?, namespace);
-        let missing =
-            || Error::input(&name, format!("there is no such HelmComponent in namespace {namespace}"));
-        let component = components.get_opt(&name).await?.ok_or_else(missing)?;
-        if component.spec.suspend == Some(true) {
-            let message = format!("it is suspended; take care of it again with `kymactl resume {name}`");
-            return Err(Error::input(&name, message));
-        }
-        let request = Timestamp::now().to_string();
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let patch = json!({"metadata": {"annotations": {annotations::TEST_REQUESTED_AT: request}}});
-        components.patch(&name, &params, &Patch::Merge(patch)).await?;
+        let request = Request::make(&hub, &name, annotations::TEST_REQUESTED_AT).await?;
         if no_wait {
             return Ok(output::result(&format!("the tests of {name} are asked for"))?);
         }
-        let waiting = await_condition(components.clone(), &name, |component: Option<&HelmComponent>| {
-            component.is_none_or(|component| over(component, &request).is_some())
-        });
-        let Ok(ended) = tokio::time::timeout(Duration::from_secs(timeout), waiting).await else {
-            let component = components.get_opt(&name).await?.ok_or_else(missing)?;
-            return Err(Error::not_ready(Duration::from_secs(timeout), &[awaited(&name, &component)]));
+        let timeout = Duration::from_secs(timeout);
+        let are_over = |component: &HelmComponent, at: &str| over(component, at).is_some();
+        let Some(component) = request.followed(timeout, are_over).await? else {
+            return Err(Error::not_ready(timeout, &[awaited(&name, &request.component().await?)]));
         };
-        let component = ended?.ok_or_else(missing)?;
-        let tests = over(&component, &request).cloned().unwrap_or_default();
+        let tests = over(&component, &request.at).cloned().unwrap_or_default();
         output::result(&told(&name, &tests))?;
         if tests.phase == HookPhase::Succeeded { Ok(()) } else { Err(Error::TestFailed { name }) }
     }

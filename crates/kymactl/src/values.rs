@@ -35,9 +35,7 @@ impl Values {
         let hub = self.hub.client().await?;
         let namespace = &self.hub.hub_namespace;
         let components: Api<HelmComponent> = Api::namespaced(hub.clone(), namespace);
-        let missing = || {
-            Error::input(&self.component, format!("there is no such HelmComponent in namespace {namespace}"))
-        };
+        let missing = || Error::no_component(&self.component, namespace);
         let component = components.get_opt(&self.component).await?.ok_or_else(missing)?;
         let found = helm_component::origins(&hub, &component).await?;
         let found: Vec<Origin> = found.into_iter().map(|one| self.shown(one)).collect();

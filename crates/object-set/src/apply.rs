@@ -14,9 +14,9 @@ use crate::inventory::{Entry, Inventory};
 use crate::normalise::normalise;
 use crate::object::{Gvk, Identity, Object};
 use crate::order::{self, Stage};
-use crate::parse::ObjectSet;
 use crate::protect::Protection;
 use crate::rehearsal::{Rehearsal, Untried};
+use crate::set::ObjectSet;
 use crate::yielded::Yielded;
 
 mod as_is;
@@ -37,7 +37,6 @@ pub use claim::claim;
 use one::Done;
 pub use outcome::{Applied, Outcome, Refusal};
 pub use system::{System, helm_release};
-pub(crate) use take_over::managed_fields;
 pub use take_over::move_fields;
 
 /// What to do with an object that exists and that we have not applied before.

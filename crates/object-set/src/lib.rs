@@ -11,6 +11,7 @@ mod object;
 mod parse;
 pub mod patch;
 mod select;
+mod set;
 mod yaml;
 
 // The target.
@@ -29,6 +30,7 @@ pub mod drift;
 mod field_set;
 pub mod health;
 pub mod inventory;
+mod managed_fields;
 pub mod order;
 mod protect;
 pub mod prune;
@@ -46,10 +48,11 @@ pub use health::{Health, HealthStatus};
 pub use inventory::{Entry, Inventory};
 pub use normalise::normalise;
 pub use object::{GroupKind, Gvk, Identity, Object, ObjectError};
-pub use parse::{Limits, ObjectSet, ParseError, Warning, parse_map};
+pub use parse::{Limits, ParseError, parse_map};
 pub use patch::{PatchError, Patches};
 pub use protect::{Guard, Protection};
 pub use prune::{KeepReason, PruneBlocked, PrunePlan, PruneRequest};
 pub use rehearsal::{Rehearsal, Rehearsed, Untried, content};
 pub use remove::{Removal, uninstall};
+pub use set::{ObjectSet, Warning};
 pub use yielded::{PartOfWhole, PathProblem, YieldError, Yielded, is_autoscaler};

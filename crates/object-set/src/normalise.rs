@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::object::{Object, map_at};
 use crate::order;
-use crate::parse::Warning;
+use crate::set::Warning;
 
 /// Fields of `metadata` that only the API server writes.
 const SERVER_METADATA: &[&str] = &[

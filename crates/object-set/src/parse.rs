@@ -1,11 +1,10 @@
 //! Text as Helm, kubectl or a module author writes it -> a set of objects.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::object::{Identity, Object, ObjectError};
+use crate::object::{Object, ObjectError};
+use crate::set::ObjectSet;
 use crate::yaml::{self, Budget, YamlError};
 
 /// How large a text and what is in it may be.
@@ -105,52 +104,6 @@ pub(crate) fn parse_one(text: &str, limits: &Limits) -> Result<Value, ParseError
     }
 }
 
-/// Something in the input that was put right in a way its author should know of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Warning {
-    /// The set holds the object more than once; the last one counts.
-    Duplicate {
-        /// Which object.
-        object: Identity,
-    },
-    /// A list that the API server merges by a key holds that key more than once; the last one counts.
-    DuplicateListKey {
-        /// Which object.
-        object: Identity,
-        /// Where, as in `spec.template.spec.containers[0].env`.
-        path: String,
-        /// The key, as in `name=PATH`.
-        key: String,
-    },
-    /// A patch selects none of the objects.
-    PatchWithoutObject {
-        /// Which patch, from 0.
-        patch: usize,
-    },
-}
-
-impl std::fmt::Display for Warning {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Duplicate { object } => write!(f, "{object} is there more than once, the last one counts"),
-            Self::DuplicateListKey { object, path, key } => {
-                write!(f, "{object}: {path} has {key} more than once, the last one counts")
-            }
-            Self::PatchWithoutObject { patch } => write!(f, "patches[{patch}] matches no object"),
-        }
-    }
-}
-
-/// Helm's annotation that makes an object a hook instead of a part of the release.
-const HOOK: &str = "helm.sh/hook";
-
-/// Objects that belong together, each identity once, in the order of the input.
-#[derive(Clone, Debug, Default)]
-pub struct ObjectSet {
-    objects: Vec<Object>,
-    warnings: Vec<Warning>,
-}
-
 impl ObjectSet {
     /// Parses YAML or JSON of any number of documents; `List` kinds are replaced by their items, empty and
     /// null documents are skipped. Scalars mean what Helm and kubectl read from them (YAML 1.1).
@@ -179,77 +132,6 @@ impl ObjectSet {
     pub fn parse_bytes(bytes: &[u8], limits: &Limits) -> Result<Self, ParseError> {
         let text = std::str::from_utf8(bytes).map_err(|_| ParseError::NotText)?;
         Self::parse(text, limits)
-    }
-
-    /// A set of these objects; of equal identities the last one stays, in the place of the first. Helm's hooks of
-    /// different moments may share one: they are not there at the same time.
-    pub fn new(objects: Vec<Object>) -> Self {
-        let mut places: BTreeMap<(Identity, Option<String>), usize> = BTreeMap::new();
-        let mut set = Self::default();
-        for object in objects {
-            let identity = object.identity();
-            let key = (identity.clone(), object.annotation(HOOK).map(str::to_owned));
-            if let Some(&place) = places.get(&key) {
-                set.objects[place] = object;
-                set.warnings.push(Warning::Duplicate { object: identity });
-            } else {
-                places.insert(key, set.objects.len());
-                set.objects.push(object);
-            }
-        }
-        set
-    }
-
-    /// The objects in the order of the input.
-    pub fn objects(&self) -> &[Object] {
-        &self.objects
-    }
-
-    /// The objects, to be changed. What identifies them must stay.
-    pub fn objects_mut(&mut self) -> &mut [Object] {
-        &mut self.objects
-    }
-
-    /// The objects in the order of the input.
-    pub fn into_objects(self) -> Vec<Object> {
-        self.objects
-    }
-
-    /// What was put right while reading.
-    pub fn warnings(&self) -> &[Warning] {
-        &self.warnings
-    }
-
-    /// Number of objects.
-    pub fn len(&self) -> usize {
-        self.objects.len()
-    }
-
-    /// Whether there is no object.
-    pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
-    }
-
-    /// The `CustomResourceDefinition`s of the set.
-    pub fn crds(&self) -> impl Iterator<Item = &Object> {
-        self.objects.iter().filter(|object| object.identity().is_crd())
-    }
-
-    /// The set with these objects in the place of its own, and further warnings.
-    pub(crate) fn with_objects(self, objects: Vec<Object>, more: Vec<Warning>) -> Self {
-        let mut warnings = self.warnings;
-        warnings.extend(more);
-        Self { objects, warnings }
-    }
-
-    /// The set with one object more, which replaces one of the same identity.
-    pub fn with(self, more: Vec<Object>) -> Self {
-        let Self { mut objects, mut warnings } = self;
-        objects.extend(more);
-        let mut set = Self::new(objects);
-        warnings.append(&mut set.warnings);
-        set.warnings = warnings;
-        set
     }
 }
 

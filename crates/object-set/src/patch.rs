@@ -13,7 +13,8 @@ use thiserror::Error;
 use crate::discovery::Kinds;
 use crate::object::{Identity, Object, ObjectError};
 use crate::order;
-use crate::parse::{self, Limits, ObjectSet, ParseError, Warning};
+use crate::parse::{self, Limits, ParseError};
+use crate::set::{ObjectSet, Warning};
 use crate::yaml::Budget;
 
 mod json;

@@ -66,7 +66,7 @@ pub(crate) async fn prove<R: ComponentResource>(
     let ledger = ledger.map(|ledger| Arc::new(ledger) as Arc<dyn Ledger>);
     let mut fence = Fence { claim, recorded, ledger };
     let mut written = None;
-    match fence.judge(target, &found).await? {
+    match target.judge(&fence, &found).await? {
         Verdict::Match { .. } => {}
         Verdict::FirstContact { record: first, .. } => {
             written = Some(write_record(runtime, resource, &first).await?);

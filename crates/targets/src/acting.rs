@@ -3,49 +3,10 @@
 
 use std::fmt;
 
-use http::HeaderValue;
-
-use crate::cache::SecretKey;
+use crate::account::ServiceAccount;
+use crate::caller::Passes;
+use crate::secret_key::SecretKey;
 use crate::target::Target;
-
-/// A ServiceAccount on a target in whose name calls are made. The apiserver fills its groups in.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct ServiceAccount {
-    user: HeaderValue,
-    text: String,
-}
-
-impl ServiceAccount {
-    /// The account of this name; `None` where a ServiceAccount can't have such a name or namespace.
-    pub fn new(namespace: &str, name: &str) -> Option<Self> {
-        let text = format!("system:serviceaccount:{namespace}:{name}");
-        let user = HeaderValue::from_str(&text).ok()?;
-        (is_name(namespace) && is_name(name)).then_some(Self { user, text })
-    }
-
-    pub(crate) fn user(&self) -> &HeaderValue {
-        &self.user
-    }
-}
-
-/// Its user name, `system:serviceaccount:<namespace>:<name>`.
-impl fmt::Display for ServiceAccount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl fmt::Debug for ServiceAccount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ServiceAccount({self})")
-    }
-}
-
-/// A colon would make another user of it.
-fn is_name(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    !text.is_empty() && text.len() <= 253 && text.bytes().all(allowed)
-}
 
 /// A target for one component: its client says who it is for, and acts as its ServiceAccount if it has one. No way
 /// leads from here to a client of the kubeconfig's user that could write. Cheap to clone; shares connections, breaker
@@ -57,11 +18,24 @@ pub struct Acting {
     client: kube::Client,
 }
 
-impl Acting {
-    pub(crate) fn new(target: Target, account: Option<ServiceAccount>, client: kube::Client) -> Self {
-        Self { target, account, client }
+impl Target {
+    /// The same target for one component: as `account` if there is one, and with `component_uid` in the User-Agent,
+    /// so that the target's audit log tells which component caused a call.
+    pub fn acting_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> Acting {
+        let client = self.component_client(component_uid, account.as_ref(), Passes::All);
+        Acting { target: self.clone(), account, client }
     }
 
+    /// As [`Target::acting_for`], but nothing is changed: each call that would change something is sent as a dry run, and
+    /// deletions, which say so in their body, are not sent at all; they end with
+    /// [`TargetError::Request`](crate::TargetError::Request).
+    pub fn rehearsing_for(&self, component_uid: &str, account: Option<ServiceAccount>) -> Acting {
+        let client = self.component_client(component_uid, account.as_ref(), Passes::DryRuns);
+        Acting { target: self.clone(), account, client }
+    }
+}
+
+impl Acting {
     /// Client for calls in the component's name; bounded and fenced as [`Target::client`] is.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
@@ -124,19 +98,5 @@ impl From<&Target> for Streams {
 impl From<&Acting> for Streams {
     fn from(acting: &Acting) -> Self {
         Self(acting.target.clone())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_account_is_one_user_and_no_other() {
-        let text = |namespace, name| ServiceAccount::new(namespace, name).map(|account| account.to_string());
-        assert_eq!(text("n", "a.b-1").as_deref(), Some("system:serviceaccount:n:a.b-1"));
-        for name in ["", "a:b", "a/b", "A", "a b", "a\nImpersonate-Group: system:masters", &"x".repeat(254)] {
-            assert_eq!((text("n", name), text(name, "a")), (None, None), "{name:?}");
-        }
     }
 }

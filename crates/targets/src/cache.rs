@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Secret;
 use lru::LruCache;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
+use tokio::sync::{Semaphore, broadcast};
 
 use crate::access::AccessPolicy;
+use crate::caller::Agent;
 use crate::error::TargetError;
 use crate::kubeconfig::Kubeconfig;
 use crate::limits::Limits;
+use crate::notices::{Notices, TargetEvent};
+use crate::secret_key::SecretKey;
 use crate::target::Target;
 use crate::transport::Transport;
 
@@ -18,26 +21,6 @@ use crate::transport::Transport;
 const PROBES: usize = 16;
 /// Notices kept for a slow reader; beyond that it is told that it missed some.
 const NOTICES: usize = 1024;
-
-/// Where an access Secret is, and which of its keys holds the kubeconfig.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SecretKey {
-    /// Namespace of the Secret.
-    pub namespace: String,
-    /// Name of the Secret.
-    pub name: String,
-    /// Key in its data.
-    pub key: String,
-}
-
-/// A change in whether a target answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TargetEvent {
-    /// Calls are refused from now on; the target is probed.
-    Suspended(SecretKey),
-    /// Calls pass again: whoever was refused may go on.
-    Recovered(SecretKey),
-}
 
 /// The targets that an operator talks to. Cheap to clone; clones share the cache.
 #[derive(Clone)]
@@ -58,13 +41,6 @@ struct Cached {
     uid: String,
     version: String,
     target: Target,
-}
-
-/// Who calls: first part of the User-Agent.
-#[derive(Clone, Debug)]
-pub(crate) struct Agent {
-    pub(crate) operator: String,
-    pub(crate) replica: String,
 }
 
 impl Targets {
@@ -176,33 +152,5 @@ impl Targets {
 
     fn cache(&self) -> std::sync::MutexGuard<'_, LruCache<SecretKey, Cached>> {
         self.shared.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// How one target tells the others about itself, and gets its turn to probe.
-pub(crate) struct Notices {
-    place: Option<SecretKey>,
-    events: broadcast::Sender<TargetEvent>,
-    probes: Arc<Semaphore>,
-}
-
-impl Notices {
-    pub(crate) fn suspended(&self) {
-        self.send(TargetEvent::Suspended);
-    }
-
-    pub(crate) fn recovered(&self) {
-        self.send(TargetEvent::Recovered);
-    }
-
-    fn send(&self, event: fn(SecretKey) -> TargetEvent) {
-        if let Some(place) = &self.place {
-            // Fails only if nobody listens.
-            self.events.send(event(place.clone())).ok();
-        }
-    }
-
-    pub(crate) async fn probe_permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.probes).acquire_owned().await.ok()
     }
 }

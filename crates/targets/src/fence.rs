@@ -11,10 +11,10 @@ use http::Method;
 
 use crate::error::TargetError;
 use crate::identity::{Claim, Found, Mismatch, Recorded, Verdict, compare};
-use crate::target::Target;
+use crate::looks::Looks;
 
 /// How old a look at the target may be for a write to rest on it.
-pub(crate) const RECENT: Duration = Duration::from_secs(2);
+const RECENT: Duration = Duration::from_secs(2);
 
 /// Where the hub has on record whose turn it is.
 pub trait Ledger: Send + Sync {
@@ -39,15 +39,15 @@ impl Fence {
     /// What `found` means for the hub. Asks it how far it is only if the target is further than the hub was known to be.
     ///
     /// Errors: [`TargetError::Unconfirmed`] if the hub does not say.
-    pub async fn judge(&self, target: &Target, found: &Found) -> Result<Verdict, TargetError> {
-        let judged = compare(&self.claim, &self.known(target), found);
+    pub(crate) async fn judge(&self, looks: &Looks, found: &Found) -> Result<Verdict, TargetError> {
+        let judged = compare(&self.claim, &self.known(looks), found);
         let (Verdict::StampMismatch(Mismatch::LaterState), Some(ledger)) = (&judged, &self.ledger) else {
             return Ok(judged);
         };
         let known = match ledger.recorded().await? {
             Some(recorded) => {
-                target.hub_has(recorded);
-                self.known(target)
+                looks.hub_has(recorded);
+                self.known(looks)
             }
             // Nothing is ordered any more; what was ordered before is finished.
             None => Recorded { turn: found.turn(), ..self.recorded.clone() },
@@ -55,20 +55,20 @@ impl Fence {
         Ok(compare(&self.claim, &known, found))
     }
 
-    /// Whether a write may go to `target` now: rests on a look at it that is not older than two seconds.
+    /// Whether a write may go to the target now: rests on a look at it that is not older than two seconds.
     ///
     /// Errors: [`TargetError::Refused`]; that the target or the hub does not answer.
-    pub(crate) async fn admit(&self, target: &Target) -> Result<(), TargetError> {
-        let found = target.look_within(RECENT).await?;
-        match self.judge(target, &found).await? {
+    pub(crate) async fn admit(&self, looks: &Looks) -> Result<(), TargetError> {
+        let found = looks.within(RECENT).await?;
+        match self.judge(looks, &found).await? {
             Verdict::Match { .. } | Verdict::FirstContact { .. } => Ok(()),
-            refused => Err(target.refuse(refused).await),
+            refused => Err(looks.refuse(refused).await),
         }
     }
 
     /// With the turn that the hub was last seen to have on record; each epoch counts anew.
-    fn known(&self, target: &Target) -> Recorded {
-        let seen = target.hub_record().filter(|seen| seen.epoch == self.recorded.epoch);
+    fn known(&self, looks: &Looks) -> Recorded {
+        let seen = looks.hub_record().filter(|seen| seen.epoch == self.recorded.epoch);
         Recorded { turn: seen.and_then(|seen| seen.turn), ..self.recorded.clone() }
     }
 }

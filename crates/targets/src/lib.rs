@@ -10,9 +10,11 @@
 //! - [`compare`] tells whether the cluster reached is the one it should be.
 
 mod access;
+mod account;
 mod acting;
 mod breaker;
 mod cache;
+mod caller;
 mod contact;
 mod dial;
 mod error;
@@ -22,6 +24,9 @@ pub mod fuzzing;
 mod identity;
 mod kubeconfig;
 mod limits;
+mod looks;
+mod notices;
+mod secret_key;
 mod target;
 mod throttle;
 mod tokens;
@@ -29,9 +34,10 @@ mod transport;
 mod turn;
 
 pub use access::{AccessPolicy, AddressRefusal};
-pub use acting::{Acting, ServiceAccount, Streams};
+pub use account::ServiceAccount;
+pub use acting::{Acting, Streams};
 pub use breaker::{Breaker, Effect, Outcome};
-pub use cache::{SecretKey, TargetEvent, Targets};
+pub use cache::Targets;
 pub use contact::Contact;
 pub use error::{TargetError, TlsFault, classify, is_filling};
 pub use fence::{Fence, Ledger};
@@ -41,6 +47,8 @@ pub use identity::{
 };
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub use limits::{BreakerLimits, Limits, WatchPace};
+pub use notices::TargetEvent;
+pub use secret_key::SecretKey;
 pub use target::Target;
 pub use tokens::{
     ExchangeSettings, ExchangeSettingsError, IssuedToken, TokenError, TokenExchange, TokenProvider,

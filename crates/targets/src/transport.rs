@@ -5,33 +5,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Request, Response, StatusCode, Uri};
-use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::Body;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::access::AccessPolicy;
 use crate::breaker::{Breaker, Effect, Outcome};
-use crate::cache::Notices;
 use crate::contact::{Answered, Contact};
-use crate::dial::{Dialer, Servers};
-use crate::error::{TargetError, from_chain};
+use crate::dial::Servers;
+use crate::error::TargetError;
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::limits::Limits;
+use crate::notices::Notices;
 use crate::throttle::{Slot, Throttle};
-use crate::tokens::Held;
 
-use authorization::{Authorization, doubled};
+use wire::Wire;
 
 mod answer;
 mod authorization;
 mod pace;
 mod stream;
 mod weight;
+mod wire;
 
 #[cfg(fuzzing)]
 pub(crate) use answer::{Bounds, read as read_answer};
@@ -69,17 +66,6 @@ pub(crate) struct Health {
     pub(crate) recoveries: u64,
 }
 
-enum Wire {
-    Remote(Box<Remote>),
-    Local(kube::Client),
-}
-
-struct Remote {
-    http: HyperClient<Dialer, Body>,
-    base: Uri,
-    authorization: Authorization,
-}
-
 impl Transport {
     pub(crate) fn remote(
         kubeconfig: &Kubeconfig,
@@ -87,21 +73,9 @@ impl Transport {
         limits: Limits,
         notices: Notices,
     ) -> Result<Arc<Self>, KubeconfigError> {
-        let malformed = |field, why| KubeconfigError::Malformed { field, why };
         let servers = Arc::<Servers>::default();
-        let providers = policy.token_providers.clone();
-        let dialer = Dialer::new(kubeconfig, policy, limits.connect, Arc::clone(&servers))?;
-        let http = HyperClient::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_mins(1))
-            .pool_max_idle_per_host(2)
-            // A request that was perhaps received is for the caller to repeat, who knows whether it may be.
-            .retry_canceled_requests(false)
-            .build(dialer);
-        let base = kubeconfig.server.as_str().parse();
-        let base = base.map_err(|_| malformed("clusters[].cluster.server", "an https URL is expected"))?;
-        let authorization = Authorization::of(kubeconfig, &providers)?;
-        Ok(Self::new(Wire::Remote(Box::new(Remote { http, base, authorization })), servers, limits, notices))
+        let wire = Wire::remote(kubeconfig, policy, limits.connect, Arc::clone(&servers))?;
+        Ok(Self::new(wire, servers, limits, notices))
     }
 
     pub(crate) fn local(client: kube::Client, limits: Limits, notices: Notices) -> Arc<Self> {
@@ -195,7 +169,7 @@ impl Transport {
         let deadline = tokio::time::Instant::now() + self.limits.call;
         let slot = self.slot(deadline).await?;
         let opening = async {
-            let answer = self.send(request, agent).await?;
+            let answer = self.wire.send(request, agent).await?;
             if answer.status().is_success() {
                 let ties = stream::Ties {
                     pace: Arc::clone(&self.pace),
@@ -219,72 +193,8 @@ impl Transport {
         agent: HeaderValue,
     ) -> Result<Response<answer::Read>, TargetError> {
         let path = request.uri().path().to_owned();
-        let answer = self.send(request, agent).await?;
+        let answer = self.wire.send(request, agent).await?;
         answer::read(answer, answer::Bounds::of(&self.limits, &self.large), &path).await
-    }
-
-    async fn send(
-        &self,
-        request: Request<Body>,
-        agent: HeaderValue,
-    ) -> Result<Response<AnswerBody>, TargetError> {
-        let Some(tokens) = self.tokens() else { return self.dispatch(request, agent, None).await };
-        let shown = tokens.authorization().await?;
-        let (request, again) = doubled(request);
-        let answer = self.dispatch(request, agent.clone(), Some(shown.clone())).await?;
-        if answer.status() != StatusCode::UNAUTHORIZED {
-            tokens.accepted();
-            return Ok(answer);
-        }
-        // Who is not known is told before anything is done, so the call may be made once more.
-        let Some(again) = again else { return Ok(answer) };
-        if !tokens.refused(&shown).await {
-            return Ok(answer);
-        }
-        let answer = self.dispatch(again, agent, Some(tokens.authorization().await?)).await?;
-        if answer.status() != StatusCode::UNAUTHORIZED {
-            tokens.accepted();
-        }
-        Ok(answer)
-    }
-
-    /// What gives the tokens for this target, where they do not stand in its kubeconfig.
-    fn tokens(&self) -> Option<&Held> {
-        match &self.wire {
-            Wire::Remote(remote) => match &remote.authorization {
-                Authorization::Provided(held) => Some(held),
-                Authorization::None | Authorization::Token(_) => None,
-            },
-            Wire::Local(_) => None,
-        }
-    }
-
-    async fn dispatch(
-        &self,
-        mut request: Request<Body>,
-        agent: HeaderValue,
-        provided: Option<HeaderValue>,
-    ) -> Result<Response<AnswerBody>, TargetError> {
-        request.headers_mut().insert(USER_AGENT, agent);
-        match &self.wire {
-            Wire::Local(client) => {
-                let sent = client.send(request).await.map_err(|error| from_chain(&error))?;
-                Ok(sent.map(|body| body.map_err(|error| from_chain(&error)).boxed_unsync()))
-            }
-            Wire::Remote(remote) => {
-                let Remote { http, base, authorization } = remote.as_ref();
-                *request.uri_mut() = absolute(base, request.uri()).ok_or(TargetError::Request)?;
-                let given = match authorization {
-                    Authorization::Token(token) => Some(token.clone()),
-                    Authorization::None | Authorization::Provided(_) => provided,
-                };
-                if let Some(authorization) = given {
-                    request.headers_mut().insert(AUTHORIZATION, authorization);
-                }
-                let sent = http.request(request).await.map_err(|error| from_chain(&error))?;
-                Ok(sent.map(|body| body.map_err(|error| from_chain(&error)).boxed_unsync()))
-            }
-        }
     }
 
     async fn slot(&self, deadline: tokio::time::Instant) -> Result<SlotGuard<'_>, TargetError> {
@@ -382,9 +292,10 @@ impl Transport {
         };
         let agent = HeaderValue::from_static(concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (probe)"));
         // Whether the target answers does not hang on an issuer of tokens.
-        let answered = tokio::time::timeout(self.limits.connect, self.dispatch(request, agent, None)).await;
+        let sent = self.wire.dispatch(request, agent, None);
+        let answered = tokio::time::timeout(self.limits.connect, sent).await;
         let Ok(Ok(answer)) = answered else { return false };
-        if answer.status() == StatusCode::UNAUTHORIZED && self.tokens().is_none() {
+        if answer.status() == StatusCode::UNAUTHORIZED && self.wire.tokens().is_none() {
             // It works, and would take no call.
             *lock(&self.cause) = Some(TargetError::Unauthorized);
             return false;
@@ -452,15 +363,6 @@ fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Opti
 fn is_watch(uri: &Uri) -> bool {
     let query = uri.query().unwrap_or_default();
     query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true"))
-}
-
-/// The request's path and query below the server's URL.
-fn absolute(base: &Uri, relative: &Uri) -> Option<Uri> {
-    let path = relative.path_and_query().map_or("/", |path| path.as_str());
-    let path = format!("{}{path}", base.path().trim_end_matches('/'));
-    let mut parts = base.clone().into_parts();
-    parts.path_and_query = Some(path.parse().ok()?);
-    Uri::from_parts(parts).ok()
 }
 
 /// A number in 0..1 that differs between calls and processes; not for secrets.

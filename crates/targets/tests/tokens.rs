@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -99,6 +99,31 @@ fn respond(status: StatusCode, body: &serde_json::Value) -> Response<Body> {
     response
 }
 
+/// A cluster, an issuer that gives tokens for it, and the operator's own token.
+struct Stage {
+    cluster: Cluster,
+    issuer: Arc<Issuer>,
+    server: Scripted,
+    directory: tempfile::TempDir,
+    own: PathBuf,
+}
+
+impl Stage {
+    async fn new(name: &'static str) -> Result<Self> {
+        let cluster = cluster(name).await?;
+        let issuer = Arc::new(Issuer::default());
+        let server = issuer.start(&cluster).await?;
+        let directory = tempfile::tempdir()?;
+        let own = directory.path().join("own-token");
+        std::fs::write(&own, format!("{OWN}\n"))?;
+        Ok(Self { cluster, issuer, server, directory, own })
+    }
+
+    fn targets(&self, audience: &str, program: &str) -> Targets {
+        targets(&self.server, &self.cluster, audience, program, &self.own)
+    }
+}
+
 /// A cluster with the account `remote`, which may do all there.
 async fn cluster(name: &'static str) -> Result<Cluster> {
     let cluster = BED.cluster(name, |b| b).await?;
@@ -155,25 +180,16 @@ async fn call(target: &Target) -> Result<(), TargetError> {
     namespaces.get("default").await.map(drop).map_err(|error| classify(&error))
 }
 
-fn own_token(directory: &Path) -> std::path::PathBuf {
-    let file = directory.join("own-token");
-    std::fs::write(&file, format!("{OWN}\n")).unwrap();
-    file
-}
-
 #[tokio::test]
 async fn a_token_is_exchanged_once_and_anew_when_it_ends_and_the_program_is_never_run() -> Result<()> {
-    let cluster = cluster("exchanged").await?;
-    let directory = tempfile::tempdir()?;
+    let stage = Stage::new("exchanged").await?;
+    let Stage { cluster, issuer, directory, .. } = &stage;
     let (program, marker) = (directory.path().join("program"), directory.path().join("was-run"));
     std::fs::write(&program, format!("#!/bin/sh\ntouch {}\n", marker.display()))?;
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let program = program.to_str().context("a path")?;
-    let own = own_token(directory.path());
-    let issuer = Arc::new(Issuer::default());
-    let server = issuer.start(&cluster).await?;
-    let targets = targets(&server, &cluster, "to-{server}", program, &own);
-    let target = targets.from_secret(&secret(&cluster, program), "config")?;
+    let targets = stage.targets("to-{server}", program);
+    let target = targets.from_secret(&secret(cluster, program), "config")?;
 
     let calls = futures::future::join_all((0..20).map(|_| call(&target))).await;
     calls.into_iter().collect::<Result<Vec<()>, _>>()?;
@@ -185,7 +201,7 @@ async fn a_token_is_exchanged_once_and_anew_when_it_ends_and_the_program_is_neve
 
     *issuer.lasts.lock().unwrap() = 1;
     targets.forget(target.key().context("a key")?);
-    let target = targets.from_secret(&secret(&cluster, program), "config")?;
+    let target = targets.from_secret(&secret(cluster, program), "config")?;
     until("the token was exchanged anew as it ended", Duration::from_secs(30), || async {
         call(&target).await?;
         Ok((issuer.asked().len() >= 4).then_some(()))
@@ -200,16 +216,13 @@ async fn a_token_is_exchanged_once_and_anew_when_it_ends_and_the_program_is_neve
 
 #[tokio::test]
 async fn a_token_that_the_target_no_longer_accepts_is_replaced_without_a_failed_call() -> Result<()> {
-    let cluster = cluster("revoked").await?;
-    let directory = tempfile::tempdir()?;
-    let own = own_token(directory.path());
-    let issuer = Arc::new(Issuer::default());
-    let server = issuer.start(&cluster).await?;
+    let stage = Stage::new("revoked").await?;
+    let Stage { cluster, issuer, .. } = &stage;
     let secrets: Api<Secret> = Api::namespaced(cluster.client()?, "default");
     let metadata = ObjectMeta { name: Some(BOUND.to_owned()), ..ObjectMeta::default() };
     secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
-    let target = targets(&server, &cluster, "a", "get-token", &own)
-        .from_secret(&secret(&cluster, "get-token"), "config")?;
+    let targets = stage.targets("a", "get-token");
+    let target = targets.from_secret(&secret(cluster, "get-token"), "config")?;
     call(&target).await?;
     // The token is bound to it, so it is of no use any more once the apiserver's own cache says so.
     secrets.delete(BOUND, &DeleteParams::default()).await?;
@@ -225,22 +238,18 @@ async fn a_token_that_the_target_no_longer_accepts_is_replaced_without_a_failed_
 
 #[tokio::test]
 async fn refusals_of_issuer_and_target_and_an_issuer_that_is_gone_have_their_reasons() -> Result<()> {
-    let cluster = cluster("refusing").await?;
-    let directory = tempfile::tempdir()?;
-    let own = own_token(directory.path());
-    let issuer = Arc::new(Issuer::default());
-    let server = issuer.start(&cluster).await?;
+    let Stage { cluster, issuer, server, directory, own } = &Stage::new("refusing").await?;
     let fails = async |audience: &str, own: &Path| -> Result<TargetError> {
-        let targets = targets(&server, &cluster, audience, "get-token", own);
-        let target = targets.from_secret(&secret(&cluster, "get-token"), "config")?;
+        let targets = targets(server, cluster, audience, "get-token", own);
+        let target = targets.from_secret(&secret(cluster, "get-token"), "config")?;
         let errors = [call(&target).await.unwrap_err(), call(&target).await.unwrap_err()];
         assert_eq!(errors[0], errors[1]);
         Ok(errors[0].clone())
     };
 
-    let foreign = fails("elsewhere", &own).await?;
+    let foreign = fails("elsewhere", own).await?;
     assert_eq!((foreign.reason(), issuer.asked().len()), (Reason::TargetUnauthorized, 2), "{foreign}");
-    let refused = fails("unknown", &own).await?;
+    let refused = fails("unknown", own).await?;
     assert_eq!((refused.reason(), refused.class()), (Reason::TokenRefused, ErrorClass::Unreachable));
     assert!(refused.to_string().contains("invalid_target"), "{refused}");
     assert_eq!(issuer.asked().len(), 3, "an issuer that refused is left alone for a while");
@@ -248,9 +257,9 @@ async fn refusals_of_issuer_and_target_and_an_issuer_that_is_gone_have_their_rea
     assert_eq!((without.reason(), without.class()), (Reason::TokenUnavailable, ErrorClass::Transient));
     let gone = {
         let gone = Scripted::start().await?;
-        let targets = targets(&gone, &cluster, "a", "get-token", &own);
+        let targets = targets(&gone, cluster, "a", "get-token", own);
         drop(gone);
-        let target = targets.from_secret(&secret(&cluster, "get-token"), "config")?;
+        let target = targets.from_secret(&secret(cluster, "get-token"), "config")?;
         call(&target).await.unwrap_err()
     };
     assert_eq!((gone.reason(), gone.class()), (Reason::TokenUnavailable, ErrorClass::Transient), "{gone}");
@@ -263,14 +272,11 @@ async fn refusals_of_issuer_and_target_and_an_issuer_that_is_gone_have_their_rea
 
 #[tokio::test]
 async fn a_server_that_no_flag_names_gets_no_token_and_the_issuer_is_not_asked() -> Result<()> {
-    let cluster = cluster("named").await?;
-    let directory = tempfile::tempdir()?;
-    let own = own_token(directory.path());
-    let issuer = Arc::new(Issuer::default());
-    let server = issuer.start(&cluster).await?;
+    let stage = Stage::new("named").await?;
+    let Stage { cluster, issuer, .. } = &stage;
     let thief = Scripted::start().await?;
-    let targets = targets(&server, &cluster, "a", "get-token", &own);
-    let mut stolen = secret(&cluster, "get-token");
+    let targets = stage.targets("a", "get-token");
+    let mut stolen = secret(cluster, "get-token");
     let data = stolen.data.as_mut().context("data")?.get_mut("config").context("a kubeconfig")?;
     let text = String::from_utf8(data.0.clone())?;
     let text = text

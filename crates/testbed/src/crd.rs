@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
+use tokio::process::Child;
 
 use crate::wait::until;
 
 const DEADLINE: Duration = Duration::from_mins(1);
+/// How long a program may take until it brings its CRDs.
+const START: Duration = Duration::from_mins(2);
 
 /// Waits until objects of the CRD of this name can be read. An apiserver calls it Established before it serves the
 /// kind, and answers 429 while its watch cache for the kind fills.
@@ -37,6 +40,23 @@ pub async fn crd_is_served(client: &Client, name: &str) -> Result<()> {
         }
     })
     .await
+}
+
+/// As [`crd_is_served`], for a CRD that `program` brings.
+///
+/// # Errors
+/// The program ended, or the CRD is not there within two minutes, or not served a minute later.
+pub async fn crd_is_brought(program: &mut Child, client: &Client, name: &str) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    until(&format!("{name} is there"), START, || {
+        let (ended, look) = (program.try_wait(), crds.get_opt(name));
+        async {
+            ensure!(ended?.is_none(), "the program that brings {name} ended");
+            Ok(look.await?)
+        }
+    })
+    .await?;
+    crd_is_served(client, name).await
 }
 
 /// Waits until `kubectl explain` knows a kind: API servers publish the schemas of CRDs a while after they serve the kinds.

@@ -23,7 +23,7 @@
 //! - [`Scripted`]: a server with the faults that a real one cannot produce on demand, alone or in front of one.
 //! - [`inputs`]: where third-party test data lies.
 //! - [`free_address`]: where a server can be told to listen.
-//! - [`crd_is_served`], [`kind_is_explained`]: waiting for a kind that a CRD brings.
+//! - [`crd_is_served`], [`crd_is_brought`], [`kind_is_explained`]: waiting for a kind that a CRD brings.
 //! - [`until`], [`until_or_why`], [`until_quiet`]: waiting for a condition with a deadline.
 //! - [`rounds`]: a story told again and again over the same clusters.
 //!
@@ -59,7 +59,7 @@ pub use binaries::Program;
 pub use builder::ClusterBuilder;
 pub use certificates::{Certificate, Validity};
 pub use cluster::Cluster;
-pub use crd::{crd_is_served, kind_is_explained};
+pub use crd::{crd_is_brought, crd_is_served, kind_is_explained};
 pub use inputs::inputs;
 pub use port::free_address;
 pub use process::Process;

@@ -1,5 +1,6 @@
 //! An OCI registry on loopback.
 
+mod chart;
 mod gate;
 mod tls;
 

@@ -3,6 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
+use super::material::{Certificate, Chain};
 use super::{Made, flaw::Flaw, log::Entry, statement};
 use crate::Digest;
 
@@ -27,17 +28,6 @@ struct Material {
     x509_certificate_chain: Option<Chain>,
     #[serde(default)]
     tlog_entries: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
-struct Chain {
-    certificates: Vec<Certificate>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Certificate {
-    raw_bytes: String,
 }
 
 #[derive(Deserialize)]
@@ -68,8 +58,8 @@ pub(super) fn read(json: &[u8], digest: Digest) -> Result<Made, Flaw> {
     let [signature] = &signatures[..] else { return Err(unreadable()) };
     let Material { certificate, x509_certificate_chain: chain, tlog_entries } = bundle.verification_material;
     let first = || chain.and_then(|chain| chain.certificates.into_iter().next());
-    let certificate =
-        certificate.or_else(first).map(|certificate| decode(&certificate.raw_bytes)).transpose()?;
+    let der = |certificate: Certificate| certificate.der().ok_or_else(unreadable);
+    let certificate = certificate.or_else(first).map(der).transpose()?;
     Ok(Made {
         message: statement::encoded(&payload_type, &payload),
         payload: Digest::of(&payload),

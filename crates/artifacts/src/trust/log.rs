@@ -5,7 +5,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
-use super::{flaw::Flaw, merkle, root::TrustRoot};
+use super::{flaw::Flaw, material::LogId, merkle, root::TrustRoot};
 use crate::Digest;
 
 /// What an entry has to be about.
@@ -32,12 +32,6 @@ pub(super) struct Entry {
     inclusion_promise: Option<Promise>,
     inclusion_proof: Option<Proof>,
     canonicalized_body: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct LogId {
-    key_id: String,
 }
 
 #[derive(Deserialize)]
@@ -100,7 +94,7 @@ impl Entry {
         let id = hex::decode(payload.log_id).map_err(|_| unreadable)?;
         Ok(Self {
             log_index: payload.log_index,
-            log_id: LogId { key_id: STANDARD.encode(id) },
+            log_id: LogId::of(&id),
             integrated_time: payload.integrated_time,
             inclusion_promise: Some(Promise { signed_entry_timestamp: timestamp }),
             inclusion_proof: None,
@@ -112,7 +106,7 @@ impl Entry {
     pub(super) fn time(&self, root: &TrustRoot, logged: &Logged<'_>) -> Result<i64, Flaw> {
         let unreadable = || Flaw::Unreadable("its log entry");
         let body = STANDARD.decode(&self.canonicalized_body).map_err(|_| unreadable())?;
-        let id = STANDARD.decode(&self.log_id.key_id).map_err(|_| unreadable())?;
+        let id = self.log_id.bytes().ok_or_else(unreadable)?;
         is_about(&body, logged)?;
         let promise = self.inclusion_promise.as_ref().ok_or(Flaw::NoTime)?;
         let log = root.log(&id, self.integrated_time).ok_or(Flaw::OtherLog)?;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::keys::PublicKey;
+use super::material::{Chain, LogId};
 use crate::{ArtifactError, Digest};
 
 /// A `trusted_root.json` as the Sigstore clients keep it: certificate authorities, transparency logs and certificate
@@ -82,27 +83,10 @@ struct KeyEntry {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct LogId {
-    key_id: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct AuthorityEntry {
     cert_chain: Chain,
     #[serde(default)]
     valid_for: PeriodEntry,
-}
-
-#[derive(Deserialize)]
-struct Chain {
-    certificates: Vec<Certificate>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Certificate {
-    raw_bytes: String,
 }
 
 /// Without an end, or a beginning, it is for ever.
@@ -165,9 +149,8 @@ impl Authority {
     /// The root is the one that issued itself, or the last.
     fn read(entry: AuthorityEntry) -> Option<Self> {
         let certificates = entry.cert_chain.certificates.iter();
-        let certificates: Option<Vec<_>> = certificates
-            .map(|certificate| STANDARD.decode(&certificate.raw_bytes).ok().map(CertificateDer::from))
-            .collect();
+        let certificates: Option<Vec<_>> =
+            certificates.map(|certificate| certificate.der().map(CertificateDer::from)).collect();
         let certificates = certificates?;
         let is_root = |der: &CertificateDer<'_>| {
             let read = X509Certificate::from_der(der);
@@ -184,7 +167,7 @@ impl Authority {
 fn read_logs(entries: Vec<LogEntry>) -> Option<HashMap<Vec<u8>, Log>> {
     let mut logs = HashMap::new();
     for LogEntry { public_key, log_id } in entries {
-        let (id, der) = (STANDARD.decode(log_id.key_id).ok()?, STANDARD.decode(public_key.raw_bytes).ok()?);
+        let (id, der) = (log_id.bytes()?, STANDARD.decode(public_key.raw_bytes).ok()?);
         if let Some(key) = PublicKey::from_der(&der) {
             logs.insert(id, Log { key, used: public_key.valid_for.into() });
         }

@@ -170,13 +170,15 @@ impl Sigstore {
             "payload": STANDARD.encode(&payload), "payloadType": IN_TOTO,
             "signatures": [{"sig": STANDARD.encode(&signature)}],
         });
+        let material = self.material(wish, &certificate, &body);
+        json!({"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope})
+    }
+
+    /// What a bundle is verified with: the certificate, and the log's entry of this body.
+    fn material(&self, wish: &Wish, certificate: &[u8], body: &Value) -> Value {
         json!({
-            "mediaType": BUNDLE,
-            "verificationMaterial": {
-                "certificate": {"rawBytes": STANDARD.encode(certificate)},
-                "tlogEntries": [self.entry(wish, &body)],
-            },
-            "dsseEnvelope": envelope,
+            "certificate": {"rawBytes": STANDARD.encode(certificate)},
+            "tlogEntries": [self.entry(wish, body)],
         })
     }
 
@@ -188,10 +190,7 @@ impl Sigstore {
         let body = record(&sha256(manifest), &signature, &certificate);
         json!({
             "mediaType": BUNDLE,
-            "verificationMaterial": {
-                "certificate": {"rawBytes": STANDARD.encode(certificate)},
-                "tlogEntries": [self.entry(wish, &body)],
-            },
+            "verificationMaterial": self.material(wish, &certificate, &body),
             "messageSignature": {
                 "messageDigest": {"algorithm": "SHA2_256", "digest": STANDARD.encode(sha256(manifest))},
                 "signature": signature,

@@ -3,7 +3,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
 };
 
 use kyma_artifacts::{ArtifactError, Credentials};
@@ -69,16 +68,14 @@ async fn what_many_components_want_with_credentials_of_their_own_is_pulled_once_
 async fn content_that_changed_on_disk_is_not_given_but_pulled_anew() {
     let component = Component::new();
     let server = Server::start(move |seen| component.serve(seen)).await;
-    let directory = Arc::new(Mutex::new(PathBuf::new()));
-    let place = Arc::clone(&directory);
-    let client = Client::with(&[&server], move |config| place.lock().unwrap().clone_from(&config.cache_dir));
+    let client = Client::new(&[&server]);
     let anonymous = Credentials::anonymous();
     let before = client.component(&server, &anonymous).await.unwrap();
     let get = format!("GET {REPOSITORY}/");
     let first = server.count(&get);
     client.component(&server, &anonymous).await.unwrap();
     assert_eq!(server.count(&get), first);
-    let held = files(&directory.lock().unwrap().join("blobs"));
+    let held = files(&client.cache.path().join("blobs"));
     assert_eq!(held.len(), first);
     for file in &held {
         fs::write(file, "kind: Evil").unwrap();
@@ -92,17 +89,12 @@ async fn content_that_changed_on_disk_is_not_given_but_pulled_anew() {
 async fn what_does_not_fit_is_evicted_and_pulled_anew() {
     let component = Component::new();
     let server = Server::start(move |seen| component.serve(seen)).await;
-    let directory = Arc::new(Mutex::new(PathBuf::new()));
-    let place = Arc::clone(&directory);
-    let client = Client::with(&[&server], move |config| {
-        config.cache_bytes = MANIFEST.len() as u64;
-        place.lock().unwrap().clone_from(&config.cache_dir);
-    });
+    let client = Client::with(&[&server], |config| config.cache_bytes = MANIFEST.len() as u64);
     let get = format!("GET {REPOSITORY}/blobs/");
     for round in 1..=3 {
         let found = client.component(&server, &Credentials::anonymous()).await.unwrap();
         assert_eq!(found.manifest, MANIFEST);
-        let held = files(&directory.lock().unwrap().join("blobs"));
+        let held = files(&client.cache.path().join("blobs"));
         let bytes: u64 = held.iter().map(|file| fs::metadata(file).unwrap().len()).sum();
         assert!(bytes <= MANIFEST.len() as u64, "{held:?}");
         assert!(server.count(&get) > round, "pulled again");

@@ -22,7 +22,8 @@ use server::Server;
 /// A client that may speak plain HTTP to these servers, with its cache.
 pub(crate) struct Client {
     pub(crate) artifacts: Artifacts,
-    _cache: tempfile::TempDir,
+    /// Where it keeps what it pulled.
+    pub(crate) cache: tempfile::TempDir,
 }
 
 impl Client {
@@ -35,7 +36,7 @@ impl Client {
         let mut config = Config::new(cache.path());
         config.insecure_hosts = servers.iter().map(|server| server.address().to_owned()).collect();
         adjust(&mut config);
-        Self { artifacts: Artifacts::open(&config).unwrap(), _cache: cache }
+        Self { artifacts: Artifacts::open(&config).unwrap(), cache }
     }
 
     pub(crate) async fn component(

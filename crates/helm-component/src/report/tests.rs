@@ -1,3 +1,5 @@
+use kyma_api::condition::Status;
+
 use super::*;
 use crate::plan::Piece;
 use crate::plan::tests::{deployment, fault, id, piece, running};

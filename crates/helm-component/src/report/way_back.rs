@@ -7,7 +7,9 @@ use kyma_api::condition::{Status, types};
 use kyma_api::{FailedRelease, HookPhase, KeptRelease, Reason, condition};
 use kyma_sdk::{Failure, Progress};
 
-use super::{Aspect, Finding, SOON, aspect, list};
+use super::aspects::{Aspect, aspect};
+use super::words::list;
+use super::{Finding, SOON};
 use crate::observe::LOOK;
 use crate::observe::hooks::{test_request, tests_are_of_this};
 use crate::observe::rollback::taken;

@@ -1,11 +1,11 @@
 //! Releases that Helm knows of though it did not install them.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
-use testbed::{Program, until};
+use testbed::until;
 
 use crate::chart::push;
 use crate::hooks::{borrowed, config};
@@ -13,18 +13,8 @@ use crate::world::{PATIENCE, World, world};
 
 const RELEASE: &str = "known";
 
-async fn helm(world: &World, arguments: &[&str]) -> Result<String> {
-    let kubeconfig = world.scratch("known.kubeconfig");
-    std::fs::write(&kubeconfig, world.target.kubeconfig())?;
-    let mut command = tokio::process::Command::new(Program::Helm.path()?);
-    let done = command.args(arguments).args(["--namespace", RELEASE, "--kubeconfig"]).arg(&kubeconfig);
-    let done = done.output().await?;
-    ensure!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
-    Ok(String::from_utf8(done.stdout)?)
-}
-
 async fn helm_json(world: &World, arguments: &[&str]) -> Result<Value> {
-    Ok(serde_json::from_str(&helm(world, &[arguments, &["--output", "json"]].concat()).await?)?)
+    Ok(serde_json::from_str(&world.helm(RELEASE, &[arguments, &["--output", "json"]].concat()).await?)?)
 }
 
 /// Revision and status of each that `helm history` shows.
@@ -75,7 +65,7 @@ async fn helm_lists_and_tells_releases_where_the_component_records_them() -> Res
         (&json!(RELEASE), &json!("known-1.0.0"), &json!("deployed"))
     );
     assert_eq!(helm_json(world, &["get", "values", RELEASE]).await?, json!({"level": "one"}));
-    let manifest = helm(world, &["get", "manifest", RELEASE]).await?;
+    let manifest = world.helm(RELEASE, &["get", "manifest", RELEASE]).await?;
     assert!(manifest.contains("level: one") && manifest.contains("name: odd"), "{manifest}");
 
     // What the target refuses is a revision that failed; the one before is still what is deployed.

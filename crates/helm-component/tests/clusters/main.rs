@@ -10,6 +10,7 @@ mod failures;
 mod fields;
 mod frozen;
 mod health;
+mod helm;
 mod history;
 mod hooks;
 mod images;

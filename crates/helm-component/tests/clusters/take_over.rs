@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use kyma_api::{HelmComponent, TakenOver};
 use serde_json::{Value, json};
-use testbed::{Program, until};
+use testbed::until;
 
 use crate::chart::{packed, push};
 use crate::hooks::{borrowed, job};
@@ -41,16 +41,6 @@ fn files() -> Vec<(String, String)> {
     ]
 }
 
-async fn helm(world: &World, namespace: &str, arguments: &[&str]) -> Result<String> {
-    let kubeconfig = world.scratch(&format!("{namespace}.kubeconfig"));
-    std::fs::write(&kubeconfig, world.target.kubeconfig())?;
-    let mut command = tokio::process::Command::new(Program::Helm.path()?);
-    let done = command.args(arguments).args(["--namespace", namespace, "--kubeconfig"]).arg(&kubeconfig);
-    let done = done.output().await?;
-    ensure!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
-    Ok(String::from_utf8(done.stdout)?)
-}
-
 /// The chart as Helm installs it with these values, and the source that names it.
 async fn installed(world: &World, name: &str, set: &str) -> Result<Value> {
     let files = files();
@@ -58,7 +48,7 @@ async fn installed(world: &World, name: &str, set: &str) -> Result<Value> {
     std::fs::write(&chart, packed(name, "1.0.0", &borrowed(&files))?)?;
     let source = push(world, name, "1.0.0", &borrowed(&files)).await?;
     let chart = chart.to_str().context("a path")?;
-    helm(world, name, &["install", name, chart, "--create-namespace", "--set", set]).await?;
+    world.helm(name, &["install", name, chart, "--create-namespace", "--set", set]).await?;
     until("the release is up", PATIENCE, || async {
         let found = deployments(world, name)?.get("main").await?;
         let status = found.status.clone().unwrap_or_default();

@@ -58,7 +58,7 @@ fn go_on(state: &State, kyma: &Kyma, before: &Arc<Session>, now: &Arc<Session>) 
 /// The stamp as this hub may change it.
 async fn ours(state: &State, kyma: &Kyma, session: &Session, found: &Found) -> Result<Stamp, Failure> {
     let fence = fence_of(&state.runtime, kyma, &session.identity);
-    match fence.judge(&session.target, found).await? {
+    match session.target.judge(&fence, found).await? {
         Verdict::Match { write } | Verdict::FirstContact { write, .. } => {
             Ok(write.or_else(|| found.stamp.clone()).unwrap_or_default())
         }

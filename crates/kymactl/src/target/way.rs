@@ -12,6 +12,7 @@ use kyma_sdk::{
 };
 
 use crate::{
+    access::AccessFlags,
     error::Error,
     hub::{AGENT, HubFlags},
 };
@@ -27,15 +28,8 @@ const TARGETS: usize = 64;
 pub(crate) struct Way {
     #[command(flatten)]
     hub: HubFlags,
-    /// Let the access Secret name a loopback address. For test beds.
-    #[arg(long, env)]
-    allow_loopback_targets: bool,
-    /// Let the access Secret name a link-local address.
-    #[arg(long, env)]
-    allow_link_local_targets: bool,
-    /// Let the access Secret name a proxy (`proxy-url`).
-    #[arg(long, env)]
-    allow_target_proxy: bool,
+    #[command(flatten)]
+    access: AccessFlags,
 }
 
 /// The hub, and the way in to its targets.
@@ -58,13 +52,7 @@ impl Way {
     /// Finds the hub.
     pub(crate) async fn hub(&self) -> Result<Hub, Error> {
         let config = self.hub.config().await?;
-        let policy = AccessPolicy {
-            allow_loopback: self.allow_loopback_targets,
-            allow_link_local: self.allow_link_local_targets,
-            allow_proxy: self.allow_target_proxy,
-            hub_addresses: hub_addresses(&config).await,
-            ..AccessPolicy::default()
-        };
+        let policy = AccessPolicy { hub_addresses: hub_addresses(&config).await, ..self.access.policy() };
         let client = Client::try_from(config)?;
         let namespace = self.hub.hub_namespace.clone();
         let targets = Targets::new(policy, Limits::default(), AGENT, "a person", TARGETS);

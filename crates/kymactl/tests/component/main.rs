@@ -8,10 +8,7 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::{
-    api::core::v1::{ConfigMap, Namespace, Secret},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
@@ -24,6 +21,7 @@ use tokio::process::{Child, Command};
 static BED: SharedBed = SharedBed::new();
 
 const HUB: &str = "apps";
+const CRD: &str = "helmcomponents.component.kyma-project.io";
 const PATIENCE: Duration = Duration::from_mins(2);
 
 const CHART: [(&str, &str); 6] = [
@@ -71,7 +69,7 @@ impl World {
         let directory = bed.directory().join("component");
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join("hub.kubeconfig"), hub.kubeconfig()).unwrap();
-        push(&directory, &registry).await;
+        registry.push_chart(&directory, ("shop", "1.0.0"), &CHART).await.unwrap();
         let client = hub.client().unwrap();
         let namespace = serde_json::from_value::<Namespace>(json!({"metadata": {"name": HUB}})).unwrap();
         Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
@@ -80,17 +78,7 @@ impl World {
         Api::namespaced(client.clone(), HUB).create(&PostParams::default(), &access).await.unwrap();
         let run = ["run", "--install-crds", "--admin-address=", "--log-level=error"];
         let mut operators = command(&directory, &registry, &run).stdin(Stdio::null()).spawn().unwrap();
-        until("HelmComponents are served", PATIENCE, || {
-            let ended = operators.try_wait();
-            let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-            async move {
-                anyhow::ensure!(ended?.is_none(), "the operators ended");
-                Ok(crds.get_opt("helmcomponents.component.kyma-project.io").await?)
-            }
-        })
-        .await
-        .unwrap();
-        testbed::crd_is_served(&client, "helmcomponents.component.kyma-project.io").await.unwrap();
+        testbed::crd_is_brought(&mut operators, &client, CRD).await.unwrap();
         Self { hub, target, registry, directory, _operators: operators }
     }
 
@@ -171,25 +159,6 @@ fn command(directory: &std::path::Path, registry: &Registry, arguments: &[&str])
     command.args(["--hub-namespace", HUB]).env("HELM", Program::Helm.path().unwrap()).kill_on_drop(true);
     command.env("ALLOW_LOOPBACK_TARGETS", "true").env("OCI_INSECURE_HOSTS", registry.address());
     command
-}
-
-async fn push(directory: &std::path::Path, registry: &Registry) {
-    let chart = directory.join("shop");
-    for (path, text) in CHART {
-        let path = chart.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-    let place = directory.display().to_string();
-    let archive = format!("{place}/shop-1.0.0.tgz");
-    let charts = format!("oci://{}/charts", registry.address());
-    for arguments in [
-        vec!["package", chart.to_str().unwrap(), "--destination", &place],
-        vec!["push", &archive, &charts, "--plain-http"],
-    ] {
-        let done = Command::new(Program::Helm.path().unwrap()).args(arguments).output().await.unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    }
 }
 
 /// Exit code, standard output, standard error.

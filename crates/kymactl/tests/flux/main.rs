@@ -4,12 +4,9 @@
 
 use std::{collections::BTreeMap, path::PathBuf, process::Stdio, time::Duration};
 
-use k8s_openapi::{
-    api::{
-        apps::v1::{Deployment, ReplicaSet},
-        core::v1::{ConfigMap, Pod, Secret, Service},
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::{ConfigMap, Pod, Secret, Service},
 };
 use kube::{
     Api, Client, Resource, ResourceExt as _,
@@ -25,6 +22,7 @@ use tokio::process::Command;
 static BED: SharedBed = SharedBed::new();
 
 const HUB: &str = "apps";
+const CRD: &str = "helmcomponents.component.kyma-project.io";
 const RELEASE: &str = "store-shop";
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -76,19 +74,9 @@ async fn apply(client: &Client, object: Value) -> DynamicObject {
 
 /// As helm-controller does it: Helm, with the values that it merged.
 async fn install(world: &World) {
-    let chart = world.directory.join("shop");
-    for (path, text) in CHART {
-        let path = chart.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-    let directory = world.directory.display().to_string();
-    let archive = format!("{directory}/shop-1.4.2.tgz");
-    let registry = format!("oci://{}/charts", world.registry.address());
-    helm(world, &["package", &chart.display().to_string(), "--destination", &directory]).await;
-    helm(world, &["push", &archive, &registry, "--plain-http"]).await;
+    let archive = world.registry.push_chart(&world.directory, ("shop", "1.4.2"), &CHART).await.unwrap();
     let set = ["--set", "replicas=2,greeting=servus", "--set-string", "token=hush"];
-    let place = ["install", RELEASE, &archive, "--namespace", "store", "--create-namespace"];
+    let place = ["install", RELEASE, archive.to_str().unwrap(), "--namespace", "store", "--create-namespace"];
     helm(world, &[&place[..], &set[..]].concat()).await;
 }
 
@@ -255,17 +243,7 @@ async fn a_release_of_flux_is_taken_over_and_nothing_is_installed_anew() {
 
     let mut operators = world.operators().spawn().unwrap();
     let client = world.hub.client().unwrap();
-    until("HelmComponents are served", PATIENCE, || {
-        let ended = operators.try_wait();
-        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        async move {
-            anyhow::ensure!(ended?.is_none(), "the operators ended");
-            Ok(crds.get_opt("helmcomponents.component.kyma-project.io").await?)
-        }
-    })
-    .await
-    .unwrap();
-    testbed::crd_is_served(&client, "helmcomponents.component.kyma-project.io").await.unwrap();
+    testbed::crd_is_brought(&mut operators, &client, CRD).await.unwrap();
 
     let printed = world.kymactl(&["migrate", "flux", "-n", HUB]).output().await.unwrap();
     let told = String::from_utf8(printed.stderr).unwrap();

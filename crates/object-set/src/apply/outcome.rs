@@ -10,7 +10,7 @@ use super::System;
 use crate::error::{CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::object::{Gvk, Identity};
-use crate::parse::Warning;
+use crate::set::Warning;
 use crate::yielded::PartOfWhole;
 
 /// What became of one object.

@@ -2,13 +2,14 @@
 //! next apply instead of lingering for ever.
 
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
+use json_patch::{Patch, PatchOperation, RemoveOperation};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
 
 use super::system::{System, is_helms, is_of_object, leave_helms_marks};
 use crate::drift::applied_entry;
 use crate::field_set::{empty, union};
+use crate::managed_fields;
 
 /// What the API server names as the manager of fields that were there before the first apply.
 const BEFORE: &str = "before-first-apply";
@@ -71,45 +72,14 @@ fn moved(
         .cloned()
         .collect();
     if api_version.is_some() {
-        kept.push(ManagedFieldsEntry {
-            api_version,
-            fields_type: Some("FieldsV1".to_owned()),
-            fields_v1: Some(FieldsV1(ours)),
-            manager: Some(manager.to_owned()),
-            operation: Some("Apply".to_owned()),
-            ..ManagedFieldsEntry::default()
-        });
+        kept.push(managed_fields::applied(manager, api_version, ours));
     }
-    Some(operations(metadata, &kept, annotated))
-}
-
-/// The patch that sets the managedFields; it fails when the object changed since `metadata` was read.
-pub(crate) fn managed_fields(metadata: &ObjectMeta, entries: &[ManagedFieldsEntry]) -> Patch {
-    operations(metadata, entries, false)
-}
-
-fn operations(metadata: &ObjectMeta, kept: &[ManagedFieldsEntry], annotated: bool) -> Patch {
-    let at = |tokens: &[&str]| PointerBuf::from_tokens(tokens.iter().copied());
-    let version = metadata.resource_version.clone().unwrap_or_default();
-    let fields = serde_json::to_value(kept).unwrap_or_default();
-    let path = at(&["metadata", "managedFields"]);
-    let mut operations = vec![
-        PatchOperation::Test(TestOperation {
-            path: at(&["metadata", "resourceVersion"]),
-            value: version.into(),
-        }),
-        if metadata.managed_fields.is_some() {
-            PatchOperation::Replace(ReplaceOperation { path, value: fields })
-        } else {
-            PatchOperation::Add(AddOperation { path, value: fields })
-        },
-    ];
+    let mut patch = managed_fields::replace(metadata, &kept);
     if annotated {
-        operations.push(PatchOperation::Remove(RemoveOperation {
-            path: at(&["metadata", "annotations", LAST_APPLIED]),
-        }));
+        let annotation = PointerBuf::from_tokens(["metadata", "annotations", LAST_APPLIED]);
+        patch.0.push(PatchOperation::Remove(RemoveOperation { path: annotation }));
     }
-    Patch(operations)
+    Some(patch)
 }
 
 #[cfg(test)]

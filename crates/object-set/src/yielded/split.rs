@@ -1,14 +1,14 @@
 //! Who owns what of an object, between us and the manager that keeps what we let go.
 
 use json_patch::Patch;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::{Field, pointer};
-use crate::apply::managed_fields;
 use crate::drift::applied_entry;
 use crate::field_set::{empty, is_leaf, take, union};
+use crate::managed_fields;
 
 /// A field is part of something that the API server knows only as a whole, so it has no owner of its own.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -60,20 +60,12 @@ pub(crate) fn split(
         return Ok(None);
     }
     let version = entries.into_iter().flatten().find_map(|entry| entry.api_version.clone());
-    let entry = |name: &str, fields: Value| ManagedFieldsEntry {
-        api_version: version.clone(),
-        fields_type: Some("FieldsV1".to_owned()),
-        fields_v1: Some(FieldsV1(fields)),
-        manager: Some(name.to_owned()),
-        operation: Some("Apply".to_owned()),
-        ..ManagedFieldsEntry::default()
-    };
     let held = metadata.managed_fields.iter().flatten();
     let mut all: Vec<ManagedFieldsEntry> =
         held.filter(|held| !entries.contains(&Some(*held))).cloned().collect();
     let moved = [(manager, ours), (keeper, keeps)].into_iter().filter(|(_, fields)| !is_leaf(fields));
-    all.extend(moved.map(|(name, fields)| entry(name, fields)));
-    Ok(Some(Split { patch: managed_fields(metadata, &all), returns: !is_leaf(&theirs) }))
+    all.extend(moved.map(|(name, fields)| managed_fields::applied(name, version.clone(), fields)));
+    Ok(Some(Split { patch: managed_fields::replace(metadata, &all), returns: !is_leaf(&theirs) }))
 }
 
 /// Where in a set of fields one of them is; `None` where it is not in it.

@@ -46,14 +46,25 @@ impl Story {
     pub(crate) async fn begin(name: &str) -> Result<Self> {
         let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
         let namespace = target.namespace(name).await?;
-        Ok(Self {
-            cluster: Cluster::new(target.client()?),
-            ownership: Ownership {
-                manager: MANAGER.into(),
-                owner: namespace.clone(),
-                version: "1.0.0".into(),
-            },
-            namespace,
+        Ok(Self::of(Cluster::new(target.client()?), &namespace, &namespace, "1.0.0"))
+    }
+
+    /// Another owner on the same cluster; both know of each other.
+    pub(crate) fn neighbour(&mut self, version: &str) -> Self {
+        let owner = format!("{}-b", self.namespace);
+        self.live_owners.insert(owner.clone());
+        let live_owners = [self.ownership.owner.clone()].into();
+        Self { live_owners, ..Self::of(self.cluster.clone(), &self.namespace, &owner, version) }
+    }
+
+    /// An owner who has applied nothing yet and knows of nobody.
+    fn of(cluster: Cluster, namespace: &str, owner: &str, version: &str) -> Self {
+        let ownership =
+            Ownership { manager: MANAGER.into(), owner: owner.to_owned(), version: version.into() };
+        Self {
+            cluster,
+            namespace: namespace.to_owned(),
+            ownership,
             inventory: Inventory::new(),
             adopt: Adopt::Unowned,
             repair: false,
@@ -64,28 +75,6 @@ impl Story {
             recreate: vec![],
             until: None,
             live_owners: BTreeSet::new(),
-            previous: 0,
-        })
-    }
-
-    /// Another owner on the same cluster; both know of each other.
-    pub(crate) fn neighbour(&mut self, version: &str) -> Self {
-        let owner = format!("{}-b", self.namespace);
-        self.live_owners.insert(owner.clone());
-        Self {
-            cluster: self.cluster.clone(),
-            namespace: self.namespace.clone(),
-            ownership: Ownership { manager: MANAGER.into(), owner, version: version.into() },
-            inventory: Inventory::new(),
-            adopt: Adopt::Unowned,
-            repair: false,
-            foreign: Foreign::Take,
-            yielded: Yielded::default(),
-            take_over: vec![],
-            made_once: BTreeSet::new(),
-            recreate: vec![],
-            until: None,
-            live_owners: [self.ownership.owner.clone()].into(),
             previous: 0,
         }
     }

@@ -15,7 +15,7 @@ use super::facts::{Facts, Kind, Known, Ref, is_set, list, text};
 use super::fields;
 use super::finding::{Finding, Weight};
 use super::patches;
-use super::source::{Charted, copy};
+use super::source::Charted;
 
 /// On a HelmRelease that `kymactl migrate flux --apply` has suspended: the component that came of it.
 pub(super) const MIGRATED: &str = "component.kyma-project.io/migrated-to";
@@ -166,7 +166,7 @@ fn target(
 ) -> Option<TargetRef> {
     const PLACE: &str = "spec.kubeConfig.secretRef";
     let secret = Ref::new(Kind::Secret, namespace, text(spec, "/kubeConfig/secretRef/name")?);
-    findings.extend(copy(PLACE, &secret, hub));
+    findings.extend(Finding::copy(PLACE, &secret, hub));
     let key = match (text(spec, "/kubeConfig/secretRef/key"), facts.get(&secret)) {
         (Some(key), _) => key.to_owned(),
         (None, Some(Some(Known::Secret { keys, .. }))) => {

@@ -1,5 +1,7 @@
 //! What is worth knowing about one release.
 
+use super::facts::Ref;
+
 /// One thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
@@ -30,6 +32,12 @@ pub(super) enum Weight {
 impl Finding {
     pub(super) fn new(path: impl Into<String>, weight: Weight, says: impl Into<String>) -> Self {
         Self { path: path.into(), weight, says: says.into() }
+    }
+
+    /// What has to be done where a component of namespace `hub` needs an object of another.
+    pub(super) fn copy(path: &str, needed: &Ref, hub: &str) -> Option<Self> {
+        let says = format!("copy {} to namespace {hub}", needed.says());
+        (needed.namespace != hub).then(|| Self::new(path, Weight::Todo, says))
     }
 }
 

@@ -109,7 +109,7 @@ impl Charted<'_> {
             let field =
                 if spec.get("chartRef").is_some() { "spec.chartRef" } else { "spec.chart.spec.sourceRef" };
             let says = match kind {
-                Some(kind) => format!("a chart of a {kind} has no address: push it to a registry"),
+                Some(kind) => no_address(kind),
                 None => "names no source".to_owned(),
             };
             findings.push(Finding::new(field, Weight::Refused, says));
@@ -133,12 +133,8 @@ impl Charted<'_> {
             Kind::HelmChart => {
                 let Some(repository) = Self::repository(&object["spec"], &first.namespace) else {
                     let kind = text(object, "/spec/sourceRef/kind").unwrap_or("source without a kind");
-                    let says = format!("a chart of a {kind} has no address: push it to a registry");
-                    findings.push(Finding::new(
-                        format!("{}: spec.sourceRef", first.says()),
-                        Weight::Refused,
-                        says,
-                    ));
+                    let place = format!("{}: spec.sourceRef", first.says());
+                    findings.push(Finding::new(place, Weight::Refused, no_address(kind)));
                     return None;
                 };
                 self.of_repository(&repository, &object["spec"], hub, findings)
@@ -297,7 +293,7 @@ impl Charted<'_> {
             let host = chart.url.split('/').nth(2).unwrap_or_default();
             match self.facts.get(&secret) {
                 Some(Some(Known::Secret { type_, .. })) if type_ == DOCKER_CONFIG => {
-                    findings.extend(copy(&place, &secret, hub));
+                    findings.extend(Finding::copy(&place, &secret, hub));
                     SecretRef { name: secret.name }
                 }
                 _ => {
@@ -315,16 +311,14 @@ impl Charted<'_> {
     }
 }
 
+fn no_address(kind: &str) -> String {
+    format!("a chart of a {kind} has no address: push it to a registry")
+}
+
 fn appended() -> Finding {
     let says = "Flux appends the digest to the chart's version: labels that show the version change, and where they are in \
                 Pod templates, those roll out once";
     Finding::new("spec.chartRef", Weight::Lost, says)
-}
-
-/// What has to be done where a component of one namespace needs an object of another.
-pub(super) fn copy(place: &str, secret: &Ref, hub: &str) -> Option<Finding> {
-    let says = format!("copy {} to namespace {hub}", secret.says());
-    (secret.namespace != hub).then(|| Finding::new(place, Weight::Todo, says))
 }
 
 fn fields_of(kind: Kind) -> &'static [Field] {

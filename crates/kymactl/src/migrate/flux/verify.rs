@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::facts::{Facts, Kind, Known, Ref, list, text};
 use super::finding::{Finding, Weight};
-use super::source::copy;
 
 /// Characters that mean something in a pattern of Flux, but for the dot, which is taken for itself.
 const META: &[char] = &['*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '^', '$', '\\'];
@@ -66,7 +65,7 @@ impl Asked<'_> {
 
     fn keys(&self, secret: Ref, facts: &Facts, hub: &str, findings: &mut Vec<Finding>) -> Verify {
         let place = format!("{}.secretRef", self.place);
-        findings.extend(copy(&place, &secret, hub));
+        findings.extend(Finding::copy(&place, &secret, hub));
         let keys = match facts.get(&secret) {
             Some(Some(Known::Secret { keys, .. })) => &keys[..],
             _ => &[],

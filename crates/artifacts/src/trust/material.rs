@@ -1,0 +1,43 @@
+//! What trust roots, bundles and log entries have in common, as Sigstore's JSON writes it: bytes are base64.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::Deserialize;
+
+/// A certificate.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Certificate {
+    raw_bytes: String,
+}
+
+/// Certificates, each issued by the next.
+#[derive(Deserialize)]
+pub(super) struct Chain {
+    pub(super) certificates: Vec<Certificate>,
+}
+
+/// The name of a log: the digest of its key.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LogId {
+    key_id: String,
+}
+
+impl Certificate {
+    /// Its DER; `None` if that is no base64.
+    pub(super) fn der(&self) -> Option<Vec<u8>> {
+        STANDARD.decode(&self.raw_bytes).ok()
+    }
+}
+
+impl LogId {
+    /// The name that these bytes are.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self { key_id: STANDARD.encode(bytes) }
+    }
+
+    /// Its bytes; `None` if it is no base64.
+    pub(super) fn bytes(&self) -> Option<Vec<u8>> {
+        STANDARD.decode(&self.key_id).ok()
+    }
+}

@@ -1,0 +1,12 @@
+//! Digests of what content is made from.
+
+use sha2::{Digest, Sha256};
+
+/// The digest over all parts, one after the other, as `sha256:<hex>`.
+pub(crate) fn digest(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part);
+    }
+    format!("sha256:{}", hex::encode(hash.finalize()))
+}

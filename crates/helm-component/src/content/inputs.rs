@@ -1,0 +1,185 @@
+//! What decides a component's objects.
+
+use kyma_api::{HelmComponentSpec, Reason, ResolvedVersion, Source};
+use kyma_object_set::Yielded;
+use kyma_sdk::Failure;
+use serde_json::{Map, Value, json};
+
+use super::digest::digest;
+use super::loaded::Loaded;
+use crate::changes::{self, Changes};
+use crate::hub_secrets::Additions;
+use crate::objects::Marks;
+use crate::ranges;
+use crate::release::Release;
+use crate::values::{self, Merged, VALUES};
+
+/// Everything that decides a component's objects, but the content itself and the target's kinds.
+#[derive(Debug, Clone)]
+pub(crate) struct Inputs {
+    /// Where the content comes from, with the version that a range stands for.
+    pub source: Source,
+    /// Name and namespace of the release.
+    pub release: Release,
+    /// Marks on every object.
+    pub marks: Marks,
+    /// The merged values.
+    pub(super) merged: Merged,
+    /// What the spec changes in the objects.
+    pub(super) changes: Changes,
+    /// Fields that others may change.
+    pub yielded: Yielded,
+    /// What the operator adds to the objects.
+    pub additions: Additions,
+    /// Digest over all of it.
+    pub digest: String,
+    /// Digest over what somebody asked for: all but the target's version.
+    pub wish: String,
+    /// Digest of the values.
+    pub values_digest: String,
+}
+
+impl Inputs {
+    /// Reads them from the spec, what its `valuesFrom` brought and the version that the range of its chart stands for,
+    /// for a target of this version.
+    pub(crate) fn of(
+        spec: &HelmComponentSpec,
+        resolved: Option<&ResolvedVersion>,
+        from: &Map<String, Value>,
+        release: Release,
+        marks: Marks,
+        kube_version: &str,
+        additions: Additions,
+    ) -> Result<Self, Failure> {
+        let merged =
+            values::merge(spec.values.as_ref(), from, spec.user_values.as_ref(), spec.overrides.as_ref());
+        let values = serde_json::to_vec(&merged.values).unwrap_or_default();
+        if values.len() > VALUES {
+            return Err(Failure::new(
+                Reason::ValuesInvalid,
+                format!("the merged values are larger than {VALUES} bytes"),
+            ));
+        }
+        let values_digest = digest(&[&values]);
+        let source = ranges::pinned(&spec.source, resolved).into_owned();
+        let mut whole = json!({
+            "source": source,
+            "values": values_digest,
+            "release": [release.name, release.namespace],
+            "marks": [marks.owner, marks.kyma, marks.version],
+            "crds": spec.crds,
+            "kube": kube_version,
+        });
+        if spec.source.ocm.is_some() {
+            // Images are those of the component: objects made before that was so are made anew.
+            whole["images"] = "localised".into();
+        }
+        changes::tell(spec, &mut whole);
+        let ignored = spec.drift.as_ref().and_then(|drift| drift.ignore.as_deref()).unwrap_or_default();
+        if !ignored.is_empty() {
+            whole["ignored"] = json!(ignored);
+        }
+        if let Some(name) = &additions.pull_secret {
+            whole["pullSecret"] = name.as_str().into();
+        }
+        if let Some(injectable) = &additions.injectable {
+            whole["injectable"] = json!(injectable);
+        }
+        // Other keys may not have signed what these have.
+        if !additions.verified_by.is_empty() {
+            whole["verifiedBy"] = json!(additions.verified_by);
+        }
+        let changes = Changes::of(spec)?;
+        let yielded = Yielded::parse(ignored)
+            .map_err(|error| Failure::new(Reason::SpecInvalid, format!("spec.{error}")))?;
+        let text = whole.to_string();
+        whole["kube"] = Value::Null;
+        let (digest, wish) = (digest(&[text.as_bytes()]), digest(&[whole.to_string().as_bytes()]));
+        Ok(Self { source, release, marks, merged, changes, yielded, additions, digest, wish, values_digest })
+    }
+
+    /// Whether a release of this chart, with these values, is what is asked for.
+    pub(crate) fn is_of(
+        &self,
+        chart: &(String, String),
+        values: &Map<String, Value>,
+        loaded: &Loaded,
+    ) -> bool {
+        loaded.chart.as_ref() == Some(chart) && self.merged.values == *values
+    }
+
+    /// Digest of what makes content from this artifact a release of its own.
+    pub(crate) fn release_digest(&self, source: &str) -> String {
+        let Release { name, namespace, .. } = &self.release;
+        digest(&[json!([source, self.values_digest, name, namespace]).to_string().as_bytes()])
+    }
+
+    /// The chart's version, where its source names one.
+    pub(crate) fn chart_version(&self) -> Option<&str> {
+        self.source.chart.as_ref()?.version.as_deref()
+    }
+
+    /// Whether objects bear the version of the module.
+    pub(crate) fn are_versioned(&self) -> bool {
+        self.marks.kyma.is_some() && self.marks.version.is_some()
+    }
+
+    /// The merged values.
+    pub(crate) fn values(&self) -> &Map<String, Value> {
+        &self.merged.values
+    }
+
+    /// Whether a Kyma owns the component.
+    pub(crate) fn are_a_kymas(&self) -> bool {
+        self.marks.kyma.is_some()
+    }
+
+    /// Key paths at which an override replaced the user's value.
+    pub(crate) fn overridden(&self) -> &[String] {
+        &self.merged.replaced
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use kyma_sdk::Revision;
+
+    use super::*;
+
+    fn digest_of(source: &Value, additions: Additions) -> String {
+        let spec: HelmComponentSpec = serde_json::from_value(json!({"source": source})).unwrap();
+        let release = crate::release::of("c", &spec, "here");
+        let marks = Marks { owner: "abc".to_owned(), kyma: None, version: None };
+        Inputs::of(&spec, None, &Map::new(), release, marks, "1.36", additions).unwrap().digest
+    }
+
+    #[test]
+    fn what_is_added_to_objects_is_told_by_the_digest_of_what_they_are_made_from() {
+        let source = json!({"manifests": {"url": "https://example.org/a.yaml"}});
+        let injectable = |version: &str| {
+            let revision = Revision { uid: "u".to_owned(), resource_version: version.to_owned() };
+            Some(BTreeMap::from([("s".to_owned(), revision)]))
+        };
+        let keys = |version: Option<&str>| {
+            let revision =
+                |version: &str| Revision { uid: "u".to_owned(), resource_version: version.to_owned() };
+            BTreeMap::from([("keys".to_owned(), version.map(revision))])
+        };
+        let all = [
+            Additions::default(),
+            Additions { pull_secret: Some("pull".to_owned()), ..Additions::default() },
+            Additions { pull_secret: Some("other".to_owned()), ..Additions::default() },
+            Additions { injectable: Some(BTreeMap::new()), ..Additions::default() },
+            Additions { injectable: injectable("1"), ..Additions::default() },
+            Additions { injectable: injectable("2"), ..Additions::default() },
+            Additions { verified_by: keys(None), ..Additions::default() },
+            Additions { verified_by: keys(Some("1")), ..Additions::default() },
+            Additions { verified_by: keys(Some("2")), ..Additions::default() },
+        ];
+        let digests: std::collections::BTreeSet<String> =
+            all.iter().map(|additions| digest_of(&source, additions.clone())).collect();
+        assert_eq!(digests.len(), all.len());
+    }
+}

@@ -1,0 +1,166 @@
+//! The conditions of a component, each from what a pass saw.
+
+use std::collections::BTreeSet;
+
+use kyma_api::condition::{Status, types};
+use kyma_api::{HookPolicy, Reason};
+use kyma_sdk::Failure;
+
+use super::words::{as_found_message, fought_message, list, missing_message, stray_message, with_left};
+use crate::hooks::{Event, Hook};
+use crate::observe;
+use crate::pass::Pass;
+use crate::plan::{Content, DriftMode, Observed, Rest};
+
+/// One condition of a component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Aspect {
+    pub(super) type_: &'static str,
+    pub(super) status: Status,
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+pub(super) fn aspect(
+    type_: &'static str,
+    status: Status,
+    reason: Reason,
+    message: impl Into<String>,
+) -> Aspect {
+    Aspect { type_, status, reason, message: message.into() }
+}
+
+pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect {
+    if let (Content::Stale, Rest::Failed(failure)) = (seen.content, rest) {
+        return aspect(types::RENDERED, Status::False, failure.reason, &failure.message);
+    }
+    let Some(loaded) = &pass.session.loaded else {
+        let said = pass.context.resource.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut said =
+            said.filter(|condition| condition.type_ == types::RENDERED && condition.status == "True");
+        let said = said.next();
+        let skipped = said.is_some_and(|condition| condition.reason == Reason::HooksSkipped.as_str());
+        let message = said.map(|condition| condition.message.clone()).unwrap_or_default();
+        return aspect(types::RENDERED, Status::True, rendered_reason(skipped), message);
+    };
+    let mut notes = vec![];
+    let skipped = skipped_hooks(pass.context.resource.spec.hooks, &loaded.prepared.hooks);
+    if !skipped.is_empty() {
+        notes.push(format!("the chart has hooks that are not run: {}", list(&skipped)));
+    }
+    if loaded.uses_lookup {
+        notes.push("the chart calls `lookup`, which finds nothing here".to_owned());
+    }
+    if let Some(why) = &loaded.unfrozen {
+        notes.push(format!("the chart has values by chance, and its render is not kept: {why}"));
+    }
+    if !loaded.prepared.warnings.is_empty() {
+        notes.push(list(&loaded.prepared.warnings));
+    }
+    let reason = rendered_reason(!skipped.is_empty());
+    aspect(types::RENDERED, Status::True, reason, notes.join("; "))
+}
+
+fn rendered_reason(skips_hooks: bool) -> Reason {
+    if skips_hooks { Reason::HooksSkipped } else { Reason::Succeeded }
+}
+
+/// The moments whose hooks do not run. Tests run whenever somebody asks.
+fn skipped_hooks(policy: HookPolicy, hooks: &[Hook]) -> Vec<String> {
+    let events: BTreeSet<Event> = hooks.iter().flat_map(Hook::events).collect();
+    let skipped = events.into_iter().filter(|event| policy == HookPolicy::Skip && *event != Event::Test);
+    skipped.map(|event| event.to_string()).collect()
+}
+
+pub(super) fn applied(seen: &Observed, rest: &Rest) -> Aspect {
+    let faults: Vec<&Failure> = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref()).collect();
+    if let Some(first) = faults.first() {
+        let messages: Vec<String> = faults.iter().map(|fault| fault.message.clone()).collect();
+        return aspect(types::APPLIED, Status::False, first.reason, list(&messages));
+    }
+    if seen.content == Content::Stale {
+        let (reason, message) = match rest {
+            Rest::Failed(failure) => (failure.reason, failure.message.clone()),
+            _ => (Reason::Progressing, String::new()),
+        };
+        return aspect(types::APPLIED, Status::False, reason, message);
+    }
+    let waiting: Vec<String> = seen
+        .pieces
+        .iter()
+        .filter(|piece| !seen.inventory.was_sent(&piece.identity))
+        .map(|piece| piece.identity.to_string())
+        .collect();
+    if !waiting.is_empty() {
+        return aspect(
+            types::APPLIED,
+            Status::False,
+            Reason::Progressing,
+            format!("waiting: {}", list(&waiting)),
+        );
+    }
+    if let Rest::Failed(failure) = rest {
+        return aspect(types::APPLIED, Status::False, failure.reason, &failure.message);
+    }
+    let fought = seen.fought();
+    if !fought.is_empty() {
+        return aspect(types::APPLIED, Status::False, Reason::DriftFlapping, fought_message(&fought));
+    }
+    let drifted = observe::drifted(seen);
+    let drifted = (seen.drift == DriftMode::Warn && !drifted.is_empty())
+        .then(|| format!("changed by others and left so: {}", list(&drifted)));
+    let taken = seen.as_found.as_deref().map(as_found_message);
+    let message: Vec<String> = taken.into_iter().chain(drifted).chain(seen.unrecorded.clone()).collect();
+    aspect(types::APPLIED, Status::True, Reason::Succeeded, with_left(message.join("; "), &seen.left))
+}
+
+pub(super) fn missing(pass: &Pass<'_>, seen: &Observed) -> Vec<String> {
+    let unserved =
+        seen.pieces.iter().filter(|piece| !piece.served && !seen.inventory.contains(&piece.identity));
+    let mut missing: Vec<String> = unserved.map(|piece| piece.identity.group_kind().to_string()).collect();
+    for dependency in pass.context.resource.spec.depends_on.iter().flatten() {
+        let Some(api) = &dependency.api else { continue };
+        let kind = kyma_object_set::GroupKind::new(&api.group, &api.kind);
+        let versions = pass.kinds.versions(&kind);
+        let fits = |version: &String| versions.iter().any(|mapping| mapping.resource.version == *version);
+        if versions.is_empty() || api.version.as_ref().is_some_and(|version| !fits(version)) {
+            missing.push(kind.to_string());
+        }
+    }
+    missing.sort();
+    missing.dedup();
+    missing
+}
+
+pub(super) fn dependencies(missing: &[String]) -> Aspect {
+    if missing.is_empty() {
+        return aspect(types::DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
+    }
+    aspect(types::DEPENDENCIES_READY, Status::False, Reason::DependencyMissing, missing_message(missing))
+}
+
+/// Health is of what is on the target: what could not be applied is told by the condition Applied.
+pub(super) fn healthy(seen: &Observed) -> Aspect {
+    let failed = seen.failing();
+    if !failed.is_empty() {
+        return aspect(types::HEALTHY, Status::False, Reason::Unhealthy, list(&failed));
+    }
+    if !seen.watched || seen.content == Content::Stale {
+        return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, "");
+    }
+    if let Some(manager) = &seen.stray_manager {
+        return aspect(types::HEALTHY, Status::Unknown, Reason::SpecInvalid, stray_message(manager));
+    }
+    let waiting = seen.unready();
+    if !waiting.is_empty() {
+        let late = seen.patience.is_over();
+        let reason = if late { Reason::HealthTimeout } else { Reason::Progressing };
+        return aspect(types::HEALTHY, Status::False, reason, list(&waiting));
+    }
+    let absent = seen.unapplied();
+    if !absent.is_empty() {
+        let message = format!("not applied yet: {}", list(&absent));
+        return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
+    }
+    aspect(types::HEALTHY, Status::True, Reason::Succeeded, "")
+}

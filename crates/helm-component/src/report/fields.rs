@@ -1,0 +1,66 @@
+//! What the status of a component says beside its conditions.
+
+use kyma_api::{FreeForm, TakenOver};
+use serde_json::json;
+
+use crate::content::Inputs;
+use crate::memory::Recorded;
+use crate::observe;
+use crate::pass::Pass;
+
+/// Objects that are named which differ from the content.
+const DIFFERING: usize = 20;
+
+/// The version that is wished, or gone back to: of the module, or of the chart where there is no module.
+pub(super) fn version(pass: &Pass<'_>) -> Option<String> {
+    let kept = || observe::rollback::taken(pass).map(|kept| kept.version.clone());
+    let wished = || pass.inputs.as_ref().ok().and_then(Inputs::chart_version).map(str::to_owned);
+    observe::rollback::module_version(pass).or_else(kept).or_else(wished)
+}
+
+/// All of them; `complete` where the version that is wished is the one on the target.
+pub(super) fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
+    let recorded = &pass.session.recorded;
+    let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
+    let (inventory, objects) = recorded.report(pass.context.resource.status.as_ref());
+    let fields = json!({
+        "inventory": inventory,
+        "objects": objects,
+        "digests": recorded.digests,
+        "resource": recorded.resource,
+        "resolved": recorded.resolved,
+        "hooks": recorded.hooks,
+        "takenOver": taken_over(recorded),
+        "history": recorded.history.as_ref().filter(|_| is_recorded(pass)),
+        "kept": recorded.kept,
+        "rollback": recorded.rollback,
+        "tests": recorded.tests,
+        "lastHandledTestAt": recorded.tested,
+        "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
+    });
+    let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
+    // Only what was sent counts as attempted, and only until all of it is there.
+    if complete || pass.done.applied {
+        fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));
+    }
+    fields
+}
+
+/// Whether somebody wants releases to be recorded as Helm does.
+fn is_recorded(pass: &Pass<'_>) -> bool {
+    let release = pass.context.resource.spec.release.as_ref();
+    release.is_some_and(|release| release.history.is_some())
+}
+
+/// From whom it was taken over, with the objects that differ.
+fn taken_over(recorded: &Recorded) -> Option<TakenOver> {
+    let taken = recorded.taken_over.clone()?;
+    let differing = recorded.inventory.left_as_is().count();
+    let names: Vec<String> =
+        recorded.inventory.left_as_is().take(DIFFERING).map(ToString::to_string).collect();
+    Some(TakenOver {
+        differing: i32::try_from(differing).ok().filter(|count| *count > 0),
+        objects: (!names.is_empty()).then_some(names),
+        ..taken
+    })
+}

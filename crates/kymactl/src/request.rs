@@ -1,0 +1,71 @@
+//! What people ask of a HelmComponent with an annotation, until its status says that it was followed.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::wait::await_condition;
+use kyma_api::HelmComponent;
+use serde_json::json;
+
+use crate::{
+    error::Error,
+    hub::{HubFlags, MANAGER},
+};
+
+/// A request that was made.
+pub(crate) struct Request {
+    components: Api<HelmComponent>,
+    namespace: String,
+    name: String,
+    /// What tells it from others before and after it: the annotation's value, which the status repeats.
+    pub(crate) at: String,
+}
+
+impl Request {
+    /// Asks for what the annotation stands for.
+    ///
+    /// # Errors
+    /// The component is not there, or is suspended: nobody would follow.
+    pub(crate) async fn make(hub: &HubFlags, name: &str, annotation: &str) -> Result<Self, Error> {
+        let namespace = hub.hub_namespace.clone();
+        let components: Api<HelmComponent> = Api::namespaced(hub.client().await?, &namespace);
+        let at = Timestamp::now().to_string();
+        let request = Self { components, namespace, name: name.to_owned(), at };
+        if request.component().await?.spec.suspend == Some(true) {
+            let message = format!("it is suspended; take care of it again with `kymactl resume {name}`");
+            return Err(Error::input(name, message));
+        }
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = json!({"metadata": {"annotations": {annotation: request.at}}});
+        request.components.patch(name, &params, &Patch::Merge(patch)).await?;
+        Ok(request)
+    }
+
+    /// The component once it was followed, which `is_followed` tells from it and [`Request::at`]; none if time is up
+    /// first.
+    pub(crate) async fn followed(
+        &self,
+        timeout: Duration,
+        is_followed: impl Fn(&HelmComponent, &str) -> bool,
+    ) -> Result<Option<HelmComponent>, Error> {
+        let components = self.components.clone();
+        let waiting = await_condition(components, &self.name, |component: Option<&HelmComponent>| {
+            component.is_none_or(|component| is_followed(component, &self.at))
+        });
+        match tokio::time::timeout(timeout, waiting).await {
+            Ok(ended) => ended?.ok_or_else(|| self.missing()).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The component as it is now.
+    pub(crate) async fn component(&self) -> Result<HelmComponent, Error> {
+        self.components.get_opt(&self.name).await?.ok_or_else(|| self.missing())
+    }
+
+    fn missing(&self) -> Error {
+        Error::no_component(&self.name, &self.namespace)
+    }
+}

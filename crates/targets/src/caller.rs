@@ -1,0 +1,139 @@
+//! Who calls a target, and which of their calls pass.
+
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue, Method, Request, Uri};
+use kube::client::Body;
+use tower::service_fn;
+
+use crate::account::ServiceAccount;
+use crate::error::TargetError;
+use crate::fence::{Fence, is_write};
+use crate::looks::Looks;
+use crate::transport::Transport;
+
+/// Who calls: first part of the User-Agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Agent {
+    pub(crate) operator: String,
+    pub(crate) replica: String,
+}
+
+/// Who calls.
+pub(crate) struct Caller {
+    agent: HeaderValue,
+    /// The user to act as.
+    account: Option<HeaderValue>,
+    passes: Passes,
+}
+
+/// Which calls pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passes {
+    All,
+    /// Nothing but reads.
+    Reads,
+    /// Reads, and everything else as a dry run.
+    DryRuns,
+}
+
+impl Passes {
+    /// The request as it may be sent.
+    fn judge(self, request: &mut Request<Body>) -> Result<(), TargetError> {
+        match self {
+            Self::All => Ok(()),
+            _ if !is_write(request.method()) => Ok(()),
+            Self::DryRuns if request.method() != Method::DELETE => {
+                *request.uri_mut() = dry_run(request.uri()).ok_or(TargetError::Request)?;
+                Ok(())
+            }
+            Self::Reads | Self::DryRuns => Err(TargetError::Request),
+        }
+    }
+}
+
+/// The same call, which then changes nothing.
+fn dry_run(uri: &Uri) -> Option<Uri> {
+    let query = uri.query().unwrap_or_default();
+    let kept = query.split('&').filter(|pair| !pair.is_empty() && pair.split('=').next() != Some("dryRun"));
+    let query: Vec<&str> = kept.chain(["dryRun=All"]).collect();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("{}?{}", uri.path(), query.join("&")).parse().ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// The apiserver takes the request as this user's, if the kubeconfig's user may act as that one.
+const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
+
+impl Caller {
+    pub(crate) fn operator(Agent { operator, replica }: &Agent) -> Self {
+        Self { agent: agent(&format!("{operator} ({replica})")), account: None, passes: Passes::All }
+    }
+
+    pub(crate) fn component(
+        Agent { operator, replica }: &Agent,
+        uid: &str,
+        account: Option<&ServiceAccount>,
+    ) -> Self {
+        let agent = agent(&format!("{operator} ({replica}; {uid})"));
+        Self { agent, account: account.map(|account| account.user().clone()), passes: Passes::All }
+    }
+
+    /// The same, of whose calls only these pass.
+    pub(crate) fn limited_to(self, passes: Passes) -> Self {
+        Self { passes, ..self }
+    }
+
+    /// A client in its name. Writes pass only where the fence admits them, if there is one.
+    pub(crate) fn client(
+        self,
+        transport: &Arc<Transport>,
+        guard: Option<(Arc<Fence>, Looks)>,
+    ) -> kube::Client {
+        let transport = Arc::clone(transport);
+        let (caller, guard) = (Arc::new(self), guard.map(Arc::new));
+        let service = service_fn(move |mut request: Request<Body>| {
+            let (transport, caller, guard) = (Arc::clone(&transport), Arc::clone(&caller), guard.clone());
+            async move {
+                caller.passes.judge(&mut request)?;
+                if let Some((fence, looks)) = guard.as_deref().filter(|_| is_write(request.method())) {
+                    fence.admit(looks).await?;
+                }
+                if let Some(account) = &caller.account {
+                    request.headers_mut().insert(IMPERSONATE, account.clone());
+                }
+                transport.call(request, caller.agent.clone()).await
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+}
+
+/// Names and uids of Kubernetes are header values; anything else is not worth failing for.
+fn agent(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("kyma"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(passes: Passes, method: Method, uri: &str) -> Option<String> {
+        let mut request = Request::new(Body::empty());
+        *request.method_mut() = method;
+        *request.uri_mut() = uri.parse().unwrap();
+        passes.judge(&mut request).ok().map(|()| request.uri().to_string())
+    }
+
+    #[test]
+    fn a_rehearsal_sends_writes_as_dry_runs_and_deletions_not_at_all() {
+        let rehearsed = |method, uri| judged(Passes::DryRuns, method, uri);
+        assert_eq!(rehearsed(Method::GET, "/api/v1/pods?limit=1").as_deref(), Some("/api/v1/pods?limit=1"));
+        assert_eq!(rehearsed(Method::POST, "/api/v1/pods").as_deref(), Some("/api/v1/pods?dryRun=All"));
+        let patch = rehearsed(Method::PATCH, "/a/b?&fieldManager=x&dryRun=&force=true");
+        assert_eq!(patch.as_deref(), Some("/a/b?fieldManager=x&force=true&dryRun=All"));
+        assert_eq!(rehearsed(Method::DELETE, "/a/b?dryRun=All"), None, "its body decides, not its query");
+        assert_eq!(judged(Passes::Reads, Method::POST, "/a/b?dryRun=All"), None);
+        assert_eq!(judged(Passes::All, Method::POST, "/a/b").as_deref(), Some("/a/b"));
+    }
+}

@@ -1,0 +1,122 @@
+//! What a target says of itself, and what the hub was last seen to have on record for it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Api, PartialObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use crate::error::{TargetError, classify};
+use crate::identity::{Found, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, Verdict};
+use crate::transport::Transport;
+
+/// The looks at one target. Cheap to clone; clones share what was seen.
+#[derive(Clone)]
+pub(crate) struct Looks {
+    transport: Arc<Transport>,
+    /// For reads and the stamp alone, which is guarded by its resourceVersion: no fence is before it.
+    client: kube::Client,
+    last: Arc<Mutex<Option<Look>>>,
+    /// What the hub was last seen to have on record for the target.
+    hub: Arc<SyncMutex<Option<Recorded>>>,
+}
+
+/// What the target said about itself, when, and through which connection.
+struct Look {
+    connection: u64,
+    at: Instant,
+    found: Found,
+}
+
+impl Looks {
+    /// None was taken yet.
+    pub(crate) fn new(transport: Arc<Transport>, client: kube::Client) -> Self {
+        Self { transport, client, last: Arc::default(), hub: Arc::default() }
+    }
+
+    /// What the target says, from a look that is not older than `age` and through the same connection.
+    pub(crate) async fn within(&self, age: Duration) -> Result<Found, TargetError> {
+        let asked = Instant::now();
+        let mut last = self.last.lock().await;
+        let connection = self.transport.connection();
+        // Of those who wait for a look one looks for all, however long that takes.
+        let is_recent = |look: &Look| look.at >= asked || look.at.elapsed() < age;
+        let counts = |look: &&Look| look.connection == connection && is_recent(look);
+        if let Some(look) = last.as_ref().filter(counts) {
+            return Ok(look.found.clone());
+        }
+        let (at, found) = (Instant::now(), self.look().await?);
+        *last = Some(Look { connection, at, found: found.clone() });
+        Ok(found)
+    }
+
+    /// The error of a verdict that forbids to write. What was seen no longer counts: somebody may mend that.
+    pub(crate) async fn refuse(&self, verdict: Verdict) -> TargetError {
+        self.doubt().await;
+        TargetError::Refused(Box::new(verdict))
+    }
+
+    /// Has the target looked at again, however old the last look is.
+    async fn doubt(&self) {
+        *self.last.lock().await = None;
+    }
+
+    /// The hub was seen to have this on record.
+    pub(crate) fn hub_has(&self, recorded: Recorded) {
+        *self.hub() = Some(recorded);
+    }
+
+    pub(crate) fn hub_record(&self) -> Option<Recorded> {
+        self.hub().clone()
+    }
+
+    pub(crate) fn forget_hub_record(&self) {
+        *self.hub() = None;
+    }
+
+    fn hub(&self) -> MutexGuard<'_, Option<Recorded>> {
+        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn look(&self) -> Result<Found, TargetError> {
+        let namespaces = Api::<PartialObjectMeta<Namespace>>::all(self.client.clone());
+        let stamps = Api::<ConfigMap>::namespaced(self.client.clone(), STAMP_NAMESPACE);
+        let (namespace, stamp) = tokio::join!(namespaces.get("kube-system"), stamps.get_opt(STAMP_NAME));
+        let namespace = namespace.map_err(|error| classify(&error))?;
+        let stamp = stamp.map_err(|error| classify(&error))?;
+        Ok(Found {
+            target_uid: namespace.metadata.uid.ok_or(TargetError::Unreadable)?,
+            stamp_version: stamp.as_ref().and_then(|stamp| stamp.metadata.resource_version.clone()),
+            stamp: stamp.as_ref().map(Stamp::from_config_map),
+        })
+    }
+
+    /// Puts `stamp` on the target, provided that the one there is still the one in `over`.
+    ///
+    /// Errors: 409 if somebody else wrote it since; 404 if the namespace [`STAMP_NAMESPACE`] is missing.
+    pub(crate) async fn put_stamp(&self, stamp: &Stamp, over: &Found) -> Result<(), TargetError> {
+        let stamps = Api::<ConfigMap>::namespaced(self.client.clone(), STAMP_NAMESPACE);
+        let map = stamp.to_config_map();
+        let written = match &over.stamp_version {
+            None => stamps.create(&PostParams::default(), &map).await,
+            Some(version) => {
+                let data = over_what_was(&map, over.stamp.as_ref());
+                let body = json!({ "metadata": { "resourceVersion": version }, "data": data });
+                stamps.patch(STAMP_NAME, &PatchParams::default(), &Patch::Merge(&body)).await
+            }
+        };
+        self.doubt().await;
+        written.map(drop).map_err(|error| classify(&error))
+    }
+}
+
+/// The data of `map`, and null for what the stamp there has beyond.
+fn over_what_was(map: &ConfigMap, was: Option<&Stamp>) -> BTreeMap<String, Option<String>> {
+    let before = was.and_then(|was| was.to_config_map().data).unwrap_or_default();
+    let gone = before.into_keys().map(|key| (key, None));
+    let now = map.data.iter().flatten().map(|(key, value)| (key.clone(), Some(value.clone())));
+    gone.chain(now).collect()
+}

@@ -1,0 +1,45 @@
+//! What a target tells of itself to whoever waits for it.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
+
+use crate::secret_key::SecretKey;
+
+/// A change in whether a target answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetEvent {
+    /// Calls are refused from now on; the target is probed.
+    Suspended(SecretKey),
+    /// Calls pass again: whoever was refused may go on.
+    Recovered(SecretKey),
+}
+
+/// How one target tells the others about itself, and gets its turn to probe.
+pub(crate) struct Notices {
+    /// None for the hub itself, which nobody is told of.
+    pub(crate) place: Option<SecretKey>,
+    pub(crate) events: broadcast::Sender<TargetEvent>,
+    pub(crate) probes: Arc<Semaphore>,
+}
+
+impl Notices {
+    pub(crate) fn suspended(&self) {
+        self.send(TargetEvent::Suspended);
+    }
+
+    pub(crate) fn recovered(&self) {
+        self.send(TargetEvent::Recovered);
+    }
+
+    fn send(&self, event: fn(SecretKey) -> TargetEvent) {
+        if let Some(place) = &self.place {
+            // Fails only if nobody listens.
+            self.events.send(event(place.clone())).ok();
+        }
+    }
+
+    pub(crate) async fn probe_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.probes).acquire_owned().await.ok()
+    }
+}

@@ -1,0 +1,12 @@
+//! What leads to a target.
+
+/// Where an access Secret is, and which of its keys holds the kubeconfig.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretKey {
+    /// Namespace of the Secret.
+    pub namespace: String,
+    /// Name of the Secret.
+    pub name: String,
+    /// Key in its data.
+    pub key: String,
+}

@@ -1,0 +1,132 @@
+//! The wire to a target: its address, the connection, and what shows it who calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt as _;
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::Body;
+
+use super::AnswerBody;
+use super::authorization::{Authorization, doubled};
+use crate::access::AccessPolicy;
+use crate::dial::{Dialer, Servers};
+use crate::error::{TargetError, from_chain};
+use crate::kubeconfig::{Kubeconfig, KubeconfigError};
+use crate::tokens::Held;
+
+/// Where calls go.
+pub(super) enum Wire {
+    Remote(Box<Remote>),
+    Local(kube::Client),
+}
+
+pub(super) struct Remote {
+    http: HyperClient<Dialer, Body>,
+    base: Uri,
+    authorization: Authorization,
+}
+
+impl Wire {
+    /// To the server of a kubeconfig. Connects with the first call.
+    pub(super) fn remote(
+        kubeconfig: &Kubeconfig,
+        policy: Arc<AccessPolicy>,
+        connect: Duration,
+        servers: Arc<Servers>,
+    ) -> Result<Self, KubeconfigError> {
+        let malformed = |field, why| KubeconfigError::Malformed { field, why };
+        let providers = policy.token_providers.clone();
+        let dialer = Dialer::new(kubeconfig, policy, connect, servers)?;
+        let http = HyperClient::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_mins(1))
+            .pool_max_idle_per_host(2)
+            // A request that was perhaps received is for the caller to repeat, who knows whether it may be.
+            .retry_canceled_requests(false)
+            .build(dialer);
+        let base = kubeconfig.server.as_str().parse();
+        let base = base.map_err(|_| malformed("clusters[].cluster.server", "an https URL is expected"))?;
+        let authorization = Authorization::of(kubeconfig, &providers)?;
+        Ok(Self::Remote(Box::new(Remote { http, base, authorization })))
+    }
+
+    /// Sends a request with what shows the target who calls; once more with new tokens, where it does not take those
+    /// at hand.
+    pub(super) async fn send(
+        &self,
+        request: Request<Body>,
+        agent: HeaderValue,
+    ) -> Result<Response<AnswerBody>, TargetError> {
+        let Some(tokens) = self.tokens() else { return self.dispatch(request, agent, None).await };
+        let shown = tokens.authorization().await?;
+        let (request, again) = doubled(request);
+        let answer = self.dispatch(request, agent.clone(), Some(shown.clone())).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            tokens.accepted();
+            return Ok(answer);
+        }
+        // Who is not known is told before anything is done, so the call may be made once more.
+        let Some(again) = again else { return Ok(answer) };
+        if !tokens.refused(&shown).await {
+            return Ok(answer);
+        }
+        let answer = self.dispatch(again, agent, Some(tokens.authorization().await?)).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            tokens.accepted();
+        }
+        Ok(answer)
+    }
+
+    /// What gives the tokens for this target, where they do not stand in its kubeconfig.
+    pub(super) fn tokens(&self) -> Option<&Held> {
+        match self {
+            Self::Remote(remote) => match &remote.authorization {
+                Authorization::Provided(held) => Some(held),
+                Authorization::None | Authorization::Token(_) => None,
+            },
+            Self::Local(_) => None,
+        }
+    }
+
+    /// Sends a request once, with these tokens where the kubeconfig has none of its own.
+    pub(super) async fn dispatch(
+        &self,
+        mut request: Request<Body>,
+        agent: HeaderValue,
+        provided: Option<HeaderValue>,
+    ) -> Result<Response<AnswerBody>, TargetError> {
+        request.headers_mut().insert(USER_AGENT, agent);
+        match self {
+            Self::Local(client) => {
+                let sent = client.send(request).await.map_err(|error| from_chain(&error))?;
+                Ok(sent.map(|body| body.map_err(|error| from_chain(&error)).boxed_unsync()))
+            }
+            Self::Remote(remote) => {
+                let Remote { http, base, authorization } = remote.as_ref();
+                *request.uri_mut() = absolute(base, request.uri()).ok_or(TargetError::Request)?;
+                let given = match authorization {
+                    Authorization::Token(token) => Some(token.clone()),
+                    Authorization::None | Authorization::Provided(_) => provided,
+                };
+                if let Some(authorization) = given {
+                    request.headers_mut().insert(AUTHORIZATION, authorization);
+                }
+                let sent = http.request(request).await.map_err(|error| from_chain(&error))?;
+                Ok(sent.map(|body| body.map_err(|error| from_chain(&error)).boxed_unsync()))
+            }
+        }
+    }
+}
+
+/// The request's path and query below the server's URL.
+fn absolute(base: &Uri, relative: &Uri) -> Option<Uri> {
+    let path = relative.path_and_query().map_or("/", |path| path.as_str());
+    let path = format!("{}{path}", base.path().trim_end_matches('/'));
+    let mut parts = base.clone().into_parts();
+    parts.path_and_query = Some(path.parse().ok()?);
+    Uri::from_parts(parts).ok()
+}

@@ -1,0 +1,44 @@
+//! A chart of a test's own in the registry.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use tokio::process::Command;
+
+use super::Registry;
+use crate::binaries::Program;
+
+impl Registry {
+    /// Writes the files of a chart of this name and version, each with its path in the chart, below `directory`; has Helm
+    /// pack it there and push it to `oci://<address>/charts`. Returns the archive.
+    ///
+    /// # Errors
+    /// The files cannot be written; there is no Helm, or it does not take the chart.
+    pub async fn push_chart(
+        &self,
+        directory: &Path,
+        (name, version): (&str, &str),
+        files: &[(&str, &str)],
+    ) -> Result<PathBuf> {
+        let chart = directory.join(name);
+        for (path, text) in files {
+            let path = chart.join(path);
+            std::fs::create_dir_all(path.parent().context("a file in a chart")?)?;
+            std::fs::write(path, text)?;
+        }
+        helm(&["package".as_ref(), chart.as_os_str(), "--destination".as_ref(), directory.as_os_str()])
+            .await?;
+        let archive = directory.join(format!("{name}-{version}.tgz"));
+        let charts = format!("oci://{}/charts", self.address());
+        helm(&["push".as_ref(), archive.as_os_str(), charts.as_ref(), "--plain-http".as_ref()]).await?;
+        Ok(archive)
+    }
+}
+
+async fn helm(arguments: &[&OsStr]) -> Result<()> {
+    let done = Command::new(Program::Helm.path()?).args(arguments).output().await;
+    let done = done.context("cannot start helm")?;
+    ensure!(done.status.success(), "helm: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
