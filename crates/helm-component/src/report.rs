@@ -27,8 +27,6 @@ use words::{
 
 /// Objects that are named which differ from the content.
 const DIFFERING: usize = 20;
-/// When a health that may be of before the apply is looked at again.
-const SOON: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// How one pass ended.
 #[derive(Debug, Clone)]
@@ -74,8 +72,6 @@ pub(crate) struct Finding {
     back: Option<Back>,
     /// When what cannot be told by an event is looked at again, though all is as wished.
     again: Option<std::time::Duration>,
-    /// Whether what does not work may be what was there before the apply.
-    is_old: bool,
 }
 
 impl Finding {
@@ -121,10 +117,9 @@ impl Finding {
             hook: pass.done.hook_left,
             health: health_due(pass, seen),
             check: pass.session.next_check.map(|next| next.saturating_duration_since(Instant::now())),
-            was_ready: seen.content == Content::Recorded && was_ready(pass),
+            was_ready: seen.content == Content::Recorded && observe::was_ready(pass),
             back: Back::of(pass, seen),
-            again: way_back::again(pass, seen),
-            is_old: !seen.fails_as_it_is(),
+            again: way_back::again(pass),
         }
     }
 }
@@ -171,14 +166,6 @@ fn truce(pass: &Pass<'_>) -> Option<std::time::Duration> {
     let limit = pass.shared.flap_limit;
     let again = pass.session.flaps.values().filter_map(|flaps| flaps.allowed_again(now, limit)).min()?;
     u64::try_from(again - now).ok().map(std::time::Duration::from_secs)
-}
-
-fn was_ready(pass: &Pass<'_>) -> bool {
-    let status = pass.context.resource.status.as_ref();
-    status.is_some_and(|status| {
-        status.state == Some(State::Ready)
-            && kyma_api::condition::is_true(status.conditions.as_deref().unwrap_or_default(), types::READY)
-    })
 }
 
 impl Ended {
@@ -267,8 +254,6 @@ impl Finding {
             }
             Rest::Unhealthy(names) => {
                 let failure = Failure::new(Reason::Unhealthy, list(&names));
-                // The watch may have no more to tell.
-                let failure = if self.is_old { failure.retry_after(SOON) } else { failure };
                 Progress { state: State::Error, ..Progress::stopped(failure) }
             }
             Rest::Overdue(names) => {
@@ -435,6 +420,10 @@ fn healthy(seen: &Observed) -> Aspect {
         let late = seen.patience.is_over();
         let reason = if late { Reason::HealthTimeout } else { Reason::Progressing };
         return aspect(types::HEALTHY, Status::False, reason, list(&waiting));
+    }
+    if seen.awaits_news() {
+        let message = format!("not seen since they were applied: {}", list(&seen.untold()));
+        return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
     }
     let absent = seen.unapplied();
     if !absent.is_empty() {
