@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use kyma_api::condition::{self, types};
 use kyma_api::{
     FreeForm, HelmComponent, HelmComponentSpec, Manager, ObjectSelector, ResolvedVersion, ResourcePolicy,
-    labels,
+    State, labels,
 };
 use kyma_object_set::drift;
 use kyma_object_set::health::HealthStatus;
@@ -114,6 +115,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         drift: drift_mode(pass),
         default_resource: default_resource(pass),
         patience: patience(pass),
+        awaited: pass.session.unready_since.is_some() || !was_ready(pass),
         removal: pass.done.removal.clone(),
     }
 }
@@ -130,6 +132,15 @@ fn patience(pass: &Pass<'_>) -> Patience {
         }
     };
     Patience::since(since, jiff::Timestamp::now().as_second(), limit)
+}
+
+/// Whether the component was reported Ready. Content that came since is awaited all the same.
+pub(crate) fn was_ready(pass: &Pass<'_>) -> bool {
+    let status = pass.context.resource.status.as_ref();
+    status.is_some_and(|status| {
+        status.state == Some(State::Ready)
+            && condition::is_true(status.conditions.as_deref().unwrap_or_default(), types::READY)
+    })
 }
 
 fn content(pass: &Pass<'_>, set_back: bool) -> Content {

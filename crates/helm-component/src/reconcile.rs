@@ -183,7 +183,7 @@ impl<'a> Pass<'a> {
     }
 
     fn end(mut self, rest: Rest, seen: &plan::Observed) -> Ended {
-        let waits = self.order == Order::Install && !seen.unready().is_empty();
+        let waits = self.order == Order::Install && (!seen.unready().is_empty() || seen.awaits_news());
         let since = self.session.unready_since;
         self.session.unready_since =
             waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));

@@ -24,9 +24,6 @@ use words::{
     untold_predecessor_message, with_left,
 };
 
-/// When a health that may be of before the apply is looked at again.
-const SOON: std::time::Duration = std::time::Duration::from_secs(1);
-
 /// How one pass ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Ended {
@@ -62,8 +59,6 @@ pub(crate) struct Finding {
     back: Option<Back>,
     /// When what cannot be told by an event is looked at again, though all is as wished.
     again: Option<std::time::Duration>,
-    /// Whether what does not work may be what was there before the apply.
-    is_old: bool,
 }
 
 impl Finding {
@@ -109,10 +104,9 @@ impl Finding {
             hook: pass.done.hook_left,
             health: health_due(pass, seen),
             check: pass.session.next_check.map(|next| next.saturating_duration_since(Instant::now())),
-            was_ready: seen.content == Content::Recorded && was_ready(pass),
+            was_ready: seen.content == Content::Recorded && observe::was_ready(pass),
             back: Back::of(pass, seen),
-            again: way_back::again(pass, seen),
-            is_old: !seen.fails_as_it_is(),
+            again: way_back::again(pass),
         }
     }
 }
@@ -152,14 +146,6 @@ fn truce(pass: &Pass<'_>) -> Option<std::time::Duration> {
     let limit = pass.shared.flap_limit;
     let again = pass.session.flaps.values().filter_map(|flaps| flaps.allowed_again(now, limit)).min()?;
     u64::try_from(again - now).ok().map(std::time::Duration::from_secs)
-}
-
-fn was_ready(pass: &Pass<'_>) -> bool {
-    let status = pass.context.resource.status.as_ref();
-    status.is_some_and(|status| {
-        status.state == Some(State::Ready)
-            && kyma_api::condition::is_true(status.conditions.as_deref().unwrap_or_default(), types::READY)
-    })
 }
 
 impl Ended {
@@ -248,8 +234,6 @@ impl Finding {
             }
             Rest::Unhealthy(names) => {
                 let failure = Failure::new(Reason::Unhealthy, list(&names));
-                // The watch may have no more to tell.
-                let failure = if self.is_old { failure.retry_after(SOON) } else { failure };
                 Progress { state: State::Error, ..Progress::stopped(failure) }
             }
             Rest::Overdue(names) => {

@@ -3,8 +3,12 @@
 //! One stream for each kind and target serves all components there. A component is woken when something about
 //! one of its own objects changed that matters to it: identity, the fields we own, health.
 
+mod index;
 mod judged;
+mod objects;
+mod place;
 mod store;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +22,8 @@ use kyma_sdk::{Content, Interest, Process, Sighting, WatchLimit, Watches};
 use kyma_targets::{Acting, SecretKey};
 
 use crate::expressions::Rules;
-use store::{Store, Wish};
+use place::Wish;
+use store::Store;
 
 /// How long after a change of CRDs what the target says it serves may lag behind.
 const MOTION: Duration = Duration::from_secs(20);

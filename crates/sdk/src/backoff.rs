@@ -12,12 +12,11 @@ const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_mins(1);
 /// Longest delay that a server may ask for.
 const LONGEST_ASKED: Duration = Duration::from_mins(10);
-/// The delay where a person has to put something right on a target, and no event tells that it was.
-const UNTOLD: Duration = Duration::from_mins(10);
 /// Share of a delay that is left to chance, so that what failed together does not return together.
 const SHARE: f64 = 0.5;
 
-/// Delays for what lasts, and costs the target something with each try.
+/// Delays for what lasts, and costs the target something with each try. Of some of it no event tells that it is over: a
+/// person puts roles, policies and webhooks right on a target unseen, mostly soon after it was told, or not for long.
 struct Slow {
     /// The shortest one.
     least: Duration,
@@ -32,7 +31,7 @@ impl Slow {
     fn of(reason: Reason) -> Option<Self> {
         let longest = Duration::from_mins(10);
         match reason {
-            Reason::NamespaceTerminating => Some(Self { least: Duration::from_secs(30), longest }),
+            Reason::NamespaceTerminating | Reason::TargetForbidden | Reason::WebhookDenied => Some(Self { least: Duration::from_secs(30), longest }),
             Reason::QuotaExceeded => Some(Self { least: Duration::from_mins(1), longest }),
             _ => None,
         }
@@ -59,18 +58,12 @@ fn spread(share: f64, jitter: f64) -> f64 {
     1.0 - share * (1.0 - jitter.clamp(0.0, 1.0))
 }
 
-/// The delay of a component that waits for what a person puts right on a target unseen: roles, policies and webhooks.
-/// `None`: something else decides.
-pub fn untold_delay(reason: Reason) -> Option<Duration> {
-    matches!(reason, Reason::TargetForbidden | Reason::WebhookDenied).then_some(UNTOLD)
-}
-
 /// The longest delay of a component between two tries of what failed so, if no event comes; `None`: it waits for one.
 pub fn longest_delay(failure: &Failure) -> Option<Duration> {
     let named = failure.retry_after.map(|asked| asked.min(LONGEST_ASKED));
     let own = || match failure.class {
         ErrorClass::Transient | ErrorClass::Unreachable => Some(LONGEST),
-        ErrorClass::Blocked | ErrorClass::Invalid => untold_delay(failure.reason),
+        ErrorClass::Blocked | ErrorClass::Invalid => None,
     };
     named.or_else(|| Slow::of(failure.reason).map(|slow| slow.longest)).or_else(own)
 }
@@ -78,8 +71,8 @@ pub fn longest_delay(failure: &Failure) -> Option<Duration> {
 /// How long to wait after the `failures`-th failure in a row (from 1); `None`: until an event.
 ///
 /// Transient and Unreachable double from 0.5 s to 60 s; calls to an unreachable target are refused by its breaker
-/// meanwhile, so a try costs nothing. A namespace that is being deleted is tried after 30 s to 10 min, a used-up quota
-/// after 1 to 10 min. Blocked and Invalid wait for an event unless the failure names a moment.
+/// meanwhile, so a try costs nothing. A namespace that is being deleted is tried after 30 s to 10 min, as is what a role,
+/// policy or webhook of a target forbids; a used-up quota after 1 to 10 min. Other Blocked and Invalid wait for an event unless the failure names a moment.
 /// `jitter` lies in 0..1.
 pub fn delay_after(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration> {
     if let Some(asked) = failure.retry_after {
@@ -124,9 +117,10 @@ mod tests {
 
     #[test]
     fn what_lasts_costs_a_target_little() {
-        let ending = Reason::NamespaceTerminating;
-        assert_eq!(delays(ending, 0.0), [300, 600, 1200, 2400, 4800, 5400, 5400, 5400]);
-        assert_eq!(delays(ending, 1.0), [333, 666, 1333, 2666, 5333, 6000, 6000, 6000]);
+        for lasts in [Reason::NamespaceTerminating, Reason::TargetForbidden, Reason::WebhookDenied] {
+            assert_eq!(delays(lasts, 0.0), [300, 600, 1200, 2400, 4800, 5400, 5400, 5400], "{lasts}");
+            assert_eq!(delays(lasts, 1.0), [333, 666, 1333, 2666, 5333, 6000, 6000, 6000], "{lasts}");
+        }
         assert_eq!(delays(Reason::QuotaExceeded, 0.0), [600, 1200, 2400, 4800, 5400, 5400, 5400, 5400]);
         assert_eq!(delays(Reason::QuotaExceeded, 1.0), [666, 1333, 2666, 5333, 6000, 6000, 6000, 6000]);
     }

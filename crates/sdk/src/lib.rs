@@ -61,7 +61,7 @@ pub use access::{Access, AccessChange, Revision, is_object_name, object_name};
 pub use admin::{AdminError, AdminServer, Health};
 pub use apply_status::apply_status;
 pub use args::{Args, LogFormat, Mode, TokenExchangeArgs};
-pub use backoff::{delay_after, longest_delay, untold_delay};
+pub use backoff::{delay_after, longest_delay};
 pub use blocking::{Blocker, Blockers, find_blockers};
 pub use brake::{Brake, BrakeLimit};
 pub use call::{create_new, delete_of_uid, gone_is_fine, is_conflict, live_metadata};

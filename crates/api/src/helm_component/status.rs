@@ -213,6 +213,10 @@ pub struct Hooks {
     /// How many times the hooks of this moment were begun: more than once after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<i32>,
+    /// When they were begun, in RFC 3339 to the microsecond. Objects that hooks made bear a digest of this, so that those of
+    /// an earlier time are not taken for those of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_at: Option<String>,
     /// When they failed, in RFC 3339; they are begun again after a pause that doubles from 30 seconds to 10 minutes. Tests
     /// are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -123,7 +123,7 @@ pub(crate) fn is_under_way(record: Option<&Hooks>) -> bool {
 }
 
 /// The record of a run that begins or goes on now.
-pub(crate) fn begin(record: Option<&Hooks>, event: Event, content: &str) -> Hooks {
+pub(crate) fn begin(record: Option<&Hooks>, event: Event, content: &str, now: Timestamp) -> Hooks {
     let same = record.filter(|record| record.content == content && record.event == event.as_str());
     match same {
         Some(record) if matches!(record.phase, HookPhase::Running | HookPhase::Cleaning) => record.clone(),
@@ -132,6 +132,7 @@ pub(crate) fn begin(record: Option<&Hooks>, event: Event, content: &str) -> Hook
             event: event.as_str().to_owned(),
             phase: HookPhase::Running,
             attempt: Some(same.and_then(|record| record.attempt).unwrap_or(0).saturating_add(1)),
+            begun_at: Some(now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()),
             on_delete: record.is_some_and(|record| record.on_delete),
             ..Hooks::default()
         },
@@ -170,11 +171,13 @@ pub(crate) fn pause(record: &Hooks, now: Timestamp) -> Option<Duration> {
     Duration::try_from(again.duration_since(now)).ok().filter(|left| !left.is_zero())
 }
 
-/// What objects of a run bear: the same in every process, another for every run of every component.
+/// What objects of a run bear: the same in every process, another for every run of every component. Content that comes
+/// back runs its hooks anew, so it is the moment at which the run began that tells them apart. A run that an earlier version
+/// of the operator began has none.
 pub(crate) fn mark(run: &Hooks, uid: &str) -> String {
     let attempt = run.attempt.unwrap_or(1).to_string();
     let mut hash = Sha256::new();
-    for part in [uid, &run.content, &run.event, &attempt] {
+    for part in [uid, &run.content, &run.event, &attempt].into_iter().chain(run.begun_at.as_deref()) {
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
@@ -183,6 +186,8 @@ pub(crate) fn mark(run: &Hooks, uid: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
@@ -194,6 +199,10 @@ mod tests {
     fn record(event: Event, phase: HookPhase) -> Hooks {
         let event = event.as_str().to_owned();
         Hooks { content: "c".to_owned(), event, phase, ..Hooks::default() }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
     }
 
     fn due<'a>(hooks: &'a [Hook], installed: bool, record: Option<&'a Hooks>) -> Due<'a> {
@@ -276,23 +285,52 @@ mod tests {
 
     #[test]
     fn a_run_goes_on_after_a_restart_and_another_try_is_another_run() {
-        let first = begin(None, Event::PreInstall, "c");
+        let begin = |record: Option<&Hooks>, content: &str, second: i64| {
+            begin(record, Event::PreInstall, content, at(second))
+        };
+        let first = begin(None, "c", 0);
         assert_eq!(first.attempt, Some(1));
-        let gone_on = begin(Some(&first), Event::PreInstall, "c");
+        let gone_on = begin(Some(&first), "c", 1);
         assert_eq!(mark(&gone_on, "u"), mark(&first, "u"));
         let failed = fail(first.clone(), "why", Timestamp::UNIX_EPOCH);
-        let second = begin(Some(&failed), Event::PreInstall, "c");
+        let second = begin(Some(&failed), "c", 0);
         assert_eq!(second.attempt, Some(2));
         assert_ne!(mark(&second, "u"), mark(&first, "u"));
         assert_ne!(mark(&first, "u"), mark(&first, "v"));
-        assert_eq!(begin(Some(&failed), Event::PreInstall, "other").attempt, Some(1));
+        assert_eq!(begin(Some(&failed), "other", 1).attempt, Some(1));
+    }
+
+    #[test]
+    fn content_that_comes_back_runs_its_hooks_anew() {
+        let hooks = [hook("j", &json!({HOOK: "pre-upgrade"}))];
+        let run = |content: &str, record: Option<&Hooks>, at: Timestamp| {
+            let due = Due { hooks: &hooks, content, change: Change::Upgrade, record };
+            assert_eq!(before(due), Some(Event::PreUpgrade));
+            let run = begin(record, Event::PreUpgrade, content, at);
+            let over = Hooks { phase: HookPhase::Succeeded, ..run.clone() };
+            (mark(&run, "u"), before_apply(Due { record: Some(&over), ..due }))
+        };
+        let moment = |micros: i64| Timestamp::from_microsecond(micros).unwrap();
+        let (first, record) = run("a", None, moment(0));
+        let (other, record) = run("b", record.as_ref(), moment(1));
+        let (again, _) = run("a", record.as_ref(), moment(2));
+        let without_record = run("a", None, moment(3)).0;
+        let marks = BTreeSet::from([first, other, again, without_record]);
+        assert_eq!(marks.len(), 4, "an object of one run is never taken for that of another");
+    }
+
+    #[test]
+    fn a_run_that_an_earlier_version_began_goes_on() {
+        let old = Hooks { attempt: Some(1), ..record(Event::PreInstall, HookPhase::Running) };
+        let gone_on = begin(Some(&old), Event::PreInstall, "c", at(9));
+        assert_eq!((gone_on.begun_at.as_ref(), mark(&gone_on, "u")), (None, mark(&old, "u")));
+        assert_eq!(mark(&old, "u"), "806eb5ff06e6116b53f64afd", "as that version wrote it");
     }
 
     #[test]
     fn pauses_grow_and_other_content_does_not_wait() {
-        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
         let failed = |attempt: i32| {
-            let run = Hooks { attempt: Some(attempt), ..begin(None, Event::PreInstall, "c") };
+            let run = Hooks { attempt: Some(attempt), ..begin(None, Event::PreInstall, "c", at(0)) };
             fail(run, "why", at(0))
         };
         let left = |attempt: i32, seconds: i64| {

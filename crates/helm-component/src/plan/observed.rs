@@ -213,6 +213,8 @@ pub struct Observed {
     pub default_resource: DefaultResource,
     /// How long the objects may take to work, or to go.
     pub patience: Patience,
+    /// Whether it was not told yet that what was applied works: other content came, or nobody was told Ready.
+    pub awaited: bool,
     /// What was given up and stays on the target, with reasons.
     pub left: Vec<String>,
     /// The object of `spec.manager`, where nothing of the content or made from the spec is it.
@@ -278,9 +280,10 @@ impl Observed {
         untold.map(|piece| piece.identity.to_string()).collect()
     }
 
-    /// Whether it matters that what was applied works, and not only what was there before.
+    /// Whether it matters that what was applied works, and not only what was there before. Who only puts right what was
+    /// told to work has no news to await.
     pub fn awaits_news(&self) -> bool {
-        (self.keep_due || self.way_back != WayBack::None) && !self.untold().is_empty()
+        (self.awaited || self.keep_due || self.way_back != WayBack::None) && !self.untold().is_empty()
     }
 
     /// Objects that count and do not work yet, or not any more.

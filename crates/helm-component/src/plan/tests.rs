@@ -80,6 +80,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         drift: DriftMode::Correct,
         default_resource: DefaultResource::None,
         patience: Patience::default(),
+        awaited: false,
         left: vec![],
         stray_manager: None,
         manager: None,

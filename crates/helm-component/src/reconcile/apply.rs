@@ -136,7 +136,7 @@ impl Pass<'_> {
         }
     }
 
-    async fn send(
+    pub(super) async fn send(
         &self,
         set: &ObjectSet,
         inventory: &Inventory,
@@ -243,7 +243,7 @@ impl Pass<'_> {
     }
 
     /// What the watches show, as the apply sees it.
-    fn observed(&self, seen: &plan::Observed) -> BTreeMap<Identity, Observed> {
+    pub(super) fn observed(&self, seen: &plan::Observed) -> BTreeMap<Identity, Observed> {
         let snapshot = self.shared.sights.snapshot(
             &self.context.target,
             &self.dependent,
@@ -266,7 +266,7 @@ impl Pass<'_> {
         flaps.retain(|identity, _| applied.inventory.contains(identity));
     }
 
-    async fn take_applied(&mut self, loaded: &Loaded, applied: Applied) {
+    pub(super) async fn take_applied(&mut self, loaded: &Loaded, applied: Applied) {
         let late = applied.ran_out_of_time();
         // CRDs of the set may have brought kinds.
         let kinds = self.cluster.discovery.kinds(&self.cluster.client).await.ok();

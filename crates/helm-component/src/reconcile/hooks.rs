@@ -71,7 +71,7 @@ impl Pass<'_> {
         if let Some((left, why)) = hooks::next_try(record, event, content, Timestamp::now()) {
             return Err(Failure::new(Reason::HookFailed, why).retry_after(left));
         }
-        let run = hooks::begin(record, event, content);
+        let run = hooks::begin(record, event, content, Timestamp::now());
         let own = hooks::of_event(&prepared.hooks, event);
         if own.is_empty() {
             *self.record_mut(event) = Some(Hooks { phase: HookPhase::Succeeded, ..run });

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use kyma_api::Reason;
+use kyma_object_set::apply::Applied;
 use kyma_object_set::prune::{self, PruneBlocked, PrunePlan, PruneRequest};
 use kyma_object_set::remove::{self, Removal};
-use kyma_object_set::{Entry, Identity, Inventory, Object};
+use kyma_object_set::{Entry, Identity, Inventory, Object, ObjectSet, is_autoscaler};
 use kyma_sdk::Failure;
 
 use super::{Pass, failure, protection};
@@ -33,12 +34,41 @@ impl Pass<'_> {
                     .boxed()
                     .await;
                 match pruned {
-                    Ok(removal) => self.take_removal(&inventory, &removal).await,
+                    Ok(removal) => self.take_pruned(&removal, seen).await,
                     Err(error) => Err(failure(&error)),
                 }
             }
             Err(blocked) => Err(unconfirmed(&blocked)),
         });
+    }
+
+    /// What is gone leaves the inventory last: a process that dies before comes here again.
+    async fn take_pruned(&mut self, removal: &Removal, seen: &Observed) -> Result<(), Failure> {
+        let places: BTreeSet<&str> = left_by_autoscalers(&removal.gone);
+        if !places.is_empty() {
+            self.retake_replicas(&places, seen).await?;
+        }
+        let inventory = self.session.recorded.inventory.clone();
+        self.take_removal(&inventory, removal).await
+    }
+
+    /// An autoscaler scales until it is gone, so what the apply took back may be its own again.
+    async fn retake_replicas(&mut self, places: &BTreeSet<&str>, seen: &Observed) -> Result<(), Failure> {
+        let Some(loaded) = self.session.loaded.clone() else { return Ok(()) };
+        let objects = loaded.prepared.objects.iter().filter(|object| is_scalable_in(object, places));
+        let set = ObjectSet::new(objects.cloned().collect());
+        let held = self.session.recorded.inventory.clone();
+        // The watch may not have shown who scaled them, so they are sent whatever it shows.
+        let applied = self.send(&set, &held.unproven(), &self.observed(seen), &|_| true).await?;
+        let mut inventory = held;
+        for object in set.objects() {
+            let identity = object.identity();
+            if let Some(entry) = applied.inventory.get(&identity) {
+                inventory.insert(identity, entry.clone());
+            }
+        }
+        self.take_applied(&loaded, Applied { inventory, ..applied }).await;
+        self.done.faults.values().next().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
     pub(super) fn prune_plan(
@@ -107,6 +137,18 @@ pub(super) fn unconfirmed(blocked: &PruneBlocked) -> Failure {
     Failure::new(blocked.reason(), message)
 }
 
+/// Namespaces of autoscalers that are gone.
+fn left_by_autoscalers(gone: &[Identity]) -> BTreeSet<&str> {
+    let gone = gone.iter().filter(|identity| is_autoscaler(identity));
+    gone.filter_map(|identity| identity.namespace.as_deref()).collect()
+}
+
+/// Whether an object in one of these namespaces says how many replicas it has.
+fn is_scalable_in(object: &Object, places: &BTreeSet<&str>) -> bool {
+    object.namespace().is_some_and(|place| places.contains(place))
+        && object.body().get("spec").and_then(|spec| spec.get("replicas")).is_some()
+}
+
 /// What was given up, each with its reason.
 fn left(removal: &Removal) -> Vec<String> {
     removal.kept.iter().map(|(identity, reason)| format!("{identity} ({reason})")).collect()
@@ -115,8 +157,29 @@ fn left(removal: &Removal) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use kyma_object_set::KeepReason;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn what_an_autoscaler_left_is_what_has_replicas_in_its_namespace() {
+        let of = |kind: &str, group: &str, namespace: &str| Identity::new(group, kind, Some(namespace), "a");
+        let gone = [
+            of("HorizontalPodAutoscaler", "autoscaling", "one"),
+            of("ConfigMap", "", "two"),
+            of("HorizontalPodAutoscaler", "example.org", "three"),
+        ];
+        let places = left_by_autoscalers(&gone);
+        assert_eq!(places, ["one"].into());
+        let deployment = |namespace: &str, spec: Value| {
+            let metadata = json!({"name": "d", "namespace": namespace});
+            let body =
+                json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec});
+            is_scalable_in(&Object::from_value(body).unwrap(), &places)
+        };
+        assert!(deployment("one", json!({"replicas": 2})));
+        assert!(!deployment("one", json!({})) && !deployment("two", json!({"replicas": 2})));
+    }
 
     #[test]
     fn what_is_given_up_is_named_with_its_reason() {

@@ -106,7 +106,8 @@ impl Pass<'_> {
         let loaded = self.session.loaded.as_ref()?;
         let own = hooks::of_event(&loaded.prepared.hooks, event);
         let names = own.iter().map(|hook| hook.name()).collect();
-        let run = hooks::begin(self.session.recorded.hooks.as_ref(), event, &loaded.release);
+        let now = jiff::Timestamp::now();
+        let run = hooks::begin(self.session.recorded.hooks.as_ref(), event, &loaded.release, now);
         self.session.recorded.hooks = Some(Hooks { phase: HookPhase::Succeeded, ..run });
         Some(Moment { event: event.as_str().to_owned(), hooks: names })
     }

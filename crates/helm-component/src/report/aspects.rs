@@ -157,6 +157,10 @@ pub(super) fn healthy(seen: &Observed) -> Aspect {
         let reason = if late { Reason::HealthTimeout } else { Reason::Progressing };
         return aspect(types::HEALTHY, Status::False, reason, list(&waiting));
     }
+    if seen.awaits_news() {
+        let message = format!("not seen since they were applied: {}", list(&seen.untold()));
+        return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
+    }
     let absent = seen.unapplied();
     if !absent.is_empty() {
         let message = format!("not applied yet: {}", list(&absent));

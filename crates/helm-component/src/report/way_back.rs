@@ -7,9 +7,9 @@ use kyma_api::condition::{Status, types};
 use kyma_api::{FailedRelease, HookPhase, KeptRelease, Reason, condition};
 use kyma_sdk::{Failure, Progress};
 
+use super::Finding;
 use super::aspects::{Aspect, aspect};
 use super::words::list;
-use super::{Finding, SOON};
 use crate::observe::LOOK;
 use crate::observe::hooks::{test_request, tests_are_of_this};
 use crate::observe::rollback::taken;
@@ -75,11 +75,8 @@ impl Finding {
     }
 }
 
-/// When another look is due because keeping or testing failed on the way, or a watch may have no more to tell.
-pub(super) fn again(pass: &Pass<'_>, seen: &Observed) -> Option<Duration> {
-    if seen.awaits_news() {
-        return Some(SOON);
-    }
+/// When another look is due because keeping or testing failed on the way.
+pub(super) fn again(pass: &Pass<'_>) -> Option<Duration> {
     let kept = matches!(pass.done.keep, Some(Err(_)));
     let tests = matches!(pass.done.tests, Some(Err(_))) && test_request(pass).is_some();
     (kept || tests).then_some(AGAIN)

@@ -1,16 +1,24 @@
 //! Components that act as a ServiceAccount of the target: always, and never beyond what it may do.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use kyma_api::annotations;
 use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, until};
 
 use crate::chart::push;
 use crate::hooks::{USER, borrowed, config, job};
 use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
+
+/// What is forbidden is looked at again after 30 s.
+const BEFORE_A_LOOK: Duration = Duration::from_secs(25);
+/// Enough for three looks.
+const LOOKS: Duration = Duration::from_mins(4);
 
 const CRD: &str = r"
 apiVersion: apiextensions.k8s.io/v1
@@ -227,5 +235,40 @@ async fn what_an_account_may_not_do_is_not_done() -> Result<()> {
     world.components()?.patch("narrow", &PatchParams::default(), &Patch::Merge(other)).await?;
     world.gone("narrow").await?;
     assert!(!there("ConfigMap", "main").await? && !there("ConfigMap", "extra").await?);
+    Ok(())
+}
+
+/// Whether a component is Ready.
+async fn is_ready(world: &World, name: &str) -> Result<Option<()>> {
+    let ready = ready_of(&world.components()?.get(name).await?);
+    Ok(ready.is_some_and(|(status, ..)| status == "True").then_some(()))
+}
+
+#[tokio::test]
+async fn a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks() -> Result<()> {
+    let world = world().await?;
+    let source = push(world, "grants", "1.0.0", &borrowed(&files(&[]))).await?;
+    let mark = world.target.audit()?.mark()?;
+    let mut uids = vec![];
+    for name in ["granted", "urged"] {
+        world.apply(name, spec(&source, name, Some(name))).await?;
+        let refused = world.ready(name, "False", "TargetForbidden").await?;
+        uids.push(refused.metadata.uid.context("a uid")?);
+    }
+    for name in ["granted", "urged"] {
+        bind(world, name, "kyma-system", "cluster-admin").await?;
+    }
+    // As kymactl reconcile does, before the first of the looks that nobody asked for.
+    let asked_for = json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: "now"}}});
+    world.components()?.patch("urged", &PatchParams::default(), &Patch::Merge(asked_for)).await?;
+    until("who was asked for is Ready", BEFORE_A_LOOK, || is_ready(world, "urged")).await?;
+    until("the other is Ready by itself", LOOKS, || is_ready(world, "granted")).await?;
+
+    let events = asked(world, mark)?;
+    for uid in uids {
+        let refused = events.iter().filter(|event| event.user_agent.contains(&uid) && event.code == 403);
+        let refused = refused.filter(|event| event.is_write()).count();
+        assert!((1..=4).contains(&refused), "{refused} tries");
+    }
     Ok(())
 }

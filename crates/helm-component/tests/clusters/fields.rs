@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -235,6 +236,48 @@ async fn an_autoscaler_of_the_chart_has_the_replicas_until_the_chart_has_it_no_m
     world.ready("slide", "True", "Ready").await?;
     let autoscaler = world.on_target("autoscaling/v2", "HorizontalPodAutoscaler", "slide", "slide").await?;
     assert!(autoscaler.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_an_autoscaler_scales_on_its_way_out_is_the_charts_again() -> Result<()> {
+    let world = world().await?;
+    let source = push(world, "seesaw", "1.0.0", &[("templates/all.yaml", SCALED)]).await?;
+    let spec = |tag: &str, autoscaling: bool| {
+        json!({"source": source, "release": {"namespace": "seesaw"},
+            "values": {"tag": tag, "replicas": 2, "autoscaling": autoscaling}})
+    };
+    world.apply("seesaw", spec("one", true)).await?;
+    world.ready("seesaw", "True", "Ready").await?;
+    let client = world.target.client()?;
+    let autoscalers: Api<HorizontalPodAutoscaler> = Api::namespaced(client.clone(), "seesaw");
+    let finalizers = |held: Value| Patch::Merge(json!({"metadata": {"finalizers": held}}));
+    let params = PatchParams::default();
+    autoscalers.patch("seesaw", &params, &finalizers(json!(["example.org/held"]))).await?;
+
+    let deployments: Api<Deployment> = Api::namespaced(client, "seesaw");
+    world.apply("seesaw", spec("two", false)).await?;
+    upgraded(&deployments, "seesaw", "two").await?;
+    until("the autoscaler is on its way out", PATIENCE, || async {
+        let found = autoscalers.get("seesaw").await?;
+        Ok(found.metadata.deletion_timestamp)
+    })
+    .await?;
+    scale(&deployments, "seesaw", 5).await?;
+    at_rest(world, "seesaw").await?;
+    autoscalers.patch("seesaw", &params, &finalizers(json!(null))).await?;
+    until("the replicas are the chart's", PATIENCE, || async {
+        Ok((replicas(&deployments.get("seesaw").await?) == Some(2)).then_some(()))
+    })
+    .await?;
+    world.ready("seesaw", "True", "Ready").await?;
+    assert!(autoscalers.get_opt("seesaw").await?.is_none());
+
+    // From then on whoever scales it has its replicas again.
+    let mark = at_rest(world, "seesaw").await?;
+    scale(&deployments, "seesaw", 3).await?;
+    at_rest(world, "seesaw").await?;
+    assert_eq!(writes(world, "seesaw", mark)?, Vec::<String>::new());
     Ok(())
 }
 

@@ -271,6 +271,35 @@ async fn a_failed_hook_keeps_what_runs_and_other_content_is_tried_at_once() -> R
 }
 
 #[tokio::test]
+async fn content_that_comes_back_runs_the_hook_anew_of_which_the_job_is_still_there() -> Result<()> {
+    let world = world().await?;
+    let plain = push(world, "returning", "1.0.0", &borrowed(&[config("main", "")])).await?;
+    let files = [config("main", ""), job("migrate", "helm.sh/hook: pre-upgrade", "")];
+    let hooked = push(world, "returning", "2.0.0", &borrowed(&files)).await?;
+    let bring = async |source: &Value, wished_level: &str| -> Result<()> {
+        world.apply("returning", wished(source, "returning", wished_level)).await?;
+        until(&format!("{wished_level} is there"), PATIENCE, || async {
+            Ok((level(world, "returning").await? == Some(json!(wished_level))).then_some(()))
+        })
+        .await?;
+        world.ready("returning", "True", "Ready").await.map(drop)
+    };
+    let migrated = async || -> Result<Option<String>> {
+        let job = world.on_target("batch/v1", "Job", "returning", "migrate").await?;
+        Ok(job.and_then(|job| job.metadata.uid))
+    };
+    bring(&plain, "low").await?;
+    bring(&hooked, "high").await?;
+    let first = migrated().await?.context("the Job of the first run")?;
+    bring(&plain, "lower").await?;
+    assert_eq!(migrated().await?, Some(first.clone()), "nothing deletes it but another run");
+    bring(&hooked, "high").await?;
+    let second = migrated().await?.context("the Job of the second run")?;
+    assert_ne!(second, first, "the hook ran again");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_hook_may_not_take_longer_than_it_may_nor_take_what_is_somebody_elses() -> Result<()> {
     let world = world().await?;
     let hook = "helm.sh/hook: post-install";

@@ -3,7 +3,7 @@
 use kyma_api::Reason;
 use kyma_targets::ServiceAccount;
 
-use crate::{Failure, Progress, Removal, backoff::untold_delay};
+use crate::{Failure, Progress, Removal};
 
 /// What an installation says.
 pub(super) fn progress(
@@ -39,9 +39,7 @@ fn told(account: Option<&ServiceAccount>, progress: Progress) -> Progress {
 }
 
 fn refused(account: Option<&ServiceAccount>, failure: Failure) -> Failure {
-    let Some(again) = untold_delay(failure.reason) else { return failure };
-    let retry_after = failure.retry_after.or(Some(again));
-    Failure { message: words(account, failure.reason, failure.message), retry_after, ..failure }
+    Failure { message: words(account, failure.reason, failure.message), ..failure }
 }
 
 fn words(account: Option<&ServiceAccount>, reason: Reason, message: String) -> String {
@@ -58,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_account_may_not_do_names_it_and_is_tried_again_later() {
+    fn what_an_account_may_not_do_names_it() {
         let account = ServiceAccount::new("kyma-system", "installer");
         let forbidden =
             || Failure::new(Reason::TargetForbidden, "creating Job here/j: the roles do not allow it");
@@ -72,18 +70,15 @@ mod tests {
             ),
             "{failure}"
         );
-        let again = untold_delay(Reason::TargetForbidden);
-        assert!(again.is_some());
-        assert_eq!(failure.retry_after, again);
+        assert_eq!(failure.retry_after, None, "how often it failed decides");
         let ended = removal(account.as_ref(), Err(forbidden())).unwrap_err();
         assert_eq!(ended.message, failure.message);
 
         let own = progress(None, Err(forbidden())).unwrap_err();
-        assert_eq!((own.message, own.retry_after), (forbidden().message, again));
-        let denied = progress(account.as_ref(), Err(Failure::new(Reason::WebhookDenied, "denied by p")));
-        let denied = denied.unwrap_err();
-        assert_eq!((denied.message.as_str(), denied.retry_after), ("denied by p", again));
-        let other = Failure::new(Reason::ApplyRefused, "spec.x");
-        assert_eq!(progress(account.as_ref(), Err(other.clone())), Err(other));
+        assert_eq!(own, forbidden());
+        for reason in [Reason::WebhookDenied, Reason::ApplyRefused] {
+            let other = Failure::new(reason, "spec.x");
+            assert_eq!(progress(account.as_ref(), Err(other.clone())), Err(other));
+        }
     }
 }

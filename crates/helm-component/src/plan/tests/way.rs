@@ -76,8 +76,11 @@ fn health_from_before_the_apply_says_nothing_of_what_was_applied() {
 #[test]
 fn nothing_counts_as_ready_for_its_health_from_before_the_apply() {
     let mut seen = running(vec![Piece { health_is_old: true, ..piece(deployment()) }]);
-    assert_eq!(next(&seen), Step::Rest(Rest::Ready), "where nobody relies on it");
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready), "where only what worked was put right");
     let waiting = Step::Rest(Rest::Progressing(vec![deployment().to_string()]));
+    seen.awaited = true;
+    assert_eq!(next(&seen), waiting, "other content");
+    seen.awaited = false;
     for way_back in [WayBack::Open, WayBack::Taken] {
         seen.way_back = way_back;
         assert_eq!(next(&seen), waiting);
@@ -87,6 +90,16 @@ fn nothing_counts_as_ready_for_its_health_from_before_the_apply() {
     assert_eq!(next(&seen), waiting);
     seen.pieces[0].health_is_old = false;
     assert_eq!(next(&seen), Step::Keep);
+}
+
+#[test]
+fn news_are_awaited_only_of_what_counts_and_was_applied() {
+    let mut seen = running(vec![Piece { health_is_old: true, counts: false, ..piece(deployment()) }]);
+    seen.awaited = true;
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    seen.patience = Patience { waited: 9, limit: Some(9) };
+    seen.pieces[0].counts = true;
+    assert!(matches!(next(&seen), Step::Rest(Rest::Progressing(_))), "the watch is late, not the object");
 }
 
 #[test]

@@ -1,6 +1,9 @@
+use kyma_api::labels;
 use kyma_object_set::Entry;
+use kyma_sdk::Sighting;
 use serde_json::json;
 
+use super::super::store::Store;
 use super::*;
 use crate::expressions::tests::rules;
 

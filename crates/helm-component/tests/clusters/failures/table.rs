@@ -76,14 +76,16 @@ const CLASSES: [(&str, &[(&str, &str)]); 13] = [
         ],
     ),
     (
-        "403 by roles, and denials by policies and webhooks: 10 min, or a change of access or content",
+        "403 by roles, and denials by policies and webhooks: 30 s to 10 min, or a change of access or content, or a request",
         &[
+            (BACKOFF, "what_lasts_costs_a_target_little"),
             (BACKOFF, "what_nobody_tells_of_is_looked_at_again"),
-            (
-                "crates/sdk/src/driver/account.rs",
-                "what_an_account_may_not_do_names_it_and_is_tried_again_later",
-            ),
+            ("crates/sdk/src/driver/account.rs", "what_an_account_may_not_do_names_it"),
             ("crates/helm-component/tests/clusters/account.rs", "what_an_account_may_not_do_is_not_done"),
+            (
+                "crates/helm-component/tests/clusters/account.rs",
+                "a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks",
+            ),
         ],
     ),
     (

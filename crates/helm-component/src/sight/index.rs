@@ -1,0 +1,133 @@
+//! The objects of one kind on one target, found by which they are and by whose they are. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kyma_object_set::Identity;
+use kyma_object_set::health::Health;
+
+use super::Seen;
+
+/// What was seen last of each object. Who looks for those of one owner meets no others: a target may have a thousand
+/// components, and each asks again at every step.
+#[derive(Default)]
+pub(super) struct Index {
+    seen: BTreeMap<Arc<Identity>, Seen>,
+    /// By value of the owner label; no owner without objects.
+    owned: HashMap<String, BTreeSet<Arc<Identity>>>,
+}
+
+impl Index {
+    /// What was seen of an object.
+    pub(super) fn get(&self, identity: &Identity) -> Option<&Seen> {
+        self.seen.get(identity)
+    }
+
+    /// Whether an object is there.
+    pub(super) fn contains(&self, identity: &Identity) -> bool {
+        self.seen.contains_key(identity)
+    }
+
+    /// The objects of an owner.
+    pub(super) fn of(&self, owner: &str) -> impl Iterator<Item = (&Identity, &Seen)> {
+        let own = self.owned.get(owner).into_iter().flatten();
+        own.filter_map(|identity| Some((&**identity, self.seen.get(identity)?)))
+    }
+
+    /// Takes what was seen of an object; gives what was known before.
+    pub(super) fn insert(&mut self, identity: Identity, seen: Seen) -> Option<Seen> {
+        let before = self.remove(&identity);
+        let identity = Arc::new(identity);
+        if let Some(owner) = &seen.observed.owner {
+            self.owned.entry(owner.clone()).or_default().insert(Arc::clone(&identity));
+        }
+        self.seen.insert(identity, seen);
+        before
+    }
+
+    /// An object is gone; gives what was known of it.
+    pub(super) fn remove(&mut self, identity: &Identity) -> Option<Seen> {
+        let before = self.seen.remove(identity)?;
+        if let Some(owner) = &before.observed.owner
+            && let Some(own) = self.owned.get_mut(owner)
+        {
+            own.remove(identity);
+            if own.is_empty() {
+                self.owned.remove(owner);
+            }
+        }
+        Some(before)
+    }
+
+    /// How an object does by another judgement, or that nobody knows.
+    pub(super) fn judge(
+        &mut self,
+        identity: &Identity,
+        health: Option<Health>,
+        failed_since: Option<Timestamp>,
+    ) {
+        if let Some(seen) = self.seen.get_mut(identity) {
+            (seen.health, seen.failed_since) = (health, failed_since);
+        }
+    }
+}
+
+impl FromIterator<(Identity, Seen)> for Index {
+    fn from_iter<T: IntoIterator<Item = (Identity, Seen)>>(all: T) -> Self {
+        let mut index = Self::default();
+        for (identity, seen) in all {
+            index.insert(identity, seen);
+        }
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_object_set::Observed;
+
+    use super::*;
+
+    fn at(name: &str) -> Identity {
+        Identity::new("", "ConfigMap", Some("n"), name)
+    }
+
+    fn of(owner: Option<&str>) -> Seen {
+        let observed = Observed { owner: owner.map(str::to_owned), ..Observed::default() };
+        Seen { observed, health: None, failed_since: None, version: None }
+    }
+
+    /// What the index says of an owner, which has to be what a look at every object would say.
+    fn own(index: &Index, owner: &str) -> Vec<String> {
+        let found: Vec<String> = index.of(owner).map(|(identity, _)| identity.name.clone()).collect();
+        let all = index.seen.iter().filter(|(_, seen)| seen.observed.owner.as_deref() == Some(owner));
+        assert_eq!(found, all.map(|(identity, _)| identity.name.clone()).collect::<Vec<_>>());
+        found
+    }
+
+    #[test]
+    fn owners_have_what_bears_their_label_and_nothing_else() {
+        let mut index: Index = ["a", "b"].map(|name| (at(name), of(Some("one")))).into_iter().collect();
+        index.insert(at("c"), of(None));
+        assert_eq!((own(&index, "one"), own(&index, "two")), (vec!["a".to_owned(), "b".to_owned()], vec![]));
+        assert_eq!(index.insert(at("b"), of(Some("two"))), Some(of(Some("one"))));
+        assert_eq!((own(&index, "one"), own(&index, "two")), (vec!["a".to_owned()], vec!["b".to_owned()]));
+        index.insert(at("b"), of(None));
+        index.insert(at("c"), of(Some("one")));
+        assert_eq!(own(&index, "one"), ["a", "c"]);
+        assert!(own(&index, "two").is_empty());
+        assert!(index.contains(&at("b")) && index.get(&at("d")).is_none());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_owners_without_objects() {
+        let mut index = Index::default();
+        for round in 0..100 {
+            index.insert(at("a"), of(Some(&round.to_string())));
+        }
+        assert_eq!(index.owned.len(), 1);
+        assert_eq!(index.remove(&at("a")), Some(of(Some("99"))));
+        assert_eq!((index.remove(&at("a")), index.owned.len(), index.seen.len()), (None, 0, 0));
+    }
+}

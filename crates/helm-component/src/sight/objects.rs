@@ -1,0 +1,231 @@
+//! What streams and our own applies have told of the objects of one kind on one target.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use kube::core::DynamicObject;
+use kyma_api::{annotations, labels};
+use kyma_object_set::health::HealthStatus;
+use kyma_object_set::{GroupKind, Identity, Observed, drift};
+use kyma_sdk::{Content, Interest, Sighting};
+
+use super::index::Index;
+use super::verdict::Verdict;
+use super::{Dependent, Seen};
+
+/// How long a list may be on its way. For so long one of a lower resourceVersion than the answer to an apply counts as
+/// older than that apply; later it is of a target that was restored.
+const LIST: Duration = Duration::from_secs(10);
+
+/// Whose objects a sighting changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changed {
+    pub(super) everybody: bool,
+    pub(super) owners: HashSet<String>,
+    pub(super) dependents: HashSet<Dependent>,
+}
+
+impl Changed {
+    pub(super) fn concerns(&self, dependent: &Dependent) -> bool {
+        self.everybody || self.owners.contains(&*dependent.owner) || self.dependents.contains(dependent)
+    }
+}
+
+/// The objects of one kind.
+#[derive(Default)]
+pub(super) struct Objects {
+    /// What is known of each.
+    pub(super) seen: Index,
+    /// The uids of those that did their work, of which Kubernetes may have deleted some since.
+    pub(super) finished: HashMap<Identity, String>,
+    told: Told,
+    /// What our own applies gave, until a list.
+    noted: HashMap<Identity, Note>,
+}
+
+/// The resourceVersions up to which streams have told everything.
+#[derive(Default)]
+struct Told {
+    /// Of the object's metadata.
+    any: u64,
+    /// Of whole objects, which tell health; `None` while nobody wants them, or their first list is awaited.
+    whole: Option<u64>,
+}
+
+/// The answer to an apply of our own.
+struct Note {
+    revision: u64,
+    at: Instant,
+}
+
+impl Told {
+    fn reach(&mut self, content: Content, sighting: &Sighting) {
+        let revision = sighting.revision().unwrap_or_default();
+        // Of a target that was restored a list may say less than was told before.
+        let is_list = matches!(sighting, Sighting::Listed { .. });
+        let after = |before: u64| if is_list { revision } else { revision.max(before) };
+        self.any = after(self.any);
+        if content == Content::Whole && (is_list || self.whole.is_some()) {
+            self.whole = Some(after(self.whole.unwrap_or_default()));
+        }
+    }
+}
+
+impl Note {
+    /// Whether a list of this version says nothing of it.
+    fn is_later_than(&self, version: u64, now: Instant) -> bool {
+        self.revision > version && now.saturating_duration_since(self.at) < LIST
+    }
+}
+
+impl Objects {
+    /// Takes a complete list.
+    pub(super) fn take_list(
+        &mut self,
+        manager: &str,
+        interest: &Interest,
+        sighting: &Sighting,
+        verdicts: Vec<Option<Verdict>>,
+    ) {
+        let Sighting::Listed { objects: list, .. } = sighting else { return };
+        let kind = GroupKind::new(&interest.group, &interest.kind);
+        self.told.reach(interest.content, sighting);
+        let (version, now) = (self.told.any, Instant::now());
+        // Health is what the list of whole objects tells.
+        let whole = self.told.whole.filter(|_| interest.content == Content::Metadata);
+        let awaits = |note: &Note| whole.is_some_and(|told| note.revision > told);
+        self.noted.retain(|_, note| awaits(note) || note.is_later_than(version, now));
+        let mut listed = BTreeMap::new();
+        for (object, verdict) in list.iter().zip(verdicts) {
+            let identity = identity(&kind, object);
+            let seen = self.reduce(manager, &identity, object, verdict);
+            listed.insert(identity, seen);
+        }
+        let later = self.noted.iter().filter(|(_, note)| note.is_later_than(version, now));
+        let later = later.filter_map(|(one, _)| Some((one.clone(), self.seen.get(one)?.clone())));
+        listed.extend(later);
+        self.seen = listed.into_iter().collect();
+        if interest.content == Content::Whole {
+            let Self { seen, finished, .. } = self;
+            finished.retain(|identity, _| seen.contains(identity));
+        }
+    }
+
+    /// Takes one object that is new, changed or gone.
+    pub(super) fn take_one(
+        &mut self,
+        manager: &str,
+        interest: &Interest,
+        sighting: &Sighting,
+        verdict: Option<Verdict>,
+    ) -> Changed {
+        let (Sighting::Applied(object) | Sighting::Deleted(object)) = sighting else {
+            return Changed::default();
+        };
+        let identity = identity(&GroupKind::new(&interest.group, &interest.kind), object);
+        let was_untold = self.is_untold(&identity);
+        self.told.reach(interest.content, sighting);
+        let seen = self.reduce(manager, &identity, object, verdict);
+        if matches!(sighting, Sighting::Deleted(_)) {
+            return self.take_away(&identity, seen);
+        }
+        // From before our own apply, whose answer was faster.
+        let noted = self.noted.get(&identity);
+        if noted.is_some_and(|noted| sighting.revision().is_some_and(|told| told < noted.revision)) {
+            return Changed::default();
+        }
+        // That what was applied does as well as what was there before is news to those who wait to hear it.
+        let is_told = was_untold && !self.is_untold(&identity);
+        let before = self.seen.insert(identity, seen.clone());
+        if before.as_ref() == Some(&seen) && !is_told {
+            return Changed::default();
+        }
+        changed(before, Some(seen))
+    }
+
+    fn take_away(&mut self, identity: &Identity, seen: Seen) -> Changed {
+        let held = self.seen.get(identity);
+        // Of another uid: an older object, which our own apply has replaced meanwhile.
+        if held.is_some_and(|held| held.observed.uid != seen.observed.uid) {
+            return Changed::default();
+        }
+        self.noted.remove(identity);
+        changed(self.seen.remove(identity), Some(seen))
+    }
+
+    /// Takes what an apply of our own gave, unless a stream is further already.
+    pub(super) fn note(
+        &mut self,
+        identity: &Identity,
+        (observed, version): (Observed, Option<String>),
+        revision: Option<u64>,
+    ) {
+        let is_known = revision.is_some_and(|revision| revision <= self.told.any);
+        if let Some(revision) = revision
+            && !(is_known && self.told.whole.is_none_or(|told| revision <= told))
+        {
+            self.noted.insert(identity.clone(), Note { revision, at: Instant::now() });
+        }
+        // What somebody else did since must not be covered up.
+        if is_known {
+            return;
+        }
+        let held = self.seen.get(identity);
+        // Whose it was has to hear of it, and hears what the stream has to tell.
+        if held.is_some_and(|held| held.observed.owner.is_some() && held.observed.owner != observed.owner) {
+            return;
+        }
+        let (health, failed_since) =
+            held.map(|seen| (seen.health.clone(), seen.failed_since)).unwrap_or_default();
+        self.seen.insert(identity.clone(), Seen { observed, health, failed_since, version });
+    }
+
+    /// Whether an apply of our own changed an object, and the stream that tells how it does is not so far.
+    pub(super) fn is_untold(&self, identity: &Identity) -> bool {
+        let noted = self.noted.get(identity).zip(self.told.whole);
+        noted.is_some_and(|(noted, told)| noted.revision > told)
+    }
+
+    /// Nobody wants whole objects any more.
+    pub(super) fn tell_metadata_alone(&mut self) {
+        self.told.whole = None;
+    }
+
+    fn reduce(
+        &mut self,
+        manager: &str,
+        identity: &Identity,
+        object: &DynamicObject,
+        verdict: Option<Verdict>,
+    ) -> Seen {
+        let metadata = &object.metadata;
+        let observed = Observed::from_metadata(metadata, manager, labels::OWNER);
+        let held = self.seen.get(identity).filter(|held| held.observed.uid == observed.uid);
+        if let Some(Verdict { finished: true, .. }) = verdict {
+            self.finished.insert(identity.clone(), observed.uid.clone());
+        }
+        let health = match verdict {
+            Some(verdict) => Some(verdict.health),
+            // Another component's stream of the kind may bring whole objects.
+            None => held.and_then(|held| held.health.clone()),
+        };
+        let failed = health.as_ref().is_some_and(|health| health.status == HealthStatus::Failed);
+        let since = || held.and_then(|held| held.failed_since).unwrap_or_else(Timestamp::now);
+        let failed_since = failed.then(since);
+        let version = drift::applied_annotation(metadata, manager, annotations::MODULE_VERSION);
+        Seen { observed, health, failed_since, version: version.map(str::to_owned) }
+    }
+}
+
+/// Which object it is.
+fn identity(kind: &GroupKind, object: &DynamicObject) -> Identity {
+    let metadata = &object.metadata;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    Identity::new(&kind.group, &kind.kind, metadata.namespace.as_deref(), name)
+}
+
+fn changed(before: Option<Seen>, after: Option<Seen>) -> Changed {
+    let owners = before.into_iter().chain(after).filter_map(|seen| seen.observed.owner).collect();
+    Changed { owners, ..Changed::default() }
+}

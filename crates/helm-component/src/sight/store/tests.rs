@@ -1,0 +1,236 @@
+use kube::api::ApiResource;
+use kyma_api::labels;
+use kyma_sdk::Content;
+use serde_json::{Value, json};
+
+use super::*;
+
+const OURS: &str = "helm-component";
+
+fn interest(content: Content) -> Interest {
+    let resource = ApiResource {
+        group: "apps".into(),
+        version: "v1".into(),
+        api_version: "apps/v1".into(),
+        kind: "Deployment".into(),
+        plural: "deployments".into(),
+    };
+    Interest { content, ..Interest::in_kind(&resource).owned() }
+}
+
+/// The object as the apiserver shows it after we applied these fields.
+fn object(revision: u64, ours: &Value) -> Box<DynamicObject> {
+    let entry = json!({"manager": OURS, "operation": "Apply", "fieldsV1": {"f:spec": ours}});
+    let object = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {
+            "name": "d", "namespace": "n", "uid": "u", "resourceVersion": revision.to_string(),
+            "labels": {labels::OWNER: "owner"}, "managedFields": [entry],
+        },
+        "spec": {"replicas": 0},
+        "status": {"observedGeneration": 1},
+    });
+    Box::new(serde_json::from_value(object).unwrap())
+}
+
+fn intact(revision: u64) -> Box<DynamicObject> {
+    object(revision, &json!({"f:replicas": {}}))
+}
+
+fn drifted(revision: u64) -> Box<DynamicObject> {
+    object(revision, &json!({}))
+}
+
+fn identity() -> Identity {
+    Identity::new("apps", "Deployment", Some("n"), "d")
+}
+
+fn observed(object: &DynamicObject) -> Observed {
+    Observed::from_metadata(&object.metadata, OURS, labels::OWNER)
+}
+
+fn held(store: &Store) -> Option<Seen> {
+    store.objects(None, "owner", &Inventory::default()).remove(&identity())
+}
+
+fn saw(store: &Store, sighting: &Sighting) -> bool {
+    store.take(None, &interest(Content::Metadata), sighting).owners.contains("owner")
+}
+
+#[test]
+fn what_an_apply_gave_counts_until_the_stream_shows_it() {
+    let store = Store::new(OURS);
+    saw(&store, &Sighting::Applied(drifted(4)));
+    store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
+    assert_eq!(held(&store).unwrap().observed, observed(&intact(5)));
+    assert!(!saw(&store, &Sighting::Applied(intact(5))), "our own write is no news");
+    assert!(saw(&store, &Sighting::Applied(drifted(6))));
+}
+
+/// What the stream of whole objects brings.
+fn told(store: &Store, sighting: &Sighting) -> bool {
+    store.take(None, &interest(Content::Whole), sighting).owners.contains("owner")
+}
+
+fn listed(objects: Vec<DynamicObject>, version: &str) -> Sighting {
+    Sighting::Listed { objects, version: version.to_owned() }
+}
+
+fn applies(store: &Store, revision: u64) {
+    store.note(None, &identity(), (observed(&intact(revision)), None), Some(revision));
+}
+
+fn is_untold(store: &Store) -> bool {
+    !store.untold(None, &store.objects(None, "owner", &Inventory::default())).is_empty()
+}
+
+#[test]
+fn an_object_that_was_applied_is_untold_until_its_stream_is_so_far() {
+    let store = Store::new(OURS);
+    told(&store, &listed(vec![*intact(4)], "4"));
+    assert!(!is_untold(&store));
+    applies(&store, 6);
+    assert!(is_untold(&store));
+    assert!(!told(&store, &Sighting::Applied(intact(5))), "late");
+    assert!(is_untold(&store));
+    assert!(told(&store, &Sighting::Applied(intact(6))), "who waits for it hears, though nothing is new");
+    assert!(!is_untold(&store));
+    assert!(!told(&store, &Sighting::Applied(intact(7))));
+}
+
+#[test]
+fn what_somebody_makes_of_an_applied_object_at_once_ends_the_wait_too() {
+    for after in [Sighting::Applied(drifted(8)), Sighting::Deleted(intact(8)), listed(vec![*drifted(8)], "9")]
+    {
+        let store = Store::new(OURS);
+        told(&store, &listed(vec![*intact(4)], "4"));
+        applies(&store, 6);
+        store.take(None, &interest(Content::Whole), &after);
+        assert!(!is_untold(&store), "{after:?}");
+    }
+}
+
+#[test]
+fn an_object_of_another_owner_is_untold_too_when_it_was_taken() {
+    let store = Store::new(OURS);
+    let mut theirs = intact(4);
+    theirs.metadata.labels = Some([(labels::OWNER.to_owned(), "another".to_owned())].into());
+    told(&store, &listed(vec![*theirs], "4"));
+    applies(&store, 6);
+    let own = Inventory::from_iter([(identity(), kyma_object_set::Entry::default())]);
+    assert_eq!(store.untold(None, &store.objects(None, "owner", &own)), [identity()].into());
+}
+
+#[test]
+fn only_what_tells_health_ends_the_wait() {
+    let store = Store::new(OURS);
+    let (whole, dependent) = (interest(Content::Whole), dependent());
+    let both = vec![whole, interest(Content::Metadata)];
+    store.want(None, &dependent, Wish::new(both, Arc::default()));
+    told(&store, &listed(vec![*intact(4)], "4"));
+    saw(&store, &listed(vec![*intact(4)], "4"));
+    applies(&store, 6);
+    saw(&store, &Sighting::Applied(intact(6)));
+    assert!(is_untold(&store), "another component's stream of metadata was faster");
+    saw(&store, &listed(vec![*intact(6)], "7"));
+    assert!(is_untold(&store), "as was its list");
+    applies(&store, 7);
+    assert!(told(&store, &Sighting::Applied(intact(7))));
+    assert!(!is_untold(&store));
+    applies(&store, 8);
+    store.want(None, &dependent, Wish::new(vec![interest(Content::Metadata)], Arc::default()));
+    assert!(!is_untold(&store), "nobody will tell");
+}
+
+#[test]
+fn a_list_from_before_an_apply_does_not_end_the_wait() {
+    let store = Store::new(OURS);
+    told(&store, &listed(vec![*drifted(4)], "4"));
+    applies(&store, 6);
+    told(&store, &listed(vec![*drifted(4)], "5"));
+    assert!(is_untold(&store));
+    assert_eq!(held(&store).unwrap().observed, observed(&intact(6)));
+    told(&store, &listed(vec![], "5"));
+    assert!(is_untold(&store), "it may have been made since");
+    told(&store, &listed(vec![], "6"));
+    assert_eq!(held(&store), None);
+}
+
+fn dependent() -> Dependent {
+    Dependent { namespace: "hub".to_owned(), name: "c".to_owned(), owner: "owner".into() }
+}
+
+#[test]
+fn what_a_stream_showed_goes_with_the_last_who_wants_it() {
+    let store = Store::new(OURS);
+    let wants = |name: &str, interests: Vec<Interest>| {
+        let dependent = Dependent { name: name.to_owned(), ..dependent() };
+        store.want(None, &dependent, Wish::new(interests, Arc::default()));
+    };
+    let maps = interest(Content::Metadata);
+    for name in ["a", "b", "b"] {
+        wants(name, vec![maps.clone()]);
+    }
+    saw(&store, &listed(vec![*intact(4)], "4"));
+    wants("a", vec![]);
+    assert!(held(&store).is_some() && store.all_listed(None, std::slice::from_ref(&maps)));
+    wants("b", vec![]);
+    assert!(held(&store).is_none() && !store.all_listed(None, &[maps]));
+}
+
+#[test]
+fn what_was_before_an_apply_does_not_cover_up_its_answer() {
+    let store = Store::new(OURS);
+    saw(&store, &Sighting::Applied(drifted(4)));
+    store.note(None, &identity(), (observed(&intact(6)), None), Some(6));
+    assert!(!saw(&store, &Sighting::Applied(drifted(5))), "late");
+    assert_eq!(held(&store).unwrap().observed, observed(&intact(6)));
+}
+
+#[test]
+fn an_owner_whose_object_another_one_took_hears_of_it() {
+    let store = Store::new(OURS);
+    saw(&store, &Sighting::Applied(intact(4)));
+    let mut theirs = intact(5);
+    theirs.metadata.labels = Some([(labels::OWNER.to_owned(), "another".to_owned())].into());
+    store.note(None, &identity(), (observed(&theirs), None), Some(5));
+    assert!(saw(&store, &Sighting::Applied(theirs)));
+}
+
+#[test]
+fn what_somebody_did_after_an_apply_is_not_covered_up_by_its_answer() {
+    let store = Store::new(OURS);
+    saw(&store, &Sighting::Applied(drifted(4)));
+    saw(&store, &Sighting::Applied(intact(5)));
+    saw(&store, &Sighting::Applied(drifted(6)));
+    store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
+    assert_eq!(held(&store).unwrap().observed, observed(&drifted(6)), "changed again");
+    saw(&store, &Sighting::Deleted(drifted(7)));
+    store.note(None, &identity(), (observed(&intact(5)), None), Some(5));
+    assert_eq!(held(&store), None, "deleted");
+    store.note(None, &identity(), (observed(&intact(8)), None), Some(8));
+    saw(&store, &Sighting::Listed { objects: vec![], version: "9".into() });
+    store.note(None, &identity(), (observed(&intact(8)), None), Some(8));
+    assert_eq!(held(&store), None, "no longer listed");
+}
+
+#[test]
+fn after_a_restore_of_the_target_the_list_decides() {
+    let store = Store::new(OURS);
+    saw(&store, &Sighting::Applied(intact(900)));
+    saw(&store, &Sighting::Listed { objects: vec![*intact(5)], version: "6".into() });
+    store.note(None, &identity(), (observed(&drifted(7)), None), Some(7));
+    assert_eq!(held(&store).unwrap().observed, observed(&drifted(7)));
+}
+
+#[test]
+fn health_outlasts_a_stream_that_brings_metadata_alone() {
+    let store = Store::new(OURS);
+    store.take(None, &interest(Content::Whole), &Sighting::Applied(intact(4)));
+    let known = held(&store).unwrap().health;
+    assert!(known.is_some());
+    saw(&store, &Sighting::Applied(intact(5)));
+    assert_eq!(held(&store).unwrap().health, known);
+    saw(&store, &Sighting::Listed { objects: vec![*intact(6)], version: "7".into() });
+    assert_eq!(held(&store).unwrap().health, known);
+}

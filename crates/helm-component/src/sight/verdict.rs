@@ -1,0 +1,78 @@
+//! What a whole object says of itself, by the rules of the component that owns it. Pure.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::core::DynamicObject;
+use kyma_api::labels;
+use kyma_object_set::GroupKind;
+use kyma_object_set::health::{self, Health};
+use kyma_sdk::{Content, Interest};
+use serde_json::Value;
+
+use crate::expressions::Rules;
+
+/// The rules of those who have any, by owner.
+pub(super) type RulesByOwner = HashMap<Arc<str>, Arc<Rules>>;
+
+/// What a whole object says of itself.
+#[derive(Debug, Clone)]
+pub(super) struct Verdict {
+    /// How it does.
+    pub(super) health: Health,
+    /// Whether it did its work and goes by itself.
+    pub(super) finished: bool,
+}
+
+impl Verdict {
+    /// That on an object, by these rules.
+    pub(super) fn by(rules: &Rules, kind: &GroupKind, object: &DynamicObject) -> Option<Self> {
+        Self::of(rules, kind, whole(object))
+    }
+
+    fn of(rules: &Rules, kind: &GroupKind, object: Option<Value>) -> Option<Self> {
+        let object = object?;
+        let finished = health::is_finished(&object);
+        Some(Self { health: rules.assess(kind, &object, Timestamp::now()), finished })
+    }
+}
+
+/// Whether a stream brings what can be judged.
+pub(super) fn is_judged(interest: &Interest) -> bool {
+    interest.content == Content::Whole && interest.labels.is_some()
+}
+
+/// Judges what a stream brought, each object by its owner's rules.
+pub(super) fn verdicts(
+    rules: &RulesByOwner,
+    interest: &Interest,
+    objects: &[DynamicObject],
+) -> Vec<Option<Verdict>> {
+    objects.iter().map(|object| verdict(rules, interest, object)).collect()
+}
+
+fn verdict(rules: &RulesByOwner, interest: &Interest, object: &DynamicObject) -> Option<Verdict> {
+    let owner = object.metadata.labels.as_ref().and_then(|labels| labels.get(labels::OWNER));
+    let resource = interest.resource();
+    let mut whole = whole(object);
+    // Items of a list do not say what they are.
+    if let (Some(fields), None) = (whole.as_mut().and_then(Value::as_object_mut), &object.types) {
+        fields.insert("apiVersion".to_owned(), resource.api_version.into());
+        fields.insert("kind".to_owned(), resource.kind.into());
+    }
+    let kind = GroupKind::new(&interest.group, &interest.kind);
+    match owner.and_then(|owner| rules.get(owner.as_str())) {
+        Some(rules) => Verdict::of(rules, &kind, whole),
+        None => Verdict::of(&Rules::default(), &kind, whole),
+    }
+}
+
+/// Without managedFields, which are most of many objects and say nothing of health.
+fn whole(object: &DynamicObject) -> Option<Value> {
+    let mut whole = serde_json::to_value(object).ok()?;
+    if let Some(metadata) = whole.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    Some(whole)
+}
