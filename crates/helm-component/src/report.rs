@@ -444,13 +444,11 @@ fn healthy(seen: &Observed) -> Aspect {
     aspect(types::HEALTHY, Status::True, Reason::Succeeded, "")
 }
 
-fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
+fn fields(pass: &mut Pass<'_>, complete: bool) -> FreeForm {
+    let record = pass.session.recorded.report(pass.context.resource.status.as_ref());
     let recorded = &pass.session.recorded;
     let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
-    let (inventory, objects) = recorded.report(pass.context.resource.status.as_ref());
     let fields = json!({
-        "inventory": inventory,
-        "objects": objects,
         "digests": recorded.digests,
         "resource": recorded.resource,
         "resolved": recorded.resolved,
@@ -464,6 +462,7 @@ fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
+    fields.extend(record);
     // Only what was sent counts as attempted, and only until all of it is there.
     if complete || pass.done.applied {
         fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));

@@ -17,6 +17,7 @@ mod injection;
 mod inventory;
 mod large;
 mod module;
+mod packed;
 mod patches;
 mod pull_secret;
 mod ranges;
