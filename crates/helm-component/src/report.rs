@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use kyma_api::condition::{Status, types};
-use kyma_api::{ErrorClass, FreeForm, HookPolicy, Reason, State, TakenOver};
+use kyma_api::{Digests, ErrorClass, FreeForm, HookPolicy, Reason, State, TakenOver};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::memory::Recorded;
 use crate::observe::{self, LOOK};
 use crate::pass::Pass;
 use crate::patience::Patience;
-use crate::plan::{Content, DefaultResource, DriftMode, Observed, Rest};
+use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Rest};
 
 mod way_back;
 mod words;
@@ -112,7 +112,7 @@ impl Finding {
         aspects.extend(way_back::tested(pass));
         Self {
             aspects,
-            fields: fields(pass, is_there),
+            fields: fields(pass, seen, is_there),
             version: version(pass).filter(|_| is_there),
             look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
             patience: seen.patience,
@@ -444,12 +444,21 @@ fn healthy(seen: &Observed) -> Aspect {
     aspect(types::HEALTHY, Status::True, Reason::Succeeded, "")
 }
 
-fn fields(pass: &mut Pass<'_>, complete: bool) -> FreeForm {
+/// What the installed objects were made from. Which of them the content does not have any more is told by that alone: as
+/// long as such are left, the next process has to load it again.
+fn digests(recorded: &Digests, is_of_content: bool, seen: &Observed) -> Digests {
+    let is_pruned = matches!(seen.pruned, Some(Ok(())));
+    let is_left = is_of_content && seen.order == Order::Install && !is_pruned && !seen.surplus().is_empty();
+    Digests { inputs: recorded.inputs.clone().filter(|_| !is_left), ..recorded.clone() }
+}
+
+fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> FreeForm {
     let record = pass.session.recorded.report(pass.context.resource.status.as_ref());
     let recorded = &pass.session.recorded;
     let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
+    let is_of_content = pass.session.loaded.as_ref().is_some_and(|loaded| recorded.is(loaded));
     let fields = json!({
-        "digests": recorded.digests,
+        "digests": digests(&recorded.digests, is_of_content, seen),
         "resource": recorded.resource,
         "resolved": recorded.resolved,
         "hooks": recorded.hooks,

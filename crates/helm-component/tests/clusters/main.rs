@@ -9,6 +9,7 @@ mod drift;
 mod failures;
 mod fields;
 mod frozen;
+mod guard;
 mod health;
 mod history;
 mod hooks;

@@ -153,7 +153,7 @@ async fn an_upgrade_to_unsigned_content_and_a_changed_key_leave_what_runs_as_it_
 }
 
 /// Waits until the condition Ready says this.
-async fn until_told(world: &World, name: &str, reason: &str, words: &str) -> Result<()> {
+pub(crate) async fn until_told(world: &World, name: &str, reason: &str, words: &str) -> Result<()> {
     let components = world.components()?;
     testbed::until(words, crate::world::PATIENCE, || async {
         let ready = ready_of(&components.get(name).await?);
