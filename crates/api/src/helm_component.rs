@@ -9,11 +9,13 @@ use crate::{
 };
 
 mod inventory;
+mod packed;
 mod policies;
 mod source;
 mod status;
 
 pub use inventory::{InventoryGroup, InventoryItem};
+pub use packed::PackedError;
 pub use policies::{
     Adopt, CommonMetadata, CrdPolicy, Drift, DriftIgnore, DriftMode, Health, HealthExpression, History,
     HookPolicy, ObjectSelector, Patch, Release, Rollback, RollbackMode, Timeouts, ValuesFrom, ValuesFromKind,

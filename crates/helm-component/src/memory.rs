@@ -6,16 +6,15 @@ use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
-    CreatedResource, Digests, FailedRelease, HelmComponent, HelmComponentStatus, HelmHistory, Hooks,
-    InventoryEntry, InventoryGroup, KeptRelease, Reason, ResolvedVersion, TakenOver, condition,
+    CreatedResource, Digests, FailedRelease, HelmComponent, HelmHistory, Hooks, KeptRelease, Reason,
+    ResolvedVersion, TakenOver, condition,
 };
 use kyma_object_set::drift::Flaps;
-use kyma_object_set::{Entry, Identity, Inventory, Object};
-use kyma_sdk::Failure;
-use serde_json::{Value, json};
+use kyma_object_set::{Identity, Inventory};
 
 use crate::content::Loaded;
 use crate::expressions::Rules;
+use crate::record::{self, Form};
 use crate::referenced::Referenced;
 use crate::sight::Dependent;
 
@@ -24,6 +23,8 @@ use crate::sight::Dependent;
 pub(crate) struct Recorded {
     /// What was applied.
     pub inventory: Inventory,
+    /// How the status holds that.
+    pub form: Form,
     /// What it was made from.
     pub digests: Digests,
     /// The default custom resource, once it was made.
@@ -102,11 +103,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The memory of a component; one of another uid, or none, starts from what its status says.
+    /// The memory of a component; one of another uid, or none, starts from what its status says. So does one that could
+    /// not read its record, which somebody may have put right.
     pub(crate) fn recall(&self, dependent: &Dependent, component: &HelmComponent) -> Session {
         let uid = component.metadata.uid.clone().unwrap_or_default();
         match self.sessions().get(dependent) {
-            Some((held, session)) if *held == uid => session.clone(),
+            Some((held, session)) if *held == uid && !session.recorded.form.is_unread() => session.clone(),
             _ => {
                 let recorded = Recorded::of(component);
                 Session {
@@ -145,9 +147,16 @@ impl Recorded {
         let Some(status) = &component.status else { return Self::default() };
         let dependencies = status.conditions.iter().flatten();
         let mut dependencies = dependencies.filter(|one| one.type_ == condition::types::DEPENDENCIES_READY);
+        let (inventory, form) = record::read(status);
+        let mut digests = status.digests.clone().unwrap_or_default();
+        if form.is_unread() {
+            // What is found in its place need not be all of the content, which is sent anew.
+            digests.inputs = None;
+        }
         Self {
-            inventory: status.entries().iter().map(of_entry).collect(),
-            digests: status.digests.clone().unwrap_or_default(),
+            inventory,
+            form,
+            digests,
             resource: status.resource.clone(),
             resolved: status.resolved.clone(),
             hooks: status.hooks.clone(),
@@ -178,55 +187,6 @@ impl Recorded {
     pub(crate) fn is(&self, loaded: &Loaded) -> bool {
         self.digests.inputs.as_ref() == Some(&loaded.inputs) && self.digests.kinds == loaded.kinds
     }
-
-    /// The inventory as the status holds it: in the form of earlier versions while what `status` has in that form still
-    /// says the same, so that an upgrade of the operator alone rewrites nothing.
-    pub(crate) fn report(&self, status: Option<&HelmComponentStatus>) -> (Value, Value) {
-        let entries = self.inventory.iter().map(|(identity, entry)| to_entry(identity, entry));
-        let held = status.and_then(|status| status.inventory.as_ref());
-        match held.filter(|held| self.inventory == held.iter().map(of_entry).collect::<Inventory>()) {
-            Some(held) => (json!(held), Value::Null),
-            None => (Value::Null, json!(InventoryGroup::of(entries))),
-        }
-    }
-}
-
-/// What a component's status says that is on its target in its name.
-pub fn inventory(component: &HelmComponent) -> Inventory {
-    Recorded::of(component).inventory
-}
-
-/// Bytes that the record of a component's objects may take in its status: etcd takes little more for the whole object.
-const RECORD: usize = 480 << 10;
-
-/// Refuses content of which the status could not say what is on the target: nothing of it is sent then.
-///
-/// # Errors
-/// The objects at hand and those already recorded would take more than 480 KiB together; the rest of the status has its
-/// place in the 512 KiB that it may take as a whole.
-pub(crate) fn check_record(recorded: &Inventory, objects: &[Object]) -> Result<(), Failure> {
-    let wanted = objects.iter().map(|object| (object.identity(), object.version().to_owned()));
-    let mut all: BTreeMap<Identity, String> = wanted.collect();
-    all.extend(recorded.iter().map(|(identity, entry)| (identity.clone(), entry.version.clone())));
-    let full = |(identity, version): (&Identity, &String)| {
-        // As long as they ever are.
-        let (uid, hash) = ("0".repeat(36), "0".repeat(16));
-        let entry = Entry {
-            version: version.clone(),
-            uid,
-            fingerprint: hash.clone(),
-            hash,
-            created: false,
-            finished: false,
-        };
-        to_entry(identity, &entry)
-    };
-    let bytes = serde_json::to_vec(&InventoryGroup::of(all.iter().map(full))).map_or(0, |json| json.len());
-    if bytes <= RECORD {
-        return Ok(());
-    }
-    let message = format!("the record of {} objects would take {bytes} bytes, more than {RECORD}", all.len());
-    Err(Failure::new(Reason::InventoryTooLarge, message))
 }
 
 /// What the component says that it left on the target.
@@ -249,79 +209,4 @@ fn is_unhealthy(component: &HelmComponent) -> bool {
 fn unready(component: &HelmComponent) -> Option<&Condition> {
     let conditions = component.status.as_ref()?.conditions.as_deref()?;
     condition::get(conditions, condition::types::HEALTHY).filter(|healthy| healthy.status == "False")
-}
-
-fn of_entry(entry: &InventoryEntry) -> (Identity, Entry) {
-    let identity = Identity::new(&entry.group, &entry.kind, entry.namespace.as_deref(), &entry.name);
-    let InventoryEntry { version, uid, hash, fingerprint, created, finished, .. } = entry.clone();
-    (identity, Entry { version, uid, hash, fingerprint, created, finished })
-}
-
-fn to_entry(identity: &Identity, entry: &Entry) -> InventoryEntry {
-    let Identity { group, kind, namespace, name } = identity.clone();
-    let Entry { version, uid, hash, fingerprint, created, finished } = entry.clone();
-    InventoryEntry { group, version, kind, namespace, name, uid, hash, fingerprint, created, finished }
-}
-
-#[cfg(test)]
-mod tests {
-    use kyma_api::HelmComponentSpec;
-
-    use super::*;
-
-    #[test]
-    fn an_inventory_survives_the_status_in_either_form() {
-        let identity = Identity::new("apps", "Deployment", Some("n"), "d");
-        let entry = Entry {
-            version: "v1".to_owned(),
-            uid: "u".to_owned(),
-            hash: "h".to_owned(),
-            fingerprint: "f".to_owned(),
-            created: true,
-            finished: true,
-        };
-        let recorded = Recorded {
-            inventory: [(identity.clone(), entry.clone())].into_iter().collect(),
-            ..Recorded::default()
-        };
-        let status = |(old, new): (Value, Value)| -> HelmComponentStatus {
-            let mut status = json!({"inventory": old, "objects": new});
-            status.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-            serde_json::from_value(status).unwrap()
-        };
-        let component = |status: HelmComponentStatus| {
-            let mut component = HelmComponent::new("c", HelmComponentSpec::default());
-            component.status = Some(status);
-            component
-        };
-        let grouped = status(recorded.report(None));
-        assert!(grouped.inventory.is_none());
-        assert_eq!(inventory(&component(grouped)), recorded.inventory);
-        let old = HelmComponentStatus {
-            inventory: Some(vec![to_entry(&identity, &entry)]),
-            ..HelmComponentStatus::default()
-        };
-        assert_eq!(inventory(&component(old.clone())), recorded.inventory);
-        assert_eq!(status(recorded.report(Some(&old))), old, "nothing is rewritten");
-        let changed = Recorded::default();
-        assert!(status(changed.report(Some(&old))).inventory.is_none());
-    }
-
-    #[test]
-    fn more_objects_than_the_status_holds_are_refused_those_recorded_included() {
-        let map = |number: usize| {
-            let metadata = json!({"name": format!("a-config-map-{number:05}"), "namespace": "somewhere"});
-            Object::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
-                .unwrap()
-        };
-        let objects: Vec<Object> = (0..3_200).map(map).collect();
-        assert_eq!(check_record(&Inventory::default(), &objects), Ok(()));
-        let recorded = |from: usize| -> Inventory {
-            (from..from + 3_200).map(|number| (map(number).identity(), Entry::default())).collect()
-        };
-        assert_eq!(check_record(&recorded(0), &objects), Ok(()), "the same objects");
-        let refused = check_record(&recorded(1_500), &objects).unwrap_err();
-        assert_eq!(refused.reason, Reason::InventoryTooLarge);
-        assert!(refused.message.starts_with("the record of 4700 objects would take "), "{refused}");
-    }
 }

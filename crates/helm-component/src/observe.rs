@@ -98,6 +98,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         pieces,
         applied: pass.done.applied,
         inventory: recorded.inventory.clone(),
+        unread: recorded.form.is_unread(),
         owned: owned(pass, &snapshot, default.as_ref()),
         blind: pass.done.watching && snapshot.blind,
         looks_in_vain: pass.session.looking_since.is_some_and(|since| since.elapsed() >= LOOK),

@@ -107,9 +107,12 @@ pub enum Rest {
 pub fn next(seen: &Observed) -> Step {
     match seen.order {
         Order::Remove => remove(seen),
-        Order::Install => {
-            seen.refusal.clone().map_or_else(|| way::next(seen), |fault| Step::Rest(Rest::Failed(fault)))
-        }
+        Order::Install => match &seen.refusal {
+            Some(fault) => Step::Rest(Rest::Failed(fault.clone())),
+            // Or objects that the content does not have any more would be forgotten.
+            None if seen.unread => Step::Sweep,
+            None => way::next(seen),
+        },
     }
 }
 
@@ -288,7 +291,7 @@ fn settle(seen: &Observed) -> Step {
 
 fn remove(seen: &Observed) -> Step {
     // Without an inventory, or with one of an earlier state of the hub, only the marks tell what there is to remove.
-    if seen.inventory.is_empty() && !seen.swept {
+    if seen.unread || (seen.inventory.is_empty() && !seen.swept) {
         return Step::Sweep;
     }
     if !seen.watching {

@@ -95,7 +95,7 @@ impl Finding {
         aspects.extend(way_back::tested(pass));
         Self {
             aspects,
-            fields: fields(pass, is_there),
+            fields: fields(pass, seen, is_there),
             version: version(pass).filter(|_| is_there),
             look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
             patience: seen.patience,

@@ -177,7 +177,7 @@ impl Bench {
         let Ok(ready) = ready.await else { return Ok(Err(self.last_words().await?)) };
         let ready = ready?.context("a component that is Ready exists")?;
         let took = start.elapsed();
-        let inventory = ready.status.map(|status| status.entries()).unwrap_or_default();
+        let inventory = ready.status.map(|status| status.entries()).transpose()?.unwrap_or_default();
         if self.current(&inventory).await?.is_some() {
             return Ok(Ok(took));
         }

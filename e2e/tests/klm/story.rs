@@ -170,7 +170,7 @@ impl<'a> Story<'a> {
         let status = component.status.clone().unwrap_or_default();
         let version = recorded["spec"]["version"].as_str();
         ensure!(status.version.as_deref() == version, "{module} {:?}", status.version);
-        let inventory = status.entries();
+        let inventory = status.entries()?;
         let synced = recorded["status"]["synced"].as_array().map_or(0, Vec::len);
         ensure!(inventory.len() == synced, "{} of {synced} objects: {inventory:?}", inventory.len());
         let made = status.resource.context("the default CR is on record")?;

@@ -1,9 +1,11 @@
 //! What a HelmComponent has on its target: the form in which its status holds it.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{HelmComponentStatus, InventoryEntry};
+use super::{HelmComponentStatus, InventoryEntry, PackedError};
 
 /// Objects of one kind in one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -89,18 +91,34 @@ impl InventoryGroup {
 
 impl HelmComponentStatus {
     /// Every object on the target that belongs to the component, in whichever form the status holds it. Where it holds
-    /// both, the earlier form is what somebody else wrote before.
-    pub fn entries(&self) -> Vec<InventoryEntry> {
-        match &self.objects {
+    /// both plain forms, the earlier one is what somebody else wrote before. Beside a packed record a plain one is of a
+    /// version that does not know packed ones: it counts for what it names, and the packed one for all else.
+    ///
+    /// # Errors
+    /// The packed record cannot be read. What belongs to the component is not known then; it is not nothing.
+    pub fn entries(&self) -> Result<Vec<InventoryEntry>, PackedError> {
+        let plain: Vec<InventoryEntry> = match &self.objects {
             Some(groups) => groups.iter().flat_map(InventoryGroup::entries).collect(),
             None => self.inventory.clone().unwrap_or_default(),
-        }
+        };
+        let Some(packed) = &self.packed_objects else { return Ok(plain) };
+        let groups = InventoryGroup::unpack(packed)?;
+        let known: BTreeSet<_> = plain.iter().map(place).collect();
+        let mut entries: Vec<InventoryEntry> = groups.iter().flat_map(InventoryGroup::entries).collect();
+        entries.retain(|entry| !known.contains(&place(entry)));
+        entries.extend(plain.iter().cloned());
+        Ok(entries)
     }
 
     /// Whether it says what belongs to the component, be it nothing.
     pub fn has_entries(&self) -> bool {
-        self.inventory.is_some() || self.objects.is_some()
+        self.inventory.is_some() || self.objects.is_some() || self.packed_objects.is_some()
     }
+}
+
+/// Which object it is, whatever the version of its API.
+fn place(entry: &InventoryEntry) -> (&str, &str, Option<&str>, &str) {
+    (&entry.group, &entry.kind, entry.namespace.as_deref(), &entry.name)
 }
 
 #[cfg(test)]
@@ -137,7 +155,7 @@ mod tests {
         assert_eq!(sizes, [2, 1, 1, 1]);
         let written = json!({"objects": groups});
         let status: HelmComponentStatus = serde_json::from_value(written).unwrap();
-        assert_eq!(status.entries(), all);
+        assert_eq!(status.entries(), Ok(all));
         assert!(status.has_entries());
     }
 
@@ -149,9 +167,37 @@ mod tests {
                 "hash": "h", "fingerprint": "f", "created": true},
         ]});
         let status: HelmComponentStatus = serde_json::from_value(written.clone()).unwrap();
-        assert_eq!(status.entries().len(), 2);
-        assert!(status.entries()[1].created && !status.entries()[0].created);
+        let entries = status.entries().unwrap();
+        let created: Vec<bool> = entries.iter().map(|entry| entry.created).collect();
+        assert_eq!(created, [false, true]);
         assert_eq!(serde_json::to_value(status).unwrap(), written);
         assert!(!HelmComponentStatus::default().has_entries());
+    }
+
+    #[test]
+    fn a_plain_record_beside_a_packed_one_counts_for_what_it_names() {
+        let packed =
+            vec![entry("ConfigMap", Some("a"), "one", true), entry("ConfigMap", Some("a"), "two", true)];
+        let newer = InventoryEntry { uid: "newer".to_owned(), ..entry("ConfigMap", Some("a"), "two", true) };
+        let other = entry("ConfigMap", Some("b"), "two", true);
+        let status = |plain: Option<Vec<InventoryEntry>>| HelmComponentStatus {
+            packed_objects: Some(InventoryGroup::pack(&InventoryGroup::of(packed.clone())).unwrap()),
+            objects: plain.map(InventoryGroup::of),
+            ..HelmComponentStatus::default()
+        };
+        assert_eq!(status(None).entries(), Ok(packed.clone()));
+        assert_eq!(status(Some(vec![])).entries(), Ok(packed.clone()), "an earlier version lost it");
+        let expected = vec![packed[0].clone(), newer.clone(), other.clone()];
+        assert_eq!(status(Some(vec![newer, other])).entries(), Ok(expected));
+    }
+
+    #[test]
+    fn a_packed_record_that_cannot_be_read_is_not_an_empty_one() {
+        for objects in [None, Some(vec![])] {
+            let packed_objects = Some("edited".to_owned());
+            let status = HelmComponentStatus { packed_objects, objects, ..HelmComponentStatus::default() };
+            assert!(status.has_entries());
+            assert!(status.entries().is_err());
+        }
     }
 }

@@ -36,6 +36,10 @@ pub struct HelmComponentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub objects: Option<Vec<InventoryGroup>>,
+    /// The same as objects where that would take more than 480 KiB: its JSON, compressed by gzip, in base64. To read it,
+    /// pipe it through base64 -d and gunzip.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed_objects: Option<String>,
     /// The same as objects in the form of earlier versions. It counts and stays until something about the objects changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]

@@ -178,6 +178,8 @@ pub struct Observed {
     pub applied: bool,
     /// What was applied.
     pub inventory: Inventory,
+    /// Whether there is a record of what was applied that cannot be read.
+    pub unread: bool,
     /// Objects on the target that carry our owner label, whatever the inventory says.
     pub owned: BTreeSet<Identity>,
     /// Whether there is nothing to watch, so that no watch will tell anything.

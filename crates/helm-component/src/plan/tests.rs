@@ -63,6 +63,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         pieces,
         applied: false,
         inventory: Inventory::new(),
+        unread: false,
         owned: BTreeSet::new(),
         blind: false,
         looks_in_vain: false,
@@ -194,12 +195,23 @@ fn nothing_is_put_over_what_somebody_installed_before_unless_it_is_known_to_be_o
 fn what_a_removal_takes_is_searched_for_where_the_inventory_does_not_tell() {
     let without = Observed { order: Order::Remove, watching: false, ..fresh(vec![]) };
     assert_eq!(next(&without), Step::Sweep);
-    assert_eq!(next(&Observed { swept: true, ..without }), Step::Watch);
+    assert_eq!(next(&Observed { swept: true, ..without.clone() }), Step::Watch);
+    assert_eq!(next(&Observed { unread: true, swept: true, ..without }), Step::Sweep);
     let older = Observed { order: Order::Remove, ..running(vec![piece(deployment())]) };
     let older = Observed { newer: Some("1.1.0".to_owned()), ..older };
     assert_eq!(next(&older), Step::Sweep);
     assert_eq!(next(&Observed { swept: true, ..older.clone() }), Step::Remove);
     assert_eq!(next(&Observed { watched: false, ..older }), Step::Rest(Rest::Looking));
+}
+
+#[test]
+fn what_an_unreadable_record_was_of_is_searched_for_before_anything_is_sent_or_forgotten() {
+    for content in [Content::Stale, Content::Loaded, Content::Recorded] {
+        let unread = Observed { unread: true, content, ..fresh(vec![piece(config("a"))]) };
+        assert_eq!(next(&unread), Step::Sweep);
+        let refused = Observed { refusal: Some(fault()), ..unread };
+        assert_eq!(next(&refused), Step::Rest(Rest::Failed(fault())));
+    }
 }
 
 #[test]

@@ -59,9 +59,7 @@ impl Pass<'_> {
     async fn keep_taken_over(&mut self, taken: TakenOver) -> Result<(), Failure> {
         let mut fields = FreeForm::new();
         fields.insert("takenOver".to_owned(), json!(taken));
-        let (inventory, objects) = self.session.recorded.report(self.context.resource.status.as_ref());
-        fields.insert("inventory".to_owned(), json!(inventory));
-        fields.insert("objects".to_owned(), json!(objects));
+        fields.extend(self.session.recorded.report(self.context.resource.status.as_ref()));
         fields.insert("hooks".to_owned(), json!(self.session.recorded.hooks));
         self.session.recorded.taken_over = Some(taken);
         self.context.checkpoint(fields).await

@@ -62,8 +62,9 @@ impl Pass<'_> {
                 Step::RollBack(failure) => {
                     return Ok(self.prospect(prospect, &rehearsal, &seen, Rest::Failed(failure)));
                 }
+                Step::Sweep => self.sweep().await,
                 // Nothing is removed where an installation is rehearsed.
-                Step::Sweep | Step::Remove => break,
+                Step::Remove => break,
             }
             if let Some(failure) = self.done.load.take() {
                 return Err(failure);

@@ -10,7 +10,8 @@ use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
 use super::{Pass, failure, protection};
 use crate::hooks::Event;
 use crate::memory::Recorded;
-use crate::plan::Observed;
+use crate::plan::{Observed, Order};
+use crate::record::Form;
 
 impl Pass<'_> {
     /// Searches the target for what is ours, where the inventory does not tell.
@@ -26,10 +27,15 @@ impl Pass<'_> {
                 if self.session.recorded.resource.is_none() {
                     self.session.recorded.resource = resource;
                 }
-                self.session.swept = true;
+                let form = std::mem::take(&mut self.session.recorded.form);
+                if let Form::Unread(error) = &form {
+                    tracing::warn!(component = %self.dependent.name, %error, objects = found.len(),
+                        "what is the component's was found by its marks");
+                }
+                self.session.swept |= self.order == Order::Remove;
                 self.done.watching = false;
             }
-            Err(failure) => self.done.load = Some(failure),
+            Err(failure) => self.done.load = Some(self.session.recorded.form.explain(failure)),
         }
     }
 

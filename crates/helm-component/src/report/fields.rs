@@ -1,12 +1,13 @@
 //! What the status of a component says beside its conditions.
 
-use kyma_api::{FreeForm, TakenOver};
+use kyma_api::{Digests, FreeForm, TakenOver};
 use serde_json::json;
 
 use crate::content::Inputs;
 use crate::memory::Recorded;
 use crate::observe;
 use crate::pass::Pass;
+use crate::plan::{Observed, Order};
 
 /// Objects that are named which differ from the content.
 const DIFFERING: usize = 20;
@@ -18,15 +19,22 @@ pub(super) fn version(pass: &Pass<'_>) -> Option<String> {
     observe::rollback::module_version(pass).or_else(kept).or_else(wished)
 }
 
+/// What the installed objects were made from. Which of them the content does not have any more is told by that alone: as
+/// long as such are left, the next process has to load it again.
+pub(super) fn digests(recorded: &Digests, is_of_content: bool, seen: &Observed) -> Digests {
+    let is_pruned = matches!(seen.pruned, Some(Ok(())));
+    let is_left = is_of_content && seen.order == Order::Install && !is_pruned && !seen.surplus().is_empty();
+    Digests { inputs: recorded.inputs.clone().filter(|_| !is_left), ..recorded.clone() }
+}
+
 /// All of them; `complete` where the version that is wished is the one on the target.
-pub(super) fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
+pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> FreeForm {
+    let record = pass.session.recorded.report(pass.context.resource.status.as_ref());
     let recorded = &pass.session.recorded;
     let overridden = (!recorded.overridden.is_empty()).then_some(&recorded.overridden);
-    let (inventory, objects) = recorded.report(pass.context.resource.status.as_ref());
+    let is_of_content = pass.session.loaded.as_ref().is_some_and(|loaded| recorded.is(loaded));
     let fields = json!({
-        "inventory": inventory,
-        "objects": objects,
-        "digests": recorded.digests,
+        "digests": digests(&recorded.digests, is_of_content, seen),
         "resource": recorded.resource,
         "resolved": recorded.resolved,
         "hooks": recorded.hooks,
@@ -39,6 +47,7 @@ pub(super) fn fields(pass: &Pass<'_>, complete: bool) -> FreeForm {
         "overridden": overridden.map(|paths| paths.iter().take(100).collect::<Vec<_>>()),
     });
     let serde_json::Value::Object(mut fields) = fields else { return FreeForm::new() };
+    fields.extend(record);
     // Only what was sent counts as attempted, and only until all of it is there.
     if complete || pass.done.applied {
         fields.insert("attemptedVersion".to_owned(), json!(version(pass).filter(|_| !complete)));

@@ -1,5 +1,7 @@
+use kyma_api::Digests;
 use kyma_api::condition::Status;
 
+use super::fields::digests;
 use super::*;
 use crate::plan::Piece;
 use crate::plan::tests::{deployment, fault, id, piece, running};
@@ -14,6 +16,26 @@ fn a_version_that_was_not_sent_as_a_whole_is_not_told_as_the_one_on_the_target()
     assert!(unsent.iter().all(|rest| !is_there(&changed, rest)));
     let refused = running(vec![Piece { fault: Some(fault()), ..piece(deployment()) }]);
     assert!(!is_there(&refused, &Rest::Failed(fault())));
+}
+
+#[test]
+fn content_is_not_told_as_installed_while_something_is_left_that_it_does_not_have() {
+    let recorded =
+        Digests { inputs: Some("i".to_owned()), source: Some("s".to_owned()), ..Digests::default() };
+    let told = |is_of_content: bool, seen: &Observed| {
+        let digests = digests(&recorded, is_of_content, seen);
+        assert_eq!(digests.source, recorded.source);
+        digests.inputs.is_some()
+    };
+    let mut seen = running(vec![piece(deployment())]);
+    assert!(told(true, &seen));
+    seen.inventory.insert(id("", "ConfigMap", "left"), kyma_object_set::Entry::default());
+    assert!(told(false, &seen), "it is the content before that is recorded");
+    assert!(!told(true, &seen), "not removed yet");
+    seen.pruned = Some(Err(fault()));
+    assert!(!told(true, &seen), "the guard holds it back");
+    seen.pruned = Some(Ok(()));
+    assert!(told(true, &seen), "it is going");
 }
 
 #[test]

@@ -152,7 +152,7 @@ async fn a_job_that_succeeded_and_went_by_itself_is_not_run_again() -> Result<()
     let components = world.components()?;
     until("that it did its work is on record", PATIENCE, || async {
         let status = components.get("flare").await?.status.unwrap_or_default();
-        let mut jobs = status.entries().into_iter().filter(|entry| entry.kind == "Job");
+        let mut jobs = status.entries()?.into_iter().filter(|entry| entry.kind == "Job");
         Ok(jobs.next().is_some_and(|entry| entry.finished).then_some(()))
     })
     .await?;

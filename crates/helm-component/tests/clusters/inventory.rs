@@ -96,8 +96,8 @@ async fn a_record_of_an_earlier_version_counts_and_is_not_rewritten_by_an_upgrad
     world.apply("early", spec(&world, "early.yaml", &["a", "b", "c"])).await?;
     let status = world.ready("early", "True", "Ready").await?.status.context("a status")?;
     world.operator.kill();
-    let earlier = HelmComponentStatus { inventory: Some(status.entries()), objects: None, ..status };
-    write(&world, &json!(earlier)).await?;
+    let earlier = HelmComponentStatus { inventory: Some(status.entries()?), objects: None, ..status };
+    write(&world, "early", &json!(earlier)).await?;
 
     let mut step = Step::begin(&world)?;
     world.restart_operator().await?;
@@ -109,7 +109,7 @@ async fn a_record_of_an_earlier_version_counts_and_is_not_rewritten_by_an_upgrad
 
     world.apply("early", spec(&world, "earlier.yaml", &["a", "b"])).await?;
     let status = world.ready("early", "True", "Ready").await?.status.context("a status")?;
-    let names: Vec<String> = status.entries().into_iter().map(|entry| entry.name).collect();
+    let names: Vec<String> = status.entries()?.into_iter().map(|entry| entry.name).collect();
     ensure!(status.inventory.is_none() && names == ["a", "b"], "{status:?}");
     let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "early");
     ensure!(maps.get_opt("c").await?.is_none(), "it was forgotten instead of removed");
@@ -117,12 +117,12 @@ async fn a_record_of_an_earlier_version_counts_and_is_not_rewritten_by_an_upgrad
 }
 
 /// Writes a status as the operator does.
-async fn write(world: &World, status: &Value) -> Result<()> {
+pub(crate) async fn write(world: &World, name: &str, status: &Value) -> Result<()> {
     let object = json!({
         "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
-        "metadata": {"name": "early", "namespace": HUB_NAMESPACE}, "status": status,
+        "metadata": {"name": name, "namespace": HUB_NAMESPACE}, "status": status,
     });
     let params = PatchParams::apply("helm-component").force();
-    world.components()?.patch_status("early", &params, &Patch::Apply(object)).await?;
+    world.components()?.patch_status(name, &params, &Patch::Apply(object)).await?;
     Ok(())
 }

@@ -100,7 +100,7 @@ async fn comes_and_is_upgraded(world: &World) -> Result<()> {
         status.digests.as_ref().is_some_and(|digests| digests.source.is_some()),
         "what was installed is on record"
     );
-    let inventory = status.entries();
+    let inventory = status.entries()?;
     assert_eq!(inventory.len(), 5);
     for kind in ["Deployment", "CustomResourceDefinition"] {
         assert!(inventory.iter().any(|entry| entry.kind == kind), "{kind}");

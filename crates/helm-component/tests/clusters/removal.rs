@@ -64,7 +64,7 @@ async fn waits_and_takes_everything() -> Result<()> {
     .await?;
     until("the new object is in the inventory, so that it is removed too", PATIENCE, || async {
         let status = world.components()?.get("book").await?.status.unwrap_or_default();
-        Ok(status.entries().iter().any(|entry| entry.uid == made_again).then_some(()))
+        Ok(status.entries()?.iter().any(|entry| entry.uid == made_again).then_some(()))
     })
     .await?;
     let (books, _) = crate::world::api(&target, "test.example.org/v1", "Book", Some("default")).await?;
@@ -96,7 +96,7 @@ async fn a_removal_goes_on_when_its_kinds_have_long_been_gone() -> Result<()> {
     world.delete("torch", "Delete").await?;
     until("all but the CRD that is held is gone and forgotten", PATIENCE, || async {
         let status = world.components()?.get("torch").await?.status.unwrap_or_default();
-        let left: Vec<_> = status.entries().into_iter().map(|entry| entry.name).collect();
+        let left: Vec<_> = status.entries()?.into_iter().map(|entry| entry.name).collect();
         Ok((left == ["wicks.test.example.org"] && status.resource.is_none()).then_some(()))
     })
     .await?;

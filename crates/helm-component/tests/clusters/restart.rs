@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 use testbed::{AuditEvent, AuditMark, Cluster, until, until_quiet};
 
 use crate::chart::push;
+use crate::guard;
 use crate::injection;
 use crate::module::manifest;
 use crate::source::{config, repaired};
@@ -70,6 +71,7 @@ stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlp
             .collect();
         assert_eq!(writes, Vec::<String>::new(), "{}", cluster.name());
     }
+    remembers_what_is_left_over(&mut world).await?;
     injected_by_the_new_process(&world).await?;
     repaired_without_its_render(&world).await?;
     world.shelf.put("plain.yaml", config("plain", "another"));
@@ -79,6 +81,30 @@ stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlp
         "what is installed, not what lies there now"
     );
     Ok(())
+}
+
+/// What one process may not remove the next one removes, once somebody confirms.
+async fn remembers_what_is_left_over(world: &mut World) -> Result<()> {
+    bring_shrunk(world, 5).await?;
+    world.ready("shrunk", "True", "Ready").await?;
+    bring_shrunk(world, 2).await?;
+    world.ready("shrunk", "False", "PruneGuard").await?;
+    world.restart_operator().await?;
+    guard::confirm(world, "shrunk").await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "shrunk");
+    let ours = ListParams::default().labels("component.kyma-project.io/owner");
+    until("what is left over is gone", PATIENCE, || async {
+        Ok((maps.list(&ours).await?.items.len() == 2).then_some(()))
+    })
+    .await
+}
+
+async fn bring_shrunk(world: &World, maps: usize) -> Result<()> {
+    let map = |number: usize| config(&format!("shrunk-{number}"), "low");
+    let content = (0..maps).map(map).collect::<Vec<_>>().join("---\n");
+    let url = world.shelf.put(&format!("shrunk-{maps}.yaml"), content);
+    let spec = json!({"source": {"manifests": {"url": url}}, "release": {"namespace": "shrunk"}});
+    world.apply("shrunk", spec).await
 }
 
 /// It has not loaded the content, and still knows which of the hub's Secrets are meant for it.

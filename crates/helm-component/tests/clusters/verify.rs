@@ -106,7 +106,7 @@ async fn content_that_is_not_signed_by_the_key_never_reaches_the_target() -> Res
     let (_, _, message) = ready_of(&foreign).context("Ready")?;
     assert!(message.contains("by none of the trusted keys"), "{message}");
     let status = foreign.status.context("a status")?;
-    assert!(status.entries().is_empty());
+    assert!(status.entries()?.is_empty());
     assert_eq!(level(world, "seal").await?, None);
     let namespace = world.on_target("v1", "Namespace", "", "seal").await?;
     assert!(namespace.is_none(), "not even its namespace is made");
@@ -153,7 +153,7 @@ async fn an_upgrade_to_unsigned_content_and_a_changed_key_leave_what_runs_as_it_
 }
 
 /// Waits until the condition Ready says this.
-async fn until_told(world: &World, name: &str, reason: &str, words: &str) -> Result<()> {
+pub(crate) async fn until_told(world: &World, name: &str, reason: &str, words: &str) -> Result<()> {
     let components = world.components()?;
     testbed::until(words, crate::world::PATIENCE, || async {
         let ready = ready_of(&components.get(name).await?);

@@ -2,7 +2,7 @@
 
 use kube::api::DynamicObject;
 use kyma_api::condition::types;
-use kyma_api::{State, annotations, klm, labels};
+use kyma_api::{InventoryGroup, State, annotations, klm, labels};
 use serde_json::{Map, Value, json};
 
 use super::{Origin, Seen};
@@ -164,9 +164,10 @@ fn status_of(component: &DynamicObject, contract: &kyma_api::ComponentView) -> V
     })
 }
 
-/// What is on the target; components of another kind than HelmComponent need not say it.
+/// What is on the target; components of another kind than HelmComponent need not say it. A packed record that cannot be
+/// read says nothing until its reconciler has found out anew.
 fn synced_of(component: &DynamicObject) -> Vec<Value> {
-    let list = |field: &str| component.data["status"][field].as_array().into_iter().flatten();
+    let status = &component.data["status"];
     let field = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
     let synced = |group: &Value, item: &Value| {
         let kind = ["group", "version", "kind", "namespace"]
@@ -174,10 +175,15 @@ fn synced_of(component: &DynamicObject) -> Vec<Value> {
         let name = ("name".to_owned(), json!(field(item, "name")));
         Value::Object(kind.into_iter().chain([name]).collect())
     };
-    if component.data["status"]["objects"].is_null() {
+    let packed =
+        status["packedObjects"].as_str().map(|text| InventoryGroup::unpack(text).unwrap_or_default());
+    let packed = packed.map_or(Value::Null, |groups| json!(groups));
+    let mut groups = [&status["objects"], &packed].into_iter().filter_map(Value::as_array).peekable();
+    if groups.peek().is_none() {
         // The form of earlier versions.
-        return list("inventory").map(|entry| synced(entry, entry)).collect();
+        let entries = status["inventory"].as_array().into_iter().flatten();
+        return entries.map(|entry| synced(entry, entry)).collect();
     }
     let items = |group: &Value| group["items"].as_array().cloned().unwrap_or_default();
-    list("objects").flat_map(|group| items(group).into_iter().map(|item| synced(group, &item))).collect()
+    groups.flatten().flat_map(|group| items(group).into_iter().map(|item| synced(group, &item))).collect()
 }

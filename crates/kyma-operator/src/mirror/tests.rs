@@ -1,6 +1,6 @@
 //! What a component looks like as a Manifest, which Manifests are written, and what needs no look.
 
-use kyma_api::annotations;
+use kyma_api::{InventoryGroup, annotations};
 use serde_json::{Value, json};
 
 use super::plan::{Wanted, Write, wanted, write};
@@ -98,6 +98,17 @@ fn the_status_is_the_components_in_klms_words() {
     ignored["spec"]["resourcePolicy"] = json!("Ignore");
     let conditions = of(&ignored, None).status["conditions"].as_array().map(Vec::len);
     assert_eq!(conditions, Some(2), "KLM speaks of the default CR only where it makes it");
+}
+
+#[test]
+fn a_packed_record_is_shown_as_any_other() {
+    let mut packed = component();
+    let status = packed["status"].as_object_mut().unwrap();
+    let groups: Vec<InventoryGroup> = serde_json::from_value(status.remove("objects").unwrap()).unwrap();
+    status.insert("packedObjects".to_owned(), json!(InventoryGroup::pack(&groups).unwrap()));
+    assert_eq!(of(&packed, None).status["synced"], of(&component(), None).status["synced"]);
+    packed["status"]["packedObjects"] = json!("edited");
+    assert_eq!(of(&packed, None).status["synced"], json!([]));
 }
 
 #[test]

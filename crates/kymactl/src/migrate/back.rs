@@ -97,7 +97,11 @@ fn obstacle(module: &Module) -> Option<String> {
             "it was installed after the hand-over, so KLM has no Manifest of it: remove it first".to_owned(),
         );
     };
-    let installed = component.status.as_ref().and_then(|status| status.version.as_ref());
+    let status = component.status.as_ref();
+    if let Some(Err(error)) = status.map(kyma_api::HelmComponentStatus::entries) {
+        return Some(format!("{error}: let helm-component find out first what it has on the cluster"));
+    }
+    let installed = status.and_then(|status| status.version.as_ref());
     let version = manifest.spec.version.as_ref();
     if wanted != version || installed.is_some_and(|installed| Some(installed) != version) {
         let at = installed.or(wanted).map_or("another version", String::as_str);

@@ -127,12 +127,13 @@ pub(super) fn is_noted(meta: &ObjectMeta) -> bool {
 }
 
 impl Module {
-    /// Everything on the target that either side says is the module's.
+    /// Everything on the target that either side says is the module's. What cannot be read says nothing here; both ways
+    /// stop at it.
     pub(super) fn objects(&self) -> Vec<(Identity, String)> {
         let synced = self.manifest.iter().flat_map(ReadManifest::synced);
         let synced = synced.map(|object| (object.identity(), object.version.clone()));
         let status = self.component.iter().filter_map(|component| component.status.as_ref());
-        let inventory = status.flat_map(kyma_api::HelmComponentStatus::entries);
+        let inventory = status.filter_map(|status| status.entries().ok()).flatten();
         let inventory = inventory.map(|entry| {
             let namespace = entry.namespace.as_deref();
             (Identity::new(&entry.group, &entry.kind, namespace, &entry.name), entry.version.clone())

@@ -196,7 +196,10 @@ fn of_module(facts: &Facts, name: &str, module: &Module) -> Option<Step> {
 /// Where the target differs from the inventory of an applied component.
 fn unverified(facts: &Facts, module: &Module) -> Vec<String> {
     let status = module.component.as_ref().and_then(|component| component.status.as_ref());
-    let inventory = status.map(kyma_api::HelmComponentStatus::entries).unwrap_or_default();
+    let inventory = match status.map(kyma_api::HelmComponentStatus::entries).transpose() {
+        Ok(inventory) => inventory.unwrap_or_default(),
+        Err(error) => return vec![error.to_string()],
+    };
     let mut problems = Vec::new();
     for entry in inventory {
         let identity = Identity::new(&entry.group, &entry.kind, entry.namespace.as_deref(), &entry.name);

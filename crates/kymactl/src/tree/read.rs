@@ -14,7 +14,7 @@ use kyma_object_set::{Cluster, Entry, GroupKind, Gvk, Identity, Kinds};
 use kyma_sdk::{Component as _, Failure};
 
 use super::node::{Found, Node, Role, View};
-use crate::output;
+use crate::{error::Error, output};
 
 /// Calls to the target at a time.
 const PARALLEL: usize = 8;
@@ -29,7 +29,7 @@ pub(super) async fn nodes(
     client: &Client,
     component: &HelmComponent,
     now: Timestamp,
-) -> Result<Vec<Node>, Failure> {
+) -> Result<Vec<Node>, Error> {
     let (namespace, name) = (component.namespace().unwrap_or_default(), component.name_any());
     let owner = names::owner_hash(&namespace, &name);
     let view = View { manager: HelmComponents::NAME, owner: &owner, now };
@@ -40,7 +40,7 @@ pub(super) async fn nodes(
         None => Failure::new(error.reason(), error.to_string()),
     })?;
     let target = Target { client, kinds: &kinds };
-    let read = futures::stream::iter(parts(component)).map(|(identity, version, role, entry)| {
+    let read = futures::stream::iter(parts(component)?).map(|(identity, version, role, entry)| {
         let (target, view) = (&target, &view);
         async move {
             let found = target.found(&identity, &version).await?;
@@ -54,8 +54,11 @@ pub(super) async fn nodes(
 }
 
 /// What the status names: inventory, default custom resource, hooks.
-fn parts(component: &HelmComponent) -> Vec<Part> {
-    let inventory = helm_component::inventory(component);
+fn parts(component: &HelmComponent) -> Result<Vec<Part>, Error> {
+    let inventory = helm_component::inventory(component).map_err(|error| Error::Input {
+        what: format!("HelmComponent {}", component.name_any()),
+        problem: format!("{error}; helm-component finds out anew what is there when it looks at it next"),
+    })?;
     let objects = inventory.iter().map(|(identity, entry)| {
         (identity.clone(), entry.version.clone(), Role::Object, Some(entry.clone()))
     });
@@ -68,7 +71,7 @@ fn parts(component: &HelmComponent) -> Vec<Part> {
     let hooks = status.and_then(|status| status.hooks.as_ref());
     let hooks = hooks.into_iter().flat_map(|hooks| hooks.done.iter().flatten().chain(&hooks.running));
     let hooks = hooks.filter_map(|hook| Some((named(hook)?, String::new(), Role::Hook, None)));
-    objects.chain(made).chain(hooks).collect()
+    Ok(objects.chain(made).chain(hooks).collect())
 }
 
 /// Reads `Kind.group namespace/name`, as records of hooks name objects.

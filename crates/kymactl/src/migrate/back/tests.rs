@@ -79,12 +79,16 @@ fn an_ordered_removal_is_taken_back() {
 #[test]
 fn what_klm_could_not_go_on_with_is_not_given_back() {
     type Change = fn(&mut Sample);
-    let cases: [(Change, &str); 6] = [
+    let cases: [(Change, &str); 7] = [
         (
             |sample| sample.component.as_mut().unwrap()["spec"]["module"]["version"] = json!("1.1.0"),
             "would bring 1.0.0 back",
         ),
         (|sample| sample.component.as_mut().unwrap()["status"]["version"] = json!("1.1.0"), "is at 1.1.0"),
+        (
+            |sample| sample.component.as_mut().unwrap()["status"]["packedObjects"] = json!("edited"),
+            "status.packedObjects is not base64: let helm-component find out",
+        ),
         (|sample| sample.manifest = Value::Null, "no Manifest of it"),
         (|sample| sample.access = Err("TargetUnreachable: no".to_owned()), "TargetUnreachable"),
         (|sample| sample.kyma["metadata"]["annotations"] = json!({}), "is gone"),

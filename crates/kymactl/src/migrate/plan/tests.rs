@@ -25,6 +25,11 @@ fn each_step_follows_from_what_the_one_before_left() {
     sample.applied();
     assert!(matches!(next(&sample.facts()), Step::Unverified(_, _)), "the target tells otherwise");
     sample.taken_over();
+    let status = sample.component.clone().unwrap()["status"].clone();
+    sample.component.as_mut().unwrap()["status"]["packedObjects"] = json!("edited");
+    let unread = Step::Unverified(keda(), vec!["status.packedObjects is not base64".to_owned()]);
+    assert_eq!(next(&sample.facts()), unread);
+    sample.component.as_mut().unwrap()["status"] = status;
     assert_eq!(next(&sample.facts()), Step::Drop(keda()));
     sample.dropped();
     assert_eq!(next(&sample.facts()), Step::HandOver);
