@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use kyma_api::condition::types;
 use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 

@@ -1,6 +1,5 @@
 //! `kymactl`: for people who make modules, run a fleet, or want modules on one cluster now.
 
-mod access;
 mod cli;
 mod components;
 mod diff;

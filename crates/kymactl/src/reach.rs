@@ -6,9 +6,11 @@ use clap::Args;
 use helm_component::HelmComponentProgram;
 use kube::Api;
 use kyma_api::HelmComponent;
-use kyma_sdk::{BrakeLimit, LogFormat, Mode, Process, Program as _, Runtime, Settings, hub_config};
+use kyma_sdk::{
+    AccessArgs, BrakeLimit, LogFormat, Mode, Process, Program as _, Runtime, Settings, hub_config,
+};
 
-use crate::{access::AccessFlags, error::Error, hub::HubFlags};
+use crate::{error::Error, hub::HubFlags};
 
 /// Who reads, for audit logs.
 const READER: &str = "kymactl";
@@ -28,13 +30,13 @@ pub(crate) struct Reach {
     #[arg(long, env)]
     local_kyma: Option<String>,
     #[command(flatten)]
-    access: AccessFlags,
+    access: AccessArgs,
 }
 
 impl Reach {
     /// Connects to the hub, for reading alone.
     pub(crate) async fn runtime(&self) -> Result<Runtime, Error> {
-        let settings = self.settings();
+        let settings = self.settings()?;
         let config = hub_config(&settings).await?;
         Ok(Runtime::reading(HelmComponentProgram::OPERATOR, READER, settings, config, Process::new()?)
             .await?)
@@ -58,8 +60,8 @@ impl Reach {
     }
 
     /// What the operator would run with; what only a running operator needs has no meaning here.
-    fn settings(&self) -> Settings {
-        Settings {
+    fn settings(&self) -> Result<Settings, Error> {
+        Ok(Settings {
             hub_namespace: self.hub.hub_namespace.clone(),
             target_namespace: self.target_namespace.clone(),
             selector: None,
@@ -73,7 +75,7 @@ impl Reach {
             mode: self.mode,
             local_kyma: self.local_kyma.clone().filter(|name| !name.is_empty()),
             brake: BrakeLimit { targets: 0, percent: 0 },
-            access: self.access.policy(),
-        }
+            access: self.access.clone().policy()?,
+        })
     }
 }

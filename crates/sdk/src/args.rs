@@ -50,6 +50,14 @@ pub struct Args {
     /// The same as a share of all targets, in per cent; the larger of the two counts.
     #[arg(long, env, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub brake_percent: u8,
+    /// What access Secrets may name, and tokens for them.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// What access Secrets may name beyond the default, and where tokens for targets come from.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct AccessArgs {
     /// Let access Secrets name loopback addresses. For test beds.
     #[arg(long, env)]
     pub allow_loopback_targets: bool,

@@ -60,7 +60,7 @@ pub mod testing;
 pub use access::{Access, AccessChange, Revision, is_object_name, object_name};
 pub use admin::{AdminError, AdminServer, Health};
 pub use apply_status::apply_status;
-pub use args::{Args, LogFormat, Mode, TokenExchangeArgs};
+pub use args::{AccessArgs, Args, LogFormat, Mode, TokenExchangeArgs};
 pub use backoff::{delay_after, longest_delay};
 pub use blocking::{Blocker, Blockers, find_blockers};
 pub use brake::{Brake, BrakeLimit};

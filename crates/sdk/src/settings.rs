@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use kyma_api::names::label_value;
 use kyma_targets::{AccessPolicy, ExchangeSettings, ExchangeSettingsError, TokenExchange, TokenProviders};
 
-use crate::args::TokenExchangeArgs;
+use crate::args::{AccessArgs, TokenExchangeArgs};
 use crate::{Args, BrakeLimit, LogFormat, Mode};
 
 /// Resolved settings. Nothing in here can be wrong any more; reconcilers read only this.
@@ -112,13 +112,7 @@ impl Settings {
             mode: args.mode,
             local_kyma: args.local_kyma.filter(|name| !name.is_empty()),
             brake: BrakeLimit { targets: args.brake_targets, percent: args.brake_percent },
-            access: AccessPolicy {
-                allow_loopback: args.allow_loopback_targets,
-                allow_link_local: args.allow_link_local_targets,
-                allow_proxy: args.allow_target_proxy,
-                token_providers: token_providers(args.token_exchange)?,
-                ..AccessPolicy::default()
-            },
+            access: args.access.policy()?,
         })
     }
 
@@ -126,6 +120,22 @@ impl Settings {
     pub fn is_local(&self, kyma: &str) -> bool {
         let same = |local: &String| label_value(local) == label_value(kyma);
         self.mode == Mode::SingleCluster || self.local_kyma.as_ref().is_some_and(same)
+    }
+}
+
+impl AccessArgs {
+    /// The policy that the flags stand for; the hub's addresses are not among them.
+    ///
+    /// # Errors
+    /// Token exchange that cannot work or would give tokens to anybody, or a file that cannot be read.
+    pub fn policy(self) -> Result<AccessPolicy, SettingsError> {
+        Ok(AccessPolicy {
+            allow_loopback: self.allow_loopback_targets,
+            allow_link_local: self.allow_link_local_targets,
+            allow_proxy: self.allow_target_proxy,
+            token_providers: token_providers(self.token_exchange)?,
+            ..AccessPolicy::default()
+        })
     }
 }
 

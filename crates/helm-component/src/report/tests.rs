@@ -3,7 +3,7 @@ use kyma_api::condition::Status;
 
 use super::fields::digests;
 use super::*;
-use crate::plan::Piece;
+use crate::plan::{DriftMode, Piece};
 use crate::plan::tests::{deployment, fault, id, piece, running};
 
 #[test]

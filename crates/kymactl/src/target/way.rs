@@ -8,11 +8,10 @@ use kyma_sdk::targets::{
     AccessPolicy, Claim, Fence, Found, Limits, Recorded, Target, Targets, Verdict, compare,
 };
 use kyma_sdk::{
-    Access, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, recorded_of, refusal,
+    Access, AccessArgs, Failure, KymaAccess, Operator, claim_of, hub_addresses, hub_uid, recorded_of, refusal,
 };
 
 use crate::{
-    access::AccessFlags,
     error::Error,
     hub::{AGENT, HubFlags},
 };
@@ -29,7 +28,7 @@ pub(crate) struct Way {
     #[command(flatten)]
     hub: HubFlags,
     #[command(flatten)]
-    access: AccessFlags,
+    access: AccessArgs,
 }
 
 /// The hub, and the way in to its targets.
@@ -52,7 +51,8 @@ impl Way {
     /// Finds the hub.
     pub(crate) async fn hub(&self) -> Result<Hub, Error> {
         let config = self.hub.config().await?;
-        let policy = AccessPolicy { hub_addresses: hub_addresses(&config).await, ..self.access.policy() };
+        let policy =
+            AccessPolicy { hub_addresses: hub_addresses(&config).await, ..self.access.clone().policy()? };
         let client = Client::try_from(config)?;
         let namespace = self.hub.hub_namespace.clone();
         let targets = Targets::new(policy, Limits::default(), AGENT, "a person", TARGETS);

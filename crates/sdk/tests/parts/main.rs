@@ -26,7 +26,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use kyma_sdk::{
-    Args, LogFormat, Mode, Operator, Process, Runtime, Settings, TokenExchangeArgs,
+    AccessArgs, Args, LogFormat, Mode, Operator, Process, Runtime, Settings,
     targets::{AccessPolicy, Limits, Target, Targets},
 };
 use testbed::{Access, Cluster, SharedBed};
@@ -80,10 +80,7 @@ pub(crate) fn settings(namespace: &str, mode: Mode) -> Result<Settings> {
         local_kyma: None,
         brake_targets: 10,
         brake_percent: 1,
-        allow_loopback_targets: true,
-        allow_link_local_targets: false,
-        allow_target_proxy: false,
-        token_exchange: TokenExchangeArgs::default(),
+        access: AccessArgs { allow_loopback_targets: true, ..AccessArgs::default() },
     })?)
 }
 

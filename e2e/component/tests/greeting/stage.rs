@@ -15,7 +15,7 @@ use kube::{
     core::{DynamicObject, GroupVersionKind},
 };
 use kyma_sdk::{
-    Args, ComponentProgram, LogFormat, Mode, NoFlags, Process, Settings, TokenExchangeArgs,
+    AccessArgs, Args, ComponentProgram, LogFormat, Mode, NoFlags, Process, Settings,
     api::{
         State,
         component::{DeletionOrder, DeletionReason},
@@ -374,10 +374,7 @@ impl Stage {
             local_kyma: None,
             brake_targets: 10,
             brake_percent: 1,
-            allow_loopback_targets: true,
-            allow_link_local_targets: false,
-            allow_target_proxy: false,
-            token_exchange: TokenExchangeArgs::default(),
+            access: AccessArgs { allow_loopback_targets: true, ..AccessArgs::default() },
         })?)
     }
 
