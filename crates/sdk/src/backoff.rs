@@ -31,7 +31,9 @@ impl Slow {
     fn of(reason: Reason) -> Option<Self> {
         let longest = Duration::from_mins(10);
         match reason {
-            Reason::NamespaceTerminating | Reason::TargetForbidden | Reason::WebhookDenied => Some(Self { least: Duration::from_secs(30), longest }),
+            Reason::NamespaceTerminating | Reason::TargetForbidden | Reason::WebhookDenied => {
+                Some(Self { least: Duration::from_secs(30), longest })
+            }
             Reason::QuotaExceeded => Some(Self { least: Duration::from_mins(1), longest }),
             _ => None,
         }
