@@ -3,8 +3,8 @@ use kyma_api::condition::Status;
 
 use super::fields::digests;
 use super::*;
-use crate::plan::{DriftMode, Piece};
 use crate::plan::tests::{deployment, fault, id, piece, running};
+use crate::plan::{DriftMode, Piece};
 
 #[test]
 fn a_version_that_was_not_sent_as_a_whole_is_not_told_as_the_one_on_the_target() {
