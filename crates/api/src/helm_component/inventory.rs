@@ -195,7 +195,7 @@ mod tests {
     fn a_packed_record_that_cannot_be_read_is_not_an_empty_one() {
         for objects in [None, Some(vec![])] {
             let packed_objects = Some("edited".to_owned());
-            let status = HelmComponentStatus { packed_objects, objects, ..HelmComponentStatus::default() };
+            let status = HelmComponentStatus { objects, packed_objects, ..HelmComponentStatus::default() };
             assert!(status.has_entries());
             assert!(status.entries().is_err());
         }

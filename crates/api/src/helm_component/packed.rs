@@ -85,11 +85,10 @@ mod tests {
     fn groups(objects: usize) -> Vec<InventoryGroup> {
         let item = |number: usize| {
             let chance = hex::encode(Sha256::digest(number.to_le_bytes()));
-            let (a, b, c) = (&chance[..8], &chance[8..12], &chance[12..15]);
-            let (d, e) = (&chance[15..18], &chance[18..30]);
+            let uid = [&chance[..8], &chance[8..12], &chance[12..16], &chance[16..20], &chance[20..32]];
             InventoryItem {
                 name: format!("settings-of-tenant-{number:04}"),
-                uid: format!("{a}-{b}-4{c}-a{d}-{e}"),
+                uid: uid.join("-"),
                 hash: chance[32..48].to_owned(),
                 fingerprint: chance[48..].to_owned(),
                 ..InventoryItem::default()

@@ -47,9 +47,9 @@ async fn content_that_shrinks_to_less_than_half_removes_nothing_before_somebody_
         assert_eq!((&*status, &*reason), ("False", "PruneGuard"));
         assert_eq!(maps(world).await?, before, "{objects}");
     }
-    let deletes =
+    let is_delete =
         |event: &testbed::AuditEvent| event.verb.starts_with("delete") && event.namespace == "thinned";
-    let deleted: Vec<_> = world.target.audit()?.since(mark)?.into_iter().filter(deletes).collect();
+    let deleted: Vec<_> = world.target.audit()?.since(mark)?.into_iter().filter(is_delete).collect();
     assert!(deleted.is_empty(), "{deleted:?}");
 
     confirm(world, "thinned").await?;
@@ -77,7 +77,7 @@ async fn maps(world: &World) -> Result<BTreeMap<String, Option<String>>> {
 pub(crate) async fn confirm(world: &World, name: &str) -> Result<()> {
     let components = world.components()?;
     let generation = components.get(name).await?.metadata.generation.context("a generation")?;
-    let word = json!({"metadata": {"annotations": {"component.kyma-project.io/allow-shrink": generation.to_string()}}});
-    components.patch(name, &PatchParams::default(), &Patch::Merge(word)).await?;
+    let patch = json!({"metadata": {"annotations": {"component.kyma-project.io/allow-shrink": generation.to_string()}}});
+    components.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }

@@ -68,8 +68,8 @@ async fn found_again(world: &mut World) -> Result<()> {
         Ok((found == before).then_some(()))
     })
     .await?;
-    let deletes = |event: &AuditEvent| event.verb.starts_with("delete") && event.namespace == "torn";
-    let deleted: Vec<_> = world.target.audit()?.since(mark)?.into_iter().filter(deletes).collect();
+    let is_delete = |event: &AuditEvent| event.verb.starts_with("delete") && event.namespace == "torn";
+    let deleted: Vec<_> = world.target.audit()?.since(mark)?.into_iter().filter(is_delete).collect();
     ensure!(deleted.is_empty(), "{deleted:?}");
 
     // Its kind is not wished any more, so that only a search tells of it.
@@ -90,11 +90,12 @@ async fn edit(world: &mut World) -> Result<()> {
     write(world, "torn", &json!(HelmComponentStatus { packed_objects, objects: None, ..status })).await
 }
 
-/// The record of the small component, which has to be plain.
+/// The record of the small component, which has to be plain. Whether it made an object is not known after a search.
 async fn record(world: &World) -> Result<Vec<InventoryEntry>> {
     let status = world.components()?.get("torn").await?.status.context("a status")?;
     ensure!(status.packed_objects.is_none() && status.objects.is_some());
-    Ok(status.entries()?)
+    let entries = status.entries()?.into_iter();
+    Ok(entries.map(|entry| InventoryEntry { created: true, ..entry }).collect())
 }
 
 fn config_maps(objects: usize) -> String {
