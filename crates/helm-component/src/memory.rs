@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
-    CreatedResource, Digests, FailedRelease, HelmComponent, HelmHistory, Hooks, KeptRelease, Reason,
-    ResolvedVersion, TakenOver, condition,
+    CreatedResource, Digests, FailedRelease, FreeForm, HelmComponent, HelmComponentStatus, HelmHistory,
+    Hooks, KeptRelease, Reason, ResolvedVersion, TakenOver, condition,
 };
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory};
@@ -170,6 +170,11 @@ impl Recorded {
             pending: dependencies.any(|condition| condition.status != "True"),
             left: left(status.conditions.as_deref().unwrap_or_default()),
         }
+    }
+
+    /// What is on the target, as fields of the status; see [`Form::report`].
+    pub(crate) fn report(&mut self, status: Option<&HelmComponentStatus>) -> FreeForm {
+        self.form.report(&self.inventory, status)
     }
 
     /// Whether this content was not there before, as far as releases count: hooks run for it.

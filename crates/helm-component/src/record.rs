@@ -11,8 +11,6 @@ use kyma_sdk::Failure;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::memory::Recorded;
-
 /// Bytes that the record may take in its status, plain or packed: the rest of the status has its place in the 512 KiB
 /// that it may take as a whole.
 const RECORD: usize = 480 << 10;
@@ -78,39 +76,41 @@ pub fn inventory(component: &HelmComponent) -> Result<Inventory, PackedError> {
     Ok(entries.iter().flatten().map(of_entry).collect())
 }
 
-impl Recorded {
+impl Form {
     /// The record as fields of the status, one of which has it. One that still says the same stays as `status` has it,
     /// be it in the form of earlier versions, so that an upgrade of the operator alone rewrites nothing. One that cannot
     /// be read is left alone.
-    pub(crate) fn report(&mut self, status: Option<&HelmComponentStatus>) -> FreeForm {
-        if self.form.is_unread() {
+    pub(crate) fn report(&mut self, inventory: &Inventory, status: Option<&HelmComponentStatus>) -> FreeForm {
+        if self.is_unread() {
             return FreeForm::new();
         }
-        let (field, value) = self.written(status);
+        let (field, value) = self.written(inventory, status);
         let absent = [INVENTORY, OBJECTS, PACKED].map(|field| (field.to_owned(), Value::Null));
         absent.into_iter().chain([(field.to_owned(), value)]).collect()
     }
 
-    fn written(&mut self, status: Option<&HelmComponentStatus>) -> (&'static str, Value) {
+    fn written(
+        &mut self,
+        inventory: &Inventory,
+        status: Option<&HelmComponentStatus>,
+    ) -> (&'static str, Value) {
         let held = status.and_then(|status| status.inventory.as_ref());
-        if let Some(held) =
-            held.filter(|held| self.inventory == held.iter().map(of_entry).collect::<Inventory>())
+        if let Some(held) = held.filter(|held| *inventory == held.iter().map(of_entry).collect::<Inventory>())
         {
             return (INVENTORY, json!(held));
         }
-        if let Form::Packed(packed) = &self.form
-            && packed.inventory == self.inventory
+        if let Self::Packed(packed) = &*self
+            && packed.inventory == *inventory
         {
             return (PACKED, json!(packed.text));
         }
-        self.form = Form::Plain;
-        let entries = self.inventory.iter().map(|(identity, entry)| to_entry(identity, entry));
-        let groups = InventoryGroup::of(entries);
+        *self = Self::Plain;
+        let groups = InventoryGroup::of(inventory.iter().map(|(identity, entry)| to_entry(identity, entry)));
         if size(&groups) > RECORD
             && let Ok(text) = InventoryGroup::pack(&groups)
         {
             let value = json!(text);
-            self.form = Form::Packed(Arc::new(Packed { inventory: self.inventory.clone(), text }));
+            *self = Self::Packed(Arc::new(Packed { inventory: inventory.clone(), text }));
             return (PACKED, value);
         }
         (OBJECTS, json!(groups))

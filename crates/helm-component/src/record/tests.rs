@@ -1,6 +1,7 @@
 use kyma_api::{Digests, HelmComponentSpec};
 
 use super::*;
+use crate::memory::Recorded;
 
 /// A ConfigMap, as it is recorded once it was applied.
 fn map(number: usize) -> (Identity, Entry) {
