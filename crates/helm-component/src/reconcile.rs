@@ -1,6 +1,7 @@
 //! One pass over one component: asks [`plan::next`] what to do, does it, and asks again until there is nothing
 //! more to do.
 
+mod applied;
 mod apply;
 mod chart_tests;
 mod default_resource;

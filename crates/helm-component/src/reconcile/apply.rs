@@ -1,26 +1,21 @@
 //! Steps that put objects onto the target.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Instant;
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, PartialObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
-use kyma_api::{Adopt, Digests, HelmComponent, Reason, klm, names};
-use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
-use kyma_object_set::{
-    CallError, Entry, Foreign, GroupKind, Identity, Inventory, Kinds, Object, ObjectSet, Observed, Yielded,
-    is_autoscaler,
-};
-use kyma_sdk::{Failure, Interest};
+use kyma_api::{Adopt, HelmComponent, klm, names};
+use kyma_object_set::apply::{self, Applied, ApplyOptions, Refusal};
+use kyma_object_set::{Identity, Inventory, Object, ObjectSet, Observed, Yielded, is_autoscaler};
+use kyma_sdk::Failure;
 
 use super::endings::fault_of;
-use super::{LAG, Pass, failure, protection};
-use crate::content::{Inputs, Loaded};
+use super::{Pass, failure, protection};
 use crate::observe::former;
-use crate::plan::{self, Order};
+use crate::plan;
 
 /// Requests to one target at the same time.
 pub(super) const PARALLEL: usize = 8;
@@ -253,195 +248,6 @@ impl Pass<'_> {
             return BTreeMap::new();
         }
         snapshot.objects.into_iter().map(|(identity, sight)| (identity, sight.observed)).collect()
-    }
-
-    /// Notes what was put right, so that a fight with another writer is noticed.
-    fn count_repairs(&mut self, repaired: &BTreeSet<Identity>, applied: &Applied) {
-        let now = jiff::Timestamp::now().as_second();
-        let limit = self.shared.flap_limit;
-        let flaps = &mut self.session.flaps;
-        for identity in applied.changed().filter(|identity| repaired.contains(*identity)) {
-            flaps.entry(identity.clone()).or_default().corrected(now, limit);
-        }
-        flaps.retain(|identity, _| applied.inventory.contains(identity));
-    }
-
-    pub(super) async fn take_applied(&mut self, loaded: &Loaded, applied: Applied) {
-        let late = applied.ran_out_of_time();
-        // CRDs of the set may have brought kinds.
-        let kinds = self.cluster.discovery.kinds(&self.cluster.client).await.ok();
-        let mut missing = vec![];
-        let mut absent = BTreeSet::new();
-        let versions = loaded.versions();
-        let mut foreign = BTreeMap::<GroupKind, Vec<Identity>>::new();
-        for (identity, outcome) in &applied.outcomes {
-            match outcome {
-                Outcome::Refused(refusal) => {
-                    absent.extend(namespace_of(refusal).map(str::to_owned));
-                    if matches!(refusal, Refusal::OwnedByOther { .. } | Refusal::VersionInUse { .. }) {
-                        foreign.entry(identity.group_kind()).or_default().push(identity.clone());
-                    }
-                    if self.order == Order::Remove {
-                        // Conditions tell what holds up the removal.
-                        tracing::warn!(%identity, %refusal, "drift is not put right");
-                    }
-                    let fault = self.refused(identity, refusal);
-                    self.done.faults.insert(identity.clone(), fault);
-                }
-                Outcome::Waiting(what) => {
-                    self.done.waiting.insert(identity.clone(), (*what).to_owned());
-                }
-                Outcome::Applied { revision, .. } | Outcome::AsIs { revision } => {
-                    let entry = applied.inventory.get(identity);
-                    // Of what is shared the stream knows more: whose it is.
-                    if let Some(entry) = entry.filter(|entry| !entry.fingerprint.is_empty()) {
-                        let sight = self.sight_of(entry);
-                        let version = versions.get(identity).cloned();
-                        self.shared.sights.note(&self.context.target, identity, sight, version, *revision);
-                    }
-                }
-                Outcome::Missing(_) if is_unknown(kinds.as_deref(), identity) => {
-                    self.done.faults.insert(identity.clone(), failure(&CallError::group_unknown(identity)));
-                }
-                Outcome::Missing(gvk) => {
-                    missing.push(identity.clone());
-                    tracing::info!(%identity, %gvk, "the target does not serve the kind; the object waits for it");
-                }
-                // The pass ends where it would be told of a second time.
-                Outcome::Unchanged | Outcome::Skipped | Outcome::Foreign(_) => {}
-            }
-        }
-        self.await_namespaces(&absent);
-        self.await_owners(&foreign);
-        self.session.recorded.inventory = applied.inventory;
-        // With its kind an object went too.
-        for identity in missing {
-            self.session.recorded.inventory.remove(&identity);
-        }
-        self.note_sent(loaded, late);
-        if let Some(kinds) = kinds
-            && !Arc::ptr_eq(&kinds, &self.kinds)
-        {
-            self.kinds = kinds;
-            self.done.watching = false;
-            self.rescope();
-        }
-        if !self.done.waiting.is_empty() {
-            // What is waited for may be a CRD, and those are not watched as long as nothing is.
-            self.done.watching = false;
-        }
-    }
-
-    /// All of the content was sent, unless something of it failed, or is left to the next pass.
-    fn note_sent(&mut self, loaded: &Loaded, late: bool) {
-        if late {
-            self.context.waker().wake();
-        } else if self.done.faults.is_empty() {
-            self.note_content(loaded);
-        }
-    }
-
-    /// From the first object of other content on, and until all of it is there, what is there is of neither: whoever goes
-    /// back to what was applied before has to send it as a whole.
-    fn leave_recorded(&mut self, loaded: &Loaded) {
-        let recorded = &mut self.session.recorded.digests.inputs;
-        if recorded.as_ref() != Some(&loaded.inputs) {
-            *recorded = None;
-        }
-    }
-
-    /// This content is what the inventory stands for now.
-    fn note_content(&mut self, loaded: &Loaded) {
-        if self.session.recorded.digests.inputs.as_ref() != Some(&loaded.inputs) {
-            self.session.unready_since = Some(jiff::Timestamp::now().as_second());
-        }
-        if self.session.recorded.digests.source.as_ref() != Some(&loaded.source) {
-            self.session.recorded.left.clear();
-        }
-        let as_found = |inputs: &Inputs| self.session.recorded.is_as_taken_over(&inputs.wish);
-        let is_as_found = self.inputs.as_ref().is_ok_and(as_found);
-        if !is_as_found || former::foreign(self) == Foreign::Take {
-            self.session.recorded.taken_over = None;
-        }
-        self.session.recorded.digests = Digests {
-            inputs: Some(loaded.inputs.clone()),
-            kinds: loaded.kinds.clone(),
-            source: Some(loaded.source.clone()),
-            values: Some(loaded.values.clone()),
-            rendered: Some(loaded.rendered.clone()),
-        };
-    }
-
-    /// A refusal in the words of conditions; the release's own namespace is made anew at the next try.
-    fn refused(&mut self, identity: &Identity, refusal: &Refusal) -> Failure {
-        let Refusal::Call(error) = refusal else {
-            return Failure::new(refusal.reason(), refusal.to_string());
-        };
-        if let (Reason::NamespaceTerminating, Some(namespace)) = (error.reason(), &identity.namespace) {
-            self.looked_at(namespace, true);
-            return fault_of(Some(identity), namespace);
-        }
-        let makes = |namespace: &str| {
-            self.inputs
-                .as_ref()
-                .is_ok_and(|inputs| inputs.release.create_namespace && inputs.release.namespace == namespace)
-        };
-        match error.missing_namespace() {
-            Some(namespace) if makes(namespace) => failure(error).retry_after(LAG),
-            _ => failure(error),
-        }
-    }
-
-    /// Namespaces that objects need and that are not there: their arrival wakes the component.
-    fn await_namespaces(&mut self, absent: &BTreeSet<String>) {
-        if self.inputs.as_ref().is_ok_and(|inputs| absent.contains(&inputs.release.namespace)) {
-            self.session.namespace_ready = false;
-        }
-        let mut names = absent.iter();
-        let Some(name) = names.next() else { return };
-        let Some(mapping) = self.kinds.preferred(&GroupKind::new("", "Namespace")) else { return };
-        let only = names.next().is_none().then(|| format!("metadata.name={name}"));
-        self.context.watch(Interest { fields: only, ..Interest::in_kind(&mapping.resource) });
-    }
-
-    /// Objects that others own, or have a part in: that they let go, delete or change them wakes the component.
-    fn await_owners(&self, foreign: &BTreeMap<GroupKind, Vec<Identity>>) {
-        for (kind, objects) in foreign {
-            let Some(mapping) = self.kinds.preferred(kind) else { continue };
-            let interest = Interest::in_kind(&mapping.resource);
-            self.context.watch(match objects.as_slice() {
-                [one] => Interest {
-                    namespace: one.namespace.clone(),
-                    fields: Some(format!("metadata.name={}", one.name)),
-                    ..interest
-                },
-                _ => interest.owned(),
-            });
-        }
-    }
-
-    /// What the stream will show of an object that was just applied.
-    fn sight_of(&self, entry: &Entry) -> Observed {
-        Observed {
-            uid: entry.uid.clone(),
-            fingerprint: entry.fingerprint.clone(),
-            unscaled: None,
-            deleting: false,
-            owner: Some(self.ownership.owner.clone()),
-            marked: true,
-        }
-    }
-}
-
-/// Whether nothing is known of the kinds of an object's API group: then its absence is no proof.
-fn is_unknown(kinds: Option<&Kinds>, identity: &Identity) -> bool {
-    kinds.is_none_or(|kinds| kinds.is_unknown(&identity.group))
-}
-
-fn namespace_of(refusal: &Refusal) -> Option<&str> {
-    match refusal {
-        Refusal::Call(error) => error.missing_namespace(),
-        _ => None,
     }
 }
 
