@@ -35,7 +35,9 @@ mod wish;
 
 pub use claim::claim;
 use one::Done;
+pub(crate) use one::serving_pauses;
 pub use outcome::{Applied, Outcome, Refusal};
+pub(crate) use owner::is_creator;
 pub use system::{System, helm_release};
 pub use take_over::move_fields;
 

@@ -78,10 +78,10 @@ impl Inventory {
         self.get(identity).is_some_and(Entry::was_sent)
     }
 
-    /// Objects that were taken over and left as they are, other than the set says.
+    /// Objects that were taken over and left as they are, other than the set says; those that it does not have among them.
     pub fn left_as_is(&self) -> impl Iterator<Item = &Identity> {
         let all = self.entries.iter();
-        all.filter(|(_, entry)| entry.hash.is_empty() && entry.was_sent()).map(|(identity, _)| identity)
+        all.filter(|(_, entry)| entry.hash.is_empty()).map(|(identity, _)| identity)
     }
 
     /// All entries in the order of their identities.

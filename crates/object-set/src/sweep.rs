@@ -3,6 +3,7 @@
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 
+use crate::apply::{is_creator, serving_pauses};
 use crate::cluster::{Cluster, OWNER_LABEL, Ownership};
 use crate::discovery::Mapping;
 use crate::drift::{applied_entry, fingerprint};
@@ -19,7 +20,7 @@ const PAGE: u32 = 500;
 /// copies labels to what it makes does not make that ours. Kinds that are shared are found by the owner's share.
 ///
 /// One list for each kind that the cluster serves, so it is for when nothing else tells. Kinds of an aggregated API
-/// that does not answer are left out.
+/// that does not answer are left out, and so are those whose storage the API server does not get ready in two seconds.
 ///
 /// # Errors
 /// A kind cannot be listed: then what it holds is not known.
@@ -51,10 +52,18 @@ async fn of_kind(
         let identity =
             Identity::new(&gvk.group, &gvk.kind, metadata.namespace.as_deref(), metadata.name.as_deref()?);
         let version = gvk.version.clone();
-        let entry = Entry { version, uid: metadata.uid?, fingerprint, ..Entry::default() };
+        let created = is_creator(&metadata, ownership);
+        let entry = Entry { version, uid: metadata.uid?, fingerprint, created, ..Entry::default() };
         applied.then_some((identity, entry))
     };
     Ok(found.into_iter().filter_map(entry).collect())
+}
+
+/// Whether the API server has no storage of a kind yet, as it says of a CRD that has just come or changed. One whose
+/// storage never comes must hold up nobody who has no objects of it.
+/// Source: `storage is (re)initializing` in `staging/src/k8s.io/apiserver/pkg/storage/cacher` of Kubernetes.
+fn is_getting_ready(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 429 && status.message.contains("(re)initializing"))
 }
 
 async fn listed(
@@ -65,9 +74,15 @@ async fn listed(
     let api = mapping.api(&cluster.client, None);
     let mut params = ListParams::default().labels(labels).limit(PAGE);
     let mut found = Vec::new();
+    let mut pauses = serving_pauses();
     loop {
         let page = match api.list_metadata(&params).await {
             Ok(page) => page,
+            Err(error) if is_getting_ready(&error) => {
+                let Some(pause) = pauses.next() else { return Ok(found) };
+                tokio::time::sleep(pause).await;
+                continue;
+            }
             Err(error) => match CallError::new(Action::List, None, error) {
                 // Its CRD went since discovery, and all objects with it.
                 error if error.failure == Failure::NotFound => return Ok(found),
@@ -79,5 +94,22 @@ async fn listed(
             Some(token) => params = params.continue_token(&token),
             None => return Ok(found),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_storage_that_is_not_ready_is_told_from_a_server_that_wants_fewer_calls() {
+        let answer = |code: u16, message: &str| {
+            kube::Error::Api(Box::new(Status::failure(message, "TooManyRequests").with_code(code)))
+        };
+        assert!(is_getting_ready(&answer(429, "storage is (re)initializing")));
+        assert!(!is_getting_ready(&answer(429, "Too many requests, please try again later.")));
+        assert!(!is_getting_ready(&answer(500, "storage is (re)initializing")));
     }
 }

@@ -93,7 +93,10 @@ impl Inputs {
         let yielded = Yielded::parse(ignored)
             .map_err(|error| Failure::new(Reason::SpecInvalid, format!("spec.{error}")))?;
         let text = whole.to_string();
-        whole["kube"] = Value::Null;
+        // Nobody asked for what changes beside the component.
+        for unasked in ["kube", "pullSecret", "injectable", "verifiedBy"] {
+            whole[unasked] = Value::Null;
+        }
         let (digest, wish) = (digest(&[text.as_bytes()]), digest(&[whole.to_string().as_bytes()]));
         Ok(Self { source, release, marks, merged, changes, yielded, additions, digest, wish, values_digest })
     }

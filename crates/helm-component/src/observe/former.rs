@@ -54,7 +54,8 @@ pub(crate) fn foreign(pass: &Pass<'_>) -> Foreign {
     let recorded = &pass.session.recorded;
     match &recorded.taken_over {
         Some(_) if is_as_found(pass) => Foreign::AsIs,
-        None if recorded.digests.inputs.is_none() => Foreign::Tell,
+        // Nothing was ever applied as a whole.
+        None if recorded.digests.source.is_none() => Foreign::Tell,
         Some(_) | None => Foreign::Take,
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn due(pass: &Pass<'_>, content: Content) -> HistoryDue {
 /// Digest of the release that the content is.
 fn release(pass: &Pass<'_>, inputs: &Inputs, content: Content) -> Option<String> {
     match content {
-        Content::Loaded => pass.session.loaded.as_ref().map(|loaded| loaded.release.clone()),
+        Content::Loaded => pass.session.loaded.as_ref().map(|loaded| inputs.release_digest(&loaded.source)),
         Content::Recorded => {
             pass.session.recorded.digests.source.as_ref().map(|source| inputs.release_digest(source))
         }

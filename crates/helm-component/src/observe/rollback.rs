@@ -59,7 +59,9 @@ pub(super) fn keep_due(pass: &Pass<'_>) -> bool {
     let recorded = &pass.session.recorded;
     match &recorded.kept {
         kept if is_wanted(&pass.context.resource.spec) => {
-            !kept.as_ref().is_some_and(|kept| is_of(kept, &recorded.digests))
+            // What was taken over as it is never was as it is rendered.
+            recorded.inventory.left_as_is().next().is_none()
+                && !kept.as_ref().is_some_and(|kept| is_of(kept, &recorded.digests))
         }
         kept => kept.is_some(),
     }

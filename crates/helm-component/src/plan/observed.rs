@@ -313,13 +313,19 @@ impl Observed {
         all.filter(|(_, health)| wanted(*health)).map(|(name, _)| name).collect()
     }
 
-    /// What was applied, or carries our label, and is wanted no longer.
+    /// What was applied, or carries our label, and is wanted no longer. As long as nothing else is asked for than what was
+    /// taken over, what only its record names stays.
     pub fn surplus(&self) -> Vec<Identity> {
+        let stays = |identity: &Identity| {
+            self.as_found.is_some() && self.inventory.contains(identity) && !self.inventory.was_sent(identity)
+        };
         let wanted: BTreeSet<&Identity> = self.pieces.iter().map(|piece| &piece.identity).collect();
         let applied = self.inventory.iter().map(|(identity, _)| identity);
         let surplus: BTreeSet<&Identity> = applied
             .chain(self.owned.iter())
-            .filter(|identity| !wanted.contains(identity) && !self.kept.contains(*identity))
+            .filter(|identity| {
+                !wanted.contains(identity) && !self.kept.contains(*identity) && !stays(identity)
+            })
             .collect();
         surplus.into_iter().cloned().collect()
     }

@@ -307,6 +307,22 @@ fn what_is_no_longer_wanted_goes_after_everything_wanted_is_there() {
 }
 
 #[test]
+fn what_only_the_record_of_a_taken_over_release_names_stays_until_something_else_is_asked_for() {
+    let mut seen = running(vec![piece(config("a"))]);
+    seen.content = Content::Loaded;
+    seen.inventory.insert(config("b"), Entry { uid: "u".to_owned(), ..Entry::default() });
+    seen.as_found = Some(vec!["b".to_owned()]);
+    assert_eq!(seen.surplus(), []);
+    assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+    let (identity, entry) = applied(&config("b"));
+    seen.inventory.insert(identity, entry);
+    assert_eq!(seen.surplus(), [config("b")], "we sent it ourselves");
+    seen.inventory.insert(config("b"), Entry { uid: "u".to_owned(), ..Entry::default() });
+    seen.as_found = None;
+    assert_eq!(seen.surplus(), [config("b")]);
+}
+
+#[test]
 fn what_was_replaced_stays_until_the_kind_of_its_successor_is_served() {
     let rollout = id("argoproj.io", "Rollout", "r");
     let mut seen = running(vec![piece(rollout.clone()), piece(deployment())]);

@@ -60,13 +60,14 @@ impl Pass<'_> {
     async fn write_release(&self, standing: Standing) -> Result<Option<HelmHistory>, Failure> {
         let Some(loaded) = self.session.loaded.clone() else { return Ok(None) };
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
+        // Not that of one more try, which is no other release.
+        let content = inputs.release_digest(&loaded.source);
         let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), &inputs.release.namespace);
         let mut records = records(&secrets, &inputs.release.name).await?;
         records.sort_by_key(Record::number);
         // A process that died after it had written this one goes on with it.
-        let written = records
-            .iter()
-            .find(|record| record.content.as_deref() == Some(&*loaded.release) && record.is(standing));
+        let written =
+            records.iter().find(|record| record.content.as_deref() == Some(&*content) && record.is(standing));
         let number = if let Some(number) = written.and_then(Record::number) {
             number
         } else {
@@ -76,8 +77,8 @@ impl Pass<'_> {
             let revision = revision(inputs, &loaded, number, standing, first, &description);
             let Some(revision) = revision else { return Ok(None) };
             match storage::encode(&revision) {
-                Ok(secret) => self.create_record(&secrets, secret, &loaded.release).await?,
-                Err(bytes) => return Ok(Some(too_large(&loaded, bytes))),
+                Ok(secret) => self.create_record(&secrets, secret, &content).await?,
+                Err(bytes) => return Ok(Some(too_large(content, bytes))),
             }
             number
         };
@@ -94,12 +95,7 @@ impl Pass<'_> {
         }
         self.drop_oldest(&secrets, &others).await?;
         let status = Some(standing.as_str().to_owned());
-        Ok(Some(HelmHistory {
-            content: loaded.release.clone(),
-            revision: Some(number),
-            status,
-            failure: None,
-        }))
+        Ok(Some(HelmHistory { content, revision: Some(number), status, failure: None }))
     }
 
     fn describe(&self, standing: Standing, number: i64) -> String {
@@ -195,10 +191,10 @@ pub(super) async fn list(secrets: &Api<Secret>, release: &str) -> kube::Result<V
 }
 
 /// What is noted where a record cannot be written: the next release is another one.
-fn too_large(loaded: &Loaded, bytes: usize) -> HelmHistory {
+fn too_large(content: String, bytes: usize) -> HelmHistory {
     let failure =
         format!("Helm's record would be {bytes} bytes large, more than a Secret may be, and is not written");
-    HelmHistory { content: loaded.release.clone(), failure: Some(failure), ..HelmHistory::default() }
+    HelmHistory { content, failure: Some(failure), ..HelmHistory::default() }
 }
 
 fn revision<'a>(

@@ -43,10 +43,13 @@ fn files() -> Vec<(String, String)> {
 
 /// The chart as Helm installs it with these values, and the source that names it.
 async fn installed(world: &World, name: &str, set: &str) -> Result<Value> {
-    let files = files();
+    installed_from(world, name, set, &files()).await
+}
+
+async fn installed_from(world: &World, name: &str, set: &str, files: &[(String, String)]) -> Result<Value> {
     let chart = world.scratch(&format!("{name}.tgz"));
-    std::fs::write(&chart, packed(name, "1.0.0", &borrowed(&files))?)?;
-    let source = push(world, name, "1.0.0", &borrowed(&files)).await?;
+    std::fs::write(&chart, packed(name, "1.0.0", &borrowed(files))?)?;
+    let source = push(world, name, "1.0.0", &borrowed(files)).await?;
     let chart = chart.to_str().context("a path")?;
     world.helm(name, &["install", name, chart, "--create-namespace", "--set", set]).await?;
     until("the release is up", PATIENCE, || async {
@@ -201,6 +204,54 @@ async fn taking_over_with_other_content_is_an_upgrade_which_prunes_what_the_rele
             "the record stays"
         );
     }
+    Ok(())
+}
+
+/// Helm finds by `lookup` what we do not: the chart is the same and its objects are not.
+#[tokio::test]
+async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_change() -> Result<()> {
+    let world = world().await?;
+    let mut files = files();
+    let found = "{{- if lookup \"v1\" \"Namespace\" \"\" \"default\" }}\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: \
+                 looked-up}\ndata: {level: low}\n{{- end }}\n";
+    files.push(("templates/found.yaml".to_owned(), found.to_owned()));
+    let source = installed_from(world, "beside", "level=high", &files).await?;
+    assert_eq!(level(world, "beside", "looked-up").await?.as_deref(), Some("low"));
+    let before = content(world, "beside").await?;
+    world.apply("beside", spec(&source, "beside", &json!({"values": {"level": "high"}}))).await?;
+    let component = world.ready("beside", "True", "Ready").await?;
+    assert_eq!(content(world, "beside").await?, before);
+    let named = taken(&component).context("takenOver")?.objects;
+    assert_eq!(named, Some(vec!["ConfigMap beside/looked-up".to_owned()]));
+
+    world.apply("beside", spec(&source, "beside", &json!({"values": {"level": "higher"}}))).await?;
+    until("the content is as the chart renders it", PATIENCE, || async {
+        Ok(level(world, "beside", "looked-up").await?.is_none().then_some(()))
+    })
+    .await?;
+    world.ready("beside", "True", "Ready").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_upgrade_takes_what_others_applied_as_the_chart_says() -> Result<()> {
+    let world = world().await?;
+    let source = push(world, "grown", "1.0.0", &borrowed(&files())).await?;
+    let values = |level: &str, extra: bool| json!({"values": {"level": level, "extra": extra}});
+    world.apply("grown", spec(&source, "grown", &values("low", false))).await?;
+    world.ready("grown", "True", "Ready").await?;
+    let own = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "extra"}, "data": {"level": "own"}});
+    config_maps(world, "grown")?.patch("extra", &PatchParams::apply("kubectl"), &Patch::Apply(own)).await?;
+
+    world.apply("grown", spec(&source, "grown", &values("high", true))).await?;
+    for name in ["settings", "extra"] {
+        until("it is as the chart says", PATIENCE, || async {
+            Ok((level(world, "grown", name).await?.as_deref() == Some("high")).then_some(()))
+        })
+        .await?;
+    }
+    let component = world.ready("grown", "True", "Ready").await?;
+    assert_eq!(taken(&component), None, "it was installed here");
     Ok(())
 }
 

@@ -22,7 +22,7 @@ const MAX_OBJECT: usize = 1 << 20;
 
 /// Pauses, under two seconds in all, before another try at a kind that was established a moment ago and is not
 /// served yet: the API server gives no event for that. What takes longer waits for the caller's next run.
-pub(super) fn serving_pauses() -> impl Iterator<Item = Duration> {
+pub(crate) fn serving_pauses() -> impl Iterator<Item = Duration> {
     [20, 50, 100, 200, 400, 800].into_iter().map(Duration::from_millis)
 }
 
@@ -64,7 +64,7 @@ impl Run<'_> {
         // What only its creator may delete has to say who that is: a process that dies after an apply records nothing.
         let is_marked = holds_data(&wanted.identity) || guard == Some(Guard::UnlessCreated);
         let ownership = self.options.ownership;
-        let stays = self.options.foreign == Foreign::AsIs && !matches!(place, Place::Empty);
+        let stays = self.stays(&place, recorded);
         let is_adopted = matches!(place, Place::Found(_));
         let (uid, created) = match place {
             Place::Deleting => return Ok((Outcome::Waiting("the old object is being deleted"), None)),
@@ -101,6 +101,16 @@ impl Run<'_> {
             Err(error) if uid.is_some() => self.replace(wanted, error).await,
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether an object is to stay as it is. One that we sent as the set said is like any other of ours.
+    fn stays(&self, place: &Place, recorded: Option<&Entry>) -> bool {
+        let is_theirs = match place {
+            Place::Empty => false,
+            Place::Found(_) => true,
+            _ => recorded.is_none_or(|entry| entry.hash.is_empty()),
+        };
+        is_theirs && self.options.foreign == Foreign::AsIs
     }
 
     /// What became of an object that was sent.

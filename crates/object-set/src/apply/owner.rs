@@ -36,7 +36,7 @@ pub(super) fn writers<'a>(metadata: &'a ObjectMeta, label: &str) -> impl Iterato
 }
 
 /// Whether the object says that we made it, and nobody else wrote that.
-pub(super) fn is_creator(metadata: &ObjectMeta, us: &Ownership) -> bool {
+pub(crate) fn is_creator(metadata: &ObjectMeta, us: &Ownership) -> bool {
     let field = format!("f:{CREATED_BY}");
     let writes_it = |entry: &ManagedFieldsEntry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:metadata"]["f:annotations"]);
