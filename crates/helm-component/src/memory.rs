@@ -70,6 +70,8 @@ pub(crate) struct Session {
     pub(crate) kinds_awaited: bool,
     /// Whether the target was searched for what is ours.
     pub(crate) swept: bool,
+    /// Whether what was known to be on the target was given the order to go.
+    pub(crate) removed: bool,
     /// Names of the hub's Secrets that the content wanted when it was last loaded.
     pub(crate) injected: BTreeSet<String>,
     /// When a newer version in the chart's range is looked for; `None` where it is only when asked.

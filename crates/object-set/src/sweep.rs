@@ -16,18 +16,31 @@ const PARALLEL: usize = 8;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
+/// What becomes of a kind whose storage the API server does not get ready within two seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unready {
+    /// The search fails: nothing else tells what there is.
+    Refused,
+    /// It is left out: what is known to be there is gone, and the search only looks for more.
+    LeftOut,
+}
+
 /// Every object of every kind that carries the owner's mark and was applied by our field manager: an operator that
 /// copies labels to what it makes does not make that ours. Kinds that are shared are found by the owner's share.
 ///
 /// One list for each kind that the cluster serves, so it is for when nothing else tells. Kinds of an aggregated API
-/// that does not answer are left out, and so are those whose storage the API server does not get ready in two seconds.
+/// that does not answer are left out.
 ///
 /// # Errors
 /// A kind cannot be listed: then what it holds is not known.
-pub async fn owned(cluster: &Cluster, ownership: &Ownership) -> Result<Inventory, CallError> {
+pub async fn owned(
+    cluster: &Cluster,
+    ownership: &Ownership,
+    unready: Unready,
+) -> Result<Inventory, CallError> {
     let kinds = cluster.discovery.kinds(&cluster.client).await?;
     let listable = kinds.all().filter(|mapping| mapping.can("list") && mapping.can("delete"));
-    let lists: Vec<_> = listable.map(|mapping| of_kind(cluster, mapping, ownership)).collect();
+    let lists: Vec<_> = listable.map(|mapping| of_kind(cluster, mapping, ownership, unready)).collect();
     let found: Vec<Vec<(Identity, Entry)>> =
         futures::stream::iter(lists).buffer_unordered(PARALLEL).try_collect().await?;
     Ok(found.into_iter().flatten().collect())
@@ -37,12 +50,13 @@ async fn of_kind(
     cluster: &Cluster,
     mapping: &Mapping,
     ownership: &Ownership,
+    unready: Unready,
 ) -> Result<Vec<(Identity, Entry)>, CallError> {
-    let mut found = listed(cluster, mapping, &format!("{OWNER_LABEL}={}", ownership.owner)).await?;
+    let mut found = listed(cluster, mapping, &format!("{OWNER_LABEL}={}", ownership.owner), unready).await?;
     let gvk = mapping.gvk();
     let probe = Identity::new(&gvk.group, &gvk.kind, None, "");
     if probe.is_crd() || probe.is_namespace() {
-        found.extend(listed(cluster, mapping, &Ownership::share_label(&ownership.owner)).await?);
+        found.extend(listed(cluster, mapping, &Ownership::share_label(&ownership.owner), unready).await?);
     }
     let managers = [ownership.manager.clone(), ownership.share_manager(&ownership.owner)];
     let entry = |object: PartialObjectMeta<DynamicObject>| {
@@ -59,8 +73,7 @@ async fn of_kind(
     Ok(found.into_iter().filter_map(entry).collect())
 }
 
-/// Whether the API server has no storage of a kind yet, as it says of a CRD that has just come or changed. One whose
-/// storage never comes must hold up nobody who has no objects of it.
+/// Whether the API server has no storage of a kind yet, as it says of a CRD that has just come or changed.
 /// Source: `storage is (re)initializing` in `staging/src/k8s.io/apiserver/pkg/storage/cacher` of Kubernetes.
 fn is_getting_ready(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 429 && status.message.contains("(re)initializing"))
@@ -70,6 +83,7 @@ async fn listed(
     cluster: &Cluster,
     mapping: &Mapping,
     labels: &str,
+    unready: Unready,
 ) -> Result<Vec<PartialObjectMeta<DynamicObject>>, CallError> {
     let api = mapping.api(&cluster.client, None);
     let mut params = ListParams::default().labels(labels).limit(PAGE);
@@ -78,11 +92,15 @@ async fn listed(
     loop {
         let page = match api.list_metadata(&params).await {
             Ok(page) => page,
-            Err(error) if is_getting_ready(&error) => {
-                let Some(pause) = pauses.next() else { return Ok(found) };
-                tokio::time::sleep(pause).await;
-                continue;
-            }
+            // No event tells that a storage is ready.
+            Err(error) if is_getting_ready(&error) => match (pauses.next(), unready) {
+                (Some(pause), _) => {
+                    tokio::time::sleep(pause).await;
+                    continue;
+                }
+                (None, Unready::LeftOut) => return Ok(found),
+                (None, Unready::Refused) => return Err(CallError::new(Action::List, None, error)),
+            },
             Err(error) => match CallError::new(Action::List, None, error) {
                 // Its CRD went since discovery, and all objects with it.
                 error if error.failure == Failure::NotFound => return Ok(found),

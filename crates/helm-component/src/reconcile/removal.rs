@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use kyma_api::{CreatedResource, Reason};
+use kyma_object_set::sweep::Unready;
 use kyma_object_set::{Identity, Inventory, remove, sweep};
 use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
 
@@ -41,7 +42,8 @@ impl Pass<'_> {
 
     async fn find_ours(&mut self) -> Result<(Inventory, Option<CreatedResource>), Failure> {
         self.look_again_at_kinds().await?;
-        let found = sweep::owned(&self.cluster, &self.ownership).boxed().await;
+        let unready = if self.session.removed { Unready::LeftOut } else { Unready::Refused };
+        let found = sweep::owned(&self.cluster, &self.ownership, unready).boxed().await;
         Ok((found.map_err(|error| failure(&error))?, self.find_default_resource().await?))
     }
 
@@ -95,6 +97,7 @@ impl Pass<'_> {
             .boxed()
             .await
             .map_err(|error| failure(&error))?;
+        self.session.removed |= !inventory.is_empty();
         self.take_removal(&inventory, &removal).await?;
         self.watch_namespaces(&removal.waiting);
         let left: Vec<String> =
