@@ -130,6 +130,17 @@ pub enum Wait {
     Answer(Duration),
 }
 
+impl Wait {
+    /// The same, but after this time at the latest.
+    pub(crate) fn at_most(self, delay: Duration) -> Self {
+        match self {
+            Self::Event => Self::Timer(delay),
+            Self::Timer(earlier) => Self::Timer(earlier.min(delay)),
+            Self::Answer(earlier) => Self::Answer(earlier.min(delay)),
+        }
+    }
+}
+
 impl Progress {
     /// Everything is as wished and `version` runs.
     pub fn ready(version: impl Into<String>) -> Self {
@@ -173,11 +184,7 @@ impl Progress {
 
     /// Comes back after this time at the latest, or earlier where that was said already.
     pub fn again_within(mut self, delay: Duration) -> Self {
-        self.wait = match self.wait {
-            Wait::Event => Wait::Timer(delay),
-            Wait::Timer(earlier) => Wait::Timer(earlier.min(delay)),
-            Wait::Answer(earlier) => Wait::Answer(earlier.min(delay)),
-        };
+        self.wait = self.wait.at_most(delay);
         self
     }
 

@@ -22,7 +22,7 @@ use crate::{
     dependencies::Dependencies,
     has_finalizer,
     identity::{self, Proven},
-    status::{StatusWriter, ready_of},
+    status::{StatusWriter, Written, ready_of},
 };
 
 use depends::Dependence;
@@ -68,7 +68,7 @@ impl<C: Component> Driver<C> {
         if let Some(why) = pass.halt().writes().or(pass.halt().upgrades().filter(|_| contract.is_upgrade())) {
             return self.paused(&resource, why).await;
         }
-        if !has_finalizer(&*resource) {
+        if !has_finalizer(&*resource) && !self.is_to_be_contacted(&resource, &contract) {
             // Its event brings the component back: nothing is installed that no finalizer guards.
             return self.add_finalizer(&resource).await.map(|()| Wait::Event);
         }
@@ -85,6 +85,11 @@ impl<C: Component> Driver<C> {
             outcome.report.fields.insert(HANDLED.to_owned(), request.into());
         }
         self.report(&resource, outcome).await
+    }
+
+    /// Whether the first contact with a target is still to come, which brings the finalizer too.
+    fn is_to_be_contacted(&self, resource: &C::Resource, contract: &Contract) -> bool {
+        contract.spec.target.kubeconfig_secret_ref.is_some() && !identity::had_contact(resource)
     }
 
     /// What came of the step on the target.
@@ -194,16 +199,16 @@ impl<C: Component> Driver<C> {
         Ok(Wait::Event)
     }
 
-    /// Writes the status if it differs, tells people if Ready changed, and passes the result on.
+    /// Writes the status if it differs, or comes back to do so, tells people if Ready changed, and passes the result on.
     async fn report(&self, resource: &C::Resource, outcome: Outcome) -> Result<Wait, Failure> {
         let before = self.status.current(resource)?;
-        let written = match self.status.write(resource, &outcome.report).await {
+        match self.status.write(resource, &outcome.report).await {
             Err(failure) if outcome.result.is_ok() => return Err(failure),
-            Err(_) => None,
-            Ok(written) => written,
-        };
-        if let Some(after) = written.filter(|after| ready_of(after) != ready_of(&before)) {
-            self.announce(resource, &outcome.report, ready_of(&after)).await;
+            Ok(Written::Later(left)) => return outcome.result.map(|wait| wait.at_most(left)),
+            Ok(Written::Now(after)) if ready_of(&after) != ready_of(&before) => {
+                self.announce(resource, &outcome.report, ready_of(&after)).await;
+            }
+            Ok(Written::Now(_) | Written::Unchanged) | Err(_) => {}
         }
         outcome.result
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt, api::Patch};
+use kyma_api::finalizers;
 use kyma_targets::{
     Claim, Fence, Found, KymaId, Ledger, Recorded, Target, TargetError, Verdict, compare, record, recorded,
 };
@@ -48,7 +49,8 @@ pub(crate) struct Proven {
     pub(crate) recorded: Option<ObjectMeta>,
 }
 
-/// Compares the target with what is on record, and records it on first contact, before anything is written there.
+/// Compares the target with what is on record, and records it on first contact, before anything is written there. The
+/// contract's finalizer comes with the record where it is not there yet: one write for both.
 ///
 /// # Errors
 /// It is another cluster, or another's, or the hub: nothing may be written or deleted there.
@@ -122,6 +124,7 @@ async fn write_record<R: ComponentResource>(
             "namespace": namespace,
             "uid": resource.uid(),
             "annotations": record(first),
+            "finalizers": [finalizers::COMPONENT],
         },
     });
     let api: Api<R> = Api::namespaced(runtime.hub.clone(), &namespace);

@@ -1,8 +1,10 @@
 //! The status of a component: computed purely, written only if it differs.
 
+mod held;
 mod memory;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
@@ -15,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{ComponentResource, Contract, Failure, Metrics, Step, apply_status};
 
+use held::Held;
 use memory::Memory;
 
 /// What a reconcile has to report.
@@ -78,6 +81,18 @@ struct Inner<R: ComponentResource> {
     manager: &'static str,
     metrics: Metrics,
     memory: Mutex<Memory<R>>,
+    held: Mutex<Held<R>>,
+}
+
+/// What became of a report.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// The hub has it, and had so before.
+    Unchanged,
+    /// The hub has it now, as this status.
+    Now(FreeForm),
+    /// It is written after this time, if nothing else is to be said until then.
+    Later(Duration),
 }
 
 impl<R: ComponentResource> Clone for StatusWriter<R> {
@@ -88,11 +103,23 @@ impl<R: ComponentResource> Clone for StatusWriter<R> {
 
 impl<R: ComponentResource> StatusWriter<R> {
     pub(crate) fn new(hub: Client, manager: &'static str, metrics: Metrics) -> Self {
-        Self { inner: Arc::new(Inner { hub, manager, metrics, memory: Mutex::default() }) }
+        Self {
+            inner: Arc::new(Inner {
+                hub,
+                manager,
+                metrics,
+                memory: Mutex::default(),
+                held: Mutex::default(),
+            }),
+        }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory<R>> {
         self.inner.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held<R>> {
+        self.inner.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The status that the hub holds, as far as known: from `resource`, or newer from our own last write.
@@ -105,15 +132,22 @@ impl<R: ComponentResource> StatusWriter<R> {
         Ok(status)
     }
 
-    /// Writes `report` if it makes a difference; gives the new status if it did.
-    pub(crate) async fn write(&self, resource: &R, report: &Report) -> Result<Option<FreeForm>, Failure> {
+    /// Writes `report` if it makes a difference. One that only says that work is under way waits for the next, for a
+    /// second at most.
+    pub(crate) async fn write(&self, resource: &R, report: &Report) -> Result<Written, Failure> {
+        let key = ObjectRef::from_obj(resource);
+        let report = self.held().added_to(&key, report);
         let before = self.current(resource)?;
-        let next = next_status(&before, report, resource.meta().generation, &Time(Timestamp::now()));
-        if next == before {
-            return Ok(None);
+        let next = next_status(&before, &report, resource.meta().generation, &Time(Timestamp::now()));
+        let is_new = next != before;
+        if let Some(left) = is_new.then(|| self.held().hold(&key, &report, Instant::now())).flatten() {
+            return Ok(Written::Later(left));
         }
-        self.apply(resource, &next).await?;
-        Ok(Some(next))
+        if is_new {
+            self.apply(resource, &next).await?;
+        }
+        self.held().forget(&key);
+        Ok(if is_new { Written::Now(next) } else { Written::Unchanged })
     }
 
     /// Writes fields alone, and only if they make a difference.
@@ -148,6 +182,7 @@ impl<R: ComponentResource> StatusWriter<R> {
     /// Forgets an object that is gone.
     pub(crate) fn forget(&self, key: &ObjectRef<R>) {
         self.memory().forget(key);
+        self.held().forget(key);
     }
 
     async fn apply(&self, resource: &R, status: &FreeForm) -> Result<(), Failure> {

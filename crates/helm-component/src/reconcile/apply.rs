@@ -39,12 +39,21 @@ impl Pass<'_> {
         if self.ends(name) {
             return Err(fault_of(None, name));
         }
+        let (seen, target) = (&self.shared.namespaces, &self.context.target);
+        if seen.is_seen(target, name) {
+            return Ok(());
+        }
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
         match namespaces.get_metadata_opt(name).await {
             Ok(Some(found)) => {
                 let ending = found.metadata.deletion_timestamp.is_some();
                 self.looked_at(name, ending);
-                return if ending { Err(fault_of(None, name)) } else { Ok(()) };
+                return if ending {
+                    Err(fault_of(None, name))
+                } else {
+                    seen.saw(target, name);
+                    Ok(())
+                };
             }
             Ok(None) => self.looked_at(name, false),
             // Whoever may make it need not be allowed to read it.
@@ -55,7 +64,10 @@ impl Pass<'_> {
         namespace.metadata.name = Some(name.clone());
         let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
         match namespaces.create(&params, &namespace).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                seen.saw(target, name);
+                Ok(())
+            }
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
             Err(error) => Err(Failure::target(&format!("create Namespace {name}"), &error)),
         }

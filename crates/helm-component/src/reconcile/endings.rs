@@ -78,6 +78,7 @@ impl Pass<'_> {
     pub(super) fn looked_at(&mut self, name: &str, ending: bool) {
         self.done.looked_at.insert(name.to_owned());
         if ending {
+            self.shared.namespaces.missed(&self.context.target, name);
             self.session.ending.insert(name.to_owned(), Instant::now());
         } else {
             self.ended(name);
