@@ -19,7 +19,7 @@ mod resolve;
 mod rollback;
 mod values;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -234,13 +234,18 @@ pub(crate) fn dependent(context: &Context<HelmComponent>) -> Dependent {
 }
 
 /// Objects that no module may touch (design rule 9): Kubernetes' own, the operators' CRDs, the user's Kyma.
-fn protection() -> Protection {
-    let crds = kyma_api::crds::all().into_iter().filter_map(|crd| crd.metadata.name);
-    let crds =
-        crds.map(|name| Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, &name));
-    let kyma = Identity::new("operator.kyma-project.io", "Kyma", Some("kyma-system"), names::TARGET_KYMA);
-    let stamp = Identity::new("", "ConfigMap", Some(kyma_targets::STAMP_NAMESPACE), kyma_targets::STAMP_NAME);
-    crds.chain([kyma, stamp]).fold(Protection::of_kubernetes(), Protection::with)
+fn protection() -> &'static Protection {
+    // To name a CRD its whole schema is made, which costs milliseconds.
+    static PROTECTION: LazyLock<Protection> = LazyLock::new(|| {
+        let crds = kyma_api::crds::all().into_iter().filter_map(|crd| crd.metadata.name);
+        let crds =
+            crds.map(|name| Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, &name));
+        let kyma = Identity::new("operator.kyma-project.io", "Kyma", Some("kyma-system"), names::TARGET_KYMA);
+        let stamp =
+            Identity::new("", "ConfigMap", Some(kyma_targets::STAMP_NAMESPACE), kyma_targets::STAMP_NAME);
+        crds.chain([kyma, stamp]).fold(Protection::of_kubernetes(), Protection::with)
+    });
+    &PROTECTION
 }
 
 /// A failed call, in the words of conditions.

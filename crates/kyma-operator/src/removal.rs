@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::{Api, CustomResourceExt, ResourceExt};
 use kyma_api::condition;
 use kyma_api::{Kyma, Reason, annotations, labels};
 use kyma_sdk::{Failure, KymaKey, Pass, Wait};
@@ -58,8 +58,7 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     let lost = lost_modules(state, kyma);
     let mut reach = reach(state, kyma, &components, &lost, pass).await?;
     let mut facts = Facts {
-        scope_terminating: scope::is_terminating(state, &key.namespace, &kyma_api::crds::kyma().name_any())
-            .await?,
+        scope_terminating: scope::is_terminating(state, &key.namespace, Kyma::crd_name()).await?,
         components: &components,
         has_lost: !lost.is_empty(),
         target: reach.facts,

@@ -40,7 +40,7 @@ impl Pass<'_> {
             return Err(fault_of(None, name));
         }
         let (seen, target) = (&self.shared.namespaces, &self.context.target);
-        if seen.is_seen(target, name) {
+        if self.is_seen(name) {
             return Ok(());
         }
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
@@ -152,7 +152,6 @@ impl Pass<'_> {
     ) -> Result<Applied, Failure> {
         let namespace =
             self.inputs.as_ref().map(|inputs| inputs.release.namespace.clone()).unwrap_or_default();
-        let protection = protection();
         let yielded = self.yielded();
         let made_once = self.session.loaded.as_ref().map(|loaded| loaded.made_once.clone());
         let options = ApplyOptions {
@@ -163,7 +162,7 @@ impl Pass<'_> {
             repair: self.session.loaded.as_ref().is_some_and(|loaded| self.session.recorded.is(loaded)),
             namespace: &namespace,
             parallel: PARALLEL,
-            protection: &protection,
+            protection: protection(),
             take_over: &[klm::APPLIER],
             foreign: former::foreign(self),
             yielded: &yielded,

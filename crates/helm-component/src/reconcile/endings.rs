@@ -60,7 +60,7 @@ impl Pass<'_> {
     async fn is_ending(&mut self, name: &str) -> Result<bool, Failure> {
         match self.verdict(name) {
             Some(Verdict::Ends) => return Ok(true),
-            None if self.done.looked_at.contains(name) => return Ok(false),
+            None if self.done.looked_at.contains(name) || self.is_seen(name) => return Ok(false),
             _ => {}
         }
         let namespaces: Api<Namespace> = Api::all(self.cluster.client.clone());
@@ -72,6 +72,11 @@ impl Pass<'_> {
         };
         self.looked_at(name, ending);
         Ok(ending)
+    }
+
+    /// Whether somebody saw a moment ago that a namespace is there.
+    pub(super) fn is_seen(&self, name: &str) -> bool {
+        self.shared.namespaces.is_seen(&self.context.target, name)
     }
 
     /// The target told how things stand with a namespace.

@@ -30,7 +30,7 @@ impl Pass<'_> {
         let inventory = self.session.recorded.inventory.clone();
         self.done.pruned = Some(match self.prune_plan(&inventory, seen.is_complete()) {
             Ok(plan) => {
-                let pruned = remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &protection())
+                let pruned = remove::prune(&self.cluster, &plan, &inventory, &self.ownership, protection())
                     .boxed()
                     .await;
                 match pruned {
@@ -85,7 +85,7 @@ impl Pass<'_> {
             complete,
             allow_shrink: is_confirmed(&self.context.resource, ALLOW_SHRINK),
             claimed: &|_| false,
-            protection: &protection(),
+            protection: protection(),
         })
     }
 

@@ -124,7 +124,7 @@ impl Pass<'_> {
             }
         };
         let pruned =
-            remove::prune(&self.cluster, &plan, &inventory, &self.ownership, &protection()).boxed().await;
+            remove::prune(&self.cluster, &plan, &inventory, &self.ownership, protection()).boxed().await;
         self.done.pruned = Some(match pruned {
             Ok(removal) => {
                 self.session.recorded.inventory = removal.remaining(&inventory);

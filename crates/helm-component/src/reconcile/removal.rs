@@ -93,7 +93,7 @@ impl Pass<'_> {
         // Or its kind would be watched, which goes with its CRD.
         self.session.recorded.resource = None;
         let inventory = self.session.recorded.inventory.clone();
-        let removal = remove::uninstall(&self.cluster, &inventory, &self.ownership, &protection())
+        let removal = remove::uninstall(&self.cluster, &inventory, &self.ownership, protection())
             .boxed()
             .await
             .map_err(|error| failure(&error))?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::{Api, ResourceExt};
+use kube::{Api, CustomResourceExt, ResourceExt};
 use kube_runtime::reflector::Store;
 use kyma_api::Kyma;
 use kyma_api::{ModuleReleaseMeta, finalizers};
@@ -61,10 +61,9 @@ async fn facts(
     namespace: &str,
 ) -> Result<Facts, Failure> {
     let is_held = release.finalizers().iter().any(|held| held == finalizers::MANDATORY_MODULE);
-    let crd = kyma_api::crds::module_release_meta().name_any();
     let end = if release.metadata.deletion_timestamp.is_none() {
         End::No
-    } else if is_held && scope::is_terminating(state, namespace, &crd).await? {
+    } else if is_held && scope::is_terminating(state, namespace, ModuleReleaseMeta::crd_name()).await? {
         End::Swept
     } else {
         End::Wished

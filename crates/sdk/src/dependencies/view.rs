@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use kube::{CustomResourceExt, Resource, ResourceExt, api::ObjectMeta};
+use kube::{Resource, ResourceExt, api::ObjectMeta};
 use kyma_api::{HelmComponent, condition, labels, names};
 use serde_json::Value;
 
@@ -149,7 +149,7 @@ pub(crate) fn needs(contract: &Contract, kyma: Option<&str>) -> Vec<Need> {
         } else if let Some(component) = &dependency.component {
             let version = component.api_version.clone().unwrap_or(version);
             let group = version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
-            let kind = component.kind.clone().unwrap_or_else(|| HelmComponent::crd().spec.names.kind);
+            let kind = component.kind.clone().unwrap_or_else(|| HelmComponent::kind(&()).into_owned());
             let node = Node { kind: Kind { group, kind }, name: component.name.clone() };
             needs.push(Need { name: node.to_string(), on: On::Component(node), version, ready });
         }

@@ -104,10 +104,10 @@ impl<C: Component> Driver<C> {
     /// Whether the component goes only because its namespace or its CRD does.
     async fn home_is_ending(&self, resource: &C::Resource) -> Result<bool, Failure> {
         let namespace = resource.namespace().unwrap_or_default();
-        let crd = C::Resource::crd().name_any();
+        let crd = C::Resource::crd_name();
         let (namespace, crd) = tokio::join!(
             self.is_ending::<Namespace>(&namespace),
-            self.is_ending::<CustomResourceDefinition>(&crd)
+            self.is_ending::<CustomResourceDefinition>(crd)
         );
         Ok(namespace? || crd?)
     }

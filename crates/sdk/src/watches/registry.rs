@@ -224,9 +224,20 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     }
 
     fn tell(&self, key: &Key, sighting: &Sighting) {
-        let dependents = self.held().streams.get(key).map(|running| Arc::clone(&running.dependents));
-        if let Some(dependents) = dependents {
-            self.inner.listener.saw(key.target.as_ref(), &key.interest, sighting, &dependents);
+        let dependents = || self.held().streams.get(key).map(|running| Arc::clone(&running.dependents));
+        let told = |dependents: &[D]| {
+            self.inner.listener.saw(key.target.as_ref(), &key.interest, sighting, dependents);
+        };
+        let Some(mut before) = dependents() else { return };
+        told(&before);
+        // Whoever joined meanwhile may have looked before the listener was done, and nobody else would say so.
+        while let Some(after) = dependents().filter(|after| !Arc::ptr_eq(after, &before)) {
+            let known: HashSet<&D> = before.iter().collect();
+            let late: Vec<D> = after.iter().filter(|one| !known.contains(one)).cloned().collect();
+            if !late.is_empty() {
+                told(&late);
+            }
+            before = after;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Watches on targets.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -161,6 +161,34 @@ async fn one_stream_serves_all_who_want_it_and_ends_with_the_last() -> Result<()
     watches.want(&target, &"two", [])?;
     assert_eq!((watches.count(), watches.is_healthy(&target, interest())), (0, false));
     Ok(())
+}
+
+#[tokio::test]
+async fn whoever_joins_while_a_list_is_told_hears_of_it_too() -> Result<()> {
+    type Join = Box<dyn Fn() + Send + Sync>;
+    let cluster = cluster().await?;
+    let namespace = cluster.namespace("joined").await?;
+    let target = target("joined", cluster.admin())?;
+    put(&cluster, &namespace, "a").await?;
+    let (log, joining) = (Log::default(), Arc::new(OnceLock::<Join>::new()));
+    let (heard, join) = (log.clone(), Arc::clone(&joining));
+    let listener =
+        move |_: Option<&SecretKey>, _: &Interest, sighting: &Sighting, dependents: &[Dependent]| {
+            if let Some(join) = join.get() {
+                join();
+            }
+            heard.0.lock().unwrap().push((word(sighting), dependents.to_vec()));
+        };
+    let watches = Watches::new("test", &Process::new()?, listener);
+    let (late, through, interest) = (watches.clone(), target.clone(), maps_in(&namespace));
+    joining.set(Box::new(move || late.want(&through, &"late", [interest.clone()]).unwrap())).ok();
+    watches.want(&target, &"first", [maps_in(&namespace)])?;
+    until("the late one is told", SOON, || async {
+        let told = log.0.lock().unwrap();
+        Ok((*told == [("listed a".to_owned(), vec!["first"]), ("listed a".to_owned(), vec!["late"])])
+            .then_some(()))
+    })
+    .await
 }
 
 #[tokio::test]
