@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
 /// From one look to the next: a child lives for tens of milliseconds.
-const EVERY: Duration = Duration::from_millis(10);
+const EVERY: Duration = Duration::from_millis(20);
 
 /// A measurement that goes on.
 pub(super) struct Footprint {
@@ -22,7 +22,8 @@ pub(super) struct Footprint {
 /// What was found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Used {
-    /// Most memory in RAM of the process and its children at one moment, in MiB; what they share counts for each.
+    /// Most memory in RAM of the process and its children at one moment, in MiB; what children share of their program's
+    /// file counts once.
     pub(super) most_mib: f64,
     /// Memory in RAM of the process alone at the end, in MiB.
     pub(super) own_mib: f64,
@@ -68,28 +69,43 @@ impl Footprint {
         let Self { process, before, stop, most } = self;
         drop(stop);
         let most = most.await?;
-        let own = resident(process).context("the process has ended")?;
+        let own = pages(process).context("the process has ended")?;
         let now = seconds(process)?;
         let seconds = Seconds { own: now.own - before.own, children: now.children - before.children };
-        Ok(Used { most_mib: mib(most), own_mib: mib(own), seconds })
+        Ok(Used { most_mib: mib(most), own_mib: mib(own.resident), seconds })
     }
 }
 
-/// KiB in RAM of a process and all below it; those that end meanwhile count for nothing.
+/// Pages in RAM of a process and its children, which run one program: what they share with its file counts once. Of the
+/// children no more is read than this one file, or the kernel would have more to tidy up at the end of each. Those that
+/// end meanwhile count for nothing.
 fn with_children(process: u32) -> u64 {
-    let children = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let lists = children.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    let below: u64 = lists
-        .flat_map(|list| list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<u32>>())
-        .map(with_children)
-        .sum();
-    resident(process).unwrap_or_default() + below
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<Pages> = lists
+        .flat_map(|list| {
+            list.split_whitespace().filter_map(|child| pages(child.parse().ok()?)).collect::<Vec<_>>()
+        })
+        .collect();
+    let own: u64 = children.iter().map(|child| child.resident - child.shared).sum();
+    let shared = children.iter().map(|child| child.shared).max().unwrap_or_default();
+    pages(process).map_or(0, |parent| parent.resident) + own + shared
 }
 
-fn resident(process: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
+/// Memory in RAM, in pages.
+struct Pages {
+    /// All of it.
+    resident: u64,
+    /// Of files, which others may have too.
+    shared: u64,
+}
+
+/// As proc_pid_statm(5) says.
+fn pages(process: u32) -> Option<Pages> {
+    let statm = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    let mut fields = statm.split_whitespace().skip(1).map(str::parse);
+    let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
+    Some(Pages { resident, shared: u64::min(shared, resident) })
 }
 
 /// `utime`, `stime`, `cutime` and `cstime` of proc_pid_stat(5).
@@ -109,6 +125,6 @@ fn seconds(process: u32) -> Result<Seconds> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-fn mib(kib: u64) -> f64 {
-    kib as f64 / 1024.0
+fn mib(pages: u64) -> f64 {
+    (pages * rustix::param::page_size() as u64) as f64 / 1024.0 / 1024.0
 }
