@@ -1,5 +1,7 @@
 //! Small corrections before an object is sent, so that server-side apply takes what `kubectl create` takes.
 
+use std::collections::{HashMap, HashSet};
+
 use base64::Engine as _;
 use serde_json::{Map, Value};
 
@@ -157,29 +159,36 @@ fn default_protocol(ports: &mut Value) {
     }
 }
 
-/// Of the items that share their keys, only the last stays, where it stands.
+/// Of the items that share their keys, only the last stays, where it stands. Each key is told once.
 fn unique(list: &mut Value, keys: &[&str], path: &str, found: &mut Duplicates) {
     let Some(list) = list.as_array_mut() else { return };
-    let key_of =
-        |item: &Value| -> Option<Vec<Value>> { keys.iter().map(|key| item.get(*key).cloned()).collect() };
-    let all: Vec<Option<Vec<Value>>> = list.iter().map(key_of).collect();
-    let mut index = 0;
-    list.retain(|_| {
-        let again = all[index].is_some() && all[index + 1..].contains(&all[index]);
-        if let (true, Some(values)) = (again, &all[index]) {
+    let key_of = |item| keys.iter().map(|key| Value::get(item, *key)).collect::<Option<Vec<&Value>>>();
+    let all: Vec<Option<Vec<&Value>>> = list.iter().map(key_of).collect();
+    let numbered = all.iter().enumerate();
+    let last: HashMap<&Vec<&Value>, usize> =
+        numbered.clone().filter_map(|(index, key)| Some((key.as_ref()?, index))).collect();
+    let mut told = HashSet::new();
+    let mut stays = Vec::with_capacity(all.len());
+    for (index, key) in numbered {
+        let again = key.as_ref().filter(|key| last.get(key) != Some(&index));
+        if let Some(values) = again.filter(|key| told.insert(*key)) {
             let parts = keys.iter().zip(values).map(|(key, value)| match value {
                 Value::String(text) => format!("{key}={text}"),
                 other => format!("{key}={other}"),
             });
             found.push((path.to_owned(), parts.collect::<Vec<_>>().join(",")));
         }
-        index += 1;
-        !again
-    });
+        stays.push(again.is_none());
+    }
+    let mut stays = stays.into_iter();
+    list.retain(|_| stays.next().unwrap_or(true));
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -260,5 +269,75 @@ mod tests {
             json!([{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}])
         );
         assert!(warnings.is_empty());
+    }
+
+    /// What [`unique`] is to do, said one item at a time.
+    fn unique_by_definition(list: &[Value], keys: &[&str]) -> (Vec<Value>, Vec<String>) {
+        let key_of =
+            |item: &Value| -> Option<Vec<Value>> { keys.iter().map(|key| item.get(*key).cloned()).collect() };
+        let text = |key: &Vec<Value>| {
+            let parts = keys.iter().zip(key).map(|(key, value)| match value {
+                Value::String(text) => format!("{key}={text}"),
+                other => format!("{key}={other}"),
+            });
+            parts.collect::<Vec<_>>().join(",")
+        };
+        let (mut stays, mut told) = (Vec::new(), Vec::new());
+        for (index, item) in list.iter().enumerate() {
+            let again =
+                |key: &Vec<Value>| list[index + 1..].iter().any(|later| key_of(later).as_ref() == Some(key));
+            match key_of(item).filter(again) {
+                None => stays.push(item.clone()),
+                Some(key) if told.contains(&key) => {}
+                Some(key) => told.push(key),
+            }
+        }
+        (stays, told.iter().map(text).collect())
+    }
+
+    fn any_item() -> impl Strategy<Value = Value> {
+        let key = prop_oneof![
+            Just(json!("a")),
+            Just(json!("b")),
+            Just(json!(1)),
+            Just(json!(1.5)),
+            Just(json!(null)),
+            Just(json!({"a": [0.0]})),
+            Just(json!({"a": [-0.0]})),
+        ];
+        (proptest::option::of(key.clone()), proptest::option::of(key), 0..3_u8).prop_map(
+            |(one, other, rest)| {
+                let with = |key: &str, value: Option<Value>| value.map(|value| (key.to_owned(), value));
+                let fields = [with("one", one), with("other", other), with("rest", Some(rest.into()))];
+                Value::Object(fields.into_iter().flatten().collect())
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn of_equal_keys_the_last_stays(list in proptest::collection::vec(any_item(), 0..12), both: bool) {
+            let keys: &[&str] = if both { &["one", "other"] } else { &["one"] };
+            let (stays, told) = unique_by_definition(&list, keys);
+            let (mut list, mut found) = (Value::Array(list), Vec::new());
+            unique(&mut list, keys, "p", &mut found);
+            prop_assert_eq!(list, Value::Array(stays));
+            prop_assert_eq!(found, told.into_iter().map(|key| ("p".to_owned(), key)).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn long_lists_take_no_longer_for_being_long() {
+        const MANY: usize = 300_000;
+        let distinct: Vec<Value> = (0..MANY).map(|number| json!({"name": format!("V{number}")})).collect();
+        for (mut env, left, told) in
+            [(Value::from(distinct), MANY, 0), (Value::from(vec![json!({"name": "V"}); MANY]), 1, 1)]
+        {
+            let (started, mut found) = (Instant::now(), Vec::new());
+            unique(&mut env, &["name"], "env", &mut found);
+            // Pairs of them would be tens of billions.
+            assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+            assert_eq!((env.as_array().unwrap().len(), found.len()), (left, told));
+        }
     }
 }

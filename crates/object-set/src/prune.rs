@@ -38,7 +38,7 @@ pub enum KeepReason {
     NotCreatedByUs,
     /// Nobody may delete it.
     Protected,
-    /// It holds data; volumes and claims never go by a prune.
+    /// It holds data; volumes and claims never go by a prune, nor Namespaces with claims.
     HoldsData,
     /// Another owner of ours uses it, or took it over.
     OtherOwner,
@@ -50,6 +50,8 @@ pub enum KeepReason {
     InUse,
     /// A Namespace in which somebody else's objects are.
     ForeignObjects,
+    /// A Namespace in which objects of ours are that do not go with it.
+    WantedObjects,
     /// What is in it cannot be told, because a kind cannot be listed.
     CannotTell,
 }
@@ -66,6 +68,7 @@ impl fmt::Display for KeepReason {
             Self::MarkLost => "it lost the mark that it is ours",
             Self::InUse => "objects of its kind exist",
             Self::ForeignObjects => "it holds objects of others",
+            Self::WantedObjects => "it holds objects that stay",
             Self::CannotTell => "not every kind can be listed",
         })
     }

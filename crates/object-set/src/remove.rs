@@ -7,21 +7,20 @@ use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 
-use crate::cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, sharers};
+use crate::cluster::{Cluster, OWNER_LABEL, Ownership, sharers};
 use crate::discovery::{Kinds, Mapping};
-use crate::drift::applied_entry;
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::object::{Gvk, Identity};
 use crate::order::{self, Teardown};
-use crate::protect::{Guard, Protection};
-use crate::prune::{KeepReason, PrunePlan, holds_data};
+use crate::protect::Protection;
+use crate::prune::{KeepReason, PrunePlan};
 
 mod contents;
 mod release;
+mod rules;
 
-/// Helm's annotation for objects that outlive their release.
-const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
+use rules::{Purpose, Rules};
 
 /// Deletions at the same time.
 const PARALLEL: usize = 8;
@@ -87,25 +86,15 @@ enum Fate {
     Failed(CallError),
 }
 
-/// Why objects go; decides how.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    Prune,
-    Uninstall,
-    Replace,
-}
-
 struct Run<'a> {
     cluster: &'a Cluster,
     kinds: Arc<Kinds>,
-    inventory: &'a Inventory,
-    ownership: &'a Ownership,
-    protection: &'a Protection,
-    purpose: Purpose,
+    rules: Rules<'a>,
 }
 
 /// Does what a prune plan says. What was given up or is gone is to leave the inventory
-/// ([`Removal::remaining`]); what waits is asked for again by the next plan.
+/// ([`Removal::remaining`]); what waits is asked for again by the next plan. A Namespace goes only if nothing is in it
+/// that stays.
 ///
 /// # Errors
 /// When the target cannot say what it serves.
@@ -117,11 +106,18 @@ pub async fn prune(
     protection: &Protection,
 ) -> Result<Removal, CallError> {
     let kinds = cluster.discovery.covering(&cluster.client, &inventory.kinds()).await?;
-    let run = Run { cluster, kinds, inventory, ownership, protection, purpose: Purpose::Prune };
-    let mut removal = run.steps(plan.delete.clone()).await;
+    let going = plan.delete.iter().cloned().collect();
+    let rules = Rules { inventory, ownership, protection, purpose: Purpose::Prune, going };
+    let run = Run { cluster, kinds, rules };
+    // What stays is nobody's before anything goes: a process that dies in between leaves no mark that says otherwise.
+    let mut released = Vec::with_capacity(plan.release.len());
     for (identity, reason) in &plan.release {
         let fate = run.until_settled(identity, Some(*reason)).await.unwrap_or_else(Fate::Failed);
-        removal.take(identity.clone(), fate);
+        released.push((identity.clone(), fate));
+    }
+    let mut removal = run.steps(plan.delete.clone()).await;
+    for (identity, fate) in released {
+        removal.take(identity, fate);
     }
     Ok(removal)
 }
@@ -138,7 +134,8 @@ pub async fn uninstall(
     protection: &Protection,
 ) -> Result<Removal, CallError> {
     let kinds = cluster.discovery.covering(&cluster.client, &inventory.kinds()).await?;
-    let run = Run { cluster, kinds, inventory, ownership, protection, purpose: Purpose::Uninstall };
+    let (purpose, going) = (Purpose::Uninstall, BTreeSet::new());
+    let run = Run { cluster, kinds, rules: Rules { inventory, ownership, protection, purpose, going } };
     Ok(run.steps(inventory.iter().map(|(identity, _)| identity.clone()).collect()).await)
 }
 
@@ -155,7 +152,8 @@ pub(crate) async fn make_way(
     protection: &Protection,
     identity: &Identity,
 ) -> Result<Way, CallError> {
-    let run = Run { cluster, kinds, inventory, ownership, protection, purpose: Purpose::Replace };
+    let (purpose, going) = (Purpose::Replace, BTreeSet::new());
+    let run = Run { cluster, kinds, rules: Rules { inventory, ownership, protection, purpose, going } };
     let Some(entry) = inventory.get(identity) else { return Ok(Way::Blocked) };
     let Some(mapping) = run.mapping(identity, entry) else { return Ok(Way::Blocked) };
     let Some(live) = cluster.metadata(mapping, identity).await? else { return Ok(Way::Free) };
@@ -188,11 +186,6 @@ pub async fn other_owners(
     let holder = labels.get(OWNER_LABEL).cloned();
     let owners = sharers(labels.keys()).into_iter().chain(holder);
     Ok(owners.filter(|owner| *owner != ownership.owner).collect())
-}
-
-/// Whether one of our owners made it.
-fn is_of_ours(live: &ObjectMeta) -> bool {
-    live.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY))
 }
 
 impl Run<'_> {
@@ -238,7 +231,7 @@ impl Run<'_> {
 
     /// Deletes an object, or gives it up where something forbids that; `kept` says so beforehand.
     async fn one(&self, identity: &Identity, kept: Option<KeepReason>) -> Result<Fate, CallError> {
-        let Some(entry) = self.inventory.get(identity) else { return Ok(Fate::Gone) };
+        let Some(entry) = self.rules.inventory.get(identity) else { return Ok(Fate::Gone) };
         let Some(mapping) = self.mapping(identity, entry) else {
             return Ok(self.without_kind(identity));
         };
@@ -284,55 +277,16 @@ impl Run<'_> {
         mapping: &Mapping,
         live: &ObjectMeta,
     ) -> Result<Option<KeepReason>, CallError> {
-        if let Some(reason) = self.guarded(identity, entry).or_else(|| self.not_ours(identity, live)) {
+        if let Some(reason) = self.rules.stays(identity, entry, live) {
             return Ok(Some(reason));
-        }
-        let annotation = |key: &str| live.annotations.as_ref().and_then(|all| all.get(key));
-        if annotation(RESOURCE_POLICY).is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")) {
-            return Ok(Some(KeepReason::ResourcePolicy));
-        }
-        let foundation = identity.is_namespace() || identity.is_crd();
-        if foundation && annotation(CREATED_BY).is_none() || holds_data(identity) && !entry.created {
-            return Ok(Some(KeepReason::NotCreatedByUs));
         }
         if identity.is_crd() {
             return self.crd_in_use(identity, mapping).await;
         }
         if identity.is_namespace() {
-            return self.foreign_in(&identity.name).await;
+            return self.held_by_contents(&identity.name).await;
         }
         Ok(None)
-    }
-
-    fn guarded(&self, identity: &Identity, entry: &Entry) -> Option<KeepReason> {
-        match self.protection.guard(identity) {
-            Some(Guard::Always) => Some(KeepReason::Protected),
-            Some(Guard::UnlessCreated) if !entry.created => Some(KeepReason::Protected),
-            _ => None,
-        }
-    }
-
-    /// Whether the marks say that it belongs to somebody else, or to nobody.
-    fn not_ours(&self, identity: &Identity, live: &ObjectMeta) -> Option<KeepReason> {
-        let no_labels = BTreeMap::new();
-        let labels = live.labels.as_ref().unwrap_or(&no_labels);
-        let us = &self.ownership.owner;
-        if sharers(labels.keys()).iter().any(|owner| owner != us) {
-            return Some(KeepReason::OtherOwner);
-        }
-        if identity.is_namespace() {
-            let ours = labels.contains_key(&Ownership::share_label(us));
-            return (!ours).then_some(KeepReason::MarkLost);
-        }
-        match labels.get(OWNER_LABEL) {
-            Some(owner) if owner != us => Some(KeepReason::OtherOwner),
-            Some(_) if applied_entry(live, &self.ownership.manager).is_some() => None,
-            // We have a share in a CRD that nobody of ours ever wrote.
-            None if labels.contains_key(&Ownership::share_label(us)) && !is_of_ours(live) => {
-                Some(KeepReason::NotCreatedByUs)
-            }
-            _ => Some(KeepReason::MarkLost),
-        }
     }
 
     async fn delete(
@@ -341,7 +295,7 @@ impl Run<'_> {
         mapping: &Mapping,
         live: &ObjectMeta,
     ) -> Result<Fate, CallError> {
-        let propagation = match self.purpose {
+        let propagation = match self.rules.purpose {
             Purpose::Replace if identity.is("apps", "StatefulSet") => PropagationPolicy::Orphan,
             Purpose::Replace => PropagationPolicy::Foreground,
             // A workload is gone when its Pods are, so that what they need goes after them.

@@ -16,9 +16,9 @@ const PARALLEL: usize = 8;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// What becomes of a kind whose storage the API server does not get ready within two seconds.
+/// What becomes of a kind that may not be listed, or whose storage the API server does not get ready in two seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unready {
+pub enum Unlisted {
     /// The search fails: nothing else tells what there is.
     Refused,
     /// It is left out: what is known to be there is gone, and the search only looks for more.
@@ -36,11 +36,11 @@ pub enum Unready {
 pub async fn owned(
     cluster: &Cluster,
     ownership: &Ownership,
-    unready: Unready,
+    unlisted: Unlisted,
 ) -> Result<Inventory, CallError> {
     let kinds = cluster.discovery.kinds(&cluster.client).await?;
     let listable = kinds.all().filter(|mapping| mapping.can("list") && mapping.can("delete"));
-    let lists: Vec<_> = listable.map(|mapping| of_kind(cluster, mapping, ownership, unready)).collect();
+    let lists: Vec<_> = listable.map(|mapping| of_kind(cluster, mapping, ownership, unlisted)).collect();
     let found: Vec<Vec<(Identity, Entry)>> =
         futures::stream::iter(lists).buffer_unordered(PARALLEL).try_collect().await?;
     Ok(found.into_iter().flatten().collect())
@@ -50,13 +50,13 @@ async fn of_kind(
     cluster: &Cluster,
     mapping: &Mapping,
     ownership: &Ownership,
-    unready: Unready,
+    unlisted: Unlisted,
 ) -> Result<Vec<(Identity, Entry)>, CallError> {
-    let mut found = listed(cluster, mapping, &format!("{OWNER_LABEL}={}", ownership.owner), unready).await?;
+    let mut found = listed(cluster, mapping, &format!("{OWNER_LABEL}={}", ownership.owner), unlisted).await?;
     let gvk = mapping.gvk();
     let probe = Identity::new(&gvk.group, &gvk.kind, None, "");
     if probe.is_crd() || probe.is_namespace() {
-        found.extend(listed(cluster, mapping, &Ownership::share_label(&ownership.owner), unready).await?);
+        found.extend(listed(cluster, mapping, &Ownership::share_label(&ownership.owner), unlisted).await?);
     }
     let managers = [ownership.manager.clone(), ownership.share_manager(&ownership.owner)];
     let entry = |object: PartialObjectMeta<DynamicObject>| {
@@ -83,7 +83,7 @@ async fn listed(
     cluster: &Cluster,
     mapping: &Mapping,
     labels: &str,
-    unready: Unready,
+    unlisted: Unlisted,
 ) -> Result<Vec<PartialObjectMeta<DynamicObject>>, CallError> {
     let api = mapping.api(&cluster.client, None);
     let mut params = ListParams::default().labels(labels).limit(PAGE);
@@ -93,17 +93,20 @@ async fn listed(
         let page = match api.list_metadata(&params).await {
             Ok(page) => page,
             // No event tells that a storage is ready.
-            Err(error) if is_getting_ready(&error) => match (pauses.next(), unready) {
+            Err(error) if is_getting_ready(&error) => match (pauses.next(), unlisted) {
                 (Some(pause), _) => {
                     tokio::time::sleep(pause).await;
                     continue;
                 }
-                (None, Unready::LeftOut) => return Ok(found),
-                (None, Unready::Refused) => return Err(CallError::new(Action::List, None, error)),
+                (None, Unlisted::LeftOut) => return Ok(found),
+                (None, Unlisted::Refused) => return Err(CallError::new(Action::List, None, error)),
             },
             Err(error) => match CallError::new(Action::List, None, error) {
                 // Its CRD went since discovery, and all objects with it.
                 error if error.failure == Failure::NotFound => return Ok(found),
+                error if error.failure == Failure::Forbidden && unlisted == Unlisted::LeftOut => {
+                    return Ok(found);
+                }
                 error => return Err(error),
             },
         };

@@ -9,8 +9,8 @@ const MIB: usize = 1024 * 1024;
 pub struct Limits {
     /// Name resolution, TCP, proxy and TLS handshake together. Default 5 s.
     pub connect: Duration,
-    /// One call, from waiting for a slot to the last byte of the answer; for a watch, to its headers.
-    /// Default 15 s.
+    /// One call, from its slot to the last byte of the answer; for a watch, to its headers. A call waits as long for
+    /// its slot at most, and ends as [`Throttled`](crate::TargetError::Throttled) without one. Default 15 s.
     pub call: Duration,
     /// Silence after which a watch stream is given up. Apiservers send a bookmark about once a minute.
     /// Default 180 s.

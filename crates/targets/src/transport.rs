@@ -31,7 +31,7 @@ mod weight;
 mod wire;
 
 #[cfg(fuzzing)]
-pub(crate) use answer::{Bounds, read as read_answer};
+pub(crate) use answer::{Bounds, Queue, read as read_answer};
 
 /// When to come back after all slots stayed taken.
 const BUSY: Duration = Duration::from_secs(1);
@@ -142,20 +142,29 @@ impl Transport {
         request: Request<Body>,
         agent: HeaderValue,
     ) -> Result<Response<AnswerBody>, TargetError> {
-        if let Err(probe_at) = lock(&self.breaker).admit() {
-            let retry_in = probe_at.saturating_duration_since(Instant::now());
-            let cause = lock(&self.cause).clone().unwrap_or(TargetError::Connect("no answer"));
-            return Err(TargetError::Suspended { retry_in, cause: Box::new(cause) });
-        }
+        self.not_suspended()?;
         if is_watch(request.uri()) {
             return self.watch(request, agent).await;
         }
-        let deadline = tokio::time::Instant::now() + self.limits.call;
-        let slot = self.slot(deadline).await?;
-        let sent = tokio::time::timeout_at(deadline, self.exchange(request, agent)).await;
-        let answer = sent.unwrap_or(Err(TargetError::Deadline(self.limits.call)));
+        let slot = self.slot().await?;
+        let queue = answer::Queue::at(&self.large);
+        let sent = tokio::time::timeout(self.limits.call, self.exchange(request, agent, &queue)).await;
+        let answer = match sent {
+            Ok(answer) => answer,
+            // The time went by in our own queue: not the target is slow.
+            Err(_) if queue.held_up() => return Err(TargetError::Throttled(BUSY)),
+            Err(_) => Err(TargetError::Deadline(self.limits.call)),
+        };
+        let answer = self.noted(answer);
         drop(slot);
-        self.noted(answer).map(|answer| answer.map(AnswerBody::from))
+        answer.map(|answer| answer.map(AnswerBody::from))
+    }
+
+    fn not_suspended(&self) -> Result<(), TargetError> {
+        let Err(probe_at) = lock(&self.breaker).admit() else { return Ok(()) };
+        let retry_in = probe_at.saturating_duration_since(Instant::now());
+        let cause = lock(&self.cause).clone().unwrap_or(TargetError::Connect("no answer"));
+        Err(TargetError::Suspended { retry_in, cause: Box::new(cause) })
     }
 
     async fn watch(
@@ -166,8 +175,8 @@ impl Transport {
         // Waiting would hide that somebody leaks streams.
         let permit =
             Arc::clone(&self.watches).try_acquire_owned().map_err(|_| TargetError::Throttled(BUSY))?;
-        let deadline = tokio::time::Instant::now() + self.limits.call;
-        let slot = self.slot(deadline).await?;
+        let slot = self.slot().await?;
+        let queue = answer::Queue::at(&self.large);
         let opening = async {
             let answer = self.wire.send(request, agent).await?;
             if answer.status().is_success() {
@@ -179,36 +188,46 @@ impl Transport {
                 };
                 return Ok(answer.map(|body| stream::bounded(body, &self.limits, ties)));
             }
-            let bounds = answer::Bounds::of(&self.limits, &self.large);
+            let bounds = answer::Bounds::of(&self.limits, &queue);
             answer::read(answer, bounds, "").await.map(|answer| answer.map(AnswerBody::from))
         };
-        let opened = tokio::time::timeout_at(deadline, opening).await;
+        let opened = tokio::time::timeout(self.limits.call, opening).await;
+        let opened = self.noted(opened.unwrap_or(Err(TargetError::Deadline(self.limits.call))));
         drop(slot);
-        self.noted(opened.unwrap_or(Err(TargetError::Deadline(self.limits.call))))
+        opened
     }
 
     async fn exchange(
         &self,
         request: Request<Body>,
         agent: HeaderValue,
+        queue: &answer::Queue<'_>,
     ) -> Result<Response<answer::Read>, TargetError> {
         let path = request.uri().path().to_owned();
         let answer = self.wire.send(request, agent).await?;
-        answer::read(answer, answer::Bounds::of(&self.limits, &self.large), &path).await
+        answer::read(answer, answer::Bounds::of(&self.limits, queue), &path).await
     }
 
-    async fn slot(&self, deadline: tokio::time::Instant) -> Result<SlotGuard<'_>, TargetError> {
+    /// Waits for a slot, for as long as a call may take. That time is not the call's: a target that works would be cut
+    /// off because of calls before it.
+    async fn slot(&self) -> Result<SlotGuard<'_>, TargetError> {
+        let deadline = tokio::time::Instant::now() + self.limits.call;
         loop {
             // Registered before the look, so that no slot given back in between is missed.
             let mut freed = std::pin::pin!(self.freed.notified());
             freed.as_mut().enable();
-            // A slot that frees at the deadline comes too late to be of use.
+            // Or one that is woken for every slot and gets none would wait for ever.
             if tokio::time::Instant::now() >= deadline {
                 return Err(TargetError::Throttled(BUSY));
             }
             let slot = lock(&self.throttle).take(Instant::now());
             match slot {
-                Slot::Taken => return Ok(SlotGuard { transport: self }),
+                Slot::Taken => {
+                    let slot = SlotGuard { transport: self };
+                    // The calls before it may have found the target dead.
+                    self.not_suspended()?;
+                    return Ok(slot);
+                }
                 Slot::Full => {
                     tokio::time::timeout_at(deadline, freed)
                         .await

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use futures::FutureExt;
 use kyma_api::{CreatedResource, Reason};
-use kyma_object_set::sweep::Unready;
+use kyma_object_set::sweep::Unlisted;
 use kyma_object_set::{Identity, Inventory, remove, sweep};
 use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
 
@@ -34,6 +34,10 @@ impl Pass<'_> {
                         "what is the component's was found by its marks");
                 }
                 self.session.swept |= self.order == Order::Remove;
+                if !self.has_nothing() {
+                    // What a removal in this pass left is not what was found.
+                    self.done.removal = None;
+                }
                 self.done.watching = false;
             }
             Err(failure) => self.done.load = Some(self.session.recorded.form.explain(failure)),
@@ -42,8 +46,8 @@ impl Pass<'_> {
 
     async fn find_ours(&mut self) -> Result<(Inventory, Option<CreatedResource>), Failure> {
         self.look_again_at_kinds().await?;
-        let unready = if self.session.removed { Unready::LeftOut } else { Unready::Refused };
-        let found = sweep::owned(&self.cluster, &self.ownership, unready).boxed().await;
+        let unlisted = if self.session.removed { Unlisted::LeftOut } else { Unlisted::Refused };
+        let found = sweep::owned(&self.cluster, &self.ownership, unlisted).boxed().await;
         Ok((found.map_err(|error| failure(&error))?, self.find_default_resource().await?))
     }
 

@@ -155,18 +155,24 @@ async fn from_birth_to_removal_a_component_acts_as_its_account() -> Result<()> {
 
 const NARROW: &str = "system:serviceaccount:kyma-system:narrow";
 
-/// Gives the narrow account a role of these rights, and waits until the apiserver knows.
-async fn grant(world: &World, rules: &Value, (verb, group, resource): (&str, &str, &str)) -> Result<()> {
+/// Gives an account a role of these rights, and waits until the apiserver knows. All have one name.
+async fn grant(
+    world: &World,
+    name: &str,
+    rules: &Value,
+    (verb, group, resource): (&str, &str, &str),
+) -> Result<()> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": "narrow"}, "rules": rules,
+        "metadata": {"name": name}, "rules": rules,
     });
     let client = world.target.client()?;
     apply_yaml(&client, &role.to_string()).await?;
-    bind(world, "narrow", "kyma-system", "narrow").await?;
+    bind(world, name, "kyma-system", name).await?;
     let reviews: Api<SubjectAccessReview> = Api::all(client);
-    let attributes = json!({"group": group, "resource": resource, "verb": verb, "namespace": "narrow"});
-    let question = json!({"metadata": {}, "spec": {"user": NARROW, "resourceAttributes": attributes}});
+    let attributes = json!({"group": group, "resource": resource, "verb": verb, "namespace": name});
+    let user = format!("system:serviceaccount:kyma-system:{name}");
+    let question = json!({"metadata": {}, "spec": {"user": user, "resourceAttributes": attributes}});
     let question: SubjectAccessReview = serde_json::from_value(question)?;
     until(&format!("{verb} {resource} is allowed"), PATIENCE, || async {
         let answer = reviews.create(&PostParams::default(), &question).await?;
@@ -202,21 +208,21 @@ async fn what_an_account_may_not_do_is_not_done() -> Result<()> {
     let rule = |groups: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [groups], "resources": resources, "verbs": verbs});
     let reads = rule("*", &["*"], &["get", "list"]);
     let mut rules = vec![reads, rule("", &["namespaces"], &["create"])];
-    grant(world, &json!(rules), ("create", "", "namespaces")).await?;
+    grant(world, "narrow", &json!(rules), ("create", "", "namespaces")).await?;
     spec["values"]["level"] = json!("hook");
     world.apply("narrow", spec.clone()).await?;
     forbidden(world, "creating Job.batch narrow/migrate").await?;
     assert!(!there("Job", "migrate").await?);
 
     rules.push(rule("batch", &["jobs"], &["create", "delete"]));
-    grant(world, &json!(rules), ("create", "batch", "jobs")).await?;
+    grant(world, "narrow", &json!(rules), ("create", "batch", "jobs")).await?;
     spec["values"]["level"] = json!("apply");
     world.apply("narrow", spec.clone()).await?;
     forbidden(world, "applying ConfigMap narrow/").await?;
     assert!(!there("ConfigMap", "main").await?);
 
     rules.push(rule("", &["configmaps"], &["create", "patch"]));
-    grant(world, &json!(rules), ("patch", "", "configmaps")).await?;
+    grant(world, "narrow", &json!(rules), ("patch", "", "configmaps")).await?;
     spec["values"]["level"] = json!("ready");
     world.apply("narrow", spec.clone()).await?;
     world.ready("narrow", "True", "Ready").await?;
@@ -235,6 +241,25 @@ async fn what_an_account_may_not_do_is_not_done() -> Result<()> {
     world.components()?.patch("narrow", &PatchParams::default(), &Patch::Merge(other)).await?;
     world.gone("narrow").await?;
     assert!(!there("ConfigMap", "main").await? && !there("ConfigMap", "extra").await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_account_that_may_list_nothing_removes_what_it_made() -> Result<()> {
+    let world = world().await?;
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: blind}\n";
+    let source = world.push("blind", "1.0.0", manifest).await?;
+    let rule =
+        |resource: &str, verbs: &[&str]| json!({"apiGroups": [""], "resources": [resource], "verbs": verbs});
+    let rules = [rule("namespaces", &["create"]), rule("configmaps", &["get", "create", "patch", "delete"])];
+    grant(world, "blind", &json!(rules), ("delete", "", "configmaps")).await?;
+    let release = json!({"namespace": "blind", "createNamespace": true});
+    let spec = json!({"source": source, "release": release, "serviceAccountName": "blind"});
+    world.apply("blind", spec).await?;
+    world.ready("blind", "True", "Ready").await?;
+    world.delete("blind", "Delete").await?;
+    world.gone("blind").await?;
+    assert!(world.on_target("v1", "ConfigMap", "blind", "blind").await?.is_none());
     Ok(())
 }
 

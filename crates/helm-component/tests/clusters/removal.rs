@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use testbed::{rounds, until};
@@ -124,5 +124,29 @@ async fn a_removal_that_takes_too_long_names_what_it_waits_for() -> Result<()> {
     let done = json!({"metadata": {"finalizers": null}});
     configs.patch("glue", &PatchParams::default(), &Patch::Merge(done)).await?;
     world.gone("glue").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_pass_left_that_recorded_nothing_goes_with_the_component() -> Result<()> {
+    let world = world().await?;
+    let manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: lint}\n";
+    let source = world.push("lint", "1.0.0", manifest).await?;
+    world.apply("lint", json!({"source": source, "release": {"namespace": "lint"}})).await?;
+    world.ready("lint", "True", "Ready").await?;
+    // Of another kind than everything on record, as of content that was taken back.
+    let owner = kyma_api::names::owner_hash(crate::world::HUB_NAMESPACE, "lint");
+    let labels = json!({kyma_object_set::OWNER_LABEL: owner});
+    let stray =
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "lint", "labels": labels}});
+    let quotas: Api<ResourceQuota> = Api::namespaced(world.target.client()?, "lint");
+    quotas.patch("lint", &PatchParams::apply("helm-component"), &Patch::Apply(stray)).await?;
+    let copied = json!({"metadata": {"name": "copied", "labels": labels}});
+    quotas.create(&PostParams::default(), &serde_json::from_value(copied)?).await?;
+    world.delete("lint", "Delete").await?;
+    world.gone("lint").await?;
+    assert!(world.on_target("v1", "ConfigMap", "lint", "lint").await?.is_none());
+    assert!(quotas.get_opt("lint").await?.is_none(), "it was applied by the component");
+    assert!(quotas.get_opt("copied").await?.is_some(), "somebody else made it");
     Ok(())
 }

@@ -23,7 +23,7 @@ impl Run<'_> {
         live: &ObjectMeta,
     ) -> Result<(), CallError> {
         let labels = live.labels.clone().unwrap_or_default();
-        let us = &self.ownership.owner;
+        let us = &self.rules.ownership.owner;
         let mut version = live.resource_version.clone();
         if labels.get(OWNER_LABEL) == Some(us) {
             let heir = sharers(labels.keys()).into_iter().find(|owner| owner != us);
@@ -55,7 +55,8 @@ impl Run<'_> {
                 None => PatchOperation::Remove(RemoveOperation { path }),
             },
         ]);
-        let params = PatchParams { field_manager: Some(self.ownership.creator()), ..PatchParams::default() };
+        let params =
+            PatchParams { field_manager: Some(self.rules.ownership.creator()), ..PatchParams::default() };
         match self.change(identity, mapping, &params, &Patch::Json(relabelled)).await {
             // The patch tests the resourceVersion.
             Err(mut error) if matches!(error.failure, Failure::Refused(_)) => {
@@ -79,7 +80,8 @@ impl Run<'_> {
             "kind": identity.kind,
             "metadata": {"name": identity.name, "uid": uid, "resourceVersion": version},
         });
-        let params = PatchParams::apply(&self.ownership.share_manager(&self.ownership.owner)).force();
+        let params =
+            PatchParams::apply(&self.rules.ownership.share_manager(&self.rules.ownership.owner)).force();
         self.change(identity, mapping, &params, &Patch::Apply(nothing)).await.map(drop)
     }
 

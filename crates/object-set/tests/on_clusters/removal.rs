@@ -31,6 +31,89 @@ async fn prune_takes_what_left_the_set_and_only_after_all_was_applied() -> Resul
     Ok(())
 }
 
+/// A Namespace, and in it a workload, its configuration and a claim.
+fn shop(namespace: &str) -> String {
+    format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n{}", goods(namespace))
+}
+
+fn goods(namespace: &str) -> String {
+    format!(
+        "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: {namespace}}}\nspec:\n  replicas: 0\n  selector: {{matchLabels: {{a: b}}}}\n  template:\n    metadata: {{labels: {{a: b}}}}\n    spec: {{containers: [{{name: c, image: none.example.org/c}}]}}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c, namespace: {namespace}}}\n---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: data, namespace: {namespace}}}\nspec:\n  accessModes: [ReadWriteOnce]\n  resources: {{requests: {{storage: 1Mi}}}}\n"
+    )
+}
+
+async fn is_left(story: &Story, identity: &Identity) -> Result<bool> {
+    Ok(story.live(identity).await?.is_some_and(|live| live.metadata.deletion_timestamp.is_none()))
+}
+
+#[tokio::test]
+async fn a_namespace_that_left_the_set_stays_with_what_is_still_wanted_in_it() -> Result<()> {
+    let mut story = Story::begin("prunens").await?;
+    let place = format!("{}-shop", story.namespace);
+    let namespace = Identity::new("", "Namespace", None, &place);
+    story.apply(&shop(&place)).await?;
+    let applied = story.apply(&goods(&place)).await?;
+    let removal = story.prune(&applied).await?.unwrap();
+    assert_eq!(removal.kept.keys().collect::<Vec<_>>(), [&namespace], "{removal:?}");
+    let why = removal.kept[&namespace];
+    assert!(matches!(why, KeepReason::WantedObjects | KeepReason::HoldsData), "{why}");
+    let claim = Identity::new("", "PersistentVolumeClaim", Some(&place), "data");
+    let deployment = Identity::new("apps", "Deployment", Some(&place), "d");
+    for identity in [&namespace, &claim, &deployment] {
+        assert!(is_left(&story, identity).await?, "{identity}");
+    }
+    assert!(!story.inventory.contains(&namespace), "it was given up");
+    assert!(story.prune(&applied).await?.unwrap().kept.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_prune_of_all_that_is_in_a_namespace_leaves_the_claims_and_the_namespace() -> Result<()> {
+    let mut story = Story::begin("moves").await?;
+    let (old, new) = (format!("{}-old", story.namespace), format!("{}-new", story.namespace));
+    story.apply(&shop(&old)).await?;
+    let applied = story.apply(&shop(&new)).await?;
+    let removal = story.prune(&applied).await?.unwrap();
+    let namespace = Identity::new("", "Namespace", None, &old);
+    let claim = Identity::new("", "PersistentVolumeClaim", Some(&old), "data");
+    let expected = [(claim.clone(), KeepReason::HoldsData), (namespace.clone(), KeepReason::HoldsData)];
+    assert_eq!(removal.kept, expected.into());
+    assert_eq!(removal.gone.len(), 2, "{removal:?}");
+    assert!(is_left(&story, &namespace).await? && is_left(&story, &claim).await?);
+    let labels = story.live(&claim).await?.unwrap().metadata.labels.unwrap_or_default();
+    assert!(!labels.contains_key(kyma_object_set::OWNER_LABEL), "{labels:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_prune_takes_a_namespace_with_all_that_went_and_leaves_one_with_objects_of_another_owner()
+-> Result<()> {
+    let mut story = Story::begin("emptied").await?;
+    let mut neighbour = story.neighbour("1.0.0");
+    let places = ["left", "let"].map(|name| format!("{}-{name}", story.namespace));
+    let with_map = |place: &String| {
+        format!(
+            "{}---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a, namespace: {place}}}\n",
+            namespace(place, "")
+        )
+    };
+    let rest = ["a", "b", "c", "d"].map(|name| config_map(name, "1")).concat();
+    story.apply(&format!("{rest}{}", places.each_ref().map(with_map).concat())).await?;
+    let theirs = format!(
+        "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: theirs, namespace: {}}}\n",
+        places[1]
+    );
+    neighbour.apply(&theirs).await?;
+    let applied = story.apply(&rest).await?;
+    let removal = story.prune(&applied).await?.unwrap();
+    let [left, held] = places.each_ref().map(|place| Identity::new("", "Namespace", None, place));
+    assert_eq!(removal.kept, [(held.clone(), KeepReason::ForeignObjects)].into());
+    assert!(!is_left(&story, &left).await?, "{removal:?}");
+    let theirs = Identity::new("", "ConfigMap", Some(&places[1]), "theirs");
+    assert!(is_left(&story, &held).await? && is_left(&story, &theirs).await?);
+    Ok(())
+}
+
 #[tokio::test]
 async fn objects_that_are_not_provably_ours_stay() -> Result<()> {
     let mut story = Story::begin("notours").await?;

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,17 +25,44 @@ use crate::limits::Limits;
 /// Bytes of an answer from which on it counts as large.
 const LARGE: usize = 1024 * 1024;
 
+/// Where a large answer waits for the one before it.
+#[derive(Debug)]
+pub(crate) struct Queue<'a> {
+    large: &'a Arc<Semaphore>,
+    stood: AtomicBool,
+}
+
+impl<'a> Queue<'a> {
+    pub(crate) fn at(large: &'a Arc<Semaphore>) -> Self {
+        Self { large, stood: AtomicBool::new(false) }
+    }
+
+    /// Whether the answer had to wait: then the time that its call took says nothing of the target.
+    pub(super) fn held_up(&self) -> bool {
+        self.stood.load(Ordering::Relaxed)
+    }
+
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(turn) = Arc::clone(self.large).try_acquire_owned() {
+            return Some(turn);
+        }
+        self.stood.store(true, Ordering::Relaxed);
+        // The semaphore is never closed.
+        Arc::clone(self.large).acquire_owned().await.ok()
+    }
+}
+
 /// Within which bounds an answer is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds<'a> {
     bytes: usize,
     weight: usize,
-    large: &'a Arc<Semaphore>,
+    queue: &'a Queue<'a>,
 }
 
 impl<'a> Bounds<'a> {
-    pub(crate) fn of(limits: &Limits, large: &'a Arc<Semaphore>) -> Self {
-        Self { bytes: limits.body, weight: limits.body_weight, large }
+    pub(crate) fn of(limits: &Limits, queue: &'a Queue<'a>) -> Self {
+        Self { bytes: limits.body, weight: limits.body_weight, queue }
     }
 }
 
@@ -138,8 +166,7 @@ async fn collect(mut body: AnswerBody, bounds: Bounds<'_>) -> Result<Read, Targe
             return Err(TargetError::TooLarge(bounds.weight));
         }
         if turn.is_none() && read.len() + data.len() > LARGE {
-            // The semaphore is never closed.
-            turn = Arc::clone(bounds.large).acquire_owned().await.ok();
+            turn = bounds.queue.turn().await;
         }
         read.extend_from_slice(&data);
     }

@@ -163,6 +163,63 @@ async fn calls_at_once_are_bounded() -> Result<()> {
 }
 
 #[tokio::test]
+async fn calls_that_wait_for_slow_ones_do_not_suspend_a_target_that_answers() -> Result<()> {
+    let server = Scripted::start().await?;
+    // Half a second each, a quarter of what a call may take.
+    let slow = Answer::slow_drip(&json!({"metadata": {}}), Duration::from_millis(33));
+    server.always(Matching::any(), slow);
+    let limits = Limits { call: Duration::from_secs(2), connect: PATIENCE, ..limits() };
+    let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
+    let target = target(&targets, server.access())?;
+    let calls: Vec<_> = futures::future::join_all((0..40).map(|_| get(&target))).await;
+    let failed: Vec<_> = calls.iter().filter_map(|call| call.as_ref().err()).collect();
+    // Who would have waited for too long was not sent.
+    assert!(failed.iter().all(|error| matches!(error, TargetError::Throttled(_))), "{failed:?}");
+    assert_eq!(calls.len() - failed.len(), server.count(&Matching::path("/api")));
+    assert!(failed.len() < 40 - Limits::default().calls, "{failed:?}");
+    assert!(target.calls_pass());
+    Ok(())
+}
+
+#[tokio::test]
+async fn calls_that_waited_while_a_target_was_found_dead_are_not_sent() -> Result<()> {
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::reset());
+    let one_by_one = Limits { calls: 1, call: PATIENCE, connect: PATIENCE, ..limits() };
+    let targets = Targets::new(loopback(), one_by_one, "tester/1.2.3", "replica-0", 8);
+    let target = target(&targets, server.access())?;
+    let failed = futures::future::try_join_all((0..6).map(|_| fails(&target))).await?;
+    let suspended = failed.iter().filter(|error| matches!(error, TargetError::Suspended { .. }));
+    assert_eq!(suspended.count(), 3, "{failed:?}");
+    assert_eq!(server.count(&Matching::path("/api")), 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn large_answers_that_wait_for_one_that_stalls_are_no_sign_of_a_dead_target() -> Result<()> {
+    const SIZE: usize = 2 * 1024 * 1024;
+    let server = Scripted::start().await?;
+    server.always(Matching::any(), Answer::stalled(&format!("{{\"data\":{{\"k\":\"{}", "x".repeat(SIZE))));
+    let limits = Limits {
+        call: Duration::from_secs(4),
+        connect: PATIENCE,
+        body: 2 * SIZE,
+        body_weight: 16 * SIZE,
+        ..limits()
+    };
+    let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
+    let target = target(&targets, server.access())?;
+    let calls = (0..Limits::default().calls).map(|_| fails(&target));
+    let failed: Vec<TargetError> = futures::future::try_join_all(calls).await?;
+    let (stalled, held_up): (Vec<_>, Vec<_>) =
+        failed.iter().partition(|error| matches!(error, TargetError::Deadline(_)));
+    assert_eq!(stalled.len(), 1, "{failed:?}");
+    assert!(held_up.iter().all(|error| matches!(error, TargetError::Throttled(_))), "{failed:?}");
+    assert!(target.calls_pass());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of_streams() -> Result<()> {
     const SIZE: usize = 512 * 1024;
     let server = Scripted::start().await?;

@@ -1,0 +1,298 @@
+//! What an object says for and against its deletion, and against that of the Namespace that it is in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use crate::cluster::{CREATED_BY, OWNER_LABEL, Ownership, sharers};
+use crate::discovery::{Kinds, Mapping};
+use crate::drift::applied_entry;
+use crate::inventory::{Entry, Inventory};
+use crate::object::{GroupKind, Identity};
+use crate::protect::{Guard, Protection};
+use crate::prune::{KeepReason, holds_data};
+
+/// Helm's annotation for objects that outlive their release.
+const RESOURCE_POLICY: &str = "helm.sh/resource-policy";
+
+/// Why objects go; decides how.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Prune,
+    Uninstall,
+    Replace,
+}
+
+/// By what objects are judged.
+pub(super) struct Rules<'a> {
+    pub(super) inventory: &'a Inventory,
+    pub(super) ownership: &'a Ownership,
+    pub(super) protection: &'a Protection,
+    pub(super) purpose: Purpose,
+    /// What else is to go, so that it may go with its Namespace; an uninstallation leaves nothing of ours.
+    pub(super) going: BTreeSet<Identity>,
+}
+
+impl Rules<'_> {
+    /// What an object itself says against its deletion.
+    pub(super) fn stays(&self, identity: &Identity, entry: &Entry, live: &ObjectMeta) -> Option<KeepReason> {
+        if let Some(reason) = self.guarded(identity, entry).or_else(|| self.not_ours(identity, live)) {
+            return Some(reason);
+        }
+        let annotation = |key: &str| live.annotations.as_ref().and_then(|all| all.get(key));
+        if annotation(RESOURCE_POLICY).is_some_and(|policy| policy.trim().eq_ignore_ascii_case("keep")) {
+            return Some(KeepReason::ResourcePolicy);
+        }
+        let foundation = identity.is_namespace() || identity.is_crd();
+        let is_older =
+            foundation && annotation(CREATED_BY).is_none() || holds_data(identity) && !entry.created;
+        is_older.then_some(KeepReason::NotCreatedByUs)
+    }
+
+    fn guarded(&self, identity: &Identity, entry: &Entry) -> Option<KeepReason> {
+        match self.protection.guard(identity) {
+            Some(Guard::Always) => Some(KeepReason::Protected),
+            Some(Guard::UnlessCreated) if !entry.created => Some(KeepReason::Protected),
+            _ => None,
+        }
+    }
+
+    /// Whether the marks say that it belongs to somebody else, or to nobody.
+    fn not_ours(&self, identity: &Identity, live: &ObjectMeta) -> Option<KeepReason> {
+        let no_labels = BTreeMap::new();
+        let labels = live.labels.as_ref().unwrap_or(&no_labels);
+        let us = &self.ownership.owner;
+        if sharers(labels.keys()).iter().any(|owner| owner != us) {
+            return Some(KeepReason::OtherOwner);
+        }
+        if identity.is_namespace() {
+            let ours = labels.contains_key(&Ownership::share_label(us));
+            return (!ours).then_some(KeepReason::MarkLost);
+        }
+        match labels.get(OWNER_LABEL) {
+            Some(owner) if owner != us => Some(KeepReason::OtherOwner),
+            Some(_) if applied_entry(live, &self.ownership.manager).is_some() => None,
+            // We have a share in a CRD that nobody of ours ever wrote.
+            None if labels.contains_key(&Ownership::share_label(us)) && !is_of_ours(live) => {
+                Some(KeepReason::NotCreatedByUs)
+            }
+            _ => Some(KeepReason::MarkLost),
+        }
+    }
+
+    /// Why an object keeps its Namespace; `None` where it may go with it. All of ours goes with an uninstallation, but
+    /// with a prune only what is to go by itself, and nothing that holds data.
+    pub(super) fn held_by(&self, kinds: &Kinds, kind: &GroupKind, live: &ObjectMeta) -> Option<KeepReason> {
+        if live.deletion_timestamp.is_some() {
+            return None;
+        }
+        // A label alone proves nothing: operators copy labels of ours to objects of their own.
+        let applied = applied_entry(live, &self.ownership.manager).is_some();
+        let owner = live.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));
+        let ours = applied && owner == Some(&self.ownership.owner);
+        if self.purpose == Purpose::Uninstall {
+            let is_foreign = !is_trace(kind, live) && !ours && controller(live).is_none();
+            return is_foreign.then_some(KeepReason::ForeignObjects);
+        }
+        if is_trace(kind, live) && !applied {
+            return None;
+        }
+        let name = live.name.as_deref().unwrap_or_default();
+        let identity = Identity::new(&kind.group, &kind.kind, live.namespace.as_deref(), name);
+        if holds_data(&identity) {
+            return Some(KeepReason::HoldsData);
+        }
+        if self.goes(&identity, live) || self.goes_with_controller(kinds, live) {
+            return None;
+        }
+        Some(if ours { KeepReason::WantedObjects } else { KeepReason::ForeignObjects })
+    }
+
+    /// Whether an object is to be deleted, and nothing that it says of itself is against that.
+    fn goes(&self, identity: &Identity, live: &ObjectMeta) -> bool {
+        let entry = self.inventory.get(identity).filter(|_| self.going.contains(identity));
+        entry.is_some_and(|entry| {
+            live.uid.as_deref() == Some(entry.uid.as_str()) && self.stays(identity, entry, live).is_none()
+        })
+    }
+
+    /// Whether an object's controller decides what becomes of it: one in the same Namespace is looked at itself, and
+    /// without its kind it is gone. One outside stays unless it is to go.
+    fn goes_with_controller(&self, kinds: &Kinds, live: &ObjectMeta) -> bool {
+        let Some(controller) = controller(live) else { return false };
+        let group = controller.api_version.split_once('/').map_or("", |(group, _)| group);
+        let outside = Identity::new(group, &controller.kind, None, &controller.name);
+        let mapping = kinds.preferred(&outside.group_kind());
+        mapping.is_none_or(is_looked_at) || self.going.contains(&outside)
+    }
+}
+
+/// Whether one of our owners made it.
+fn is_of_ours(live: &ObjectMeta) -> bool {
+    live.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY))
+}
+
+/// Whether a Namespace is searched for objects of a kind before it may go.
+pub(super) fn is_looked_at(mapping: &Mapping) -> bool {
+    mapping.namespaced && mapping.can("list") && mapping.can("delete")
+}
+
+/// Whether an object is made by Kubernetes for every Namespace or only tells what happened in it.
+fn is_trace(kind: &GroupKind, live: &ObjectMeta) -> bool {
+    let name = live.name.as_deref().unwrap_or_default();
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "ConfigMap") => name == "kube-root-ca.crt",
+        ("", "ServiceAccount") => name == "default",
+        // Leases, events and endpoints are traces of what ran here; nobody keeps anything in them. Kinds of
+        // other groups that are called the same may be anything.
+        ("" | "events.k8s.io", "Event")
+        | ("", "Endpoints")
+        | ("discovery.k8s.io", "EndpointSlice")
+        | ("coordination.k8s.io", "Lease") => true,
+        _ => false,
+    }
+}
+
+/// What an object was derived from.
+fn controller(live: &ObjectMeta) -> Option<&OwnerReference> {
+    live.owner_references.iter().flatten().find(|reference| reference.controller == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::Object;
+
+    fn metadata(value: &serde_json::Value) -> ObjectMeta {
+        serde_json::from_value(value.clone()).unwrap()
+    }
+
+    fn us() -> Ownership {
+        Ownership { manager: "m".into(), owner: "us".into(), version: String::new() }
+    }
+
+    #[test]
+    fn of_what_kubernetes_and_we_make_nothing_keeps_a_namespace_from_an_uninstallation() {
+        let (us, inventory, protection) = (us(), Inventory::new(), Protection::of_kubernetes());
+        let rules = Rules {
+            inventory: &inventory,
+            ownership: &us,
+            protection: &protection,
+            purpose: Purpose::Uninstall,
+            going: BTreeSet::new(),
+        };
+        let applied = json!([{"manager": "m", "operation": "Apply"}]);
+        let controlled =
+            json!([{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u", "controller": true}]);
+        let owned = json!([{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u"}]);
+        let cases = [
+            ("ConfigMap", json!({"name": "kube-root-ca.crt"}), false),
+            ("ConfigMap", json!({"name": "users"}), true),
+            ("ServiceAccount", json!({"name": "default"}), false),
+            ("ServiceAccount", json!({"name": "builder"}), true),
+            ("Event", json!({"name": "e"}), false),
+            ("Event.events.k8s.io", json!({"name": "e"}), false),
+            ("Event.calendar.example.org", json!({"name": "e"}), true),
+            ("Endpoints", json!({"name": "e"}), false),
+            ("EndpointSlice.discovery.k8s.io", json!({"name": "e"}), false),
+            ("EndpointSlice.cilium.example.org", json!({"name": "e"}), true),
+            ("Lease.coordination.k8s.io", json!({"name": "leader"}), false),
+            ("Lease.flats.example.org", json!({"name": "leader"}), true),
+            ("ConfigMap.example.org", json!({"name": "kube-root-ca.crt"}), true),
+            ("Pod", json!({"name": "p", "ownerReferences": controlled}), false),
+            ("Pod", json!({"name": "p", "ownerReferences": owned}), true),
+            ("Secret", json!({"name": "s", "labels": {OWNER_LABEL: "us"}, "managedFields": applied}), false),
+            ("Secret", json!({"name": "copied", "labels": {OWNER_LABEL: "us"}}), true),
+            ("Secret", json!({"name": "s", "labels": {OWNER_LABEL: "them"}}), true),
+            ("Secret", json!({"name": "s", "deletionTimestamp": "2026-01-01T00:00:00Z"}), false),
+        ];
+        for (kind, value, foreign) in cases {
+            let (name, group) = kind.split_once('.').unwrap_or((kind, ""));
+            let held = rules.held_by(&Kinds::default(), &GroupKind::new(group, name), &metadata(&value));
+            assert_eq!(held, foreign.then_some(KeepReason::ForeignObjects), "{kind} {value}");
+        }
+    }
+
+    /// An object in the Namespace `n`, applied by us, with what `change` says besides.
+    fn applied(name: &str, change: &serde_json::Value) -> serde_json::Value {
+        let mut object = json!({"name": name, "namespace": "n", "uid": name, "labels": {OWNER_LABEL: "us"},
+            "managedFields": [{"manager": "m", "operation": "Apply"}]});
+        for (field, value) in change.as_object().unwrap() {
+            object[field] = value.clone();
+        }
+        object
+    }
+
+    /// A kind `In` whose objects are in Namespaces, and a kind `Out`.
+    fn kinds() -> Kinds {
+        let crds = [("Namespaced", "In", "ins"), ("Cluster", "Out", "outs")].map(|(scope, kind, plural)| {
+            Object::from_value(json!({"apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition", "metadata": {"name": format!("{plural}.x.io")},
+                "spec": {"group": "x.io", "scope": scope, "names": {"kind": kind, "plural": plural},
+                    "versions": [{"name": "v1", "served": true}]}}))
+            .unwrap()
+        });
+        Kinds::default().with_crds(&crds)
+    }
+
+    #[test]
+    fn a_prune_takes_with_a_namespace_only_what_goes_by_itself() {
+        let in_n = |kind: &str, name: &str| Identity::new("", kind, Some("n"), name);
+        let going = BTreeSet::from([
+            in_n("Secret", "goes"),
+            in_n("Secret", "kept"),
+            in_n("Secret", "another"),
+            in_n("PersistentVolumeClaim", "goes"),
+            Identity::new("x.io", "Out", None, "goes"),
+        ]);
+        let entry = |name: &str| Entry { uid: name.to_owned(), created: true, ..Entry::default() };
+        let mut inventory: Inventory = going.iter().map(|id| (id.clone(), entry(&id.name))).collect();
+        inventory.insert(in_n("Secret", "wanted"), entry("wanted"));
+        let (us, protection) = (us(), Protection::of_kubernetes());
+        let rules = |purpose: Purpose| Rules {
+            inventory: &inventory,
+            ownership: &us,
+            protection: &protection,
+            purpose,
+            going: if purpose == Purpose::Prune { going.clone() } else { BTreeSet::new() },
+        };
+        let none = json!({});
+        let of = |kind: &str, name: &str| {
+            json!({"labels": {}, "managedFields": [], "ownerReferences":
+                [{"apiVersion": "x.io/v1", "kind": kind, "name": name, "uid": "u", "controller": true}]})
+        };
+        let keep = json!({"annotations": {"helm.sh/resource-policy": "keep"}});
+        let (wanted, foreign) = (Some(KeepReason::WantedObjects), Some(KeepReason::ForeignObjects));
+        let cases = [
+            ("Secret", applied("goes", &none), None),
+            ("Secret", applied("wanted", &none), wanted),
+            ("Secret", applied("stray", &none), wanted),
+            ("Secret", applied("kept", &keep), wanted),
+            ("Secret", applied("another", &json!({"uid": "anew"})), wanted),
+            ("Secret", applied("goes", &json!({"labels": {OWNER_LABEL: "them"}})), foreign),
+            ("Secret", applied("wanted", &json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})), None),
+            // The set may have one of these, too.
+            ("Endpoints", json!({"name": "e"}), None),
+            ("Endpoints", json!({"name": "copied", "labels": {OWNER_LABEL: "us"}}), None),
+            ("Endpoints", applied("wanted", &none), wanted),
+            ("ServiceAccount", applied("default", &json!({"labels": {OWNER_LABEL: "them"}})), foreign),
+            // Templates of StatefulSets make claims that nothing else owns, or the StatefulSet.
+            ("PersistentVolumeClaim", json!({"name": "data-0"}), Some(KeepReason::HoldsData)),
+            ("PersistentVolumeClaim", applied("goes", &none), Some(KeepReason::HoldsData)),
+            ("PersistentVolumeClaim", applied("data-0", &of("In", "i")), Some(KeepReason::HoldsData)),
+            ("Pod", applied("p", &of("In", "i")), None),
+            ("Pod", applied("p", &of("Gone", "g")), None),
+            ("Pod", applied("p", &of("Out", "goes")), None),
+            ("Pod", applied("p", &of("Out", "stays")), foreign),
+        ];
+        for (kind, value, expected) in cases {
+            let kind = GroupKind::new("", kind);
+            let held = |purpose| rules(purpose).held_by(&kinds(), &kind, &metadata(&value));
+            assert_eq!(held(Purpose::Prune), expected, "{kind} {value}");
+            // An object that is made anew takes nothing with it that it does not bring back.
+            assert!(held(Purpose::Replace).is_some() || expected.is_none(), "{kind} {value}");
+        }
+    }
+}
