@@ -1,6 +1,7 @@
 //! From the reference in a custom resource to the target, and the wake-up when an access Secret changes.
 
 mod grants;
+mod reads;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{Failure, Health, hub_watch};
 
 use grants::Grants;
+use reads::Reads;
 
 /// Name under which the watch of access Secrets appears in /readyz.
 pub(crate) const PART: &str = "access secrets";
@@ -70,6 +72,8 @@ struct Inner {
     listed: watch::Sender<bool>,
     /// What was taken from the Secrets as they are.
     grants: Grants,
+    /// Reads under way.
+    reads: Reads<SecretKey, Result<Target, Failure>>,
     listeners: RwLock<Vec<Listener>>,
 }
 
@@ -120,6 +124,7 @@ impl Access {
             known: Mutex::default(),
             listed: watch::Sender::new(false),
             grants: Grants::default(),
+            reads: Reads::default(),
             listeners: RwLock::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -132,14 +137,14 @@ impl Access {
     }
 
     /// The target behind a Secret in the hub namespace: the one in use, as long as the watch shows the Secret
-    /// unchanged, else by a live read. It is withdrawn by the next change of
+    /// unchanged, else by a live read, which those who ask at the same time share. It is withdrawn by the next change of
     /// the Secret that the watch shows, before [`Access::on_change`] tells of it.
     ///
     /// # Errors
     /// `AwaitingAccess` where there is no such Secret, which its arrival ends; what is wrong with its content;
     /// `HubUnavailable`.
     pub async fn target(&self, reference: &SecretKeyRef) -> Result<Target, Failure> {
-        let name = &reference.name;
+        let SecretKeyRef { name, key } = reference;
         if !is_object_name(name) {
             let message = "the reference to the access Secret holds no name that a Secret can have";
             return Err(Failure::new(Reason::AccessInvalid, message));
@@ -148,7 +153,7 @@ impl Access {
         let grant = self.inner.grants.of(name);
         let target = match self.held(reference) {
             Some(target) => target,
-            None => self.read(reference).await?,
+            None => self.inner.reads.share(self.place(name, key), || self.read(reference)).await?,
         };
         Ok(target.granted(grant))
     }

@@ -50,6 +50,17 @@ async fn a_change_of_the_secret_withdraws_what_was_taken_from_it_before_it_is_to
     Ok(())
 }
 
+#[tokio::test]
+async fn all_who_ask_at_once_before_the_target_is_known_cost_two_reads() -> Result<()> {
+    let (server, access) = hub().await?;
+    let (reference, asked) = (reference(), 50);
+    let all = (0..asked).map(|_| access.target(&reference));
+    let reached = futures::future::join_all(all).await;
+    assert!(reached.iter().all(Result::is_ok) && reached.len() == asked);
+    assert_eq!(server.count(&Matching::path(PATH)), 2);
+    Ok(())
+}
+
 #[test]
 fn a_name_that_is_a_path_is_none() {
     for name in ["kubeconfig-a", "a.b", "0", &"x".repeat(253)] {
