@@ -79,6 +79,10 @@ impl Namespaces {
     /// Says that `dependent` waits for exactly these namespaces.
     pub(crate) fn want(&self, target: &Acting, dependent: &Dependent, names: BTreeSet<String>) {
         let _wishing = lock(&self.wishing);
+        // Nothing is opened with it, so there is no wish that stands: the change of the Secret brings it back.
+        if target.is_withdrawn() {
+            return;
+        }
         let names: BTreeSet<String> = names.into_iter().take(MOST).collect();
         let places = names.iter().map(|name| place(target, name)).collect();
         if !lock(&self.held).wish(dependent, places) {

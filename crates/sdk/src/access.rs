@@ -1,5 +1,8 @@
 //! From the reference in a custom resource to the target, and the wake-up when an access Secret changes.
 
+mod grants;
+mod reads;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt,
@@ -21,6 +24,9 @@ use tokio::sync::{broadcast::error::RecvError, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Failure, Health, hub_watch};
+
+use grants::Grants;
+use reads::Reads;
 
 /// Name under which the watch of access Secrets appears in /readyz.
 pub(crate) const PART: &str = "access secrets";
@@ -64,6 +70,10 @@ struct Inner {
     known: Mutex<HashMap<String, ObjectMeta>>,
     /// Whether `known` is complete.
     listed: watch::Sender<bool>,
+    /// What was taken from the Secrets as they are.
+    grants: Grants,
+    /// Reads under way.
+    reads: Reads<SecretKey, Result<Target, Failure>>,
     listeners: RwLock<Vec<Listener>>,
 }
 
@@ -113,6 +123,8 @@ impl Access {
             targets,
             known: Mutex::default(),
             listed: watch::Sender::new(false),
+            grants: Grants::default(),
+            reads: Reads::default(),
             listeners: RwLock::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -125,21 +137,29 @@ impl Access {
     }
 
     /// The target behind a Secret in the hub namespace: the one in use, as long as the watch shows the Secret
-    /// unchanged, else by a live read.
+    /// unchanged, else by a live read, which those who ask at the same time share. It is withdrawn by the next change of
+    /// the Secret that the watch shows, before [`Access::on_change`] tells of it.
     ///
     /// # Errors
     /// `AwaitingAccess` where there is no such Secret, which its arrival ends; what is wrong with its content;
     /// `HubUnavailable`.
     pub async fn target(&self, reference: &SecretKeyRef) -> Result<Target, Failure> {
         let SecretKeyRef { name, key } = reference;
-        if let Some(target) = self.held(reference) {
-            return Ok(target);
-        }
-        let namespace = &self.inner.namespace;
         if !is_object_name(name) {
             let message = "the reference to the access Secret holds no name that a Secret can have";
             return Err(Failure::new(Reason::AccessInvalid, message));
         }
+        // Before the look: what changes after it withdraws what is made of it.
+        let grant = self.inner.grants.of(name);
+        let target = match self.held(reference) {
+            Some(target) => target,
+            None => self.inner.reads.share(self.place(name, key), || self.read(reference)).await?,
+        };
+        Ok(target.granted(grant))
+    }
+
+    async fn read(&self, SecretKeyRef { name, key }: &SecretKeyRef) -> Result<Target, Failure> {
+        let namespace = &self.inner.namespace;
         let read = self.inner.secrets.get_opt(name).await;
         let secret =
             read.map_err(|error| Failure::hub(&format!("read secret {namespace}/{name}"), &error))?;
@@ -283,6 +303,9 @@ impl Access {
     }
 
     fn tell(&self, change: &AccessChange) {
+        if let AccessChange::Applied(meta) | AccessChange::Gone(meta) = change {
+            self.inner.grants.withdraw(meta.name.as_deref().unwrap_or_default());
+        }
         for listener in &*self.inner.listeners.read().unwrap_or_else(PoisonError::into_inner) {
             listener(change);
         }
@@ -319,18 +342,4 @@ pub fn object_name(text: &str) -> Result<String, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_that_is_a_path_is_none() {
-        for name in ["kubeconfig-a", "a.b", "0", &"x".repeat(253)] {
-            assert!(is_object_name(name), "{name}");
-        }
-        for name in
-            ["", "..", "../configmaps/a", "a/b", "a?b", "{{ x }}", "A", "é", ".a", "a-", &"x".repeat(254)]
-        {
-            assert!(!is_object_name(name), "{name}");
-        }
-    }
-}
+mod tests;

@@ -60,6 +60,12 @@ fn spread(share: f64, jitter: f64) -> f64 {
     1.0 - share * (1.0 - jitter.clamp(0.0, 1.0))
 }
 
+/// Whether the delays after one failure go on from those after another: of what lasts each reason has its own, the rest
+/// shares one.
+pub(crate) fn shares_delays(one: Reason, other: Reason) -> bool {
+    one == other || Slow::of(one).is_none() && Slow::of(other).is_none()
+}
+
 /// The longest delay of a component between two tries of what failed so, if no event comes; `None`: it waits for one.
 pub fn longest_delay(failure: &Failure) -> Option<Duration> {
     let named = failure.retry_after.map(|asked| asked.min(LONGEST_ASKED));
@@ -70,7 +76,7 @@ pub fn longest_delay(failure: &Failure) -> Option<Duration> {
     named.or_else(|| Slow::of(failure.reason).map(|slow| slow.longest)).or_else(own)
 }
 
-/// How long to wait after the `failures`-th failure in a row (from 1); `None`: until an event.
+/// How long to wait after the `failures`-th failure in a row (from 1) of those that share their delays; `None`: until an event.
 ///
 /// Transient and Unreachable double from 0.5 s to 60 s; calls to an unreachable target are refused by its breaker
 /// meanwhile, so a try costs nothing. A namespace that is being deleted is tried after 30 s to 10 min, as is what a role,

@@ -1,7 +1,7 @@
 //! The brake: a deletion on suspiciously many targets stops until a person says that it is meant.
 //!
-//! It is a [`Pause`] that the operator makes for itself. Deleting that Pause says that the deletion is meant. What
-//! was counted is kept in a `ConfigMap` beside it, so a restart does not free it.
+//! It is a [`Pause`] that the operator makes for itself. Deleting that Pause says that the deletion is meant; that a list
+//! lacks it says nothing. What was counted is kept in a `ConfigMap` beside it, so a restart does not free it.
 
 mod window;
 
@@ -59,8 +59,29 @@ struct Held {
     is_on: bool,
     /// How many of [`Pauses::released`] were taken for a person's word.
     heard: u64,
+    /// How many of [`Pauses::lost`] were taken notice of.
+    missed: u64,
     /// The record holds all that was counted.
     is_recorded: bool,
+}
+
+impl Held {
+    /// Whether a person took the Pause away, which says that what goes on is meant. One that is merely missing is made
+    /// again as soon as it is due.
+    fn hear(&mut self, released: u64, lost: u64, now: Timestamp) -> bool {
+        if lost > self.missed {
+            self.is_on = false;
+            self.missed = lost;
+        }
+        if released <= self.heard {
+            return false;
+        }
+        self.window.mean_it(now);
+        self.is_on = false;
+        self.heard = released;
+        self.is_recorded = false;
+        true
+    }
 }
 
 impl Brake {
@@ -98,7 +119,10 @@ impl Brake {
             Some(held) => held,
             none => none.insert(self.restore().await?),
         };
-        self.hear(held);
+        let pauses = &self.inner.pauses;
+        if held.hear(pauses.released(), pauses.lost(), Timestamp::now()) {
+            tracing::warn!(pause = self.inner.name, "deletions go on: a person says that they are meant");
+        }
         let all = self.inner.all.get().map_or(0, |count| count());
         match held.window.ask(target, self.inner.limit, all, Timestamp::now()) {
             Verdict::Stop { limit } => return Err(self.stop(held, limit, all).await),
@@ -110,18 +134,6 @@ impl Brake {
             held.is_recorded = true;
         }
         Ok(())
-    }
-
-    /// That a person took its Pause away says that what goes on is meant.
-    fn hear(&self, held: &mut Held) {
-        let released = self.inner.pauses.released();
-        if released > held.heard {
-            tracing::warn!(pause = self.inner.name, "deletions go on: a person says that they are meant");
-            held.window.mean_it(Timestamp::now());
-            held.is_on = false;
-            held.heard = released;
-            held.is_recorded = false;
-        }
     }
 
     async fn stop(&self, held: &mut Held, limit: usize, all: usize) -> Failure {
@@ -162,7 +174,7 @@ impl Brake {
                 BTreeMap::new()
             }
         };
-        Ok(Held { window: Window::restored(counted), is_on: false, heard: 0, is_recorded: true })
+        Ok(Held { window: Window::restored(counted), is_on: false, heard: 0, missed: 0, is_recorded: true })
     }
 
     async fn record(&self, window: &Window) -> Result<(), Failure> {
@@ -179,5 +191,27 @@ impl Brake {
 impl Debug for Brake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Brake").field("limit", &self.inner.limit).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_that_a_restored_hub_lacks_is_made_again_and_releases_nothing() {
+        let (limit, now) = (BrakeLimit { targets: 1, percent: 0 }, Timestamp::from_second(1).unwrap());
+        let window = Window::restored(BTreeMap::from([("a".to_owned(), now)]));
+        let mut held = Held { window, is_on: true, heard: 0, missed: 0, is_recorded: true };
+        let ask = |held: &mut Held| held.window.ask("b", limit, 1, now);
+        assert!(!held.hear(0, 0, now));
+        assert!(held.is_on, "it is made once");
+        assert!(!held.hear(0, 1, now));
+        assert_eq!((ask(&mut held), held.is_on), (Verdict::Stop { limit: 1 }, false));
+        held.is_on = true;
+        assert!(!held.hear(0, 1, now));
+        assert!(held.is_on, "it was missing once");
+        assert!(held.hear(1, 1, now), "a person took it away");
+        assert_eq!((ask(&mut held), held.is_on), (Verdict::Go, false));
     }
 }

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ComponentResource, Failure};
 
+/// The field of a status that says which request was followed last.
+pub(crate) const HANDLED: &str = "lastHandledReconcileAt";
+
 /// What kyma-operator writes into `spec` of every component. Flatten it into your own spec.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -39,6 +39,8 @@ struct Inner<R: ComponentResource> {
     trigger: Trigger<ObjectRef<R>>,
     graph: Mutex<Graph>,
     followed: Mutex<HashMap<Kind, CancellationToken>>,
+    /// Held from a change of what is known until the kinds that follow from it are followed: they come in its order.
+    turn: Mutex<()>,
 }
 
 impl<R: ComponentResource> Clone for Dependencies<R> {
@@ -49,7 +51,13 @@ impl<R: ComponentResource> Clone for Dependencies<R> {
 
 impl<R: ComponentResource> Dependencies<R> {
     pub(crate) fn new(runtime: Runtime, trigger: Trigger<ObjectRef<R>>) -> Self {
-        let inner = Inner { runtime, trigger, graph: Mutex::default(), followed: Mutex::default() };
+        let inner = Inner {
+            runtime,
+            trigger,
+            graph: Mutex::default(),
+            followed: Mutex::default(),
+            turn: Mutex::default(),
+        };
         let new = Self { inner: Arc::new(inner) };
         let own = Kind::of::<R>();
         lock(&new.inner.graph).stands(&own, Standing::Listing);
@@ -73,9 +81,13 @@ impl<R: ComponentResource> Dependencies<R> {
             Change::Applied(resource) => {
                 let whole = || serde_json::to_value(resource).unwrap_or_default();
                 let node = Node { kind: Kind::of::<R>(), name: resource.name_any() };
+                let _turn = lock(&self.inner.turn);
                 self.learn(&node, resource.meta(), contract.unwrap_or(&Contract::default()), whole);
             }
-            Change::Gone(key) => self.lose(&Node { kind: Kind::of::<R>(), name: key.name.clone() }),
+            Change::Gone(key) => {
+                let _turn = lock(&self.inner.turn);
+                self.lose(&Node { kind: Kind::of::<R>(), name: key.name.clone() });
+            }
             Change::Listed => {
                 let affected = lock(&self.inner.graph).stands(&Kind::of::<R>(), Standing::Listed);
                 self.wake(affected);
@@ -144,7 +156,7 @@ impl<R: ComponentResource> Dependencies<R> {
         Ok(any)
     }
 
-    /// A component is there, new or changed.
+    /// A component is there, new or changed. Under [`Inner::turn`].
     fn learn(
         &self,
         node: &Node,
@@ -165,6 +177,7 @@ impl<R: ComponentResource> Dependencies<R> {
         self.follow_all(kinds);
     }
 
+    /// A component is gone. Under [`Inner::turn`].
     fn lose(&self, node: &Node) {
         let mut graph = lock(&self.inner.graph);
         let affected = graph.remove(node);

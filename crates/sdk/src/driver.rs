@@ -7,7 +7,7 @@ mod ended;
 mod rbac;
 mod wiring;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::{Resource, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
@@ -17,8 +17,9 @@ use kyma_targets::{Acting, ServiceAccount, Target};
 use crate::{
     Blocking, Component, ComponentResource, Context, Contract, Failure, Interest, Pass, Progress, Report,
     Runtime, Step, Trigger, Wait, Watches,
+    backoff::delay_after,
     component::failure_state,
-    contract::is_suspended,
+    contract::{HANDLED, is_suspended},
     dependencies::Dependencies,
     has_finalizer,
     identity::{self, Proven},
@@ -42,9 +43,6 @@ struct Driver<C: Component> {
     /// Whether the kind's status has the field [`HANDLED`].
     tells_requests: bool,
 }
-
-/// The field of a status that says which request was followed last.
-const HANDLED: &str = "lastHandledReconcileAt";
 
 /// How a part of a reconcile ended: what to report, and when to come back.
 struct Outcome {
@@ -195,20 +193,25 @@ impl<C: Component> Driver<C> {
             (Reason::SkipReconciliation, "the label operator.kyma-project.io/skip-reconciliation is true")
         };
         let step = step(condition::types::READY, condition::Status::Unknown, reason, why);
-        self.status.write(resource, &Report { conditions: vec![step], ..Report::default() }).await?;
+        let report = Report { conditions: vec![step], ..Report::default() };
+        self.status.write(resource, &report, true).await?;
         Ok(Wait::Event)
     }
 
     /// Writes the status if it differs, or comes back to do so, tells people if Ready changed, and passes the result on.
     async fn report(&self, resource: &C::Resource, outcome: Outcome) -> Result<Wait, Failure> {
         let before = self.status.current(resource)?;
-        match self.status.write(resource, &outcome.report).await {
-            Err(failure) if outcome.result.is_ok() => return Err(failure),
+        let is_final = outcome.result.is_err();
+        match self.status.write(resource, &outcome.report, is_final).await {
+            Err(unwritten) => {
+                tracing::info!(object = %ObjectRef::from_obj(resource), "status not written: {unwritten}");
+                return Err(sooner(outcome.result.err(), unwritten));
+            }
             Ok(Written::Later(left)) => return outcome.result.map(|wait| wait.at_most(left)),
             Ok(Written::Now(after)) if ready_of(&after) != ready_of(&before) => {
                 self.announce(resource, &outcome.report, ready_of(&after)).await;
             }
-            Ok(Written::Now(_) | Written::Unchanged) | Err(_) => {}
+            Ok(Written::Now(_) | Written::Unchanged) => {}
         }
         outcome.result
     }
@@ -286,6 +289,12 @@ fn step(type_: &'static str, status: condition::Status, reason: Reason, message:
     Step { type_, status, reason, message: message.into() }
 }
 
+/// What to end a pass with whose report could not be written: what is tried again first, since only another pass writes it.
+fn sooner(stopped: Option<Failure>, unwritten: Failure) -> Failure {
+    let delay = |failure: &Failure| delay_after(failure, 1, 1.0).unwrap_or(Duration::MAX);
+    stopped.filter(|stopped| delay(stopped) < delay(&unwritten)).unwrap_or(unwritten)
+}
+
 /// The target that a component names, or the hub where that is one.
 pub(crate) async fn target_of<R: ComponentResource>(
     runtime: &Runtime,
@@ -310,4 +319,27 @@ pub(crate) fn owner<R: ComponentResource>(resource: &R) -> String {
 /// Whether nothing can hold up a removal.
 fn nothing_blocks(blocking: &Blocking) -> bool {
     blocking.kinds.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_that_was_not_written_is_not_left_to_the_resync() {
+        let of = |reason| Failure::new(reason, "");
+        let slow = || of(Reason::TargetThrottled).retry_after(Duration::from_mins(5));
+        let rows = [
+            (Some(of(Reason::ValuesInvalid)), of(Reason::HubUnavailable), Reason::HubUnavailable),
+            (Some(of(Reason::TargetForbidden)), of(Reason::HubUnavailable), Reason::HubUnavailable),
+            (Some(slow()), of(Reason::ApplyConflict), Reason::ApplyConflict),
+            (Some(of(Reason::TargetForbidden)), of(Reason::HubForbidden), Reason::TargetForbidden),
+            (Some(of(Reason::ValuesInvalid)), of(Reason::HubRefused), Reason::HubRefused),
+            (None, of(Reason::HubRefused), Reason::HubRefused),
+        ];
+        for (stopped, unwritten, expected) in rows {
+            let ends = sooner(stopped.clone(), unwritten.clone());
+            assert_eq!(ends.reason, expected, "{stopped:?} {unwritten:?}");
+        }
+    }
 }

@@ -7,13 +7,20 @@ use crate::{Halt, Metrics};
 pub struct Pass {
     operator: &'static str,
     verifies: bool,
+    /// Whether an event asked for it.
+    is_asked: bool,
     halt: Halt,
     metrics: Metrics,
 }
 
 impl Pass {
     pub(crate) fn new(operator: &'static str, verifies: bool, halt: Halt, metrics: Metrics) -> Self {
-        Self { operator, verifies, halt, metrics }
+        Self { operator, verifies, is_asked: false, halt, metrics }
+    }
+
+    /// The same, which an event asked for.
+    pub(crate) fn asked(self, is_asked: bool) -> Self {
+        Self { is_asked, ..self }
     }
 
     /// What stands still for the object. A Pause that comes later ends the pass.
@@ -21,14 +28,15 @@ impl Pass {
         &self.halt
     }
 
-    /// Whether the time since the last pass led to it, and no event: what is known of targets has to be read anew.
+    /// Whether no pass got through for as long as the resync: what is known of targets has to be read anew.
     pub fn verifies(&self) -> bool {
         self.verifies
     }
 
-    /// So many objects had to be written. In a pass that verifies, a watch missed their change: that is counted.
+    /// So many objects had to be written. In a pass that verifies and that no event asked for, a watch missed their
+    /// change: that is counted.
     pub fn repaired(&self, objects: usize) {
-        if self.verifies {
+        if self.verifies && !self.is_asked {
             self.metrics.repaired(self.operator, objects);
         }
     }
@@ -39,9 +47,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repairs_count_only_where_a_pass_verifies() {
+    fn repairs_count_only_where_a_pass_verifies_that_no_event_asked_for() {
         let metrics = Metrics::new().unwrap();
         Pass::new("x", false, Halt::default(), metrics.clone()).repaired(2);
+        Pass::new("x", true, Halt::default(), metrics.clone()).asked(true).repaired(4);
         Pass::new("x", true, Halt::default(), metrics.clone()).repaired(3);
         let text = metrics.render().unwrap();
         assert!(text.contains(r#"verification_repairs_total{operator="x"} 3"#), "{text}");

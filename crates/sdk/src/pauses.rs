@@ -70,6 +70,12 @@ impl Pauses {
         self.known.borrow().released
     }
 
+    /// How often a list lacked that Pause, and nobody was seen to take it away: the hub may have been restored from a
+    /// backup.
+    pub(crate) fn lost(&self) -> u64 {
+        self.known.borrow().lost
+    }
+
     /// What stands still for an object now: for a Kyma by its own labels, for another by those of the Kyma that its
     /// label `kyma-name` names; for an object of no Kyma only Pauses without selector count.
     pub fn of<K: Resource<DynamicType = ()>>(&self, object: &K) -> Halt {
@@ -146,8 +152,7 @@ impl Pauses {
     fn keep(&self, names: &BTreeSet<String>) {
         self.known.send_if_modified(|known| {
             let before = known.pauses.len();
-            known.released +=
-                u64::from(known.pauses.contains_key(&self.brake) && !names.contains(&self.brake));
+            known.lost += u64::from(known.pauses.contains_key(&self.brake) && !names.contains(&self.brake));
             known.pauses.retain(|name, _| names.contains(name));
             known.pauses.len() != before
         });
@@ -210,12 +215,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_brake_that_is_missing_from_a_list_was_released() {
+    async fn a_brake_that_is_missing_from_a_list_was_released_by_nobody() {
         let pauses = Pauses::new("x");
         pauses.applied(Box::new(Pause::new("brake-x", PauseSpec::default())));
         pauses.keep(&BTreeSet::from(["brake-x".to_owned()]));
-        assert_eq!(pauses.released(), 0);
+        assert_eq!((pauses.released(), pauses.lost()), (0, 0));
         pauses.keep(&BTreeSet::new());
-        assert_eq!((pauses.released(), pauses.all().len()), (1, 0));
+        assert_eq!((pauses.released(), pauses.lost(), pauses.all().len()), (0, 1, 0));
+        pauses.keep(&BTreeSet::new());
+        assert_eq!(pauses.lost(), 1, "once");
     }
 }

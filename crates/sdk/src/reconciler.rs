@@ -42,6 +42,20 @@ const TURN: Duration = Duration::from_secs(2);
 /// Share by which the resync is shortened at random.
 const RESYNC_SHARE: f64 = 0.1;
 
+/// Time until a verification that failed is tried again: it reads everything anew, so not with each try of what failed.
+const VERIFY_AGAIN: Duration = Duration::from_mins(10);
+
+/// How far a pass got.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Everything was looked at.
+    Through,
+    /// It broke off.
+    Failed,
+    /// Nothing was looked at: it stands still, or a first answer is awaited.
+    Untried,
+}
+
 /// One controller over a custom resource on the hub.
 ///
 /// Its own watch triggers on changes of generation, labels, annotations and finalizers, so status writes do not
@@ -179,13 +193,20 @@ where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
     /// The next pass begins after `wait`, or when the object is due to be verified, which is spread at random.
-    fn again(&self, key: ObjectRef<K>, wait: Option<Duration>) -> Action {
+    fn again(&self, key: ObjectRef<K>, wait: Option<Duration>, end: End) -> Action {
         let now = Instant::now();
         let resync = shortened(self.runtime.settings.resync, RESYNC_SHARE);
         self.records.forget(self.store.len(), |key| self.store.get(key).is_some());
-        self.records.verify_after(key.clone(), now, resync);
-        let delay = wait.map_or(resync, |wait| wait.min(resync));
-        self.put_off(key, delay)
+        let due = match end {
+            End::Through => {
+                self.records.verify_after(key.clone(), now, resync);
+                Some(resync)
+            }
+            End::Failed => self.records.not_verified(&key, now, resync.min(VERIFY_AGAIN)),
+            End::Untried => self.records.verifies_in(&key, now),
+        };
+        let due = due.unwrap_or(resync);
+        self.put_off(key, wait.map_or(due, |wait| wait.min(due)))
     }
 
     /// The next pass begins after `delay`; when one is due that verifies stays as it is.
@@ -250,6 +271,7 @@ where
     }
     let halt = pauses.of(&*object);
     let pass = Pass::new(operator.name, beginning.verifies, halt.clone(), process.metrics.clone());
+    let pass = pass.asked(beginning.asked.is_some());
     let reconcile = (work.reconcile)(Arc::clone(&object), pass);
     let result = tokio::select! {
         result = tokio::time::timeout(settings.reconcile_deadline, reconcile) => result,
@@ -263,16 +285,16 @@ where
     let ended = if result.is_ok() { ReconcileResult::Done } else { ReconcileResult::Failed };
     process.metrics.reconciled(operator.name, started.elapsed(), ended);
     let wait = result?;
-    if !matches!(wait, Wait::Answer(_)) {
+    let (wait, is_answered) = match wait {
+        Wait::Event => (None, true),
+        Wait::Timer(delay) => (Some(delay), true),
+        Wait::Answer(delay) => (Some(delay), false),
+    };
+    if is_answered {
         work.records.got_through(&key);
     }
-    Ok(work.again(
-        key,
-        match wait {
-            Wait::Event => None,
-            Wait::Timer(delay) | Wait::Answer(delay) => Some(delay),
-        },
-    ))
+    let end = if is_answered && halt.writes().is_none() { End::Through } else { End::Untried };
+    Ok(work.again(key, wait, end))
 }
 
 // Takes what kube's controller gives.
@@ -286,7 +308,7 @@ where
     let key = ObjectRef::from_obj(&*object);
     let in_a_row = work.records.failed(key.clone(), failure);
     tracing::info!(object = %key, reason = %failure.reason, class = %failure.class, in_a_row, "{}", failure.message);
-    work.again(key, delay_after(failure, in_a_row, jitter()))
+    work.again(key, delay_after(failure, in_a_row, jitter()), End::Failed)
 }
 
 fn log_result<K: Resource<DynamicType = ()>>(

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{ComponentResource, Contract, Failure, Metrics, Step, apply_status};
 
-use held::Held;
+use held::{Held, Of};
 use memory::Memory;
 
 /// What a reconcile has to report.
@@ -133,27 +133,35 @@ impl<R: ComponentResource> StatusWriter<R> {
     }
 
     /// Writes `report` if it makes a difference. One that only says that work is under way waits for the next, for a
-    /// second at most.
-    pub(crate) async fn write(&self, resource: &R, report: &Report) -> Result<Written, Failure> {
-        let key = ObjectRef::from_obj(resource);
-        let report = self.held().added_to(&key, report);
+    /// second at most, unless it is the last of its pass that brings the object back (`is_final`).
+    pub(crate) async fn write(
+        &self,
+        resource: &R,
+        report: &Report,
+        is_final: bool,
+    ) -> Result<Written, Failure> {
+        let of = Of::resource(resource);
+        let now = Time(Timestamp::now());
         let before = self.current(resource)?;
-        let next = next_status(&before, &report, resource.meta().generation, &Time(Timestamp::now()));
+        let (base, report) = self.held().with(&of, &before, report, &now);
+        let next = next_status(&base, &report, of.generation, &now);
         let is_new = next != before;
-        if let Some(left) = is_new.then(|| self.held().hold(&key, &report, Instant::now())).flatten() {
+        let may_wait = is_new && !is_final;
+        if let Some(left) = may_wait.then(|| self.held().hold(&of, &report, Instant::now())).flatten() {
             return Ok(Written::Later(left));
         }
         if is_new {
             self.apply(resource, &next).await?;
         }
-        self.held().forget(&key);
+        self.held().forget(&of.key);
         Ok(if is_new { Written::Now(next) } else { Written::Unchanged })
     }
 
-    /// Writes fields alone, and only if they make a difference.
+    /// Writes fields alone, and only if they make a difference. What waits to be reported of them is older.
     pub(crate) async fn write_fields(&self, resource: &R, fields: FreeForm) -> Result<(), Failure> {
         let before = self.current(resource)?;
         let next = with_fields(&before, &fields);
+        self.held().overtaken(&ObjectRef::from_obj(resource), &fields);
         if next == before { Ok(()) } else { self.apply(resource, &next).await }
     }
 

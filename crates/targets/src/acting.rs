@@ -50,6 +50,11 @@ impl Acting {
     pub fn key(&self) -> Option<&SecretKey> {
         self.target.key()
     }
+
+    /// As [`Target::is_withdrawn`].
+    pub fn is_withdrawn(&self) -> bool {
+        self.target.is_withdrawn()
+    }
 }
 
 impl fmt::Debug for Acting {
@@ -76,6 +81,11 @@ impl Streams {
     /// The Secret that leads here; none for the hub itself.
     pub fn key(&self) -> Option<&SecretKey> {
         self.0.key()
+    }
+
+    /// As [`Target::is_withdrawn`].
+    pub fn is_withdrawn(&self) -> bool {
+        self.0.is_withdrawn()
     }
 
     /// As [`Target::calls_pass`].

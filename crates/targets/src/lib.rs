@@ -21,6 +21,7 @@ mod error;
 mod fence;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod grant;
 mod identity;
 mod kubeconfig;
 mod limits;
@@ -41,6 +42,7 @@ pub use cache::Targets;
 pub use contact::Contact;
 pub use error::{TargetError, TlsFault, classify, is_filling};
 pub use fence::{Fence, Ledger};
+pub use grant::Grant;
 pub use identity::{
     Claim, Found, KymaId, Mismatch, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, TARGET_EPOCH, Verdict,
     adopt, compare, record, recorded,

@@ -8,6 +8,7 @@ use crate::caller::{Agent, Caller, Passes};
 use crate::contact::Contact;
 use crate::error::TargetError;
 use crate::fence::Fence;
+use crate::grant::Grant;
 use crate::identity::{Found, Recorded, Stamp, Verdict};
 use crate::looks::Looks;
 use crate::secret_key::SecretKey;
@@ -22,6 +23,7 @@ pub struct Target {
     fence: Option<Arc<Fence>>,
     client: kube::Client,
     looks: Looks,
+    grant: Option<Grant>,
 }
 
 impl std::fmt::Debug for Target {
@@ -34,7 +36,7 @@ impl Target {
     pub(crate) fn new(transport: Arc<Transport>, place: Option<SecretKey>, agent: Agent) -> Self {
         let client = Caller::operator(&agent).client(&transport, None);
         let looks = Looks::new(Arc::clone(&transport), client.clone());
-        Self { transport, place, agent, fence: None, client, looks }
+        Self { transport, place, agent, fence: None, client, looks, grant: None }
     }
 
     /// Client for calls and watches. Each call is bounded as [`Limits`](crate::Limits) says, the body
@@ -76,6 +78,16 @@ impl Target {
     /// The Secret that leads here; none for the hub itself.
     pub fn key(&self) -> Option<&SecretKey> {
         self.place.as_ref()
+    }
+
+    /// The same target, of use as long as `grant` holds.
+    pub fn granted(&self, grant: Grant) -> Self {
+        Self { grant: Some(grant), ..self.clone() }
+    }
+
+    /// Whether the access Secret changed since this was taken from it: whoever goes on takes it anew.
+    pub fn is_withdrawn(&self) -> bool {
+        self.grant.as_ref().is_some_and(Grant::is_withdrawn)
     }
 
     /// Whether this is the hub itself.

@@ -133,6 +133,19 @@ impl ComponentView {
         self.observed_generation.is_some_and(|observed| observed >= self.generation)
     }
 
+    /// Why its reconciler leaves it alone although another version was ordered than runs: a Pause, or it is suspended. What
+    /// its state says is of the version that runs.
+    pub(crate) fn left_alone(&self) -> Option<&ReadyView> {
+        let ready = self.ready.as_ref().filter(|ready| ready.status == "Unknown" && self.is_observed())?;
+        let ordered = self.ordered.as_ref()?;
+        let waits = match &self.running {
+            Some(running) => running != ordered,
+            // It was never installed, or its reconciler does not tell versions.
+            None => self.state != Some(State::Ready),
+        };
+        waits.then_some(ready)
+    }
+
     /// Whether the two differ in nothing that a decision or a status shows.
     pub(crate) fn same_but_resource_version(&self, other: &Self) -> bool {
         Self { resource_version: 0, ..self.clone() } == Self { resource_version: 0, ..other.clone() }

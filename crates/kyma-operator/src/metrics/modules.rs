@@ -88,8 +88,12 @@ impl ModuleMetrics {
 
 /// Components that are Ready as they were last changed, with when that was.
 fn settled(components: &[ComponentView]) -> BTreeMap<String, Timestamp> {
-    let is_ready =
-        |view: &&ComponentView| view.state == Some(State::Ready) && view.is_observed() && !view.terminating;
+    let is_ready = |view: &&ComponentView| {
+        view.state == Some(State::Ready)
+            && view.is_observed()
+            && view.left_alone().is_none()
+            && !view.terminating
+    };
     let settled = components.iter().filter(is_ready);
     settled.filter_map(|view| Some((view.module.clone(), view.applied_at?))).collect()
 }
@@ -164,6 +168,29 @@ mod tests {
         record(component(800, "Processing"), 801);
         record(component(800, "Ready"), 812);
         record(component(800, "Ready"), 900);
+        assert_eq!(seconds(&process), ["12", "1"]);
+    }
+
+    #[test]
+    fn a_component_that_is_left_alone_did_not_become_ready() {
+        let process = Metrics::new().unwrap();
+        let metrics = ModuleMetrics::new(&process).unwrap();
+        let key = KymaKey::new("n", "sample");
+        let ready = |status: &str| kyma_api::ReadyView {
+            status: status.to_owned(),
+            reason: "Suspended".to_owned(),
+            message: String::new(),
+            observed_generation: None,
+        };
+        let running = |version: &str, status: &str| ComponentView {
+            running: Some(version.to_owned()),
+            ready: Some(ready(status)),
+            ..component(800, "Ready")
+        };
+        metrics.record(&key, &KymaStatus::default(), &[component(0, "Ready")], at(500));
+        metrics.record(&key, &KymaStatus::default(), &[running("0.9.0", "Unknown")], at(801));
+        assert!(seconds(&process).is_empty(), "the version from before runs");
+        metrics.record(&key, &KymaStatus::default(), &[running("1.0.0", "True")], at(812));
         assert_eq!(seconds(&process), ["12", "1"]);
     }
 

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource;
 use kyma_api::{
-    DeletionPolicy, KymaStatus, ModuleStatus, ModuleTemplate, PartialMeta, PendingUpgrade, Reason,
+    DeletionPolicy, KymaStatus, ModuleStatus, ModuleTemplate, PartialMeta, PendingUpgrade, ReadyView, Reason,
     ResourcePolicy, State, TrackedObject, UpgradeMode,
 };
 use kyma_sdk::Failure;
@@ -108,6 +108,8 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
         .collect::<Vec<_>>()
         .join("; ");
     let shown = |resource: &serde_json::Map<String, Value>| Some(tracked_resource(resource));
+    let left_alone = outcome.view.filter(|view| view.left_alone().is_some());
+    let running = left_alone.and_then(|view| view.running.clone());
     let has_default = outcome.view.is_none_or(|view| view.resource_policy == ResourcePolicy::CreateAndDelete);
     let resource = default_resource(install, outcome.target_namespace).filter(|_| has_default);
     Line {
@@ -115,7 +117,7 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
             ocm_component_name: install.release.ocm_component.clone(),
             fqdn: install.release.ocm_component.clone(),
             channel: install.channel.clone(),
-            version: Some(install.version.clone()),
+            version: running.or_else(|| Some(install.version.clone())),
             message: Some(message).filter(|message| !message.is_empty()),
             state,
             manifest: component_of(outcome),
@@ -171,6 +173,9 @@ fn progress(outcome: &Outcome<'_>) -> (State, Reason, String) {
         return unseen(outcome, view);
     }
     let state = view.state.unwrap_or(State::Processing);
+    if let Some(ready) = view.left_alone().filter(|_| !matches!(state, State::Error | State::Deleting)) {
+        return left_alone(view, ready);
+    }
     let message = view.ready.as_ref().map(|ready| ready.message.clone()).unwrap_or_default();
     let told = view.ready.as_ref().and_then(|ready| Reason::from_word(&ready.reason));
     match state {
@@ -178,6 +183,14 @@ fn progress(outcome: &Outcome<'_>) -> (State, Reason, String) {
         State::Error => (state, told.unwrap_or(Reason::ComponentFailed), message),
         _ => (state, told.unwrap_or(Reason::Progressing), message),
     }
+}
+
+/// The order waits for a person, as that of a Kyma does for which a Pause holds.
+fn left_alone(view: &ComponentView, ready: &ReadyView) -> (State, Reason, String) {
+    let ordered = view.ordered.as_deref().unwrap_or_default();
+    let told = [format!("version {ordered} waits"), ready.message.clone()];
+    let message = told.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
+    (State::Warning, Reason::from_word(&ready.reason).unwrap_or(Reason::Progressing), message)
 }
 
 fn unseen(outcome: &Outcome<'_>, view: &ComponentView) -> (State, Reason, String) {

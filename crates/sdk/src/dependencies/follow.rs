@@ -28,7 +28,8 @@ pub(super) async fn resource(hub: &Client, kind: &Kind, version: &str) -> kube::
 }
 
 impl<R: ComponentResource> Dependencies<R> {
-    /// Follows exactly these kinds from now on, beside the own one; nothing to do where they are as they were.
+    /// Follows exactly these kinds from now on, beside the own one; nothing to do where they are as they were. Under the
+    /// turn.
     pub(super) fn follow_all(&self, kinds: Option<BTreeMap<Kind, String>>) {
         let Some(mut kinds) = kinds else { return };
         kinds.remove(&Kind::of::<R>());
@@ -91,31 +92,37 @@ impl<R: ComponentResource> Dependencies<R> {
         let mut listed = BTreeSet::new();
         let mut events = pin!(hub_watch(self.api(&resource), watcher::Config::default()));
         while let Some(event) = events.next().await {
+            let _turn = lock(&self.inner.turn);
             // One that is not followed any more tells nothing: its kind may be followed anew by now.
             if stop.is_cancelled() {
                 return;
             }
-            match event {
-                Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => {
-                    listed.insert(object.name_any());
-                    self.learn_of(kind, &object);
-                }
-                Ok(Event::InitDone) => {
-                    let affected = lock(&self.inner.graph).listed(kind, &listed);
-                    self.wake(affected);
-                }
-                Ok(Event::Apply(object)) => self.learn_of(kind, &object),
-                Ok(Event::Delete(object)) => {
-                    self.lose(&Node { kind: kind.clone(), name: object.name_any() });
-                }
-                Err(
-                    watcher::Error::InitialListFailed(error)
-                    | watcher::Error::WatchStartFailed(error)
-                    | watcher::Error::WatchFailed(error),
-                ) => self.failed(kind, &error),
-                Err(_) => {}
+            self.told(kind, event, &mut listed);
+        }
+    }
+
+    /// The watch of a kind tells something. Under the turn.
+    fn told(&self, kind: &Kind, event: watcher::Result<Event<DynamicObject>>, listed: &mut BTreeSet<String>) {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => {
+                listed.insert(object.name_any());
+                self.learn_of(kind, &object);
             }
+            Ok(Event::InitDone) => {
+                let affected = lock(&self.inner.graph).listed(kind, listed);
+                self.wake(affected);
+            }
+            Ok(Event::Apply(object)) => self.learn_of(kind, &object),
+            Ok(Event::Delete(object)) => {
+                self.lose(&Node { kind: kind.clone(), name: object.name_any() });
+            }
+            Err(
+                watcher::Error::InitialListFailed(error)
+                | watcher::Error::WatchStartFailed(error)
+                | watcher::Error::WatchFailed(error),
+            ) => self.failed(kind, &error),
+            Err(_) => {}
         }
     }
 

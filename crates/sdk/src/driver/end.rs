@@ -127,9 +127,12 @@ impl<C: Component> Driver<C> {
         let Some(patch) = remove_finalizer(resource.meta(), finalizers::COMPONENT) else {
             return Ok(Wait::Event);
         };
-        patch_finalizers(&self.home(resource), &resource.name_any(), patch).await?;
-        self.released(&ObjectRef::from_obj(resource));
+        let key = ObjectRef::from_obj(resource);
+        // Before: the watch may be faster than the answer.
         self.ended.note(resource);
+        let released = patch_finalizers(&self.home(resource), &resource.name_any(), patch).await;
+        released.inspect_err(|_| self.ended.forget(&key))?;
+        self.released(&key);
         Ok(Wait::Event)
     }
 

@@ -7,15 +7,15 @@ use std::{
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResourceExt, Resource, ResourceExt};
-use kube_runtime::reflector::ObjectRef;
+use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::{Reason, names};
 use kyma_targets::SecretKey;
 
-use super::{Driver, Ended, HANDLED};
+use super::{Driver, Ended};
 use crate::{
     AccessChange, Change, Component, Contract, Index, Interest, NoFlags, Operator, Program, Reconciler,
-    RunError, Runtime, Sighting, Trigger, Watches, dependencies::Dependencies, program::run_program,
-    rbac::Table, status::StatusWriter,
+    RunError, Runtime, Sighting, Trigger, Watches, contract::HANDLED, dependencies::Dependencies,
+    program::run_program, rbac::Table, status::StatusWriter,
 };
 
 /// The whole of a component's `main`.
@@ -71,6 +71,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let driver = Driver { component, runtime, trigger, watches, status, dependencies, ended, tells_requests };
     let driver = Arc::new(driver);
     let watching = Arc::clone(&driver);
+    let store = reconciler.store();
     let reconciler = reconciler.on_change(move |change| {
         let contract =
             if let Change::Applied(resource) = change { Contract::of(resource).ok() } else { None };
@@ -84,8 +85,7 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
             }
             Change::Gone(key) => {
                 lock(&by_secret).remove(key);
-                watching.released(key);
-                watching.ended.forget(key);
+                watching.gone(key);
             }
             Change::Listing => {
                 watching.status.listing();
@@ -99,7 +99,9 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
         .reaching(|resource| Contract::of(resource).ok()?.spec.target.kubeconfig_secret_ref)
         .run(move |resource, pass| {
             let driver = Arc::clone(&driver);
+            let leftover = Leftover::of(&driver, &store, &resource);
             async move {
+                let _leftover = leftover;
                 let _pass = driver.status.pass(&resource);
                 driver.reconcile(resource, pass).await
             }
@@ -107,7 +109,36 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
         .await;
 }
 
+/// A pass at work. One whose component vanished meanwhile may have opened and remembered things after the watch said so,
+/// which nobody would come back to: they go at its end, however it ends.
+struct Leftover<C: Component> {
+    driver: Arc<Driver<C>>,
+    store: Store<C::Resource>,
+    key: ObjectRef<C::Resource>,
+}
+
+impl<C: Component> Leftover<C> {
+    fn of(driver: &Arc<Driver<C>>, store: &Store<C::Resource>, resource: &C::Resource) -> Self {
+        Self { driver: Arc::clone(driver), store: store.clone(), key: ObjectRef::from_obj(resource) }
+    }
+}
+
+impl<C: Component> Drop for Leftover<C> {
+    fn drop(&mut self) {
+        // The store hears of an end before anybody else, so one of the two sees what the pass left.
+        if self.store.get(&self.key).is_none() {
+            self.driver.gone(&self.key);
+        }
+    }
+}
+
 impl<C: Component> Driver<C> {
+    /// A component is gone from the hub.
+    fn gone(&self, key: &ObjectRef<C::Resource>) {
+        self.released(key);
+        self.ended.forget(key);
+    }
+
     /// Nothing is remembered or watched for a component that is gone.
     pub(super) fn released(&self, key: &ObjectRef<C::Resource>) {
         self.watches.leave_all(key);

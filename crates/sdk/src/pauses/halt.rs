@@ -87,6 +87,8 @@ pub(crate) struct Known {
     pub(crate) kymas: Option<Arc<KymaLabels>>,
     /// How often a person took away the Pause that this operator's brake had made.
     pub(crate) released: u64,
+    /// How often a list lacked that Pause without anybody being seen to take it away.
+    pub(crate) lost: u64,
 }
 
 impl Known {
@@ -174,7 +176,7 @@ mod tests {
             whole.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
             ((*name).to_owned(), Arc::new(serde_json::from_value(whole).unwrap()))
         };
-        Known { pauses: pauses.iter().map(pause).collect(), kymas: None, released: 0 }
+        Known { pauses: pauses.iter().map(pause).collect(), kymas: None, released: 0, lost: 0 }
     }
 
     fn labels(region: &str) -> BTreeMap<String, String> {

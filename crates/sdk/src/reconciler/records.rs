@@ -9,7 +9,7 @@ use std::{
 
 use kyma_api::ErrorClass;
 
-use crate::{Failure, diagnosis::Diagnosis};
+use crate::{Failure, backoff::shares_delays, diagnosis::Diagnosis};
 
 /// The records of all objects of a kind.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ struct Record {
     began: Option<Instant>,
     /// When the next one begins without an event.
     next: Option<Instant>,
-    /// When one is due that verifies; whoever has a pass before that is due later.
+    /// When one is due that verifies; whoever gets through before that is due later.
     verified_by: Option<Instant>,
     /// How it has failed since it last got through.
     failed: Option<Failed>,
@@ -31,6 +31,7 @@ struct Record {
 
 #[derive(Debug)]
 struct Failed {
+    /// Of those that share their delays: one that has its own starts with the shortest.
     in_a_row: u32,
     last: Failure,
 }
@@ -40,7 +41,7 @@ struct Failed {
 pub(super) struct Beginning {
     /// Since when it was asked for; `None` where only time led to it.
     pub(super) asked: Option<Instant>,
-    /// Nothing but the time since the last pass led to it.
+    /// Nothing got through for as long as the resync.
     pub(super) verifies: bool,
 }
 
@@ -54,7 +55,8 @@ impl<Key: Eq + Hash> Records<Key> {
         let mut records = self.lock();
         let record = records.entry(key).or_default();
         (record.began, record.next) = (Some(now), None);
-        let verifies = record.verified_by.take().is_some_and(|due| due <= now);
+        // It stays due until a pass gets through.
+        let verifies = record.verified_by.is_some_and(|due| due <= now);
         Beginning { asked: record.asked.take(), verifies }
     }
 
@@ -65,16 +67,35 @@ impl<Key: Eq + Hash> Records<Key> {
         (record.began, record.next) = (None, Some(now + delay));
     }
 
-    /// A pass ended; one that verifies is due after `resync`.
+    /// Everything was looked at; a pass that verifies is due after `resync`.
     pub(super) fn verify_after(&self, key: Key, now: Instant, resync: Duration) {
         self.lock().entry(key).or_default().verified_by = Some(now + resync);
     }
 
-    /// Counts one more failure in a row.
+    /// How long it is until a pass is due that verifies; `None` where it is due already, or nothing ever got through.
+    pub(super) fn verifies_in(&self, key: &Key, now: Instant) -> Option<Duration> {
+        let due = self.lock().get(key)?.verified_by?;
+        due.checked_duration_since(now).filter(|left| !left.is_zero())
+    }
+
+    /// As [`verifies_in`](Self::verifies_in), after a pass that failed: one that was due is due again after `again`.
+    pub(super) fn not_verified(&self, key: &Key, now: Instant, again: Duration) -> Option<Duration> {
+        let left = self.verifies_in(key, now);
+        if left.is_none()
+            && let Some(record) = self.lock().get_mut(key)
+        {
+            record.verified_by = record.verified_by.map(|_| now + again);
+        }
+        left
+    }
+
+    /// Counts one more failure in a row, of those that share their delays.
     pub(super) fn failed(&self, key: Key, failure: &Failure) -> u32 {
         let mut records = self.lock();
         let record = records.entry(key).or_default();
-        let in_a_row = record.failed.as_ref().map_or(0, |failed| failed.in_a_row).saturating_add(1);
+        let before =
+            record.failed.as_ref().filter(|failed| shares_delays(failed.last.reason, failure.reason));
+        let in_a_row = before.map_or(0, |failed| failed.in_a_row).saturating_add(1);
         record.failed = Some(Failed { in_a_row, last: failure.clone() });
         in_a_row
     }
@@ -136,6 +157,39 @@ mod tests {
     const RESYNC: Duration = Duration::from_secs(100);
 
     #[test]
+    fn a_pass_that_did_not_get_through_leaves_the_verification_to_a_later_one() {
+        let records = Records::default();
+        let start = Instant::now();
+        let (at, seconds) = (|seconds| start + Duration::from_secs(seconds), Duration::from_secs);
+        records.begins("a", at(0));
+        assert_eq!(records.not_verified(&"a", at(0), seconds(9)), None);
+        assert!(!records.begins("a", at(50)).verifies, "nothing ever got through");
+        records.verify_after("a", at(0), RESYNC);
+        assert!(!records.begins("a", at(60)).verifies);
+        assert_eq!(records.not_verified(&"a", at(60), seconds(9)), Some(seconds(40)), "due as before");
+        assert!(records.begins("a", at(100)).verifies);
+        assert_eq!(records.verifies_in(&"a", at(100)), None);
+        assert!(records.begins("a", at(101)).verifies, "the one before was cut off");
+        assert_eq!(records.not_verified(&"a", at(101), seconds(9)), None);
+        assert!(!records.begins("a", at(102)).verifies, "not with each try");
+        assert_eq!(records.not_verified(&"a", at(102), seconds(9)), Some(seconds(8)));
+        assert!(records.begins("a", at(110)).verifies);
+        records.verify_after("a", at(110), RESYNC);
+        assert!(!records.begins("a", at(111)).verifies);
+    }
+
+    #[test]
+    fn pauses_that_belong_to_one_failure_begin_with_it() {
+        let records = Records::default();
+        let fails = |reason| records.failed("a", &Failure::new(reason, ""));
+        let ordinary = [Reason::TargetTimeout, Reason::HubUnavailable, Reason::TargetTimeout].map(fails);
+        assert_eq!(ordinary, [1, 2, 3], "one that changes its words goes on");
+        assert_eq!([Reason::TargetForbidden, Reason::TargetForbidden].map(fails), [1, 2]);
+        assert_eq!([Reason::QuotaExceeded, Reason::WebhookDenied].map(fails), [1, 1]);
+        assert_eq!([Reason::TargetTimeout, Reason::TargetTimeout].map(fails), [1, 2]);
+    }
+
+    #[test]
     fn only_a_pass_that_nothing_but_time_led_to_verifies() {
         let records = Records::default();
         let start = Instant::now();
@@ -146,7 +200,8 @@ mod tests {
         assert!(!verifies(99), "an event came before");
         records.verify_after("a", at(99), RESYNC);
         assert!(verifies(199));
-        assert!(!verifies(200), "it has begun already");
+        records.verify_after("a", at(199), RESYNC);
+        assert!(!verifies(200), "it was done just now");
     }
 
     #[test]

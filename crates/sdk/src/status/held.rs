@@ -3,17 +3,41 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
 use kube_runtime::reflector::ObjectRef;
-use kyma_api::{Reason, condition};
+use kyma_api::{FreeForm, Reason, condition};
 
-use super::Report;
-use crate::ComponentResource;
+use super::{Report, next_status};
+use crate::{ComponentResource, contract::HANDLED};
 
 /// How long one waits, from the first on that was not written.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Reports that were not written yet. Whoever dies meanwhile finds out anew what they said.
-pub(super) struct Held<R: ComponentResource>(HashMap<ObjectRef<R>, (Instant, Report)>);
+pub(super) struct Held<R: ComponentResource>(HashMap<ObjectRef<R>, Waiting>);
+
+/// What a report is about.
+#[derive(Clone, Debug)]
+pub(super) struct Of<R: ComponentResource> {
+    pub(super) key: ObjectRef<R>,
+    uid: Option<String>,
+    pub(super) generation: Option<i64>,
+}
+
+impl<R: ComponentResource> Of<R> {
+    pub(super) fn resource(resource: &R) -> Self {
+        let (uid, generation) = (resource.uid(), resource.meta().generation);
+        Self { key: ObjectRef::from_obj(resource), uid, generation }
+    }
+}
+
+struct Waiting {
+    since: Instant,
+    uid: Option<String>,
+    generation: Option<i64>,
+    report: Report,
+}
 
 impl<R: ComponentResource> Default for Held<R> {
     fn default() -> Self {
@@ -22,33 +46,59 @@ impl<R: ComponentResource> Default for Held<R> {
 }
 
 impl<R: ComponentResource> Held<R> {
-    /// `report` with what an earlier one says that still waits, where it says nothing of that itself.
-    pub(super) fn added_to(&self, key: &ObjectRef<R>, report: &Report) -> Report {
-        let Some((_, held)) = self.0.get(key) else { return report.clone() };
-        let is_said = |type_: &str| report.conditions.iter().any(|step| step.type_ == type_);
-        let unsaid = held.conditions.iter().filter(|step| !is_said(step.type_));
-        Report {
-            state: report.state.or(held.state),
-            version: report.version.clone().or_else(|| held.version.clone()),
-            conditions: report.conditions.iter().chain(unsaid).cloned().collect(),
-            fields: held.fields.clone().into_iter().chain(report.fields.clone()).collect(),
+    /// What to put `report` on, and the report with what an earlier one says that still waits, where it says nothing of
+    /// that itself. An earlier one of another generation comes first, as what was found for that.
+    pub(super) fn with(
+        &self,
+        of: &Of<R>,
+        before: &FreeForm,
+        report: &Report,
+        now: &Time,
+    ) -> (FreeForm, Report) {
+        match self.0.get(&of.key).filter(|held| held.uid == of.uid) {
+            None => (before.clone(), report.clone()),
+            Some(held) if held.generation == of.generation => (before.clone(), added(&held.report, report)),
+            Some(held) => (next_status(before, &held.report, held.generation, now), report.clone()),
         }
     }
 
     /// How long `report` may still wait; `None` where it has to be written now.
-    pub(super) fn hold(&mut self, key: &ObjectRef<R>, report: &Report, now: Instant) -> Option<Duration> {
-        if !is_under_way(report) {
+    pub(super) fn hold(&mut self, of: &Of<R>, report: &Report, now: Instant) -> Option<Duration> {
+        if !is_under_way(report) || report.fields.contains_key(HANDLED) {
             return None;
         }
-        let since = self.0.get(key).map_or(now, |(since, _)| *since);
+        let held = self.0.get(&of.key).filter(|held| held.uid == of.uid);
+        if held.is_some_and(|held| held.generation != of.generation) {
+            return None;
+        }
+        let since = held.map_or(now, |held| held.since);
         let left = PATIENCE.checked_sub(now.duration_since(since)).filter(|left| !left.is_zero())?;
-        self.0.insert(key.clone(), (since, report.clone()));
+        let (uid, generation) = (of.uid.clone(), of.generation);
+        self.0.insert(of.key.clone(), Waiting { since, uid, generation, report: report.clone() });
         Some(left)
+    }
+
+    /// These fields were written meanwhile: what waits to be said of them no longer counts.
+    pub(super) fn overtaken(&mut self, key: &ObjectRef<R>, fields: &FreeForm) {
+        if let Some(held) = self.0.get_mut(key) {
+            held.report.fields.retain(|name, _| !fields.contains_key(name));
+        }
     }
 
     /// Nothing waits any more: it was written, is needless, or the object is gone.
     pub(super) fn forget(&mut self, key: &ObjectRef<R>) {
         self.0.remove(key);
+    }
+}
+
+fn added(held: &Report, report: &Report) -> Report {
+    let is_said = |type_: &str| report.conditions.iter().any(|step| step.type_ == type_);
+    let unsaid = held.conditions.iter().filter(|step| !is_said(step.type_));
+    Report {
+        state: report.state.or(held.state),
+        version: report.version.clone().or_else(|| held.version.clone()),
+        conditions: report.conditions.iter().chain(unsaid).cloned().collect(),
+        fields: held.fields.clone().into_iter().chain(report.fields.clone()).collect(),
     }
 }
 
@@ -60,15 +110,21 @@ fn is_under_way(report: &Report) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::jiff::Timestamp;
     use kyma_api::condition::Status;
-    use kyma_api::{FreeForm, HelmComponent, State};
+    use kyma_api::{HelmComponent, State};
     use serde_json::json;
 
     use super::*;
     use crate::Step;
 
-    fn key() -> ObjectRef<HelmComponent> {
-        ObjectRef::new("a").within("n")
+    fn of(uid: &str, generation: i64) -> Of<HelmComponent> {
+        let key = ObjectRef::new("a").within("n");
+        Of { key, uid: Some(uid.to_owned()), generation: Some(generation) }
+    }
+
+    fn now() -> Time {
+        Time(Timestamp::from_second(1).unwrap())
     }
 
     fn step(type_: &'static str, reason: Reason) -> Step {
@@ -88,31 +144,78 @@ mod tests {
     #[test]
     fn work_under_way_waits_once_for_a_second_and_all_else_not_at_all() {
         let mut held = Held::default();
-        let start = Instant::now();
+        let (of, start) = (of("u", 1), Instant::now());
         let (working, ready) = (report(Reason::Progressing, json!({})), report(Reason::Ready, json!({})));
-        assert_eq!(held.hold(&key(), &ready, start), None);
-        assert_eq!(held.hold(&key(), &working, start), Some(PATIENCE));
-        assert_eq!(held.hold(&key(), &working, start + PATIENCE / 4), Some(PATIENCE * 3 / 4));
-        assert_eq!(held.hold(&key(), &working, start + PATIENCE), None, "however many follow");
-        held.forget(&key());
-        assert_eq!(held.hold(&key(), &working, start + PATIENCE), Some(PATIENCE), "the next work");
+        assert_eq!(held.hold(&of, &ready, start), None);
+        assert_eq!(held.hold(&of, &working, start), Some(PATIENCE));
+        assert_eq!(held.hold(&of, &working, start + PATIENCE / 4), Some(PATIENCE * 3 / 4));
+        assert_eq!(held.hold(&of, &working, start + PATIENCE), None, "however many follow");
+        held.forget(&of.key);
+        assert_eq!(held.hold(&of, &working, start + PATIENCE), Some(PATIENCE), "the next work");
+    }
+
+    #[test]
+    fn that_a_request_was_followed_does_not_wait_or_it_would_be_followed_twice() {
+        let handled = report(Reason::Progressing, json!({HANDLED: "now"}));
+        assert_eq!(Held::default().hold(&of("u", 1), &handled, Instant::now()), None);
     }
 
     #[test]
     fn what_only_the_one_that_waits_says_comes_with_the_next() {
         let mut held = Held::default();
+        let of = of("u", 1);
         let mut first = report(Reason::Progressing, json!({"attemptedVersion": "2", "digests": 1}));
         first.version = Some("1".to_owned());
         first.conditions.push(step("Healthy", Reason::Progressing));
-        held.hold(&key(), &first, Instant::now());
+        held.hold(&of, &first, Instant::now());
         let second = Report { state: None, ..report(Reason::Ready, json!({"digests": null})) };
-        let both = held.added_to(&key(), &second);
+        let (base, both) = held.with(&of, &FreeForm::new(), &second, &now());
+        assert!(base.is_empty());
         assert_eq!((both.state, both.version.as_deref()), (Some(State::Processing), Some("1")));
         assert_eq!(both.fields["attemptedVersion"], "2");
         assert!(both.fields["digests"].is_null());
         let reasons: Vec<_> = both.conditions.iter().map(|step| (step.type_, step.reason)).collect();
         assert_eq!(reasons, [(condition::types::READY, Reason::Ready), ("Healthy", Reason::Progressing)]);
-        held.forget(&key());
-        assert_eq!(held.added_to(&key(), &second), second);
+        held.forget(&of.key);
+        assert_eq!(held.with(&of, &FreeForm::new(), &second, &now()).1, second);
+    }
+
+    #[test]
+    fn what_was_found_for_an_earlier_generation_is_told_as_that() {
+        let mut held = Held::default();
+        let mut first = report(Reason::Progressing, json!({"digests": 1}));
+        first.conditions.push(step("Healthy", Reason::Progressing));
+        held.hold(&of("u", 1), &first, Instant::now());
+        let second = report(Reason::Progressing, json!({}));
+        assert_eq!(held.hold(&of("u", 2), &second, Instant::now()), None, "both are written now");
+        let (base, second) = held.with(&of("u", 2), &FreeForm::new(), &second, &now());
+        let both = next_status(&base, &second, Some(2), &now());
+        assert_eq!((&both["digests"], &both["observedGeneration"]), (&json!(1), &json!(2)));
+        let found: Vec<_> =
+            both["conditions"].as_array().unwrap().iter().map(|one| &one["observedGeneration"]).collect();
+        assert_eq!(found, [&json!(2), &json!(1)], "Ready, Healthy");
+    }
+
+    #[test]
+    fn nothing_passes_to_a_successor_of_the_name() {
+        let mut held = Held::default();
+        held.hold(&of("u", 1), &report(Reason::Progressing, json!({"digests": 1})), Instant::now());
+        let second = report(Reason::Ready, json!({}));
+        let (base, told) = held.with(&of("v", 1), &FreeForm::new(), &second, &now());
+        assert_eq!((base, told), (FreeForm::new(), second));
+    }
+
+    #[test]
+    fn a_field_that_was_written_meanwhile_is_not_taken_back() {
+        let mut held = Held::default();
+        let of = of("u", 1);
+        held.hold(
+            &of,
+            &report(Reason::Progressing, json!({"rollback": "old", "digests": 1})),
+            Instant::now(),
+        );
+        held.overtaken(&of.key, &serde_json::from_value(json!({"rollback": "new"})).unwrap());
+        let told = held.with(&of, &FreeForm::new(), &report(Reason::Ready, json!({})), &now()).1;
+        assert_eq!(serde_json::to_value(&told.fields).unwrap(), json!({"digests": 1}));
     }
 }

@@ -87,6 +87,9 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// The first sighting of a new stream is its list. What changes between the caller's own reads and that list
     /// is in neither, so on `Listed` whoever read before has to look again.
     ///
+    /// Through an access Secret that changed since `target` was taken from it nothing is opened: the change brings
+    /// `dependent` back.
+    ///
     /// # Errors
     /// The bound of streams on this target is reached; those before it are open.
     pub fn want(
@@ -106,7 +109,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         }
         let mut kept = vec![];
         let mut refused = None;
-        for key in wished {
+        // Under the lock: what is withdrawn later, `access_changed` ends.
+        for key in wished.into_iter().filter(|_| !target.is_withdrawn()) {
             if self.join(&mut held, &key, &target, dependent) {
                 kept.push(key);
             } else {
@@ -134,7 +138,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     }
 
     /// Ends all streams through the Secret `name`, whose content changed; dependents open them anew with the new
-    /// access when they reconcile.
+    /// access when they reconcile. What was taken from it before has to be withdrawn by then, as
+    /// [`Access`](crate::Access) does.
     pub fn access_changed(&self, name: &str) {
         let mut held = self.held();
         let through = |key: &Key| key.target.as_ref().is_some_and(|target| target.name == name);

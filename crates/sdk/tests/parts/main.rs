@@ -12,6 +12,7 @@ mod hub_watch;
 mod proof;
 mod ready;
 mod reconciler;
+mod vanished;
 mod watches;
 
 use std::time::Duration;

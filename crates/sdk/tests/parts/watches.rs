@@ -11,7 +11,10 @@ use kube::{
     Api, ResourceExt,
     api::{ApiResource, DeleteParams, Patch, PatchParams},
 };
-use kyma_sdk::{Interest, Process, Sighting, WatchTimes, Watches, targets::SecretKey};
+use kyma_sdk::{
+    Interest, Process, Sighting, WatchTimes, Watches,
+    targets::{Grant, SecretKey},
+};
 use serde_json::json;
 use testbed::{Answer, Cluster, Matching, Scripted, until};
 
@@ -278,6 +281,28 @@ async fn changed_access_ends_the_streams_that_went_through_it() -> Result<()> {
     assert_eq!((watches.count(), watches.wanted(&"one").len(), watches.wanted(&"two").len()), (1, 0, 1));
     watches.want(&target("rotated", cluster.admin())?, &"one", [maps_in(&namespace)])?;
     until("both lists came", SOON, || async { Ok((log.count("listed ") >= 2).then_some(())) }).await
+}
+
+/// A pass that took the target before the Secret changed ends after it.
+#[tokio::test]
+async fn nothing_is_opened_late_with_access_that_changed() -> Result<()> {
+    let server = Scripted::start().await?;
+    let watches = Log::default().watches(SOON);
+    let interest = || [maps_in("default")];
+    let (first, second) = (Grant::default(), Grant::default());
+    let old = target("rotated", server.access())?.granted(first.clone());
+    watches.want(&old, &"one", interest())?;
+    assert_eq!(watches.count(), 1);
+    first.withdraw();
+    watches.access_changed("rotated");
+    watches.want(&old, &"one", interest())?;
+    watches.want(&old.acting_for("uid", None), &"two", interest())?;
+    assert_eq!((watches.count(), watches.wanted(&"one").len()), (0, 0));
+    let new = target("rotated", server.access())?.granted(second);
+    watches.want(&new, &"one", interest())?;
+    watches.want(&old, &"two", interest())?;
+    assert_eq!((watches.count(), watches.wanted(&"one").len(), watches.wanted(&"two").len()), (1, 1, 0));
+    Ok(())
 }
 
 #[tokio::test]

@@ -116,6 +116,45 @@ fn ready() -> Value {
     json!({ "state": "Ready", "observedGeneration": 2, "version": "1.0.0" })
 }
 
+/// A component of which 2.0.0 is ordered and 1.0.0 runs.
+fn behind(state: &str, ready: &str, reason: &str) -> ComponentView {
+    let condition =
+        json!({"type": "Ready", "status": ready, "reason": reason, "message": "spec.suspend is true"});
+    let status = json!({
+        "state": state, "observedGeneration": 2, "version": "1.0.0", "conditions": [condition],
+    });
+    ComponentView { ordered: Some("2.0.0".to_owned()), ..view(&status) }
+}
+
+#[test]
+fn a_component_that_is_left_alone_is_not_told_as_what_was_ordered_of_it() {
+    let to = || Decision::Install(Install { version: "2.0.0".into(), ..install() });
+    let told = |view: &ComponentView| {
+        let line = line_of(to(), Some(view), at(9)).0.unwrap();
+        (
+            line.status.state,
+            line.reason,
+            line.status.version.unwrap(),
+            line.status.message.unwrap_or_default(),
+        )
+    };
+    let waits = "version 2.0.0 waits: spec.suspend is true";
+    for reason in [Reason::Suspended, Reason::Paused, Reason::SkipReconciliation] {
+        let expected = (State::Warning, reason, "1.0.0".to_owned(), waits.to_owned());
+        for state in ["Ready", "Processing"] {
+            assert_eq!(told(&behind(state, "Unknown", reason.as_str())), expected);
+        }
+    }
+    let failed = told(&behind("Error", "Unknown", "Suspended"));
+    assert_eq!((failed.0, failed.2.as_str()), (State::Error, "1.0.0"), "what is worse stays");
+    let runs = ComponentView { running: Some("2.0.0".into()), ..behind("Ready", "Unknown", "Paused") };
+    assert_eq!((told(&runs).0, told(&runs).2.as_str()), (State::Ready, "2.0.0"), "nothing waits");
+    let new = ComponentView { running: None, ..behind("Processing", "Unknown", "Suspended") };
+    assert_eq!((told(&new).0, told(&new).1), (State::Warning, Reason::Suspended));
+    let works = told(&behind("Processing", "False", "Progressing"));
+    assert_eq!((works.0, works.2.as_str()), (State::Processing, "2.0.0"), "it is being upgraded");
+}
+
 fn removed() -> Decision {
     Decision::Remove { reason: DeletionReason::Disabled, because: None }
 }

@@ -1,0 +1,163 @@
+//! One read for all who ask for the same at the same time.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Reads under way, by what is read. Nobody gets an answer to a read that began before they asked: it may be older than
+/// what they know already.
+#[derive(Debug)]
+pub(super) struct Reads<Key, Answer>(Mutex<Queues<Key, Answer>>);
+
+/// Each with how many are in it.
+type Queues<Key, Answer> = HashMap<Key, (usize, Arc<Queue<Answer>>)>;
+
+/// Those who ask for one thing. It lasts as long as somebody waits.
+#[derive(Debug)]
+struct Queue<Answer> {
+    /// Counts questions and the beginnings of reads.
+    clock: AtomicU64,
+    /// When the last read began, and its answer. Locked during a read.
+    last: tokio::sync::Mutex<Option<(u64, Answer)>>,
+}
+
+impl<Key: Clone + Eq + Hash, Answer: Clone> Reads<Key, Answer> {
+    /// The answer to `read`, or to the same one of somebody else that began later than this call.
+    pub(super) async fn share<Reading>(&self, key: Key, read: impl FnOnce() -> Reading) -> Answer
+    where
+        Reading: Future<Output = Answer>,
+    {
+        let queue = self.join(&key);
+        let _place = Place { reads: self, key };
+        let asked = queue.tick();
+        let mut last = queue.last.lock().await;
+        if let Some((_, answer)) = last.as_ref().filter(|(began, _)| *began > asked) {
+            return answer.clone();
+        }
+        let began = queue.tick();
+        let answer = read().await;
+        *last = Some((began, answer.clone()));
+        answer
+    }
+
+    fn join(&self, key: &Key) -> Arc<Queue<Answer>> {
+        let mut queues = self.queues();
+        let (members, queue) = queues.entry(key.clone()).or_default();
+        *members += 1;
+        Arc::clone(queue)
+    }
+
+    fn leave(&self, key: &Key) {
+        let mut queues = self.queues();
+        if let Some((members, _)) = queues.get_mut(key) {
+            *members -= 1;
+            if *members == 0 {
+                queues.remove(key);
+            }
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues<Key, Answer>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<Answer> Queue<Answer> {
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::AcqRel)
+    }
+}
+
+/// Somebody in a queue; the last one who leaves takes it away.
+struct Place<'a, Key: Clone + Eq + Hash, Answer: Clone> {
+    reads: &'a Reads<Key, Answer>,
+    key: Key,
+}
+
+impl<Key: Clone + Eq + Hash, Answer: Clone> Drop for Place<'_, Key, Answer> {
+    fn drop(&mut self) {
+        self.reads.leave(&self.key);
+    }
+}
+
+impl<Answer> Default for Queue<Answer> {
+    fn default() -> Self {
+        Self { clock: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) }
+    }
+}
+
+impl<Key, Answer> Default for Reads<Key, Answer> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use futures::FutureExt;
+    use futures::future::join_all;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// Something that changes, and is read slowly.
+    struct Slow {
+        state: AtomicUsize,
+        reads: AtomicUsize,
+        gate: Semaphore,
+    }
+
+    impl Slow {
+        fn new() -> Self {
+            Self { state: AtomicUsize::new(1), reads: AtomicUsize::new(0), gate: Semaphore::new(0) }
+        }
+
+        /// The state as the read began.
+        async fn read(&self) -> usize {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            let state = self.state.load(Ordering::Relaxed);
+            self.gate.acquire().await.unwrap().forget();
+            state
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_during_a_read_shares_the_next_one_and_gets_nothing_older_than_the_question() {
+        let (slow, reads) = (Slow::new(), Reads::default());
+        let mut first = Box::pin(reads.share("a", || slow.read()));
+        assert_eq!(first.as_mut().now_or_never(), None, "it reads");
+        slow.state.store(2, Ordering::Relaxed);
+        let mut later = Box::pin(join_all((0..100).map(|_| reads.share("a", || slow.read()))));
+        assert_eq!(later.as_mut().now_or_never(), None, "all wait");
+        slow.gate.add_permits(2);
+        assert_eq!(first.await, 1);
+        assert_eq!(later.await, vec![2; 100]);
+        assert_eq!(slow.reads.load(Ordering::Relaxed), 2);
+        assert!(reads.queues().is_empty(), "nothing is kept");
+    }
+
+    #[tokio::test]
+    async fn a_read_that_is_given_up_is_the_turn_of_the_next() {
+        let (slow, reads) = (Slow::new(), Reads::default());
+        let mut first = Box::pin(reads.share("a", || slow.read()));
+        assert_eq!(first.as_mut().now_or_never(), None);
+        let mut second = Box::pin(reads.share("a", || slow.read()));
+        assert_eq!(second.as_mut().now_or_never(), None);
+        drop(first);
+        slow.gate.add_permits(1);
+        assert_eq!(second.await, 1);
+        assert_eq!(slow.reads.load(Ordering::Relaxed), 2);
+        assert!(reads.queues().is_empty());
+    }
+
+    #[tokio::test]
+    async fn others_are_not_waited_for() {
+        let (slow, reads) = (Slow::new(), Reads::default());
+        let mut first = Box::pin(reads.share("a", || slow.read()));
+        assert_eq!(first.as_mut().now_or_never(), None);
+        assert_eq!(reads.share("b", || async { 7 }).await, 7);
+    }
+}
