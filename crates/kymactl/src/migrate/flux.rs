@@ -32,7 +32,8 @@ pub(crate) struct Flux {
     /// The HelmReleases. Default: all of the namespace.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Namespace of the HelmReleases. Default: that of the kubeconfig.
+    /// Namespace of the HelmReleases. Default: that of the kubeconfig; for files, those of all, and `default` for what
+    /// names none.
     #[arg(short, long, conflicts_with = "all_namespaces")]
     namespace: Option<String>,
     /// HelmReleases of all namespaces.
@@ -52,11 +53,10 @@ impl Flux {
     pub(super) async fn run(self) -> Result<(), Error> {
         let hub = &self.hub.hub_namespace;
         if !self.file.is_empty() {
-            let (releases, facts) = read::files(&self.file)?;
-            let releases = releases.into_iter().filter(|release| self.is_meant(release));
-            let all: Vec<Converted> =
-                releases.map(|release| convert::convert(&release, &facts, hub)).collect();
-            return printed(&all);
+            let namespace = self.namespace.as_deref().unwrap_or("default");
+            let (mut releases, facts) = read::files(&self.file, namespace)?;
+            releases.retain(|release| self.is_meant(release));
+            return printed(&converted(&releases, &facts, hub));
         }
         let config = self.hub.config().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -84,11 +84,7 @@ impl Flux {
     fn is_meant(&self, release: &Value) -> bool {
         let name = facts::text(release, "/metadata/name").unwrap_or_default();
         let namespace = facts::text(release, "/metadata/namespace");
-        // A file need not name the namespace.
-        let fits = self
-            .namespace
-            .as_deref()
-            .is_none_or(|wished| namespace.is_none_or(|namespace| namespace == wished));
+        let fits = self.namespace.as_deref().is_none_or(|wished| namespace == Some(wished));
         fits && (self.names.is_empty() || self.names.iter().any(|wished| wished == name))
     }
 

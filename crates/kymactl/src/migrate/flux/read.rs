@@ -25,8 +25,8 @@ const PAGE: u32 = 500;
 /// Steps from a release to the last object that it refers to: HelmChart, HelmRepository, Secret.
 const STEPS: usize = 3;
 
-/// Documents of files. A source without a namespace lies in that of the releases without one.
-pub(super) fn files(paths: &[PathBuf]) -> Result<(Vec<Value>, Facts), Error> {
+/// Documents of files. What names no namespace lies in this one.
+pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, Facts), Error> {
     let mut releases = Vec::new();
     let mut facts = Facts::new();
     for path in paths {
@@ -34,13 +34,14 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<(Vec<Value>, Facts), Error> {
         let yaml = content(path)?;
         let documents: Vec<Value> =
             serde_saphyr::from_multiple(&yaml).map_err(|error| Error::input(&what, error.to_string()))?;
-        for document in documents.into_iter().flat_map(flat) {
+        for mut document in documents.into_iter().flat_map(flat) {
+            place(&mut document, namespace);
             match text(&document, "/kind") {
                 Some(RELEASE) if is_of(&document, RELEASES) => releases.push(document),
                 Some(kind) => {
                     let Some(kind) = Kind::parse(kind) else { continue };
                     let name = text(&document, "/metadata/name").unwrap_or_default();
-                    let namespace = text(&document, "/metadata/namespace").unwrap_or("default");
+                    let namespace = text(&document, "/metadata/namespace").unwrap_or(namespace);
                     facts.insert(Ref::new(kind, namespace, name), Some(Known::of(kind, document)));
                 }
                 None => {}
@@ -54,6 +55,14 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<(Vec<Value>, Facts), Error> {
 }
 
 fn content(path: &Path) -> Result<String, Error> {
+fn place(document: &mut Value, namespace: &str) {
+    if text(document, "/metadata/namespace").is_none()
+        && let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.insert("namespace".to_owned(), namespace.into());
+    }
+}
+
     let mut text = String::new();
     let read = if path == Path::new("-") {
         std::io::stdin().read_to_string(&mut text).map(drop)

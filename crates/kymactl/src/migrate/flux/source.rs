@@ -89,12 +89,12 @@ impl Charted<'_> {
     }
 
     /// Whose signatures Flux asks for: of the object that `chartRef` names, else of the chart in the release.
-    fn asked(&self, first: &Ref) -> Option<Asked<'_>> {
+    fn asked<'b>(&'b self, first: &'b Ref) -> Option<Asked<'b>> {
         let spec = &self.release["spec"];
         let (place, namespace, verify) = if spec.get("chartRef").is_some() {
+            // An object of a file need not name its namespace.
             let object = self.source(first)?;
-            let place = format!("{}: spec.verify", first.says());
-            (place, text(object, "/metadata/namespace")?, &object["spec"]["verify"])
+            (format!("{}: spec.verify", first.says()), first.namespace.as_str(), &object["spec"]["verify"])
         } else {
             ("spec.chart.spec.verify".to_owned(), self.namespace, &spec["chart"]["spec"]["verify"])
         };

@@ -9,7 +9,7 @@ use super::{read, report};
 
 fn converted(file: &str, hub: &str) -> Vec<Converted> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples").join(file);
-    let (releases, facts) = read::files(&[path]).unwrap();
+    let (releases, facts) = read::files(&[path], "default").unwrap();
     releases.iter().map(|release| convert(release, &facts, hub)).collect()
 }
 
@@ -44,7 +44,7 @@ fn what_is_printed_is_read_as_the_same_component() {
 #[test]
 fn a_release_that_we_suspended_makes_a_component_that_is_not() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
-    let (mut releases, facts) = read::files(&[path]).unwrap();
+    let (mut releases, facts) = read::files(&[path], "default").unwrap();
     let release = &mut releases[0];
     release["spec"]["suspend"] = true.into();
     assert_eq!(convert(release, &facts, "apps").component.unwrap().spec.suspend, Some(true));
@@ -55,7 +55,7 @@ fn a_release_that_we_suspended_makes_a_component_that_is_not() {
 #[test]
 fn hooks_are_left_out_where_flux_leaves_them_out_always() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
-    let (mut releases, facts) = read::files(&[path]).unwrap();
+    let (mut releases, facts) = read::files(&[path], "default").unwrap();
     let release = &mut releases[0];
     for action in ["install", "upgrade"] {
         release["spec"][action]["disableHooks"] = true.into();
@@ -68,7 +68,7 @@ fn hooks_are_left_out_where_flux_leaves_them_out_always() {
 #[test]
 fn an_expression_that_is_no_cel_here_suspends_the_component() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/full.yaml");
-    let (mut releases, facts) = read::files(&[path]).unwrap();
+    let (mut releases, facts) = read::files(&[path], "default").unwrap();
     let release = &mut releases[0];
     release["spec"]["healthCheckExprs"][0]["failed"] = "status.phase ==".into();
     let found = convert(release, &facts, "apps");
@@ -81,4 +81,21 @@ fn an_expression_that_is_no_cel_here_suspends_the_component() {
         ),
         "{told}"
     );
+}
+
+/// Kustomize sets namespaces, so files need not.
+#[test]
+fn the_check_of_signatures_stays_where_files_name_no_namespace() {
+    let all = converted("no-namespace.yaml", "default");
+    let verify = all[0].component.as_ref().unwrap().spec.source.verify.clone().unwrap();
+    assert_eq!(verify.keys_secret_ref.unwrap().name, "signers");
+}
+
+#[test]
+fn objects_of_files_without_a_namespace_lie_in_the_one_that_is_said() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/no-namespace.yaml");
+    let (releases, facts) = read::files(&[path], "shop").unwrap();
+    let found = convert(&releases[0], &facts, "shop");
+    assert_eq!(found.release, "shop/app");
+    assert_eq!(found.component.unwrap().spec.release.unwrap().namespace.as_deref(), Some("shop"));
 }
