@@ -19,7 +19,7 @@ pub(super) fn patches(spec: &Value, findings: &mut Vec<Finding>) -> Vec<Patch> {
             let place = format!("{place}.patchesStrategicMerge[{number}]");
             patches.extend(made(None, patch, &place, findings));
         }
-        for (field, names) in [("patchesJson6902", true), ("patches", false)] {
+        for (field, names) in [("patches", false), ("patchesJson6902", true)] {
             for (number, one) in all(field) {
                 let place = format!("{place}.{field}[{number}]");
                 unknown(one, &["patch", "target"], &place, findings);
@@ -142,13 +142,13 @@ mod tests {
     #[test]
     fn patches_come_in_the_order_in_which_kustomize_applies_them() {
         let spec = json!({"postRenderers": [{"kustomize": {
-            "patches": [{"patch": "third", "target": {"kind": "Deployment"}}],
+            "patches": [{"patch": "second", "target": {"kind": "Deployment"}}],
             "patchesJson6902": [{"patch": [{"op": "remove", "path": "/a"}], "target": {"name": "web-.*"}}],
             "patchesStrategicMerge": [{"kind": "Deployment"}],
         }}]});
         let mut findings = vec![];
         let found: Vec<String> = patches(&spec, &mut findings).into_iter().map(|one| one.patch).collect();
-        assert_eq!(found, ["kind: Deployment\n", "- op: remove\n  path: /a\n", "third"]);
+        assert_eq!(found, ["kind: Deployment\n", "second", "- op: remove\n  path: /a\n"]);
         assert_eq!(findings, []);
     }
 
