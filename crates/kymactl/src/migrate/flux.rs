@@ -3,6 +3,7 @@
 //! What comes of a release is decided by [`convert`] alone, from the release and the sources that it names; [`fields`]
 //! says what becomes of each field.
 
+mod content;
 mod convert;
 mod facts;
 mod fields;
@@ -14,6 +15,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod values_from;
 mod write;
 
 use std::path::PathBuf;
@@ -65,20 +67,9 @@ impl Flux {
         let mut releases = flux.releases(namespace.as_deref()).await?;
         releases.retain(|release| self.is_meant(release));
         self.ensure_all_named(&releases)?;
-        let facts = flux.facts(&releases).await?;
-        let all: Vec<Converted> =
-            releases.iter().map(|release| convert::convert(release, &facts, hub)).collect();
-        if !self.apply {
-            return printed(&all);
-        }
-        let mut left = 0;
-        for (release, converted) in releases.iter().zip(&all) {
-            output::remark(&report::text(converted));
-            let outcome = flux.take_over(release, converted).await?;
-            output::result(&format!("{}: {}", converted.release, outcome.says()))?;
-            left += usize::from(outcome.is_left());
-        }
-        if left == 0 { Ok(()) } else { Err(Error::ReleasesLeft { count: left }) }
+        let facts = flux.facts(&releases, hub).await?;
+        let all = converted(&releases, &facts, hub);
+        if self.apply { applied(&flux, &releases, &all).await } else { printed(&all) }
     }
 
     fn is_meant(&self, release: &Value) -> bool {

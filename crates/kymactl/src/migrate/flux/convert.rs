@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 use kyma_api::{
     CommonMetadata, CrdPolicy, Drift, DriftMode, Health, HealthExpression, HelmComponent, HelmComponentSpec,
-    HookPolicy, Release, Rollback, RollbackMode, SecretKeyRef, TargetRef, Timeouts, ValuesFrom,
-    ValuesFromKind, labels,
+    HookPolicy, Release, Rollback, RollbackMode, SecretKeyRef, TargetRef, Timeouts,
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -17,6 +16,7 @@ use super::finding::{Finding, Weight};
 use super::patches;
 use super::source::Charted;
 
+use super::values_from::Referring;
 /// On a HelmRelease that `kymactl migrate flux --apply` has suspended: the component that came of it.
 pub(super) const MIGRATED: &str = "component.kyma-project.io/migrated-to";
 /// Longest name of a release (Helm's rule).
@@ -44,8 +44,8 @@ impl Converted {
     }
 }
 
-/// What has to be known of it.
-pub(super) fn refers_to(release: &Value, facts: &Facts) -> Vec<Ref> {
+/// What has to be known of it, for a component of this namespace of the hub.
+pub(super) fn refers_to(release: &Value, facts: &Facts, hub: &str) -> Vec<Ref> {
     let namespace = namespace_of(release);
     let mut all = Charted { release, namespace, facts }.refers_to();
     let access = text(release, "/spec/kubeConfig/secretRef/name");
@@ -58,6 +58,7 @@ fn namespace_of(release: &Value) -> &str {
 }
 
 /// The component of a release, in this namespace of the hub.
+    all.extend(Referring { spec: &release["spec"], namespace, hub }.refers_to());
 pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
     let namespace = namespace_of(release);
     let name = text(release, "/metadata/name").unwrap_or_default();
@@ -69,7 +70,7 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
             target: target(spec, namespace, facts, hub, &mut findings),
             source,
             release: Some(release_of(spec, namespace, name)),
-            values_from: values_from(spec, namespace, hub, &mut findings),
+            values_from: some(Referring { spec, namespace, hub }.values_from(facts, &mut findings)),
             patches: some(patches::patches(spec, &mut findings)),
             common_metadata: common_metadata(spec),
             crds: crds(spec),
@@ -169,8 +170,8 @@ fn target(
     findings.extend(Finding::copy(PLACE, &secret, hub));
     let key = match (text(spec, "/kubeConfig/secretRef/key"), facts.get(&secret)) {
         (Some(key), _) => key.to_owned(),
-        (None, Some(Some(Known::Secret { keys, .. }))) => {
-            let key = if keys.iter().any(|key| key == "value") { "value" } else { "value.yaml" };
+        (None, Some(Some(Known::Data { contents, .. }))) => {
+            let key = if contents.contains_key("value") { "value" } else { "value.yaml" };
             key.to_owned()
         }
         (None, _) => {
@@ -182,50 +183,10 @@ fn target(
     Some(TargetRef { kubeconfig_secret_ref: Some(SecretKeyRef { name: secret.name, key }) })
 }
 
-fn values_from(
-    spec: &Value,
-    namespace: &str,
-    hub: &str,
-    findings: &mut Vec<Finding>,
-) -> Option<Vec<ValuesFrom>> {
-    let mut all = Vec::new();
-    for (number, one) in list(spec, "/valuesFrom").enumerate() {
-        let place = format!("spec.valuesFrom[{number}]");
-        let name = text(one, "/name").unwrap_or_default();
-        let kind = match text(one, "/kind") {
-            Some("Secret") => ValuesFromKind::Secret,
-            _ => ValuesFromKind::ConfigMap,
-        };
-        let target_path = text(one, "/targetPath").map(str::to_owned);
-        if namespace != hub {
-            let kind = if kind == ValuesFromKind::Secret { "Secret" } else { "ConfigMap" };
-            let says = format!("copy {kind} {namespace}/{name} to namespace {hub}");
-            findings.push(Finding::new(&place, Weight::Todo, says));
-        }
-        if kind == ValuesFromKind::Secret {
-            let says = format!("kubectl label secret {name} -n {hub} {}=true", labels::COPY_TO_TARGETS);
-            findings.push(Finding::new(&place, Weight::Todo, says));
-        }
-        if let Some(path) = &target_path {
-            if !is_set(one, "/literal") {
-                let says = "the content is a string here; Flux makes numbers, true and lists of what looks so: check it";
-                findings.push(Finding::new(format!("{place}.targetPath"), Weight::Todo, says));
-            }
-            if spec["values"]
-                .pointer(&format!("/{}", path.replace(['.', '['], "/").replace(']', "")))
-                .is_some()
-            {
-                let says = "is set in `values` too: take it out of one of them";
-                findings.push(Finding::new(format!("{place}.targetPath"), Weight::Changes, says));
-            }
-        }
-        all.push(ValuesFrom {
-            kind,
-            name: name.to_owned(),
-            key: text(one, "/valuesKey").map(str::to_owned),
-            target_path,
-            optional: is_set(one, "/optional").then_some(true),
-        });
+fn common_metadata(spec: &Value, findings: &mut Vec<Finding>) -> Option<CommonMetadata> {
+    let exempts = |field: &&str| spec["commonMetadata"][*field].get(patches::EXEMPTS).is_some();
+    for field in ["labels", "annotations"].into_iter().filter(exempts) {
+        findings.push(patches::exempted(format!("spec.commonMetadata.{field}"), spec));
     }
     some(all)
 }

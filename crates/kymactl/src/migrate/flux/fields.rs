@@ -83,9 +83,15 @@ pub(super) const RELEASE: &[Field] = &[
     carried("valuesFrom[].kind", "`valuesFrom[].kind`"),
     carried("valuesFrom[].name", "`valuesFrom[].name`; a Secret needs a label, which is told"),
     carried("valuesFrom[].valuesKey", "`valuesFrom[].key`"),
-    carried("valuesFrom[].targetPath", "`valuesFrom[].targetPath`; a string always, which is told"),
+    carried(
+        "valuesFrom[].targetPath",
+        "`valuesFrom[].targetPath`; a string always: what Flux makes something else of, or cannot be seen, is told, and suspends",
+    ),
     carried("valuesFrom[].literal", "with `targetPath` it is always so"),
-    carried("valuesFrom[].optional", "`valuesFrom[].optional`"),
+    carried(
+        "valuesFrom[].optional",
+        "`valuesFrom[].optional`; where it has to be copied and is not yet, it is told, and suspends",
+    ),
     carried("kubeConfig.secretRef", "`target.kubeconfigSecretRef`; without a key `value`, else `value.yaml`"),
     Field {
         path: "kubeConfig.configMapRef",

@@ -1,11 +1,12 @@
 //! HelmReleases and their sources, from a cluster or from files.
 
 use std::{
+    collections::BTreeSet,
     io::Read as _,
     path::{Path, PathBuf},
 };
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
@@ -54,7 +55,6 @@ pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, F
     Ok((releases, facts))
 }
 
-fn content(path: &Path) -> Result<String, Error> {
 fn place(document: &mut Value, namespace: &str) {
     if text(document, "/metadata/namespace").is_none()
         && let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut)
@@ -63,6 +63,7 @@ fn place(document: &mut Value, namespace: &str) {
     }
 }
 
+fn content(path: &Path) -> Result<String, Error> {
     let mut text = String::new();
     let read = if path == Path::new("-") {
         std::io::stdin().read_to_string(&mut text).map(drop)
@@ -136,13 +137,13 @@ impl Flux {
         Api::namespaced_with(self.client.clone(), namespace, &self.release)
     }
 
-    /// What the releases refer to. A Secret that may not be read is unknown.
-    pub(super) async fn facts(&self, releases: &[Value]) -> Result<Facts, Error> {
+    /// What the releases refer to, and what components of namespace `hub` would. Data that may not be read is unknown.
+    pub(super) async fn facts(&self, releases: &[Value], hub: &str) -> Result<Facts, Error> {
         let mut facts = Facts::new();
         for _ in 0..STEPS {
-            let wanted: Vec<Ref> = releases
+            let wanted: BTreeSet<Ref> = releases
                 .iter()
-                .flat_map(|release| convert::refers_to(release, &facts))
+                .flat_map(|release| convert::refers_to(release, &facts, hub))
                 .filter(|one| !facts.contains_key(one))
                 .collect();
             for one in wanted {
@@ -159,6 +160,9 @@ impl Flux {
         let read = if one.kind == Kind::Secret {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &one.namespace);
             api.get_opt(&one.name).await.map(|found| found.map(serde_json::to_value))
+        } else if one.kind == Kind::ConfigMap {
+            let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &one.namespace);
+            api.get_opt(&one.name).await.map(|found| found.map(serde_json::to_value))
         } else {
             let Some(resource) = self.sources.iter().find(|resource| resource.kind == one.kind.as_str())
             else {
@@ -172,7 +176,7 @@ impl Flux {
                 let found = found.transpose().map_err(std::io::Error::other)?;
                 Ok(Some(found.map(|object| Known::of(one.kind, object))))
             }
-            Err(kube::Error::Api(status)) if status.code == 403 && one.kind == Kind::Secret => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 403 && one.kind.is_data() => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
