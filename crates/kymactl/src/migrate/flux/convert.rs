@@ -24,6 +24,8 @@ const RELEASE_NAME: usize = 53;
 /// Of that, digits of the hash that a longer one ends in.
 const HASH: usize = 12;
 /// Longest timeout that a component takes, in seconds.
+/// Seconds after which Flux takes an upgrade for failed that says nothing else.
+const TIMEOUT: i32 = 300;
 const LONGEST: u64 = 86_400;
 
 /// What comes of a release.
@@ -267,7 +269,8 @@ fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Timeouts> {
     };
     let each = seconds(&["/upgrade/timeout", "/timeout"]);
     let delete_seconds = seconds(&["/uninstall/timeout"]);
-    let health_seconds = each.filter(|_| !is_set(spec, "/upgrade/disableWait"));
+    let fails = each.or_else(|| rollback(spec).map(|_| TIMEOUT));
+    let health_seconds = fails.filter(|_| !is_set(spec, "/upgrade/disableWait"));
     let made = Timeouts { hook_seconds: each, health_seconds, delete_seconds, ..Timeouts::default() };
     (made != Timeouts::default()).then_some(made)
 }

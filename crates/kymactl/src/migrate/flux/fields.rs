@@ -111,7 +111,10 @@ pub(super) const RELEASE: &[Field] = &[
         "`drift.mode`: enabled is Correct, warn is Warn, disabled is Off; without it Warn",
     ),
     carried("driftDetection.ignore", "`drift.ignore`"),
-    carried("timeout", "`timeouts.hookSeconds` and `timeouts.healthSeconds`"),
+    carried(
+        "timeout",
+        "`timeouts.hookSeconds` and `timeouts.healthSeconds`; without it 300 where a failed upgrade is rolled back",
+    ),
     carried("upgrade.timeout", "the same, before `timeout`"),
     idle("install.timeout", "the one of upgrades counts"),
     carried("uninstall.timeout", "`timeouts.deleteSeconds`"),
