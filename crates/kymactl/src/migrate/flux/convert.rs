@@ -74,8 +74,8 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
             release: Some(release_of(spec, namespace, name)),
             values_from: some(Referring { spec, namespace, hub }.values_from(facts, &mut findings)),
             patches: some(patches::patches(spec, &mut findings)),
-            common_metadata: common_metadata(spec),
-            crds: crds(spec),
+            common_metadata: common_metadata(spec, &mut findings),
+            crds: crds(spec, &mut findings),
             hooks: hooks(spec, &mut findings),
             health: health(spec),
             drift: Some(drift(spec, &mut findings)),
@@ -209,12 +209,27 @@ fn common_metadata(spec: &Value) -> Option<CommonMetadata> {
     (made != CommonMetadata::default()).then_some(made)
 }
 
-/// What is installed is upgraded from now on; Flux's defaults for both together are what Helm does.
-fn crds(spec: &Value) -> CrdPolicy {
-    let install = is_set(spec, "/install/skipCRDs").then_some("Skip").or_else(|| text(spec, "/install/crds"));
-    match text(spec, "/upgrade/crds").or(install) {
-        Some("Skip") => CrdPolicy::Skip,
-        Some("CreateReplace") => CrdPolicy::CreateReplace,
+/// What is installed is upgraded from now on. Without `upgrade.crds` Flux replaces none with an upgrade, whatever it did
+/// with the installation.
+fn crds(spec: &Value, findings: &mut Vec<Finding>) -> CrdPolicy {
+    let skips = is_set(spec, "/install/skipCRDs");
+    let mut told = |field: &str, says: &str| {
+        findings.push(Finding::new(format!("spec.install.{field}"), Weight::Carried, says));
+    };
+    match (text(spec, "/upgrade/crds"), text(spec, "/install/crds")) {
+        (Some("Skip"), _) => CrdPolicy::Skip,
+        (Some("CreateReplace"), _) => CrdPolicy::CreateReplace,
+        (None, install) if skips || install == Some("Skip") => {
+            told(if skips { "skipCRDs" } else { "crds" }, "`crds: Skip`, for later versions too");
+            CrdPolicy::Skip
+        }
+        (None, Some("CreateReplace")) => {
+            told(
+                "crds",
+                "`crds: Create`, since it is not for upgrades; `CreateReplace` would keep CRDs up to date",
+            );
+            CrdPolicy::Create
+        }
         _ => CrdPolicy::Create,
     }
 }
