@@ -190,10 +190,6 @@ fn common_metadata(spec: &Value, findings: &mut Vec<Finding>) -> Option<CommonMe
     for field in ["labels", "annotations"].into_iter().filter(exempts) {
         findings.push(patches::exempted(format!("spec.commonMetadata.{field}"), spec));
     }
-    some(all)
-}
-
-fn common_metadata(spec: &Value) -> Option<CommonMetadata> {
     let texts = |pointer: &str| {
         let map = spec.pointer(pointer).and_then(Value::as_object);
         let pairs = map
