@@ -7,6 +7,7 @@ use kyma_api::{
     CommonMetadata, CrdPolicy, Drift, DriftMode, Health, HealthExpression, HelmComponent, HelmComponentSpec,
     HookPolicy, Release, Rollback, RollbackMode, SecretKeyRef, TargetRef, Timeouts,
 };
+use kyma_object_set::{Patches, Yielded};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -121,7 +122,7 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
         let says = "it is suspended, and so is the component: kymactl resume begins";
         findings.push(Finding::new("spec.suspend", Weight::Todo, says));
     }
-    if let Some(refused) = helm_component::invalid_expressions(&component.spec) {
+    for (place, refused) in refused(&component.spec) {
         let says = format!("helm-component refuses it: {refused}");
         findings.push(Finding::new("spec.healthCheckExprs", Weight::Changes, says));
     }
@@ -133,6 +134,18 @@ fn component_name(namespace: &str, name: &str, hub: &str) -> String {
 }
 
 /// As Flux shortens a name: its beginning and the beginning of its SHA-256.
+/// What helm-component would refuse later, with the field that it came from.
+fn refused(spec: &HelmComponentSpec) -> impl Iterator<Item = (&'static str, String)> {
+    let ignored = spec.drift.as_ref().and_then(|drift| drift.ignore.as_deref()).unwrap_or_default();
+    let patches = spec.patches.as_deref().unwrap_or_default();
+    let all = [
+        ("spec.healthCheckExprs", helm_component::invalid_expressions(spec)),
+        ("spec.driftDetection.ignore", Yielded::parse(ignored).err().map(|error| error.to_string())),
+        ("spec.postRenderers", Patches::parse(patches).err().map(|error| error.to_string())),
+    ];
+    all.into_iter().filter_map(|(place, refused)| Some((place, refused?)))
+}
+
 fn shortened(name: &str) -> String {
     if name.len() <= RELEASE_NAME {
         return name.to_owned();
