@@ -5,6 +5,7 @@
 
 mod content;
 mod convert;
+mod depends;
 mod facts;
 mod fields;
 mod finding;
@@ -14,16 +15,16 @@ mod report;
 mod source;
 #[cfg(test)]
 mod tests;
-mod verify;
 mod values_from;
+mod verify;
 mod write;
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use clap::Args;
 use serde_json::Value;
 
-use self::convert::Converted;
+use self::{convert::Converted, write::Outcome};
 use crate::{error::Error, hub::HubFlags, output};
 
 /// Flags of `kymactl migrate flux`.
@@ -46,7 +47,8 @@ pub(crate) struct Flux {
     file: Vec<PathBuf>,
     /// Suspend each HelmRelease and create its HelmComponent, instead of printing it.
     ///
-    /// Left out are releases that need a look first, and those that Flux is not done with.
+    /// Left out are releases that need a look first, those that Flux is not done with, those whose component the hub does
+    /// not take, and those that depend on one of them.
     #[arg(long, conflicts_with = "file")]
     apply: bool,
 }
@@ -90,6 +92,39 @@ impl Flux {
     }
 }
 
+fn converted(releases: &[Value], facts: &facts::Facts, hub: &str) -> Vec<Converted> {
+    let mut all: Vec<Converted> =
+        releases.iter().map(|release| convert::convert(release, facts, hub)).collect();
+    depends::connect(releases, &mut all);
+    all
+}
+
+/// Takes over one after the other, what others depend on first. One that fails or is left keeps those that depend on it,
+/// and no others.
+async fn applied(flux: &read::Flux, releases: &[Value], all: &[Converted]) -> Result<(), Error> {
+    let mut left = BTreeSet::new();
+    let mut names = Vec::new();
+    for position in depends::order(all) {
+        let (release, converted) = (&releases[position], &all[position]);
+        output::remark(&report::text(converted));
+        let outcome = match depends::needs(converted).find(|name| left.contains(*name)) {
+            Some(name) => Outcome::Left(format!(
+                "it depends on {name}, which was left; named alone it is taken over without that"
+            )),
+            None => flux
+                .take_over(release, converted)
+                .await
+                .unwrap_or_else(|error| Outcome::Left(error.to_string())),
+        };
+        output::result(&format!("{}: {}", converted.release, outcome.says()))?;
+        if outcome.is_left() {
+            left.extend(converted.component.as_ref().map(kube::ResourceExt::name_any));
+            names.push(converted.release.clone());
+        }
+    }
+    if names.is_empty() { Ok(()) } else { Err(Error::ReleasesLeft { names: names.join(", ") }) }
+}
+
 /// YAML to standard output, what is to be known beside it.
 fn printed(all: &[Converted]) -> Result<(), Error> {
     let mut yaml = String::new();
@@ -102,8 +137,7 @@ fn printed(all: &[Converted]) -> Result<(), Error> {
     if !yaml.is_empty() {
         output::result(&yaml)?;
     }
-    match all.iter().filter(|one| one.component.is_none()).count() {
-        0 => Ok(()),
-        count => Err(Error::ReleasesLeft { count }),
-    }
+    let refused: Vec<&str> =
+        all.iter().filter(|one| one.component.is_none()).map(|one| one.release.as_str()).collect();
+    if refused.is_empty() { Ok(()) } else { Err(Error::ReleasesLeft { names: refused.join(", ") }) }
 }

@@ -16,17 +16,17 @@ use super::fields;
 use super::finding::{Finding, Weight};
 use super::patches;
 use super::source::Charted;
-
 use super::values_from::Referring;
+
 /// On a HelmRelease that `kymactl migrate flux --apply` has suspended: the component that came of it.
 pub(super) const MIGRATED: &str = "component.kyma-project.io/migrated-to";
 /// Longest name of a release (Helm's rule).
 const RELEASE_NAME: usize = 53;
 /// Of that, digits of the hash that a longer one ends in.
 const HASH: usize = 12;
-/// Longest timeout that a component takes, in seconds.
 /// Seconds after which Flux takes an upgrade for failed that says nothing else.
 const TIMEOUT: i32 = 300;
+/// Longest timeout that a component takes, in seconds.
 const LONGEST: u64 = 86_400;
 
 /// What comes of a release.
@@ -45,6 +45,11 @@ impl Converted {
     pub(super) fn is_clean(&self) -> bool {
         !self.findings.iter().any(|finding| finding.weight <= Weight::Changes)
     }
+
+    /// The worst first.
+    pub(super) fn sort(&mut self) {
+        self.findings.sort_by(|a, b| (a.weight, &a.path).cmp(&(b.weight, &b.path)));
+    }
 }
 
 /// What has to be known of it, for a component of this namespace of the hub.
@@ -53,6 +58,7 @@ pub(super) fn refers_to(release: &Value, facts: &Facts, hub: &str) -> Vec<Ref> {
     let mut all = Charted { release, namespace, facts }.refers_to();
     let access = text(release, "/spec/kubeConfig/secretRef/name");
     all.extend(access.map(|name| Ref::new(Kind::Secret, namespace, name)));
+    all.extend(Referring { spec: &release["spec"], namespace, hub }.refers_to());
     all
 }
 
@@ -61,7 +67,6 @@ fn namespace_of(release: &Value) -> &str {
 }
 
 /// The component of a release, in this namespace of the hub.
-    all.extend(Referring { spec: &release["spec"], namespace, hub }.refers_to());
 pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
     let namespace = namespace_of(release);
     let name = text(release, "/metadata/name").unwrap_or_default();
@@ -102,8 +107,9 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
         let changes = findings.iter().any(|finding| finding.weight == Weight::Changes);
         component.spec.suspend = (changes || component.spec.suspend == Some(true)).then_some(true);
     }
-    findings.sort_by(|a, b| (a.weight, &a.path).cmp(&(b.weight, &b.path)));
-    Converted { release: format!("{namespace}/{name}"), component, findings }
+    let mut converted = Converted { release: format!("{namespace}/{name}"), component, findings };
+    converted.sort();
+    converted
 }
 
 /// What only the whole component tells.
@@ -124,16 +130,10 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
     }
     for (place, refused) in refused(&component.spec) {
         let says = format!("helm-component refuses it: {refused}");
-        findings.push(Finding::new("spec.healthCheckExprs", Weight::Changes, says));
+        findings.push(Finding::new(place, Weight::Changes, says));
     }
 }
 
-/// The release's name, after its namespace where that is another.
-fn component_name(namespace: &str, name: &str, hub: &str) -> String {
-    if namespace == hub { name.to_owned() } else { shortened(&format!("{namespace}-{name}")) }
-}
-
-/// As Flux shortens a name: its beginning and the beginning of its SHA-256.
 /// What helm-component would refuse later, with the field that it came from.
 fn refused(spec: &HelmComponentSpec) -> impl Iterator<Item = (&'static str, String)> {
     let ignored = spec.drift.as_ref().and_then(|drift| drift.ignore.as_deref()).unwrap_or_default();
@@ -146,6 +146,12 @@ fn refused(spec: &HelmComponentSpec) -> impl Iterator<Item = (&'static str, Stri
     all.into_iter().filter_map(|(place, refused)| Some((place, refused?)))
 }
 
+/// The release's name, after its namespace where that is another.
+fn component_name(namespace: &str, name: &str, hub: &str) -> String {
+    if namespace == hub { name.to_owned() } else { shortened(&format!("{namespace}-{name}")) }
+}
+
+/// As Flux shortens a name: its beginning and the beginning of its SHA-256.
 fn shortened(name: &str) -> String {
     if name.len() <= RELEASE_NAME {
         return name.to_owned();
