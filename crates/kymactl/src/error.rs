@@ -80,11 +80,11 @@ pub(crate) enum Error {
         /// The component.
         name: String,
     },
-    /// HelmReleases that stay with Flux; each was named.
-    #[error("{count} HelmReleases were left: see why above")]
+    /// HelmReleases that stay with Flux; why was told of each.
+    #[error("these HelmReleases were left, see why above: {names}")]
     ReleasesLeft {
-        /// How many.
-        count: usize,
+        /// Which.
+        names: String,
     },
     /// Flags of the operators.
     #[error(transparent)]

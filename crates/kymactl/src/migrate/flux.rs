@@ -3,7 +3,9 @@
 //! What comes of a release is decided by [`convert`] alone, from the release and the sources that it names; [`fields`]
 //! says what becomes of each field.
 
+mod content;
 mod convert;
+mod depends;
 mod facts;
 mod fields;
 mod finding;
@@ -13,15 +15,16 @@ mod report;
 mod source;
 #[cfg(test)]
 mod tests;
+mod values_from;
 mod verify;
 mod write;
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use clap::Args;
 use serde_json::Value;
 
-use self::convert::Converted;
+use self::{convert::Converted, write::Outcome};
 use crate::{error::Error, hub::HubFlags, output};
 
 /// Flags of `kymactl migrate flux`.
@@ -32,7 +35,8 @@ pub(crate) struct Flux {
     /// The HelmReleases. Default: all of the namespace.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Namespace of the HelmReleases. Default: that of the kubeconfig.
+    /// Namespace of the HelmReleases. Default: that of the kubeconfig; for files, those of all, and `default` for what
+    /// names none.
     #[arg(short, long, conflicts_with = "all_namespaces")]
     namespace: Option<String>,
     /// HelmReleases of all namespaces.
@@ -43,7 +47,8 @@ pub(crate) struct Flux {
     file: Vec<PathBuf>,
     /// Suspend each HelmRelease and create its HelmComponent, instead of printing it.
     ///
-    /// Left out are releases that need a look first, and those that Flux is not done with.
+    /// Left out are releases that need a look first, those that Flux is not done with, those whose component the hub does
+    /// not take, and those that depend on one of them.
     #[arg(long, conflicts_with = "file")]
     apply: bool,
 }
@@ -52,11 +57,10 @@ impl Flux {
     pub(super) async fn run(self) -> Result<(), Error> {
         let hub = &self.hub.hub_namespace;
         if !self.file.is_empty() {
-            let (releases, facts) = read::files(&self.file)?;
-            let releases = releases.into_iter().filter(|release| self.is_meant(release));
-            let all: Vec<Converted> =
-                releases.map(|release| convert::convert(&release, &facts, hub)).collect();
-            return printed(&all);
+            let namespace = self.namespace.as_deref().unwrap_or("default");
+            let (mut releases, facts) = read::files(&self.file, namespace)?;
+            releases.retain(|release| self.is_meant(release));
+            return printed(&converted(&releases, &facts, hub));
         }
         let config = self.hub.config().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -65,30 +69,15 @@ impl Flux {
         let mut releases = flux.releases(namespace.as_deref()).await?;
         releases.retain(|release| self.is_meant(release));
         self.ensure_all_named(&releases)?;
-        let facts = flux.facts(&releases).await?;
-        let all: Vec<Converted> =
-            releases.iter().map(|release| convert::convert(release, &facts, hub)).collect();
-        if !self.apply {
-            return printed(&all);
-        }
-        let mut left = 0;
-        for (release, converted) in releases.iter().zip(&all) {
-            output::remark(&report::text(converted));
-            let outcome = flux.take_over(release, converted).await?;
-            output::result(&format!("{}: {}", converted.release, outcome.says()))?;
-            left += usize::from(outcome.is_left());
-        }
-        if left == 0 { Ok(()) } else { Err(Error::ReleasesLeft { count: left }) }
+        let facts = flux.facts(&releases, hub).await?;
+        let all = converted(&releases, &facts, hub);
+        if self.apply { applied(&flux, &releases, &all).await } else { printed(&all) }
     }
 
     fn is_meant(&self, release: &Value) -> bool {
         let name = facts::text(release, "/metadata/name").unwrap_or_default();
         let namespace = facts::text(release, "/metadata/namespace");
-        // A file need not name the namespace.
-        let fits = self
-            .namespace
-            .as_deref()
-            .is_none_or(|wished| namespace.is_none_or(|namespace| namespace == wished));
+        let fits = self.namespace.as_deref().is_none_or(|wished| namespace == Some(wished));
         fits && (self.names.is_empty() || self.names.iter().any(|wished| wished == name))
     }
 
@@ -103,6 +92,39 @@ impl Flux {
     }
 }
 
+fn converted(releases: &[Value], facts: &facts::Facts, hub: &str) -> Vec<Converted> {
+    let mut all: Vec<Converted> =
+        releases.iter().map(|release| convert::convert(release, facts, hub)).collect();
+    depends::connect(releases, &mut all);
+    all
+}
+
+/// Takes over one after the other, what others depend on first. One that fails or is left keeps those that depend on it,
+/// and no others.
+async fn applied(flux: &read::Flux, releases: &[Value], all: &[Converted]) -> Result<(), Error> {
+    let mut left = BTreeSet::new();
+    let mut names = Vec::new();
+    for position in depends::order(all) {
+        let (release, converted) = (&releases[position], &all[position]);
+        output::remark(&report::text(converted));
+        let outcome = match depends::needs(converted).find(|name| left.contains(*name)) {
+            Some(name) => Outcome::Left(format!(
+                "it depends on {name}, which was left; named alone it is taken over without that"
+            )),
+            None => flux
+                .take_over(release, converted)
+                .await
+                .unwrap_or_else(|error| Outcome::Left(error.to_string())),
+        };
+        output::result(&format!("{}: {}", converted.release, outcome.says()))?;
+        if outcome.is_left() {
+            left.extend(converted.component.as_ref().map(kube::ResourceExt::name_any));
+            names.push(converted.release.clone());
+        }
+    }
+    if names.is_empty() { Ok(()) } else { Err(Error::ReleasesLeft { names: names.join(", ") }) }
+}
+
 /// YAML to standard output, what is to be known beside it.
 fn printed(all: &[Converted]) -> Result<(), Error> {
     let mut yaml = String::new();
@@ -115,8 +137,7 @@ fn printed(all: &[Converted]) -> Result<(), Error> {
     if !yaml.is_empty() {
         output::result(&yaml)?;
     }
-    match all.iter().filter(|one| one.component.is_none()).count() {
-        0 => Ok(()),
-        count => Err(Error::ReleasesLeft { count }),
-    }
+    let refused: Vec<&str> =
+        all.iter().filter(|one| one.component.is_none()).map(|one| one.release.as_str()).collect();
+    if refused.is_empty() { Ok(()) } else { Err(Error::ReleasesLeft { names: refused.join(", ") }) }
 }

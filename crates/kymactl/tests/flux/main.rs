@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 use testbed::{Cluster, Program, Registry, SharedBed, until};
 use tokio::process::Command;
 
+mod bare;
+
 static BED: SharedBed = SharedBed::new();
 
 const HUB: &str = "apps";
@@ -127,14 +129,20 @@ async fn release(world: &World) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("helm.toolkit.fluxcd.io", "v2", "HelmRelease");
     let (resource, _) = pinned_kind(&client, &kind).await.unwrap();
     let releases: Api<DynamicObject> = Api::namespaced_with(client, HUB, &resource);
+    settled(&releases, &made).await;
+    releases
+}
+
+/// Says what Flux says of a release that it has installed.
+async fn settled(releases: &Api<DynamicObject>, release: &DynamicObject) {
     let ready = json!({"type": "Ready", "status": "True", "reason": "InstallSucceeded", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let status = json!({"status": {
-        "observedGeneration": made.metadata.generation, "conditions": [ready],
+        "observedGeneration": release.metadata.generation, "conditions": [ready],
         "history": [{"version": 1, "chartVersion": "1.4.2", "name": RELEASE, "namespace": "store"}],
     }});
-    releases.patch_status("shop", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
-    releases
+    let params = PatchParams::default();
+    releases.patch_status(&release.name_any(), &params, &Patch::Merge(&status)).await.unwrap();
 }
 
 struct World {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 use kyma_api::{
     CommonMetadata, CrdPolicy, Drift, DriftMode, Health, HealthExpression, HelmComponent, HelmComponentSpec,
-    HookPolicy, Release, Rollback, RollbackMode, SecretKeyRef, TargetRef, Timeouts, ValuesFrom,
-    ValuesFromKind, labels,
+    HookPolicy, Release, Rollback, RollbackMode, SecretKeyRef, TargetRef, Timeouts,
 };
+use kyma_object_set::{Patches, Yielded};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -16,6 +16,7 @@ use super::fields;
 use super::finding::{Finding, Weight};
 use super::patches;
 use super::source::Charted;
+use super::values_from::Referring;
 
 /// On a HelmRelease that `kymactl migrate flux --apply` has suspended: the component that came of it.
 pub(super) const MIGRATED: &str = "component.kyma-project.io/migrated-to";
@@ -23,6 +24,8 @@ pub(super) const MIGRATED: &str = "component.kyma-project.io/migrated-to";
 const RELEASE_NAME: usize = 53;
 /// Of that, digits of the hash that a longer one ends in.
 const HASH: usize = 12;
+/// Seconds after which Flux takes an upgrade for failed that says nothing else.
+const TIMEOUT: i32 = 300;
 /// Longest timeout that a component takes, in seconds.
 const LONGEST: u64 = 86_400;
 
@@ -42,14 +45,20 @@ impl Converted {
     pub(super) fn is_clean(&self) -> bool {
         !self.findings.iter().any(|finding| finding.weight <= Weight::Changes)
     }
+
+    /// The worst first.
+    pub(super) fn sort(&mut self) {
+        self.findings.sort_by(|a, b| (a.weight, &a.path).cmp(&(b.weight, &b.path)));
+    }
 }
 
-/// What has to be known of it.
-pub(super) fn refers_to(release: &Value, facts: &Facts) -> Vec<Ref> {
+/// What has to be known of it, for a component of this namespace of the hub.
+pub(super) fn refers_to(release: &Value, facts: &Facts, hub: &str) -> Vec<Ref> {
     let namespace = namespace_of(release);
     let mut all = Charted { release, namespace, facts }.refers_to();
     let access = text(release, "/spec/kubeConfig/secretRef/name");
     all.extend(access.map(|name| Ref::new(Kind::Secret, namespace, name)));
+    all.extend(Referring { spec: &release["spec"], namespace, hub }.refers_to());
     all
 }
 
@@ -69,10 +78,10 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
             target: target(spec, namespace, facts, hub, &mut findings),
             source,
             release: Some(release_of(spec, namespace, name)),
-            values_from: values_from(spec, namespace, hub, &mut findings),
+            values_from: some(Referring { spec, namespace, hub }.values_from(facts, &mut findings)),
             patches: some(patches::patches(spec, &mut findings)),
-            common_metadata: common_metadata(spec),
-            crds: crds(spec),
+            common_metadata: common_metadata(spec, &mut findings),
+            crds: crds(spec, &mut findings),
             hooks: hooks(spec, &mut findings),
             health: health(spec),
             drift: Some(drift(spec, &mut findings)),
@@ -98,8 +107,9 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
         let changes = findings.iter().any(|finding| finding.weight == Weight::Changes);
         component.spec.suspend = (changes || component.spec.suspend == Some(true)).then_some(true);
     }
-    findings.sort_by(|a, b| (a.weight, &a.path).cmp(&(b.weight, &b.path)));
-    Converted { release: format!("{namespace}/{name}"), component, findings }
+    let mut converted = Converted { release: format!("{namespace}/{name}"), component, findings };
+    converted.sort();
+    converted
 }
 
 /// What only the whole component tells.
@@ -118,10 +128,22 @@ fn check(component: &HelmComponent, spec: &Value, name: &str, findings: &mut Vec
         let says = "it is suspended, and so is the component: kymactl resume begins";
         findings.push(Finding::new("spec.suspend", Weight::Todo, says));
     }
-    if let Some(refused) = helm_component::invalid_expressions(&component.spec) {
+    for (place, refused) in refused(&component.spec) {
         let says = format!("helm-component refuses it: {refused}");
-        findings.push(Finding::new("spec.healthCheckExprs", Weight::Changes, says));
+        findings.push(Finding::new(place, Weight::Changes, says));
     }
+}
+
+/// What helm-component would refuse later, with the field that it came from.
+fn refused(spec: &HelmComponentSpec) -> impl Iterator<Item = (&'static str, String)> {
+    let ignored = spec.drift.as_ref().and_then(|drift| drift.ignore.as_deref()).unwrap_or_default();
+    let patches = spec.patches.as_deref().unwrap_or_default();
+    let all = [
+        ("spec.healthCheckExprs", helm_component::invalid_expressions(spec)),
+        ("spec.driftDetection.ignore", Yielded::parse(ignored).err().map(|error| error.to_string())),
+        ("spec.postRenderers", Patches::parse(patches).err().map(|error| error.to_string())),
+    ];
+    all.into_iter().filter_map(|(place, refused)| Some((place, refused?)))
 }
 
 /// The release's name, after its namespace where that is another.
@@ -169,8 +191,8 @@ fn target(
     findings.extend(Finding::copy(PLACE, &secret, hub));
     let key = match (text(spec, "/kubeConfig/secretRef/key"), facts.get(&secret)) {
         (Some(key), _) => key.to_owned(),
-        (None, Some(Some(Known::Secret { keys, .. }))) => {
-            let key = if keys.iter().any(|key| key == "value") { "value" } else { "value.yaml" };
+        (None, Some(Some(Known::Data { contents, .. }))) => {
+            let key = if contents.contains_key("value") { "value" } else { "value.yaml" };
             key.to_owned()
         }
         (None, _) => {
@@ -182,55 +204,11 @@ fn target(
     Some(TargetRef { kubeconfig_secret_ref: Some(SecretKeyRef { name: secret.name, key }) })
 }
 
-fn values_from(
-    spec: &Value,
-    namespace: &str,
-    hub: &str,
-    findings: &mut Vec<Finding>,
-) -> Option<Vec<ValuesFrom>> {
-    let mut all = Vec::new();
-    for (number, one) in list(spec, "/valuesFrom").enumerate() {
-        let place = format!("spec.valuesFrom[{number}]");
-        let name = text(one, "/name").unwrap_or_default();
-        let kind = match text(one, "/kind") {
-            Some("Secret") => ValuesFromKind::Secret,
-            _ => ValuesFromKind::ConfigMap,
-        };
-        let target_path = text(one, "/targetPath").map(str::to_owned);
-        if namespace != hub {
-            let kind = if kind == ValuesFromKind::Secret { "Secret" } else { "ConfigMap" };
-            let says = format!("copy {kind} {namespace}/{name} to namespace {hub}");
-            findings.push(Finding::new(&place, Weight::Todo, says));
-        }
-        if kind == ValuesFromKind::Secret {
-            let says = format!("kubectl label secret {name} -n {hub} {}=true", labels::COPY_TO_TARGETS);
-            findings.push(Finding::new(&place, Weight::Todo, says));
-        }
-        if let Some(path) = &target_path {
-            if !is_set(one, "/literal") {
-                let says = "the content is a string here; Flux makes numbers, true and lists of what looks so: check it";
-                findings.push(Finding::new(format!("{place}.targetPath"), Weight::Todo, says));
-            }
-            if spec["values"]
-                .pointer(&format!("/{}", path.replace(['.', '['], "/").replace(']', "")))
-                .is_some()
-            {
-                let says = "is set in `values` too: take it out of one of them";
-                findings.push(Finding::new(format!("{place}.targetPath"), Weight::Changes, says));
-            }
-        }
-        all.push(ValuesFrom {
-            kind,
-            name: name.to_owned(),
-            key: text(one, "/valuesKey").map(str::to_owned),
-            target_path,
-            optional: is_set(one, "/optional").then_some(true),
-        });
+fn common_metadata(spec: &Value, findings: &mut Vec<Finding>) -> Option<CommonMetadata> {
+    let exempts = |field: &&str| spec["commonMetadata"][*field].get(patches::EXEMPTS).is_some();
+    for field in ["labels", "annotations"].into_iter().filter(exempts) {
+        findings.push(patches::exempted(format!("spec.commonMetadata.{field}"), spec));
     }
-    some(all)
-}
-
-fn common_metadata(spec: &Value) -> Option<CommonMetadata> {
     let texts = |pointer: &str| {
         let map = spec.pointer(pointer).and_then(Value::as_object);
         let pairs = map
@@ -246,12 +224,27 @@ fn common_metadata(spec: &Value) -> Option<CommonMetadata> {
     (made != CommonMetadata::default()).then_some(made)
 }
 
-/// What is installed is upgraded from now on; Flux's defaults for both together are what Helm does.
-fn crds(spec: &Value) -> CrdPolicy {
-    let install = is_set(spec, "/install/skipCRDs").then_some("Skip").or_else(|| text(spec, "/install/crds"));
-    match text(spec, "/upgrade/crds").or(install) {
-        Some("Skip") => CrdPolicy::Skip,
-        Some("CreateReplace") => CrdPolicy::CreateReplace,
+/// What is installed is upgraded from now on. Without `upgrade.crds` Flux replaces none with an upgrade, whatever it did
+/// with the installation.
+fn crds(spec: &Value, findings: &mut Vec<Finding>) -> CrdPolicy {
+    let skips = is_set(spec, "/install/skipCRDs");
+    let mut told = |field: &str, says: &str| {
+        findings.push(Finding::new(format!("spec.install.{field}"), Weight::Carried, says));
+    };
+    match (text(spec, "/upgrade/crds"), text(spec, "/install/crds")) {
+        (Some("Skip"), _) => CrdPolicy::Skip,
+        (Some("CreateReplace"), _) => CrdPolicy::CreateReplace,
+        (None, install) if skips || install == Some("Skip") => {
+            told(if skips { "skipCRDs" } else { "crds" }, "`crds: Skip`, for later versions too");
+            CrdPolicy::Skip
+        }
+        (None, Some("CreateReplace")) => {
+            told(
+                "crds",
+                "`crds: Create`, since it is not for upgrades; `CreateReplace` would keep CRDs up to date",
+            );
+            CrdPolicy::Create
+        }
         _ => CrdPolicy::Create,
     }
 }
@@ -306,7 +299,8 @@ fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Timeouts> {
     };
     let each = seconds(&["/upgrade/timeout", "/timeout"]);
     let delete_seconds = seconds(&["/uninstall/timeout"]);
-    let health_seconds = each.filter(|_| !is_set(spec, "/upgrade/disableWait"));
+    let fails = each.or_else(|| rollback(spec).map(|_| TIMEOUT));
+    let health_seconds = fails.filter(|_| !is_set(spec, "/upgrade/disableWait"));
     let made = Timeouts { hook_seconds: each, health_seconds, delete_seconds, ..Timeouts::default() };
     (made != Timeouts::default()).then_some(made)
 }

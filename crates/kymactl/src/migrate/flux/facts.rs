@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Flux's kinds, and Secrets, that a release refers to.
+use super::content::{self, Content};
+
+/// Flux's kinds, and those that hold data, that a release refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     HelmRepository,
     OciRepository,
     HelmChart,
+    ConfigMap,
     Secret,
 }
 
@@ -29,19 +32,19 @@ pub(super) type Facts = BTreeMap<Ref, Option<Known>>;
 pub(super) enum Known {
     /// A source of Flux.
     Source(Value),
-    /// A Secret without its content.
-    Secret {
-        /// Its type.
+    /// A ConfigMap or Secret without its content.
+    Data {
+        /// Type of a Secret.
         type_: String,
-        /// Keys of its data.
-        keys: Vec<String>,
+        /// What matters of its data, by key.
+        contents: BTreeMap<String, Option<Content>>,
     },
 }
 
 impl Kind {
     /// As in `kind`.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        [Self::HelmRepository, Self::OciRepository, Self::HelmChart, Self::Secret]
+        [Self::HelmRepository, Self::OciRepository, Self::HelmChart, Self::ConfigMap, Self::Secret]
             .into_iter()
             .find(|kind| kind.as_str() == text)
     }
@@ -51,8 +54,14 @@ impl Kind {
             Self::HelmRepository => "HelmRepository",
             Self::OciRepository => "OCIRepository",
             Self::HelmChart => "HelmChart",
+            Self::ConfigMap => "ConfigMap",
             Self::Secret => "Secret",
         }
+    }
+
+    /// Whether it is no source, but holds data.
+    pub(super) fn is_data(self) -> bool {
+        matches!(self, Self::ConfigMap | Self::Secret)
     }
 }
 
@@ -70,13 +79,11 @@ impl Ref {
 impl Known {
     /// What matters of an object.
     pub(super) fn of(kind: Kind, object: Value) -> Self {
-        if kind != Kind::Secret {
+        if !kind.is_data() {
             return Self::Source(object);
         }
-        let keys = |field: &str| object[field].as_object().into_iter().flat_map(|data| data.keys().cloned());
-        let mut keys: Vec<String> = keys("data").chain(keys("stringData")).collect();
-        keys.sort();
-        Self::Secret { type_: object["type"].as_str().unwrap_or("Opaque").to_owned(), keys }
+        let contents = content::contents(&object, kind == Kind::Secret);
+        Self::Data { type_: object["type"].as_str().unwrap_or("Opaque").to_owned(), contents }
     }
 }
 

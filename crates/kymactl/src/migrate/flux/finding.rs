@@ -17,7 +17,7 @@ pub(super) struct Finding {
 pub(super) enum Weight {
     /// No component is made.
     Refused,
-    /// Without it the chart would be rendered otherwise: the component is made suspended.
+    /// Without it the chart would be rendered or kept otherwise, or nothing be installed: the component is made suspended.
     Changes,
     /// To be done before the component can work.
     Todo,

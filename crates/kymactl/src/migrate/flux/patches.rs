@@ -3,9 +3,11 @@
 use kyma_api::{DriftIgnore, ObjectSelector, Patch};
 use serde_json::{Map, Value};
 
-use super::facts::list;
+use super::facts::{list, text};
 use super::finding::{Finding, Weight};
 
+/// Label or annotation that leaves an object out of what Flux puts right.
+pub(super) const EXEMPTS: &str = "helm.toolkit.fluxcd.io/driftDetection";
 /// Longest patch that a component takes.
 const LONGEST: usize = 65_536;
 
@@ -18,11 +20,13 @@ pub(super) fn patches(spec: &Value, findings: &mut Vec<Finding>) -> Vec<Patch> {
         for (number, patch) in all("patchesStrategicMerge") {
             let place = format!("{place}.patchesStrategicMerge[{number}]");
             patches.extend(made(None, patch, &place, findings));
+            findings.extend(exempts(patch).then(|| exempted(place, spec)));
         }
-        for (field, names) in [("patchesJson6902", true), ("patches", false)] {
+        for (field, names) in [("patches", false), ("patchesJson6902", true)] {
             for (number, one) in all(field) {
                 let place = format!("{place}.{field}[{number}]");
                 unknown(one, &["patch", "target"], &place, findings);
+                findings.extend(exempts(&one["patch"]).then(|| exempted(place.clone(), spec)));
                 let target = one.get("target").map(|target| selector(target, names, &place));
                 match target.transpose() {
                     Ok(target) => patches.extend(made(target, &one["patch"], &place, findings)),
@@ -32,6 +36,22 @@ pub(super) fn patches(spec: &Value, findings: &mut Vec<Finding>) -> Vec<Patch> {
         }
     }
     patches
+}
+
+/// Whether a patch names that label or annotation, in a map or in a path.
+fn exempts(patch: &Value) -> bool {
+    let text = patch.as_str().map_or_else(|| patch.to_string(), str::to_owned);
+    text.contains(EXEMPTS) || text.contains(&EXEMPTS.replace('/', "~1"))
+}
+
+/// What is told of a field that sets it: where Flux puts right, the component would put right more.
+pub(super) fn exempted(place: String, spec: &Value) -> Finding {
+    let corrects = text(spec, "/driftDetection/mode") == Some("enabled");
+    let weight = if corrects { Weight::Changes } else { Weight::Lost };
+    let says = format!(
+        "{EXEMPTS} leaves out no object here: name the fields that others may change in `drift.ignore`"
+    );
+    Finding::new(place, weight, says)
 }
 
 fn made(
@@ -142,14 +162,35 @@ mod tests {
     #[test]
     fn patches_come_in_the_order_in_which_kustomize_applies_them() {
         let spec = json!({"postRenderers": [{"kustomize": {
-            "patches": [{"patch": "third", "target": {"kind": "Deployment"}}],
+            "patches": [{"patch": "second", "target": {"kind": "Deployment"}}],
             "patchesJson6902": [{"patch": [{"op": "remove", "path": "/a"}], "target": {"name": "web-.*"}}],
             "patchesStrategicMerge": [{"kind": "Deployment"}],
         }}]});
         let mut findings = vec![];
         let found: Vec<String> = patches(&spec, &mut findings).into_iter().map(|one| one.patch).collect();
-        assert_eq!(found, ["kind: Deployment\n", "- op: remove\n  path: /a\n", "third"]);
+        assert_eq!(found, ["kind: Deployment\n", "second", "- op: remove\n  path: /a\n"]);
         assert_eq!(findings, []);
+    }
+
+    #[test]
+    fn an_object_that_flux_does_not_put_right_is_told() {
+        let exempts = json!({"helm.toolkit.fluxcd.io/driftDetection": "disabled"});
+        let operation =
+            r#"[{op: add, path: /metadata/labels/helm.toolkit.fluxcd.io~1driftDetection, value: disabled}]"#;
+        let mut spec = json!({"driftDetection": {"mode": "enabled"}, "postRenderers": [{"kustomize": {
+            "patchesStrategicMerge": [{"kind": "A", "metadata": {"name": "a", "annotations": exempts}}],
+            "patches": [{"patch": operation, "target": {"kind": "A"}}, {"patch": "b"}],
+        }}]});
+        let found = |spec: &Value| {
+            let mut findings = vec![];
+            assert_eq!(patches(spec, &mut findings).len(), 3);
+            findings.into_iter().map(|one| (one.path, one.weight)).collect::<Vec<_>>()
+        };
+        let places = ["patchesStrategicMerge[0]", "patches[0]"]
+            .map(|place| format!("spec.postRenderers[0].kustomize.{place}"));
+        assert_eq!(found(&spec), places.clone().map(|place| (place, Weight::Changes)));
+        spec["driftDetection"]["mode"] = json!("warn");
+        assert_eq!(found(&spec), places.map(|place| (place, Weight::Lost)));
     }
 
     #[test]

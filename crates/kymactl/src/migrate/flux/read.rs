@@ -1,11 +1,12 @@
 //! HelmReleases and their sources, from a cluster or from files.
 
 use std::{
+    collections::BTreeSet,
     io::Read as _,
     path::{Path, PathBuf},
 };
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
@@ -25,8 +26,8 @@ const PAGE: u32 = 500;
 /// Steps from a release to the last object that it refers to: HelmChart, HelmRepository, Secret.
 const STEPS: usize = 3;
 
-/// Documents of files. A source without a namespace lies in that of the releases without one.
-pub(super) fn files(paths: &[PathBuf]) -> Result<(Vec<Value>, Facts), Error> {
+/// Documents of files. What names no namespace lies in this one.
+pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, Facts), Error> {
     let mut releases = Vec::new();
     let mut facts = Facts::new();
     for path in paths {
@@ -34,13 +35,14 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<(Vec<Value>, Facts), Error> {
         let yaml = content(path)?;
         let documents: Vec<Value> =
             serde_saphyr::from_multiple(&yaml).map_err(|error| Error::input(&what, error.to_string()))?;
-        for document in documents.into_iter().flat_map(flat) {
+        for mut document in documents.into_iter().flat_map(flat) {
+            place(&mut document, namespace);
             match text(&document, "/kind") {
                 Some(RELEASE) if is_of(&document, RELEASES) => releases.push(document),
                 Some(kind) => {
                     let Some(kind) = Kind::parse(kind) else { continue };
                     let name = text(&document, "/metadata/name").unwrap_or_default();
-                    let namespace = text(&document, "/metadata/namespace").unwrap_or("default");
+                    let namespace = text(&document, "/metadata/namespace").unwrap_or(namespace);
                     facts.insert(Ref::new(kind, namespace, name), Some(Known::of(kind, document)));
                 }
                 None => {}
@@ -51,6 +53,14 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<(Vec<Value>, Facts), Error> {
         return Err(Error::input("--file", format!("holds no HelmRelease of {RELEASES}")));
     }
     Ok((releases, facts))
+}
+
+fn place(document: &mut Value, namespace: &str) {
+    if text(document, "/metadata/namespace").is_none()
+        && let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.insert("namespace".to_owned(), namespace.into());
+    }
 }
 
 fn content(path: &Path) -> Result<String, Error> {
@@ -127,13 +137,13 @@ impl Flux {
         Api::namespaced_with(self.client.clone(), namespace, &self.release)
     }
 
-    /// What the releases refer to. A Secret that may not be read is unknown.
-    pub(super) async fn facts(&self, releases: &[Value]) -> Result<Facts, Error> {
+    /// What the releases refer to, and what components of namespace `hub` would. Data that may not be read is unknown.
+    pub(super) async fn facts(&self, releases: &[Value], hub: &str) -> Result<Facts, Error> {
         let mut facts = Facts::new();
         for _ in 0..STEPS {
-            let wanted: Vec<Ref> = releases
+            let wanted: BTreeSet<Ref> = releases
                 .iter()
-                .flat_map(|release| convert::refers_to(release, &facts))
+                .flat_map(|release| convert::refers_to(release, &facts, hub))
                 .filter(|one| !facts.contains_key(one))
                 .collect();
             for one in wanted {
@@ -150,6 +160,9 @@ impl Flux {
         let read = if one.kind == Kind::Secret {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), &one.namespace);
             api.get_opt(&one.name).await.map(|found| found.map(serde_json::to_value))
+        } else if one.kind == Kind::ConfigMap {
+            let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &one.namespace);
+            api.get_opt(&one.name).await.map(|found| found.map(serde_json::to_value))
         } else {
             let Some(resource) = self.sources.iter().find(|resource| resource.kind == one.kind.as_str())
             else {
@@ -163,7 +176,7 @@ impl Flux {
                 let found = found.transpose().map_err(std::io::Error::other)?;
                 Ok(Some(found.map(|object| Known::of(one.kind, object))))
             }
-            Err(kube::Error::Api(status)) if status.code == 403 && one.kind == Kind::Secret => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 403 && one.kind.is_data() => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

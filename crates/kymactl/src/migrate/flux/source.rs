@@ -89,12 +89,12 @@ impl Charted<'_> {
     }
 
     /// Whose signatures Flux asks for: of the object that `chartRef` names, else of the chart in the release.
-    fn asked(&self, first: &Ref) -> Option<Asked<'_>> {
+    fn asked<'b>(&'b self, first: &'b Ref) -> Option<Asked<'b>> {
         let spec = &self.release["spec"];
         let (place, namespace, verify) = if spec.get("chartRef").is_some() {
+            // An object of a file need not name its namespace.
             let object = self.source(first)?;
-            let place = format!("{}: spec.verify", first.says());
-            (place, text(object, "/metadata/namespace")?, &object["spec"]["verify"])
+            (format!("{}: spec.verify", first.says()), first.namespace.as_str(), &object["spec"]["verify"])
         } else {
             ("spec.chart.spec.verify".to_owned(), self.namespace, &spec["chart"]["spec"]["verify"])
         };
@@ -139,7 +139,7 @@ impl Charted<'_> {
                 };
                 self.of_repository(&repository, &object["spec"], hub, findings)
             }
-            Kind::HelmRepository | Kind::Secret => {
+            Kind::HelmRepository | Kind::ConfigMap | Kind::Secret => {
                 self.of_repository_found(first, object, &self.release["spec"]["chart"]["spec"], hub, findings)
             }
         }
@@ -292,7 +292,7 @@ impl Charted<'_> {
             let place = format!("{}: spec.secretRef", named.says());
             let host = chart.url.split('/').nth(2).unwrap_or_default();
             match self.facts.get(&secret) {
-                Some(Some(Known::Secret { type_, .. })) if type_ == DOCKER_CONFIG => {
+                Some(Some(Known::Data { type_, .. })) if type_ == DOCKER_CONFIG => {
                     findings.extend(Finding::copy(&place, &secret, hub));
                     SecretRef { name: secret.name }
                 }
@@ -326,7 +326,7 @@ fn fields_of(kind: Kind) -> &'static [Field] {
         Kind::HelmRepository => fields::HELM_REPOSITORY,
         Kind::OciRepository => fields::OCI_REPOSITORY,
         Kind::HelmChart => fields::HELM_CHART,
-        Kind::Secret => &[],
+        Kind::ConfigMap | Kind::Secret => &[],
     }
 }
 

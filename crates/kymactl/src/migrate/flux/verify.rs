@@ -1,5 +1,7 @@
 //! From Flux's check of signatures to a component's.
 
+use std::collections::BTreeMap;
+
 use kyma_api::{SecretKeyRef, SignerIdentity, Verify};
 use serde_json::Value;
 
@@ -66,11 +68,12 @@ impl Asked<'_> {
     fn keys(&self, secret: Ref, facts: &Facts, hub: &str, findings: &mut Vec<Finding>) -> Verify {
         let place = format!("{}.secretRef", self.place);
         findings.extend(Finding::copy(&place, &secret, hub));
-        let keys = match facts.get(&secret) {
-            Some(Some(Known::Secret { keys, .. })) => &keys[..],
-            _ => &[],
+        let contents = match facts.get(&secret) {
+            Some(Some(Known::Data { contents, .. })) => Some(contents),
+            _ => None,
         };
-        let mut public = keys.iter().filter_map(|key| key.strip_suffix(PUBLIC).and(Some(key)));
+        let keys = contents.into_iter().flat_map(BTreeMap::keys);
+        let mut public = keys.filter(|key| key.ends_with(PUBLIC));
         let key = if let (Some(one), None) = (public.next(), public.next()) {
             one.clone()
         } else {

@@ -18,13 +18,15 @@ use crate::{error::Error, hub::MANAGER};
 pub(super) enum Outcome {
     /// The release is suspended, the component there.
     TakenOver(String),
-    /// Nothing was written, or no component.
+    /// Nothing was written.
     Left(String),
+    /// The release is suspended, and there is no component.
+    Open(String),
 }
 
 impl Outcome {
     pub(super) fn is_left(&self) -> bool {
-        matches!(self, Self::Left(_))
+        matches!(self, Self::Left(_) | Self::Open(_))
     }
 
     pub(super) fn says(&self) -> String {
@@ -34,6 +36,9 @@ impl Outcome {
                  that is Ready"
             ),
             Self::Left(why) => format!("left to Flux: {why}"),
+            Self::Open(why) => format!(
+                "suspended, and nothing looks after it yet: {why}; run the same command again, or resume the HelmRelease"
+            ),
         }
     }
 }
@@ -77,6 +82,10 @@ impl Flux {
             return Ok(Outcome::Left(format!("there is another HelmComponent {namespace}/{name}")));
         }
         let place = format!("{namespace}/{name}");
+        if !made && let Err(error) = create(&components, component, true).await {
+            let hint = "is the namespace there, are the CRDs installed, and may you create it?";
+            return Ok(Outcome::Left(format!("HelmComponent {place} cannot be made ({hint}): {error}")));
+        }
         match self.suspend(release, &place).await {
             Ok(()) => {}
             Err(error) if error.is_conflict() => {
@@ -84,9 +93,8 @@ impl Flux {
             }
             Err(error) => return Err(error),
         }
-        if !made {
-            let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-            components.create(&params, component).await?;
+        if !made && let Err(error) = create(&components, component, false).await {
+            return Ok(Outcome::Open(format!("HelmComponent {place}: {error}")));
         }
         Ok(Outcome::TakenOver(place))
     }
@@ -106,6 +114,15 @@ impl Flux {
         api.patch(text(release, "/metadata/name").unwrap_or_default(), &params, &Patch::Merge(patch)).await?;
         Ok(())
     }
+}
+
+async fn create(
+    components: &Api<HelmComponent>,
+    component: &HelmComponent,
+    dry_run: bool,
+) -> Result<HelmComponent, kube::Error> {
+    let params = PostParams { dry_run, field_manager: Some(MANAGER.to_owned()) };
+    components.create(&params, component).await
 }
 
 #[cfg(test)]

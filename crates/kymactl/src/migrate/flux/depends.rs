@@ -1,0 +1,157 @@
+//! `dependsOn`, among releases that are converted together. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt as _;
+use kyma_api::{ComponentDependency, Dependency};
+use serde_json::Value;
+
+use super::convert::Converted;
+use super::facts::{list, text};
+use super::finding::{Finding, Weight};
+
+/// Most entries that a component takes.
+const MOST: usize = 64;
+
+/// Has the components depend on each other as the releases did, in the same order.
+pub(super) fn connect(releases: &[Value], all: &mut [Converted]) {
+    let made = |one: &Converted| Some((one.release.clone(), one.component.as_ref()?.name_any()));
+    let components: BTreeMap<String, String> = all.iter().filter_map(made).collect();
+    for (release, converted) in releases.iter().zip(all) {
+        let Some(component) = &mut converted.component else { continue };
+        let mut dependencies = Vec::new();
+        for (number, one) in list(&release["spec"], "/dependsOn").enumerate() {
+            let place = format!("spec.dependsOn[{number}]");
+            let told = |says: String| Finding::new(&place, Weight::Lost, says);
+            // Told by its field.
+            if text(one, "/readyExpr").is_some() {
+                continue;
+            }
+            let own = converted.release.split('/').next().unwrap_or_default();
+            let namespace = text(one, "/namespace").unwrap_or(own);
+            let named = format!("{namespace}/{}", text(one, "/name").unwrap_or_default());
+            match components.get(&named) {
+                None => converted.findings.push(told(format!(
+                    "{named} does not become a component with this one: name both, or add `dependsOn` with its component \
+                     once there is one"
+                ))),
+                Some(_) if dependencies.len() >= MOST => {
+                    converted.findings.push(told(format!("{MOST} is the most that a component takes")));
+                }
+                Some(name) => dependencies.push(Dependency {
+                    component: Some(ComponentDependency { name: name.clone(), ..ComponentDependency::default() }),
+                    ..Dependency::default()
+                }),
+            }
+        }
+        component.spec.depends_on = (!dependencies.is_empty()).then_some(dependencies);
+        converted.sort();
+    }
+}
+
+/// Names of the components that one of these releases' components depends on.
+pub(super) fn needs(converted: &Converted) -> impl Iterator<Item = &str> {
+    let all = converted.component.iter().flat_map(|component| component.spec.depends_on.iter().flatten());
+    all.filter_map(|one| Some(one.component.as_ref()?.name.as_str()))
+}
+
+/// Positions in an order in which what others depend on comes before them. In a circle somebody is first.
+pub(super) fn order(all: &[Converted]) -> Vec<usize> {
+    let by_name: BTreeMap<String, usize> = all
+        .iter()
+        .enumerate()
+        .filter_map(|(position, one)| Some((one.component.as_ref()?.name_any(), position)))
+        .collect();
+    let mut order = Vec::with_capacity(all.len());
+    let mut seen = BTreeSet::new();
+    for first in 0..all.len() {
+        // What is on the way, and whether what it needs was looked at already.
+        let mut way = vec![(first, false)];
+        while let Some((position, is_free)) = way.pop() {
+            if is_free {
+                order.push(position);
+            } else if seen.insert(position) {
+                way.push((position, true));
+                let needs = needs(&all[position]).filter_map(|name| by_name.get(name));
+                way.extend(needs.map(|need| (*need, false)));
+            }
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::convert::convert;
+    use super::*;
+    use crate::migrate::flux::facts::{Facts, Kind, Known, Ref};
+
+    /// Releases of namespace `apps` with what they depend on.
+    fn connected(releases: &[(&str, Value)]) -> Vec<Converted> {
+        let source =
+            json!({"kind": "HelmRepository", "spec": {"type": "oci", "url": "oci://registry.example.org"}});
+        let repository = Ref::new(Kind::HelmRepository, "apps", "r");
+        let facts = Facts::from([(repository.clone(), Some(Known::of(Kind::HelmRepository, source)))]);
+        let chart = json!({"spec": {"chart": "a", "version": "1.0.0", "sourceRef": {"kind": "HelmRepository", "name": "r"}}});
+        let release = |(name, on): &(&str, Value)| json!({"metadata": {"name": name, "namespace": "apps"}, "spec": {"chart": chart, "dependsOn": on}});
+        let releases: Vec<Value> = releases.iter().map(release).collect();
+        let mut all: Vec<Converted> =
+            releases.iter().map(|release| convert(release, &facts, "hub")).collect();
+        connect(&releases, &mut all);
+        all
+    }
+
+    fn on(names: &[&str]) -> Value {
+        names.iter().map(|name| json!({"name": name})).collect()
+    }
+
+    fn told(converted: &Converted) -> Vec<(&str, Weight)> {
+        let lost =
+            converted.findings.iter().filter(|one| one.weight <= Weight::Lost && one.weight != Weight::Todo);
+        lost.map(|one| (one.path.as_str(), one.weight)).collect()
+    }
+
+    #[test]
+    fn components_depend_on_each_other_as_the_releases_did() {
+        let all = connected(&[
+            ("shop", json!([{"name": "base"}, {"name": "base", "namespace": "apps"}])),
+            ("base", Value::Null),
+        ]);
+        assert_eq!(needs(&all[0]).collect::<Vec<_>>(), ["apps-base", "apps-base"]);
+        assert_eq!(told(&all[0]), []);
+        assert_eq!(all[1].component.as_ref().unwrap().spec.depends_on, None);
+    }
+
+    #[test]
+    fn what_is_not_converted_too_is_told() {
+        let all = connected(&[
+            (
+                "shop",
+                json!([{"name": "base"}, {"name": "base", "namespace": "other"}, {"name": "a", "readyExpr": "true"}]),
+            ),
+            ("a", Value::Null),
+        ]);
+        assert_eq!(needs(&all[0]).count(), 0);
+        let expected = ["spec.dependsOn[0]", "spec.dependsOn[1]", "spec.dependsOn[2].readyExpr"];
+        assert_eq!(told(&all[0]), expected.map(|place| (place, Weight::Lost)));
+        assert!(all[0].is_clean());
+    }
+
+    #[test]
+    fn what_others_depend_on_is_taken_over_first() {
+        let all = connected(&[
+            ("a", on(&["b", "c"])),
+            ("b", on(&["c"])),
+            ("c", Value::Null),
+            ("d", on(&["e"])),
+            ("e", on(&["d"])),
+        ]);
+        let order = order(&all);
+        assert_eq!(order[..3], [2, 1, 0]);
+        let mut rest = order[3..].to_vec();
+        rest.sort_unstable();
+        assert_eq!(rest, [3, 4], "a circle is gone round once");
+    }
+}

@@ -1,0 +1,224 @@
+//! `valuesFrom`: the component takes the same values as Flux did, or it is told and the component made suspended. Pure.
+
+use kyma_api::{ValuesFrom, ValuesFromKind, labels};
+use serde_json::Value;
+
+use super::content::Content;
+use super::facts::{Facts, Kind, Known, Ref, is_set, list, text};
+use super::finding::{Finding, Weight};
+
+/// Key that is read where none is named, here and in Flux.
+const KEY: &str = "values.yaml";
+
+/// The values of a release of `namespace`, for a component of namespace `hub`.
+pub(super) struct Referring<'a> {
+    pub(super) spec: &'a Value,
+    pub(super) namespace: &'a str,
+    pub(super) hub: &'a str,
+}
+
+/// One entry.
+struct Entry<'a> {
+    one: &'a Value,
+    /// Where it is told.
+    place: String,
+    /// What Flux reads.
+    original: Ref,
+    /// What the component reads.
+    copy: Ref,
+    key: &'a str,
+    is_optional: bool,
+}
+
+/// What is known of one value.
+#[derive(Clone, Copy)]
+enum Seen<'a> {
+    /// Nothing: it is not in the files, or may not be read.
+    Unknown,
+    Missing,
+    There(&'a Content),
+}
+
+impl<'a> Referring<'a> {
+    fn entries(&self) -> impl Iterator<Item = Entry<'a>> {
+        let (namespace, hub) = (self.namespace, self.hub);
+        list(self.spec, "/valuesFrom").enumerate().map(move |(number, one)| {
+            let name = text(one, "/name").unwrap_or_default();
+            let kind = if text(one, "/kind") == Some(Kind::Secret.as_str()) {
+                Kind::Secret
+            } else {
+                Kind::ConfigMap
+            };
+            Entry {
+                one,
+                place: format!("spec.valuesFrom[{number}]"),
+                original: Ref::new(kind, namespace, name),
+                copy: Ref::new(kind, hub, name),
+                key: text(one, "/valuesKey").unwrap_or(KEY),
+                is_optional: is_set(one, "/optional"),
+            }
+        })
+    }
+
+    /// What Flux reads, and what the component would read.
+    pub(super) fn refers_to(&self) -> impl Iterator<Item = Ref> {
+        self.entries().flat_map(|entry| [entry.original, entry.copy])
+    }
+
+    /// The component's entries.
+    pub(super) fn values_from(&self, facts: &Facts, findings: &mut Vec<Finding>) -> Vec<ValuesFrom> {
+        let made = |entry: Entry<'_>| {
+            findings.extend(entry.copying(facts));
+            let kind = if entry.original.kind == Kind::Secret {
+                let (name, label) = (&entry.copy.name, labels::COPY_TO_TARGETS);
+                let says = format!("kubectl label secret {name} -n {} {label}=true", self.hub);
+                findings.push(Finding::new(&entry.place, Weight::Todo, says));
+                ValuesFromKind::Secret
+            } else {
+                ValuesFromKind::ConfigMap
+            };
+            let target_path = text(entry.one, "/targetPath");
+            if let Some(path) = target_path {
+                findings.extend(entry.typed(facts));
+                findings.extend(entry.set_twice(path, &self.spec["values"]));
+            }
+            ValuesFrom {
+                kind,
+                name: entry.copy.name,
+                key: text(entry.one, "/valuesKey").map(str::to_owned),
+                target_path: target_path.map(str::to_owned),
+                optional: entry.is_optional.then_some(true),
+            }
+        };
+        self.entries().map(made).collect()
+    }
+}
+
+impl Entry<'_> {
+    fn seen<'b>(&self, of: &Ref, facts: &'b Facts) -> Seen<'b> {
+        match facts.get(of) {
+            Some(None) => Seen::Missing,
+            Some(Some(Known::Data { contents, .. })) => match contents.get(self.key) {
+                None => Seen::Missing,
+                Some(Some(content)) => Seen::There(content),
+                Some(None) => Seen::Unknown,
+            },
+            None | Some(Some(Known::Source(_))) => Seen::Unknown,
+        }
+    }
+
+    /// Whether what Flux reads has to be copied. Without a copy the component waits, but not where it is optional.
+    fn copying(&self, facts: &Facts) -> Option<Finding> {
+        let (original, copy) = (&self.original, &self.copy);
+        if original == copy {
+            return None;
+        }
+        let told = |weight, says: &str| {
+            let to_copy = format!("copy {} to namespace {}{says}", original.says(), copy.namespace);
+            Some(Finding::new(&self.place, weight, to_copy))
+        };
+        match (self.seen(original, facts), self.seen(copy, facts)) {
+            (Seen::There(original), Seen::There(copy)) if original == copy => None,
+            (Seen::Missing, Seen::Missing) if self.is_optional => None,
+            (_, Seen::There(_)) => told(Weight::Changes, ": what is there is not known to be the same"),
+            _ if self.is_optional => {
+                told(Weight::Changes, " first: it is optional, and without it the values would be others")
+            }
+            _ => told(Weight::Todo, ""),
+        }
+    }
+
+    /// Flux sets a value as Helm's `--set` does, a component the text as it is.
+    fn typed(&self, facts: &Facts) -> Option<Finding> {
+        if is_set(self.one, "/literal") {
+            return None;
+        }
+        let says = match self.seen(&self.original, facts) {
+            Seen::There(content) if content.is_text => return None,
+            Seen::Missing if self.is_optional => return None,
+            Seen::There(_) => {
+                "Flux makes something else of this text, such as a number, true or a list; it is a string here: write \
+                 the value into `values`"
+            }
+            Seen::Missing | Seen::Unknown => {
+                "the content cannot be seen, and is a string here; Flux makes numbers, true and lists of what looks so: \
+                 check it"
+            }
+        };
+        Some(Finding::new(format!("{}.targetPath", self.place), Weight::Changes, says))
+    }
+
+    fn set_twice(&self, path: &str, values: &Value) -> Option<Finding> {
+        let pointer = format!("/{}", path.replace(['.', '['], "/").replace(']', ""));
+        let says = "is set in `values` too: take it out of one of them";
+        let place = format!("{}.targetPath", self.place);
+        values.pointer(&pointer).map(|_| Finding::new(place, Weight::Changes, says))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn known(objects: &[(&str, Value)]) -> Facts {
+        let one = |(namespace, data): &(&str, Value)| {
+            let object = json!({"kind": "ConfigMap", "data": data});
+            let known = data.is_object().then(|| Known::of(Kind::ConfigMap, object));
+            (Ref::new(Kind::ConfigMap, namespace, "c"), known)
+        };
+        objects.iter().map(one).collect()
+    }
+
+    fn weights(entry: &Value, hub: &str, facts: &Facts) -> Vec<Weight> {
+        let mut entry = entry.clone();
+        entry["kind"] = json!("ConfigMap");
+        entry["name"] = json!("c");
+        let spec = json!({"valuesFrom": [entry], "values": {"taken": 1}});
+        let mut findings = vec![];
+        let referring = Referring { spec: &spec, namespace: "apps", hub };
+        assert_eq!(referring.values_from(facts, &mut findings).len(), 1);
+        findings.into_iter().map(|one| one.weight).collect()
+    }
+
+    #[test]
+    fn an_optional_copy_is_not_left_out_unseen() {
+        let (yaml, other, none) =
+            (json!({"values.yaml": "a: 1"}), json!({"values.yaml": "a: 2"}), Value::Null);
+        let (required, optional) = (json!({}), json!({"optional": true}));
+        let of = |entry: &Value, original: &Value, copy: &Value| {
+            weights(entry, "hub", &known(&[("apps", original.clone()), ("hub", copy.clone())]))
+        };
+        assert_eq!(of(&optional, &yaml, &none), [Weight::Changes]);
+        assert_eq!(of(&required, &yaml, &none), [Weight::Todo], "the component waits for it");
+        assert_eq!(of(&required, &yaml, &json!({"key": "other"})), [Weight::Todo]);
+        for entry in [&required, &optional] {
+            assert_eq!(of(entry, &yaml, &yaml), []);
+            assert_eq!(of(entry, &yaml, &other), [Weight::Changes], "the copy is of something else");
+            assert_eq!(of(entry, &none, &yaml), [Weight::Changes]);
+        }
+        assert_eq!(of(&optional, &none, &none), [], "neither has it");
+        assert_eq!(weights(&optional, "hub", &Facts::new()), [Weight::Changes]);
+        assert_eq!(weights(&required, "hub", &Facts::new()), [Weight::Todo]);
+        assert_eq!(weights(&optional, "apps", &Facts::new()), []);
+    }
+
+    #[test]
+    fn what_flux_does_not_take_for_a_string_suspends() {
+        let at = json!({"valuesKey": "v", "targetPath": "a.b"});
+        let of = |entry: &Value, data: Value| weights(entry, "apps", &known(&[("apps", data)]));
+        assert_eq!(of(&at, json!({"v": "hush"})), []);
+        assert_eq!(of(&at, json!({"v": "false"})), [Weight::Changes]);
+        assert_eq!(of(&at, json!({"other": "x"})), [Weight::Changes]);
+        assert_eq!(weights(&at, "apps", &Facts::new()), [Weight::Changes]);
+        let literal = json!({"valuesKey": "v", "targetPath": "a.b", "literal": true});
+        assert_eq!(of(&literal, json!({"v": "false"})), []);
+        let optional = json!({"valuesKey": "v", "targetPath": "a.b", "optional": true});
+        assert_eq!(of(&optional, json!({})), []);
+        assert_eq!(
+            of(&json!({"valuesKey": "v", "targetPath": "taken"}), json!({"v": "x"})),
+            [Weight::Changes]
+        );
+    }
+}
