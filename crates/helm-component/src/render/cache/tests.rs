@@ -1,5 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use futures::future::{join, join_all};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -14,11 +16,16 @@ const BY_CHANCE: &str = "kind: Secret\npassword: {{ randAlphaNum 24 }}\n";
 struct Counting {
     renders: AtomicUsize,
     permits: Semaphore,
+    fails: bool,
 }
 
 impl Counting {
     fn with_permits(permits: usize) -> Self {
-        Self { renders: AtomicUsize::new(0), permits: Semaphore::new(permits) }
+        Self { renders: AtomicUsize::new(0), permits: Semaphore::new(permits), fails: false }
+    }
+
+    fn failing() -> Self {
+        Self { fails: true, ..Self::with_permits(0) }
     }
 }
 
@@ -27,6 +34,9 @@ impl Renderer for Counting {
         async move {
             let number = self.renders.fetch_add(1, Ordering::SeqCst);
             self.permits.acquire().await.unwrap().forget();
+            if self.fails {
+                return Err(RenderError::Engine { detail: number.to_string() });
+            }
             Ok(Rendered { manifest: number.to_string().into(), reads: Reads::Unknown })
         }
         .boxed()
@@ -35,6 +45,11 @@ impl Renderer for Counting {
 
 fn of(files: &[(&str, &str)]) -> RenderRequest {
     request(&chart(files), json!({"value": 1}))
+}
+
+/// The failure that comes of it.
+async fn failure(renderer: &CachingRenderer<Counting>, request: &RenderRequest) -> String {
+    renderer.render(request).await.unwrap_err().to_string()
 }
 
 async fn text(renderer: &CachingRenderer<Counting>, request: &RenderRequest) -> String {
@@ -56,4 +71,47 @@ async fn what_goes_by_chance_is_nobody_elses() {
     let certain = of(&[("templates/a.yaml", CERTAIN)]);
     assert_eq!(text(&renderer, &certain).await, text(&renderer, &certain).await);
     assert_eq!(count(&renderer), 5);
+}
+
+#[tokio::test]
+async fn what_many_want_at_once_is_rendered_once() {
+    let renderer = CachingRenderer::new(Counting::with_permits(0));
+    let wanted = of(&[("templates/a.yaml", CERTAIN)]);
+    let all = join_all((0..16).map(|_| text(&renderer, &wanted)));
+    let (texts, ()) = join(all, async { renderer.inner.permits.add_permits(16) }).await;
+    assert_eq!(texts, ["0"; 16]);
+    assert_eq!(count(&renderer), 1);
+}
+
+#[tokio::test]
+async fn a_failure_is_for_those_who_waited_for_it_and_for_nobody_after() {
+    let renderer = CachingRenderer::new(Counting::failing());
+    let wanted = of(&[("templates/a.yaml", CERTAIN)]);
+    let all = join_all((0..16).map(|_| failure(&renderer, &wanted)));
+    let (texts, ()) = join(all, async { renderer.inner.permits.add_permits(16) }).await;
+    assert!(texts.iter().all(|text| *text == texts[0]) && count(&renderer) == 1, "{texts:?}");
+    assert_ne!(failure(&renderer, &wanted).await, texts[0]);
+}
+
+#[tokio::test]
+async fn who_goes_away_leaves_the_others_their_render() {
+    let renderer = CachingRenderer::new(Counting::with_permits(0));
+    let wanted = of(&[("templates/a.yaml", CERTAIN)]);
+    let mut first = renderer.render(&wanted);
+    let second = text(&renderer, &wanted);
+    tokio::pin!(second);
+    assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending());
+    drop(first);
+    renderer.inner.permits.add_permits(1);
+    assert_eq!(second.await, text(&renderer, &wanted).await);
+}
+
+#[tokio::test]
+async fn who_has_more_time_does_not_share_the_failure_of_who_has_less() {
+    let renderer = CachingRenderer::new(Counting::failing());
+    let wanted = of(&[("templates/a.yaml", CERTAIN)]);
+    let patient = RenderRequest { deadline: Some(Duration::from_mins(1)), ..wanted.clone() };
+    let both = join(renderer.render(&wanted), renderer.render(&patient));
+    let _ = join(both, async { renderer.inner.permits.add_permits(2) }).await;
+    assert_eq!(count(&renderer), 2);
 }
