@@ -105,7 +105,7 @@ impl Sources {
                 "no `helm` program was found when the operator started (--helm)",
             ));
         };
-        let key = request.chart.goes_by_chance(&request.values).then(|| frozen_key(request));
+        let key = request.chart.goes_by_chance(&request.values).then(|| request.lasting_digest());
         if let Some(key) = &key
             && let Some(kept) = frozen.thaw(key).await?
         {
@@ -133,14 +133,6 @@ fn request(chart: &Arc<Chart>, spec: &HelmComponentSpec, inputs: &Inputs, kinds:
         crds: spec.crds != CrdPolicy::Skip,
         deadline: render_deadline(spec),
     }
-}
-
-/// What a render is kept for: all that goes into it, but for the version of Kubernetes where nothing asks for it. A new
-/// version of the target's must not make new passwords.
-fn frozen_key(request: &RenderRequest) -> String {
-    let asks = request.chart.reads_kube_version() || mentions(&request.values, "KubeVersion");
-    let version = if asks { request.kube_version.clone() } else { String::new() };
-    RenderRequest { kube_version: version, ..request.clone() }.digest()
 }
 
 enum Text {

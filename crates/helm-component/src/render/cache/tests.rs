@@ -11,6 +11,7 @@ use crate::render::Reads;
 
 const CERTAIN: &str = "kind: ConfigMap\nvalue: {{ .Values.value }}\n";
 const BY_CHANCE: &str = "kind: Secret\npassword: {{ randAlphaNum 24 }}\n";
+const VERSIONED: &str = "kind: ConfigMap\nversion: {{ .Capabilities.KubeVersion }}\n";
 
 /// Counts its renders, each of which is another text and needs a permit to end.
 struct Counting {
@@ -47,9 +48,20 @@ fn of(files: &[(&str, &str)]) -> RenderRequest {
     request(&chart(files), json!({"value": 1}))
 }
 
+fn on(request: &RenderRequest, version: &str) -> RenderRequest {
+    RenderRequest { kube_version: version.to_owned(), ..request.clone() }
+}
+
 /// The failure that comes of it.
 async fn failure(renderer: &CachingRenderer<Counting>, request: &RenderRequest) -> String {
     renderer.render(request).await.unwrap_err().to_string()
+}
+
+/// Whether targets of two versions get the same render.
+async fn is_shared(renderer: &CachingRenderer<Counting>, files: &[(&str, &str)]) -> bool {
+    let request = of(files);
+    let (one, other) = (on(&request, "v1.34.1"), on(&request, "v1.34.2"));
+    text(renderer, &one).await == text(renderer, &other).await
 }
 
 async fn text(renderer: &CachingRenderer<Counting>, request: &RenderRequest) -> String {
@@ -114,4 +126,35 @@ async fn who_has_more_time_does_not_share_the_failure_of_who_has_less() {
     let both = join(renderer.render(&wanted), renderer.render(&patient));
     let _ = join(both, async { renderer.inner.permits.add_permits(2) }).await;
     assert_eq!(count(&renderer), 2);
+}
+
+#[tokio::test]
+async fn targets_of_other_versions_share_what_does_not_look_at_the_version() {
+    let renderer = CachingRenderer::new(Counting::with_permits(99));
+    assert!(is_shared(&renderer, &[("templates/a.yaml", CERTAIN)]).await);
+    assert!(
+        is_shared(&renderer, &[("templates/a.yaml", "{{ .Capabilities.APIVersions.Has \"v1\" }}")]).await
+    );
+    for looking in [
+        VERSIONED,
+        "{{ with .Capabilities }}{{ .KubeVersion }}{{ end }}",
+        "{{ toYaml .Capabilities }}",
+        "{{ get $ \"Capabilities\" | toJson }}",
+    ] {
+        assert!(!is_shared(&renderer, &[("templates/a.yaml", looking)]).await, "{looking}");
+    }
+    let metadata = "apiVersion: v2\nname: demo\nversion: 1.0.0\nkubeVersion: '<1.34.2'\n";
+    assert!(!is_shared(&renderer, &[("Chart.yaml", metadata), ("templates/a.yaml", CERTAIN)]).await);
+    assert!(
+        !is_shared(&renderer, &[("charts/inner/Chart.yaml", metadata), ("templates/a.yaml", CERTAIN)]).await
+    );
+}
+
+#[tokio::test]
+async fn values_that_are_templates_count_as_the_charts_text() {
+    let renderer = CachingRenderer::new(Counting::with_permits(9));
+    let taken = chart(&[("templates/a.yaml", "{{ tpl .Values.value . }}")]);
+    let looking = request(&taken, json!({"value": "{{ .Capabilities.KubeVersion.Minor }}"}));
+    let (one, other) = (on(&looking, "v1.34.1"), on(&looking, "v1.34.2"));
+    assert_ne!(text(&renderer, &one).await, text(&renderer, &other).await);
 }
