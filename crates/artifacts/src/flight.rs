@@ -13,33 +13,36 @@ use futures::{
 
 use crate::ArtifactError;
 
-type Outcome<V> = Result<V, ArtifactError>;
+type Work<V, E> = BoxFuture<'static, Result<V, E>>;
 
 /// Work in flight by key. A waiter that goes away does not stop it for the others; it ends with its last waiter.
-pub(crate) struct Flights<K, V: Clone> {
-    running: Mutex<HashMap<K, WeakShared<BoxFuture<'static, Outcome<V>>>>>,
+pub struct Flights<K, V: Clone, E: Clone = ArtifactError> {
+    running: Mutex<HashMap<K, WeakShared<Work<V, E>>>>,
 }
 
-impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
-    pub(crate) fn new() -> Self {
+impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Default for Flights<K, V, E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Flights<K, V, E> {
+    /// None yet.
+    pub fn new() -> Self {
         Self { running: Mutex::new(HashMap::new()) }
     }
 
-    /// The outcome of the work in flight for `key`, which `work` starts if there is none.
-    pub(crate) async fn join(
-        &self,
-        key: K,
-        work: impl FnOnce() -> BoxFuture<'static, Outcome<V>>,
-    ) -> Outcome<V> {
+    /// The outcome of the work in flight for `key`, which `work` starts if there is none. What has ended is in flight no
+    /// more: it is for the caller to remember.
+    ///
+    /// # Errors
+    /// Those of the work, the same for all who waited for it.
+    pub async fn join(&self, key: K, work: impl FnOnce() -> Work<V, E>) -> Result<V, E> {
         let flight = self.board(key, work);
         flight.await
     }
 
-    fn board(
-        &self,
-        key: K,
-        work: impl FnOnce() -> BoxFuture<'static, Outcome<V>>,
-    ) -> Shared<BoxFuture<'static, Outcome<V>>> {
+    fn board(&self, key: K, work: impl FnOnce() -> Work<V, E>) -> Shared<Work<V, E>> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         // What has ended or was abandoned is dropped here, so the map is as large as what is in flight.
         running.retain(|_, flight| flight.upgrade().is_some_and(|flight| flight.peek().is_none()));

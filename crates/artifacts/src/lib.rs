@@ -34,6 +34,7 @@ pub use config::{Config, Deadlines, Limits, WELL_KNOWN_HOSTS};
 pub use credentials::Credentials;
 pub use digest::Digest;
 pub use error::ArtifactError;
+pub use flight::Flights;
 pub use images::{LocalisedImages, image_tag};
 pub use manifests::{Manifests, ManifestsSource};
 pub use ocm::{Image, ModuleContent};

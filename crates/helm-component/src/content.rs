@@ -10,7 +10,7 @@ use kyma_object_set::{Identity, Kinds, Limits, ObjectSet};
 use kyma_sdk::Failure;
 use serde_json::{Map, Value};
 
-use crate::frozen::Frozen;
+use crate::frozen::{Frozen, Kept, Thawed};
 use crate::objects::{self, Prepared};
 use crate::render::{Chart, RenderError, RenderRequest, Renderer};
 use crate::source::{self, Content};
@@ -55,7 +55,7 @@ impl Sources {
         let source = content.digest().to_string();
         let pull_secret = inputs.additions.pull_secret.clone();
         let mut workloads = Workloads { pull_secret, ..Workloads::default() };
-        let mut unfrozen = None;
+        let (mut render, mut unfrozen) = (None, None);
         let (text, chart): (Text, Option<Arc<Chart>>) = match content {
             Content::Manifests { yaml, images, .. } => {
                 workloads.images = LocalisedImages::new(&images);
@@ -63,8 +63,8 @@ impl Sources {
             }
             Content::Chart { chart, .. } => {
                 let request = request(&chart, spec, inputs, kinds);
-                let (text, why) = self.render(&request, frozen).await?;
-                unfrozen = why;
+                let Render { text, by_chance, unfrozen: why } = self.render(&request, frozen).await?;
+                (render, unfrozen) = (by_chance, why);
                 (Text::Rendered(text), Some(chart))
             }
         };
@@ -82,6 +82,7 @@ impl Sources {
             values: inputs.values_digest.clone(),
             kinds: kinds_matter.then(|| kinds_digest(kinds)),
             source,
+            render,
             rendered: rendered_digest(&prepared),
             prepared: Arc::new(prepared),
             made_once,
@@ -93,31 +94,39 @@ impl Sources {
         })
     }
 
-    /// Renders, but where each render would give something else and one is kept. Says why it is not.
-    async fn render(
-        &self,
-        request: &RenderRequest,
-        frozen: &Frozen,
-    ) -> Result<(Arc<str>, Option<String>), Failure> {
+    /// Renders, but where each render would give something else and one is kept.
+    async fn render(&self, request: &RenderRequest, frozen: &Frozen) -> Result<Render, Failure> {
         let Some(renderer) = &self.renderer else {
             return Err(Failure::new(
                 Reason::RendererUnavailable,
                 "no `helm` program was found when the operator started (--helm)",
             ));
         };
-        let key = request.chart.goes_by_chance(&request.values).then(|| frozen_key(request));
-        if let Some(key) = &key
-            && let Some(kept) = frozen.thaw(key).await?
-        {
-            return Ok((kept, None));
+        if !request.chart.goes_by_chance(&request.values) {
+            let text = rendered(renderer, request).await?;
+            return Ok(Render { text, by_chance: None, unfrozen: None });
         }
-        let text = renderer.render(request).await.map_err(|error| failure(&error))?.manifest;
-        let why = match &key {
-            Some(key) => frozen.freeze(key, &text).await,
-            None => None,
+        let key = request.lasting_digest();
+        let Kept { text, render, failure } = match frozen.thaw(&key).await? {
+            Thawed::Text(kept) => kept,
+            Thawed::Nothing(slot) => frozen.freeze(&slot, &key, rendered(renderer, request).await?).await,
         };
-        Ok((text, why))
+        Ok(Render { text, by_chance: Some(render), unfrozen: failure })
     }
+}
+
+/// What a chart was rendered to.
+struct Render {
+    text: Arc<str>,
+    /// Its digest, where another render would be another one.
+    by_chance: Option<String>,
+    /// Why it is not kept then.
+    unfrozen: Option<String>,
+}
+
+async fn rendered(renderer: &Arc<dyn Renderer>, request: &RenderRequest) -> Result<Arc<str>, Failure> {
+    let rendered = renderer.render(request).await.map_err(|error| failure(&error))?;
+    Ok(rendered.manifest)
 }
 
 fn request(chart: &Arc<Chart>, spec: &HelmComponentSpec, inputs: &Inputs, kinds: &Kinds) -> RenderRequest {
@@ -133,14 +142,6 @@ fn request(chart: &Arc<Chart>, spec: &HelmComponentSpec, inputs: &Inputs, kinds:
         crds: spec.crds != CrdPolicy::Skip,
         deadline: render_deadline(spec),
     }
-}
-
-/// What a render is kept for: all that goes into it, but for the version of Kubernetes where nothing asks for it. A new
-/// version of the target's must not make new passwords.
-fn frozen_key(request: &RenderRequest) -> String {
-    let asks = request.chart.reads_kube_version() || mentions(&request.values, "KubeVersion");
-    let version = if asks { request.kube_version.clone() } else { String::new() };
-    RenderRequest { kube_version: version, ..request.clone() }.digest()
 }
 
 enum Text {

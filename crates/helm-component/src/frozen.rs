@@ -3,60 +3,116 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::future::try_join3;
 use k8s_openapi::ByteString;
 use kyma_api::HelmComponent;
 use kyma_sdk::{Context, Failure};
 
 use crate::kept_secret::KeptSecret;
+use crate::memory::Recorded;
 use crate::packed;
 
-/// Type of the Secret.
+mod choice;
+
+use choice::{Entry, Place, Standing};
+
+/// Type of the Secrets.
 const TYPE: &str = "component.kyma-project.io/kept-render";
+/// What the names of a component's Secrets end with: one is of what is installed, one of what is to take its place, and
+/// one may be of what a rollback brings back. Each has the size of a Secret for itself.
+const ENDINGS: [&str; 3] = ["", "-2", "-3"];
 /// Key of the digest of what was rendered.
 const REQUEST: &str = "request";
+/// Key of what was installed then; empty where nothing was.
+const AFTER: &str = "after";
 /// Key of what came of it.
 const RENDER: &str = "render.yaml.gz";
-/// Key of its digest.
+/// Key of its digest, which tells renders of the same request apart.
 const SHA256: &str = "sha256";
 
-/// The render of one component.
+type Data = BTreeMap<String, ByteString>;
+
+/// The renders of one component.
 pub(crate) struct Frozen {
-    secret: KeptSecret,
+    secrets: [KeptSecret; 3],
+    standing: Standing,
 }
 
+/// A kept render, or the place for one.
+pub(crate) enum Thawed {
+    /// What came of the request.
+    Text(Kept),
+    /// Nothing is kept. What is kept where it goes then is of no use any more.
+    Nothing(Slot),
+}
+
+/// A render by chance.
+pub(crate) struct Kept {
+    pub text: Arc<str>,
+    /// Its digest, by which the record names it.
+    pub render: String,
+    /// Why it is not kept after all.
+    pub failure: Option<String>,
+}
+
+/// A place for a render: which of the component's Secrets.
+pub(crate) struct Slot(usize);
+
 impl Frozen {
-    /// That of the component with this owner hash.
-    pub(crate) fn of(context: &Context<HelmComponent>, owner: &str) -> Self {
-        Self { secret: KeptSecret::of(context, format!("helm-component-render-{owner}"), TYPE) }
+    /// Those of the component with this owner hash, of which this is recorded.
+    pub(crate) fn of(context: &Context<HelmComponent>, owner: &str, recorded: &Recorded) -> Self {
+        let secret =
+            |ending: &str| KeptSecret::of(context, format!("helm-component-render-{owner}{ending}"), TYPE);
+        Self { secrets: ENDINGS.map(secret), standing: Standing::of(recorded) }
     }
 
-    /// What came of this request when it was rendered first; `None` where nothing is kept of it.
+    /// What came of this request when it was rendered for what is installed, or for what is to take its place.
     ///
     /// # Errors
     /// The hub does not answer: rendering again could give something else.
-    pub(crate) async fn thaw(&self, request: &str) -> Result<Option<Arc<str>>, Failure> {
-        let data = self.secret.read().await?.unwrap_or_default();
-        let bytes = |key: &str| data.get(key).map(|value| value.0.as_slice()).unwrap_or_default();
-        if bytes(REQUEST) != request.as_bytes() {
-            return Ok(None);
-        }
-        let text = packed::unpack(bytes(RENDER), bytes(SHA256));
-        Ok(text.and_then(|text| String::from_utf8(text).ok()).map(Arc::from))
+    pub(crate) async fn thaw(&self, request: &str) -> Result<Thawed, Failure> {
+        let [one, two, three] = &self.secrets;
+        let found: [Option<Data>; 3] = try_join3(one.read(), two.read(), three.read()).await?.into();
+        let held = found.each_ref().map(|data| data.as_ref().and_then(entry));
+        Ok(match self.standing.place(&held, request) {
+            Place::Free(at) => Thawed::Nothing(Slot(at)),
+            Place::Held(at) => match found[at].as_ref().and_then(text) {
+                Some(text) => {
+                    let render = held[at].as_ref().map(|entry| entry.render.clone()).unwrap_or_default();
+                    Thawed::Text(Kept { text, render, failure: None })
+                }
+                None => Thawed::Nothing(Slot(at)),
+            },
+        })
     }
 
-    /// Keeps what came of this request, instead of what was kept before. Says why it does not: the render is good all the
-    /// same.
-    pub(crate) async fn freeze(&self, request: &str, text: &str) -> Option<String> {
-        let render = match packed::pack(text.as_bytes()) {
-            Ok(render) => render,
-            Err(error) => return Some(error.to_string()),
+    /// Keeps what came of this request. Where it cannot be kept the render is good all the same.
+    pub(crate) async fn freeze(&self, slot: &Slot, request: &str, text: Arc<str>) -> Kept {
+        let packed = match packed::pack(text.as_bytes()) {
+            Ok(packed) => packed,
+            Err(error) => {
+                let render = packed::digest(text.as_bytes());
+                return Kept { text, render, failure: Some(error.to_string()) };
+            }
         };
-        let sha256 = packed::digest(&render);
+        let render = packed::digest(&packed);
         let data = BTreeMap::from([
             (REQUEST, ByteString(request.as_bytes().to_vec())),
-            (RENDER, ByteString(render)),
-            (SHA256, ByteString(sha256.into_bytes())),
+            (AFTER, ByteString(self.standing.installed().as_bytes().to_vec())),
+            (RENDER, ByteString(packed)),
+            (SHA256, ByteString(render.as_bytes().to_vec())),
         ]);
-        self.secret.write(data).await.err().map(|failure| failure.message)
+        let written = self.secrets[slot.0].write(data).await;
+        Kept { text, render, failure: written.err().map(|failure| failure.message) }
     }
+}
+
+fn entry(data: &Data) -> Option<Entry> {
+    let word = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
+    Some(Entry { request: word(REQUEST)?, render: word(SHA256)?, after: word(AFTER) })
+}
+
+fn text(data: &Data) -> Option<Arc<str>> {
+    let text = packed::unpack(&data.get(RENDER)?.0, &data.get(SHA256)?.0)?;
+    String::from_utf8(text).ok().map(Arc::from)
 }

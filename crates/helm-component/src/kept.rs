@@ -107,6 +107,8 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
         source: form.source,
         values: form.values,
         release: form.release,
+        // The record of what is kept says which.
+        render: None,
         rendered: form.rendered,
         prepared: Arc::new(Prepared { objects, hooks, warnings: form.warnings }),
         // CRDs that are there are left alone on the way back.
@@ -135,6 +137,7 @@ mod tests {
             source: "sha256:s".to_owned(),
             values: "sha256:v".to_owned(),
             release: "sha256:r".to_owned(),
+            render: Some("x".to_owned()),
             rendered: "sha256:o".to_owned(),
             prepared: Arc::new(Prepared { objects, hooks, warnings: vec!["w".to_owned()] }),
             made_once: BTreeSet::new(),

@@ -11,6 +11,7 @@ pub mod fuzzing;
 mod helm;
 mod message;
 mod process;
+mod version;
 
 pub use cache::CachingRenderer;
 pub use chart::{Chart, ChartFault};
@@ -59,10 +60,22 @@ impl std::fmt::Debug for RenderRequest {
 }
 
 impl RenderRequest {
-    /// Hex SHA-256 over all inputs: equal requests have equal digests, and the chart counts by its bytes.
+    /// Hex SHA-256 over all that can change the result, the chart by its bytes: equal digests, equal results, but for
+    /// chance. The version of Kubernetes counts where chart or values may look at it.
     pub fn digest(&self) -> String {
+        self.digest_with(self.chart.depends_on_kube_version(&self.values))
+    }
+
+    /// The same for a render by chance that is to stay: the version of Kubernetes counts only where chart or values name
+    /// it. A newer one must not make new passwords because the chart says which versions it is for.
+    pub(crate) fn lasting_digest(&self) -> String {
+        self.digest_with(self.chart.names_kube_version(&self.values))
+    }
+
+    fn digest_with(&self, version_counts: bool) -> String {
+        let version = if version_counts { &*self.kube_version } else { "" };
         let mut hash = Sha256::new();
-        for part in [self.chart.digest(), &self.release, &self.namespace, &self.kube_version] {
+        for part in [self.chart.digest(), &self.release, &self.namespace, version] {
             hash.update(part.len().to_le_bytes());
             hash.update(part);
         }
@@ -120,7 +133,7 @@ impl Default for RenderLimits {
 
 /// Turns a chart and its values into objects.
 pub trait Renderer: Send + Sync {
-    /// Renders once. Equal requests may give different text where a chart uses random values.
+    /// Renders. Equal requests may give different text where a chart goes by chance.
     fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<Rendered, RenderError>>;
 }
 

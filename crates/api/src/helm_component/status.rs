@@ -132,6 +132,10 @@ pub struct Digests {
     /// Of the merged values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<String>,
+    /// Of what the chart was rendered to, where each render would give something else, as with random values: the render
+    /// is kept in a Secret under this digest. Absent where renders do not differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub render: Option<String>,
     /// Of all rendered objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendered: Option<String>,
@@ -269,6 +273,9 @@ pub struct KeptRelease {
     pub source: String,
     /// Digest of its values.
     pub values: String,
+    /// Digest of its render, as digests.render was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub render: Option<String>,
     /// Digest of its objects.
     pub rendered: String,
     /// Why it is not kept after all. Absent: it is.

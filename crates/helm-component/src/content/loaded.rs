@@ -22,6 +22,8 @@ pub(crate) struct Loaded {
     /// Digest of what makes it a release of its own: artifact, values, name and namespace. Of one that is gone back to, or
     /// tried again, also which time: its hooks run anew.
     pub release: String,
+    /// Digest of the render, where each would give something else.
+    pub render: Option<String>,
     /// Digest of all objects.
     pub rendered: String,
     /// The objects and what was left out.

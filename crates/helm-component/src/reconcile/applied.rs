@@ -128,6 +128,7 @@ impl Pass<'_> {
             kinds: loaded.kinds.clone(),
             source: Some(loaded.source.clone()),
             values: Some(loaded.values.clone()),
+            render: loaded.render.clone(),
             rendered: Some(loaded.rendered.clone()),
         };
     }

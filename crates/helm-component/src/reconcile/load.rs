@@ -67,7 +67,7 @@ impl Pass<'_> {
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
         let component = &self.context.resource;
-        let frozen = Frozen::of(self.context, &self.dependent.owner);
+        let frozen = Frozen::of(self.context, &self.dependent.owner, &self.session.recorded);
         let mut loaded = sources.load(component, inputs, &self.kinds, installed, way, &frozen).await?;
         if let Some(failed) = self.session.recorded.rollback.as_ref().filter(|failed| failed.retrying) {
             loaded.release = rollback::time(&loaded.release, failed);

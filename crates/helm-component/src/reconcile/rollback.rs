@@ -36,7 +36,7 @@ impl Pass<'_> {
 
     async fn keep_release(&mut self) -> Result<KeptRelease, Failure> {
         let loaded = self.at_hand().await?;
-        let Digests { inputs, source, values, rendered, .. } = self.session.recorded.digests.clone();
+        let Digests { inputs, source, values, render, rendered, .. } = self.session.recorded.digests.clone();
         let (source, rendered) = (source.unwrap_or_default(), rendered.unwrap_or_default());
         let failure = match kept::pack(&loaded, &rendered) {
             Ok(packed) => {
@@ -47,7 +47,7 @@ impl Pass<'_> {
         };
         let version = self.version_of(&source);
         let (inputs, values) = (inputs.unwrap_or_default(), values.unwrap_or_default());
-        Ok(KeptRelease { version, inputs, source, values, rendered, failure })
+        Ok(KeptRelease { version, inputs, source, values, render, rendered, failure })
     }
 
     /// What people call the content of this digest.
@@ -165,7 +165,8 @@ impl Pass<'_> {
         let unpacked = tokio::task::spawn_blocking(move || kept::unpack(&packed, &sha256)).await;
         let unpacked = unpacked.map_err(|error| Failure::new(Reason::Internal, error.to_string()))?;
         let is_it = |loaded: &Loaded| loaded.inputs == kept.inputs && loaded.rendered == kept.rendered;
-        Ok(unpacked.filter(is_it).ok_or(KeptError::Altered { secret }))
+        let loaded = unpacked.filter(is_it).map(|loaded| Loaded { render: kept.render.clone(), ..loaded });
+        Ok(loaded.ok_or(KeptError::Altered { secret }))
     }
 
     /// Writes a packed release, or empties the Secret.

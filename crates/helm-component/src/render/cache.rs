@@ -1,10 +1,12 @@
 //! Renders kept by the digest of their inputs, so that unchanged input is never rendered twice.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use kyma_artifacts::Flights;
 use lru::LruCache;
 
 use super::{RenderError, RenderRequest, Rendered, Renderer};
@@ -14,25 +16,41 @@ const ENTRIES: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 /// Bytes of rendered text kept at most.
 const BYTES: usize = 64 << 20;
 
-/// A renderer that remembers: at most 256 renders and 64 MiB of text, least recently used first out.
-/// Failures are not kept.
+/// A renderer that remembers: at most 256 renders and 64 MiB of text, least recently used first out. What many ask for
+/// at once is rendered once. A failure is shared by those who wait for it, and not kept.
+///
+/// A render by chance is made anew for whoever asks: what is a password of one component is nothing that another may
+/// know. Where it has to stay the same, the caller keeps it.
 pub struct CachingRenderer<R> {
-    inner: R,
-    kept: Mutex<LruCache<String, Rendered>>,
+    inner: Arc<R>,
+    kept: Arc<Kept>,
+    /// By digest and deadline: who gives a chart more time does not share a failure of less.
+    flights: Flights<(String, Option<Duration>), Rendered, RenderError>,
 }
 
 impl<R: Renderer> CachingRenderer<R> {
     /// Wraps `inner`.
     pub fn new(inner: R) -> Self {
-        Self { inner, kept: Mutex::new(LruCache::new(ENTRIES)) }
+        Self { inner: Arc::new(inner), kept: Arc::default(), flights: Flights::new() }
     }
+}
 
+/// Renders by digest.
+struct Kept(Mutex<LruCache<String, Rendered>>);
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(ENTRIES)))
+    }
+}
+
+impl Kept {
     fn get(&self, key: &str) -> Option<Rendered> {
-        self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(key).cloned()
+        self.renders().get(key).cloned()
     }
 
     fn put(&self, key: String, rendered: &Rendered) {
-        let mut kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut kept = self.renders();
         kept.put(key, rendered.clone());
         let mut bytes: usize = kept.iter().map(|(_, rendered)| rendered.manifest.len()).sum();
         while bytes > BYTES {
@@ -40,18 +58,40 @@ impl<R: Renderer> CachingRenderer<R> {
             bytes -= out.manifest.len();
         }
     }
+
+    fn renders(&self) -> MutexGuard<'_, LruCache<String, Rendered>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl<R: Renderer> Renderer for CachingRenderer<R> {
+impl<R: Renderer + 'static> Renderer for CachingRenderer<R> {
     fn render<'a>(&'a self, request: &'a RenderRequest) -> BoxFuture<'a, Result<Rendered, RenderError>> {
         async move {
+            if request.chart.goes_by_chance(&request.values) {
+                return self.inner.render(request).await;
+            }
             let key = request.digest();
-            if let Some(kept) = self.get(&key) {
+            if let Some(kept) = self.kept.get(&key) {
                 return Ok(kept);
             }
-            let rendered = self.inner.render(request).await?;
-            self.put(key, &rendered);
-            Ok(rendered)
+            let flight = (key.clone(), request.deadline);
+            let work = || {
+                let (inner, kept) = (Arc::clone(&self.inner), Arc::clone(&self.kept));
+                let request = request.clone();
+                async move {
+                    // One that ended since this was asked for.
+                    if let Some(kept) = kept.get(&key) {
+                        return Ok(kept);
+                    }
+                    let rendered = inner.render(&request).await;
+                    if let Ok(rendered) = &rendered {
+                        kept.put(key, rendered);
+                    }
+                    rendered
+                }
+                .boxed()
+            };
+            self.flights.join(flight, work).await
         }
         .boxed()
     }
@@ -62,3 +102,6 @@ impl Renderer for Arc<dyn Renderer> {
         self.as_ref().render(request)
     }
 }
+
+#[cfg(test)]
+mod tests;

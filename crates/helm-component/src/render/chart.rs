@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::chance::Chance;
+use super::version::VersionUse;
 
 mod crds;
 mod tree;
@@ -70,7 +71,7 @@ pub struct Chart {
     app_version: String,
     reads_api_versions: bool,
     uses_lookup: bool,
-    reads_kube_version: bool,
+    version_use: VersionUse,
     chance: Chance,
 }
 
@@ -112,8 +113,8 @@ impl Chart {
     pub fn open(archive: &[u8]) -> Result<Self, ChartFault> {
         let tree = Tree::read(archive)?;
         let mut root: Option<Metadata> = None;
-        let (mut reads_api_versions, mut uses_lookup, mut reads_kube_version) = (false, false, false);
-        let mut chance = Chance::default();
+        let (mut reads_api_versions, mut uses_lookup) = (false, false);
+        let (mut version_use, mut chance) = (VersionUse::default(), Chance::default());
         tree.each(&mut |file, bytes| {
             if file == "Chart.yaml" {
                 let metadata = serde_saphyr::from_slice(without_bom(bytes))
@@ -124,7 +125,7 @@ impl Chart {
                 check_schema(file, without_bom(bytes))?;
             }
             reads_api_versions |= API_VERSIONS.is_match(bytes);
-            reads_kube_version |= KUBE_VERSION.is_match(bytes);
+            version_use.see(file, bytes);
             let is_template = file.contains("templates/");
             uses_lookup |= is_template && LOOKUP.is_match(bytes);
             chance.see(is_template, &String::from_utf8_lossy(bytes));
@@ -148,7 +149,7 @@ impl Chart {
             app_version,
             reads_api_versions,
             uses_lookup,
-            reads_kube_version,
+            version_use,
             chance,
         })
     }
@@ -184,9 +185,15 @@ impl Chart {
         self.reads_api_versions
     }
 
-    /// Whether any text of it mentions `KubeVersion`: if not, the version of Kubernetes cannot change the result.
-    pub fn reads_kube_version(&self) -> bool {
-        self.reads_kube_version
+    /// Whether any text of it, or of the values, names the version of Kubernetes.
+    pub fn names_kube_version(&self, values: &Map<String, Value>) -> bool {
+        self.version_use.is_named(values)
+    }
+
+    /// Whether the version of Kubernetes can change what comes of these values, as far as the text of its files and of the
+    /// values tells: it names the version, hands on what has it, or some versions refuse it (`kubeVersion` of Chart.yaml).
+    pub fn depends_on_kube_version(&self, values: &Map<String, Value>) -> bool {
+        self.version_use.counts(values)
     }
 
     /// Whether each render with these values may give something else, as far as the text of its files and of the values
@@ -261,7 +268,6 @@ impl TemplateText {
 }
 
 static API_VERSIONS: LazyLock<Regex> = LazyLock::new(|| pattern("APIVersions"));
-static KUBE_VERSION: LazyLock<Regex> = LazyLock::new(|| pattern("KubeVersion"));
 static LOOKUP: LazyLock<Regex> = LazyLock::new(|| pattern(r"\blookup\s"));
 
 fn check_schema(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {
@@ -315,8 +321,8 @@ fn without_bom(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
-fn pattern(text: &str) -> Regex {
-    // The patterns are constants of this file, exercised by its tests.
+pub(super) fn pattern(text: &str) -> Regex {
+    // The patterns are constants, exercised by tests.
     Regex::new(text).unwrap_or_else(|_| unreachable!("a constant pattern"))
 }
 

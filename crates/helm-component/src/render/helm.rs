@@ -120,4 +120,4 @@ fn is_out_of_memory(stderr: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -5,11 +5,11 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::until;
 
 use crate::chart::push;
-use crate::world::{HUB_NAMESPACE, PATIENCE, World};
+use crate::world::{HUB_NAMESPACE, PATIENCE, World, world};
 
 /// A password, and who has to be told that it is another one.
 const PASSWORD: &str = r#"{{- $password := randAlphaNum 24 }}
@@ -22,6 +22,13 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: reader}
 data: {checksum: "{{ sha256sum $password }}", level: "{{ .Values.level }}"}
+"#;
+
+/// What makes a level fail before anything of it is sent.
+const BROKEN: &str = r#"{{ if eq .Values.level "broken" }}
+kind: ConfigMap
+metadata: {name: of-no-version}
+{{ end }}
 "#;
 
 struct Pair {
@@ -78,6 +85,65 @@ async fn what_a_chart_has_by_chance_is_the_same_for_every_process_until_the_next
     let next = pair(&world, "chance").await?.context("both")?;
     assert_ne!(next.password, before.password);
     assert_ne!(next.checksum, before.checksum);
-    ensure!(renders(&world).await? == 1, "one for each component");
+    ensure!(renders(&world).await? == 2, "what is installed, and what was before it");
+    Ok(())
+}
+
+fn at_level(source: &Value, name: &str, level: &str) -> Value {
+    json!({"source": source, "values": {"level": level}, "release": {"name": name, "namespace": name}})
+}
+
+#[tokio::test]
+async fn no_component_gets_the_password_of_another_one() -> Result<()> {
+    let world = world().await?;
+    let source = push(world, "by-chance", "1.0.0", &[("templates/password.yaml", PASSWORD)]).await?;
+    let mut passwords = vec![];
+    // Of one chart, one release and the same values, one after the other on the same target. The last one has the name
+    // of the first.
+    for tenant in ["chance-tenant-a", "chance-tenant-b", "chance-tenant-a"] {
+        world.apply(tenant, at_level(&source, "chance-tenants", "low")).await?;
+        world.ready(tenant, "True", "Ready").await?;
+        passwords.push(pair(world, "chance-tenants").await?.context("both")?.password);
+        world.delete(tenant, "Delete").await?;
+        world.gone(tenant).await?;
+    }
+    passwords.sort();
+    passwords.dedup();
+    assert_eq!(passwords.len(), 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_release_that_failed_takes_no_password_of_the_one_that_is_installed() -> Result<()> {
+    let mut world = World::start().await?;
+    let name = "chance-back";
+    let files = [("templates/password.yaml", PASSWORD), ("templates/broken.yaml", BROKEN)];
+    let source = push(&world, name, "1.0.0", &files).await?;
+    world.apply(name, at_level(&source, name, "low")).await?;
+    world.ready(name, "True", "Ready").await?;
+    let before = pair(&world, name).await?.context("both")?;
+
+    // Rendered and refused before anything is sent; then what is installed is wished again, and nothing has to be done.
+    world.apply(name, at_level(&source, name, "broken")).await?;
+    world.ready(name, "False", "ManifestInvalid").await?;
+    world.apply(name, at_level(&source, name, "low")).await?;
+    world.ready(name, "True", "Ready").await?;
+    ensure!(renders(&world).await? == 2, "both were rendered");
+
+    // What makes the chart's objects anew finds the render that is installed, in this process and in the next one.
+    for label in ["one", "two"] {
+        if label == "two" {
+            world.restart_operator().await?;
+        }
+        let mut spec = at_level(&source, name, "low");
+        spec["commonMetadata"] = json!({"labels": {"example.org/label": label}});
+        world.apply(name, spec).await?;
+        world.ready(name, "True", "Ready").await?;
+        let secrets: Api<Secret> = Api::namespaced(world.target.client()?, name);
+        let labels = secrets.get("password").await?.metadata.labels.unwrap_or_default();
+        assert_eq!(labels["example.org/label"], label, "it was sent anew");
+        let after = pair(&world, name).await?.context("both")?;
+        assert_eq!((after.password, after.checksum), (before.password.clone(), before.checksum.clone()));
+    }
     Ok(())
 }

@@ -49,8 +49,8 @@ fn chance_is_found_in_packed_subcharts_too_and_not_in_words() {
     };
     assert!(!chart("{{ .Values.now }}").goes_by_chance(&nothing));
     assert!(chart("{{ define \"a\" }}{{ randAlpha 3 }}{{ end }}").goes_by_chance(&nothing));
-    assert!(!chart("").reads_kube_version());
-    assert!(chart("{{ .Capabilities.KubeVersion.Major }}").reads_kube_version());
+    assert!(!chart("").depends_on_kube_version(&nothing));
+    assert!(chart("{{ .Capabilities.KubeVersion.Major }}").names_kube_version(&nothing));
 }
 
 #[test]

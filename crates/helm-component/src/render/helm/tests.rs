@@ -12,9 +12,12 @@ fn helm() -> HelmProgram {
     HelmProgram::find(Some(&program), RenderLimits::default()).unwrap()
 }
 
-fn chart(files: &[(&str, &str)]) -> Arc<Chart> {
+/// A chart of these files, with a plain Chart.yaml where they have none.
+pub(in crate::render) fn chart(files: &[(&str, &str)]) -> Arc<Chart> {
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
-    for (path, text) in [("Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.0.0\n")].iter().chain(files) {
+    let plain = [("Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.0.0\n")];
+    let has_metadata = files.iter().any(|(path, _)| *path == "Chart.yaml");
+    for (path, text) in plain.iter().filter(|_| !has_metadata).chain(files) {
         let mut header = tar::Header::new_gnu();
         header.set_size(text.len() as u64);
         header.set_mode(0o644);
@@ -24,7 +27,7 @@ fn chart(files: &[(&str, &str)]) -> Arc<Chart> {
     Arc::new(Chart::open(&archive).unwrap())
 }
 
-fn request(chart: &Arc<Chart>, values: Value) -> RenderRequest {
+pub(in crate::render) fn request(chart: &Arc<Chart>, values: Value) -> RenderRequest {
     let Value::Object(values) = values else { panic!("values are a map") };
     RenderRequest {
         chart: Arc::clone(chart),
@@ -108,15 +111,19 @@ async fn values_over_the_limit_are_refused_before_helm_runs() {
 }
 
 #[tokio::test]
-async fn unchanged_input_is_rendered_once() {
-    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {r: \"{{ randAlphaNum 20 }}\", v: \"{{ .Values.v }}\"}\n";
-    let chart = chart(&[("templates/a.yaml", text)]);
+async fn unchanged_input_gives_the_same_text_but_where_a_chart_goes_by_chance() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {v: \"{{ .Values.v }}\"}\n";
+    let certain = chart(&[("templates/a.yaml", text)]);
     let renderer = CachingRenderer::new(helm());
-    let first = renderer.render(&request(&chart, json!({"v": 1}))).await.unwrap();
-    let again = renderer.render(&request(&chart, json!({"v": 1}))).await.unwrap();
-    let other = renderer.render(&request(&chart, json!({"v": 2}))).await.unwrap();
-    assert_eq!(first.manifest, again.manifest);
+    let first = renderer.render(&request(&certain, json!({"v": 1}))).await.unwrap();
+    let again = renderer.render(&request(&certain, json!({"v": 1}))).await.unwrap();
+    let other = renderer.render(&request(&certain, json!({"v": 2}))).await.unwrap();
+    assert!(Arc::ptr_eq(&first.manifest, &again.manifest), "not rendered again");
     assert_ne!(first.manifest, other.manifest);
+    let by_chance = chart(&[("templates/a.yaml", &text.replace(".Values.v", "randAlphaNum 20"))]);
+    let first = renderer.render(&request(&by_chance, json!({"v": 1}))).await.unwrap();
+    let again = renderer.render(&request(&by_chance, json!({"v": 1}))).await.unwrap();
+    assert_ne!(first.manifest, again.manifest, "one component must not know what another has");
 }
 
 /// What comes of a template within `limits`.

@@ -1,0 +1,215 @@
+//! Which of the kept renders still counts, and which makes place for another one. Pure.
+
+use crate::memory::Recorded;
+
+/// What one Secret says of the render in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Digest of what was rendered.
+    pub request: String,
+    /// Digest of what came of it: by chance, so no two of the same request have the same.
+    pub render: String,
+    /// What was installed when it was rendered, as [`Standing::installed`] says it. `None` in Secrets of versions that
+    /// kept a single render.
+    pub after: Option<String>,
+}
+
+/// What the kept renders are judged by.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Standing {
+    /// Digest of the render of what is installed as a whole, where that goes by chance.
+    render: Option<String>,
+    /// Digest of the content that is installed as a whole.
+    content: Option<String>,
+    /// Digest of the render of what a rollback brings back.
+    kept: Option<String>,
+}
+
+/// Where the render of a request is, or is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Here it is.
+    Held(usize),
+    /// It is not kept; here is place for it.
+    Free(usize),
+}
+
+impl Standing {
+    /// Reads it from what was reported of a component.
+    pub(crate) fn of(recorded: &Recorded) -> Self {
+        let kept = recorded.kept.as_ref().filter(|kept| kept.failure.is_none());
+        Self {
+            render: recorded.digests.render.clone(),
+            content: recorded.digests.source.clone(),
+            kept: kept.and_then(|kept| kept.render.clone()),
+        }
+    }
+
+    /// One word for what is installed as a whole; empty where nothing is.
+    pub(crate) fn installed(&self) -> &str {
+        self.render.as_deref().or(self.content.as_deref()).unwrap_or_default()
+    }
+
+    /// Whether it is of what is installed or would be brought back: until something else is installed as a whole, it has
+    /// to be there.
+    fn needs(&self, entry: &Entry) -> bool {
+        let render = Some(&entry.render);
+        let is_older = entry.after.is_none() && self.render.is_none();
+        is_older || render == self.render.as_ref() || render == self.kept.as_ref()
+    }
+
+    /// Whether it may be used. A release that was left for another one is over: it comes back with new passwords.
+    fn takes(&self, entry: &Entry) -> bool {
+        let installed = self.installed();
+        installed.is_empty() || self.needs(entry) || entry.after.as_deref() == Some(installed)
+    }
+
+    /// Where the render of this request is, or is to be, among what these Secrets hold.
+    pub(crate) fn place(&self, held: &[Option<Entry>], request: &str) -> Place {
+        let mut entries = held.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.as_ref()?)));
+        if let Some((at, entry)) = entries.find(|(_, entry)| entry.request == request) {
+            return if self.takes(entry) { Place::Held(at) } else { Place::Free(at) };
+        }
+        // Of two that were never installed the later one goes: the first may have left something that lasts.
+        let dearness = |at: usize| match &held[at] {
+            Some(entry) if !self.takes(entry) => (0, at),
+            None => (1, at),
+            Some(entry) if !self.needs(entry) => (2, held.len() - at),
+            Some(_) => (3, held.len() - at),
+        };
+        Place::Free((0..held.len()).min_by_key(|at| dearness(*at)).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_api::{Digests, KeptRelease};
+
+    use super::*;
+
+    /// A component's Secrets, and what is recorded of it.
+    #[derive(Default)]
+    struct Shelf {
+        held: [Option<Entry>; 3],
+        recorded: Recorded,
+        renders: usize,
+    }
+
+    impl Shelf {
+        /// Loads what is rendered from this request: gives its render, and whether it was kept.
+        fn load(&mut self, request: &str) -> (String, bool) {
+            let standing = Standing::of(&self.recorded);
+            match standing.place(&self.held, request) {
+                Place::Held(at) => {
+                    let entry = self.held[at].as_ref().unwrap();
+                    assert_eq!(entry.request, request);
+                    (entry.render.clone(), true)
+                }
+                Place::Free(at) => {
+                    self.renders += 1;
+                    let render = format!("{request} {}", self.renders);
+                    let after = Some(standing.installed().to_owned());
+                    let entry = Entry { request: request.to_owned(), render: render.clone(), after };
+                    self.held[at] = Some(entry);
+                    (render, false)
+                }
+            }
+        }
+
+        fn has(&mut self, request: &str) -> bool {
+            self.load(request).1
+        }
+
+        /// All of it was applied; whether its render was kept.
+        fn installs(&mut self, request: &str) -> bool {
+            let (render, was_kept) = self.load(request);
+            let content = Some(format!("content of {request}"));
+            self.recorded.digests = Digests { render: Some(render), source: content, ..Digests::default() };
+            was_kept
+        }
+
+        /// All of what does not go by chance was applied.
+        fn installs_certain(&mut self, content: &str) {
+            self.recorded.digests = Digests { source: Some(content.to_owned()), ..Digests::default() };
+        }
+
+        /// What is installed is what a rollback brings back.
+        fn keeps(&mut self) {
+            let render = self.recorded.digests.render.clone();
+            self.recorded.kept = Some(KeptRelease { render, ..KeptRelease::default() });
+        }
+
+        fn secrets(&self) -> usize {
+            self.held.iter().flatten().count()
+        }
+    }
+
+    #[test]
+    fn what_is_installed_stays_whatever_is_tried_and_fails() {
+        let mut shelf = Shelf::default();
+        assert!(!shelf.installs("a"));
+        for failing in ["b", "c", "d", "e"] {
+            assert!(!shelf.has(failing), "{failing}");
+            assert!(shelf.has(failing), "{failing}: the next try is the same");
+            assert!(shelf.has("a"), "{failing}");
+        }
+        assert!(shelf.installs("a"));
+    }
+
+    #[test]
+    fn a_release_that_was_left_for_another_is_over() {
+        let mut shelf = Shelf::default();
+        shelf.installs("a");
+        shelf.installs("b");
+        assert!(shelf.has("b") && !shelf.has("a"), "new passwords, as with Helm");
+        assert!(shelf.has("a"), "from then on it is tried with the same");
+        assert!(shelf.installs("a") && shelf.has("a") && !shelf.has("b"), "b was made for another a");
+        shelf.installs_certain("plain");
+        assert!(!shelf.has("a"));
+        assert!(shelf.has("a") && shelf.secrets() == 2);
+    }
+
+    #[test]
+    fn a_long_line_of_releases_takes_two_secrets() {
+        let mut shelf = Shelf::default();
+        for release in ["a", "b", "c", "d", "e"] {
+            assert!(!shelf.installs(release) && shelf.has(release));
+        }
+        assert_eq!(shelf.secrets(), 2);
+    }
+
+    #[test]
+    fn nothing_that_was_rendered_is_over_before_anything_is_installed() {
+        let mut shelf = Shelf::default();
+        assert!(!shelf.has("a") && !shelf.has("b") && !shelf.has("c"));
+        assert!(shelf.has("a") && shelf.has("b") && shelf.has("c"));
+        assert!(!shelf.has("d") && shelf.has("a"), "the first may have left a database");
+        assert!(shelf.installs("a"));
+    }
+
+    #[test]
+    fn what_a_rollback_brings_back_stays_while_others_come_and_fail() {
+        let mut shelf = Shelf::default();
+        shelf.installs("a");
+        shelf.keeps();
+        shelf.installs("b");
+        assert!(!shelf.has("c") && shelf.has("b") && shelf.has("a"));
+        assert!(!shelf.has("d") && shelf.has("b") && shelf.has("a"));
+        assert!(shelf.installs("a"), "it was brought back");
+        shelf.installs("b");
+        shelf.keeps();
+        assert!(!shelf.has("a"), "b is the one to come back to now");
+    }
+
+    #[test]
+    fn the_single_render_of_earlier_versions_stays_until_another_is_installed() {
+        let mut shelf = Shelf::default();
+        shelf.held[0] = Some(Entry { request: "a".to_owned(), render: "a 0".to_owned(), after: None });
+        shelf.installs_certain("content of a");
+        assert!(!shelf.has("b") && shelf.has("b") && shelf.has("a"));
+        assert!(!shelf.has("c") && !shelf.has("d") && shelf.has("a"));
+        assert!(shelf.installs("a") && shelf.has("a"));
+        shelf.installs("b");
+        assert!(!shelf.has("a"));
+    }
+}
