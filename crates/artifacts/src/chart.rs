@@ -15,6 +15,7 @@ use crate::{
     trust::{Gate, PROVENANCE},
 };
 
+pub(crate) use index::Indexes;
 pub(crate) use versions::resolve;
 pub use versions::{ChartVersion, ChartVersions};
 
