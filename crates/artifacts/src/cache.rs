@@ -1,5 +1,7 @@
 //! Content on disk by origin and digest, verified on every read.
 
+mod incoming;
+
 use std::{
     fs, io,
     io::Write as _,
@@ -74,9 +76,14 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Whether content is there, without reading it.
+    /// Whether content is there, without reading it; a use of it like another.
     pub(crate) fn holds(&self, key: Key) -> bool {
-        self.held().sizes.contains(&key)
+        self.held().sizes.get(&key).is_some()
+    }
+
+    /// Bytes that it may hold.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
     }
 
     /// Content that still has its digest. What has changed on disk is removed and counts as absent.
@@ -110,22 +117,23 @@ impl Cache {
         let size = content.len() as u64;
         let (path, tmp) = (self.path(key), self.directory.join("tmp"));
         let written = blocking(move || {
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent)?;
-            }
             let mut file = tempfile::NamedTempFile::new_in(tmp)?;
             file.write_all(&content)?;
-            file.persist(path)?;
-            Ok(())
+            incoming::settle(file, &path)
         });
         written.await.map_err(ArtifactError::cache("write"))?;
+        self.account(key, size);
+        Ok(())
+    }
+
+    /// Counts a file that has come into being, and lets go of what is too much now.
+    fn account(&self, key: Key, size: u64) {
         {
             let mut held = self.held();
             let before = held.sizes.put(key, size).unwrap_or(0);
             held.total = held.total + size - before;
         }
         self.evict();
-        Ok(())
     }
 
     /// Bytes held.
@@ -139,7 +147,14 @@ impl Cache {
         if let Some(size) = held.sizes.pop(&key) {
             held.total -= size;
         }
-        remove(&self.path(key));
+        self.remove(key);
+    }
+
+    /// Removes a file, and the directory of its origin with the last one: an address of its own is an origin of its own.
+    fn remove(&self, key: Key) {
+        let path = self.path(key);
+        remove(&path);
+        path.parent().map(remove_empty);
     }
 
     fn evict(&self) {
@@ -149,7 +164,7 @@ impl Cache {
                 break;
             };
             held.total -= size;
-            remove(&self.path(key));
+            self.remove(key);
         }
     }
 
@@ -167,6 +182,15 @@ fn remove(path: &Path) {
         && error.kind() != io::ErrorKind::NotFound
     {
         tracing::warn!(%error, "cannot remove a file of the artifact cache");
+    }
+}
+
+/// Removes a directory in which there is nothing. One in which something is, by now, stays.
+fn remove_empty(directory: &Path) {
+    if let Err(error) = fs::remove_dir(directory)
+        && !matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotFound)
+    {
+        tracing::warn!(%error, "cannot remove a directory of the artifact cache");
     }
 }
 
@@ -196,6 +220,7 @@ fn stock(blobs: &Path) -> io::Result<Vec<(Key, u64)>> {
             let metadata = blob.metadata()?;
             found.push((metadata.modified()?, (name, digest), metadata.len()));
         }
+        remove_empty(&origin.path());
     }
     found.sort_unstable();
     Ok(found.into_iter().map(|(_, key, size)| (key, size)).collect())
@@ -262,5 +287,39 @@ mod tests {
         assert_eq!([&a, &b, &c].map(|content| cache.holds(key(content))), [true, false, true]);
         assert!(!cache.path(key(&b)).exists());
         assert_eq!(cache.total(), 20);
+    }
+
+    fn origins(directory: &Path) -> usize {
+        fs::read_dir(directory.join("blobs")).unwrap().count()
+    }
+
+    #[tokio::test]
+    async fn an_origin_of_which_nothing_is_held_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(directory.path().into(), 25).unwrap();
+        for number in 0..100 {
+            let content = Bytes::from(format!("content {number:02}"));
+            let key = (Origin::of(&format!("https://charts.example/{number}.tgz")), Digest::of(&content));
+            cache.put(key, content).await.unwrap();
+        }
+        assert_eq!((origins(directory.path()), cache.total()), (2, 20));
+        fs::create_dir(directory.path().join("blobs").join(Origin::of("of a killed process").as_str()))
+            .unwrap();
+        let cache = Cache::open(directory.path().into(), 0).unwrap();
+        assert_eq!((origins(directory.path()), cache.total()), (0, 0));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn content_comes_into_a_directory_that_another_piece_just_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(directory.path().into(), 10).unwrap();
+        let puts = (0..500).map(|number| {
+            let (cache, content) = (cache.clone(), Bytes::from(format!("{number:010}")));
+            tokio::spawn(async move { cache.put(key(&content), content).await })
+        });
+        for put in futures::future::join_all(puts).await {
+            put.unwrap().unwrap();
+        }
+        assert_eq!(cache.total(), 10);
     }
 }

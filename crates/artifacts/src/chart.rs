@@ -11,10 +11,13 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::{
-    ArtifactError, Digest, Limits, OciReference, archive, manifests,
+    ArtifactError, Digest, Limits, OciReference, archive,
+    digest::printable,
+    manifests,
     trust::{Gate, PROVENANCE},
 };
 
+pub(crate) use index::Indexes;
 pub(crate) use versions::resolve;
 pub use versions::{ChartVersion, ChartVersions};
 
@@ -139,6 +142,31 @@ impl ChartMetadata {
     }
 }
 
+impl ChartMetadata {
+    /// Whether a signed chart is the one that the source asks for: whoever can write there can put another one that is
+    /// signed as well, or an older version, in its place. Names and tags are not signed, and neither is an index.
+    fn check_place(&self, source: &ChartSource) -> Result<(), ArtifactError> {
+        let (what, name, version) = match source {
+            ChartSource::Oci(reference) => {
+                let path = reference.repository().path();
+                let version = reference.tag().filter(|tag| versions::of_tag(tag).is_some());
+                let name = path.rsplit('/').next().unwrap_or(path);
+                (reference.to_string(), name, version.map(|tag| tag.replace('_', "+")))
+            }
+            ChartSource::Repository { name, version, .. } => {
+                (format!("chart {} {}", printable(name), printable(version)), &**name, Some(version.clone()))
+            }
+            ChartSource::Archive { .. } => return Ok(()),
+        };
+        let is_version = version.is_none_or(|version| index::same_version(&self.version, &version));
+        if self.name == name && is_version {
+            return Ok(());
+        }
+        let chart = format!("{} {}", printable(&self.name), printable(&self.version));
+        Err(ArtifactError::Misplaced { what, chart })
+    }
+}
+
 /// The one directory that holds the chart.
 fn root_of(what: &str, files: &archive::Files) -> Result<String, ArtifactError> {
     let mut roots: Vec<&str> = files.keys().map(|path| path.split('/').next().unwrap_or(path)).collect();
@@ -173,16 +201,12 @@ pub(crate) async fn read(gate: Gate<'_>, source: &ChartSource) -> Result<ChartAr
     let parsed = tokio::task::spawn_blocking(move || ChartArchive::parse(&what, content, &limits)).await;
     let chart =
         parsed.unwrap_or_else(|_| Err(ArtifactError::invalid("a chart archive", "it cannot be unpacked")))?;
+    if gate.trust.is_some() {
+        chart.metadata.check_place(source)?;
+    }
     match source {
         ChartSource::Repository { name, .. } if *name != chart.metadata.name => {
             Err(ArtifactError::invalid(format!("chart {name}"), "the archive holds another chart"))
-        }
-        // An older version is signed as well, and the index is not.
-        ChartSource::Repository { name, version, .. }
-            if gate.trust.is_some() && !index::same_version(&chart.metadata.version, version) =>
-        {
-            let flaws = "the archive is signed, and of another version".to_owned();
-            Err(ArtifactError::Untrusted { what: format!("chart {name} {version}"), flaws })
         }
         _ => Ok(chart),
     }

@@ -19,6 +19,11 @@ impl Digest {
         Self(Sha256::digest(content).into())
     }
 
+    /// The digest of what went into this hash.
+    pub(crate) fn finished(hash: Sha256) -> Self {
+        Self(hash.finalize().into())
+    }
+
     /// The 64 hex digits without the algorithm.
     pub fn hex(&self) -> String {
         hex::encode(self.0)

@@ -106,6 +106,17 @@ pub enum ArtifactError {
         /// What is wrong with each, without content.
         flaws: String,
     },
+    /// It is signed, as another chart or version than its place says.
+    #[error(
+        "{what} is signed as chart {chart}: push that to a repository of its name under a tag that is its version, \
+         or correct the source"
+    )]
+    Misplaced {
+        /// The artifact, by its place.
+        what: String,
+        /// Name and version in what is signed.
+        chart: String,
+    },
     /// It cannot be told whether a signature counts: the keys are none, or content of this kind carries no signature.
     #[error("no signature can be verified: {problem}")]
     Verification {
@@ -143,7 +154,7 @@ impl ArtifactError {
             Self::TooLarge { .. } => Reason::SourceTooLarge,
             Self::RealmNotAllowed { .. } | Self::RedirectNotAllowed { .. } => Reason::SourceHostRefused,
             Self::Unsigned { .. } => Reason::SignatureMissing,
-            Self::Untrusted { .. } => Reason::SignatureInvalid,
+            Self::Untrusted { .. } | Self::Misplaced { .. } => Reason::SignatureInvalid,
             Self::Verification { .. } => Reason::VerificationInvalid,
             Self::Cache { .. } => Reason::CacheFailed,
             Self::Settings { .. } => Reason::Internal,
@@ -160,7 +171,7 @@ impl ArtifactError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Unavailable { retry_after, .. } => *retry_after,
-            Self::Unsigned { .. } | Self::Untrusted { .. } => Some(LOOK_AGAIN),
+            Self::Unsigned { .. } | Self::Untrusted { .. } | Self::Misplaced { .. } => Some(LOOK_AGAIN),
             _ => None,
         }
     }

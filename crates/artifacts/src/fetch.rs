@@ -1,20 +1,27 @@
 //! Reading through the cache: proof first, then content, each piece pulled once for all.
 
+mod documents;
+mod validators;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
-use reqwest::{Method, Url, header::HeaderValue};
 use tokio::sync::Semaphore;
 
+pub(crate) use self::documents::shown;
+use self::{
+    documents::{Document, Wanted},
+    validators::Validators,
+};
 use crate::{
     ArtifactError, Credentials, Digest, Limits, OciReference, Repository,
     cache::{Cache, Key, Origin},
-    credentials::Auth,
+    chart::Indexes,
     flight::Flights,
-    http::{self, Http, Request},
+    http::Http,
     proofs::{Ask, Proofs},
-    registry::{self, Registry, Session},
+    registry::{Registry, Session},
     trust::{Passed, Verified},
 };
 
@@ -28,7 +35,10 @@ pub(crate) struct Fetch {
     permits: Semaphore,
     manifests: Flights<Ask, Found>,
     blobs: Flights<Key, Bytes>,
-    documents: Flights<(Ask, Option<Digest>), Found>,
+    documents: Flights<(Ask, Wanted), Document>,
+    pulls: Flights<(Origin, Wanted), Document>,
+    validators: Validators,
+    indexes: Indexes,
     tags: Flights<Ask, Arc<[String]>>,
     searches: Flights<(Passed, Ask), ()>,
     verified: Verified,
@@ -53,8 +63,6 @@ impl Fetch {
         limits: Limits,
         permits: Semaphore,
     ) -> Self {
-        let (manifests, blobs, documents) = (Flights::new(), Flights::new(), Flights::new());
-        let (tags, searches, verified) = (Flights::new(), Flights::new(), Verified::new());
         Self {
             http,
             registry,
@@ -62,12 +70,15 @@ impl Fetch {
             proofs,
             limits,
             permits,
-            manifests,
-            blobs,
-            documents,
-            tags,
-            searches,
-            verified,
+            manifests: Flights::new(),
+            blobs: Flights::new(),
+            documents: Flights::new(),
+            pulls: Flights::new(),
+            validators: Validators::new(),
+            indexes: Indexes::new(),
+            tags: Flights::new(),
+            searches: Flights::new(),
+            verified: Verified::new(),
         }
     }
 
@@ -81,6 +92,15 @@ impl Fetch {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// What was found in indexes of chart repositories.
+    pub(crate) fn indexes(&self) -> &Indexes {
+        &self.indexes
     }
 
     /// Searches for signatures under way.
@@ -148,7 +168,13 @@ impl Fetch {
         credentials: &Credentials,
     ) -> Result<Found, ArtifactError> {
         let answer = self.prove_manifest(&ask, origin, reference, credentials).await;
-        self.judge(ask, origin, answer).await
+        let stands_in = self.judge(&ask, answer.as_ref().map(|(digest, _)| *digest));
+        if let Some(digest) = stands_in
+            && let Some(content) = self.cache.get((origin, digest)).await?
+        {
+            return Ok((digest, content));
+        }
+        answer
     }
 
     /// HEAD when the content is likely the cached one, GET otherwise.
@@ -174,31 +200,21 @@ impl Fetch {
         Ok((digest, content))
     }
 
-    /// Remembers what the source said; without an answer, what it said before still counts for a while.
-    async fn judge(
-        &self,
-        ask: Ask,
-        origin: Origin,
-        answer: Result<Found, ArtifactError>,
-    ) -> Result<Found, ArtifactError> {
+    /// Remembers what the source said; without an answer, the digest of before that still counts for a while.
+    fn judge(&self, ask: &Ask, answer: Result<Digest, &ArtifactError>) -> Option<Digest> {
         match answer {
-            Ok(found) => {
-                self.proofs.grant(ask, found.0);
-                Ok(found)
+            Ok(digest) => {
+                self.proofs.grant(ask.clone(), digest);
+                None
             }
             Err(error) if error.is_outage() => {
-                let Some(digest) = self.proofs.during_outage(&ask) else {
-                    return Err(error);
-                };
-                let Some(content) = self.cache.get((origin, digest)).await? else {
-                    return Err(error);
-                };
-                tracing::warn!(artifact = %ask.what, %error, "source gives no answer; cached content is used");
-                Ok((digest, content))
+                let digest = self.proofs.during_outage(ask)?;
+                tracing::warn!(artifact = %ask.what, %error, "source gives no answer; what is in the cache is used");
+                Some(digest)
             }
-            Err(error) => {
-                self.proofs.revoke(&ask);
-                Err(error)
+            Err(_) => {
+                self.proofs.revoke(ask);
+                None
             }
         }
     }
@@ -262,115 +278,6 @@ impl Fetch {
             Ok(content)
         }
         .boxed()
-    }
-
-    /// What lies at an address that these credentials may read.
-    pub(crate) async fn document(
-        self: &Arc<Self>,
-        url: &Url,
-        expected: Option<Digest>,
-        limit: u64,
-        credentials: &Credentials,
-    ) -> Result<Found, ArtifactError> {
-        self.look(url, expected, limit, credentials, Remembered::Counts).await
-    }
-
-    /// The same as it is now, whatever is remembered of it.
-    pub(crate) async fn document_now(
-        self: &Arc<Self>,
-        url: &Url,
-        limit: u64,
-        credentials: &Credentials,
-    ) -> Result<Found, ArtifactError> {
-        self.look(url, None, limit, credentials, Remembered::IsOld).await
-    }
-
-    async fn look(
-        self: &Arc<Self>,
-        url: &Url,
-        expected: Option<Digest>,
-        limit: u64,
-        credentials: &Credentials,
-        remembered: Remembered,
-    ) -> Result<Found, ArtifactError> {
-        let what = shown(url);
-        self.http.check_scheme(&what, url)?;
-        let who = credentials.fingerprint(&http::authority(url), url.path().trim_start_matches('/'));
-        // The query may be part of a credential, so only its hash takes part in the key.
-        let ask = Ask { who, what: format!("{what} {}", Digest::of(url.as_str().as_bytes())) };
-        let origin = Origin::of(url.as_str());
-        if remembered == Remembered::Counts
-            && let Some(digest) = self.proofs.fresh(&ask)
-            && expected.is_none_or(|expected| expected == digest)
-            && let Some(content) = self.cache.get((origin, digest)).await?
-        {
-            return Ok((digest, content));
-        }
-        let (fetch, url, credentials) = (self.clone(), url.clone(), credentials.clone());
-        let key = (ask.clone(), expected);
-        let work = move || {
-            async move {
-                let answer = fetch.prove_document(origin, &url, expected, limit, &credentials).await;
-                fetch.judge(ask, origin, answer).await
-            }
-            .boxed()
-        };
-        self.documents.join(key, work).await
-    }
-
-    async fn prove_document(
-        &self,
-        origin: Origin,
-        url: &Url,
-        expected: Option<Digest>,
-        limit: u64,
-        credentials: &Credentials,
-    ) -> Result<Found, ArtifactError> {
-        let what = shown(url);
-        let authorization = authorization(url, credentials);
-        let request = |method| Request::new(&what, method, url.clone()).authorization(authorization.clone());
-        if let Some(expected) = expected
-            && self.cache.holds((origin, expected))
-        {
-            let answer = self.http.send(request(Method::HEAD)).await?;
-            if answer.status().is_success()
-                && let Some(content) = self.cache.get((origin, expected)).await?
-            {
-                return Ok((expected, content));
-            }
-        }
-        let _permit = self.permits.acquire().await;
-        let response = self.http.send(request(Method::GET)).await?;
-        if !response.status().is_success() {
-            return Err(http::refusal(&what, &response));
-        }
-        let content = http::body(&what, response, limit).await?;
-        let found = Digest::of(&content);
-        if let Some(expected) = expected.filter(|expected| *expected != found) {
-            return Err(ArtifactError::DigestMismatch { what, expected, found });
-        }
-        self.cache.put((origin, found), content.clone()).await?;
-        Ok((found, content))
-    }
-}
-
-/// An address without its query, which may hold a credential.
-pub(crate) fn shown(url: &Url) -> String {
-    let mut url = url.clone();
-    url.set_query(None);
-    url.set_fragment(None);
-    // Both fail only for addresses that cannot have them.
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    url.into()
-}
-
-/// What is sent to an address with these credentials.
-fn authorization(url: &Url, credentials: &Credentials) -> Option<HeaderValue> {
-    match credentials.for_path(&http::authority(url), url.path().trim_start_matches('/'))? {
-        Auth::Basic { user, password } => registry::basic(user, password),
-        Auth::Bearer(token) => registry::bearer(token),
-        Auth::Refresh(_) => None,
     }
 }
 

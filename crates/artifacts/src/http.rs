@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use bytes::{Bytes, BytesMut};
 use reqwest::{
     Client, Method, Response, StatusCode, Url,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER},
+    header::{
+        ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
+    },
 };
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject as _};
 
@@ -29,12 +31,15 @@ pub(crate) struct Request {
     pub(crate) url: Url,
     pub(crate) accept: &'static str,
     pub(crate) authorization: Option<HeaderValue>,
+    /// What else the answer depends on: a condition, or a part of the content.
+    pub(crate) modifier: Option<(HeaderName, HeaderValue)>,
     pub(crate) body: Option<(&'static str, Bytes)>,
 }
 
 impl Request {
     pub(crate) fn new(what: impl Into<String>, method: Method, url: Url) -> Self {
-        Self { what: what.into(), method, url, accept: "*/*", authorization: None, body: None }
+        let what = what.into();
+        Self { what, method, url, accept: "*/*", authorization: None, modifier: None, body: None }
     }
 
     pub(crate) fn accept(mut self, accept: &'static str) -> Self {
@@ -44,6 +49,11 @@ impl Request {
 
     pub(crate) fn authorization(mut self, authorization: Option<HeaderValue>) -> Self {
         self.authorization = authorization;
+        self
+    }
+
+    pub(crate) fn modifier(mut self, header: (HeaderName, HeaderValue)) -> Self {
+        self.modifier = Some(header);
         self
     }
 
@@ -97,12 +107,15 @@ impl Http {
 
     /// Sends, following allowed redirects of reads. Any status is an answer.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ArtifactError> {
-        let Request { what, method, mut url, accept, mut authorization, body } = request;
+        let Request { what, method, mut url, accept, mut authorization, modifier, body } = request;
         let reads = method == Method::GET || method == Method::HEAD;
         for _ in 0..=MAX_REDIRECTS {
             let mut builder = self.client.request(method.clone(), url.clone()).header(ACCEPT, accept);
             if let Some(authorization) = &authorization {
                 builder = builder.header(AUTHORIZATION, authorization);
+            }
+            if let Some((name, value)) = &modifier {
+                builder = builder.header(name, value);
             }
             if let Some((content_type, body)) = &body {
                 builder = builder.header(CONTENT_TYPE, *content_type).body(body.clone());
@@ -175,7 +188,7 @@ fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-fn unreachable(what: &str, error: &reqwest::Error) -> ArtifactError {
+pub(crate) fn unreachable(what: &str, error: &reqwest::Error) -> ArtifactError {
     ArtifactError::Unreachable { what: what.to_owned(), cause: cause(error) }
 }
 

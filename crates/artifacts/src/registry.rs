@@ -92,9 +92,10 @@ impl Registry {
         }
         let what = format!("the list of tags of {}", session.repository);
         let mut tags = vec![];
+        let origin = session.http.origin(session.repository.host())?;
         let mut response = self.call(session, &what, Method::GET, "tags/list?n=1000", None).await?;
         for _ in 0..PAGES {
-            let next = next_page(&what, response.url(), response.headers())?;
+            let next = next_page(&what, &origin, &response)?;
             let page = http::body(&what, success(&what, response)?, self.limits.manifest).await?;
             let page: Page = serde_json::from_slice(&page)
                 .map_err(|_| ArtifactError::invalid(&what, "the registry's answer cannot be read"))?;
@@ -187,10 +188,7 @@ impl Registry {
         let opened = success(&what, opened)?;
         let origin = session.http.origin(session.repository.host())?;
         let mut upload = http::location(&what, &origin, opened.headers())?;
-        // The upload carries our credentials, so it has to stay with the registry.
-        if http::authority(&upload) != http::authority(&origin) || upload.scheme() != origin.scheme() {
-            return Err(ArtifactError::RedirectNotAllowed { what, host: http::authority(&upload) });
-        }
+        stays(&what, &origin, &upload)?;
         upload.query_pairs_mut().append_pair("digest", &digest.to_string());
         let request =
             Request::new(&what, Method::PUT, upload).accept(MANIFESTS).body(BINARY, content.clone());
@@ -260,24 +258,28 @@ fn success(what: &str, response: Response) -> Result<Response, ArtifactError> {
     if response.status().is_success() { Ok(response) } else { Err(http::refusal(what, &response)) }
 }
 
-/// The address of the next page in `Link`. It gets our credentials, so it has to stay with the registry.
-fn next_page(what: &str, from: &Url, headers: &HeaderMap) -> Result<Option<Url>, ArtifactError> {
-    let links = headers.get_all(LINK).iter().filter_map(|link| link.to_str().ok());
+/// The address of the next page in `Link`, which may be relative to where the answer came from.
+fn next_page(what: &str, origin: &Url, response: &Response) -> Result<Option<Url>, ArtifactError> {
+    let links = response.headers().get_all(LINK).iter().filter_map(|link| link.to_str().ok());
     let target = links.flat_map(|link| link.split(',')).find_map(|link| {
         let (target, params) = link.trim().strip_prefix('<')?.split_once('>')?;
         let mut params = params.split(';').map(|param| param.trim().replace('"', ""));
         params.any(|param| param.eq_ignore_ascii_case("rel=next")).then_some(target)
     });
     let Some(target) = target else { return Ok(None) };
-    let next =
-        from.join(target).map_err(|_| ArtifactError::invalid(what, "an answer without a usable Link"))?;
-    if http::authority(&next) != http::authority(from) || next.scheme() != from.scheme() {
-        return Err(ArtifactError::RedirectNotAllowed {
-            what: what.to_owned(),
-            host: http::authority(&next),
-        });
-    }
+    let next = response.url().join(target);
+    let next = next.map_err(|_| ArtifactError::invalid(what, "an answer without a usable Link"))?;
+    stays(what, origin, &next)?;
     Ok(Some(next))
+}
+
+/// Refuses an address that would get our credentials and is not the registry's, whoever named it: behind a redirect that
+/// is another host.
+fn stays(what: &str, origin: &Url, url: &Url) -> Result<(), ArtifactError> {
+    if http::authority(url) == http::authority(origin) && url.scheme() == origin.scheme() {
+        return Ok(());
+    }
+    Err(ArtifactError::RedirectNotAllowed { what: what.to_owned(), host: http::authority(url) })
 }
 
 fn content_digest(headers: &HeaderMap) -> Option<Digest> {

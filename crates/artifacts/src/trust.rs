@@ -18,6 +18,7 @@ mod search;
 mod statement;
 #[cfg(test)]
 mod tests;
+mod timestamp;
 mod verified;
 
 use std::sync::Arc;
@@ -32,6 +33,9 @@ use crate::{ArtifactError, Digest};
 use keys::PublicKey;
 use provenance::Keyring;
 pub(crate) use provenance::LAYER as PROVENANCE;
+
+/// Timestamps of one signature that are looked at.
+const TIMESTAMPS: usize = 8;
 
 /// Whose signatures count: content passes with one good signature by any of them.
 #[derive(Clone, Debug)]
@@ -67,6 +71,8 @@ struct Made {
     /// DER of the certificate of who made it, where it was not made with a key of their own.
     certificate: Option<Vec<u8>>,
     entries: Vec<log::Entry>,
+    /// Responses of timestamp authorities that saw the signature.
+    timestamps: Vec<Vec<u8>>,
 }
 
 impl Trust {
@@ -87,7 +93,7 @@ impl Trust {
     }
 
     /// Also these identities, by certificates that an authority of the root issued and with an entry in a log of the
-    /// root.
+    /// root, at a time that this log or a timestamp authority of the root signed.
     ///
     /// # Errors
     /// There is none, or one lacks its issuer or subject.
@@ -173,9 +179,12 @@ impl Trust {
 
 impl Signers {
     fn accept(&self, made: &Made, certificate: &[u8]) -> Result<(), Flaw> {
-        let Made { message, payload, signature, entries, .. } = made;
+        let Made { message, payload, signature, entries, timestamps, .. } = made;
         let logged = log::Logged { message: Digest::of(message), payload: *payload, signature, certificate };
-        let times = entries.iter().map(|entry| entry.time(&self.root, &logged));
+        let stamps = timestamps.iter().take(TIMESTAMPS);
+        let stamps = stamps.map(|response| timestamp::time(response, signature, &self.root));
+        let stamped = stamps.reduce(Result::or).unwrap_or(Err(Flaw::NoTime));
+        let times = entries.iter().map(|entry| entry.time(&self.root, &logged, &stamped));
         // One good entry is enough; otherwise the last one tells why.
         let time = times.reduce(Result::or).unwrap_or(Err(Flaw::NoLog))?;
         let signer = certificate::check(certificate, &self.root, time)?;

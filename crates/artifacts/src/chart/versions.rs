@@ -5,7 +5,7 @@ use std::sync::Arc;
 use semver::Version;
 use url::Url;
 
-use super::index;
+use super::index::{self, Entry};
 use crate::{
     ArtifactError, Credentials, Digest, Repository, VersionRange, digest::printable, fetch::Fetch,
     version_range::lenient_version,
@@ -51,14 +51,13 @@ pub(crate) async fn resolve(
             Ok(ChartVersion { version: tag.replace('_', "+"), digest })
         }
         ChartVersions::Repository { url, name } => {
-            let entries = index::versions(fetch, url, name, credentials).await?;
             let what = format!("chart {} {range} in {}", printable(name), crate::fetch::shown(url));
-            let known: Vec<String> = entries.keys().cloned().collect();
-            let Some(version) = choose(range, &known, lenient_version) else {
-                return Err(ArtifactError::NotFound { what });
-            };
-            let written = entries.get(version).and_then(Option::as_deref);
-            let digest = if let Some(digest) = index::read_digest(&what, written)? {
+            let highest = |entries: &[Entry]| highest(range, entries);
+            let found =
+                index::choose(fetch, url, name, format!("range {range}"), highest, credentials).await?;
+            let entry = found.ok_or_else(|| ArtifactError::NotFound { what: what.clone() })?;
+            let version = entry.version.as_deref().unwrap_or_default();
+            let digest = if let Some(digest) = index::read_digest(&what, entry.digest.as_deref())? {
                 digest
             } else {
                 // The index is silent about it; the archive is needed next anyway, and whose it is is told then.
@@ -68,6 +67,14 @@ pub(crate) async fn resolve(
             Ok(ChartVersion { version: version.to_owned(), digest })
         }
     }
+}
+
+/// The entry of the version that the range stands for. Of two of one version the first counts, as where one is looked up.
+fn highest(range: &VersionRange, entries: &[Entry]) -> Option<usize> {
+    let known: Vec<String> =
+        entries.iter().filter_map(|entry| Some(entry.version.as_deref()?.into())).collect();
+    let version = choose(range, &known, lenient_version)?;
+    entries.iter().position(|entry| entry.version.as_deref() == Some(version))
 }
 
 /// Of what a source has, the text that the range stands for.
@@ -85,7 +92,7 @@ fn choose<'a>(
 }
 
 /// The version that a tag is. `1.2` and `latest` are names that move, not versions.
-fn of_tag(tag: &str) -> Option<Version> {
+pub(super) fn of_tag(tag: &str) -> Option<Version> {
     let text = tag.replace('_', "+");
     Version::parse(text.strip_prefix('v').unwrap_or(&text)).ok()
 }

@@ -28,6 +28,21 @@ struct Material {
     x509_certificate_chain: Option<Chain>,
     #[serde(default)]
     tlog_entries: Vec<Entry>,
+    #[serde(default)]
+    timestamp_verification_data: Option<Timestamps>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Timestamps {
+    #[serde(default)]
+    rfc3161_timestamps: Vec<SignedTimestamp>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SignedTimestamp {
+    signed_timestamp: String,
 }
 
 #[derive(Deserialize)]
@@ -56,7 +71,10 @@ pub(super) fn read(json: &[u8], digest: Digest) -> Result<Made, Flaw> {
     let payload = decode(&payload)?;
     statement::in_toto(&payload_type, &payload, digest)?;
     let [signature] = &signatures[..] else { return Err(unreadable()) };
-    let Material { certificate, x509_certificate_chain: chain, tlog_entries } = bundle.verification_material;
+    let Material { certificate, x509_certificate_chain: chain, tlog_entries, timestamp_verification_data } =
+        bundle.verification_material;
+    let timestamps = timestamp_verification_data.map(|data| data.rfc3161_timestamps).unwrap_or_default();
+    let timestamps = timestamps.iter().map(|one| decode(&one.signed_timestamp)).collect::<Result<_, _>>()?;
     let first = || chain.and_then(|chain| chain.certificates.into_iter().next());
     let der = |certificate: Certificate| certificate.der().ok_or_else(unreadable);
     let certificate = certificate.or_else(first).map(der).transpose()?;
@@ -66,5 +84,6 @@ pub(super) fn read(json: &[u8], digest: Digest) -> Result<Made, Flaw> {
         signature: decode(&signature.sig)?,
         certificate,
         entries: tlog_entries,
+        timestamps,
     })
 }

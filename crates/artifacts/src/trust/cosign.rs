@@ -61,6 +61,7 @@ impl Signature {
             signature,
             certificate,
             entries: entries?,
+            timestamps: Vec::new(),
         })
     }
 }

@@ -48,8 +48,14 @@ pub(crate) enum Flaw {
     #[error("its transparency log is not in the trust root, or was not used at that time")]
     OtherLog,
     /// Without a signed time nobody knows whether the certificate was valid.
-    #[error("its log entry carries no time that the log signed")]
+    #[error("neither its log entry nor a timestamp carries a time that somebody signed")]
     NoTime,
+    /// The timestamp is for something else.
+    #[error("its timestamp is for another signature")]
+    OtherTimestamp,
+    /// The authority that made the timestamp is not one of the trust root, or not for timestamps.
+    #[error("its timestamp is not signed by a timestamp authority that the trust root has for that time")]
+    TimestampSignature,
     /// The log did not sign this.
     #[error("the log's signature of the entry is wrong")]
     LogSignature,

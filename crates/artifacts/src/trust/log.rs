@@ -5,7 +5,12 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
-use super::{flaw::Flaw, material::LogId, merkle, root::TrustRoot};
+use super::{
+    flaw::Flaw,
+    material::LogId,
+    merkle,
+    root::{Log, TrustRoot},
+};
 use crate::Digest;
 
 /// What an entry has to be about.
@@ -26,7 +31,8 @@ pub(super) struct Logged<'a> {
 pub(super) struct Entry {
     #[serde(default, deserialize_with = "number")]
     log_index: i64,
-    log_id: LogId,
+    /// Not needed where the log is found by its key.
+    log_id: Option<LogId>,
     #[serde(default, deserialize_with = "number")]
     integrated_time: i64,
     inclusion_promise: Option<Promise>,
@@ -94,7 +100,7 @@ impl Entry {
         let id = hex::decode(payload.log_id).map_err(|_| unreadable)?;
         Ok(Self {
             log_index: payload.log_index,
-            log_id: LogId::of(&id),
+            log_id: Some(LogId::of(&id)),
             integrated_time: payload.integrated_time,
             inclusion_promise: Some(Promise { signed_entry_timestamp: timestamp }),
             inclusion_proof: None,
@@ -102,27 +108,35 @@ impl Entry {
         })
     }
 
-    /// The time at which the log took the entry, in Unix seconds, if it is about this and the log vouches for it.
-    pub(super) fn time(&self, root: &TrustRoot, logged: &Logged<'_>) -> Result<i64, Flaw> {
+    /// The time at which the log took the entry, in Unix seconds, if it is about this and a log of the trust root vouches
+    /// for it. A log that signs no times (Rekor 2) vouches by a proof that it has the entry; when the signature was there
+    /// is told by `stamped` then, by somebody else who saw it.
+    pub(super) fn time(
+        &self,
+        root: &TrustRoot,
+        logged: &Logged<'_>,
+        stamped: &Result<i64, Flaw>,
+    ) -> Result<i64, Flaw> {
         let unreadable = || Flaw::Unreadable("its log entry");
         let body = STANDARD.decode(&self.canonicalized_body).map_err(|_| unreadable())?;
-        let id = self.log_id.bytes().ok_or_else(unreadable)?;
         is_about(&body, logged)?;
-        let promise = self.inclusion_promise.as_ref().ok_or(Flaw::NoTime)?;
+        let Some(promise) = &self.inclusion_promise else {
+            let time = stamped.clone()?;
+            let proof = self.inclusion_proof.as_ref().ok_or(Flaw::LogProof)?;
+            // Logs of one key may have several names: what counts is whose key signed the tree.
+            let is_in = root.logs(time).any(|log| proof.fits(&body, log));
+            return if is_in { Ok(time) } else { Err(Flaw::LogProof) };
+        };
+        let id = self.log_id.as_ref().and_then(LogId::bytes).ok_or_else(unreadable)?;
         let log = root.log(&id, self.integrated_time).ok_or(Flaw::OtherLog)?;
         let timestamp = STANDARD.decode(&promise.signed_entry_timestamp).map_err(|_| unreadable())?;
         if !log.key.has_signed(self.promised(&id).as_bytes(), &timestamp) {
             return Err(Flaw::LogSignature);
         }
-        if let Some(proof) = &self.inclusion_proof {
-            let checkpoint = proof.checkpoint.as_ref().ok_or(Flaw::LogProof)?;
-            let root = proof.root(&body).ok_or(Flaw::LogProof)?;
-            let (size, signed) = merkle::checkpoint(&checkpoint.envelope, &log.key).ok_or(Flaw::LogProof)?;
-            if (size, signed) != (proof.tree_size, root) {
-                return Err(Flaw::LogProof);
-            }
+        match &self.inclusion_proof {
+            Some(proof) if !proof.fits(&body, log) => Err(Flaw::LogProof),
+            _ => Ok(self.integrated_time),
         }
-        Ok(self.integrated_time)
     }
 
     /// What the log signs at once, as canonical JSON.
@@ -135,6 +149,13 @@ impl Entry {
 }
 
 impl Proof {
+    /// Whether the log has an entry with this body.
+    fn fits(&self, body: &[u8], log: &Log) -> bool {
+        let signed = self.checkpoint.as_ref();
+        let signed = signed.and_then(|checkpoint| merkle::checkpoint(&checkpoint.envelope, &log.key));
+        signed.is_some_and(|(size, root)| size == self.tree_size && Some(root) == self.root(body))
+    }
+
     fn root(&self, body: &[u8]) -> Option<[u8; 32]> {
         let hashes: Option<Vec<[u8; 32]>> =
             self.hashes.iter().map(|hash| STANDARD.decode(hash).ok()?.try_into().ok()).collect();
@@ -161,6 +182,16 @@ fn is_about(body: &[u8], logged: &Logged<'_>) -> Result<(), Flaw> {
                     is_signature(&one["signature"], logged) && is_certificate(&one["verifier"], logged)
                 })
         }
+        (Some("hashedrekord"), Some("0.0.2")) => {
+            let record = &spec["hashedRekordV002"];
+            is_bare_digest(&record["data"], logged.message) && is_signed(&record["signature"], logged)
+        }
+        (Some("dsse"), Some("0.0.2")) => {
+            let envelope = &spec["dsseV002"];
+            let mut signatures = envelope["signatures"].as_array().into_iter().flatten();
+            is_bare_digest(&envelope["payloadHash"], logged.payload)
+                && signatures.any(|one| is_signed(one, logged))
+        }
         _ => return Err(Flaw::Unreadable("the kind of its log entry")),
     };
     if is { Ok(()) } else { Err(Flaw::OtherEntry) }
@@ -168,6 +199,17 @@ fn is_about(body: &[u8], logged: &Logged<'_>) -> Result<(), Flaw> {
 
 fn is_digest(hash: &Value, digest: Digest) -> bool {
     hash["algorithm"] == "sha256" && hash["value"] == digest.hex()
+}
+
+/// As entries of Rekor 2 write it.
+fn is_bare_digest(hash: &Value, digest: Digest) -> bool {
+    hash["algorithm"] == "SHA2_256" && decoded(&hash["digest"]).is_some_and(|bytes| bytes == digest.bytes())
+}
+
+/// A signature with its certificate, as entries of Rekor 2 have them.
+fn is_signed(one: &Value, logged: &Logged<'_>) -> bool {
+    let certificate = decoded(&one["verifier"]["x509Certificate"]["rawBytes"]);
+    is_signature(&one["content"], logged) && certificate.is_some_and(|der| der == logged.certificate)
 }
 
 fn is_signature(text: &Value, logged: &Logged<'_>) -> bool {

@@ -12,17 +12,18 @@ use super::keys::PublicKey;
 use super::material::{Chain, LogId};
 use crate::{ArtifactError, Digest};
 
-/// A `trusted_root.json` as the Sigstore clients keep it: certificate authorities, transparency logs and certificate
-/// logs, each with the time in which it was in use.
+/// A `trusted_root.json` as the Sigstore clients keep it: certificate authorities, transparency logs, certificate
+/// logs and timestamp authorities, each with the time in which it was in use.
 #[derive(Clone, Debug)]
 pub struct TrustRoot {
     digest: Digest,
     authorities: Vec<Authority>,
     logs: HashMap<Vec<u8>, Log>,
     certificate_logs: HashMap<Vec<u8>, Log>,
+    timestamp_authorities: Vec<Authority>,
 }
 
-/// A certificate authority.
+/// An authority that issues certificates or, with the first of its own, timestamps.
 #[derive(Clone, Debug)]
 pub(super) struct Authority {
     /// Its root.
@@ -64,6 +65,8 @@ struct File {
     certificate_authorities: Vec<AuthorityEntry>,
     #[serde(default)]
     ctlogs: Vec<LogEntry>,
+    #[serde(default)]
+    timestamp_authorities: Vec<AuthorityEntry>,
 }
 
 #[derive(Deserialize)]
@@ -107,16 +110,21 @@ impl TrustRoot {
         if !file.media_type.starts_with("application/vnd.dev.sigstore.trustedroot") {
             return Err(unusable("not a trusted_root.json"));
         }
-        let authorities: Option<Vec<Authority>> =
-            file.certificate_authorities.into_iter().map(Authority::read).collect();
-        let authorities = authorities.ok_or_else(|| unusable("a certificate authority is unreadable"))?;
+        let read = |entries: Vec<AuthorityEntry>| -> Option<Vec<Authority>> {
+            entries.into_iter().map(Authority::read).collect()
+        };
+        let authorities = read(file.certificate_authorities)
+            .ok_or_else(|| unusable("a certificate authority is unreadable"))?;
+        let timestamp_authorities = read(file.timestamp_authorities)
+            .ok_or_else(|| unusable("a timestamp authority is unreadable"))?;
         let logs = read_logs(file.tlogs).ok_or_else(|| unusable("a transparency log is unreadable"))?;
         let certificate_logs =
             read_logs(file.ctlogs).ok_or_else(|| unusable("a certificate log is unreadable"))?;
         if authorities.is_empty() || logs.is_empty() {
             return Err(unusable("it needs a certificate authority and a transparency log"));
         }
-        Ok(Self { digest: Digest::of(json), authorities, logs, certificate_logs })
+        let digest = Digest::of(json);
+        Ok(Self { digest, authorities, logs, certificate_logs, timestamp_authorities })
     }
 
     /// Digest of the file.
@@ -127,6 +135,16 @@ impl TrustRoot {
     /// The authorities in use at a time.
     pub(super) fn authorities(&self, time: i64) -> impl Iterator<Item = &Authority> {
         self.authorities.iter().filter(move |authority| authority.used.covers(time))
+    }
+
+    /// The timestamp authorities in use at a time.
+    pub(super) fn timestamp_authorities(&self, time: i64) -> impl Iterator<Item = &Authority> {
+        self.timestamp_authorities.iter().filter(move |authority| authority.used.covers(time))
+    }
+
+    /// The transparency logs in use at a time.
+    pub(super) fn logs(&self, time: i64) -> impl Iterator<Item = &Log> {
+        self.logs.values().filter(move |log| log.used.covers(time))
     }
 
     /// The transparency log of this name, if it was in use at that time.

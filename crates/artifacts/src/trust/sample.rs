@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each of the two uses a part of it")]
 
+#[path = "sample_timestamp.rs"]
+mod timestamp;
+
 use std::time::{Duration, UNIX_EPOCH};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -13,6 +16,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+pub(crate) use timestamp::TimestampAuthority;
+
 pub(crate) const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 pub(crate) const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
 pub(crate) const ISSUER: &str = "https://accounts.example.org";
@@ -20,6 +25,8 @@ pub(crate) const SUBJECT: &str = "https://example.org/builds/release.yaml@refs/t
 /// When everything was in use, in Unix seconds.
 pub(crate) const NOW: i64 = 1_750_000_000;
 
+/// `NOW` as timestamps write it.
+const STAMP: &str = "20250615150640Z";
 const IN_TOTO: &str = "application/vnd.in-toto+json";
 const LOG: &str = "rekor.example.org";
 const CODE_ISSUER: &[u64] = &[1, 3, 6, 1, 4, 1, 57264, 1, 8];
@@ -27,6 +34,7 @@ const TIMESTAMPS: &[u64] = &[1, 3, 6, 1, 4, 1, 11129, 2, 4, 2];
 
 /// An authority with an intermediate one, a transparency log and a certificate log.
 pub(crate) struct Sigstore {
+    timestamps: TimestampAuthority,
     root: CertifiedIssuer<'static, KeyPair>,
     fulcio: CertifiedIssuer<'static, KeyPair>,
     rekor: KeyPair,
@@ -81,7 +89,8 @@ impl Sigstore {
         let (parameters, key) = authority("fulcio");
         let fulcio = CertifiedIssuer::signed_by(parameters, key, &root).unwrap();
         let (rekor, certificate_log) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-        Self { root, fulcio, rekor, certificate_log }
+        let timestamps = TimestampAuthority::new(ExtendedKeyUsagePurpose::TimeStamping);
+        Self { timestamps, root, fulcio, rekor, certificate_log }
     }
 
     /// Its `trusted_root.json`, in use from two days before to two days after.
@@ -107,7 +116,10 @@ impl Sigstore {
                 "validFor": used,
             }],
             "ctlogs": [log(&self.certificate_log)],
-            "timestampAuthorities": [],
+            "timestampAuthorities": [{
+                "subject": {"organization": "o", "commonName": "t"}, "uri": "https://example.org",
+                "certChain": {"certificates": self.timestamps.chain().map(certificate)}, "validFor": used,
+            }],
         })
     }
 
@@ -180,6 +192,44 @@ impl Sigstore {
             "certificate": {"rawBytes": STANDARD.encode(certificate)},
             "tlogEntries": [self.entry(wish, body)],
         })
+    }
+
+    /// A bundle as clients make it with Rekor 2: the log's entry has a proof and no time, and a timestamp tells that.
+    pub(crate) fn stamped_bundle(&self, wish: &Wish) -> Value {
+        self.stamped_bundle_at(wish, STAMP)
+    }
+
+    /// The same with a timestamp of this time.
+    pub(crate) fn stamped_bundle_at(&self, wish: &Wish, time: &str) -> Value {
+        let mut bundle = self.bundle(wish);
+        let signature = bundle["dsseEnvelope"]["signatures"][0]["sig"].clone();
+        let payload = STANDARD.decode(bundle["dsseEnvelope"]["payload"].as_str().unwrap()).unwrap();
+        let digest =
+            |content: &[u8]| json!({"algorithm": "SHA2_256", "digest": STANDARD.encode(sha256(content))});
+        let verifier = json!({
+            "keyDetails": "PKIX_ECDSA_P256_SHA_256",
+            "x509Certificate": bundle["verificationMaterial"]["certificate"],
+        });
+        let signed = json!({"content": signature, "verifier": verifier});
+        let text = String::from_utf8(payload.clone()).unwrap();
+        let body = if wish.by_hash {
+            let record = json!({"data": digest(&encoded(&text)), "signature": signed});
+            json!({"apiVersion": "0.0.2", "kind": "hashedrekord", "spec": {"hashedRekordV002": record}})
+        } else {
+            let envelope = json!({"payloadHash": digest(&payload), "signatures": [signed]});
+            json!({"apiVersion": "0.0.2", "kind": "dsse", "spec": {"dsseV002": envelope}})
+        };
+        let mut entry = self.entry(wish, &body);
+        entry
+            .as_object_mut()
+            .unwrap()
+            .retain(|name, _| name != "inclusionPromise" && name != "integratedTime");
+        bundle["verificationMaterial"]["tlogEntries"] = json!([entry]);
+        let signature = STANDARD.decode(signature.as_str().unwrap()).unwrap();
+        let stamp = STANDARD.encode(self.timestamps.response(&signature, time));
+        bundle["verificationMaterial"]["timestampVerificationData"] =
+            json!({"rfc3161Timestamps": [{"signedTimestamp": stamp}]});
+        bundle
     }
 
     /// A bundle with a signature of the manifest itself.

@@ -200,6 +200,71 @@ fn whatever_is_changed_in_a_bundle_it_counts_no_more() {
 }
 
 #[test]
+fn a_timestamp_stands_for_the_time_that_a_log_does_not_sign() {
+    let sigstore = Sigstore::new();
+    let trust = trusting(&sigstore.trusted_root());
+    let good = sigstore.stamped_bundle(&wish());
+    assert_eq!(judged(&trust, &good), Ok(()));
+    assert_eq!(judged(&trust, &sigstore.stamped_bundle(&Wish { by_hash: true, ..wish() })), Ok(()));
+
+    let another = sigstore.stamped_bundle(&wish());
+    let stamps = "/verificationMaterial/timestampVerificationData";
+    let stamp = format!("{stamps}/rfc3161Timestamps/0/signedTimestamp");
+    let entry = "/verificationMaterial/tlogEntries/0";
+    let at = |path: &str| format!("{entry}/{path}");
+    let foreign = Sigstore::new().stamped_bundle(&wish());
+    let body = at("canonicalizedBody");
+    let cases: Vec<(String, Value, Flaw)> = vec![
+        (stamps.to_owned(), Value::Null, Flaw::NoTime),
+        (format!("{stamps}/rfc3161Timestamps"), Value::Array(vec![]), Flaw::NoTime),
+        (stamp.clone(), another.pointer(&stamp).unwrap().clone(), Flaw::OtherTimestamp),
+        (stamp.clone(), STANDARD.encode("a").into(), Flaw::Unreadable("its timestamp")),
+        (stamp, "!".into(), Flaw::Unreadable("its bundle")),
+        (at("inclusionProof"), Value::Null, Flaw::LogProof),
+        (at("inclusionProof/hashes/0"), STANDARD.encode([1; 32]).into(), Flaw::LogProof),
+        (at("inclusionProof"), foreign.pointer(&at("inclusionProof")).unwrap().clone(), Flaw::LogProof),
+        (body.clone(), another.pointer(&body).unwrap().clone(), Flaw::OtherEntry),
+        ("/verificationMaterial/tlogEntries".to_owned(), Value::Array(vec![]), Flaw::NoLog),
+    ];
+    for (path, value, flaw) in cases {
+        let mut bundle = good.clone();
+        *bundle.pointer_mut(&path).unwrap() = value;
+        assert_eq!(judged(&trust, &bundle), Err(flaw), "{path}");
+    }
+
+    let mut root = sigstore.trusted_root();
+    root["timestampAuthorities"] = foreign_authorities();
+    assert_eq!(judged(&trusting(&root), &good), Err(Flaw::TimestampSignature));
+    // In use for everything but at the time of the timestamp.
+    for (path, flaw) in [
+        ("/tlogs/0/publicKey", Flaw::LogProof),
+        ("/timestampAuthorities/0", Flaw::TimestampSignature),
+        (
+            "/certificateAuthorities/0",
+            Flaw::Certificate("none was in use at the time of the log entry".to_owned()),
+        ),
+    ] {
+        let mut root = sigstore.trusted_root();
+        root.pointer_mut(path).unwrap()["validFor"]["end"] = "2025-06-14T00:00:00Z".into();
+        assert_eq!(judged(&trusting(&root), &good), Err(flaw), "{path}");
+    }
+}
+
+fn foreign_authorities() -> Value {
+    Sigstore::new().trusted_root()["timestampAuthorities"].take()
+}
+
+/// It was valid until five seconds before ten minutes were over.
+#[test]
+fn a_certificate_has_to_be_valid_at_the_time_of_the_timestamp() {
+    let sigstore = Sigstore::new();
+    let trust = trusting(&sigstore.trusted_root());
+    let late = sigstore.stamped_bundle_at(&wish(), "20250615151640Z");
+    assert_eq!(judged(&trust, &late), Err(Flaw::Expired));
+    assert_eq!(judged(&trust, &sigstore.stamped_bundle_at(&wish(), "20250615151630Z")), Ok(()));
+}
+
+#[test]
 fn a_log_entry_alone_does_not_make_somebody_elses_signature() {
     let sigstore = Sigstore::new();
     let trust = trusting(&sigstore.trusted_root());

@@ -7,6 +7,7 @@ mod component;
 mod content;
 mod credentials;
 mod hosts;
+mod indexes;
 mod realms;
 #[path = "../../src/trust/sample.rs"]
 mod sample;

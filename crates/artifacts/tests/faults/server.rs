@@ -8,7 +8,7 @@ use axum::{
     extract::{Request, State},
     http::{
         Response,
-        header::{AUTHORIZATION, HOST},
+        header::{AUTHORIZATION, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE},
     },
 };
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -22,6 +22,9 @@ pub(crate) struct Seen {
     /// `Host`: the server's own address.
     pub(crate) host: String,
     pub(crate) authorization: Option<String>,
+    /// `If-None-Match`, or `If-Modified-Since`.
+    pub(crate) condition: Option<String>,
+    pub(crate) range: Option<String>,
     pub(crate) body: Bytes,
 }
 
@@ -99,11 +102,14 @@ impl Drop for Server {
 
 async fn answer(State(shared): State<Shared>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
+    let header = |name| parts.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
     let seen = Seen {
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
-        host: parts.headers.get(HOST).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default(),
-        authorization: parts.headers.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned()),
+        host: header(HOST).unwrap_or_default(),
+        authorization: header(AUTHORIZATION),
+        condition: header(IF_NONE_MATCH).or_else(|| header(IF_MODIFIED_SINCE)),
+        range: header(RANGE),
         body: axum::body::to_bytes(body, 64 << 20).await.unwrap(),
     };
     let reply = (shared.script)(&seen);

@@ -66,6 +66,34 @@ async fn a_page_on_another_host_is_not_fetched() {
 }
 
 #[tokio::test]
+async fn a_page_named_by_a_host_that_the_registry_redirects_to_does_not_get_the_credentials_of_the_registry()
+{
+    let elsewhere = Server::start(|seen| {
+        if seen.path.contains("last=") {
+            page(&["9.9.9"], None)
+        } else {
+            page(&["1.0.0"], Some(format!("http://{}{LIST}?last=a", seen.host)))
+        }
+    })
+    .await;
+    let address = elsewhere.address().to_owned();
+    let server = Server::start(move |seen| match seen.authorization {
+        None => Reply::status(401).header("WWW-Authenticate", "Basic"),
+        Some(_) => Reply::status(307).header("Location", format!("http://{address}{}", seen.path)),
+    })
+    .await;
+    let client = Client::with(&[&server, &elsewhere], |config| {
+        config.allowed_hosts = vec![elsewhere.address().to_owned()];
+    });
+    let credentials = Credentials::basic(server.address(), "alice", "hunter2");
+    let versions = ChartVersions::Oci(format!("{}/charts/demo", server.address()).parse().unwrap());
+    let resolved = client.artifacts.resolve(&versions, &"*".parse().unwrap(), &credentials).await;
+    assert_eq!(resolved.unwrap_err().reason(), Reason::SourceHostRefused);
+    assert_eq!(elsewhere.seen().len(), 1, "the redirect is followed, the next page is not");
+    assert!(elsewhere.seen().iter().all(|seen| seen.authorization.is_none()));
+}
+
+#[tokio::test]
 async fn a_list_without_end_is_an_error_and_no_part_of_it_counts() {
     let server = Server::start(|_| page(&["1.0.0"], Some(LIST.to_owned()))).await;
     let error = resolve(&Client::new(&[&server]), &server, "1.x").await.unwrap_err();

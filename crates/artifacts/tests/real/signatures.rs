@@ -205,6 +205,50 @@ async fn a_chart_that_helm_pushed_and_a_component_version_are_signed_the_same_wa
 }
 
 #[tokio::test]
+async fn a_signed_chart_does_not_pass_as_another_one_or_as_another_version() {
+    let setup = Setup::new().await;
+    let key = KeyPair::generate().unwrap();
+    let archive = packaged(setup.directory.path(), "1.0.0+build.5");
+    let remote = format!("oci://{}/charts", setup.registry.address());
+    helm(setup.directory.path(), &["push", archive.to_str().unwrap(), &remote, "--plain-http"]);
+    let place = |repository: &str| format!("http://{}/v2/charts/{repository}", setup.registry.address());
+    let pulled = http().get(format!("{}/manifests/1.0.0_build.5", place("demo"))).header("Accept", MANIFEST);
+    let manifest = pulled.send().await.unwrap().bytes().await.unwrap();
+    let text = std::str::from_utf8(&manifest).unwrap();
+    let named: Value = serde_json::from_str(text).unwrap();
+    let blobs = [named["config"].clone(), named["layers"][0].clone()];
+    for repository in ["demo", "shop"] {
+        for blob in &blobs {
+            let digest = blob["digest"].as_str().unwrap();
+            let content = http().get(format!("{}/blobs/{digest}", place("demo"))).send().await.unwrap();
+            let upload = format!("{}/blobs/uploads/?digest={digest}", place(repository));
+            let put = http().post(upload).body(content.bytes().await.unwrap()).send().await.unwrap();
+            put.error_for_status().unwrap();
+        }
+        for tag in ["1.0.0_build.5", "1.5.0", "stable", "1.0"] {
+            put_at(&place(repository), tag, MANIFEST, text).await;
+        }
+        sign(&place(repository), &key, Digest::of(&manifest)).await;
+    }
+    let read = async |artifacts: &kyma_artifacts::Artifacts, at: &str| {
+        let reference = format!("{}/charts/{at}", setup.registry.address()).parse().unwrap();
+        artifacts.chart(&ChartSource::Oci(reference), &Credentials::anonymous()).await
+    };
+    let trusting = setup.artifacts.trusting(Arc::new(by(&[&key])));
+    let pinned = format!("@{}", Digest::of(&manifest));
+    for good in ["demo:1.0.0_build.5", "demo:stable", "demo:1.0", &format!("demo{pinned}")] {
+        assert_eq!(read(&trusting, good).await.unwrap().metadata.name, "demo", "{good}");
+    }
+    let elsewhere = ["shop:1.0.0_build.5", "shop:stable", "demo:1.5.0", &format!("demo:1.5.0{pinned}")];
+    for bad in elsewhere.into_iter().chain([&*format!("shop{pinned}")]) {
+        let error = read(&trusting, bad).await.unwrap_err();
+        assert_eq!(error.reason(), Reason::SignatureInvalid, "{bad}: {error}");
+        assert!(error.to_string().contains("signed as chart demo 1.0.0+build.5"), "{error}");
+        assert!(read(&setup.artifacts, bad).await.is_ok(), "{bad}: where nobody asks for a signature");
+    }
+}
+
+#[tokio::test]
 async fn content_that_carries_no_signatures_is_refused_before_it_is_fetched() {
     let setup = Setup::new().await;
     let key = KeyPair::generate().unwrap();

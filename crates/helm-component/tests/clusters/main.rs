@@ -28,6 +28,7 @@ mod request;
 mod restart;
 mod rollback;
 mod shelf;
+mod signers;
 mod source;
 mod take_over;
 mod tested;

@@ -68,7 +68,7 @@ async fn sign(world: &World, repository: &str, tag: &str, key: &KeyPair) -> Resu
 }
 
 /// Has the component look again, as after the pause in which nobody tells of a new signature.
-async fn look_again(world: &World, name: &str, moment: &str) -> Result<()> {
+pub(crate) async fn look_again(world: &World, name: &str, moment: &str) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: moment}}});
     world.components()?.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())

@@ -1,0 +1,77 @@
+//! Content on its way to disk, never held in memory as a whole.
+
+use std::{
+    fs, io,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use tempfile::NamedTempFile;
+
+use super::{Cache, Origin, blocking};
+use crate::{ArtifactError, Digest};
+
+/// How often a directory is made for a file before it is believed that it does not stay: each time another process, or
+/// the eviction of what else was in it, would have had to take it away in between.
+const ATTEMPTS: usize = 100;
+
+/// A file that grows piece by piece. It is gone when this is dropped.
+pub(crate) struct Incoming {
+    file: NamedTempFile,
+    hash: Sha256,
+    size: u64,
+}
+
+impl Incoming {
+    /// Bytes so far.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// With this piece at its end.
+    pub(crate) async fn with(mut self, piece: Bytes) -> Result<Self, ArtifactError> {
+        let written = blocking(move || {
+            self.file.write_all(&piece)?;
+            self.hash.update(&piece);
+            self.size += piece.len() as u64;
+            Ok(self)
+        });
+        written.await.map_err(ArtifactError::cache("write"))
+    }
+}
+
+impl Cache {
+    /// An empty file for what comes.
+    pub(crate) async fn incoming(&self) -> Result<Incoming, ArtifactError> {
+        let tmp = self.directory.join("tmp");
+        let file = blocking(move || NamedTempFile::new_in(tmp)).await;
+        let file = file.map_err(ArtifactError::cache("write"))?;
+        Ok(Incoming { file, hash: Sha256::new(), size: 0 })
+    }
+
+    /// Stores what has come, by its digest.
+    pub(crate) async fn take(&self, origin: Origin, incoming: Incoming) -> Result<Digest, ArtifactError> {
+        let Incoming { file, hash, size } = incoming;
+        let digest = Digest::finished(hash);
+        let path = self.path((origin, digest));
+        blocking(move || settle(file, &path)).await.map_err(ArtifactError::cache("write"))?;
+        self.account((origin, digest), size);
+        Ok(digest)
+    }
+}
+
+/// Gives a file its place, in a directory that may come and go: whoever takes the last file out of one removes it.
+pub(super) fn settle(mut file: NamedTempFile, path: &Path) -> io::Result<()> {
+    let parent = path.parent().map(PathBuf::from).unwrap_or_default();
+    for _ in 0..ATTEMPTS {
+        fs::create_dir_all(&parent)?;
+        match file.persist(path) {
+            Ok(_) => return Ok(()),
+            Err(failed) if failed.error.kind() == io::ErrorKind::NotFound => file = failed.file,
+            Err(failed) => return Err(failed.error),
+        }
+    }
+    Err(io::Error::other("the directory of a file does not stay"))
+}

@@ -1,0 +1,226 @@
+//! What an index says, without what nobody here asks it for.
+
+use std::{collections::HashMap, fmt};
+
+#[cfg(any(test, fuzzing))]
+use bytes::Bytes;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, SeqAccess, Visitor},
+};
+
+use crate::{ArtifactError, Digest};
+
+/// Charts and versions of all of them. The largest public repositories have some ten thousand.
+const ENTRIES: usize = 200_000;
+
+/// The charts of a repository, with what decides about each of their versions.
+#[derive(Deserialize)]
+pub(super) struct Index {
+    #[serde(default)]
+    entries: Charts,
+}
+
+/// One version of a chart, as the index writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(in crate::chart) struct Entry {
+    pub(in crate::chart) version: Option<Box<str>>,
+    #[serde(default, rename = "urls", deserialize_with = "first")]
+    url: Option<Box<str>>,
+    pub(in crate::chart) digest: Option<Box<str>>,
+}
+
+#[derive(Default)]
+struct Charts(HashMap<Box<str>, Vec<Entry>>);
+
+#[derive(Default)]
+struct Versions(Vec<Entry>);
+
+impl Index {
+    pub(super) fn parse(what: &str, index: &[u8]) -> Result<Self, ArtifactError> {
+        serde_saphyr::from_slice_with_options(index, options())
+            .map_err(|_| ArtifactError::invalid(what, "index.yaml is unreadable"))
+    }
+
+    /// The versions of a chart, in the index's order.
+    pub(super) fn entries(&self, name: &str) -> &[Entry] {
+        self.entries.0.get(name).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Entry {
+    /// Bytes of its texts.
+    pub(super) fn size(&self) -> usize {
+        [&self.version, &self.url, &self.digest].into_iter().flatten().map(|text| text.len()).sum()
+    }
+}
+
+/// The first entry of a version.
+pub(super) fn at_version(entries: &[Entry], version: &str) -> Option<usize> {
+    entries
+        .iter()
+        .position(|entry| entry.version.as_deref().is_some_and(|found| same_version(found, version)))
+}
+
+/// Address and digest in an entry.
+pub(super) fn place(what: &str, entry: Option<Entry>) -> Result<(String, Option<Digest>), ArtifactError> {
+    let entry = entry.ok_or_else(|| ArtifactError::NotFound { what: what.to_owned() })?;
+    let digest = read_digest(what, entry.digest.as_deref())?;
+    let url = entry.url.ok_or_else(|| ArtifactError::invalid(what, "index.yaml gives no address for it"))?;
+    Ok((url.into(), digest))
+}
+
+/// Address and digest of a chart version, as the index writes them.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn find(
+    what: &str,
+    index: &Bytes,
+    name: &str,
+    version: &str,
+) -> Result<(String, Option<Digest>), ArtifactError> {
+    let index = Index::parse(what, index)?;
+    let entries = index.entries(name);
+    place(what, at_version(entries, version).and_then(|at| entries.get(at)).cloned())
+}
+
+/// The digest of an archive as an index writes it.
+pub(in crate::chart) fn read_digest(
+    what: &str,
+    digest: Option<&str>,
+) -> Result<Option<Digest>, ArtifactError> {
+    let Some(digest) = digest.filter(|digest| !digest.is_empty()) else { return Ok(None) };
+    let read = Digest::from_hex(digest.strip_prefix("sha256:").unwrap_or(digest));
+    read.map(Some).ok_or_else(|| ArtifactError::invalid(what, "its digest in index.yaml is no sha256"))
+}
+
+/// Helm takes `v1.2.3` and `1.2.3` for the same.
+pub(in crate::chart) fn same_version(found: &str, wanted: &str) -> bool {
+    found == wanted || found.strip_prefix('v').unwrap_or(found) == wanted.strip_prefix('v').unwrap_or(wanted)
+}
+
+fn first<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<str>>, D::Error> {
+    Ok(Vec::<Box<str>>::deserialize(deserializer)?.into_iter().next())
+}
+
+impl<'de> Deserialize<'de> for Charts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Charts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("charts by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Charts, A::Error> {
+                let (mut charts, mut count) = (HashMap::new(), 0);
+                while let Some((name, Versions(versions))) = map.next_entry()? {
+                    count += 1 + versions.len();
+                    if count > ENTRIES {
+                        return Err(A::Error::custom("too many entries"));
+                    }
+                    charts.insert(name, versions);
+                }
+                Ok(Charts(charts))
+            }
+        }
+        deserializer.deserialize_map(All)
+    }
+}
+
+impl<'de> Deserialize<'de> for Versions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Versions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("versions of a chart")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Versions, A::Error> {
+                let mut versions = Vec::new();
+                while let Some(entry) = list.next_element()? {
+                    if versions.len() == ENTRIES {
+                        return Err(A::Error::custom("too many entries"));
+                    }
+                    versions.push(entry);
+                }
+                Ok(Versions(versions))
+            }
+        }
+        deserializer.deserialize_seq(All)
+    }
+}
+
+/// Public indexes have millions of nodes, their bytes being bounded already; helm writes none with aliases.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 20_000_000,
+            max_nodes: 10_000_000,
+            max_total_scalar_bytes: 64 << 20,
+            max_aliases: 1_000,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INDEX: &str = r"
+apiVersion: v1
+entries:
+  podinfo:
+  - version: 6.1.0
+    name: podinfo
+    urls: [podinfo-6.1.0.tgz, https://mirror.example/podinfo-6.1.0.tgz]
+    digest: 2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
+  - version: v6.0.0
+    name: podinfo
+    urls: [https://elsewhere.example/podinfo-6.0.0.tgz]
+  - version: 5.0.0
+  nothing: []
+";
+
+    fn found(version: &str) -> Result<(String, Option<Digest>), ArtifactError> {
+        find("chart", &Bytes::from_static(INDEX.as_bytes()), "podinfo", version)
+    }
+
+    #[test]
+    fn a_version_is_found_with_its_digest() {
+        assert_eq!(found("6.1.0").unwrap(), ("podinfo-6.1.0.tgz".to_owned(), Some(Digest::of(b"hello"))));
+        assert_eq!(found("6.0.0").unwrap().1, None);
+        assert!(found("5.0.0").unwrap_err().to_string().contains("no address"));
+    }
+
+    #[test]
+    fn an_absent_version_is_not_found() {
+        assert!(matches!(found("1.0.0"), Err(ArtifactError::NotFound { .. })));
+    }
+
+    #[test]
+    fn an_index_of_aliases_upon_aliases_is_refused() {
+        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..12 {
+            let last = level - 1;
+            bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![format!("*a{last}"); 9].join(", ")));
+        }
+        bomb.push_str("entries: {podinfo: *a11}\n");
+        let error = find("chart", &Bytes::from(bomb), "podinfo", "1.0.0").unwrap_err();
+        assert!(matches!(error, ArtifactError::Invalid { .. }), "{error}");
+    }
+
+    #[test]
+    fn an_index_of_more_entries_than_any_has_is_refused() {
+        let versions = |count: usize| "{},".repeat(count);
+        let one = format!("entries: {{demo: [{}]}}", versions(ENTRIES - 1));
+        assert_eq!(Index::parse("index", one.as_bytes()).unwrap().entries("demo").len(), ENTRIES - 1);
+        let more = format!("entries: {{demo: [{}]}}", versions(ENTRIES + 1));
+        assert!(Index::parse("index", more.as_bytes()).is_err());
+        let names: String = (0..=ENTRIES).map(|number| format!("a{number}: [],")).collect();
+        assert!(Index::parse("index", format!("entries: {{{names}}}").as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! What was found in indexes.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use lru::LruCache;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::content::{Entry, Index};
+use crate::{Digest, cache::Key, flight::Flights};
+
+const ANSWERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4_095);
+/// Bytes of question and answer beyond which they are not kept.
+const LONGEST: usize = 2_048;
+/// Indexes that are read at once: each takes its own size, and that of its entries.
+const READ_AT_ONCE: usize = 1;
+
+/// Answers that indexes gave, by their digest, and the reading of them. Bounded, least recently used go first.
+pub(crate) struct Indexes {
+    answers: Mutex<LruCache<Question, Answer>>,
+    reads: Flights<Key, Option<Arc<Index>>>,
+    turns: Semaphore,
+}
+
+/// An entry, or that there is none.
+pub(super) type Answer = Option<Entry>;
+
+/// What is asked of an index.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Question {
+    /// Digest of the index.
+    pub(super) index: Digest,
+    /// Name of the chart.
+    pub(super) name: String,
+    /// Which of its entries.
+    pub(super) what: String,
+}
+
+impl Indexes {
+    pub(crate) fn new() -> Self {
+        Self {
+            answers: Mutex::new(LruCache::new(ANSWERS)),
+            reads: Flights::new(),
+            turns: Semaphore::new(READ_AT_ONCE),
+        }
+    }
+
+    /// The answer, if it is known.
+    pub(super) fn recall(&self, question: &Question) -> Option<Answer> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).get(question).cloned()
+    }
+
+    pub(super) fn remember(&self, question: Question, answer: Answer) {
+        let size = question.name.len() + question.what.len() + answer.as_ref().map_or(0, Entry::size);
+        if size <= LONGEST {
+            self.answers.lock().unwrap_or_else(PoisonError::into_inner).put(question, answer);
+        }
+    }
+
+    /// Readings under way.
+    pub(super) fn reads(&self) -> &Flights<Key, Option<Arc<Index>>> {
+        &self.reads
+    }
+
+    /// Waits until an index may be read. The semaphore is never closed.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.turns.acquire().await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(what: &str) -> Question {
+        Question { index: Digest::of(b"index"), name: "demo".to_owned(), what: what.to_owned() }
+    }
+
+    #[test]
+    fn answers_are_bounded_in_number_and_size() {
+        let indexes = Indexes::new();
+        for number in 0..ANSWERS.get() + 10 {
+            indexes.remember(question(&number.to_string()), None);
+        }
+        assert!(indexes.recall(&question("9")).is_none());
+        assert_eq!(indexes.recall(&question("10")), Some(None));
+        let long = "a".repeat(LONGEST);
+        indexes.remember(question(&long), None);
+        assert!(indexes.recall(&question(&long)).is_none());
+        let other = Question { index: Digest::of(b"another index"), ..question("10") };
+        assert!(indexes.recall(&other).is_none());
+    }
+}

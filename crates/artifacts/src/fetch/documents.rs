@@ -1,0 +1,275 @@
+//! What lies at addresses: indexes and archives of chart repositories, manifests.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures::FutureExt as _;
+use reqwest::{
+    Method, Response, StatusCode, Url,
+    header::{HeaderValue, RANGE},
+};
+
+use super::{Fetch, Found, Remembered};
+use crate::{
+    ArtifactError, Credentials, Digest,
+    cache::{Key, Origin},
+    credentials::Auth,
+    http::{self, Request},
+    proofs::Ask,
+    registry,
+};
+
+/// Bytes that are written to disk at once.
+const PIECE: usize = 1 << 20;
+
+/// Digest of what lies at an address, and itself where it is wanted in memory.
+pub(super) type Document = (Digest, Option<Bytes>);
+
+/// What is wanted of an address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Wanted {
+    expected: Option<Digest>,
+    limit: u64,
+    /// Whether it goes to disk as it comes and stays there.
+    on_disk: bool,
+}
+
+/// Who asks which address.
+#[derive(Clone)]
+struct Asking {
+    ask: Ask,
+    what: String,
+    origin: Origin,
+    url: Url,
+    authorization: Option<HeaderValue>,
+}
+
+impl Fetch {
+    /// What lies at an address that these credentials may read.
+    pub(crate) async fn document(
+        self: &Arc<Self>,
+        url: &Url,
+        expected: Option<Digest>,
+        limit: u64,
+        credentials: &Credentials,
+    ) -> Result<Found, ArtifactError> {
+        let wanted = Wanted { expected, limit, on_disk: false };
+        self.whole(url, self.look(url, wanted, credentials, Remembered::Counts).await?).await
+    }
+
+    /// The same as it is now, whatever is remembered of it.
+    pub(crate) async fn document_now(
+        self: &Arc<Self>,
+        url: &Url,
+        limit: u64,
+        credentials: &Credentials,
+    ) -> Result<Found, ArtifactError> {
+        let wanted = Wanted { expected: None, limit, on_disk: false };
+        self.whole(url, self.look(url, wanted, credentials, Remembered::IsOld).await?).await
+    }
+
+    /// Key of the index that lies at an address that these credentials may read. It is in the cache, or was: it is never
+    /// in memory as a whole here. `now` is for what lies there whatever is remembered of it.
+    pub(crate) async fn index(
+        self: &Arc<Self>,
+        url: &Url,
+        now: bool,
+        credentials: &Credentials,
+    ) -> Result<Key, ArtifactError> {
+        let wanted = Wanted { expected: None, limit: self.limits.index, on_disk: true };
+        let remembered = if now { Remembered::IsOld } else { Remembered::Counts };
+        let (digest, _) = self.look(url, wanted, credentials, remembered).await?;
+        Ok((Origin::of(url.as_str()), digest))
+    }
+
+    async fn whole(&self, url: &Url, (digest, content): Document) -> Result<Found, ArtifactError> {
+        let content = match content {
+            Some(content) => Some(content),
+            None => self.cache.get((Origin::of(url.as_str()), digest)).await?,
+        };
+        let limit = self.cache.capacity();
+        content
+            .map(|content| (digest, content))
+            .ok_or_else(|| ArtifactError::TooLarge { what: shown(url), limit })
+    }
+
+    async fn look(
+        self: &Arc<Self>,
+        url: &Url,
+        wanted: Wanted,
+        credentials: &Credentials,
+        remembered: Remembered,
+    ) -> Result<Document, ArtifactError> {
+        let what = shown(url);
+        self.http.check_scheme(&what, url)?;
+        let who = credentials.fingerprint(&http::authority(url), url.path().trim_start_matches('/'));
+        // The query may be part of a credential, so only its hash takes part in the key.
+        let ask = Ask { who, what: format!("{what} {}", Digest::of(url.as_str().as_bytes())) };
+        let origin = Origin::of(url.as_str());
+        if remembered == Remembered::Counts
+            && let Some(digest) = self.proofs.fresh(&ask)
+            && wanted.expected.is_none_or(|expected| expected == digest)
+            && let Some(found) = self.held((origin, digest), wanted).await?
+        {
+            return Ok(found);
+        }
+        let authorization = authorization(url, credentials);
+        let asking = Asking { ask: ask.clone(), what, origin, url: url.clone(), authorization };
+        let fetch = self.clone();
+        let work = move || {
+            async move {
+                let answer = fetch.prove_document(&asking, wanted).await;
+                let digest = answer.as_ref().map(|(digest, _)| *digest);
+                match fetch.judge(&asking.ask, digest) {
+                    Some(digest) => match fetch.held((origin, digest), wanted).await? {
+                        Some(found) => Ok(found),
+                        None => answer,
+                    },
+                    None => answer,
+                }
+            }
+            .boxed()
+        };
+        self.documents.join((ask, wanted), work).await
+    }
+
+    async fn held(&self, key: Key, wanted: Wanted) -> Result<Option<Document>, ArtifactError> {
+        if wanted.on_disk {
+            return Ok(self.cache.holds(key).then_some((key.1, None)));
+        }
+        Ok(self.cache.get(key).await?.map(|content| (key.1, Some(content))))
+    }
+
+    /// Who comes first pulls it, and has shown by that what they may. The others wait for it and show that they may have
+    /// the same; where the server offers no way to, each pulls it.
+    async fn prove_document(
+        self: &Arc<Self>,
+        asking: &Asking,
+        wanted: Wanted,
+    ) -> Result<Document, ArtifactError> {
+        if let Some(expected) = wanted.expected
+            && self.cache.holds((asking.origin, expected))
+        {
+            self.may_read(asking).await?;
+            if let Some(found) = self.held((asking.origin, expected), wanted).await? {
+                return Ok(found);
+            }
+        }
+        let mut is_first = false;
+        let pulled = self.pulls.join((asking.origin, wanted), || {
+            is_first = true;
+            let (fetch, asking) = (Arc::clone(self), asking.clone());
+            async move { fetch.pull(&asking, wanted).await }.boxed()
+        });
+        match pulled.await {
+            pulled if is_first => pulled,
+            Err(error @ ArtifactError::Unreachable { .. }) => Err(error),
+            Ok(found) if wanted.expected.is_some() => self.may_read(asking).await.map(|()| found),
+            // What came may be for others, and a refusal may have been meant for the first one's credentials.
+            _ => self.pull(asking, wanted).await,
+        }
+    }
+
+    /// Whether the source lets these credentials read it. Some refuse HEAD alone: signed addresses, for instance, are
+    /// for one method.
+    async fn may_read(&self, asking: &Asking) -> Result<(), ArtifactError> {
+        if self.http.send(asking.request(Method::HEAD)).await?.status().is_success() {
+            return Ok(());
+        }
+        let first_byte = (RANGE, HeaderValue::from_static("bytes=0-0"));
+        let response = self.http.send(asking.request(Method::GET).modifier(first_byte)).await?;
+        if response.status().is_success() { Ok(()) } else { Err(http::refusal(&asking.what, &response)) }
+    }
+
+    /// Content comes only if it is not what was here before.
+    async fn pull(&self, asking: &Asking, wanted: Wanted) -> Result<Document, ArtifactError> {
+        let Asking { ask, what, origin, .. } = asking;
+        let known = || self.validators.condition(*origin, ask.who);
+        let known = if wanted.expected.is_none() { known() } else { None };
+        let known = known.filter(|known| self.cache.holds((*origin, known.digest)));
+        let _permit = self.permits.acquire().await;
+        let response = match known {
+            Some(known) => {
+                let request = asking.request(Method::GET).modifier(known.header);
+                let response = self.http.send(request).await?;
+                if response.status() == StatusCode::NOT_MODIFIED {
+                    if let Some(found) = self.held((*origin, known.digest), wanted).await? {
+                        return Ok(found);
+                    }
+                    self.http.send(asking.request(Method::GET)).await?
+                } else {
+                    response
+                }
+            }
+            None => self.http.send(asking.request(Method::GET)).await?,
+        };
+        if !response.status().is_success() {
+            return Err(http::refusal(what, &response));
+        }
+        let headers = response.headers().clone();
+        let found = if wanted.on_disk {
+            (self.download(asking, response, wanted.limit).await?, None)
+        } else {
+            let content = http::body(what, response, wanted.limit).await?;
+            let found = Digest::of(&content);
+            if let Some(expected) = wanted.expected.filter(|expected| *expected != found) {
+                return Err(ArtifactError::DigestMismatch { what: what.clone(), expected, found });
+            }
+            self.cache.put((*origin, found), content.clone()).await?;
+            (found, Some(content))
+        };
+        if wanted.expected.is_none() {
+            self.validators.remember(*origin, ask.who, &headers, found.0);
+        }
+        Ok(found)
+    }
+
+    /// Takes a body of at most `limit` bytes to disk as it comes.
+    async fn download(
+        &self,
+        Asking { what, origin, .. }: &Asking,
+        mut response: Response,
+        limit: u64,
+    ) -> Result<Digest, ArtifactError> {
+        let mut incoming = self.cache.incoming().await?;
+        let mut piece = BytesMut::new();
+        let told = response.content_length();
+        while let Some(chunk) = response.chunk().await.map_err(|error| http::unreachable(what, &error))? {
+            let size = incoming.size() + (piece.len() + chunk.len()) as u64;
+            if size > limit || told.is_some_and(|told| told > limit) {
+                return Err(ArtifactError::TooLarge { what: what.clone(), limit });
+            }
+            piece.extend_from_slice(&chunk);
+            if piece.len() >= PIECE {
+                incoming = incoming.with(piece.split().freeze()).await?;
+            }
+        }
+        self.cache.take(*origin, incoming.with(piece.freeze()).await?).await
+    }
+}
+
+impl Asking {
+    fn request(&self, method: Method) -> Request {
+        Request::new(&self.what, method, self.url.clone()).authorization(self.authorization.clone())
+    }
+}
+
+/// An address without its query, which may hold a credential.
+pub(crate) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.set_fragment(None);
+    // Both fail only for addresses that cannot have them.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.into()
+}
+
+/// What is sent to an address with these credentials.
+fn authorization(url: &Url, credentials: &Credentials) -> Option<HeaderValue> {
+    match credentials.for_path(&http::authority(url), url.path().trim_start_matches('/'))? {
+        Auth::Basic { user, password } => registry::basic(user, password),
+        Auth::Bearer(token) => registry::bearer(token),
+        Auth::Refresh(_) => None,
+    }
+}

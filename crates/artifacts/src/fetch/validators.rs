@@ -1,0 +1,135 @@
+//! What servers tell content by, so that it does not come again while it is as before (RFC 9110, 13).
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::{Timestamp, fmt::rfc2822};
+use lru::LruCache;
+use reqwest::header::{
+    DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+};
+
+use crate::{Digest, cache::Origin, credentials::Fingerprint};
+
+const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1_023);
+/// Longer ones are not kept.
+const LONGEST: usize = 256;
+/// How old content has to be for its date to tell it from what comes next (RFC 9110, 8.8.2.2).
+const SETTLED: Duration = Duration::from_mins(1);
+
+/// The last one of each address. Bounded, least recently used go first.
+pub(super) struct Validators(Mutex<LruCache<Origin, Validator>>);
+
+/// What an address gave, and to whom.
+struct Validator {
+    of: Of,
+    digest: Digest,
+    who: Fingerprint,
+}
+
+enum Of {
+    /// Names one representation alone, whoever asks.
+    Strong(HeaderValue),
+    Weak(HeaderValue),
+    Date(HeaderValue),
+}
+
+/// A question that is answered with 304 where the content of this digest is still what these credentials would get: a
+/// server that would refuse them has to refuse them now too (RFC 9110, 13.2.1).
+pub(super) struct Condition {
+    pub(super) header: (HeaderName, HeaderValue),
+    pub(super) digest: Digest,
+}
+
+impl Validators {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(LruCache::new(REMEMBERED)))
+    }
+
+    /// Remembers what came with this answer.
+    pub(super) fn remember(&self, origin: Origin, who: Fingerprint, headers: &HeaderMap, digest: Digest) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match Of::read(headers) {
+            Some(of) => held.put(origin, Validator { of, digest, who }),
+            None => held.pop(&origin),
+        };
+    }
+
+    /// What to ask with these credentials. A date, or a weak tag, may be that of two representations: only who was given
+    /// the one may ask by it.
+    pub(super) fn condition(&self, origin: Origin, who: Fingerprint) -> Option<Condition> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Validator { of, digest, who: given } = held.get(&origin)?;
+        let header = match of {
+            Of::Strong(tag) => (IF_NONE_MATCH, tag.clone()),
+            _ if *given != who => return None,
+            Of::Weak(tag) => (IF_NONE_MATCH, tag.clone()),
+            Of::Date(date) => (IF_MODIFIED_SINCE, date.clone()),
+        };
+        Some(Condition { header, digest: *digest })
+    }
+}
+
+impl Of {
+    fn read(headers: &HeaderMap) -> Option<Self> {
+        let short = |name| headers.get(name).filter(|value: &&HeaderValue| value.len() <= LONGEST).cloned();
+        if let Some(tag) = headers.get(ETAG) {
+            let weak = tag.as_bytes().starts_with(b"W/");
+            return short(ETAG).map(if weak { Self::Weak } else { Self::Strong });
+        }
+        let time = |name| {
+            let text = headers.get(name)?.to_str().ok()?;
+            rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
+        };
+        let (modified, now): (Timestamp, Timestamp) = (time(LAST_MODIFIED)?, time(DATE)?);
+        (now.as_second() - modified.as_second() >= i64::try_from(SETTLED.as_secs()).ok()?).then_some(())?;
+        short(LAST_MODIFIED).map(Self::Date)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Credentials;
+
+    fn headers(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
+    }
+
+    /// What the one who was answered so asks with next, and what another asks with.
+    fn asked(pairs: &[(HeaderName, &'static str)]) -> [Option<(HeaderName, HeaderValue)>; 2] {
+        let who = ["one", "two"].map(|user| Credentials::basic("a", user, "b").fingerprint("a", ""));
+        let (validators, origin) = (Validators::new(), Origin::of("a"));
+        validators.remember(origin, who[0], &headers(&[(ETAG, "\"before\"")]), Digest::of(b"before"));
+        validators.remember(origin, who[0], &headers(pairs), Digest::of(b"now"));
+        who.map(|who| {
+            let condition = validators.condition(origin, who)?;
+            assert_eq!(condition.digest, Digest::of(b"now"));
+            Some(condition.header)
+        })
+    }
+
+    #[test]
+    fn only_a_strong_tag_is_for_everybody() {
+        let value = HeaderValue::from_static;
+        let strong = Some((IF_NONE_MATCH, value("\"a\"")));
+        assert_eq!(asked(&[(ETAG, "\"a\"")]), [strong.clone(), strong]);
+        let weak = Some((IF_NONE_MATCH, value("W/\"a\"")));
+        assert_eq!(asked(&[(ETAG, "W/\"a\"")]), [weak, None]);
+        assert_eq!(asked(&[]), [None, None]);
+    }
+
+    #[test]
+    fn a_date_counts_once_it_is_old_enough_to_be_of_one_content_alone() {
+        let modified = "Tue, 24 Nov 2020 08:00:00 GMT";
+        let at = |date| asked(&[(LAST_MODIFIED, modified), (DATE, date)]);
+        let dated = Some((IF_MODIFIED_SINCE, HeaderValue::from_static(modified)));
+        assert_eq!(at("Tue, 24 Nov 2020 08:01:00 GMT"), [dated, None]);
+        assert_eq!(at("Tue, 24 Nov 2020 08:00:59 GMT"), [None, None]);
+        assert_eq!(at("now"), [None, None]);
+        assert_eq!(asked(&[(LAST_MODIFIED, modified)]), [None, None]);
+    }
+}
