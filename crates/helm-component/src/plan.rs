@@ -247,9 +247,8 @@ fn settle(seen: &Observed) -> Step {
     let missing: BTreeSet<String> = seen
         .pieces
         .iter()
-        .filter(|piece| !piece.served)
         .filter(|piece| !own.contains(&*piece.identity.group))
-        .map(|piece| piece.identity.group_kind().to_string())
+        .filter_map(Piece::lacks)
         .collect();
     if !missing.is_empty() {
         return Step::Rest(Rest::MissingKinds(missing.into_iter().collect()));
