@@ -96,6 +96,17 @@ pub(crate) struct Session {
     pub(crate) explained_of: Option<i64>,
     /// How often drift of each object was put right lately.
     pub flaps: BTreeMap<Identity, Flaps>,
+    /// How many objects the content at hand takes the place of, until those that it does not have are gone.
+    pub(crate) before: Option<Before>,
+}
+
+/// How many objects there were before content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Before {
+    /// Digest of all objects of the content.
+    pub(crate) rendered: String,
+    /// Objects on record when the first of it was sent.
+    pub(crate) objects: usize,
 }
 
 /// The memory of all components.

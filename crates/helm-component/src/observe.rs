@@ -200,6 +200,7 @@ fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
         Piece {
             changed: changed && !stays,
             served,
+            lacks_version: None,
             drift: drift.filter(|drift| !stays || *drift == drift::Drift::Gone),
             health,
             why: health::why(pass, &identity, seen, health),
@@ -224,7 +225,9 @@ fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
                 // Of a group that does not answer the kind may be there: the apply tells.
                 let served =
                     pass.served.get(&object.gvk()).is_some() || pass.kinds.is_unknown(&identity.group);
-                build(identity, object.version(), served, changed)
+                let in_others = !served && pass.served.preferred(&identity.group_kind()).is_some();
+                let lacks_version = in_others.then(|| object.version().to_owned());
+                Piece { lacks_version, ..build(identity, object.version(), served, changed) }
             })
             .collect();
     }
@@ -349,11 +352,16 @@ pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
     let prepared = session.loaded.iter().map(|loaded| &loaded.prepared);
     let missing = prepared.flat_map(|prepared| prepared.objects.iter().chain(prepared.hook_objects()));
     let mut missing = missing.filter(|object| pass.kinds.get(&object.gvk()).is_none());
+    let mut recorded = session.recorded.inventory.iter().map(|(identity, _)| identity);
+    let is_lost = |identity: &Identity| {
+        pass.kinds.preferred(&identity.group_kind()).is_none() && !pass.kinds.is_unknown(&identity.group)
+    };
     asks(session.recorded.digests.kinds.as_ref())
         || asks(session.loaded.as_ref().and_then(|loaded| loaded.kinds.as_ref()))
         || session.recorded.pending
         || !pass.done.waiting.is_empty()
         || missing.next().is_some()
+        || (pass.order == Order::Install && recorded.any(is_lost))
         || default_resource(pass) == DefaultResource::Unserved
 }
 

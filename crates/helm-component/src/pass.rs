@@ -73,8 +73,6 @@ pub(crate) struct Done {
     pub(crate) hooks: Option<Rest>,
     /// How long the hook that is waited for may take from now on.
     pub(crate) hook_left: Option<Duration>,
-    /// How many objects there were before this pass applied.
-    pub(crate) before: Option<usize>,
     /// What was found in the module's place, once somebody looked.
     pub(crate) predecessor: Option<Predecessor>,
     /// Why the release could not be recorded.

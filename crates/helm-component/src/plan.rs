@@ -4,6 +4,7 @@
 //! A step that failed leaves its [`Failure`] behind, so the machine never tries one twice in a pass.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use kyma_api::Reason;
 use kyma_object_set::Identity;
@@ -162,16 +163,21 @@ fn record(seen: &Observed) -> Option<Step> {
 }
 
 /// What stops a component of whose objects some were refused: the first failure. Others that pass sooner, or by
-/// themselves, are tried again all the same.
+/// themselves, are tried again all the same, each after the pauses that it would have alone.
 fn fault(seen: &Observed) -> Option<Failure> {
     let mut faults = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref());
-    let first = faults.next()?.clone();
-    let again = faults.filter_map(longest_delay).min();
-    let sooner = again.filter(|again| longest_delay(&first).is_none_or(|own| *again < own));
-    Some(match sooner {
-        Some(again) => first.retry_after(again),
-        None => first,
-    })
+    let first = faults.next()?;
+    let own = longest_delay(first);
+    let sooner: Vec<(Duration, &Failure)> = faults
+        .filter_map(|fault| Some((longest_delay(fault)?, fault)))
+        .filter(|(delay, _)| own.is_none_or(|own| *delay < own))
+        .collect();
+    let named = sooner.iter().filter(|(_, fault)| fault.retry_after.is_some());
+    let named = named.map(|(delay, _)| *delay).min();
+    let pauses = sooner.iter().filter(|(_, fault)| fault.retry_after.is_none());
+    let pauses = pauses.min_by_key(|(delay, _)| *delay).map(|(_, fault)| fault.reason);
+    let first = named.into_iter().fold(first.clone(), Failure::no_later_than);
+    Some(pauses.into_iter().fold(first, Failure::beside))
 }
 
 /// Content at hand goes to the target, unless it would take back what somebody installed there.
@@ -247,9 +253,8 @@ fn settle(seen: &Observed) -> Step {
     let missing: BTreeSet<String> = seen
         .pieces
         .iter()
-        .filter(|piece| !piece.served)
         .filter(|piece| !own.contains(&*piece.identity.group))
-        .map(|piece| piece.identity.group_kind().to_string())
+        .filter_map(Piece::lacks)
         .collect();
     if !missing.is_empty() {
         return Step::Rest(Rest::MissingKinds(missing.into_iter().collect()));

@@ -129,11 +129,7 @@ fn no_later(progress: Progress, due: std::time::Duration) -> Progress {
     match (&progress.failure, progress.wait) {
         // The class of others says when they are tried again.
         (Some(failure), _) if failure.class != ErrorClass::Blocked => progress,
-        (Some(failure), _) => {
-            let due = failure.retry_after.map_or(due, |planned| planned.min(due));
-            let failure = Some(failure.clone().retry_after(due));
-            Progress { failure, ..progress }
-        }
+        (Some(failure), _) => Progress { failure: Some(failure.clone().no_later_than(due)), ..progress },
         (None, Wait::Timer(planned) | Wait::Answer(planned)) if planned <= due => progress,
         (None, _) => progress.again_after(due),
     }

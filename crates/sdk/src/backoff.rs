@@ -68,6 +68,12 @@ pub(crate) fn shares_delays(one: Reason, other: Reason) -> bool {
 
 /// The longest delay of a component between two tries of what failed so, if no event comes; `None`: it waits for one.
 pub fn longest_delay(failure: &Failure) -> Option<Duration> {
+    let beside = beside(failure).and_then(|beside| longest_alone(&beside));
+    let latest = failure.at_latest.map(|latest| latest.min(LONGEST_ASKED));
+    longest_alone(failure).into_iter().chain(beside).chain(latest).min()
+}
+
+fn longest_alone(failure: &Failure) -> Option<Duration> {
     let named = failure.retry_after.map(|asked| asked.min(LONGEST_ASKED));
     let own = || match failure.class {
         ErrorClass::Transient | ErrorClass::Unreachable => Some(LONGEST),
@@ -81,10 +87,25 @@ pub fn longest_delay(failure: &Failure) -> Option<Duration> {
 /// Transient and Unreachable double from 0.5 s to 60 s; calls to an unreachable target are refused by its breaker
 /// meanwhile, so a try costs nothing. A namespace that is being deleted is tried after 30 s to 10 min, as is what a role,
 /// policy or webhook of a target forbids; a used-up quota after 1 to 10 min. Other Blocked and Invalid wait for an event unless the failure names a moment.
-/// `jitter` lies in 0..1.
+/// What failed beside it, or is due at a known moment, makes it come sooner, never later. `jitter` lies in 0..1.
 pub fn delay_after(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration> {
+    let beside = beside(failure).and_then(|beside| delay_alone(&beside, failures, jitter));
+    let latest = failure.at_latest.map(|latest| named(latest, jitter));
+    delay_alone(failure, failures, jitter).into_iter().chain(beside).chain(latest).min()
+}
+
+fn beside(failure: &Failure) -> Option<Failure> {
+    failure.beside.as_deref().map(|reason| Failure::new(*reason, ""))
+}
+
+/// A moment that was named, with a little left to chance.
+fn named(moment: Duration, jitter: f64) -> Duration {
+    moment.min(LONGEST_ASKED) + FIRST.mul_f64(spread(SHARE, jitter))
+}
+
+fn delay_alone(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration> {
     if let Some(asked) = failure.retry_after {
-        return Some(asked.min(LONGEST_ASKED) + FIRST.mul_f64(spread(SHARE, jitter)));
+        return Some(named(asked, jitter));
     }
     if let Some(slow) = Slow::of(failure.reason) {
         return Some(slow.after(failures, jitter));
@@ -146,6 +167,22 @@ mod tests {
         }
         let named = Failure::new(Reason::ApplyRefused, "").retry_after(Duration::from_secs(7));
         assert_eq!(longest_delay(&named), Some(Duration::from_secs(7)));
+    }
+
+    #[test]
+    fn what_failed_beside_or_is_due_brings_it_back_sooner_and_never_later() {
+        let after =
+            |failure: &Failure, failures| delay_after(failure, failures, 1.0).map(|delay| delay.as_secs());
+        let waits = Failure::new(Reason::ApplyRefused, "");
+        let beside = waits.clone().beside(Reason::TargetForbidden);
+        assert_eq!([1, 2, 3, 9].map(|failures| after(&beside, failures)), [33, 66, 133, 600].map(Some));
+        assert_eq!(longest_delay(&beside), Some(Duration::from_mins(10)));
+        let due = beside.no_later_than(Duration::from_secs(90)).no_later_than(Duration::from_secs(99));
+        assert_eq!([1, 2, 3, 9].map(|failures| after(&due, failures)), [33, 66, 90, 90].map(Some));
+        assert_eq!(longest_delay(&due), Some(Duration::from_secs(90)));
+        let sooner = Failure::new(Reason::TargetTimeout, "").beside(Reason::QuotaExceeded);
+        assert_eq!(after(&sooner, 9), Some(60));
+        assert_eq!(after(&waits.beside(Reason::ValuesInvalid), 1), None);
     }
 
     #[test]

@@ -21,6 +21,11 @@ pub struct Failure {
     pub message: String,
     /// When trying again makes sense at the earliest; `None`: the class decides.
     pub retry_after: Option<Duration>,
+    /// When it is tried again at the latest; `None`: the class alone decides.
+    pub at_latest: Option<Duration>,
+    /// What failed beside it: it is tried again when that would be, where that is sooner. Boxed, so that results stay
+    /// small.
+    pub beside: Option<Box<Reason>>,
 }
 
 impl Failure {
@@ -31,6 +36,8 @@ impl Failure {
             class: reason.class().unwrap_or(ErrorClass::Transient),
             message: message.into(),
             retry_after: None,
+            at_latest: None,
+            beside: None,
         }
     }
 
@@ -50,6 +57,18 @@ impl Failure {
     /// Not before `delay` from now: a server said so, or something happens at a known moment.
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
+        self
+    }
+
+    /// Not later than `delay` from now, sooner where its class says so: something else is due then. The shortest counts.
+    pub fn no_later_than(mut self, delay: Duration) -> Self {
+        self.at_latest = Some(self.at_latest.map_or(delay, |earlier| earlier.min(delay)));
+        self
+    }
+
+    /// As soon as something that failed for this reason beside it would be tried again, where that is sooner.
+    pub fn beside(mut self, reason: Reason) -> Self {
+        self.beside = Some(Box::new(reason));
         self
     }
 

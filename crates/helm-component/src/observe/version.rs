@@ -1,5 +1,8 @@
 //! Which of hub and target went back in time, told by the version that our objects bear.
 
+use std::collections::BTreeSet;
+
+use kyma_object_set::{Identity, Object};
 use semver::Version;
 
 use super::rollback;
@@ -23,7 +26,7 @@ pub(super) fn newer(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<String> {
         component.spec.module.as_ref().map(|module| module.version.as_str()),
         status.and_then(|status| status.attempted_version.as_deref()),
     ];
-    newest_above(known.into_iter().flatten(), versions(pass, snapshot))
+    newest_above(known.into_iter().flatten(), versions(pass, snapshot).map(|(_, version)| version))
 }
 
 /// Whether versions on the target may hold up the one that is wished.
@@ -38,8 +41,18 @@ pub(super) fn is_set_back(pass: &Pass<'_>, snapshot: &Snapshot) -> bool {
     let Ok(inputs) = &pass.inputs else { return false };
     let corrects = super::drift_mode(pass) == DriftMode::Correct;
     let is_applied = corrects && pass.session.recorded.digests.inputs.as_ref() == Some(&inputs.digest);
-    let wanted = inputs.marks.version.as_deref();
-    is_applied && versions(pass, snapshot).any(|found| wanted.is_some_and(|wanted| is_older(found, wanted)))
+    let Some(wanted) = inputs.marks.version.as_deref().filter(|_| is_applied) else { return false };
+    let older = versions(pass, snapshot).filter(|(_, found)| is_older(found, wanted));
+    let older: BTreeSet<&Identity> = older.map(|(identity, _)| identity).collect();
+    let loaded = pass.session.loaded.as_ref().filter(|loaded| loaded.inputs == inputs.digest);
+    concerns(&older, loaded.map(|loaded| &*loaded.prepared.objects))
+}
+
+/// Whether one of these objects is of the content: what is left over of a version before has that version rightly. Any
+/// may be of content that is not at hand, which is loaded then.
+fn concerns(older: &BTreeSet<&Identity>, content: Option<&[Object]>) -> bool {
+    let is_wanted = |content: &[Object]| content.iter().any(|object| older.contains(&object.identity()));
+    !older.is_empty() && content.is_none_or(is_wanted)
 }
 
 fn is_older(version: &str, than: &str) -> bool {
@@ -48,12 +61,12 @@ fn is_older(version: &str, than: &str) -> bool {
 }
 
 /// The versions that objects of ours bear. A CRD may be written by another owner who shares it.
-fn versions<'a>(pass: &'a Pass<'_>, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a str> {
+fn versions<'a>(pass: &'a Pass<'_>, snapshot: &'a Snapshot) -> impl Iterator<Item = (&'a Identity, &'a str)> {
     let owner = &*pass.dependent.owner;
     let ours = snapshot.objects.iter().filter(move |(identity, seen)| {
         seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting && !identity.is_crd()
     });
-    ours.filter_map(|(_, seen)| seen.version.as_deref())
+    ours.filter_map(|(identity, seen)| Some((identity, seen.version.as_deref()?)))
 }
 
 /// The newest of the versions found, if it is newer than every known one. What is no version does not count.
@@ -71,6 +84,8 @@ fn newest<'a>(versions: impl Iterator<Item = &'a str>) -> Option<Version> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -83,6 +98,18 @@ mod tests {
         assert_eq!(newer(&["1.10.0"], &["1.9.0"]), None);
         assert_eq!(newer(&["1.0.0"], &["latest"]), None);
         assert_eq!(newer(&["latest"], &["1.0.0"]), None, "nothing to compare with");
+    }
+
+    #[test]
+    fn what_is_left_over_of_an_older_version_does_not_count() {
+        let body = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "new", "namespace": "n"}});
+        let content = [Object::from_value(body).unwrap()];
+        let new = content[0].identity();
+        let left = Identity::new("apps", "Deployment", Some("n"), "old");
+        assert!(!concerns(&[&left].into(), Some(&content)));
+        assert!(concerns(&[&left, &new].into(), Some(&content)));
+        assert!(concerns(&[&left].into(), None), "what the content has is not known");
+        assert!(!concerns(&BTreeSet::new(), None));
     }
 
     #[test]

@@ -40,8 +40,10 @@ pub struct Piece {
     pub identity: Identity,
     /// Whether the content it comes from is newer than what was applied.
     pub changed: bool,
-    /// Whether the target serves its kind.
+    /// Whether the target serves its kind, of content at hand in just its version.
     pub served: bool,
+    /// The version that it is wished in, where the target serves its kind in others alone.
+    pub lacks_version: Option<String>,
     /// What became of it since it was applied; `None` while the watch has not told or it was never applied.
     pub drift: Option<Drift>,
     /// How it does; `None` while unknown. A failure that has not lasted yet is none.
@@ -64,6 +66,15 @@ impl Piece {
     /// Whether somebody changed, took or deleted it, so that it would have to be applied again.
     pub fn has_drifted(&self) -> bool {
         matches!(self.drift, Some(Drift::Gone | Drift::Recreated | Drift::Changed | Drift::Taken))
+    }
+
+    /// What the target does not serve that it needs: `Kind.group`, with a version where other ones are served.
+    pub(super) fn lacks(&self) -> Option<String> {
+        let kind = self.identity.group_kind();
+        (!self.served).then(|| match &self.lacks_version {
+            Some(version) => format!("{kind} in version {version}"),
+            None => kind.to_string(),
+        })
     }
 }
 
@@ -328,6 +339,19 @@ impl Observed {
             })
             .collect();
         surplus.into_iter().cloned().collect()
+    }
+
+    /// What the target does not serve that objects need, be they on record or not. Kinds of the set's own CRDs come again
+    /// with those; what is to be removed needs none.
+    pub fn missing(&self) -> BTreeSet<String> {
+        let own = self.groups_of_own_crds();
+        let returns = |piece: &Piece| match self.order {
+            Order::Install => {
+                own.contains(&*piece.identity.group) && self.inventory.was_sent(&piece.identity)
+            }
+            Order::Remove => self.inventory.contains(&piece.identity),
+        };
+        self.pieces.iter().filter(|piece| !returns(piece)).filter_map(Piece::lacks).collect()
     }
 
     /// The API groups of which CRDs of the same set define kinds, which the target will serve soon.

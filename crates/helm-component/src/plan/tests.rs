@@ -7,6 +7,7 @@ use crate::patience::Patience;
 
 mod faults;
 mod hooks;
+mod kinds;
 mod release;
 mod removal;
 mod way;
@@ -32,6 +33,7 @@ pub(crate) fn piece(identity: Identity) -> Piece {
         identity,
         changed: false,
         served: true,
+        lacks_version: None,
         drift: None,
         health: Some(HealthStatus::Current),
         why: String::new(),

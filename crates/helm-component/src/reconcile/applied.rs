@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kyma_api::{Digests, Reason};
 use kyma_object_set::apply::{Applied, Outcome, Refusal};
-use kyma_object_set::{CallError, Entry, Foreign, GroupKind, Identity, Kinds, Observed};
+use kyma_object_set::{CallError, Entry, Foreign, GroupKind, Identity, Inventory, Kinds, Observed};
 use kyma_sdk::{Failure, Interest};
 
 use super::endings::fault_of;
@@ -65,7 +65,7 @@ impl Pass<'_> {
                 }
                 Outcome::Missing(gvk) => {
                     missing.push(identity.clone());
-                    tracing::info!(%identity, %gvk, "the target does not serve the kind; the object waits for it");
+                    tracing::info!(%identity, %gvk, "the target does not serve that; the object waits for it");
                 }
                 // The pass ends where it would be told of a second time.
                 Outcome::Unchanged | Outcome::Skipped | Outcome::Foreign(_) => {}
@@ -74,9 +74,8 @@ impl Pass<'_> {
         self.await_namespaces(&absent);
         self.await_owners(&foreign);
         self.session.recorded.inventory = applied.inventory;
-        // With its kind an object went too.
-        for identity in missing {
-            self.session.recorded.inventory.remove(&identity);
+        if let Some(kinds) = &kinds {
+            note_missing(&mut self.session.recorded.inventory, &missing, kinds);
         }
         self.note_sent(loaded, late);
         if let Some(kinds) = kinds
@@ -200,9 +199,62 @@ fn is_unknown(kinds: Option<&Kinds>, identity: &Identity) -> bool {
     kinds.is_none_or(|kinds| kinds.is_unknown(&identity.group))
 }
 
+/// What the record says of objects that could not be sent in their version. With its kind an object went too. One whose
+/// kind is served in other versions is still there: it is known by its uid, and sent once its own version comes.
+fn note_missing(inventory: &mut Inventory, missing: &[Identity], kinds: &Kinds) {
+    for identity in missing {
+        let Some(entry) = inventory.remove(identity) else { continue };
+        if kinds.preferred(&identity.group_kind()).is_some() {
+            let unsent = Entry { hash: String::new(), fingerprint: String::new(), ..entry };
+            inventory.insert(identity.clone(), unsent);
+        }
+    }
+}
+
 fn namespace_of(refusal: &Refusal) -> Option<&str> {
     match refusal {
         Refusal::Call(error) => error.missing_namespace(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_object_set::Object;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_whose_api_version_went_stays_on_record_and_is_sent_when_it_comes_again() {
+        let version = json!({"name": "v1", "served": true, "storage": true});
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "lamps.example.org"},
+            "spec": {
+                "group": "example.org", "names": {"kind": "Lamp", "plural": "lamps"}, "scope": "Namespaced",
+                "versions": [version],
+            },
+        });
+        let kinds = Kinds::default().with_crds(&[Object::from_value(crd).unwrap()]);
+        let lamp = Identity::new("example.org", "Lamp", Some("here"), "l");
+        let route = Identity::new("example.org", "Route", Some("here"), "r");
+        let entry = Entry {
+            version: "v1beta1".to_owned(),
+            uid: "u".to_owned(),
+            hash: "sent".to_owned(),
+            fingerprint: "seen".to_owned(),
+            created: true,
+            finished: false,
+        };
+        let all = [(lamp.clone(), entry.clone()), (route.clone(), entry.clone())];
+        let mut inventory: Inventory = all.into_iter().collect();
+        note_missing(&mut inventory, &[lamp.clone(), route.clone()], &kinds);
+        assert!(!inventory.contains(&route), "it went with its kind");
+        let held = inventory.get(&lamp).unwrap();
+        assert_eq!((&held.uid, held.created), (&entry.uid, true));
+        assert!(!inventory.was_sent(&lamp));
+        note_missing(&mut inventory, &[route], &kinds);
+        assert_eq!(inventory.len(), 1, "what is not on record does not come onto it");
     }
 }

@@ -77,6 +77,7 @@ impl Pass<'_> {
     pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) {
         let Some(loaded) = self.session.loaded.clone() else { return };
         self.done.crds_applied = true;
+        self.note_before(&loaded.rendered);
         let due: BTreeSet<&Identity> =
             seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| &piece.identity).collect();
         let is_due = |identity: &Identity| identity.is_crd() && due.contains(identity);
@@ -103,7 +104,7 @@ impl Pass<'_> {
             self.done.load = Some(failure);
             return;
         }
-        self.done.before = Some(self.session.recorded.inventory.len());
+        self.note_before(&loaded.rendered);
         let due =
             seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| piece.identity.clone());
         let due = match self.hold_back(seen, due.collect()).await {

@@ -12,7 +12,8 @@ use kyma_sdk::Failure;
 
 use super::{Pass, failure, protection};
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
-use crate::memory::LEFT;
+use crate::memory::{Before, LEFT};
+use crate::observe::rollback;
 use crate::plan::Observed;
 
 impl Pass<'_> {
@@ -42,8 +43,17 @@ impl Pass<'_> {
         });
     }
 
+    /// Counts what there is before content is sent, which takes more than one pass where it is late or waits for a kind.
+    pub(super) fn note_before(&mut self, rendered: &str) {
+        let objects = self.session.recorded.inventory.len();
+        self.session.before = Some(before(self.session.before.take(), rendered, objects));
+    }
+
     /// What is gone leaves the inventory last: a process that dies before comes here again.
     async fn take_pruned(&mut self, removal: &Removal, seen: &Observed) -> Result<(), Failure> {
+        if removal.is_done() {
+            self.session.before = None;
+        }
         let places: BTreeSet<&str> = left_by_autoscalers(&removal.gone);
         if !places.is_empty() {
             self.retake_replicas(&places, seen).await?;
@@ -76,14 +86,19 @@ impl Pass<'_> {
         inventory: &Inventory,
         complete: bool,
     ) -> Result<PrunePlan, PruneBlocked> {
-        let wanted = self.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
+        let loaded = self.session.loaded.as_ref();
+        let wanted = loaded.into_iter().flat_map(|loaded| &loaded.prepared.objects);
         let desired: BTreeSet<Identity> = wanted.map(Object::identity).collect();
+        let before = self.session.before.as_ref();
+        let before = before.filter(|before| loaded.is_some_and(|loaded| loaded.rendered == before.rendered));
+        // What was Ready before is meant as it was, however much what failed brought.
+        let is_back = rollback::taken(self).is_some();
         prune::plan(&PruneRequest {
             inventory,
             desired: &desired,
-            previous: self.done.before.unwrap_or(inventory.len()),
+            previous: before.map_or(inventory.len(), |before| before.objects),
             complete,
-            allow_shrink: is_confirmed(&self.context.resource, ALLOW_SHRINK),
+            allow_shrink: is_back || is_confirmed(&self.context.resource, ALLOW_SHRINK),
             claimed: &|_| false,
             protection: protection(),
         })
@@ -137,6 +152,12 @@ pub(super) fn unconfirmed(blocked: &PruneBlocked) -> Failure {
     Failure::new(blocked.reason(), message)
 }
 
+/// What counts as the set before content: what there was when the first of it was sent.
+fn before(held: Option<Before>, rendered: &str, objects: usize) -> Before {
+    let held = held.filter(|held| held.rendered == rendered);
+    held.unwrap_or_else(|| Before { rendered: rendered.to_owned(), objects })
+}
+
 /// Namespaces of autoscalers that are gone.
 fn left_by_autoscalers(gone: &[Identity]) -> BTreeSet<&str> {
     let gone = gone.iter().filter(|identity| is_autoscaler(identity));
@@ -179,6 +200,16 @@ mod tests {
         };
         assert!(deployment("one", json!({"replicas": 2})));
         assert!(!deployment("one", json!({})) && !deployment("two", json!({"replicas": 2})));
+    }
+
+    #[test]
+    fn what_was_there_is_counted_once_for_each_content_however_many_passes_send_it() {
+        let first = before(None, "one", 10);
+        assert_eq!(first.objects, 10);
+        let later = before(Some(first), "one", 16);
+        assert_eq!(later.objects, 10, "six of the new ones are there by now");
+        let other = before(Some(later), "two", 16);
+        assert_eq!((&*other.rendered, other.objects), ("two", 16));
     }
 
     #[test]

@@ -115,9 +115,7 @@ pub(super) fn applied(seen: &Observed, rest: &Rest) -> Aspect {
 }
 
 pub(super) fn missing(pass: &Pass<'_>, seen: &Observed) -> Vec<String> {
-    let unserved =
-        seen.pieces.iter().filter(|piece| !piece.served && !seen.inventory.contains(&piece.identity));
-    let mut missing: Vec<String> = unserved.map(|piece| piece.identity.group_kind().to_string()).collect();
+    let mut missing: Vec<String> = seen.missing().into_iter().collect();
     for dependency in pass.context.resource.spec.depends_on.iter().flatten() {
         let Some(api) = &dependency.api else { continue };
         let kind = kyma_object_set::GroupKind::new(&api.group, &api.kind);

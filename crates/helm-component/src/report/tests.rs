@@ -111,8 +111,14 @@ fn what_becomes_of_a_failure_is_looked_at_in_time_whatever_else_is_awaited() {
     assert_eq!(no_later(working(), due).wait, Wait::Timer(due));
     assert_eq!(no_later(working().again_after(due * 2), due).wait, Wait::Timer(due));
     assert_eq!(no_later(working().again_after(due / 2), due).wait, Wait::Timer(due / 2));
-    let after = |failure: Failure| no_later(Progress::stopped(failure), due).failure.unwrap().retry_after;
+    let stopped = |failure: Failure| no_later(Progress::stopped(failure), due).failure.unwrap();
+    let after = |failure: Failure| kyma_sdk::longest_delay(&stopped(failure));
     assert_eq!(after(Failure::new(Reason::HealthTimeout, "")), Some(due));
     assert_eq!(after(Failure::new(Reason::DriftFlapping, "").retry_after(due / 2)), Some(due / 2));
-    assert_eq!(after(Failure::new(Reason::TargetTimeout, "")), None, "its class says when");
+    let timeout = stopped(Failure::new(Reason::TargetTimeout, ""));
+    assert_eq!(timeout.at_latest, None, "its class says when");
+    let forbidden = Failure::new(Reason::TargetForbidden, "");
+    let late = no_later(Progress::stopped(forbidden.clone()), due * 9).failure.unwrap();
+    let first = |failure: &Failure| kyma_sdk::delay_after(failure, 1, 0.5);
+    assert_eq!(first(&late), first(&forbidden), "it has its own pauses until then");
 }

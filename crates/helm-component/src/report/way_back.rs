@@ -59,7 +59,7 @@ impl Back {
         if let Some(failure) = &mut progress.failure {
             let left = rollback::pause(&self.failed, self.now);
             failure.message.clone_from(&progress.message);
-            failure.retry_after = failure.retry_after.into_iter().chain(left).min();
+            failure.at_latest = failure.at_latest.into_iter().chain(left).min();
         }
         progress
     }
@@ -142,4 +142,26 @@ fn reported<'a>(
 ) -> Option<&'a k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
     let conditions = pass.context.resource.status.as_ref()?.conditions.as_deref()?;
     condition::get(conditions, type_)
+}
+
+#[cfg(test)]
+mod tests {
+    use kyma_sdk::{delay_after, longest_delay};
+
+    use super::*;
+
+    #[test]
+    fn what_holds_up_the_way_back_is_tried_again_as_anywhere_and_at_the_latest_with_what_failed() {
+        let late = Failure::new(Reason::HealthTimeout, "late");
+        let now = Timestamp::from_second(0).unwrap();
+        let failed = rollback::failed(None, "i", "2.0.0".to_owned(), &late, now);
+        let back = Back { failed, kept: KeptRelease::default(), now, stands: false };
+        let told = |failure: &Failure| back.tell(Progress::stopped(failure.clone())).failure.unwrap();
+        for reason in [Reason::TargetTimeout, Reason::TargetForbidden] {
+            let failure = Failure::new(reason, "no");
+            assert_eq!(delay_after(&told(&failure), 1, 0.5), delay_after(&failure, 1, 0.5), "{reason}");
+        }
+        let refused = Failure::new(Reason::ApplyRefused, "no");
+        assert_eq!(longest_delay(&told(&refused)), Some(Duration::from_mins(10)));
+    }
 }

@@ -41,7 +41,7 @@ fn component(name: &str) -> Value {
     json!({"component": {"name": name}})
 }
 
-async fn says(world: &World, name: &str, type_: &str, reason: &str) -> Result<String> {
+pub(crate) async fn says(world: &World, name: &str, type_: &str, reason: &str) -> Result<String> {
     let components = world.components()?;
     until(&format!("{name}: {type_} says {reason}"), PATIENCE, || async {
         let told = condition_of(&components.get(name).await?, type_);

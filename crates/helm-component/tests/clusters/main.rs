@@ -17,6 +17,7 @@ mod hooks;
 mod images;
 mod injection;
 mod inventory;
+mod kinds;
 mod large;
 mod module;
 mod packed;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -270,6 +270,26 @@ async fn what_the_target_refuses_is_taken_back_and_crds_keep_their_versions() ->
     let crd = world.on_target("apiextensions.k8s.io/v1", kind, "", "notes.back.example.org").await?;
     let versions = crd.context("the CRD")?.data["spec"]["versions"].as_array().map(Vec::len);
     assert_eq!(versions, Some(2), "a CRD never goes back to fewer versions");
+    Ok(())
+}
+
+/// What fails may be many times as large: what was Ready is meant as it was, so nobody has to confirm that the rest goes.
+#[tokio::test]
+async fn what_failed_and_was_much_larger_is_taken_back_as_a_whole() -> Result<()> {
+    let world = world().await?;
+    let small = vec![config("main", ""), deployment("web", "ready")];
+    let source = push(world, "outgrown", "1.0.0", &borrowed(&small)).await?;
+    world.apply("outgrown", with_rollback(&source, "outgrown", "low")).await?;
+    world.ready("outgrown", "True", "Ready").await?;
+    let mut large = vec![config("main", ""), deployment("web", "unready")];
+    large.extend((0..8).map(|number| config(&format!("added-{number}"), "")));
+    let source = push(world, "outgrown", "1.1.0", &borrowed(&large)).await?;
+    world.apply("outgrown", with_rollback(&source, "outgrown", "high")).await?;
+    world.ready("outgrown", "False", "RolledBack").await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "outgrown");
+    let ours = ListParams::default().labels("component.kyma-project.io/owner");
+    let left: Vec<String> = maps.list(&ours).await?.items.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(left, ["main"]);
     Ok(())
 }
 

@@ -2,34 +2,57 @@
 
 use std::time::Duration;
 
+use kyma_sdk::delay_after;
+
 use super::*;
 
-/// How a component ends whose objects were refused for these reasons, in this order.
-fn refused(reasons: &[Reason]) -> (Reason, Option<Duration>) {
-    let faulty = |(number, reason): (usize, &Reason)| Piece {
-        fault: Some(Failure::new(*reason, "no")),
+/// How a component ends whose objects were refused so, in this order.
+fn ended(faults: Vec<Failure>) -> Failure {
+    let faulty = |(number, fault): (usize, Failure)| Piece {
+        fault: Some(fault),
         ..piece(config(&number.to_string()))
     };
-    let seen = Observed { applied: true, ..fresh(reasons.iter().enumerate().map(faulty).collect()) };
+    let pieces = faults.into_iter().enumerate().map(faulty).collect();
+    let seen = Observed { applied: true, ..fresh(pieces) };
     let Step::Rest(Rest::Failed(failure)) = next(&seen) else { panic!("{:?}", next(&seen)) };
-    (failure.reason, failure.retry_after)
+    failure
 }
 
 #[test]
 fn one_that_needs_a_person_keeps_no_other_from_being_tried_again() {
     use Reason::{ApplyRefused, NamespaceTerminating, QuotaExceeded, TargetForbidden, WebhookFailed};
-    let minutes = |count| Some(Duration::from_mins(count));
-    for (reasons, again) in [
+    for (reasons, beside) in [
         (&[ApplyRefused] as &[Reason], None),
         (&[ApplyRefused, ApplyRefused], None),
-        (&[ApplyRefused, NamespaceTerminating], minutes(10)),
-        (&[ApplyRefused, TargetForbidden], minutes(10)),
-        (&[ApplyRefused, QuotaExceeded, WebhookFailed], minutes(1)),
-        (&[NamespaceTerminating, WebhookFailed], minutes(1)),
+        (&[ApplyRefused, NamespaceTerminating], Some(NamespaceTerminating)),
+        (&[ApplyRefused, TargetForbidden], Some(TargetForbidden)),
+        (&[ApplyRefused, QuotaExceeded, WebhookFailed], Some(WebhookFailed)),
+        (&[NamespaceTerminating, WebhookFailed], Some(WebhookFailed)),
         // By itself it comes back at least as soon.
         (&[WebhookFailed, NamespaceTerminating], None),
         (&[QuotaExceeded, NamespaceTerminating], None),
     ] {
-        assert_eq!(refused(reasons), (reasons[0], again), "{reasons:?}");
+        let failure = ended(reasons.iter().map(|reason| Failure::new(*reason, "no")).collect());
+        assert_eq!((failure.reason, failure.beside), (reasons[0], beside.map(Box::new)), "{reasons:?}");
+        assert_eq!((failure.retry_after, failure.at_latest), (None, None), "{reasons:?}");
     }
+}
+
+#[test]
+fn what_is_forbidden_beside_what_needs_a_person_has_the_pauses_of_what_is_forbidden_alone() {
+    let forbidden = Failure::new(Reason::TargetForbidden, "no");
+    let both = ended(vec![fault(), forbidden.clone()]);
+    for failures in 1..10 {
+        assert_eq!(delay_after(&both, failures, 0.5), delay_after(&forbidden, failures, 0.5));
+    }
+}
+
+#[test]
+fn a_moment_that_another_one_names_is_kept() {
+    let moment = Duration::from_secs(7);
+    let named = Failure::new(Reason::NamespaceTerminating, "no").retry_after(moment);
+    let both = ended(vec![fault(), Failure::new(Reason::TargetForbidden, "no"), named.clone()]);
+    assert_eq!(both.at_latest, Some(moment));
+    assert_eq!(both.beside.as_deref(), Some(&Reason::TargetForbidden));
+    assert_eq!(delay_after(&both, 9, 0.5), delay_after(&named, 9, 0.5));
 }
