@@ -19,6 +19,7 @@ mod hub_secrets;
 mod injection;
 mod kept;
 mod kept_secret;
+mod looking;
 mod memory;
 mod namespaces;
 mod objects;

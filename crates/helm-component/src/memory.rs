@@ -14,6 +14,7 @@ use kyma_object_set::{Identity, Inventory};
 
 use crate::content::Loaded;
 use crate::expressions::Rules;
+use crate::looking::Looking;
 use crate::record::{self, Form};
 use crate::referenced::Referenced;
 use crate::sight::Dependent;
@@ -64,8 +65,8 @@ pub(crate) struct Session {
     pub recorded: Recorded,
     /// The content while it is needed: dropped when everything is applied and works.
     pub loaded: Option<Loaded>,
-    /// Since when the watches are awaited to show what is there, or since they were last opened anew.
-    pub(crate) looking_since: Option<Instant>,
+    /// The wait for the watches to show what is there, while there is one.
+    pub(crate) looking: Option<Looking>,
     /// Whether something waits for a kind, so that each pass asks anew what the target serves.
     pub(crate) kinds_awaited: bool,
     /// Whether the target was searched for what is ours.

@@ -30,6 +30,7 @@ use kyma_object_set::{CallError, Identity, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
 use crate::expressions::Rules;
+use crate::looking::Looking;
 use crate::memory::Session;
 use crate::observe;
 use crate::pass::{Done, Pass, Shared};
@@ -188,7 +189,6 @@ impl<'a> Pass<'a> {
         let since = self.session.unready_since;
         self.session.unready_since =
             waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
-        let since = self.session.looking_since;
         if !waits {
             self.session.holdups.clear();
             self.session.explained_of = None;
@@ -196,7 +196,9 @@ impl<'a> Pass<'a> {
         if seen.watched {
             self.session.unhealthy = self.order == Order::Install && !seen.failing().is_empty();
         }
-        self.session.looking_since = (rest == Rest::Looking).then(|| since.unwrap_or_else(Instant::now));
+        let looks = matches!(rest, Rest::Looking | Rest::Unseen(_));
+        let looking = self.session.looking.filter(|_| looks);
+        self.session.looking = looking.or_else(|| looks.then(|| Looking::begin(Instant::now())));
         self.await_endings();
         if rest == Rest::Ready {
             // What failed once works now.
