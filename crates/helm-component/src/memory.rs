@@ -131,12 +131,9 @@ impl Memory {
         self.sessions().insert(dependent, (uid, session));
     }
 
-    /// Forgets a component and tells who it was.
-    pub(crate) fn forget(&self, namespace: &str, name: &str) -> Option<Dependent> {
-        let mut sessions = self.sessions();
-        let found = sessions.keys().find(|one| one.namespace == namespace && one.name == name).cloned()?;
-        sessions.remove(&found);
-        Some(found)
+    /// Forgets a component.
+    pub(crate) fn forget(&self, dependent: &Dependent) {
+        self.sessions().remove(dependent);
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Dependent, (String, Session)>> {

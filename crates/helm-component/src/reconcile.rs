@@ -228,11 +228,8 @@ fn rules(component: &HelmComponent, session: &mut Session) -> Result<Arc<Rules>,
 /// Who a component is to the watches.
 pub(crate) fn dependent(context: &Context<HelmComponent>) -> Dependent {
     let metadata = &context.resource.metadata;
-    Dependent {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: metadata.name.clone().unwrap_or_default(),
-        owner: context.owner().into(),
-    }
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    Dependent::of(namespace, metadata.name.as_deref().unwrap_or_default())
 }
 
 /// Objects that no module may touch (design rule 9): Kubernetes' own, the operators' CRDs, the user's Kyma.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
+use kyma_api::names;
 use kyma_object_set::health::{self, Health};
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
 use kyma_sdk::{Content, Failure, Interest, Listener, Process, Sighting, WatchLimit, Watches};
@@ -40,6 +41,14 @@ pub(crate) struct Dependent {
     pub name: String,
     /// Value of the owner label.
     pub owner: Arc<str>,
+}
+
+impl Dependent {
+    /// The component of this name.
+    pub(crate) fn of(namespace: &str, name: &str) -> Self {
+        let owner = names::owner_hash(namespace, name).into();
+        Self { namespace: namespace.to_owned(), name: name.to_owned(), owner }
+    }
 }
 
 /// One object as last seen.
