@@ -32,6 +32,7 @@ mod source;
 mod take_over;
 mod tested;
 mod umbrella;
+mod unkept;
 mod unseen;
 mod values;
 mod verify;
