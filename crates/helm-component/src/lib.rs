@@ -25,6 +25,7 @@ mod namespaces;
 mod objects;
 mod observe;
 mod packed;
+mod parting;
 mod pass;
 pub mod patience;
 pub mod plan;

@@ -15,6 +15,7 @@ use kyma_object_set::{Identity, Inventory};
 use crate::content::Loaded;
 use crate::expressions::Rules;
 use crate::looking::Looking;
+use crate::objects::Prepared;
 use crate::record::{self, Form};
 use crate::referenced::Referenced;
 use crate::sight::Dependent;
@@ -73,6 +74,10 @@ pub(crate) struct Session {
     pub(crate) swept: bool,
     /// Whether what was known to be on the target was given the order to go.
     pub(crate) removed: bool,
+    /// The hooks of the removal, once they were read.
+    pub(crate) parting: Option<Arc<Prepared>>,
+    /// The release of which they were kept last.
+    pub(crate) parting_of: Option<String>,
     /// Names of the hub's Secrets that the content wanted when it was last loaded.
     pub(crate) injected: BTreeSet<String>,
     /// When a newer version in the chart's range is looked for; `None` where it is only when asked.

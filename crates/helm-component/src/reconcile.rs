@@ -11,6 +11,7 @@ mod health;
 mod history;
 mod hooks;
 mod load;
+mod parting;
 mod predecessor;
 mod prune;
 mod rehearsal;

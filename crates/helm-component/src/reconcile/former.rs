@@ -39,12 +39,14 @@ impl Pass<'_> {
             ..TakenOver::default()
         };
         let found = self.installed_by(&former, &release).await?;
+        let hooks = if is_same { ran(&loaded) } else { None };
+        self.keep_parting(&loaded, hooks.as_ref()).await?;
         let before = self.session.recorded.clone();
         for (identity, entry) in found {
             self.session.recorded.inventory.insert(identity, entry);
         }
         if is_same {
-            self.session.recorded.hooks = ran(&loaded);
+            self.session.recorded.hooks = hooks;
             self.session.recorded.history = Some(HelmHistory {
                 content: loaded.release.clone(),
                 revision: Some(former.revision),

@@ -20,6 +20,7 @@ mod inventory;
 mod large;
 mod module;
 mod packed;
+mod parting;
 mod patches;
 mod pull_secret;
 mod ranges;
