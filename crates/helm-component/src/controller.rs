@@ -145,13 +145,14 @@ impl Component for HelmComponents {
     }
 
     fn forget(&self, namespace: &str, name: &str) {
-        if let Some(dependent) = self.shared.memory.forget(namespace, name) {
-            self.shared.sights.forget(&dependent);
-            self.shared.namespaces.forget(&dependent);
-            self.shared.hub_secrets.forget(&dependent);
-            self.shared.hub_config_maps.forget(&dependent);
-            self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);
-        }
+        // Also where no pass ever got so far that something of it was remembered.
+        let dependent = Dependent::of(namespace, name);
+        self.shared.memory.forget(&dependent);
+        self.shared.sights.forget(&dependent);
+        self.shared.namespaces.forget(&dependent);
+        self.shared.hub_secrets.forget(&dependent);
+        self.shared.hub_config_maps.forget(&dependent);
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);
     }
 }
 

@@ -14,6 +14,8 @@ use kyma_object_set::{Identity, Inventory};
 
 use crate::content::Loaded;
 use crate::expressions::Rules;
+use crate::looking::Looking;
+use crate::objects::Prepared;
 use crate::record::{self, Form};
 use crate::referenced::Referenced;
 use crate::sight::Dependent;
@@ -64,14 +66,18 @@ pub(crate) struct Session {
     pub recorded: Recorded,
     /// The content while it is needed: dropped when everything is applied and works.
     pub loaded: Option<Loaded>,
-    /// Since when the watches are awaited to show what is there, or since they were last opened anew.
-    pub(crate) looking_since: Option<Instant>,
+    /// The wait for the watches to show what is there, while there is one.
+    pub(crate) looking: Option<Looking>,
     /// Whether something waits for a kind, so that each pass asks anew what the target serves.
     pub(crate) kinds_awaited: bool,
     /// Whether the target was searched for what is ours.
     pub(crate) swept: bool,
     /// Whether what was known to be on the target was given the order to go.
     pub(crate) removed: bool,
+    /// The hooks of the removal, once they were read.
+    pub(crate) parting: Option<Arc<Prepared>>,
+    /// The release of which they were kept last.
+    pub(crate) parting_of: Option<String>,
     /// Names of the hub's Secrets that the content wanted when it was last loaded.
     pub(crate) injected: BTreeSet<String>,
     /// When a newer version in the chart's range is looked for; `None` where it is only when asked.
@@ -141,12 +147,9 @@ impl Memory {
         self.sessions().insert(dependent, (uid, session));
     }
 
-    /// Forgets a component and tells who it was.
-    pub(crate) fn forget(&self, namespace: &str, name: &str) -> Option<Dependent> {
-        let mut sessions = self.sessions();
-        let found = sessions.keys().find(|one| one.namespace == namespace && one.name == name).cloned()?;
-        sessions.remove(&found);
-        Some(found)
+    /// Forgets a component.
+    pub(crate) fn forget(&self, dependent: &Dependent) {
+        self.sessions().remove(dependent);
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Dependent, (String, Session)>> {

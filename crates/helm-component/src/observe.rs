@@ -1,7 +1,7 @@
 //! From what is at hand to what [`plan`] decides on.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::Instant;
 
 use kyma_api::condition::{self, types};
 use kyma_api::{
@@ -33,10 +33,6 @@ pub(crate) mod hooks;
 pub(crate) mod predecessor;
 pub(crate) mod rollback;
 mod version;
-
-/// Time that the watches may take to show what is there until the target is asked whether it answers, and what it
-/// serves.
-pub(crate) const LOOK: Duration = Duration::from_secs(10);
 
 /// Everything that decides the objects, but the content and the target's kinds.
 pub(crate) fn inputs(
@@ -101,7 +97,8 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         unread: recorded.form.is_unread(),
         owned: owned(pass, &snapshot, default.as_ref()),
         blind: pass.done.watching && snapshot.blind,
-        looks_in_vain: pass.session.looking_since.is_some_and(|since| since.elapsed() >= LOOK),
+        looks_in_vain: pass.session.looking.is_some_and(|looking| looking.left(Instant::now()).is_zero()),
+        unseen: unseen(pass).filter(|_| !watched),
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),
         newer: version::newer(pass, &snapshot),
         predecessor: predecessor::of(pass),
@@ -119,6 +116,12 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         awaited: pass.session.unready_since.is_some() || !was_ready(pass),
         removal: pass.done.removal.clone(),
     }
+}
+
+/// Why nothing is known of some of the kinds concerned, once that has lasted.
+fn unseen(pass: &Pass<'_>) -> Option<Failure> {
+    let looking = pass.session.looking.filter(|looking| looking.is_long())?;
+    looking.tell(&pass.shared.sights.unseen(&pass.context.target, &pass.dependent))
 }
 
 /// How long the step at hand has taken, and may: objects from applied to ready, a removal from its order on.

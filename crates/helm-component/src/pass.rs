@@ -16,6 +16,7 @@ use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
 use crate::namespaces::Namespaces;
 use crate::plan::{Order, Predecessor, Rest};
+use crate::release::{self, Release};
 use crate::sight::{Dependent, Sights};
 
 /// What all passes share.
@@ -59,6 +60,17 @@ pub(crate) struct Pass<'a> {
     pub(crate) begun: Instant,
     /// Whether what failed is tried again in this pass.
     pub(crate) retried: bool,
+}
+
+impl Pass<'_> {
+    /// Name and namespace of the release, which need no values.
+    pub(crate) fn release(&self) -> Release {
+        release::of(
+            &self.dependent.name,
+            &self.context.resource.spec,
+            &self.context.settings.target_namespace,
+        )
+    }
 }
 
 /// What this pass did already.

@@ -76,6 +76,8 @@ pub enum Rest {
     RolledBack,
     /// Waiting for the watches' first look at the target.
     Looking,
+    /// Nothing is known of some of the kinds concerned, and this is why.
+    Unseen(Failure),
     /// Waiting until a hook ends; the text says which, and of which moment.
     Hook(String),
     /// Waiting until these work (`Kind namespace/name`).
@@ -219,7 +221,11 @@ fn hooks_after(seen: &Observed) -> Option<Step> {
 
 /// The lists of the watches come as events. A kind that is no longer served has none.
 fn wait_for_watches(seen: &Observed) -> Step {
-    if seen.looks_in_vain { Step::LookAgain } else { Step::Rest(Rest::Looking) }
+    match &seen.unseen {
+        _ if seen.looks_in_vain => Step::LookAgain,
+        Some(why) => Step::Rest(Rest::Unseen(why.clone())),
+        None => Step::Rest(Rest::Looking),
+    }
 }
 
 /// What is left over goes once everything wanted is there: until then it does the work of what replaces it.

@@ -14,7 +14,7 @@ pub(crate) const HUB_RULES: &[Rule] = &[
         &[""],
         &["secrets"],
         &["create", "patch"],
-        "keep what was Ready for a rollback, and renders that go by chance (an apply counts as create)",
+        "keep what was Ready, hooks of removals and renders that go by chance (an apply counts as create)",
     ),
 ];
 

@@ -11,6 +11,7 @@ mod health;
 mod history;
 mod hooks;
 mod load;
+mod parting;
 mod predecessor;
 mod prune;
 mod rehearsal;
@@ -30,6 +31,7 @@ use kyma_object_set::{CallError, Identity, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 
 use crate::expressions::Rules;
+use crate::looking::Looking;
 use crate::memory::Session;
 use crate::observe;
 use crate::pass::{Done, Pass, Shared};
@@ -188,7 +190,6 @@ impl<'a> Pass<'a> {
         let since = self.session.unready_since;
         self.session.unready_since =
             waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
-        let since = self.session.looking_since;
         if !waits {
             self.session.holdups.clear();
             self.session.explained_of = None;
@@ -196,7 +197,9 @@ impl<'a> Pass<'a> {
         if seen.watched {
             self.session.unhealthy = self.order == Order::Install && !seen.failing().is_empty();
         }
-        self.session.looking_since = (rest == Rest::Looking).then(|| since.unwrap_or_else(Instant::now));
+        let looks = matches!(rest, Rest::Looking | Rest::Unseen(_));
+        let looking = self.session.looking.filter(|_| looks);
+        self.session.looking = looking.or_else(|| looks.then(|| Looking::begin(Instant::now())));
         self.await_endings();
         if rest == Rest::Ready {
             // What failed once works now.
@@ -226,11 +229,8 @@ fn rules(component: &HelmComponent, session: &mut Session) -> Result<Arc<Rules>,
 /// Who a component is to the watches.
 pub(crate) fn dependent(context: &Context<HelmComponent>) -> Dependent {
     let metadata = &context.resource.metadata;
-    Dependent {
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        name: metadata.name.clone().unwrap_or_default(),
-        owner: context.owner().into(),
-    }
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    Dependent::of(namespace, metadata.name.as_deref().unwrap_or_default())
 }
 
 /// Objects that no module may touch (design rule 9): Kubernetes' own, the operators' CRDs, the user's Kyma.

@@ -5,7 +5,8 @@ use std::time::Instant;
 use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 
-use crate::observe::{self, LOOK};
+use crate::looking::LOOK;
+use crate::observe;
 use crate::pass::Pass;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, Observed, Rest};
@@ -40,6 +41,8 @@ pub(crate) struct Finding {
     version: Option<String>,
     /// When another look is due, where kinds are awaited and the target's changed a moment ago.
     look: Option<std::time::Duration>,
+    /// Time until the next look at what the target serves, while the watches show nothing.
+    looking: Option<std::time::Duration>,
     /// Whether unchanged content was reported Ready before.
     was_ready: bool,
     /// How long the objects may take to work, or to go.
@@ -88,8 +91,12 @@ impl Finding {
             pass.session.recorded.overridden = inputs.overridden().to_vec();
         }
         let is_there = is_there(seen, rest);
-        let mut aspects =
-            vec![rendered(pass, seen, rest), applied(seen, rest), dependencies(&missing), healthy(seen)];
+        let mut aspects = vec![
+            rendered(pass, seen, rest),
+            applied(seen, rest),
+            dependencies(&missing),
+            healthy(seen, rest),
+        ];
         aspects.extend(way_back::kept(pass));
         aspects.extend(way_back::tested(pass));
         Self {
@@ -97,6 +104,7 @@ impl Finding {
             fields: fields(pass, seen, is_there),
             version: version(pass).filter(|_| is_there),
             look: pass.shared.sights.next_look(&pass.context.target).filter(|_| pass.session.kinds_awaited),
+            looking: pass.session.looking.map(|looking| looking.left(Instant::now())),
             patience: seen.patience,
             left: seen.left.clone(),
             truce: truce(pass),
@@ -114,7 +122,7 @@ impl Finding {
 fn is_there(seen: &Observed, rest: &Rest) -> bool {
     seen.content != Content::Stale
         && seen.pieces.iter().all(|piece| piece.fault.is_none() && !piece.changed)
-        && !matches!(rest, Rest::Looking | Rest::Newer(_))
+        && !matches!(rest, Rest::Looking | Rest::Unseen(_) | Rest::Newer(_))
 }
 
 /// Time until something becomes of what objects say, though none says anything new.
@@ -151,7 +159,8 @@ impl Ended {
         }
         // After a restart what was reported stands until something else is seen.
         if self.rest == Rest::Looking && self.finding.was_ready {
-            return Progress { version: None, ..Progress::ready("") }.again_after(LOOK);
+            let look = self.finding.looking.unwrap_or(LOOK);
+            return Progress { version: None, ..Progress::ready("") }.again_after(look);
         }
         let is_back = self.rest == Rest::RolledBack;
         let mut progress = self.finding.rest(self.rest);
@@ -204,7 +213,11 @@ impl Finding {
                 soon.map_or_else(|| Progress::ready(""), |soon| Progress::ready("").again_after(soon))
             }
             Rest::RolledBack => Progress::stopped(self.is_back()),
-            Rest::Looking => Progress::working("waiting for the first look at the target").again_after(LOOK),
+            Rest::Looking => {
+                let look = self.looking.unwrap_or(LOOK);
+                Progress::working("waiting for the first look at the target").again_after(look)
+            }
+            Rest::Unseen(failure) => Progress::stopped(failure.retry_after(self.looking.unwrap_or(LOOK))),
             Rest::Progressing(names) => {
                 let working = Progress::working(format!("waiting for {}", list(&names)));
                 match look {

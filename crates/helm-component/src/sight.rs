@@ -16,12 +16,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
+use kyma_api::names;
 use kyma_object_set::health::{self, Health};
 use kyma_object_set::{Cluster, GroupKind, Identity, Inventory, Kinds, Mapping, Observed};
-use kyma_sdk::{Content, Interest, Process, Sighting, WatchLimit, Watches};
+use kyma_sdk::{Content, Failure, Interest, Listener, Process, Sighting, WatchLimit, Watches};
 use kyma_targets::{Acting, SecretKey};
 
 use crate::expressions::Rules;
+use crate::looking::Unseen;
 use place::Wish;
 use store::Store;
 
@@ -39,6 +41,14 @@ pub(crate) struct Dependent {
     pub name: String,
     /// Value of the owner label.
     pub owner: Arc<str>,
+}
+
+impl Dependent {
+    /// The component of this name.
+    pub(crate) fn of(namespace: &str, name: &str) -> Self {
+        let owner = names::owner_hash(namespace, name).into();
+        Self { namespace: namespace.to_owned(), name: name.to_owned(), owner }
+    }
 }
 
 /// One object as last seen.
@@ -95,14 +105,7 @@ impl Sights {
         wake: impl Fn(&Dependent) + Send + Sync + 'static,
     ) -> Self {
         let store = Arc::new(Store::new(operator));
-        let listening = Arc::clone(&store);
-        let listener = move |target: Option<&SecretKey>,
-                             interest: &Interest,
-                             sighting: &Sighting,
-                             dependents: &[Dependent]| {
-            let changed = listening.take(target, interest, sighting);
-            dependents.iter().filter(|dependent| changed.concerns(dependent)).for_each(&wake);
-        };
+        let listener = Listening { store: Arc::clone(&store), wake };
         Self { watches: Watches::new(operator, process, listener), store, wishing: Arc::default() }
     }
 
@@ -142,6 +145,19 @@ impl Sights {
         let unjudged = self.store.unjudged(target.key(), dependent);
         let untold = self.store.untold(target.key(), &objects);
         Snapshot { objects, untold, complete, blind: wanted.is_empty(), unjudged }
+    }
+
+    /// The kinds of which nothing is shown to `dependent` though it wants them, each with why, where that is known.
+    pub(crate) fn unseen(&self, target: &Acting, dependent: &Dependent) -> Vec<Unseen> {
+        let wanted = self.store.wanted(target.key(), dependent);
+        let unhealthy = self.watches.unhealthy(target, wanted);
+        let kind = |interest: Interest| GroupKind::new(&interest.group, &interest.kind);
+        let mut unseen = BTreeMap::<GroupKind, Option<Failure>>::new();
+        for (interest, why) in unhealthy {
+            let known = unseen.entry(kind(interest)).or_default();
+            *known = known.take().or(why);
+        }
+        unseen.into_iter().collect()
     }
 
     /// Judges an object that was read just now, unless its stream did so meanwhile.
@@ -204,6 +220,30 @@ impl Sights {
 
     fn wishing(&self) -> MutexGuard<'_, ()> {
         self.wishing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes what the streams say, and wakes whom it concerns.
+struct Listening<W> {
+    store: Arc<Store>,
+    wake: W,
+}
+
+impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for Listening<W> {
+    fn saw(
+        &self,
+        target: Option<&SecretKey>,
+        interest: &Interest,
+        sighting: &Sighting,
+        dependents: &[Dependent],
+    ) {
+        let changed = self.store.take(target, interest, sighting);
+        dependents.iter().filter(|dependent| changed.concerns(dependent)).for_each(&self.wake);
+    }
+
+    /// Or who is Ready would stay so, whatever becomes of its objects.
+    fn refused(&self, _target: Option<&SecretKey>, _interest: &Interest, dependents: &[Dependent]) {
+        dependents.iter().for_each(&self.wake);
     }
 }
 

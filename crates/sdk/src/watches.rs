@@ -2,6 +2,7 @@
 
 mod bounds;
 mod delivered;
+mod pulse;
 mod registry;
 mod stream;
 
@@ -114,6 +115,10 @@ impl Sighting {
 pub trait Listener<D>: Send + Sync + 'static {
     /// A watch saw something.
     fn saw(&self, target: Option<&SecretKey>, interest: &Interest, sighting: &Sighting, dependents: &[D]);
+
+    /// What a watch that told so far would tell from now on, the target doesn't let it see, or it is more than is taken:
+    /// only somebody's change there ends that. The next sighting is a list. Default: nothing.
+    fn refused(&self, _target: Option<&SecretKey>, _interest: &Interest, _dependents: &[D]) {}
 }
 
 impl<D, F> Listener<D> for F

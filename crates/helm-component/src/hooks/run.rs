@@ -89,7 +89,8 @@ pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
         ..Hooks::default()
     };
     if of_event(due.hooks, after).is_empty() {
-        let ran = same.filter(|record| Event::of(&record.event) == Some(before)).cloned();
+        let ran = same.filter(|record| Event::of(&record.event) == Some(before));
+        let ran = ran.map(|ran| Hooks { on_delete, ..ran.clone() });
         return Some(ran.unwrap_or_else(|| fresh(before, HookPhase::Succeeded)));
     }
     Some(fresh(after, HookPhase::Pending))
@@ -239,6 +240,17 @@ mod tests {
         assert_eq!(after(Some(&next)), Some(Event::PostInstall));
         assert_eq!(after(Some(&Hooks { phase: HookPhase::Succeeded, ..next })), None);
         assert_eq!(after(Some(&passed)), None);
+    }
+
+    #[test]
+    fn a_release_that_has_hooks_before_and_none_after_tells_whether_it_has_some_of_a_removal() {
+        let ran = |on_delete: bool| Hooks { on_delete, ..record(Event::PreInstall, HookPhase::Succeeded) };
+        let told = |events: &str, before: bool| {
+            let hooks = [hook("j", &json!({HOOK: events}))];
+            before_apply(due(&hooks, false, Some(&ran(before))))
+        };
+        assert_eq!(told("pre-install,pre-delete", false), Some(ran(true)), "they were never known before");
+        assert_eq!(told("pre-install", true), Some(ran(false)), "those were of the release before");
     }
 
     #[test]

@@ -197,6 +197,8 @@ pub struct Observed {
     pub blind: bool,
     /// Whether the watches have been awaited for so long that a kind may no longer be served.
     pub looks_in_vain: bool,
+    /// Why nothing is known of some of the kinds concerned, where the watches have been awaited in vain again and again.
+    pub unseen: Option<Failure>,
     /// Whether objects tell which version of the module they are of.
     pub versioned: bool,
     /// The version that is on the target, where it is newer than the one that is wanted.

@@ -69,6 +69,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         owned: BTreeSet::new(),
         blind: false,
         looks_in_vain: false,
+        unseen: None,
         versioned: false,
         newer: None,
         predecessor: Predecessor::None,
@@ -145,6 +146,12 @@ fn watches_that_show_nothing_for_long_are_opened_for_what_is_served_by_now() {
     for order in [Order::Install, Order::Remove] {
         let mut seen = Observed { order, watched: false, ..running(vec![piece(deployment())]) };
         assert_eq!(next(&seen), Step::Rest(Rest::Looking));
+        seen.unseen = Some(fault());
+        assert_eq!(
+            next(&seen),
+            Step::Rest(Rest::Unseen(fault())),
+            "what is not seen is not told to be Ready"
+        );
         seen.looks_in_vain = true;
         assert_eq!(next(&seen), Step::LookAgain);
     }

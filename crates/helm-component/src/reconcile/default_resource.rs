@@ -86,9 +86,7 @@ impl Pass<'_> {
             .get(&object.gvk())
             .cloned()
             .ok_or_else(|| invalid("has a kind that is not served"))?;
-        let namespace =
-            self.inputs.as_ref().map(|inputs| inputs.release.namespace.clone()).unwrap_or_default();
-        let identity = self.served.scoped(&object.identity(), &namespace);
+        let identity = self.served.scoped(&object.identity(), &self.release().namespace);
         if protection().guard(&identity) == Some(Guard::Always) {
             let refusal = Refusal::Protected { object: identity };
             return Err(Failure::new(refusal.reason(), format!("spec.resource: {refusal}")));

@@ -38,11 +38,15 @@ impl Pass<'_> {
             wish: is_same.then(|| inputs.wish.clone()),
             ..TakenOver::default()
         };
-        for (identity, entry) in self.installed_by(&former, &release).await? {
+        let found = self.installed_by(&former, &release).await?;
+        let hooks = if is_same { ran(&loaded) } else { None };
+        self.keep_parting(&loaded, hooks.as_ref()).await?;
+        let before = self.session.recorded.clone();
+        for (identity, entry) in found {
             self.session.recorded.inventory.insert(identity, entry);
         }
         if is_same {
-            self.session.recorded.hooks = ran(&loaded);
+            self.session.recorded.hooks = hooks;
             self.session.recorded.history = Some(HelmHistory {
                 content: loaded.release.clone(),
                 revision: Some(former.revision),
@@ -52,7 +56,12 @@ impl Pass<'_> {
         }
         tracing::info!(component = %self.dependent.name, release = %release.name, revision = former.revision,
             "a Helm release is taken over");
-        self.keep_taken_over(taken).await
+        let kept = self.keep_taken_over(taken).await;
+        if kept.is_err() {
+            // Or the next pass would go on with what no other process could know.
+            self.session.recorded = before;
+        }
+        kept
     }
 
     /// On the hub before anything is sent: a new process would not know any more what it found.
@@ -61,8 +70,9 @@ impl Pass<'_> {
         fields.insert("takenOver".to_owned(), json!(taken));
         fields.extend(self.session.recorded.report(self.context.resource.status.as_ref()));
         fields.insert("hooks".to_owned(), json!(self.session.recorded.hooks));
+        self.context.checkpoint(fields).await?;
         self.session.recorded.taken_over = Some(taken);
-        self.context.checkpoint(fields).await
+        Ok(())
     }
 
     /// Helm's record of the deployed revision; `None` where there is none, or nobody lets us look.

@@ -155,11 +155,13 @@ impl Pass<'_> {
     pub(super) async fn forget_release(&mut self) -> Result<(), Failure> {
         let release = self.context.resource.spec.release.as_ref();
         let is_kept = release.is_some_and(|release| release.history.is_some());
-        let (Some(_), Ok(inputs), true) = (&self.session.recorded.history, &self.inputs, is_kept) else {
+        if self.session.recorded.history.is_none() || !is_kept {
             return Ok(());
-        };
-        let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), &inputs.release.namespace);
-        for record in records(&secrets, &inputs.release.name).await? {
+        }
+        // Its values may be gone by now.
+        let release = self.release();
+        let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), &release.namespace);
+        for record in records(&secrets, &release.name).await? {
             delete(&secrets, &record).await?;
         }
         self.session.recorded.history = None;

@@ -4,7 +4,6 @@
 //! deleted: a new process finds either, and goes on from there.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -37,27 +36,13 @@ impl Pass<'_> {
         };
     }
 
-    /// Runs the hooks of a moment of the removal, of the content that is installed; says what it waits for.
-    pub(super) async fn hooks_of_removal(&mut self, event: Event) -> Result<Option<String>, Failure> {
-        let skips = self.context.resource.spec.hooks == HookPolicy::Skip;
-        if skips || hooks::is_over(self.session.recorded.hooks.as_ref(), event) {
-            return Ok(None);
-        }
-        let prepared = match &self.session.loaded {
-            Some(loaded) => Arc::clone(&loaded.prepared),
-            None => self.loaded().await?.prepared,
-        };
-        // The same in every process, whatever is rendered anew.
-        let content = self.session.recorded.hooks.as_ref().map(|record| record.content.clone());
-        self.hooks(event, &prepared, &content.unwrap_or_default()).await
-    }
-
     /// What comes after the content goes to the target is on record before it goes there.
     pub(super) async fn record_hooks(&mut self) -> Result<(), Failure> {
         let Some(loaded) = self.session.loaded.clone() else { return Ok(()) };
         let Some(due) = observe::hooks::released(self, &loaded) else { return Ok(()) };
         let runs = self.context.resource.spec.hooks == HookPolicy::Run;
         let (event, record) = (due.change.after(), runs.then(|| hooks::before_apply(due)).flatten());
+        self.keep_parting(&loaded, record.as_ref()).await?;
         self.keep_record(event, record).await
     }
 

@@ -14,6 +14,7 @@ use super::{Pass, values};
 use crate::content::Loaded;
 use crate::frozen::Frozen;
 use crate::injection;
+use crate::looking::Looking;
 use crate::observe;
 use crate::observe::rollback::taken;
 use crate::record::check_record;
@@ -132,7 +133,9 @@ impl Pass<'_> {
     pub(super) async fn look_again(&mut self) {
         match self.look_again_at_kinds().await {
             Ok(()) => {
-                self.session.looking_since = Some(Instant::now());
+                let now = Instant::now();
+                let looking = self.session.looking.unwrap_or_else(|| Looking::begin(now));
+                self.session.looking = Some(looking.looked(now));
                 self.done.watching = false;
             }
             Err(failure) => self.done.load = Some(failure),

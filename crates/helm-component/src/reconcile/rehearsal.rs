@@ -185,6 +185,7 @@ fn stops(rest: &Rest) -> bool {
         | Rest::Newer(_)
         | Rest::NewerPredecessor(_)
         | Rest::UntoldPredecessor(_)
+        | Rest::Unseen(_)
         | Rest::StrayManager(_)
         | Rest::RolledBack => true,
         Rest::Ready

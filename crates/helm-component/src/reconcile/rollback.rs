@@ -156,7 +156,7 @@ impl Pass<'_> {
         left.map_or(failure.clone(), |left| failure.retry_after(left))
     }
 
-    async fn read_kept(&self, kept: &KeptRelease) -> Result<Result<Loaded, KeptError>, Failure> {
+    pub(super) async fn read_kept(&self, kept: &KeptRelease) -> Result<Result<Loaded, KeptError>, Failure> {
         let secret = kept::secret_name(&self.dependent.owner);
         let Some(data) = self.kept_secret().read().await? else { return Ok(Err(KeptError::Gone { secret })) };
         let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();

@@ -138,10 +138,13 @@ pub(super) fn dependencies(missing: &[String]) -> Aspect {
 }
 
 /// Health is of what is on the target: what could not be applied is told by the condition Applied.
-pub(super) fn healthy(seen: &Observed) -> Aspect {
+pub(super) fn healthy(seen: &Observed, rest: &Rest) -> Aspect {
     let failed = seen.failing();
     if !failed.is_empty() {
         return aspect(types::HEALTHY, Status::False, Reason::Unhealthy, list(&failed));
+    }
+    if let Rest::Unseen(failure) = rest {
+        return aspect(types::HEALTHY, Status::Unknown, failure.reason, &failure.message);
     }
     if !seen.watched || seen.content == Content::Stale {
         return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, "");

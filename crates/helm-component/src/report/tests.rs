@@ -47,7 +47,7 @@ fn healthy_says_nothing_of_objects_that_were_not_applied() {
     seen.inventory.remove(&service);
     seen.pieces[0] = Piece { counts: false, fault: Some(fault()), ..piece(role.clone()) };
     seen.pieces[1] = Piece { health: None, ..piece(service.clone()) };
-    let healthy = healthy(&seen);
+    let healthy = healthy(&seen, &Rest::Ready);
     assert_eq!((healthy.status, healthy.reason), (Status::Unknown, Reason::Progressing));
     assert_eq!(healthy.message, format!("not applied yet: {service}"));
     let applied = applied(&seen, &Rest::Failed(fault()));
@@ -58,12 +58,38 @@ fn healthy_says_nothing_of_objects_that_were_not_applied() {
 fn a_manager_that_is_not_there_makes_nothing_healthy() {
     let mut seen = running(vec![Piece { counts: false, ..piece(deployment()) }]);
     seen.stray_manager = Some("Deployment.apps other".to_owned());
-    let healthy = healthy(&seen);
+    let healthy = healthy(&seen, &Rest::Ready);
     assert_eq!((healthy.status, healthy.reason), (Status::Unknown, Reason::SpecInvalid));
     assert_eq!(
         healthy.message,
         "spec.manager names Deployment.apps other, which is not among the component's objects"
     );
+}
+
+#[test]
+fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
+    let looking = Some(std::time::Duration::from_secs(40));
+    let told = |rest: Rest| {
+        let finding = Finding { was_ready: true, looking, ..Finding::default() };
+        Ended { rest, finding }.progress()
+    };
+    let first = told(Rest::Looking);
+    assert_eq!((first.state, first.wait), (State::Ready, Wait::Timer(looking.unwrap())));
+    let why = Failure::new(Reason::TargetForbidden, "Secret (watch Secret: no)");
+    let after = told(Rest::Unseen(why.clone()));
+    assert_eq!((after.state, after.reason, &after.message), (State::Warning, why.reason, &why.message));
+    assert_eq!(after.failure.unwrap().retry_after, looking);
+
+    let mut seen = running(vec![piece(deployment())]);
+    seen.watched = false;
+    let unknown = healthy(&seen, &Rest::Unseen(why.clone()));
+    assert_eq!(
+        (unknown.status, unknown.reason, unknown.message),
+        (Status::Unknown, why.reason, why.message.clone())
+    );
+    seen.pieces[0].health = Some(kyma_object_set::health::HealthStatus::Failed);
+    let failed = healthy(&seen, &Rest::Unseen(why));
+    assert_eq!(failed.reason, Reason::Unhealthy, "what is seen is told");
 }
 
 #[test]
@@ -83,7 +109,7 @@ fn what_is_applied_and_does_not_work_is_named_before_what_is_not_there_yet() {
     let mut seen = running(vec![piece(deployment()), piece(service.clone())]);
     seen.inventory.remove(&service);
     seen.pieces[0].health = None;
-    let healthy = healthy(&seen);
+    let healthy = healthy(&seen, &Rest::Ready);
     assert_eq!((healthy.status, healthy.message), (Status::False, deployment().to_string()));
 }
 

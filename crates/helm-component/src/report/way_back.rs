@@ -10,7 +10,7 @@ use kyma_sdk::{Failure, Progress};
 use super::Finding;
 use super::aspects::{Aspect, aspect};
 use super::words::list;
-use crate::observe::LOOK;
+use crate::looking::LOOK;
 use crate::observe::hooks::{test_request, tests_are_of_this};
 use crate::observe::rollback::taken;
 use crate::pass::Pass;

@@ -13,6 +13,7 @@ use testbed::{AuditEvent, AuditMark, until};
 
 use crate::chart::push;
 use crate::hooks::{USER, borrowed, config, job};
+use crate::take_over::{content, installed, taken};
 use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
 
 /// What is forbidden is looked at again after 30 s.
@@ -295,5 +296,32 @@ async fn a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks()
         let refused = refused.filter(|event| event.is_write()).count();
         assert!((1..=4).contains(&refused), "{refused} tries");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_account_that_may_not_list_secrets_takes_over_what_the_objects_themselves_tell() -> Result<()> {
+    let world = world().await?;
+    let source = installed(world, "listless", "level=high").await?;
+    let before = content(world, "listless").await?;
+    let verbs = ["get", "list", "create", "patch", "delete"];
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "listless"},
+        "rules": [
+            {"apiGroups": [""], "resources": ["configmaps", "namespaces"], "verbs": verbs},
+            {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs},
+        ],
+    });
+    apply_yaml(&world.target.client()?, &role.to_string()).await?;
+    bind(world, "listless", "kyma-system", "listless").await?;
+    let spec = json!({
+        "source": source, "values": {"level": "high"}, "hooks": "Skip", "serviceAccountName": "listless",
+        "release": {"name": "listless", "namespace": "listless"},
+    });
+    world.apply("listless", spec).await?;
+    until("it is Ready", LOOKS, || is_ready(world, "listless")).await?;
+    let found = taken(&world.components()?.get("listless").await?).context("takenOver")?;
+    assert_eq!((found.from, found.revision), (vec!["Helm".to_owned()], None), "the record is not read");
+    assert_eq!(content(world, "listless").await?, before, "and nothing changes");
     Ok(())
 }

@@ -1,15 +1,14 @@
 //! Releases that Helm knows of though it did not install them.
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
-use testbed::until;
 
 use crate::chart::push;
 use crate::hooks::{borrowed, config};
-use crate::world::{PATIENCE, World, world};
+use crate::world::{HUB_NAMESPACE, PATIENCE, World, world};
 
 const RELEASE: &str = "known";
 
@@ -77,13 +76,37 @@ async fn helm_lists_and_tells_releases_where_the_component_records_them() -> Res
     world.apply(RELEASE, spec(json!({"level": "four"}))).await?;
     until_history(world, &[stands(3, "superseded"), stands(4, "deployed")]).await?;
 
-    let secrets: Api<Secret> = Api::namespaced(world.target.client()?, RELEASE);
     world.delete(RELEASE, "Delete").await?;
     world.gone(RELEASE).await?;
-    until("the records go with the release", PATIENCE, || async {
-        let left = secrets.list(&ListParams::default().labels("owner=helm")).await?.items;
-        Ok(left.is_empty().then_some(()))
-    })
-    .await?;
+    assert_eq!(records(world, RELEASE).await?, 0, "the records go with the release");
+    Ok(())
+}
+
+/// How many records there are in a namespace.
+async fn records(world: &World, namespace: &str) -> Result<usize> {
+    let secrets: Api<Secret> = Api::namespaced(world.target.client()?, namespace);
+    Ok(secrets.list(&ListParams::default().labels("owner=helm")).await?.items.len())
+}
+
+#[tokio::test]
+async fn the_records_go_with_the_release_though_its_values_went_before() -> Result<()> {
+    let world = world().await?;
+    let name = "unvalued";
+    let config_maps: Api<ConfigMap> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
+    let values = json!({"metadata": {"name": name}, "data": {"values.yaml": "level: low"}});
+    config_maps.create(&PostParams::default(), &serde_json::from_value(values)?).await?;
+    let source = push(world, name, "1.0.0", &borrowed(&[config("main", "")])).await?;
+    let spec = json!({
+        "source": source, "valuesFrom": [{"kind": "ConfigMap", "name": name}],
+        "release": {"name": name, "namespace": name, "history": {"max": 2}},
+    });
+    world.apply(name, spec).await?;
+    world.ready(name, "True", "Ready").await?;
+    assert_eq!(records(world, name).await?, 1);
+    config_maps.delete(name, &DeleteParams::default()).await?;
+    world.ready(name, "False", "ValuesMissing").await?;
+    world.delete(name, "Delete").await?;
+    world.gone(name).await?;
+    assert_eq!(records(world, name).await?, 0);
     Ok(())
 }

@@ -42,7 +42,7 @@ fn files() -> Vec<(String, String)> {
 }
 
 /// The chart as Helm installs it with these values, and the source that names it.
-async fn installed(world: &World, name: &str, set: &str) -> Result<Value> {
+pub(crate) async fn installed(world: &World, name: &str, set: &str) -> Result<Value> {
     installed_from(world, name, set, &files()).await
 }
 
@@ -73,7 +73,7 @@ fn secrets(world: &World, namespace: &str) -> Result<Api<Secret>> {
     Ok(Api::namespaced(world.target.client()?, namespace))
 }
 
-fn spec(source: &Value, name: &str, more: &Value) -> Value {
+pub(crate) fn spec(source: &Value, name: &str, more: &Value) -> Value {
     let mut spec = json!({"source": source, "release": {"name": name, "namespace": name}});
     if let (Some(spec), Some(more)) = (spec.as_object_mut(), more.as_object()) {
         spec.extend(more.clone());
@@ -81,12 +81,12 @@ fn spec(source: &Value, name: &str, more: &Value) -> Value {
     spec
 }
 
-fn taken(component: &HelmComponent) -> Option<TakenOver> {
+pub(crate) fn taken(component: &HelmComponent) -> Option<TakenOver> {
     component.status.as_ref()?.taken_over.clone()
 }
 
 /// Uid, generation and content of all that is in a namespace; a Job's uid tells whether it ran again.
-async fn content(
+pub(crate) async fn content(
     world: &World,
     namespace: &str,
 ) -> Result<BTreeMap<String, (Option<String>, Option<i64>, Value)>> {
@@ -110,7 +110,7 @@ async fn content(
     Ok(all)
 }
 
-async fn level(world: &World, namespace: &str, name: &str) -> Result<Option<String>> {
+pub(crate) async fn level(world: &World, namespace: &str, name: &str) -> Result<Option<String>> {
     let found = config_maps(world, namespace)?.get_opt(name).await?;
     Ok(found.and_then(|found| found.data?.get("level").cloned()))
 }

@@ -11,11 +11,8 @@ use kyma_targets::{SecretKey, Streams};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Interest, Listener, Sighting, WatchTimes,
-    stream::{Pulse, Source},
-};
-use crate::{Metrics, Process};
+use super::{Interest, Listener, Sighting, WatchTimes, pulse::Pulse, stream::Source};
+use crate::{Failure, Metrics, Process};
 
 /// Streams on one target at most; beyond it a wish is refused and [`Watches::is_healthy`] stays false.
 const PER_TARGET: usize = 96;
@@ -169,6 +166,23 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         })
     }
 
+    /// Those of `interests` that are not so, each with why, where the last call of its stream failed.
+    pub fn unhealthy(
+        &self,
+        target: impl Into<Streams>,
+        interests: impl IntoIterator<Item = Interest>,
+    ) -> Vec<(Interest, Option<Failure>)> {
+        let place = target.into().key().cloned();
+        let held = self.held();
+        let keys = interests.into_iter().map(|interest| Key { target: place.clone(), interest });
+        let told = keys.map(|key| {
+            let pulse = held.streams.get(&key).map(|running| &running.pulse);
+            let is_healthy = pulse.is_some_and(|pulse| pulse.is_healthy());
+            (is_healthy, (key.interest, pulse.and_then(|pulse| pulse.why())))
+        });
+        told.filter(|(is_healthy, _)| !is_healthy).map(|(_, unhealthy)| unhealthy).collect()
+    }
+
     /// How many streams are open.
     pub fn count(&self) -> usize {
         self.held().streams.len()
@@ -205,7 +219,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
             let Inner { operator, metrics, shutdown, .. } = &*watches.inner;
             let restarted = |cause| metrics.watch_restarted(operator, cause);
             let missed = |objects| metrics.watch_missed(operator, objects);
-            shutdown.run_until_cancelled(source.run(saw, restarted, missed)).await;
+            let refused = || watches.tell_refused(&place);
+            shutdown.run_until_cancelled(source.run(saw, restarted, missed, refused)).await;
         });
         self.inner.metrics.watches(self.inner.operator, 1);
         Running { dependents: Arc::from([dependent.clone()]), pulse, task: task.abort_handle() }
@@ -229,14 +244,13 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     }
 
     fn tell(&self, key: &Key, sighting: &Sighting) {
-        let dependents = || self.held().streams.get(key).map(|running| Arc::clone(&running.dependents));
         let told = |dependents: &[D]| {
             self.inner.listener.saw(key.target.as_ref(), &key.interest, sighting, dependents);
         };
-        let Some(mut before) = dependents() else { return };
+        let Some(mut before) = self.dependents(key) else { return };
         told(&before);
         // Whoever joined meanwhile may have looked before the listener was done, and nobody else would say so.
-        while let Some(after) = dependents().filter(|after| !Arc::ptr_eq(after, &before)) {
+        while let Some(after) = self.dependents(key).filter(|after| !Arc::ptr_eq(after, &before)) {
             let known: HashSet<&D> = before.iter().collect();
             let late: Vec<D> = after.iter().filter(|one| !known.contains(one)).cloned().collect();
             if !late.is_empty() {
@@ -244,6 +258,16 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
             }
             before = after;
         }
+    }
+
+    fn tell_refused(&self, key: &Key) {
+        if let Some(dependents) = self.dependents(key) {
+            self.inner.listener.refused(key.target.as_ref(), &key.interest, &dependents);
+        }
+    }
+
+    fn dependents(&self, key: &Key) -> Option<Arc<[D]>> {
+        self.held().streams.get(key).map(|running| Arc::clone(&running.dependents))
     }
 
     fn held(&self) -> MutexGuard<'_, Held<D>> {

@@ -2,10 +2,7 @@
 
 use std::{
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -15,10 +12,12 @@ use kube::{
     api::{ListParams, ObjectList, PartialObjectMeta, WatchParams},
     core::{DynamicObject, TypeMeta, WatchEvent},
 };
+use kyma_api::Reason;
 use kyma_targets::{Streams, classify, is_filling};
 
 use super::bounds::{Implausible, Tally, is_bearable, is_plausible};
-use super::{Content, Interest, Sighting, delivered::Delivered};
+use super::{Content, Interest, Sighting, delivered::Delivered, pulse::Pulse};
+use crate::Failure;
 use crate::backoff::doubled;
 use crate::jitter::{jitter, shortened};
 
@@ -36,36 +35,6 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 const NEW: Duration = Duration::from_mins(1);
 /// First and longest delay meanwhile. It is mostly served within a tenth of a second, and no event tells.
 const RETRY_WHILE_NEW: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
-
-/// When a stream last gave a sign of life.
-#[derive(Debug)]
-pub(super) struct Pulse {
-    start: Instant,
-    silence: Duration,
-    /// Milliseconds after `start`, 0 while there is no complete list.
-    last: AtomicU64,
-}
-
-impl Pulse {
-    pub(super) fn new(silence: Duration) -> Arc<Self> {
-        Arc::new(Self { start: Instant::now(), silence, last: AtomicU64::new(0) })
-    }
-
-    fn beat(&self) {
-        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
-        self.last.store(now, Ordering::Relaxed);
-    }
-
-    fn stop(&self) {
-        self.last.store(0, Ordering::Relaxed);
-    }
-
-    /// Whether there is a complete list and a recent sign of life.
-    pub(super) fn is_healthy(&self) -> bool {
-        let last = self.last.load(Ordering::Relaxed);
-        last > 0 && self.start.elapsed().saturating_sub(Duration::from_millis(last)) < self.silence
-    }
-}
 
 /// Why a stream has to start over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,21 +93,25 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Runs for ever; the registry drops it. `missed` hears how many changes only a list for verification found.
+    /// Runs for ever; the registry drops it. `missed` hears how many changes only a list for verification found,
+    /// `refused` that what told so far is refused from now on.
     pub(super) async fn run(
         &self,
         saw: impl Fn(Sighting),
         restarted: impl Fn(&'static str),
         missed: impl Fn(usize),
+        refused: impl Fn(),
     ) {
         let mut failures = Failures::default();
         let mut delivered = Delivered::default();
         let mut gap = Gap::Expired;
+        let mut tells = false;
         loop {
-            gap = match self.list().await {
+            gap = match self.listed().await {
                 Ok((objects, version)) => {
                     failures.in_a_row = 0;
-                    self.pulse.beat();
+                    tells = true;
+                    self.pulse.complete();
                     let unseen = delivered.listed(&objects, &version);
                     if gap == Gap::Due {
                         missed(unseen);
@@ -151,8 +124,11 @@ impl Source {
             if gap == Gap::Due {
                 continue;
             }
-            self.pulse.stop();
+            self.pulse.stop(matches!(gap, Gap::Failed | Gap::Filling));
             restarted(gap.as_str());
+            if self.pulse.is_refused() && std::mem::take(&mut tells) {
+                refused();
+            }
             self.pause(failures.after(gap)).await;
         }
     }
@@ -162,7 +138,7 @@ impl Source {
         if !self.target.calls_pass() {
             self.target.healthy_again().await;
         }
-        tokio::time::sleep(pause_after(failures, self.pulse.start.elapsed(), jitter())).await;
+        tokio::time::sleep(pause_after(failures, self.pulse.age(), jitter())).await;
     }
 
     fn api(&self) -> Api<DynamicObject> {
@@ -171,6 +147,17 @@ impl Source {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
             None => Api::all_with(self.client.clone(), &resource),
         }
+    }
+
+    /// The list. After a refusal it counts only once a watch opens too: who may list and not watch would seem to recover
+    /// with each try.
+    async fn listed(&self) -> Result<(Vec<DynamicObject>, String), Gap> {
+        let listed = self.list().await?;
+        if self.pulse.is_refused() {
+            let opened = self.open(&self.api(), &self.watched(SHORTEST), &listed.1).await;
+            opened.map_err(|error| self.failed(&error))?;
+        }
+        Ok(listed)
     }
 
     /// All objects, page by page, and the resourceVersion of the list.
@@ -211,11 +198,8 @@ impl Source {
         let due = Instant::now() + shortened(self.verify, VERIFY_SHARE);
         loop {
             let asked = shortened(LONGEST, 0.5);
-            let mut params = WatchParams::default().timeout(seconds(asked));
-            params.label_selector.clone_from(&self.interest.labels);
-            params.field_selector.clone_from(&self.interest.fields);
             let opens = tokio::time::Instant::now();
-            let opened = self.open(&api, &params, &version).await;
+            let opened = self.open(&api, &self.watched(asked), &version).await;
             let mut events = match opened {
                 Ok(events) => pin!(events),
                 Err(error) => return self.failed(&error),
@@ -225,8 +209,8 @@ impl Source {
                 if left.is_zero() {
                     return Gap::Due;
                 }
-                match tokio::time::timeout(self.pulse.silence.min(left), events.try_next()).await {
-                    Err(_) if left < self.pulse.silence => return Gap::Due,
+                match tokio::time::timeout(self.pulse.silence().min(left), events.try_next()).await {
+                    Err(_) if left < self.pulse.silence() => return Gap::Due,
                     Err(_) => return Gap::Silence,
                     Ok(Err(error)) => return self.failed(&error),
                     // It reached its end of life, or was cut off: go on from where it stopped, if that is still there.
@@ -247,6 +231,14 @@ impl Source {
                 self.pulse.beat();
             }
         }
+    }
+
+    /// What is asked of a watch that lives so long.
+    fn watched(&self, life: Duration) -> WatchParams {
+        let mut params = WatchParams::default().timeout(seconds(life));
+        params.label_selector.clone_from(&self.interest.labels);
+        params.field_selector.clone_from(&self.interest.fields);
+        params
     }
 
     /// Whether the target is as far as `version`: one that was restored from a backup is not, and a watch from its
@@ -309,6 +301,7 @@ impl Source {
     fn given_up(&self, what: Implausible) -> Gap {
         let Interest { group, kind, .. } = &self.interest;
         tracing::warn!(group, kind, target = ?self.target.key(), "watch on target is given up: {what}");
+        self.pulse.fail(Failure::new(Reason::TargetAnswerInvalid, format!("watch {kind}: {what}")));
         Gap::Failed
     }
 
@@ -320,6 +313,7 @@ impl Source {
         }
         let Interest { group, kind, .. } = &self.interest;
         tracing::info!(group, kind, target = ?self.target.key(), "watch on target: {}", classify(error));
+        self.pulse.fail(Failure::target(&format!("watch {kind}"), error));
         match error {
             kube::Error::Api(status) if is_filling(status) => Gap::Filling,
             _ => Gap::Failed,

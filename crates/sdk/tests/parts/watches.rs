@@ -5,12 +5,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DeleteParams, Patch, PatchParams},
 };
+use kyma_sdk::api::Reason;
 use kyma_sdk::{
     Interest, Process, Sighting, WatchTimes, Watches,
     targets::{Grant, SecretKey},
@@ -244,6 +245,32 @@ async fn a_silent_stream_is_not_trusted() -> Result<()> {
         Ok((log.count("listed unseen") > 0).then_some(()))
     })
     .await
+}
+
+#[tokio::test]
+async fn a_stream_that_may_list_and_not_watch_says_why_and_does_not_seem_to_recover() -> Result<()> {
+    let Front { cluster, namespace, server, path } = Front::of("refused").await?;
+    server.always(Matching::watch(&path), Answer::failure(403, "Forbidden", "no"));
+    let target = target("refused", server.access())?;
+    let log = Log::default();
+    let watches = log.watches(SOON);
+    watches.want(&target, &"one", [maps_in(&namespace)])?;
+    let refusals = || server.count(&Matching::watch(&path));
+    until("it is tried again, and again", SOON, || async { Ok((refusals() >= 4).then_some(())) }).await?;
+    assert_eq!(log.count("listed "), 1, "a list alone is no recovery");
+    let unhealthy = watches.unhealthy(&target, [maps_in(&namespace)]);
+    let why = unhealthy.into_iter().next().and_then(|(_, why)| why).context("why")?;
+    assert_eq!(why.reason, Reason::TargetForbidden);
+    assert!(why.message.starts_with("watch ConfigMap: "), "{why}");
+    server.clear();
+    until("it is healthy", SOON, || async {
+        Ok(watches.unhealthy(&target, [maps_in(&namespace)]).is_empty().then_some(()))
+    })
+    .await?;
+    assert_eq!(log.count("listed "), 2);
+    put(&cluster, &namespace, "new").await?;
+    log.until("applied new").await?;
+    Ok(())
 }
 
 #[tokio::test]

@@ -1,0 +1,114 @@
+//! Hooks of a removal as they are kept in a Secret of the hub, with the release that they are of. Pure.
+
+use kyma_api::Digests;
+use kyma_object_set::Object;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::content::Loaded;
+use crate::hooks::{self, Hook};
+use crate::packed::{self, PackError};
+
+/// Type of the Secret.
+pub(crate) const TYPE: &str = "component.kyma-project.io/kept-hooks";
+/// Key of the packed hooks in the Secret.
+pub(crate) const HOOKS: &str = "hooks.json.gz";
+/// Key of their digest.
+pub(crate) const SHA256: &str = "sha256";
+
+/// Name of the Secret of the component of this owner hash.
+pub(crate) fn secret_name(owner: &str) -> String {
+    format!("helm-component-hooks-{owner}")
+}
+
+/// How they are written.
+#[derive(Serialize, Deserialize)]
+struct Form {
+    release: String,
+    source: String,
+    values: String,
+    hooks: Vec<Value>,
+}
+
+/// Packs the hooks of a release that run when it goes.
+pub(crate) fn pack(loaded: &Loaded) -> Result<Vec<u8>, PackError> {
+    let of_removal =
+        loaded.prepared.hooks.iter().filter(|hook| hooks::are_of_removal(std::slice::from_ref(*hook)));
+    let form = Form {
+        release: loaded.release.clone(),
+        source: loaded.source.clone(),
+        values: loaded.values.clone(),
+        hooks: of_removal.map(|hook| Value::Object(hook.object.body().clone())).collect(),
+    };
+    let text = serde_json::to_vec(&form).map_err(|_| PackError::Unpackable)?;
+    packed::pack(&text)
+}
+
+/// Reads them; `None` where they are none, not all of them, or of another release than the one that was begun last
+/// (`content` of the record of hooks) and the one that was sent as a whole last.
+pub(crate) fn unpack(packed: &[u8], sha256: &[u8], content: &str, digests: &Digests) -> Option<Vec<Hook>> {
+    let text = packed::unpack(packed, sha256)?;
+    let form: Form = serde_json::from_slice(&text).ok()?;
+    if form.release != content && !is_of(digests, &form.source, &form.values) {
+        return None;
+    }
+    form.hooks.into_iter().map(|value| Hook::of(Object::from_value(value).ok()?)).collect()
+}
+
+/// Whether content of this artifact and these values is what was sent as a whole last.
+pub(crate) fn is_of(digests: &Digests, source: &str, values: &str) -> bool {
+    (digests.source.as_deref(), digests.values.as_deref()) == (Some(source), Some(values))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::hooks::HOOK;
+    use crate::hooks::tests::hook;
+    use crate::objects::Prepared;
+
+    fn loaded() -> Loaded {
+        let hooks = ["pre-delete", "pre-install", "post-delete"];
+        let hooks = hooks.iter().map(|event| hook(event, &json!({HOOK: event}))).collect();
+        Loaded {
+            inputs: "i".to_owned(),
+            kinds: None,
+            source: "s".to_owned(),
+            values: "v".to_owned(),
+            release: "r".to_owned(),
+            rendered: "o".to_owned(),
+            prepared: Arc::new(Prepared { objects: vec![], hooks, warnings: vec![] }),
+            made_once: BTreeSet::new(),
+            raw: false,
+            chart: None,
+            app_version: String::new(),
+            uses_lookup: false,
+            unfrozen: None,
+        }
+    }
+
+    fn digests(source: &str, values: &str) -> Digests {
+        Digests { source: Some(source.to_owned()), values: Some(values.to_owned()), ..Digests::default() }
+    }
+
+    #[test]
+    fn the_hooks_of_the_release_that_is_installed_come_back_and_no_others() {
+        let packed = pack(&loaded()).unwrap();
+        let sha256 = packed::digest(&packed);
+        let read = |content: &str, digests: &Digests| {
+            let hooks = unpack(&packed, sha256.as_bytes(), content, digests)?;
+            Some(hooks.iter().map(|hook| hook.object.name().to_owned()).collect::<Vec<_>>())
+        };
+        let both = Some(vec!["pre-delete".to_owned(), "post-delete".to_owned()]);
+        assert_eq!(read("r", &Digests::default()), both, "it was begun last");
+        assert_eq!(read("failed before it was sent", &digests("s", "v")), both, "it is there");
+        assert_eq!(read("other", &digests("s", "other")), None);
+        assert_eq!(read("other", &Digests::default()), None);
+        assert!(unpack(&packed, b"", "r", &Digests::default()).is_none(), "somebody changed it");
+    }
+}

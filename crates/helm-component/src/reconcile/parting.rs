@@ -1,0 +1,110 @@
+//! Hooks of a removal are those of the release that is installed, whatever is wished by now: they are kept on the hub
+//! before it goes to the target.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+use kyma_api::{HookPolicy, Hooks, Reason};
+use kyma_sdk::Failure;
+
+use super::Pass;
+use crate::content::Loaded;
+use crate::hooks::{self, Event};
+use crate::kept_secret::KeptSecret;
+use crate::objects::Prepared;
+use crate::packed;
+use crate::parting;
+
+/// What ends the wait for hooks that cannot be had.
+const WAY_OUT: &str = "spec.hooks: Skip lets the removal go on without its hooks";
+
+impl Pass<'_> {
+    /// Runs the hooks of a moment of the removal, of the release that is installed; says what it waits for.
+    pub(super) async fn hooks_of_removal(&mut self, event: Event) -> Result<Option<String>, Failure> {
+        let skips = self.context.resource.spec.hooks == HookPolicy::Skip;
+        if skips || hooks::is_over(self.session.recorded.hooks.as_ref(), event) {
+            return Ok(None);
+        }
+        // The same in every process, whatever is rendered anew.
+        let content = self.session.recorded.hooks.as_ref().map(|record| record.content.clone());
+        let content = content.unwrap_or_default();
+        let prepared = match &self.session.parting {
+            Some(parting) => Arc::clone(parting),
+            None => self.parting(&content).await?,
+        };
+        self.session.parting = Some(Arc::clone(&prepared));
+        self.hooks(event, &prepared, &content).await
+    }
+
+    /// The hooks of the release that is installed: as they were kept, else of what was Ready, else of what is wished, where
+    /// either is the same release. One that was installed before hooks were kept has none kept.
+    async fn parting(&mut self, content: &str) -> Result<Arc<Prepared>, Failure> {
+        let digests = self.session.recorded.digests.clone();
+        let data = self.parting_secret().read().await?.unwrap_or_default();
+        let bytes = |key: &str| data.get(key).map(|value| value.0.as_slice()).unwrap_or_default();
+        if let Some(hooks) = parting::unpack(bytes(parting::HOOKS), bytes(parting::SHA256), content, &digests)
+        {
+            return Ok(Arc::new(Prepared { objects: vec![], hooks, warnings: vec![] }));
+        }
+        let kept = self.session.recorded.kept.clone();
+        let is_of = |source: &str, values: &str| parting::is_of(&digests, source, values);
+        if let Some(kept) = kept.filter(|kept| kept.failure.is_none() && is_of(&kept.source, &kept.values))
+            && let Ok(loaded) = self.read_kept(&kept).await?
+        {
+            return Ok(loaded.prepared);
+        }
+        let wished = match self.session.loaded.clone() {
+            Some(loaded) => loaded,
+            None => self.loaded().await.map_err(|failure| Failure {
+                message: format!("{}; the hooks of the removal come from it, and {WAY_OUT}", failure.message),
+                ..failure
+            })?,
+        };
+        if wished.release == content || is_of(&wished.source, &wished.values) {
+            return Ok(wished.prepared);
+        }
+        let message = format!(
+            "the hooks of the removal are those of the release that is installed, which was not kept, and the spec asks \
+             for another one: ask for the installed one again, or {WAY_OUT}"
+        );
+        Err(Failure::new(Reason::HookFailed, message))
+    }
+
+    /// Keeps the hooks that run when this release goes, or lets go those of the one before. `record`: how hooks are from
+    /// now on.
+    pub(super) async fn keep_parting(
+        &mut self,
+        loaded: &Loaded,
+        record: Option<&Hooks>,
+    ) -> Result<(), Failure> {
+        let had = self.session.recorded.hooks.as_ref().is_some_and(|record| record.on_delete);
+        let has = record.is_some_and(|record| record.on_delete);
+        // An apply that is tried again finds them kept.
+        let is_kept = has && self.session.parting_of.as_ref() == Some(&loaded.release);
+        if (!had && !has) || is_kept || self.cluster.rehearsal.is_some() {
+            return Ok(());
+        }
+        self.session.parting = None;
+        let packed = match has.then(|| parting::pack(loaded)).transpose() {
+            Ok(packed) => packed,
+            Err(error) => {
+                // They are rendered anew then, as long as the spec asks for this release.
+                tracing::warn!(component = %self.dependent.name, %error, "hooks of the removal are not kept");
+                None
+            }
+        };
+        let data = packed.map(|packed| {
+            let sha256 = packed::digest(&packed).into_bytes();
+            [(parting::HOOKS, ByteString(packed)), (parting::SHA256, ByteString(sha256))]
+        });
+        let data: BTreeMap<&str, ByteString> = data.into_iter().flatten().collect();
+        self.parting_secret().write(data).await?;
+        self.session.parting_of = has.then(|| loaded.release.clone());
+        Ok(())
+    }
+
+    fn parting_secret(&self) -> KeptSecret {
+        KeptSecret::of(self.context, parting::secret_name(&self.dependent.owner), parting::TYPE)
+    }
+}

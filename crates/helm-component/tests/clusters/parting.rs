@@ -1,0 +1,79 @@
+//! Hooks of a removal are those of what is installed, whatever is wished by now.
+
+use anyhow::Result;
+use serde_json::json;
+use testbed::AuditMark;
+
+use crate::chart::push;
+use crate::hooks::{USER, borrowed, config, job, level, story, wished};
+use crate::world::{World, world};
+
+const BYE: &str = "helm.sh/hook: pre-delete, helm.sh/hook-delete-policy: hook-succeeded";
+
+/// Removes the component, and gives the Jobs that ran for it.
+async fn jobs_of_removal(world: &World, name: &str, mark: AuditMark) -> Result<Vec<String>> {
+    world.delete(name, "Delete").await?;
+    world.gone(name).await?;
+    let told = story(world, mark, name, |event| event.user == USER)?;
+    Ok(told.into_iter().filter(|line| line.starts_with("+ Job ")).collect())
+}
+
+#[tokio::test]
+async fn a_version_that_cannot_be_had_takes_no_hooks_from_the_removal_of_the_installed_one() -> Result<()> {
+    let world = world().await?;
+    // A moment before and none after it, in a release that nothing follows.
+    let migrate = job("migrate", "helm.sh/hook: pre-install", "");
+    let files = [config("main", ""), migrate, job("farewell", BYE, "")];
+    let source = push(world, "parted", "1.0.0", &borrowed(&files)).await?;
+    world.apply("parted", wished(&source, "parted", "low")).await?;
+    world.ready("parted", "True", "Ready").await?;
+    let mut missing = source.clone();
+    missing["chart"]["version"] = json!("9.9.9");
+    world.apply("parted", wished(&missing, "parted", "low")).await?;
+    world.ready("parted", "False", "SourceNotFound").await?;
+    let mark = world.target.audit()?.mark()?;
+    assert_eq!(jobs_of_removal(world, "parted", mark).await?, ["+ Job farewell"]);
+    assert_eq!(level(world, "parted").await?, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_release_that_never_went_to_the_target_runs_none_of_its_hooks_when_it_goes() -> Result<()> {
+    let world = world().await?;
+    let files = [config("main", ""), job("first-farewell", BYE, "")];
+    let source = push(world, "unparted", "1.0.0", &borrowed(&files)).await?;
+    world.apply("unparted", wished(&source, "unparted", "low")).await?;
+    world.ready("unparted", "True", "Ready").await?;
+    let (path, text) = job("check", "helm.sh/hook: pre-upgrade", "activeDeadlineSeconds: 1");
+    let text =
+        text.replace("  template:\n", "  template:\n    metadata: {labels: {testbed/outcome: unready}}\n");
+    let files = [config("main", ""), (path, text), job("second-farewell", BYE, "")];
+    let source = push(world, "unparted", "2.0.0", &borrowed(&files)).await?;
+    world.apply("unparted", wished(&source, "unparted", "high")).await?;
+    world.ready("unparted", "False", "HookFailed").await?;
+    assert_eq!(level(world, "unparted").await?, Some(json!("low")), "what runs stays");
+    let mark = world.target.audit()?.mark()?;
+    assert_eq!(jobs_of_removal(world, "unparted", mark).await?, ["+ Job first-farewell"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_upgrade_brings_its_own_hooks_of_a_removal_and_values_that_are_gone_take_none() -> Result<()> {
+    let world = world().await?;
+    let files = [config("main", ""), job("old-farewell", BYE, "")];
+    let source = push(world, "reparted", "1.0.0", &borrowed(&files)).await?;
+    world.apply("reparted", wished(&source, "reparted", "low")).await?;
+    world.ready("reparted", "True", "Ready").await?;
+    let files = [config("main", ""), job("new-farewell", BYE, "")];
+    let source = push(world, "reparted", "2.0.0", &borrowed(&files)).await?;
+    world.apply("reparted", wished(&source, "reparted", "high")).await?;
+    world.ready("reparted", "True", "Ready").await?;
+    assert_eq!(level(world, "reparted").await?, Some(json!("high")));
+    let mut spec = wished(&source, "reparted", "high");
+    spec["valuesFrom"] = json!([{"kind": "ConfigMap", "name": "reparted-gone"}]);
+    world.apply("reparted", spec).await?;
+    world.ready("reparted", "False", "ValuesMissing").await?;
+    let mark = world.target.audit()?.mark()?;
+    assert_eq!(jobs_of_removal(world, "reparted", mark).await?, ["+ Job new-farewell"]);
+    Ok(())
+}

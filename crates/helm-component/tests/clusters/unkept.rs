@@ -1,0 +1,170 @@
+//! What a take-over finds is on the hub before anything of it is sent.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kyma_api::annotations;
+use serde_json::{Value, json};
+use testbed::until;
+
+use crate::hooks::USER;
+use crate::take_over::{content, installed, level, spec, taken};
+use crate::world::{PATIENCE, World, apply_yaml, world};
+
+const NAME: &str = "unkept";
+
+/// Whether one of the policies below refused it.
+fn is_denied<T>(answer: &kube::Result<T>) -> bool {
+    matches!(answer, Err(kube::Error::Api(status)) if status.message.contains("not now"))
+}
+
+/// Has the component looked at again, whatever is waited for.
+fn asked_for(when: &str) -> Value {
+    json!({"metadata": {"annotations": {annotations::RECONCILE_REQUESTED_AT: when}}})
+}
+
+/// The hub takes no status of the component that says from whom it was taken over.
+async fn refuse(world: &World) -> Result<()> {
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": NAME},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["component.kyma-project.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
+                "resources": ["helmcomponents/status"],
+            }]},
+            "matchConditions": [{"name": "it", "expression": format!("object.metadata.name == '{NAME}'")}],
+            "validations": [{"expression": "!has(object.status.takenOver)", "message": "not now"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": NAME}, "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+    });
+    let client = world.hub.client()?;
+    apply_yaml(&client, &policy.to_string()).await?;
+    apply_yaml(&client, &binding.to_string()).await?;
+    let components = world.components()?;
+    let taken = json!({"status": {"takenOver": {"from": ["nobody"]}}});
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    until("the hub refuses it", PATIENCE, || async {
+        let patched = components.patch_status(NAME, &dry_run, &Patch::Merge(&taken)).await;
+        Ok(is_denied(&patched).then_some(()))
+    })
+    .await
+}
+
+/// The target takes no change of the release's ConfigMaps from the operator.
+async fn refuse_on_target(world: &World, name: &str) -> Result<()> {
+    let allowed = format!(
+        "request.userInfo.username != '{USER}' && (!has(object.metadata.annotations) || !('probe' in object.metadata.annotations))"
+    );
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+                "resourceRules": [{
+                    "apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+                    "resources": ["configmaps"],
+                }],
+            },
+            "validations": [{"expression": allowed, "message": "not now"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    let client = world.target.client()?;
+    apply_yaml(&client, &policy.to_string()).await?;
+    apply_yaml(&client, &binding.to_string()).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(client, name);
+    let edit = json!({"metadata": {"annotations": {"probe": "x"}}});
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    until("the target refuses it", PATIENCE, || async {
+        let patched = maps.patch("settings", &dry_run, &Patch::Merge(&edit)).await;
+        Ok(is_denied(&patched).then_some(()))
+    })
+    .await
+}
+
+/// Failed passes over the component that the operator told of.
+fn passes(world: &World) -> Result<usize> {
+    let log = std::fs::read_to_string(world.operator.log())?;
+    Ok(log.lines().filter(|line| line.contains(NAME) && line.contains("HubRefused")).count())
+}
+
+#[tokio::test]
+async fn what_the_hub_does_not_keep_of_a_take_over_is_not_acted_on() -> Result<()> {
+    let world = world().await?;
+    let source = installed(world, NAME, "level=low,extra=true").await?;
+    let before = content(world, NAME).await?;
+    let mut unheard = source.clone();
+    unheard["chart"]["version"] = json!("9.9.9");
+    world.apply(NAME, spec(&unheard, NAME, &json!({}))).await?;
+    world.ready(NAME, "False", "SourceNotFound").await?;
+    refuse(world).await?;
+
+    world.apply(NAME, spec(&source, NAME, &json!({"values": {"level": "high"}}))).await?;
+    let refused = world.ready(NAME, "False", "HubRefused").await?;
+    assert_eq!(taken(&refused), None);
+    let components = world.components()?;
+    for number in 0..3 {
+        let seen = passes(world)?;
+        let again = asked_for(&number.to_string());
+        components.patch(NAME, &PatchParams::default(), &Patch::Merge(again)).await?;
+        until("there was another pass", PATIENCE, || async { Ok((passes(world)? > seen).then_some(())) })
+            .await?;
+        assert_eq!(content(world, NAME).await?, before, "nothing was sent or deleted");
+    }
+
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(world.hub.client()?);
+    bindings.delete(NAME, &DeleteParams::default()).await?;
+    until("it is taken over", PATIENCE, || async {
+        // Policies, too, take a moment to go.
+        let again = asked_for(&jiff::Timestamp::now().to_string());
+        components.patch(NAME, &PatchParams::default(), &Patch::Merge(again)).await?;
+        Ok((level(world, NAME, "settings").await?.as_deref() == Some("high")).then_some(()))
+    })
+    .await?;
+    world.ready(NAME, "True", "Ready").await?;
+    let extra = level(world, NAME, "extra").await?;
+    assert_eq!(extra, None, "the record names it, and the values bring it no more");
+    content(world, NAME).await?.remove("Job upgrades").context("hooks of an upgrade ran")?;
+    Ok(())
+}
+
+/// The operator dies after what it found is on the hub, and before any of its objects is sent.
+#[tokio::test]
+async fn a_new_process_goes_on_with_a_take_over_as_the_upgrade_that_it_is() -> Result<()> {
+    let mut world = World::start().await?;
+    let name = "outlived";
+    let source = installed(&world, name, "level=low,extra=true").await?;
+    let installs = content(&world, name).await?.remove("Job installs");
+    refuse_on_target(&world, name).await?;
+    world.apply(name, spec(&source, name, &json!({"values": {"level": "high"}}))).await?;
+    let denied = world.ready(name, "False", "WebhookDenied").await?;
+    assert_eq!(taken(&denied).context("takenOver")?.revision, Some(1));
+    assert_eq!(level(&world, name, "settings").await?.as_deref(), Some("low"));
+
+    world.restart_operator().await?;
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(world.target.client()?);
+    bindings.delete(name, &DeleteParams::default()).await?;
+    let components = world.components()?;
+    until("the upgrade is there", PATIENCE, || async {
+        let again = asked_for(&jiff::Timestamp::now().to_string());
+        components.patch(name, &PatchParams::default(), &Patch::Merge(again)).await?;
+        Ok((level(&world, name, "settings").await?.as_deref() == Some("high")).then_some(()))
+    })
+    .await?;
+    world.ready(name, "True", "Ready").await?;
+    let after = content(&world, name).await?;
+    assert_eq!(after.get("Job installs"), installs.as_ref(), "hooks of an installation do not run");
+    assert!(after.contains_key("Job upgrades"), "{:?}", after.keys());
+    assert!(!after.contains_key("ConfigMap extra"), "the record named it, and the values bring it no more");
+    Ok(())
+}

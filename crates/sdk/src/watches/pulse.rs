@@ -1,0 +1,111 @@
+//! When a stream last gave a sign of life, and why it gives none.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use kyma_api::Reason;
+
+use crate::Failure;
+
+/// When a stream last gave a sign of life.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    start: Instant,
+    silence: Duration,
+    /// Milliseconds after `start`, 0 while there is no complete list.
+    last: AtomicU64,
+    /// Why its last call failed, until it is complete again.
+    why: Mutex<Option<Failure>>,
+}
+
+impl Pulse {
+    pub(super) fn new(silence: Duration) -> Arc<Self> {
+        let (last, why) = (AtomicU64::new(0), Mutex::default());
+        Arc::new(Self { start: Instant::now(), silence, last, why })
+    }
+
+    /// How long the stream has been there.
+    pub(super) fn age(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// How long it may be silent.
+    pub(super) fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    pub(super) fn beat(&self) {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        self.last.store(now, Ordering::Relaxed);
+    }
+
+    /// There is a complete list.
+    pub(super) fn complete(&self) {
+        *self.held() = None;
+        self.beat();
+    }
+
+    /// A call of its failed.
+    pub(super) fn fail(&self, why: Failure) {
+        *self.held() = Some(why);
+    }
+
+    /// It starts over; not because a call failed unless `failed`.
+    pub(super) fn stop(&self, failed: bool) {
+        self.last.store(0, Ordering::Relaxed);
+        if !failed {
+            *self.held() = None;
+        }
+    }
+
+    /// Whether there is a complete list and a recent sign of life.
+    pub(super) fn is_healthy(&self) -> bool {
+        let last = self.last.load(Ordering::Relaxed);
+        last > 0 && self.start.elapsed().saturating_sub(Duration::from_millis(last)) < self.silence
+    }
+
+    /// Why it is not healthy, where a call failed.
+    pub(super) fn why(&self) -> Option<Failure> {
+        self.held().clone()
+    }
+
+    /// Whether trying again gives the same until somebody changes something on the target.
+    pub(super) fn is_refused(&self) -> bool {
+        let lasts =
+            |why: &Failure| matches!(why.reason, Reason::TargetForbidden | Reason::TargetAnswerInvalid);
+        self.held().as_ref().is_some_and(lasts)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Failure>> {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_stream_is_not_healthy_is_known_until_it_is() {
+        let pulse = Pulse::new(Duration::from_mins(1));
+        assert!(!pulse.is_healthy() && !pulse.is_refused());
+        pulse.complete();
+        assert!(pulse.is_healthy());
+        pulse.fail(Failure::new(Reason::TargetForbidden, "watch Secret: no"));
+        pulse.stop(true);
+        assert!(!pulse.is_healthy() && pulse.is_refused());
+        assert_eq!(pulse.why().map(|why| why.message), Some("watch Secret: no".to_owned()));
+        pulse.complete();
+        assert!(pulse.is_healthy() && !pulse.is_refused());
+        assert_eq!(pulse.why(), None);
+        pulse.fail(Failure::new(Reason::TargetServerError, "watch Secret: 500"));
+        assert!(!pulse.is_refused(), "that may pass by itself");
+        pulse.stop(false);
+        assert_eq!(pulse.why(), None, "silence is no failed call");
+    }
+}
