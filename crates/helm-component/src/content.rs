@@ -125,8 +125,7 @@ struct Render {
 }
 
 async fn rendered(renderer: &Arc<dyn Renderer>, request: &RenderRequest) -> Result<Arc<str>, Failure> {
-    let rendered = renderer.render(request).await.map_err(|error| failure(&error))?;
-    Ok(rendered.manifest)
+    renderer.render(request).await.map(|done| done.manifest).map_err(|error| failure(&error))
 }
 
 fn request(chart: &Arc<Chart>, spec: &HelmComponentSpec, inputs: &Inputs, kinds: &Kinds) -> RenderRequest {

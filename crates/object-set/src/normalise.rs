@@ -165,12 +165,12 @@ fn unique(list: &mut Value, keys: &[&str], path: &str, found: &mut Duplicates) {
     let key_of = |item| keys.iter().map(|key| Value::get(item, *key)).collect::<Option<Vec<&Value>>>();
     let all: Vec<Option<Vec<&Value>>> = list.iter().map(key_of).collect();
     let numbered = all.iter().enumerate();
-    let last: HashMap<&Vec<&Value>, usize> =
+    let latest: HashMap<&Vec<&Value>, usize> =
         numbered.clone().filter_map(|(index, key)| Some((key.as_ref()?, index))).collect();
     let mut told = HashSet::new();
     let mut stays = Vec::with_capacity(all.len());
     for (index, key) in numbered {
-        let again = key.as_ref().filter(|key| last.get(key) != Some(&index));
+        let again = key.as_ref().filter(|key| latest.get(key) != Some(&index));
         if let Some(values) = again.filter(|key| told.insert(*key)) {
             let parts = keys.iter().zip(values).map(|(key, value)| match value {
                 Value::String(text) => format!("{key}={text}"),

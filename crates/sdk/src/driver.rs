@@ -66,7 +66,7 @@ impl<C: Component> Driver<C> {
         if let Some(why) = pass.halt().writes().or(pass.halt().upgrades().filter(|_| contract.is_upgrade())) {
             return self.paused(&resource, why).await;
         }
-        if !has_finalizer(&*resource) && !self.is_to_be_contacted(&resource, &contract) {
+        if !has_finalizer(&*resource) && !is_to_be_contacted(&*resource, &contract) {
             // Its event brings the component back: nothing is installed that no finalizer guards.
             return self.add_finalizer(&resource).await.map(|()| Wait::Event);
         }
@@ -83,11 +83,6 @@ impl<C: Component> Driver<C> {
             outcome.report.fields.insert(HANDLED.to_owned(), request.into());
         }
         self.report(&resource, outcome).await
-    }
-
-    /// Whether the first contact with a target is still to come, which brings the finalizer too.
-    fn is_to_be_contacted(&self, resource: &C::Resource, contract: &Contract) -> bool {
-        contract.spec.target.kubeconfig_secret_ref.is_some() && !identity::had_contact(resource)
     }
 
     /// What came of the step on the target.
@@ -293,6 +288,11 @@ fn step(type_: &'static str, status: condition::Status, reason: Reason, message:
 fn sooner(stopped: Option<Failure>, unwritten: Failure) -> Failure {
     let delay = |failure: &Failure| delay_after(failure, 1, 1.0).unwrap_or(Duration::MAX);
     stopped.filter(|stopped| delay(stopped) < delay(&unwritten)).unwrap_or(unwritten)
+}
+
+/// Whether the first contact with a target is still to come, which brings the finalizer too.
+fn is_to_be_contacted<R: ComponentResource>(resource: &R, contract: &Contract) -> bool {
+    contract.spec.target.kubeconfig_secret_ref.is_some() && !identity::had_contact(resource)
 }
 
 /// The target that a component names, or the hub where that is one.

@@ -67,8 +67,8 @@ impl TimestampAuthority {
             ],
         );
         let content = der(0x30, &[TIMESTAMP, &der(0xa0, &[&der(0x04, &[&info])])]);
-        let signed = der(0x30, &[&[2, 1, 3], &der(0x31, &[SHA256]), &content, &der(0x31, &[&signer])]);
-        let token = der(0x30, &[SIGNED_DATA, &der(0xa0, &[&signed])]);
+        let data = der(0x30, &[&[2, 1, 3], &der(0x31, &[SHA256]), &content, &der(0x31, &[&signer])]);
+        let token = der(0x30, &[SIGNED_DATA, &der(0xa0, &[&data])]);
         der(0x30, &[&der(0x30, &[&[2, 1, 0]]), &token])
     }
 }

@@ -61,8 +61,8 @@ fn read(response: &[u8]) -> Option<Token> {
     let content = signed.encap_content_info;
     let info = content.econtent.filter(|_| content.econtent_type == TIMESTAMP)?;
     let info: OctetString = info.decode_as().ok()?;
-    let [signer] = signed.signer_infos.0.as_slice() else { return None };
-    let attributes = signer.signed_attrs.as_ref()?;
+    let [by] = signed.signer_infos.0.as_slice() else { return None };
+    let attributes = by.signed_attrs.as_ref()?;
     let one = |oid| {
         let attribute = attributes.iter().find(|attribute| attribute.oid == oid)?;
         let [value] = attribute.values.as_slice() else { return None };
@@ -70,12 +70,12 @@ fn read(response: &[u8]) -> Option<Token> {
     };
     let kind: ObjectIdentifier = one(CONTENT_TYPE)?.decode_as().ok()?;
     let digest: OctetString = one(MESSAGE_DIGEST)?.decode_as().ok()?;
-    let is_whole = hash(signer.digest_alg.oid, info.as_bytes())? == digest.as_bytes();
+    let is_whole = hash(by.digest_alg.oid, info.as_bytes())? == digest.as_bytes();
     (kind == TIMESTAMP && is_whole).then_some(())?;
     Some(Token {
         info: TstInfo::from_der(info.as_bytes()).ok()?,
         attributes: attributes.to_der().ok()?,
-        signature: signer.signature.as_bytes().to_vec(),
+        signature: by.signature.as_bytes().to_vec(),
     })
 }
 

@@ -157,7 +157,9 @@ impl Pass<'_> {
         if self.inputs.as_ref().is_ok_and(|inputs| absent.contains(&inputs.release.namespace)) {
             self.session.namespace_ready = false;
         }
-        absent.iter().for_each(|name| self.shared.namespaces.missed(&self.context.target, name));
+        for name in absent {
+            self.shared.namespaces.missed(&self.context.target, name);
+        }
         let mut names = absent.iter();
         let Some(name) = names.next() else { return };
         let Some(mapping) = self.kinds.preferred(&GroupKind::new("", "Namespace")) else { return };

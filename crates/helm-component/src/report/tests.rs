@@ -68,13 +68,13 @@ fn a_manager_that_is_not_there_makes_nothing_healthy() {
 
 #[test]
 fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
-    let looking = Some(std::time::Duration::from_secs(40));
+    let pause = std::time::Duration::from_secs(40);
     let told = |rest: Rest| {
-        let finding = Finding { was_ready: true, looking, ..Finding::default() };
+        let finding = Finding { was_ready: true, looking: Some(pause), ..Finding::default() };
         Ended { rest, finding }.progress()
     };
     let first = told(Rest::Looking);
-    assert_eq!((first.state, first.wait), (State::Ready, Wait::Timer(looking.unwrap())));
+    assert_eq!((first.state, first.wait), (State::Ready, Wait::Timer(pause)));
     let why = Failure::new(Reason::TargetForbidden, "Secret (watch Secret: no)");
     let after = told(Rest::Unseen(why.clone()));
     assert_eq!((after.state, after.reason, &after.message), (State::Warning, why.reason, &why.message));

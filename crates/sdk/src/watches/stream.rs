@@ -155,7 +155,7 @@ impl Source {
         let listed = self.list().await?;
         if self.pulse.is_refused() {
             let opened = self.open(&self.api(), &self.watched(SHORTEST), &listed.1).await;
-            opened.map_err(|error| self.failed(&error))?;
+            drop(opened.map_err(|error| self.failed(&error))?);
         }
         Ok(listed)
     }

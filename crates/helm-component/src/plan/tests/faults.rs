@@ -8,11 +8,11 @@ use super::*;
 
 /// How a component ends whose objects were refused so, in this order.
 fn ended(faults: Vec<Failure>) -> Failure {
-    let faulty = |(number, fault): (usize, Failure)| Piece {
+    let refused = |(number, fault): (usize, Failure)| Piece {
         fault: Some(fault),
         ..piece(config(&number.to_string()))
     };
-    let pieces = faults.into_iter().enumerate().map(faulty).collect();
+    let pieces = faults.into_iter().enumerate().map(refused).collect();
     let seen = Observed { applied: true, ..fresh(pieces) };
     let Step::Rest(Rest::Failed(failure)) = next(&seen) else { panic!("{:?}", next(&seen)) };
     failure

@@ -176,7 +176,7 @@ mod tests {
     fn an_object_that_flux_does_not_put_right_is_told() {
         let exempts = json!({"helm.toolkit.fluxcd.io/driftDetection": "disabled"});
         let operation =
-            r#"[{op: add, path: /metadata/labels/helm.toolkit.fluxcd.io~1driftDetection, value: disabled}]"#;
+            r"[{op: add, path: /metadata/labels/helm.toolkit.fluxcd.io~1driftDetection, value: disabled}]";
         let mut spec = json!({"driftDetection": {"mode": "enabled"}, "postRenderers": [{"kustomize": {
             "patchesStrategicMerge": [{"kind": "A", "metadata": {"name": "a", "annotations": exempts}}],
             "patches": [{"patch": operation, "target": {"kind": "A"}}, {"patch": "b"}],
