@@ -78,7 +78,7 @@ fn who_was_ready_is_so_no_more_once_nothing_is_known_of_its_objects() {
     let why = Failure::new(Reason::TargetForbidden, "Secret (watch Secret: no)");
     let after = told(Rest::Unseen(why.clone()));
     assert_eq!((after.state, after.reason, &after.message), (State::Warning, why.reason, &why.message));
-    assert_eq!(after.failure.unwrap().retry_after, looking);
+    assert_eq!(after.failure.unwrap().retry_after, Some(pause));
 
     let mut seen = running(vec![piece(deployment())]);
     seen.watched = false;
