@@ -35,6 +35,8 @@ type Data = BTreeMap<String, ByteString>;
 /// The renders of one component.
 pub(crate) struct Frozen {
     secrets: [KeptSecret; 3],
+    /// Which of them may be there: a new component need not ask for all.
+    may_be: [bool; 3],
     standing: Standing,
 }
 
@@ -59,11 +61,18 @@ pub(crate) struct Kept {
 pub(crate) struct Slot(usize);
 
 impl Frozen {
-    /// Those of the component with this owner hash, of which this is recorded.
-    pub(crate) fn of(context: &Context<HelmComponent>, owner: &str, recorded: &Recorded) -> Self {
-        let secret =
-            |ending: &str| KeptSecret::of(context, format!("helm-component-render-{owner}{ending}"), TYPE);
-        Self { secrets: ENDINGS.map(secret), standing: Standing::of(recorded) }
+    /// Those of the component with this owner hash, of which this is recorded. Of its Secrets only those are read that
+    /// `may_be` there.
+    pub(crate) fn of(
+        context: &Context<HelmComponent>,
+        owner: &str,
+        recorded: &Recorded,
+        may_be: impl Fn(&str) -> bool,
+    ) -> Self {
+        let names = ENDINGS.map(|ending| format!("helm-component-render-{owner}{ending}"));
+        let may_be = names.each_ref().map(|name| may_be(name));
+        let secrets = names.map(|name| KeptSecret::of(context, name, TYPE));
+        Self { secrets, may_be, standing: Standing::of(recorded) }
     }
 
     /// What came of this request when it was rendered for what is installed, or for what is to take its place.
@@ -71,8 +80,7 @@ impl Frozen {
     /// # Errors
     /// The hub does not answer: rendering again could give something else.
     pub(crate) async fn thaw(&self, request: &str) -> Result<Thawed, Failure> {
-        let [one, two, three] = &self.secrets;
-        let found: [Option<Data>; 3] = try_join3(one.read(), two.read(), three.read()).await?.into();
+        let found: [Option<Data>; 3] = try_join3(self.read(0), self.read(1), self.read(2)).await?.into();
         let held = found.each_ref().map(|data| data.as_ref().and_then(entry));
         Ok(match self.standing.place(&held, request) {
             Place::Free(at) => Thawed::Nothing(Slot(at)),
@@ -84,6 +92,10 @@ impl Frozen {
                 None => Thawed::Nothing(Slot(at)),
             },
         })
+    }
+
+    async fn read(&self, at: usize) -> Result<Option<Data>, Failure> {
+        if self.may_be[at] { self.secrets[at].read().await } else { Ok(None) }
     }
 
     /// Keeps what came of this request. Where it cannot be kept the render is good all the same.

@@ -78,6 +78,8 @@ pub(crate) struct Session {
     pub(crate) parting: Option<Arc<Prepared>>,
     /// The release of which they were kept last.
     pub(crate) parting_of: Option<String>,
+    /// Whether a render by chance was kept on the hub.
+    pub(crate) has_frozen: bool,
     /// Names of the hub's Secrets that the content wanted when it was last loaded.
     pub(crate) injected: BTreeSet<String>,
     /// When a newer version in the chart's range is looked for; `None` where it is only when asked.

@@ -36,6 +36,7 @@ impl Pass<'_> {
         });
         match loaded {
             Ok(loaded) => {
+                self.session.has_frozen |= loaded.render.is_some();
                 self.session.loaded = Some(loaded);
                 // The content may bring kinds that are not watched yet.
                 self.done.watching = false;
@@ -68,7 +69,10 @@ impl Pass<'_> {
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
         let sources = &self.shared.sources;
         let component = &self.context.resource;
-        let frozen = Frozen::of(self.context, &self.dependent.owner, &self.session.recorded);
+        // The watch may be behind what this process wrote, and a rehearsal has none.
+        let asks = self.session.has_frozen || self.context.is_rehearsal();
+        let may_be = |name: &str| asks || self.shared.hub_secrets.revision(name).is_some();
+        let frozen = Frozen::of(self.context, &self.dependent.owner, &self.session.recorded, may_be);
         let mut loaded = sources.load(component, inputs, &self.kinds, installed, way, &frozen).await?;
         if let Some(failed) = self.session.recorded.rollback.as_ref().filter(|failed| failed.retrying) {
             loaded.release = rollback::time(&loaded.release, failed);
