@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::account::ServiceAccount;
 use crate::caller::Passes;
+use crate::contact::Contact;
 use crate::secret_key::SecretKey;
 use crate::target::Target;
 
@@ -49,6 +50,11 @@ impl Acting {
     /// The Secret that leads here; none for the hub itself.
     pub fn key(&self) -> Option<&SecretKey> {
         self.target.key()
+    }
+
+    /// As [`Target::contact`].
+    pub fn contact(&self) -> Contact {
+        self.target.contact()
     }
 
     /// As [`Target::is_withdrawn`].
