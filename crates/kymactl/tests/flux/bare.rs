@@ -10,12 +10,15 @@ use kube::{
 };
 use kyma_api::HelmComponent;
 use serde_json::{Value, json};
+use testbed::Cluster;
 use tokio::process::Command;
 
 use super::{BED, CRD, apply, crd, settled};
 
 /// A hub with Flux's kinds, and none of ours.
 struct Bare {
+    /// It ends with this.
+    _hub: Cluster,
     client: Client,
     kubeconfig: PathBuf,
     releases: Api<DynamicObject>,
@@ -44,7 +47,7 @@ impl Bare {
         let kind = GroupVersionKind::gvk("helm.toolkit.fluxcd.io", "v2", "HelmRelease");
         let (resource, _) = pinned_kind(&client, &kind).await.unwrap();
         let releases = Api::namespaced_with(client.clone(), "default", &resource);
-        Self { client, kubeconfig, releases }
+        Self { _hub: hub, client, kubeconfig, releases }
     }
 
     /// A release that Flux has installed; this is the rest of its spec.
