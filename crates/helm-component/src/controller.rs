@@ -18,6 +18,7 @@ use crate::content::Sources;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
 use crate::namespaces::Namespaces;
+use crate::outcomes::Outcomes;
 use crate::pass::{Pass, Shared};
 use crate::plan::Order;
 use crate::prospect::Prospect;
@@ -59,13 +60,18 @@ impl HelmComponents {
         let namespaces = Namespaces::new(Self::NAME, &runtime.process, move |dependent| {
             wake(&waking, dependent);
         });
+        let waking = Arc::clone(&wakers);
+        let outcomes = Outcomes::new(Self::NAME, &runtime.process, move |dependent| {
+            wake(&waking, dependent);
+        });
         let hub_secrets = Arc::new(HubSecrets::new(hub, runtime.access.clone()));
         let (ended, awaited, waking) = (sights.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
-        let endings = namespaces.clone();
+        let (endings, hook_ends) = (namespaces.clone(), outcomes.clone());
         runtime.access.on_change(move |change| {
             if let Some(secret) = change.secret() {
                 ended.access_changed(secret);
                 endings.access_changed(secret);
+                hook_ends.access_changed(secret);
                 for dependent in awaited.awaiting(secret) {
                     wake(&waking, &dependent);
                 }
@@ -75,6 +81,7 @@ impl HelmComponents {
             sources,
             sights,
             namespaces,
+            outcomes,
             hub_secrets,
             hub_config_maps: Arc::default(),
             memory: Memory::default(),
@@ -150,6 +157,7 @@ impl Component for HelmComponents {
         self.shared.memory.forget(&dependent);
         self.shared.sights.forget(&dependent);
         self.shared.namespaces.forget(&dependent);
+        self.shared.outcomes.forget(&dependent);
         self.shared.hub_secrets.forget(&dependent);
         self.shared.hub_config_maps.forget(&dependent);
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);

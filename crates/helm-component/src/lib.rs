@@ -24,6 +24,7 @@ mod memory;
 mod namespaces;
 mod objects;
 mod observe;
+mod outcomes;
 mod packed;
 mod parting;
 mod pass;

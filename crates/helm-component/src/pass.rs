@@ -15,6 +15,7 @@ use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
 use crate::namespaces::Namespaces;
+use crate::outcomes::Outcomes;
 use crate::plan::{Order, Predecessor, Rest};
 use crate::release::{self, Release};
 use crate::sight::{Dependent, Sights};
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub sights: Sights,
     /// Namespaces of targets whose end components wait for.
     pub namespaces: Namespaces,
+    /// How hooks on targets end.
+    pub outcomes: Outcomes,
     /// What components get of the hub's Secrets.
     pub hub_secrets: Arc<HubSecrets>,
     /// The hub's ConfigMaps, for those who take values from them.

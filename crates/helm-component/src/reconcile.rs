@@ -207,6 +207,7 @@ impl<'a> Pass<'a> {
         let looking = self.session.looking.filter(|_| looks);
         self.session.looking = looking.or_else(|| looks.then(|| Looking::begin(Instant::now())));
         self.await_endings();
+        self.leave_hooks();
         if rest == Rest::Ready {
             // What failed once works now.
             self.session.recorded.rollback = None;

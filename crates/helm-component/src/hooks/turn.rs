@@ -24,6 +24,23 @@ pub(crate) struct Live {
     pub body: Value,
 }
 
+/// How a Job or Pod ended: why, in words of the API, where it failed.
+pub(crate) type End = Result<(), String>;
+
+/// What a stream told of the object that a run made in the place of a hook.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// It is there, and its end is awaited.
+    Running,
+    /// It ended so, whether or not it is still there.
+    Ended(End),
+    /// It is gone, and had not ended when it was seen last.
+    Gone,
+}
+
 /// What to do with a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -39,15 +56,27 @@ pub(crate) enum Turn {
     Failed(String),
 }
 
-/// What to do with a hook whose run has this mark. `started`: whether it was seen running.
-pub(crate) fn turn(hook: &Hook, live: Option<&Live>, mark: &str, started: bool, overdue: bool) -> Turn {
-    let Some(live) = live else {
-        let lost = started.then(|| Turn::Failed("it is gone, and nobody saw how it ended".to_owned()));
-        return lost.unwrap_or(Turn::Create);
-    };
+/// What to do with a hook whose run has this mark. `started`: whether it was seen running, or made a moment ago. `overdue`:
+/// whether its end was waited for long enough, or where it is missing, what a stream may tell of that.
+pub(crate) fn turn(
+    hook: &Hook,
+    live: Option<&Live>,
+    told: &Told,
+    mark: &str,
+    started: bool,
+    overdue: bool,
+) -> Turn {
+    if let Told::Ended(ended) = told {
+        return over(ended.clone());
+    }
+    let Some(live) = live else { return missing(told, started, overdue) };
     let of_this_run = live.mark.as_deref() == Some(mark);
     if of_this_run && !live.deleting {
         return verdict(hook, &live.body, overdue);
+    }
+    // Kubernetes deletes a Job by its `ttlSecondsAfterFinished`, which may be 0.
+    if of_this_run && let Some(ended) = end(&live.body, true).filter(|_| hook.has_an_end()) {
+        return over(ended);
     }
     if live.deleting {
         return Turn::Wait;
@@ -62,20 +91,38 @@ pub(crate) fn turn(hook: &Hook, live: Option<&Live>, mark: &str, started: bool, 
     Turn::Failed("an object of this name exists and no hook made it; delete or rename it".to_owned())
 }
 
+/// What to do where there is nothing in the place of a hook. What was begun is never made twice, and what nobody saw end
+/// well has failed.
+fn missing(told: &Told, started: bool, overdue: bool) -> Turn {
+    match told {
+        Told::Nothing if !started => Turn::Create,
+        // The stream comes a moment after the look.
+        Told::Nothing | Told::Running if !overdue => Turn::Wait,
+        _ => Turn::Failed("it is gone, and nobody saw how it ended".to_owned()),
+    }
+}
+
+fn over(end: End) -> Turn {
+    match end {
+        Ok(()) => Turn::Passed,
+        Err(why) => Turn::Failed(why),
+    }
+}
+
 fn verdict(hook: &Hook, body: &Value, overdue: bool) -> Turn {
     if !hook.has_an_end() {
         return Turn::Passed;
     }
-    match end(body) {
-        Some(Ok(())) => Turn::Passed,
-        Some(Err(why)) => Turn::Failed(why),
+    match end(body, false) {
+        Some(ended) => over(ended),
         None if overdue => Turn::Failed("it did not end in time".to_owned()),
         None => Turn::Wait,
     }
 }
 
-/// How a Job or Pod ended, in words of the API; `None` while it runs.
-fn end(body: &Value) -> Option<Result<(), String>> {
+/// How a Job or Pod ended; `None` while it runs. A Pod that is told to stop may end as if its work were done, so its end
+/// counts only if it came before it was deleted.
+pub(crate) fn end(body: &Value, deleting: bool) -> Option<End> {
     let conditions = body.pointer("/status/conditions").and_then(Value::as_array);
     let holds = |type_: &str| {
         let mut all = conditions.into_iter().flatten();
@@ -86,6 +133,7 @@ fn end(body: &Value) -> Option<Result<(), String>> {
         return Some(Err(format!("it failed: {reason}")));
     }
     match body.pointer("/status/phase").and_then(Value::as_str) {
+        Some(_) if deleting => None,
         Some("Succeeded") => Some(Ok(())),
         Some("Failed") => {
             let reason = body.pointer("/status/reason").and_then(Value::as_str).unwrap_or("the Pod failed");
@@ -125,7 +173,7 @@ mod tests {
     }
 
     fn taken(live: Option<&Live>) -> Turn {
-        turn(&hook("j", &json!({HOOK: "pre-install"})), live, MARK, false, false)
+        turn(&hook("j", &json!({HOOK: "pre-install"})), live, &Told::Nothing, MARK, false, false)
     }
 
     #[test]
@@ -138,14 +186,13 @@ mod tests {
         assert_eq!(of_this(job("Failed")), Turn::Failed("it failed: BackoffLimitExceeded".to_owned()));
         assert_eq!(of_this(json!({"status": {"phase": "Succeeded"}})), Turn::Passed);
         assert!(matches!(of_this(json!({"status": {"phase": "Failed"}})), Turn::Failed(_)));
-        let started = turn(&hook("j", &json!({HOOK: "test"})), None, MARK, true, false);
-        assert!(matches!(started, Turn::Failed(_)), "{started:?}");
     }
 
     #[test]
     fn one_that_takes_too_long_fails_unless_it_ended() {
         let late = |body: Value| {
-            turn(&hook("j", &json!({HOOK: "test"})), Some(&live(Some(MARK), body)), MARK, true, true)
+            let live = live(Some(MARK), body);
+            turn(&hook("j", &json!({HOOK: "test"})), Some(&live), &Told::Running, MARK, true, true)
         };
         assert!(matches!(late(json!({})), Turn::Failed(_)));
         assert_eq!(late(job("Complete")), Turn::Passed);
@@ -157,9 +204,10 @@ mod tests {
         let of_helm = live(None, json!({}));
         assert_eq!(taken(Some(&of_helm)), Turn::Replace);
         let keeps = hook("j", &json!({HOOK: "pre-install", DELETE_POLICY: "hook-succeeded"}));
-        assert!(matches!(turn(&keeps, Some(&of_helm), MARK, false, false), Turn::Failed(_)));
+        let kept = |live: &Live| turn(&keeps, Some(live), &Told::Nothing, MARK, false, false);
+        assert!(matches!(kept(&of_helm), Turn::Failed(_)));
         let left = live(Some("earlier"), json!({}));
-        assert_eq!(turn(&keeps, Some(&left), MARK, false, false), Turn::Replace);
+        assert_eq!(kept(&left), Turn::Replace);
         let foreign = Live { is_hook: false, ..of_helm };
         assert!(matches!(taken(Some(&foreign)), Turn::Failed(_)));
         let going = Live { deleting: true, ..foreign };
@@ -169,6 +217,46 @@ mod tests {
     #[test]
     fn other_kinds_are_done_when_they_exist() {
         let map = Hook::of(object("ConfigMap", "c", &json!({HOOK: "pre-install"}))).unwrap();
-        assert_eq!(turn(&map, Some(&live(Some(MARK), json!({}))), MARK, false, false), Turn::Passed);
+        let there = live(Some(MARK), json!({}));
+        assert_eq!(turn(&map, Some(&there), &Told::Nothing, MARK, false, false), Turn::Passed);
+    }
+
+    /// What to do with a hook in whose place there is nothing.
+    fn gone(told: &Told, started: bool, overdue: bool) -> Turn {
+        turn(&hook("j", &json!({HOOK: "test"})), None, told, MARK, started, overdue)
+    }
+
+    #[test]
+    fn an_end_that_was_seen_counts_though_the_object_is_gone() {
+        for (started, overdue) in [(false, false), (true, false), (true, true)] {
+            assert_eq!(gone(&Told::Ended(Ok(())), started, overdue), Turn::Passed);
+            let failed = gone(&Told::Ended(Err("it failed: why".to_owned())), started, overdue);
+            assert_eq!(failed, Turn::Failed("it failed: why".to_owned()));
+        }
+        let going = Live { deleting: true, ..live(Some(MARK), job("Complete")) };
+        assert_eq!(taken(Some(&going)), Turn::Passed);
+        let earlier = Live { mark: Some("earlier".to_owned()), ..going };
+        assert_eq!(taken(Some(&earlier)), Turn::Wait, "another run's");
+    }
+
+    #[test]
+    fn what_nobody_saw_end_failed_once_no_stream_can_tell_and_never_runs_twice() {
+        assert_eq!(gone(&Told::Nothing, false, false), Turn::Create);
+        assert_eq!(gone(&Told::Nothing, true, false), Turn::Wait);
+        assert_eq!(gone(&Told::Running, false, false), Turn::Wait);
+        let lost = Turn::Failed("it is gone, and nobody saw how it ended".to_owned());
+        assert_eq!(gone(&Told::Nothing, true, true), lost);
+        assert_eq!(gone(&Told::Running, true, true), lost);
+        for started in [false, true] {
+            assert_eq!(gone(&Told::Gone, started, false), lost);
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_told_to_stop_did_not_succeed() {
+        let pod = |phase: &str| json!({"status": {"phase": phase}});
+        assert_eq!(end(&pod("Succeeded"), false), Some(Ok(())));
+        assert_eq!((end(&pod("Succeeded"), true), end(&pod("Failed"), true)), (None, None));
+        assert_eq!(end(&job("Complete"), true), Some(Ok(())));
     }
 }

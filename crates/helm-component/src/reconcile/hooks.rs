@@ -9,12 +9,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kyma_api::{ErrorClass, FreeForm, HookPhase, HookPolicy, Hooks, Reason, annotations, labels};
-use kyma_object_set::{Action, CallError, GroupKind, Guard, Mapping};
-use kyma_sdk::{Failure, Interest};
+use kyma_object_set::{Action, CallError, GroupKind, Guard, Identity, Mapping};
+use kyma_sdk::{Content, Failure, Interest};
 use serde_json::json;
 
 use super::{LAG, Pass, failure, protection};
-use crate::hooks::{self, DeletePolicy, Event, Hook, Live, Turn};
+use crate::hooks::{self, DeletePolicy, Event, Hook, Live, Told, Turn};
 use crate::objects::Prepared;
 use crate::observe;
 use crate::plan::{Order, Rest};
@@ -63,7 +63,7 @@ impl Pass<'_> {
             return Ok(None);
         }
         self.keep_record(event, Some(run.clone())).await?;
-        self.await_hooks(&own);
+        self.await_hooks(&own, &self.mark(&run)).await;
         let waiting = self.in_turn(event, &own, run).await?;
         if waiting.is_none() {
             self.clean(event, &own).await?;
@@ -118,22 +118,30 @@ impl Pass<'_> {
 
     /// Brings one hook as far as it goes without waiting.
     async fn one(&self, hook: &Hook, run: &Hooks) -> Result<Stand, Failure> {
-        let uid = self.context.resource.metadata.uid.as_deref().unwrap_or_default();
-        let mark = hooks::mark(run, uid);
+        let mark = self.mark(run);
         let mapping = self.hook_kind(hook)?;
-        let started = run.running.as_deref() == Some(&*hook.name());
+        let (outcomes, identity) = (&self.shared.outcomes, hook.identity());
+        let mut started = run.running.as_deref() == Some(&*hook.name());
         for _ in 0..TRIES {
             let live = self.live_hook(hook, &mapping).await?;
-            let left = live.as_ref().map(|live| self.time_left(live));
-            match hooks::turn(hook, live.as_ref(), &mark, started, left == Some(Duration::ZERO)) {
-                Turn::Create => {
-                    if !self.create_hook(hook, &mapping, &mark).await? {
-                        return Ok(Stand::Passed);
-                    }
-                }
+            // After the look: what a stream told before is known then too.
+            let told = outcomes.told(&self.dependent, &mark, &identity);
+            let is_lost = live.is_none() && (started || told == Told::Running);
+            let left = match &live {
+                Some(live) => Some(self.time_left(live)),
+                None => is_lost.then(|| outcomes.left(&self.dependent, &mark, &identity)),
+            };
+            let overdue = left == Some(Duration::ZERO);
+            match hooks::turn(hook, live.as_ref(), &told, &mark, started, overdue) {
+                Turn::Create => match self.create_hook(hook, &mapping, &mark).await? {
+                    Made::Nowhere => return Ok(Stand::Passed),
+                    // It may be gone before the next look, and must not run twice.
+                    Made::Ours => started = hook.has_an_end(),
+                    Made::BySomebody => {}
+                },
                 Turn::Replace => self.delete_hook(hook, &mapping, live.and_then(|live| live.uid)).await?,
                 Turn::Wait => {
-                    let made = live.is_some_and(|live| live.mark.as_deref() == Some(&*mark));
+                    let made = live.is_none_or(|live| live.mark.as_deref() == Some(&*mark));
                     return Ok(Stand::Waiting { left: left.filter(|_| made) });
                 }
                 Turn::Passed => return Ok(Stand::Passed),
@@ -209,12 +217,39 @@ impl Pass<'_> {
         Duration::from_secs(u64::try_from(seconds - age).unwrap_or_default())
     }
 
-    /// Every change of one of them wakes the component.
-    fn await_hooks(&self, own: &[&Hook]) {
-        let kinds: BTreeSet<_> = own.iter().map(|hook| hook.identity().group_kind()).collect();
-        for mapping in kinds.iter().filter_map(|kind| self.kinds.preferred(kind)) {
-            self.context.watch(Interest::in_kind(&mapping.resource).marked(labels::HOOK_OF));
+    /// Every change of one of them wakes the component. Before one begins that has an end, the stream is there that tells it.
+    async fn await_hooks(&self, own: &[&Hook], mark: &str) {
+        let (ending, others): (Vec<&Hook>, Vec<&Hook>) =
+            own.iter().copied().partition(|hook| hook.has_an_end());
+        for interest in self.interests(&others) {
+            self.context.watch(interest);
         }
+        let whole = |interest: Interest| Interest { content: Content::Whole, ..interest };
+        let interests: Vec<Interest> = self.interests(&ending).into_iter().map(whole).collect();
+        let awaited: BTreeSet<Identity> = ending.iter().map(|hook| hook.identity()).collect();
+        let outcomes = &self.shared.outcomes;
+        outcomes.want(&self.context.target, &self.dependent, mark, &interests, awaited).await;
+    }
+
+    /// Streams of what hooks made, in the kinds of these.
+    fn interests(&self, hooks: &[&Hook]) -> Vec<Interest> {
+        let kinds: BTreeSet<GroupKind> = hooks.iter().map(|hook| hook.identity().group_kind()).collect();
+        let served = kinds.iter().filter_map(|kind| self.kinds.preferred(kind));
+        served.map(|mapping| Interest::in_kind(&mapping.resource).marked(labels::HOOK_OF)).collect()
+    }
+
+    /// Of hooks that are over nothing is awaited any more.
+    pub(super) fn leave_hooks(&self) {
+        let recorded = &self.session.recorded;
+        let records = recorded.hooks.iter().chain(&recorded.tests);
+        let under_way = records.filter(|record| hooks::is_under_way(Some(*record)));
+        let marks: Vec<String> = under_way.map(|record| self.mark(record)).collect();
+        self.shared.outcomes.retain(&self.context.target, &self.dependent, &marks);
+    }
+
+    /// What objects of a run bear.
+    fn mark(&self, run: &Hooks) -> String {
+        hooks::mark(run, self.context.resource.metadata.uid.as_deref().unwrap_or_default())
     }
 
     fn await_namespace(&self, name: &str) {
@@ -241,8 +276,8 @@ impl Pass<'_> {
         Ok(found.map(|found| live(found, &self.dependent.owner)))
     }
 
-    /// Creates the object of a hook; false where there is no place for it any more, and a removal goes on without.
-    async fn create_hook(&self, hook: &Hook, mapping: &Mapping, mark: &str) -> Result<bool, Failure> {
+    /// Creates the object of a hook.
+    async fn create_hook(&self, hook: &Hook, mapping: &Mapping, mark: &str) -> Result<Made, Failure> {
         let identity = hook.identity();
         let mut object = hook.object.clone();
         object.set_annotation(annotations::HOOK_RUN, mark);
@@ -251,14 +286,14 @@ impl Pass<'_> {
         let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         match api.create(&params, &object).await {
-            Ok(_) => Ok(true),
+            Ok(_) => Ok(Made::Ours),
             // Somebody was faster; the next look tells who.
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(true),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(Made::BySomebody),
             Err(error) => {
                 let error = CallError::new(Action::Create, Some(&identity), error);
                 if let Some(namespace) = error.missing_namespace() {
                     if self.order == Order::Remove {
-                        return Ok(false);
+                        return Ok(Made::Nowhere);
                     }
                     self.await_namespace(namespace);
                 }
@@ -302,6 +337,14 @@ enum Stand {
         left: Option<Duration>,
     },
     Failed(String),
+}
+
+/// What came of creating the object of a hook.
+enum Made {
+    Ours,
+    BySomebody,
+    /// There is no place for it any more, and a removal goes on without.
+    Nowhere,
 }
 
 /// Whether a hook cannot succeed as it is. Tests are not tried again, so one that waits for somebody has failed.

@@ -38,6 +38,7 @@ mod umbrella;
 mod unkept;
 mod unseen;
 mod values;
+mod vanishing;
 mod verify;
 mod workloads;
 mod world;

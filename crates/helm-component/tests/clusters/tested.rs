@@ -112,6 +112,20 @@ async fn a_failed_test_is_told_beside_ready_and_not_tried_again_by_itself() -> R
 }
 
 #[tokio::test]
+async fn a_test_whose_job_goes_at_once_is_seen_to_have_succeeded() -> Result<()> {
+    let world = world().await?;
+    let probe = job("probe", &test("1", "before-hook-creation"), "ttlSecondsAfterFinished: 0");
+    let source = push(world, "fleeting", "1.0.0", &borrowed(&[config("main", ""), probe])).await?;
+    world.apply("fleeting", wished(&source, "fleeting", "low")).await?;
+    world.ready("fleeting", "True", "Ready").await?;
+    let mark = world.target.audit()?.mark()?;
+    let after = tested(world, "fleeting", "2026-01-01T00:00:00Z").await?;
+    assert_eq!(says(&after, "Tested"), Some(("True".to_owned(), "Succeeded".to_owned())));
+    assert_eq!(story(world, mark, "fleeting", |event| event.user == USER)?, ["+ Job probe"]);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_new_process_goes_on_with_a_test_and_runs_none_twice() -> Result<()> {
     let mut world = World::start().await?;
     let files = [

@@ -1,0 +1,148 @@
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::ApiResource;
+use kyma_sdk::Content;
+use serde_json::{Value, json};
+
+use super::*;
+
+const RUN: &str = "run";
+
+fn jobs() -> Interest {
+    let kind = ApiResource::erase::<Job>(&());
+    Interest { content: Content::Whole, ..Interest::in_kind(&kind).marked(labels::HOOK_OF) }
+}
+
+fn dependent() -> Dependent {
+    Dependent { namespace: "hub".to_owned(), name: "c".to_owned(), owner: "owner".into() }
+}
+
+fn hook(name: &str) -> Identity {
+    Identity::new("batch", "Job", Some("n"), name)
+}
+
+/// A Job that this run made, with this condition.
+fn job(run: &str, name: &str, condition: Option<&str>) -> DynamicObject {
+    let conditions: Vec<Value> = condition
+        .map(|type_| json!({"type": type_, "status": "True", "reason": "Reason"}))
+        .into_iter()
+        .collect();
+    serde_json::from_value(json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {
+            "name": name, "namespace": "n",
+            "labels": {labels::HOOK_OF: "owner"}, "annotations": {annotations::HOOK_RUN: run},
+        },
+        "status": {"conditions": conditions},
+    }))
+    .unwrap()
+}
+
+fn applied(object: DynamicObject) -> Sighting {
+    Sighting::Applied(Box::new(object))
+}
+
+fn deleted(object: DynamicObject) -> Sighting {
+    Sighting::Deleted(Box::new(object))
+}
+
+fn listed(objects: Vec<DynamicObject>) -> Sighting {
+    Sighting::Listed { objects, version: "1".to_owned() }
+}
+
+/// One who waits for the Jobs `a` and `b` of a run.
+fn waiting() -> Held {
+    let mut held = Held::default();
+    held.want(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
+    held
+}
+
+fn saw(held: &mut Held, sighting: &Sighting) {
+    held.take(&dependent(), None, &jobs(), sighting);
+}
+
+fn told(held: &mut Held, name: &str) -> Told {
+    held.awaited(&dependent(), RUN, &hook(name)).map(|awaited| awaited.told.clone()).unwrap_or_default()
+}
+
+#[test]
+fn an_end_outlasts_the_object() {
+    let mut held = waiting();
+    assert_eq!(told(&mut held, "a"), Told::Nothing);
+    saw(&mut held, &applied(job(RUN, "a", None)));
+    assert_eq!(told(&mut held, "a"), Told::Running);
+    saw(&mut held, &applied(job(RUN, "a", Some("Complete"))));
+    for after in [deleted(job(RUN, "a", Some("Complete"))), listed(vec![]), applied(job(RUN, "a", None))] {
+        saw(&mut held, &after);
+        assert_eq!(told(&mut held, "a"), Told::Ended(Ok(())), "{after:?}");
+    }
+    assert_eq!(told(&mut held, "b"), Told::Nothing);
+}
+
+#[test]
+fn the_last_word_of_an_object_tells_how_it_ended() {
+    let mut held = waiting();
+    saw(&mut held, &deleted(job(RUN, "a", Some("Complete"))));
+    saw(&mut held, &deleted(job(RUN, "b", Some("Failed"))));
+    assert_eq!(told(&mut held, "a"), Told::Ended(Ok(())));
+    assert_eq!(told(&mut held, "b"), Told::Ended(Err("it failed: Reason".to_owned())));
+}
+
+#[test]
+fn nobody_saw_the_end_of_what_was_deleted_while_it_ran_or_in_a_gap() {
+    let mut held = waiting();
+    saw(&mut held, &listed(vec![job(RUN, "a", None), job(RUN, "b", None)]));
+    assert_eq!((told(&mut held, "a"), told(&mut held, "b")), (Told::Running, Told::Running));
+    saw(&mut held, &deleted(job(RUN, "a", None)));
+    saw(&mut held, &listed(vec![]));
+    assert_eq!((told(&mut held, "a"), told(&mut held, "b")), (Told::Gone, Told::Gone));
+}
+
+#[test]
+fn a_list_from_before_it_was_made_says_nothing_of_it() {
+    let mut held = waiting();
+    saw(&mut held, &listed(vec![]));
+    assert_eq!(told(&mut held, "a"), Told::Nothing);
+}
+
+#[test]
+fn what_other_runs_and_other_targets_show_does_not_count() {
+    let mut held = waiting();
+    saw(&mut held, &applied(job("earlier", "a", Some("Complete"))));
+    assert_eq!(told(&mut held, "a"), Told::Nothing);
+    let target = SecretKey { namespace: "hub".to_owned(), name: "s".to_owned(), key: "config".to_owned() };
+    held.take(&dependent(), Some(&target), &jobs(), &applied(job(RUN, "a", Some("Complete"))));
+    assert_eq!(told(&mut held, "a"), Told::Nothing);
+}
+
+#[test]
+fn what_is_over_is_forgotten_and_what_is_wanted_again_stays_known() {
+    let mut held = waiting();
+    saw(&mut held, &applied(job(RUN, "a", Some("Complete"))));
+    let again = held.want(None, &dependent(), (RUN, &[jobs()]), [hook("a"), hook("b")].into());
+    assert_eq!(again, [jobs()]);
+    held.want(None, &dependent(), ("test", &[jobs()]), [hook("t")].into());
+    assert_eq!(told(&mut held, "a"), Told::Ended(Ok(())));
+    let both = [RUN.to_owned(), "test".to_owned()];
+    assert_eq!(held.retain(&dependent(), &both), None, "nothing changed");
+    assert_eq!(held.retain(&dependent(), &both[1..]), Some(vec![jobs()]));
+    assert_eq!(told(&mut held, "a"), Told::Nothing);
+    assert_eq!(held.retain(&dependent(), &[]), Some(vec![]));
+    assert!(held.wishes.is_empty());
+    assert_eq!(held.retain(&dependent(), &[]), None);
+}
+
+#[test]
+fn news_of_what_is_missing_is_waited_for_a_moment() {
+    let (mut awaited, now) = (Awaited::default(), Instant::now());
+    assert_eq!(awaited.left(now), NEWS);
+    assert_eq!(awaited.left(now + NEWS / 2), NEWS / 2);
+    assert_eq!(awaited.left(now + NEWS * 2), Duration::ZERO);
+}
+
+#[test]
+fn who_hears_of_a_hook_is_who_made_it() {
+    let other = Dependent { owner: "other".into(), ..dependent() };
+    let sighting = applied(job(RUN, "a", None));
+    assert!(concerns(&sighting, &dependent()) && !concerns(&sighting, &other));
+    assert!(concerns(&listed(vec![]), &other));
+}

@@ -1,0 +1,81 @@
+//! Hooks whose Jobs Kubernetes deletes the moment they are done.
+
+use anyhow::{Context, Result};
+use kyma_api::{HookPhase, Hooks};
+use testbed::until;
+
+use crate::chart::push;
+use crate::hooks::{USER, borrowed, config, job, story, wished};
+use crate::world::{PATIENCE, World, ready_of, world};
+
+const AT_ONCE: &str = "ttlSecondsAfterFinished: 0";
+
+/// Waits until the hooks of a moment have succeeded.
+async fn succeeded(world: &World, name: &str, event: &str) -> Result<Hooks> {
+    let components = world.components()?;
+    let waited = until(&format!("{event} of {name} is over"), PATIENCE, || async {
+        let hooks = components.get(name).await?.status.and_then(|status| status.hooks);
+        Ok(hooks.filter(|hooks| hooks.event == event && hooks.phase == HookPhase::Succeeded))
+    })
+    .await;
+    match waited {
+        Ok(hooks) => Ok(hooks),
+        Err(error) => {
+            let ready = ready_of(&components.get(name).await?);
+            Err(error.context(format!("{ready:?}\n{}", world.operator.log_end(30))))
+        }
+    }
+}
+
+async fn until_gone(world: &World, namespace: &str, job: &str) -> Result<()> {
+    until(&format!("{job} is gone"), PATIENCE, || async {
+        Ok(world.on_target("batch/v1", "Job", namespace, job).await?.is_none().then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_hook_whose_job_goes_at_once_is_seen_to_have_succeeded() -> Result<()> {
+    let world = world().await?;
+    let files = [
+        config("main", ""),
+        job("prepare", "helm.sh/hook: \"pre-install,pre-upgrade\"", AT_ONCE),
+        job("publish", "helm.sh/hook: \"post-install,post-upgrade\"", AT_ONCE),
+        job("part", "helm.sh/hook: pre-delete", AT_ONCE),
+    ];
+    let source = push(world, "vanishing", "1.0.0", &borrowed(&files)).await?;
+    for (level, event) in [("low", "post-install"), ("high", "post-upgrade")] {
+        let mark = world.target.audit()?.mark()?;
+        world.apply("vanishing", wished(&source, "vanishing", level)).await?;
+        let hooks = succeeded(world, "vanishing", event).await?;
+        assert_eq!(hooks.attempt, Some(1), "{event}");
+        world.ready("vanishing", "True", "Ready").await?;
+        let told = story(world, mark, "vanishing", |event| event.user == USER)?;
+        assert_eq!(told, ["+ Job prepare", "+ ConfigMap main", "+ Job publish"], "{event}");
+        for job in ["prepare", "publish"] {
+            until_gone(world, "vanishing", job).await?;
+        }
+    }
+    let mark = world.target.audit()?.mark()?;
+    world.delete("vanishing", "Delete").await?;
+    world.gone("vanishing").await?;
+    let told = story(world, mark, "vanishing", |event| event.user == USER)?;
+    assert_eq!(told.iter().filter(|line| *line == "+ Job part").count(), 1, "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hook_whose_job_goes_at_once_is_seen_to_have_failed() -> Result<()> {
+    let world = world().await?;
+    let limits = format!("activeDeadlineSeconds: 1\n  {AT_ONCE}");
+    let (path, text) = job("check", "helm.sh/hook: pre-install", &limits);
+    let pods = "  template:\n    metadata: {labels: {testbed/outcome: unready}}\n";
+    let files = [config("main", ""), (path, text.replace("  template:\n", pods))];
+    let source = push(world, "vanished", "1.0.0", &borrowed(&files)).await?;
+    world.apply("vanished", wished(&source, "vanished", "low")).await?;
+    let failed = world.ready("vanished", "False", "HookFailed").await?;
+    let (_, _, message) = ready_of(&failed).context("Ready")?;
+    let expected = "pre-install hook Job.batch vanished/check: it failed: DeadlineExceeded";
+    assert!(message.contains(expected), "{message}");
+    until_gone(world, "vanished", "check").await
+}
