@@ -13,7 +13,8 @@ pub(crate) fn listed(kept: &[Difference]) -> Vec<String> {
             None => told.push((name, 1)),
         }
     }
-    let counted = |(name, count)| if count == 1 { name } else { format!("{name} ({count})") };
+    let counted =
+        |(name, count): (String, usize)| if count == 1 { name } else { format!("{name} ({count})") };
     told.into_iter().map(counted).collect()
 }
 
