@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -62,6 +63,22 @@ impl Helm {
         self.output(&words).await.map(drop)
     }
 
+    /// `helm install --wait` with hooks, under this release name: all that it says where it fails.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub async fn refusal(&self, chart: &Chart, release: &str, namespace: &str) -> Result<Option<String>> {
+        let values = self.values(chart)?;
+        let mut words: Vec<OsString> = vec!["install".into(), release.into()];
+        words.push(chart.path.clone().into_os_string());
+        words.extend(["--namespace", namespace, "--create-namespace", "--wait"].map(OsString::from));
+        words.extend(["--timeout", PATIENCE, "--values"].map(OsString::from));
+        words.push(values.into_os_string());
+        let output = self.ended(&words).await?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok((!output.status.success()).then_some(said))
+    }
+
     /// `helm uninstall --no-hooks`, not waiting: it would wait for what the chart says to keep, too.
     pub async fn uninstall(&self, namespace: &str) -> Result<()> {
         let words = ["uninstall", "bench", "--namespace", namespace, "--no-hooks", "--ignore-not-found"];
@@ -101,7 +118,11 @@ impl Helm {
 
     fn values(&self, chart: &Chart) -> Result<PathBuf> {
         let path = self.home.join(format!("{}.values.json", chart.name));
-        std::fs::write(&path, serde_json::to_vec(&chart.values)?)?;
+        let values = serde_json::to_vec(&chart.values)?;
+        // Another run may be reading it: what is right is not written once more.
+        if std::fs::read(&path).ok().as_ref() != Some(&values) {
+            std::fs::write(&path, values)?;
+        }
         Ok(path)
     }
 
@@ -110,15 +131,19 @@ impl Helm {
     }
 
     async fn output(&self, words: &[impl AsRef<OsStr>]) -> Result<String> {
-        let output = Command::new(&self.program)
+        let output = self.ended(words).await?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}", said.lines().last().unwrap_or("helm failed and said nothing"));
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    async fn ended(&self, words: &[impl AsRef<OsStr>]) -> Result<Output> {
+        Command::new(&self.program)
             .args(words)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", &self.home)
             .output()
             .await
-            .context("cannot start helm")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{}", said.lines().last().unwrap_or("helm failed and said nothing"));
-        Ok(String::from_utf8(output.stdout)?)
+            .context("cannot start helm")
     }
 }

@@ -210,6 +210,16 @@ impl Landscape {
         Ok(target)
     }
 
+    /// As [`Self::fresh_target`], with this many nodes.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub async fn wide_target(&self, name: &str, nodes: u16) -> Result<Cluster> {
+        let target = self.bed.cluster(name).with_nodes(nodes).await?;
+        install::target(&target).await?;
+        Ok(target)
+    }
+
     /// Starts one more cluster that can get modules without workloads: nothing schedules or runs Pods there.
     ///
     /// # Errors

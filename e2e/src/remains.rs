@@ -15,7 +15,8 @@ use crate::snapshot::{self, Difference, Key, Snapshot};
 /// Time that a target gets to be as before: its controllers collect what lost its owner.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// Waits until the target is as before but for what a removal leaves; returns that.
+/// Waits until the target is as before but for what a removal leaves; returns that, but for roles that Kubernetes brought
+/// back.
 ///
 /// # Errors
 /// Something else differs; the message lists it.
@@ -27,9 +28,21 @@ pub async fn until_as_before(target: &Client, before: &Snapshot) -> Result<Vec<D
                 Difference::Added(key) => may_stay(key, &after),
                 Difference::Removed(_) | Difference::Changed(..) => false,
             });
-        Ok(if wrong.is_empty() { Ok(kept) } else { Err(listed(&wrong)) })
+        if !wrong.is_empty() {
+            return Ok(Err(listed(&wrong)));
+        }
+        // Sometimes it is there, sometimes not.
+        let came_back = |difference: &Difference| match difference {
+            Difference::Added(key) => is_a_role(key) && is_back(key, &after) && !stays(key, &after),
+            Difference::Removed(_) | Difference::Changed(..) => false,
+        };
+        Ok(Ok(kept.into_iter().filter(|difference| !came_back(difference)).collect()))
     })
     .await
+}
+
+fn is_a_role(key: &Key) -> bool {
+    key.is("rbac.authorization.k8s.io", "ClusterRole")
 }
 
 /// Deletes what came since `before`, whoever made it, until the target is as it was.

@@ -36,6 +36,8 @@ pub(crate) struct Findings {
     pub(crate) refused: BTreeMap<String, String>,
     /// Objects that could be there and are not.
     pub(crate) absent: Vec<String>,
+    /// Objects with our label that helm does not print.
+    pub(crate) surplus: Vec<String>,
     /// What is not as it should be.
     pub(crate) wrong: Vec<String>,
 }
@@ -73,7 +75,7 @@ pub(crate) async fn release(
         // Controllers copy labels of a Service or claim to what they make for it.
         let derived = object["metadata"]["ownerReferences"].is_array() || key.is("", "Endpoints");
         if !derived && !expected.contains(key) {
-            findings.wrong.push(format!("{key} is not in helm's output"));
+            findings.surplus.push(format!("{key} is not in helm's output"));
         }
     }
     Ok(findings)
@@ -172,5 +174,8 @@ async fn dry_run(
         .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
         .body(object.yaml.clone().into_bytes())
         .map_err(|error| error.to_string())?;
-    target.request(request).await.map_err(|error| error.to_string())
+    target.request(request).await.map_err(|error| match error {
+        kube::Error::Api(status) => status.message,
+        other => other.to_string(),
+    })
 }

@@ -9,6 +9,7 @@ use e2e::snapshot;
 use kube::Client;
 use kube::discovery::Discovery;
 use serde_json::Value;
+use serde_saphyr::DuplicateKeyPolicy;
 
 /// One object of helm's output.
 #[derive(Clone, Debug)]
@@ -87,7 +88,9 @@ type Key = (String, String, Option<String>, String);
 fn documents(text: &str) -> Result<BTreeMap<Key, (Value, String)>> {
     let mut found = BTreeMap::new();
     for document in split(text) {
-        let value: Value = serde_saphyr::from_str(&document)
+        // As helm and kubectl do, which take the last of equal keys.
+        let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+        let value: Value = serde_saphyr::from_str_with_options(&document, options)
             .with_context(|| format!("helm printed YAML that cannot be read: {document:.200}"))?;
         if value.is_null() {
             continue;

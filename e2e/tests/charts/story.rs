@@ -1,30 +1,39 @@
 //! One chart on one target: installed, compared, removed.
 
-use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use e2e::helm::Helm;
 use e2e::inputs::charts::Chart;
 use e2e::landscape::{HUB_NAMESPACE, Landscape};
-use e2e::remains::{clear, is_in_every_namespace, until_as_before};
-use e2e::snapshot::{self, Difference, Snapshot};
+use e2e::remains::{clear, until_as_before};
+use e2e::snapshot::{self, Snapshot};
 use e2e::wait;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::conditions::is_deleted;
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{HelmComponent, State, names};
+use kyma_api::{HelmComponent, Reason, State, names};
 use serde_json::{Value, json};
 use testbed::{Cluster, until_or_why};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::compare::{self, Findings};
 use crate::oracle::{self, Capabilities, Printed};
+use crate::outcome::{Outcome, UNSCHEDULABLE};
+use crate::remains;
 
 /// Time that a chart gets to be installed, or removed.
 const DEADLINE: Duration = Duration::from_mins(3);
+/// Time for which a fault that a repetition seldom mends stands before it counts.
+const STANDS: Duration = Duration::from_mins(1);
+/// Such faults.
+const LASTING: [Reason; 3] = [Reason::HookFailed, Reason::ApplyRefused, Reason::RenderFailed];
+/// How the component says that the target does not take an object.
+const INVALID: &str = ": refused as invalid: ";
 /// Who applies in these tests.
 const WRITER: &str = "tests";
 
@@ -40,69 +49,12 @@ pub(crate) struct Story {
     target: Client,
     helm: Helm,
     /// Helm's output, and for which target it is.
-    printed: tokio::sync::Mutex<Option<(Capabilities, Vec<Printed>)>>,
+    printed: Mutex<Option<(Capabilities, Vec<Printed>)>>,
     before: Snapshot,
+    /// How much less there is than before, where that had to be confirmed.
+    confirmed: Mutex<Option<String>>,
     source: (String, String, String),
     access: String,
-}
-
-/// How a chart got on.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    findings: Findings,
-    /// Workloads that do not become ready, as the component says.
-    unhealthy: Option<String>,
-    /// What stays after the removal.
-    kept: Vec<String>,
-    /// Why neither helm nor we can render it.
-    refused: Option<String>,
-}
-
-impl Outcome {
-    pub(crate) fn keeping(self, kept: Vec<String>) -> Self {
-        Self { kept, ..self }
-    }
-
-    /// Of a chart that is not installed.
-    pub(crate) fn refused(reason: String) -> Self {
-        Self { refused: Some(reason), ..Self::default() }
-    }
-
-    /// How many objects are equal.
-    pub(crate) fn equal(&self) -> String {
-        self.findings.equal.to_string()
-    }
-
-    /// What else people should know.
-    pub(crate) fn remarks(&self) -> Vec<String> {
-        let Findings { varying, missing, refused, absent, .. } = &self.findings;
-        let mut remarks: Vec<String> =
-            self.refused.iter().map(|reason| format!("helm and we cannot render it: {reason}")).collect();
-        if *varying > 0 {
-            remarks.push(format!("{varying} paths vary between runs of helm"));
-        }
-        remarks.extend(
-            missing.iter().map(|kind| format!("not installed: {kind}, which the target does not serve")),
-        );
-        remarks.extend(
-            refused.iter().map(|(object, reason)| format!("cannot be installed: {object}: {reason}")),
-        );
-        if !absent.is_empty() {
-            remarks.push(format!("{} objects wait for that", absent.len()));
-        }
-        remarks.extend(self.unhealthy.iter().map(|unhealthy| format!("never ready here: {unhealthy}")));
-        if !self.kept.is_empty() {
-            remarks.push(format!("stays after removal: {}", self.kept.join(", ")));
-        }
-        remarks
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} objects equal helm's", self.equal())?;
-        self.remarks().iter().try_for_each(|remark| write!(formatter, "; {remark}"))
-    }
 }
 
 impl Story {
@@ -121,7 +73,7 @@ impl Story {
         let target = target.client()?;
         let before = snapshot::take(&target).await?;
         let source = (repository, name, version);
-        let printed = tokio::sync::Mutex::default();
+        let printed = Mutex::default();
         Ok(Self {
             chart: chart.clone(),
             word,
@@ -132,6 +84,7 @@ impl Story {
             helm,
             printed,
             before,
+            confirmed: Mutex::default(),
             source,
             access: secret,
         })
@@ -158,33 +111,69 @@ impl Story {
 
     /// Whether the chart cannot be rendered with these values, which the component says as helm does.
     pub(crate) async fn refused(&self) -> Result<Option<String>> {
-        let capabilities = Capabilities::of(&self.target).await?;
-        let Err(reason) = self.printed(capabilities).await else { return Ok(None) };
+        let Err(reason) = self.rendered(&self.chart.values).await? else { return Ok(None) };
         self.components().create(&PostParams::default(), &self.component()?).await?;
         let not_rendered = |component: Option<&HelmComponent>| {
             let rendered = component.and_then(|component| condition(component, "Rendered"));
             rendered.is_some_and(|rendered| rendered.status == "False")
         };
-        wait::until("the chart is not rendered", self.components(), &self.word, not_rendered).await?;
-        Box::pin(self.remove()).await?;
+        let waiting = wait::until("the chart is not rendered", self.components(), &self.word, not_rendered);
+        waiting.await.with_context(|| format!("helm says: {reason:#}"))?;
         Ok(Some(oracle::reason(&reason)))
     }
 
     /// Whether helm can render the chart with other values.
     pub(crate) async fn renders(&self, values: &Value) -> Result<bool> {
+        Ok(self.rendered(values).await?.is_ok())
+    }
+
+    /// What helm prints, or why it cannot render the chart.
+    async fn rendered(&self, values: &Value) -> Result<Result<String>> {
         let Capabilities { kube_version, api_versions } = Capabilities::of(&self.target).await?;
-        let chart = Chart { values: values.clone(), ..self.chart.clone() };
-        let printed =
-            self.helm.template(&chart, &self.release, &self.namespace, &kube_version, &api_versions).await;
-        Ok(printed.is_ok())
+        let chart = self.with(values);
+        Ok(self.helm.template(&chart, &self.release, &self.namespace, &kube_version, &api_versions).await)
+    }
+
+    fn with(&self, values: &Value) -> Chart {
+        Chart { values: values.clone(), ..self.chart.clone() }
+    }
+
+    /// What the component did not get installed or ready, helm itself does not either on this target, which is as it was
+    /// before, and for the same reason.
+    pub(crate) async fn beside_helm(&self, outcome: &Outcome, values: &Value) -> Result<()> {
+        if !outcome.needs_proof() {
+            return Ok(());
+        }
+        let refusal = self.helm.refusal(&self.with(values), &self.release, &self.namespace).await;
+        clear(&self.target, &self.before).await?;
+        let said = refusal?.with_context(|| format!("helm installs it, but the component: {outcome}"))?;
+        outcome.is_explained_by(&said).map_err(anyhow::Error::msg)
     }
 
     async fn settled(&self) -> Result<Outcome> {
         let what = format!("{} is as helm would have it", self.chart.name);
+        let standing: Mutex<Option<(String, Instant)>> = Mutex::default();
         until_or_why(&what, DEADLINE, || async {
-            self.judge(&self.components().get(&self.word).await?).await
+            let component = self.components().get(&self.word).await?;
+            let judged = self.judge(&component).await?;
+            if let Err(why) = &judged {
+                let mut since = standing.lock().await;
+                ensure!(!stands(&component, &mut since), "{what}: does not change any more: {why}");
+            }
+            Ok(judged)
         })
         .await
+    }
+
+    /// Confirms that so much less is meant, as the message says.
+    async fn confirm(&self, component: &HelmComponent, message: &str) -> Result<()> {
+        let generation = component.metadata.generation.unwrap_or_default().to_string();
+        let annotations = json!({"component.kyma-project.io/allow-shrink": generation});
+        let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+        self.components().patch(&self.word, &PatchParams::default(), &patch).await?;
+        let less = message.split("; confirm with").next().unwrap_or(message);
+        *self.confirmed.lock().await = Some(less.to_owned());
+        Ok(())
     }
 
     /// Whether the component is where it can get, or what is still to come.
@@ -194,6 +183,13 @@ impl Story {
         let said = ready.map_or_else(String::new, |ready| format!("{}: {}", ready.reason, ready.message));
         if status.observed_generation != component.metadata.generation {
             return Ok(Err(said));
+        }
+        if let Some(message) = said.strip_prefix("PruneGuard: ") {
+            self.confirm(component, message).await?;
+            return Ok(Err(said));
+        }
+        if let Some(hook) = said.strip_prefix("HookFailed: ").filter(|hook| hook.contains(INVALID)) {
+            return Ok(Ok(Outcome { hook: Some(hook.to_owned()), ..Outcome::default() }));
         }
         let Some(state) = status.state.filter(|state| *state != State::Deleting) else {
             return Ok(Err(said));
@@ -216,14 +212,18 @@ impl Story {
         let printed = self.printed(capabilities).await?;
         let owner = names::owner_hash(HUB_NAMESPACE, &self.word);
         let findings = compare::release(&self.target, &printed, &self.namespace, &owner).await?;
-        // Later stages wait for what the target refuses.
-        let excused = if findings.refused.is_empty() { &[][..] } else { &findings.absent[..] };
-        let wrong: Vec<&String> = findings.wrong.iter().chain(&findings.absent[excused.len()..]).collect();
+        // Later stages wait for what the target refuses, and so does the removal of what is printed no more.
+        let waits = !findings.refused.is_empty();
+        let stays = waits || !findings.missing.is_empty();
+        let absent = if waits { &[][..] } else { &findings.absent[..] };
+        let surplus = if stays { &[][..] } else { &findings.surplus[..] };
+        let wrong: Vec<&str> =
+            findings.wrong.iter().chain(absent).chain(surplus).map(String::as_str).collect();
         if !wrong.is_empty() {
-            let wrong: Vec<&str> = wrong.into_iter().map(String::as_str).collect();
             return Ok(Err(format!("{said}\n    {}", wrong.join("\n    "))));
         }
-        Ok(explained(component, findings, &said))
+        let confirmed = self.confirmed.lock().await.clone();
+        Ok(explained(component, findings, &said).map(|outcome| Outcome { confirmed, ..outcome }))
     }
 
     /// Helm's output for a target of this kind, from the last look where that was the same.
@@ -241,6 +241,10 @@ impl Story {
     /// One of the named objects that has what it needs after all, or cannot be told.
     async fn fine(&self, named: &str) -> Result<Option<String>> {
         for name in named.split(", ") {
+            // Only helm, beside it, can tell whether that ends.
+            if name.ends_with(UNSCHEDULABLE) {
+                continue;
+            }
             let Some((kind, path)) = name.split_once(' ') else { return Ok(Some(name.to_owned())) };
             if kind != "APIService.apiregistration.k8s.io" {
                 return Ok(Some(name.to_owned()));
@@ -256,20 +260,62 @@ impl Story {
         Ok(None)
     }
 
-    /// Removes the component. Returns what stays, once the target is otherwise as before, and cleans that up.
+    /// Removes the component. Returns what stays, once the target is otherwise as before, and cleans that up; after a
+    /// failure too nothing is left for the next run.
     pub(crate) async fn remove(&self) -> Result<Vec<String>> {
-        let found = self.components().get(&self.word).await?;
+        let removed = self.removed().await;
+        if removed.is_err() {
+            self.forget().await?;
+        }
+        // Namespaces, and claims of StatefulSets with their volumes: only an administrator removes them.
+        let cleared = clear(&self.target, &self.before).await;
+        let kept = removed?;
+        cleared?;
+        Ok(kept)
+    }
+
+    async fn removed(&self) -> Result<Vec<String>> {
+        let Some(found) = self.components().get_opt(&self.word).await? else { return Ok(Vec::new()) };
         self.components().delete(&self.word, &DeleteParams::default()).await?;
         let uid = found.uid().context("a stored component has a uid")?;
-        wait::until("the component is gone", self.components(), &self.word, is_deleted(&uid)).await?;
+        let gone =
+            wait::until("the component is gone", self.components(), &self.word, is_deleted(&uid)).await;
+        if gone.is_err() && self.waits_for_hook().await? {
+            // Helm gives up there, and has --no-hooks for it.
+            let patch = Patch::Merge(json!({"spec": {"hooks": "Skip"}}));
+            self.components().patch(&self.word, &PatchParams::default(), &patch).await?;
+            let what = "the component is gone without hooks";
+            wait::until(what, self.components(), &self.word, is_deleted(&uid)).await?;
+            return Ok(vec!["what a hook left that does not end here (removed with hooks: Skip)".to_owned()]);
+        }
+        gone?;
         let kept = until_as_before(&self.target, &self.before).await?;
-        // Namespaces, and claims of StatefulSets with their volumes: only an administrator removes them.
-        clear(&self.target, &self.before).await?;
-        let own = |difference: &&Difference| match difference {
-            Difference::Added(key) => !is_in_every_namespace(key),
-            Difference::Removed(_) | Difference::Changed(..) => true,
-        };
-        Ok(kept.iter().filter(own).map(ToString::to_string).collect())
+        Ok(remains::listed(&kept))
+    }
+
+    /// Whether there are Pods of a Job that no node takes.
+    async fn waits_for_hook(&self) -> Result<bool> {
+        let pods: Api<Pod> = Api::namespaced(self.target.clone(), &self.namespace);
+        let pods = pods.list(&ListParams::default().labels("batch.kubernetes.io/job-name")).await?;
+        Ok(pods.iter().any(|pod| {
+            let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            let mut reasons = conditions.filter_map(|condition| condition.reason.as_deref());
+            reasons.any(|reason| reason == "Unschedulable")
+        }))
+    }
+
+    /// Takes the component off the hub, whatever it still waits for.
+    async fn forget(&self) -> Result<()> {
+        let Some(found) = self.components().get_opt(&self.word).await? else { return Ok(()) };
+        let uid = found.uid().context("a stored component has a uid")?;
+        self.components().delete(&self.word, &DeleteParams::default()).await?;
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        match self.components().patch(&self.word, &PatchParams::default(), &patch).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            other => drop(other?),
+        }
+        wait::until("the component is forgotten", self.components(), &self.word, is_deleted(&uid)).await?;
+        Ok(())
     }
 
     fn component(&self) -> Result<HelmComponent> {
@@ -317,6 +363,16 @@ fn explained(component: &HelmComponent, findings: Findings, said: &str) -> Resul
         return Err(format!("{state:?}: {said}"));
     }
     Ok(Outcome { findings, unhealthy, ..Outcome::default() })
+}
+
+/// Whether the same lasting fault was already there a while ago.
+fn stands(component: &HelmComponent, since: &mut Option<(String, Instant)>) -> bool {
+    let fault = condition(component, "Ready")
+        .filter(|ready| LASTING.iter().any(|reason| ready.reason == reason.as_str()))
+        .map(|ready| format!("{}: {}", ready.reason, ready.message));
+    let known = since.take().filter(|(known, _)| fault.as_ref() == Some(known));
+    *since = fault.map(|fault| known.unwrap_or_else(|| (fault, Instant::now())));
+    since.as_ref().is_some_and(|(_, begun)| begun.elapsed() > STANDS)
 }
 
 fn condition<'a>(component: &'a HelmComponent, aspect: &str) -> Option<&'a Condition> {
