@@ -263,9 +263,9 @@ impl Story {
     /// Removes the component. Returns what stays, once the target is otherwise as before, and cleans that up; after a
     /// failure too nothing is left for the next run.
     pub(crate) async fn remove(&self) -> Result<Vec<String>> {
-        let removed = self.removed().await;
+        let removed = Box::pin(self.removed()).await;
         if removed.is_err() {
-            self.forget().await?;
+            Box::pin(self.forget()).await?;
         }
         // Namespaces, and claims of StatefulSets with their volumes: only an administrator removes them.
         let cleared = clear(&self.target, &self.before).await;
