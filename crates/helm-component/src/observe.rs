@@ -5,34 +5,33 @@ use std::time::Instant;
 
 use kyma_api::condition::{self, types};
 use kyma_api::{
-    FreeForm, HelmComponent, HelmComponentSpec, Manager, ObjectSelector, ResolvedVersion, ResourcePolicy,
-    State, labels,
+    FreeForm, HelmComponent, HelmComponentSpec, Manager, ResolvedVersion, ResourcePolicy, State, labels,
 };
-use kyma_object_set::drift;
 use kyma_object_set::health::HealthStatus;
-use kyma_object_set::{Gvk, Identity, Kinds};
+use kyma_object_set::{Gvk, Identity};
 use kyma_sdk::{Context, Failure};
 use serde_json::{Map, Value};
 
 use crate::content::{self, Inputs};
-use crate::expressions;
 use crate::hub_secrets::Additions;
 use crate::objects::Marks;
 use crate::pass::Pass;
 use crate::patience::Patience;
 use crate::plan::{Content, DefaultResource, DriftMode, Observed, Order, Piece};
 use crate::release;
-use crate::sight::{Snapshot, health_counts};
+use crate::sight::Snapshot;
 
 pub(crate) mod former;
-mod history;
-use health::Yardstick;
-
 pub(crate) mod health;
+mod history;
 pub(crate) mod hooks;
+mod pieces;
 pub(crate) mod predecessor;
 pub(crate) mod rollback;
 mod version;
+
+use health::Yardstick;
+use pieces::{Look, pieces};
 
 /// Everything that decides the objects, but the content and the target's kinds.
 pub(crate) fn inputs(
@@ -173,105 +172,6 @@ fn changes(pass: &Pass<'_>) -> bool {
     wished.is_some_and(|wished| applied.source.is_some() && applied.inputs.as_deref() != Some(wished))
 }
 
-/// What is known of the target at this point of a pass.
-struct Look<'a> {
-    snapshot: &'a Snapshot,
-    /// Whether the watches have told what is there.
-    watched: bool,
-    /// Whether it went back to an older version than the one applied, or somebody wants everything applied again.
-    set_back: bool,
-}
-
-fn pieces(pass: &Pass<'_>, look: &Look<'_>, content: Content) -> Vec<Piece> {
-    let Look { snapshot, watched, set_back } = *look;
-    let recorded = &pass.session.recorded;
-    let now = jiff::Timestamp::now().as_second();
-    let spec = &pass.context.resource.spec;
-    let yardstick = Yardstick::of(pass);
-    let is_back = rollback::taken(pass).is_some();
-    let build = |identity: Identity, version: &str, served: bool, changed: bool| {
-        let seen = snapshot.objects.get(&identity);
-        let entry = recorded.inventory.get(&identity);
-        let drift = entry.filter(|_| watched && is_watched(&identity, &pass.kinds));
-        let is_done = seen.is_none() && entry.is_some_and(|entry| entry.finished);
-        let health = seen.and_then(|seen| yardstick.standing(seen).status);
-        let health = health.or(is_done.then_some(HealthStatus::Current));
-        let drift =
-            drift.map(|entry| drift::compare(entry, seen.map(|seen| &seen.observed), &pass.dependent.owner));
-        // A CRD that is there stays as the newer release left it: it never goes back to fewer versions.
-        let stays = is_back && identity.is_crd() && entry.is_some();
-        Piece {
-            changed: changed && !stays,
-            served,
-            lacks_version: None,
-            drift: drift.filter(|drift| !stays || *drift == drift::Drift::Gone),
-            health,
-            why: health::why(pass, &identity, seen, health),
-            health_is_old: snapshot.untold.contains(&identity),
-            counts: counts(spec, &identity, version),
-            fought: pass
-                .session
-                .flaps
-                .get(&identity)
-                .is_some_and(|flaps| flaps.fighting(now, pass.shared.flap_limit)),
-            waiting: pass.done.waiting.get(&identity).cloned(),
-            fault: pass.done.faults.get(&identity).cloned(),
-            identity,
-        }
-    };
-    if let (Some(loaded), Content::Loaded) = (&pass.session.loaded, content) {
-        let changed = !recorded.is(loaded) || set_back;
-        let objects = loaded.prepared.objects.iter();
-        return objects
-            .map(|object| {
-                let identity = object.identity();
-                // Of a group that does not answer the kind may be there: the apply tells.
-                let served =
-                    pass.served.get(&object.gvk()).is_some() || pass.kinds.is_unknown(&identity.group);
-                let in_others = !served && pass.served.preferred(&identity.group_kind()).is_some();
-                let lacks_version = in_others.then(|| object.version().to_owned());
-                Piece { lacks_version, ..build(identity, object.version(), served, changed) }
-            })
-            .collect();
-    }
-    let served = |identity: &Identity| {
-        pass.served.preferred(&identity.group_kind()).is_some() || pass.kinds.is_unknown(&identity.group)
-    };
-    let applied = recorded.inventory.iter();
-    applied
-        .map(|(identity, entry)| build(identity.clone(), &entry.version, served(identity), false))
-        .collect()
-}
-
-/// Namespaces carry no owner label, since they are not ours; kinds that cannot be watched tell nothing.
-fn is_watched(identity: &Identity, kinds: &Kinds) -> bool {
-    !identity.is_namespace()
-        && kinds.preferred(&identity.group_kind()).is_some_and(|mapping| mapping.can("watch"))
-}
-
-/// With a manager named only it counts, otherwise everything whose health is known from watches, by an expression or
-/// without, and not ignored.
-fn counts(spec: &HelmComponentSpec, identity: &Identity, version: &str) -> bool {
-    if let Some(manager) = &spec.manager {
-        return is_manager(manager, identity);
-    }
-    let mut ignored = spec.health.iter().flat_map(|health| health.ignore.iter().flatten());
-    let kind = identity.group_kind();
-    let known = health_counts(&kind) || expressions::names(spec, &kind);
-    known && !ignored.any(|one| selects(one, identity, version))
-}
-
-/// Whether an object is one of those meant; what is not said fits any.
-fn selects(selector: &ObjectSelector, identity: &Identity, version: &str) -> bool {
-    let ObjectSelector { group, version: of, kind, namespace, name } = selector;
-    let fits = |wished: &Option<String>, is: &str| wished.as_ref().is_none_or(|wished| wished == is);
-    fits(group, &identity.group)
-        && fits(of, version)
-        && fits(kind, &identity.kind)
-        && fits(namespace, identity.namespace.as_deref().unwrap_or_default())
-        && fits(name, &identity.name)
-}
-
 pub(crate) fn is_manager(manager: &Manager, identity: &Identity) -> bool {
     identity.is(&manager.group, &manager.kind)
         && identity.name == manager.name
@@ -387,38 +287,6 @@ mod tests {
 
     use super::*;
     use crate::plan::tests::{deployment, piece};
-
-    #[test]
-    fn what_is_ignored_does_not_count_unless_it_is_the_manager() {
-        let counted = |more: &serde_json::Value| {
-            let ignore = json!([{"kind": "Job"}, {"group": "apps", "version": "v1", "name": "d", "namespace": "here"}]);
-            let mut spec = json!({"source": {}, "health": {"ignore": ignore}});
-            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let spec: HelmComponentSpec = serde_json::from_value(spec).unwrap();
-            let job = Identity::new("batch", "Job", Some("here"), "j");
-            let other = Identity::new("apps", "Deployment", Some("there"), "d");
-            let older = ("v1beta1", deployment());
-            let all = [("v1", deployment()), ("v1", job), ("v1", other), older];
-            all.map(|(version, identity)| counts(&spec, &identity, version))
-        };
-        assert_eq!(counted(&json!({})), [false, false, true, true]);
-        let manager =
-            json!({"group": "apps", "version": "v1", "kind": "Deployment", "name": "d", "namespace": "here"});
-        assert_eq!(counted(&json!({"manager": manager})), [true, false, false, true]);
-    }
-
-    #[test]
-    fn a_kind_with_an_expression_counts_unless_it_is_ignored() {
-        let lamp = Identity::new("example.org", "Lamp", None, "l");
-        let counted = |health: &serde_json::Value| {
-            let spec = serde_json::from_value(json!({"source": {}, "health": health})).unwrap();
-            counts(&spec, &lamp, "v1")
-        };
-        let expressions = json!([{"apiVersion": "example.org/v1", "kind": "Lamp", "current": "true"}]);
-        assert!(!counted(&json!({})));
-        assert!(counted(&json!({"expressions": expressions})));
-        assert!(!counted(&json!({"expressions": expressions, "ignore": [{"kind": "Lamp"}]})));
-    }
 
     #[test]
     fn a_manager_has_to_be_of_the_content_or_the_default_resource() {
