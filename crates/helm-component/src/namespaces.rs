@@ -1,9 +1,11 @@
 //! Namespaces of targets that are being deleted, as streams of their own show them: whoever has to put something into one
-//! waits for its end, and asks for nothing meanwhile. And those that are there: not each component asks for the same one.
+//! waits for its end, and asks for nothing meanwhile.
+
+mod seen;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ApiResource;
@@ -12,13 +14,10 @@ use kyma_sdk::{Interest, Process, Sighting, Watches};
 use kyma_targets::{Acting, SecretKey};
 
 use crate::sight::Dependent;
+use seen::Seen;
 
 /// Streams for one component at most; what becomes of further namespaces is asked for.
 const MOST: usize = 8;
-/// How long a namespace counts as there that somebody saw. Whoever finds it gone says so.
-const SEEN: Duration = Duration::from_secs(5);
-/// So many that were seen are remembered at least, before old ones are forgotten.
-const REMEMBERED: usize = 256;
 /// What the field selector of a stream begins with.
 const NAMED: &str = "metadata.name=";
 
@@ -49,7 +48,7 @@ type Place = (Option<SecretKey>, String);
 struct Held {
     wishes: HashMap<Dependent, BTreeSet<Place>>,
     shown: HashMap<Place, Shown>,
-    seen: HashMap<Place, Instant>,
+    seen: Seen,
 }
 
 impl Namespaces {
@@ -104,17 +103,17 @@ impl Namespaces {
 
     /// Whether somebody saw a moment ago that a namespace is there.
     pub(crate) fn is_seen(&self, target: &Acting, name: &str) -> bool {
-        lock(&self.held).is_seen(&place(target, name), Instant::now())
+        lock(&self.held).seen.has(&place(target, name), Instant::now())
     }
 
     /// A namespace is there.
     pub(crate) fn saw(&self, target: &Acting, name: &str) {
-        lock(&self.held).saw(place(target, name), Instant::now());
+        lock(&self.held).seen.saw(place(target, name), Instant::now());
     }
 
     /// A namespace is gone, or about to.
     pub(crate) fn missed(&self, target: &Acting, name: &str) {
-        lock(&self.held).seen.remove(&place(target, name));
+        lock(&self.held).seen.missed(&place(target, name));
     }
 
     /// The Secret of a target changed: its streams end, and what they showed is no longer known.
@@ -124,7 +123,7 @@ impl Namespaces {
         let through = |(target, _): &Place| target.as_ref().is_some_and(|target| target.name == secret);
         let mut held = lock(&self.held);
         held.shown.retain(|place, _| !through(place));
-        held.seen.retain(|place, _| !through(place));
+        held.seen.forget(through);
         held.wishes.retain(|_, places| !places.iter().any(through));
     }
 
@@ -149,19 +148,6 @@ impl Held {
             self.shown.retain(|place, _| wanted.contains(place));
         }
         is_other
-    }
-}
-
-impl Held {
-    fn is_seen(&self, place: &Place, now: Instant) -> bool {
-        self.seen.get(place).is_some_and(|seen| now.duration_since(*seen) < SEEN)
-    }
-
-    fn saw(&mut self, place: Place, now: Instant) {
-        if self.seen.len() >= REMEMBERED {
-            self.seen.retain(|_, seen| now.duration_since(*seen) < SEEN);
-        }
-        self.seen.insert(place, now);
     }
 }
 
@@ -218,18 +204,6 @@ mod tests {
         assert_eq!(shown(&Sighting::Deleted(Box::new(namespace(true)))), Shown::Over);
         assert_eq!(shown(&listed(vec![])), Shown::Over);
         assert_eq!(shown(&listed(vec![namespace(false)])), Shown::Over);
-    }
-
-    #[test]
-    fn one_that_was_seen_counts_for_a_moment_and_old_ones_are_forgotten_before_they_are_many() {
-        let mut held = Held::default();
-        let start = Instant::now();
-        let at = |number: usize| (None, format!("n{number}"));
-        (0..REMEMBERED).for_each(|number| held.saw(at(number), start));
-        assert!(held.is_seen(&at(0), start + SEEN / 2));
-        assert!(!held.is_seen(&at(0), start + SEEN) && !held.is_seen(&at(REMEMBERED), start));
-        held.saw(at(0), start + SEEN);
-        assert_eq!(held.seen.len(), 1);
     }
 
     #[test]

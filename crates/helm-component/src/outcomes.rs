@@ -11,12 +11,11 @@ use kyma_api::{annotations, labels};
 use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{Interest, Process, Sighting, Watches};
 use kyma_targets::{Acting, SecretKey};
-use tokio::sync::Notify;
 
 use crate::hooks::{self, Told};
 use crate::sight::Dependent;
 
-/// How long the first list of a stream is waited for: what a hook does before that, nobody sees.
+/// How long the first list of a stream is awaited: what a hook does before that, nobody sees.
 const OPENING: Duration = Duration::from_secs(5);
 /// How long a stream may take to tell of an object that is gone already.
 const NEWS: Duration = Duration::from_secs(5);
@@ -28,7 +27,6 @@ const WORDS: usize = 1024;
 pub(crate) struct Outcomes {
     watches: Watches<Dependent>,
     held: Arc<Mutex<Held>>,
-    listed: Arc<Notify>,
     /// Held while wishes change: what is known and the streams have to agree on who wants what.
     wishing: Arc<Mutex<()>>,
 }
@@ -51,6 +49,8 @@ struct Wish {
 struct Run {
     interests: Vec<Interest>,
     hooks: BTreeMap<Identity, Awaited>,
+    /// Since when the first lists of its streams have been awaited.
+    opening: Option<Instant>,
 }
 
 /// What is known of one of them.
@@ -69,8 +69,7 @@ impl Outcomes {
         wake: impl Fn(&Dependent) + Send + Sync + 'static,
     ) -> Self {
         let held = Arc::<Mutex<Held>>::default();
-        let listed = Arc::<Notify>::default();
-        let (listening, notified) = (Arc::clone(&held), Arc::clone(&listed));
+        let listening = Arc::clone(&held);
         let listener = move |target: Option<&SecretKey>,
                              interest: &Interest,
                              sighting: &Sighting,
@@ -83,30 +82,27 @@ impl Outcomes {
                     held.take(dependent, target, interest, sighting);
                 }
             }
-            if matches!(sighting, Sighting::Listed { .. }) {
-                notified.notify_waiters();
-            }
             concerned.into_iter().for_each(&wake);
         };
-        Self { watches: Watches::new(operator, process, listener), held, listed, wishing: Arc::default() }
+        Self { watches: Watches::new(operator, process, listener), held, wishing: Arc::default() }
     }
 
-    /// Says that `dependent` waits for the hooks of a run, and returns once the streams are there that tell how they end,
-    /// or it is known that there are none, or after a few seconds.
-    pub(crate) async fn want(
+    /// Says that `dependent` waits for the hooks of a run. Gives how long the first lists of the streams that tell how they
+    /// end may still take; `None` once they are there, or are known not to come, or took too long. A list wakes it.
+    pub(crate) fn want(
         &self,
         target: &Acting,
         dependent: &Dependent,
         mark: &str,
         interests: &[Interest],
         hooks: BTreeSet<Identity>,
-    ) {
-        if !interests.is_empty() && self.open(target, dependent, (mark, interests), hooks) {
-            let opened = tokio::time::timeout(OPENING, self.opened(target, interests)).await;
-            if opened.is_err() {
-                tracing::info!(component = %dependent.name, "hooks begin before it is seen how they end");
-            }
+    ) -> Option<Duration> {
+        if interests.is_empty() || !self.open(target, dependent, (mark, interests), hooks) {
+            return None;
         }
+        let unhealthy = self.watches.unhealthy(target, interests.to_vec());
+        let is_awaited = unhealthy.iter().any(|(_, why)| why.is_none());
+        is_awaited.then(|| lock(&self.held).opening(dependent, mark, Instant::now())).flatten()
     }
 
     fn open(
@@ -127,18 +123,6 @@ impl Outcomes {
             tracing::info!(component = %dependent.name, "{limit}; hooks are asked how they end");
         }
         refused.is_none()
-    }
-
-    /// Returns once each of the streams has given its list, or has failed.
-    async fn opened(&self, target: &Acting, interests: &[Interest]) {
-        loop {
-            let listed = self.listed.notified();
-            let unhealthy = self.watches.unhealthy(target, interests.to_vec());
-            if unhealthy.iter().all(|(_, why)| why.is_some()) {
-                return;
-            }
-            listed.await;
-        }
     }
 
     /// What streams told of a hook of the run with this mark.
@@ -202,6 +186,13 @@ impl Held {
             run.hooks.entry(hook).or_default();
         }
         wish.interests()
+    }
+
+    /// Time in which the first lists of a run's streams may still come.
+    fn opening(&mut self, dependent: &Dependent, mark: &str, now: Instant) -> Option<Duration> {
+        let run = self.wishes.get_mut(dependent)?.runs.get_mut(mark)?;
+        let since = *run.opening.get_or_insert(now);
+        OPENING.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
     }
 
     /// Forgets other runs; gives the streams that are still wanted, where that changed.

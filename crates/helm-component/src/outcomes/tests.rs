@@ -146,3 +146,13 @@ fn who_hears_of_a_hook_is_who_made_it() {
     assert!(concerns(&sighting, &dependent()) && !concerns(&sighting, &other));
     assert!(concerns(&listed(vec![]), &other));
 }
+
+#[test]
+fn the_first_lists_are_awaited_for_so_long_and_not_again() {
+    let (mut held, start) = (waiting(), Instant::now());
+    let mut left = |run: &str, now: Instant| held.opening(&dependent(), run, now);
+    assert_eq!(left(RUN, start), Some(OPENING));
+    assert_eq!(left(RUN, start + OPENING / 5), Some(OPENING * 4 / 5));
+    assert_eq!(left(RUN, start + OPENING), None);
+    assert_eq!(left("another", start), None, "nobody wants it");
+}

@@ -63,7 +63,10 @@ impl Pass<'_> {
             return Ok(None);
         }
         self.keep_record(event, Some(run.clone())).await?;
-        self.await_hooks(&own, &self.mark(&run)).await;
+        if let Some(left) = self.await_hooks(&own, &self.mark(&run)) {
+            self.done.hook_left = Some(left);
+            return Ok(Some(format!("the watch that shows how {event} hooks end")));
+        }
         let waiting = self.in_turn(event, &own, run).await?;
         if waiting.is_none() {
             self.clean(event, &own).await?;
@@ -217,8 +220,9 @@ impl Pass<'_> {
         Duration::from_secs(u64::try_from(seconds - age).unwrap_or_default())
     }
 
-    /// Every change of one of them wakes the component. Before one begins that has an end, the stream is there that tells it.
-    async fn await_hooks(&self, own: &[&Hook], mark: &str) {
+    /// Every change of one of them wakes the component. Before one begins that has an end, the stream is to be there that
+    /// tells it: gives how long that may still take.
+    fn await_hooks(&self, own: &[&Hook], mark: &str) -> Option<Duration> {
         let (ending, others): (Vec<&Hook>, Vec<&Hook>) =
             own.iter().copied().partition(|hook| hook.has_an_end());
         for interest in self.interests(&others) {
@@ -228,7 +232,7 @@ impl Pass<'_> {
         let interests: Vec<Interest> = self.interests(&ending).into_iter().map(whole).collect();
         let awaited: BTreeSet<Identity> = ending.iter().map(|hook| hook.identity()).collect();
         let outcomes = &self.shared.outcomes;
-        outcomes.want(&self.context.target, &self.dependent, mark, &interests, awaited).await;
+        outcomes.want(&self.context.target, &self.dependent, mark, &interests, awaited)
     }
 
     /// Streams of what hooks made, in the kinds of these.

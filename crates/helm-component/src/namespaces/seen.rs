@@ -1,0 +1,70 @@
+//! Namespaces that somebody saw a moment ago, so that not each component asks for the same one (pure).
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::Place;
+
+/// How long one counts as there. Whoever finds it gone says so.
+const LASTS: Duration = Duration::from_secs(5);
+/// So many are remembered at most; others are asked for.
+const MOST: usize = 1024;
+
+/// When each was seen last.
+#[derive(Debug, Default)]
+pub(super) struct Seen(HashMap<Place, Instant>);
+
+impl Seen {
+    pub(super) fn has(&self, place: &Place, now: Instant) -> bool {
+        self.0.get(place).is_some_and(|seen| counts(*seen, now))
+    }
+
+    pub(super) fn saw(&mut self, place: Place, now: Instant) {
+        if self.0.len() >= MOST {
+            self.0.retain(|_, seen| counts(*seen, now));
+        }
+        if self.0.len() < MOST {
+            self.0.insert(place, now);
+        }
+    }
+
+    pub(super) fn missed(&mut self, place: &Place) {
+        self.0.remove(place);
+    }
+
+    pub(super) fn forget(&mut self, is_meant: impl Fn(&Place) -> bool) {
+        self.0.retain(|place, _| !is_meant(place));
+    }
+}
+
+fn counts(seen: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(seen) < LASTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(number: usize) -> Place {
+        (None, format!("n{number}"))
+    }
+
+    #[test]
+    fn one_counts_for_a_moment_unless_somebody_missed_it() {
+        let (mut seen, start) = (Seen::default(), Instant::now());
+        seen.saw(place(0), start);
+        assert!(seen.has(&place(0), start + LASTS / 2) && !seen.has(&place(1), start));
+        assert!(!seen.has(&place(0), start + LASTS));
+        seen.missed(&place(0));
+        assert!(!seen.has(&place(0), start));
+    }
+
+    #[test]
+    fn they_are_never_many() {
+        let (mut seen, start) = (Seen::default(), Instant::now());
+        (0..=MOST).for_each(|number| seen.saw(place(number), start));
+        assert!(seen.has(&place(0), start) && !seen.has(&place(MOST), start));
+        seen.saw(place(MOST), start + LASTS);
+        assert!(seen.has(&place(MOST), start + LASTS) && seen.0.len() == 1, "old ones made room");
+    }
+}
