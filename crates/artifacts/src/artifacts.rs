@@ -7,8 +7,8 @@ use tokio::sync::Semaphore;
 use crate::{
     ArtifactError, ChartArchive, ChartSource, ChartVersion, ChartVersions, ComponentVersion, Config,
     Credentials, Manifests, ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, Trust,
-    VersionRange, cache::Cache, chart, fetch::Fetch, http::Http, manifests, ocm, proofs::Proofs, push,
-    registry::Registry, trust::Gate,
+    VersionRange, cache::Cache, chart, chart::Indexes, fetch::Fetch, http::Http, manifests, ocm,
+    proofs::Proofs, push, registry::Registry, trust::Gate,
 };
 
 /// Pulls that run at once, over all sources: bounds the memory that content in flight takes.
@@ -22,6 +22,8 @@ const PULLS: usize = 8;
 #[derive(Clone)]
 pub struct Artifacts {
     fetch: Arc<Fetch>,
+    /// What was found in indexes of chart repositories.
+    indexes: Arc<Indexes>,
     trust: Option<Arc<Trust>>,
 }
 
@@ -37,6 +39,7 @@ impl Artifacts {
                 config.limits,
                 Semaphore::new(PULLS),
             )),
+            indexes: Arc::new(Indexes::new()),
             trust: None,
         })
     }
@@ -44,7 +47,7 @@ impl Artifacts {
     /// The same, and what it reads has to carry a signature that counts: before anything of it is parsed, whoever
     /// brought it into the cache. What passed is remembered, by its digest and by whose signatures count.
     pub fn trusting(&self, trust: Arc<Trust>) -> Self {
-        Self { fetch: Arc::clone(&self.fetch), trust: Some(trust) }
+        Self { trust: Some(trust), ..self.clone() }
     }
 
     fn gate<'a>(&'a self, credentials: &'a Credentials) -> Gate<'a> {
@@ -71,7 +74,7 @@ impl Artifacts {
         source: &ChartSource,
         credentials: &Credentials,
     ) -> Result<ChartArchive, ArtifactError> {
-        chart::read(self.gate(credentials), source).await
+        chart::read(self.gate(credentials), &self.indexes, source).await
     }
 
     /// The version of a chart that a range stands for, asked of its source now: what was remembered of it does not
@@ -82,7 +85,7 @@ impl Artifacts {
         range: &VersionRange,
         credentials: &Credentials,
     ) -> Result<ChartVersion, ArtifactError> {
-        chart::resolve(&self.fetch, versions, range, credentials).await
+        chart::resolve(&self.fetch, &self.indexes, versions, range, credentials).await
     }
 
     /// Manifests from a registry or an address.

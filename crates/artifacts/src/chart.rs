@@ -5,6 +5,7 @@ mod package;
 mod versions;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -178,7 +179,11 @@ fn root_of(what: &str, files: &archive::Files) -> Result<String, ArtifactError> 
 }
 
 /// Reads a chart.
-pub(crate) async fn read(gate: Gate<'_>, source: &ChartSource) -> Result<ChartArchive, ArtifactError> {
+pub(crate) async fn read(
+    gate: Gate<'_>,
+    indexes: &Arc<Indexes>,
+    source: &ChartSource,
+) -> Result<ChartArchive, ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
     let limit = fetch.limits().blob;
     if !matches!(source, ChartSource::Oci(_)) {
@@ -193,7 +198,7 @@ pub(crate) async fn read(gate: Gate<'_>, source: &ChartSource) -> Result<ChartAr
         ChartSource::Oci(reference) => (reference.to_string(), read_oci(gate, reference).await?),
         ChartSource::Archive { url, digest } => from(crate::fetch::shown(url), url, *digest).await?,
         ChartSource::Repository { url, name, version, digest } => {
-            let found = index::locate(fetch, url, name, version, credentials).await?;
+            let found = index::locate(fetch, indexes, url, name, version, credentials).await?;
             from(format!("chart {name} {version}"), &found.url, digest.or(found.digest)).await?
         }
     };

@@ -17,7 +17,6 @@ use self::{
 use crate::{
     ArtifactError, Credentials, Digest, Limits, OciReference, Repository,
     cache::{Cache, Key, Origin},
-    chart::Indexes,
     flight::Flights,
     http::Http,
     proofs::{Ask, Proofs},
@@ -38,7 +37,6 @@ pub(crate) struct Fetch {
     documents: Flights<(Ask, Wanted), Document>,
     pulls: Flights<(Origin, Wanted), Document>,
     validators: Validators,
-    indexes: Indexes,
     tags: Flights<Ask, Arc<[String]>>,
     searches: Flights<(Passed, Ask), ()>,
     verified: Verified,
@@ -75,7 +73,6 @@ impl Fetch {
             documents: Flights::new(),
             pulls: Flights::new(),
             validators: Validators::new(),
-            indexes: Indexes::new(),
             tags: Flights::new(),
             searches: Flights::new(),
             verified: Verified::new(),
@@ -96,11 +93,6 @@ impl Fetch {
 
     pub(crate) fn cache(&self) -> &Cache {
         &self.cache
-    }
-
-    /// What was found in indexes of chart repositories.
-    pub(crate) fn indexes(&self) -> &Indexes {
-        &self.indexes
     }
 
     /// Searches for signatures under way.

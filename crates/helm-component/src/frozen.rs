@@ -9,12 +9,12 @@ use kyma_api::HelmComponent;
 use kyma_sdk::{Context, Failure};
 
 use crate::kept_secret::KeptSecret;
-use crate::memory::Recorded;
 use crate::packed;
 
 mod choice;
 
-use choice::{Entry, Place, Standing};
+pub(crate) use choice::Standing;
+use choice::{Entry, Place};
 
 /// Type of the Secrets.
 const TYPE: &str = "component.kyma-project.io/kept-render";
@@ -61,18 +61,18 @@ pub(crate) struct Kept {
 pub(crate) struct Slot(usize);
 
 impl Frozen {
-    /// Those of the component with this owner hash, of which this is recorded. Of its Secrets only those are read that
+    /// Those of the component with this owner hash, judged by what is recorded of it. Of its Secrets only those are read that
     /// `may_be` there.
     pub(crate) fn of(
         context: &Context<HelmComponent>,
         owner: &str,
-        recorded: &Recorded,
+        standing: Standing,
         may_be: impl Fn(&str) -> bool,
     ) -> Self {
         let names = ENDINGS.map(|ending| format!("helm-component-render-{owner}{ending}"));
         let may_be = names.each_ref().map(|name| may_be(name));
         let secrets = names.map(|name| KeptSecret::of(context, name, TYPE));
-        Self { secrets, may_be, standing: Standing::of(recorded) }
+        Self { secrets, may_be, standing }
     }
 
     /// What came of this request when it was rendered for what is installed, or for what is to take its place.

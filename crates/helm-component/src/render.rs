@@ -10,6 +10,7 @@ mod chart;
 pub mod fuzzing;
 mod helm;
 mod message;
+mod pattern;
 mod process;
 mod version;
 

@@ -27,6 +27,7 @@ pub(super) struct Located {
 /// Finds a chart version in the repository at `base`.
 pub(super) async fn locate(
     fetch: &Arc<Fetch>,
+    indexes: &Arc<Indexes>,
     base: &Url,
     name: &str,
     version: &str,
@@ -34,7 +35,7 @@ pub(super) async fn locate(
 ) -> Result<Located, ArtifactError> {
     let base = directory(base);
     let what = format!("chart {} {} in {}", printable(name), printable(version), shown(&base));
-    let asked = |now| Asked { base: &base, name, what: format!("version {version}"), now };
+    let asked = |now| Asked { indexes, base: &base, name, what: format!("version {version}"), now };
     let choose = |entries: &[Entry]| at_version(entries, version);
     let found = match asked(false).pick(fetch, choose, credentials).await? {
         // It may have been published since.
@@ -50,6 +51,7 @@ pub(super) async fn locate(
 /// tell from everything else that is asked of an index.
 pub(super) async fn choose(
     fetch: &Arc<Fetch>,
+    indexes: &Arc<Indexes>,
     base: &Url,
     name: &str,
     what: String,
@@ -57,11 +59,12 @@ pub(super) async fn choose(
     credentials: &Credentials,
 ) -> Result<Option<Entry>, ArtifactError> {
     let base = directory(base);
-    Asked { base: &base, name, what, now: true }.pick(fetch, choose, credentials).await
+    Asked { indexes, base: &base, name, what, now: true }.pick(fetch, choose, credentials).await
 }
 
 /// What is asked of an index about a chart.
 struct Asked<'a> {
+    indexes: &'a Arc<Indexes>,
     base: &'a Url,
     name: &'a str,
     what: String,
@@ -75,20 +78,20 @@ impl Asked<'_> {
         choose: impl Fn(&[Entry]) -> Option<usize>,
         credentials: &Credentials,
     ) -> Result<Option<Entry>, ArtifactError> {
-        let Self { base, name, what, now } = self;
+        let Self { indexes, base, name, what, now } = self;
         let address = base.join("index.yaml");
         let address = address.map_err(|_| ArtifactError::invalid(shown(base), "not an address"))?;
         // What changed on disk is not there any more when it is asked for again.
         for _ in 0..2 {
             let key = fetch.index(&address, now, credentials).await?;
             let question = Question { index: key.1, name: name.to_owned(), what: what.clone() };
-            if let Some(answer) = fetch.indexes().recall(&question) {
+            if let Some(answer) = indexes.recall(&question) {
                 return Ok(answer);
             }
-            if let Some(index) = read(fetch, &address, key).await? {
+            if let Some(index) = read(fetch, indexes, &address, key).await? {
                 let entries = index.entries(name);
                 let answer = choose(entries).and_then(|at| entries.get(at)).cloned();
-                fetch.indexes().remember(question, answer.clone());
+                indexes.remember(question, answer.clone());
                 return Ok(answer);
             }
         }
@@ -97,12 +100,17 @@ impl Asked<'_> {
 }
 
 /// The index with this key, read once for all who wait for it, and one at a time; `None` if the cache does not hold it.
-async fn read(fetch: &Arc<Fetch>, address: &Url, key: Key) -> Result<Option<Arc<Index>>, ArtifactError> {
-    let (owner, what) = (Arc::clone(fetch), shown(address));
+async fn read(
+    fetch: &Arc<Fetch>,
+    indexes: &Arc<Indexes>,
+    address: &Url,
+    key: Key,
+) -> Result<Option<Arc<Index>>, ArtifactError> {
+    let (fetch, owner, what) = (Arc::clone(fetch), Arc::clone(indexes), shown(address));
     let work = move || {
         async move {
-            let _turn = owner.indexes().turn().await;
-            let Some(content) = owner.cache().get(key).await? else { return Ok(None) };
+            let _turn = owner.turn().await;
+            let Some(content) = fetch.cache().get(key).await? else { return Ok(None) };
             let described = what.clone();
             let parsed = tokio::task::spawn_blocking(move || Index::parse(&described, &content)).await;
             let parsed =
@@ -111,7 +119,7 @@ async fn read(fetch: &Arc<Fetch>, address: &Url, key: Key) -> Result<Option<Arc<
         }
         .boxed()
     };
-    fetch.indexes().reads().join(key, work).await
+    indexes.reads().join(key, work).await
 }
 
 /// The address that an index gives, if it may be followed: it is the repository's word, like a redirect.

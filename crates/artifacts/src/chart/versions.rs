@@ -5,7 +5,7 @@ use std::sync::Arc;
 use semver::Version;
 use url::Url;
 
-use super::index::{self, Entry};
+use super::index::{self, Entry, Indexes};
 use crate::{
     ArtifactError, Credentials, Digest, Repository, VersionRange, digest::printable, fetch::Fetch,
     version_range::lenient_version,
@@ -38,6 +38,7 @@ pub struct ChartVersion {
 /// exactly as the range comes first, as with Helm: `1.2` may be a tag.
 pub(crate) async fn resolve(
     fetch: &Arc<Fetch>,
+    indexes: &Arc<Indexes>,
     versions: &ChartVersions,
     range: &VersionRange,
     credentials: &Credentials,
@@ -54,14 +55,15 @@ pub(crate) async fn resolve(
             let what = format!("chart {} {range} in {}", printable(name), crate::fetch::shown(url));
             let highest = |entries: &[Entry]| highest(range, entries);
             let found =
-                index::choose(fetch, url, name, format!("range {range}"), highest, credentials).await?;
+                index::choose(fetch, indexes, url, name, format!("range {range}"), highest, credentials)
+                    .await?;
             let entry = found.ok_or_else(|| ArtifactError::NotFound { what: what.clone() })?;
             let version = entry.version.as_deref().unwrap_or_default();
             let digest = if let Some(digest) = index::read_digest(&what, entry.digest.as_deref())? {
                 digest
             } else {
                 // The index is silent about it; the archive is needed next anyway, and whose it is is told then.
-                let found = index::locate(fetch, url, name, version, credentials).await?;
+                let found = index::locate(fetch, indexes, url, name, version, credentials).await?;
                 fetch.document_now(&found.url, fetch.limits().blob, credentials).await?.0
             };
             Ok(ChartVersion { version: version.to_owned(), digest })

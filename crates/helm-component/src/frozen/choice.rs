@@ -1,6 +1,6 @@
 //! Which of the kept renders still counts, and which makes place for another one. Pure.
 
-use crate::memory::Recorded;
+use kyma_api::{Digests, KeptRelease};
 
 /// What one Secret says of the render in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,11 +36,11 @@ pub(crate) enum Place {
 
 impl Standing {
     /// Reads it from what was reported of a component.
-    pub(crate) fn of(recorded: &Recorded) -> Self {
-        let kept = recorded.kept.as_ref().filter(|kept| kept.failure.is_none());
+    pub(crate) fn of(digests: &Digests, kept: Option<&KeptRelease>) -> Self {
+        let kept = kept.filter(|kept| kept.failure.is_none());
         Self {
-            render: recorded.digests.render.clone(),
-            content: recorded.digests.source.clone(),
+            render: digests.render.clone(),
+            content: digests.source.clone(),
             kept: kept.and_then(|kept| kept.render.clone()),
         }
     }
@@ -83,22 +83,21 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
-    use kyma_api::{Digests, KeptRelease};
-
     use super::*;
 
     /// A component's Secrets, and what is recorded of it.
     #[derive(Default)]
     struct Shelf {
         held: [Option<Entry>; 3],
-        recorded: Recorded,
+        digests: Digests,
+        kept: Option<KeptRelease>,
         renders: usize,
     }
 
     impl Shelf {
         /// Loads what is rendered from this request: gives its render, and whether it was kept.
         fn load(&mut self, request: &str) -> (String, bool) {
-            let standing = Standing::of(&self.recorded);
+            let standing = Standing::of(&self.digests, self.kept.as_ref());
             match standing.place(&self.held, request) {
                 Place::Held(at) => {
                     let entry = self.held[at].as_ref().unwrap();
@@ -124,19 +123,19 @@ mod tests {
         fn installs(&mut self, request: &str) -> bool {
             let (render, was_kept) = self.load(request);
             let content = Some(format!("content of {request}"));
-            self.recorded.digests = Digests { render: Some(render), source: content, ..Digests::default() };
+            self.digests = Digests { render: Some(render), source: content, ..Digests::default() };
             was_kept
         }
 
         /// All of what does not go by chance was applied.
         fn installs_certain(&mut self, content: &str) {
-            self.recorded.digests = Digests { source: Some(content.to_owned()), ..Digests::default() };
+            self.digests = Digests { source: Some(content.to_owned()), ..Digests::default() };
         }
 
         /// What is installed is what a rollback brings back.
         fn keeps(&mut self) {
-            let render = self.recorded.digests.render.clone();
-            self.recorded.kept = Some(KeptRelease { render, ..KeptRelease::default() });
+            let render = self.digests.render.clone();
+            self.kept = Some(KeptRelease { render, ..KeptRelease::default() });
         }
 
         fn secrets(&self) -> usize {

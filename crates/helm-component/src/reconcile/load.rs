@@ -12,7 +12,7 @@ use kyma_sdk::{Context, Failure};
 
 use super::{Pass, values};
 use crate::content::Loaded;
-use crate::frozen::Frozen;
+use crate::frozen::{Frozen, Standing};
 use crate::injection;
 use crate::looking::Looking;
 use crate::observe;
@@ -72,7 +72,8 @@ impl Pass<'_> {
         // The watch may be behind what this process wrote, and a rehearsal has none.
         let asks = self.session.has_frozen || self.context.is_rehearsal();
         let may_be = |name: &str| asks || self.shared.hub_secrets.revision(name).is_some();
-        let frozen = Frozen::of(self.context, &self.dependent.owner, &self.session.recorded, may_be);
+        let standing = Standing::of(recorded, self.session.recorded.kept.as_ref());
+        let frozen = Frozen::of(self.context, &self.dependent.owner, standing, may_be);
         let mut loaded = sources.load(component, inputs, &self.kinds, installed, way, &frozen).await?;
         if let Some(failed) = self.session.recorded.rollback.as_ref().filter(|failed| failed.retrying) {
             loaded.release = rollback::time(&loaded.release, failed);

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::chance::Chance;
+use super::pattern::pattern;
 use super::version::VersionUse;
 
 mod crds;
@@ -319,11 +320,6 @@ fn is_draft(target: &str) -> bool {
 /// Helm drops the byte order mark of every file.
 fn without_bom(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
-}
-
-pub(super) fn pattern(text: &str) -> Regex {
-    // The patterns are constants, exercised by tests.
-    Regex::new(text).unwrap_or_else(|_| unreachable!("a constant pattern"))
 }
 
 #[cfg(test)]

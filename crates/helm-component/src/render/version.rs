@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use regex::bytes::Regex;
 use serde_json::{Map, Value};
 
-use super::chart::pattern;
+use super::pattern::pattern;
 
 /// What the text of a chart tells.
 #[derive(Debug, Default)]
