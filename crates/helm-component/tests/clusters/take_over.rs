@@ -332,9 +332,18 @@ async fn objects_that_others_applied_are_taken_over_as_they_are_and_nothing_else
         let params = PatchParams::apply("argocd-controller");
         config_maps(world, "argo")?.patch(name, &params, &Patch::Apply(tracked(name, level))).await?;
     }
-    world
-        .apply("argo", spec(&source, "argo", &json!({"values": {"level": "high"}, "hooks": "Skip"})))
-        .await?;
+    let by_label = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "extra", "labels": {"app.kubernetes.io/instance": "argo"}},
+        "data": {"level": "high"},
+    });
+    let params = PatchParams::apply("argocd-controller");
+    config_maps(world, "argo")?.patch("extra", &params, &Patch::Apply(by_label)).await?;
+    let wished = |level: &str| {
+        let values = json!({"level": level, "extra": true});
+        spec(&source, "argo", &json!({"values": values, "hooks": "Skip"}))
+    };
+    world.apply("argo", wished("high")).await?;
     let component = world.ready("argo", "True", "Ready").await?;
     let found = taken(&component).context("takenOver")?;
     assert_eq!((found.from, found.revision), (vec!["Argo CD".to_owned()], None));
@@ -342,9 +351,11 @@ async fn objects_that_others_applied_are_taken_over_as_they_are_and_nothing_else
     let settings = config_maps(world, "argo")?.get("settings").await?;
     assert_eq!(settings.data.clone().unwrap_or_default().len(), 2, "{settings:?}");
     assert!(settings.annotations().is_empty(), "nobody finds it by Argo's mark any more");
+    let extra = config_maps(world, "argo")?.get("extra").await?;
+    assert!(!extra.labels().contains_key("app.kubernetes.io/instance"), "nor this one by its label");
     assert!(deployments(world, "argo")?.get_opt("main").await?.is_some(), "what is missing is made");
 
-    world.apply("argo", spec(&source, "argo", &json!({"values": {"level": "top"}, "hooks": "Skip"}))).await?;
+    world.apply("argo", wished("top")).await?;
     until("the upgrade is there, and the field is gone", PATIENCE, || async {
         let data = config_maps(world, "argo")?.get("settings").await?.data.unwrap_or_default();
         Ok((data.len() == 1 && data["level"] == "top").then_some(()))

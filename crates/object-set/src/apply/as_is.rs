@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, Patch, PatchParams, ValidationDirective};
 use serde_json::{Map, Value};
 
-use super::system::is_mark;
+use super::system::{TRACKING_LABEL, is_mark};
 use super::{Refusal, Run};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
@@ -17,32 +17,33 @@ const SERVERS: [&str; 5] = ["managedFields", "resourceVersion", "generation", "u
 
 impl Run<'_> {
     /// The object to send in the place of `object` so that nothing changes; `None` where `object` itself changes nothing,
-    /// or what we own of it cannot be told.
+    /// or what we own of it cannot be told. `tracked`: whether Argo CD found it by a label that `object` may have too.
     pub(super) async fn as_is(
         &self,
         object: &Object,
         identity: &Identity,
         mapping: &Mapping,
+        tracked: bool,
     ) -> Result<Option<Object>, Refusal> {
         let Some(live) = self.whole(identity, mapping).await? else { return Ok(None) };
-        if !self.differs(object, identity, mapping, &live).await? {
+        if !self.differs(object, identity, mapping, (&live, tracked)).await? {
             return Ok(None);
         }
         let metadata = serde_json::from_value::<ObjectMeta>(live["metadata"].clone()).unwrap_or_default();
         let Some(ours) = applied_entry(&metadata, &self.options.ownership.manager) else {
-            return Ok(bare(object, &Value::Object(Map::new())));
+            return Ok(bare(object, &Value::Object(Map::new()), tracked));
         };
         let Some(fields) = &ours.fields_v1 else { return Ok(None) };
         // The paths are of the version in which they were applied.
         let version = ours.api_version.clone().unwrap_or_default();
         if version == mapping.resource.api_version {
-            return Ok(bare(object, &extract(&live, &fields.0)));
+            return Ok(bare(object, &extract(&live, &fields.0), tracked));
         }
         let (group, name) = version.rsplit_once('/').unwrap_or(("", &version));
         let Some(earlier) = self.kinds.get(&Gvk::new(group, name, &identity.kind)) else { return Ok(None) };
         let Some(live) = self.whole(identity, earlier).await? else { return Ok(None) };
         let Some(object) = in_version(object, &version) else { return Ok(None) };
-        Ok(bare(&object, &extract(&live, &fields.0)))
+        Ok(bare(&object, &extract(&live, &fields.0), tracked))
     }
 
     async fn whole(&self, identity: &Identity, mapping: &Mapping) -> Result<Option<Value>, CallError> {
@@ -58,7 +59,7 @@ impl Run<'_> {
         object: &Object,
         identity: &Identity,
         mapping: &Mapping,
-        live: &Value,
+        (live, tracked): (&Value, bool),
     ) -> Result<bool, Refusal> {
         let mut body = object.body().clone();
         map_at(&mut body, "metadata").insert("uid".to_owned(), live["metadata"]["uid"].clone());
@@ -69,7 +70,8 @@ impl Run<'_> {
             api.patch(&identity.name, &params, &Patch::Apply(Value::Object(body))).await;
         match answer {
             Ok(would_be) => {
-                Ok(content(serde_json::to_value(would_be).unwrap_or_default()) != content(live.clone()))
+                let would_be = serde_json::to_value(would_be).unwrap_or_default();
+                Ok(content(would_be, tracked) != content(live.clone(), tracked))
             }
             Err(error) => match CallError::new(Action::Apply, Some(identity), error) {
                 // Webhooks that know no dry-run are refused with 400.
@@ -88,28 +90,30 @@ impl Run<'_> {
 }
 
 /// What of an object people would call its content: neither status, nor what the server writes, nor the marks of who has it.
-fn content(mut object: Value) -> Value {
+fn content(mut object: Value, tracked: bool) -> Value {
     if let Some(object) = object.as_object_mut() {
         object.remove("status");
     }
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return object };
     metadata.retain(|field, _| !SERVERS.contains(&field.as_str()));
-    without_marks(metadata);
+    without_marks(metadata, tracked);
     object
 }
 
-fn without_marks(metadata: &mut Map<String, Value>) {
+fn without_marks(metadata: &mut Map<String, Value>, tracked: bool) {
+    let is_label = |key: &str| tracked && key == TRACKING_LABEL;
     for place in ["labels", "annotations"] {
         let Some(Value::Object(all)) = metadata.get_mut(place) else { continue };
-        all.retain(|key, _| !is_mark(key) && key != OWNER_LABEL && key != CREATED_BY);
+        all.retain(|key, _| !is_mark(key) && !is_label(key) && key != OWNER_LABEL && key != CREATED_BY);
         if all.is_empty() {
             metadata.remove(place);
         }
     }
 }
 
-/// An object of these fields alone, with the identity and the owner label of `wished`.
-fn bare(wished: &Object, fields: &Value) -> Option<Object> {
+/// An object of these fields alone, with the identity and the owner label of `wished`; where Argo CD would find it by a
+/// label that `wished` has too, with its value of that.
+fn bare(wished: &Object, fields: &Value, tracked: bool) -> Option<Object> {
     let mut body = fields.as_object().cloned().unwrap_or_default();
     for field in ["apiVersion", "kind"] {
         body.insert(field.to_owned(), wished.body().get(field)?.clone());
@@ -117,13 +121,16 @@ fn bare(wished: &Object, fields: &Value) -> Option<Object> {
     body.remove("status");
     let metadata = map_at(&mut body, "metadata");
     metadata.retain(|field, _| !SERVERS.contains(&field.as_str()));
-    without_marks(metadata);
+    without_marks(metadata, tracked);
     metadata.insert("name".to_owned(), wished.name().into());
     if let Some(namespace) = wished.namespace() {
         metadata.insert("namespace".to_owned(), namespace.into());
     }
     let mut object = Object::from_value(Value::Object(body)).ok()?;
     object.set_label(OWNER_LABEL, wished.label(OWNER_LABEL)?);
+    if let Some(instance) = wished.label(TRACKING_LABEL).filter(|_| tracked) {
+        object.set_label(TRACKING_LABEL, instance);
+    }
     Some(object)
 }
 
@@ -239,9 +246,13 @@ mod tests {
             1,
         );
         let ours = object(json!({OWNER_LABEL: "us"}), json!({"own": "1"}), 2);
-        assert_eq!(content(theirs.clone()), content(ours));
+        assert_eq!(content(theirs.clone(), false), content(ours, false));
         let other = object(json!({}), json!({"own": "2"}), 1);
-        assert_ne!(content(theirs), content(other));
+        assert_ne!(content(theirs, false), content(other, false));
+
+        let named = |instance: &str| object(json!({TRACKING_LABEL: instance}), json!({}), 1);
+        assert_eq!(content(named("theirs"), true), content(named("ours"), true));
+        assert_ne!(content(named("theirs"), false), content(named("ours"), false), "it is no mark then");
     }
 
     #[test]
@@ -257,6 +268,21 @@ mod tests {
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "c", "namespace": "n", "labels": {OWNER_LABEL: "us"}}, "data": {"a": "1"},
         });
-        assert_eq!(bare(&wished, &fields).unwrap().into_value(), expected);
+        assert_eq!(bare(&wished, &fields, false).unwrap().into_value(), expected);
+        assert_eq!(bare(&wished, &fields, true).unwrap().into_value(), expected);
+    }
+
+    #[test]
+    fn the_label_by_which_argo_cd_found_an_object_has_the_wished_value() {
+        let wished = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "c", "labels": {OWNER_LABEL: "us", TRACKING_LABEL: "ours"}},
+        });
+        let wished = Object::from_value(wished).unwrap();
+        let fields = json!({"metadata": {"labels": {TRACKING_LABEL: "theirs"}}});
+        let instance =
+            |tracked: bool| bare(&wished, &fields, tracked).unwrap().label(TRACKING_LABEL).map(str::to_owned);
+        assert_eq!(instance(true).as_deref(), Some("ours"));
+        assert_eq!(instance(false).as_deref(), Some("theirs"), "it stays as it is");
     }
 }

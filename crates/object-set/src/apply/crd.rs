@@ -135,7 +135,7 @@ impl Run<'_> {
             self.share(&wanted.identity, mapping, &uid, owner, &manager, Share::default()).await?;
         }
         if !was_ours {
-            self.take_over(&wanted.identity, mapping, &metadata).await?;
+            self.take_over(wanted, mapping, &metadata).await?;
         }
         let created = object.annotation(CREATED_BY).is_some();
         let mut wish = Wish::of(*object, self.options.yielded);

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, ValidationDirective};
 use serde_json::Value;
 
+use super::system::is_tracked_by_label;
 use super::wish::{Brought, Wish, take_over_error};
 use super::{Adopt, Foreign, Outcome, Refusal, Run, System, Wanted, keep, owner, take_over};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
@@ -66,6 +67,7 @@ impl Run<'_> {
         let ownership = self.options.ownership;
         let stays = self.stays(&place, recorded);
         let is_adopted = matches!(place, Place::Found(_));
+        let is_tracked = matches!(&place, Place::Found(found) if is_tracked_by_label(found));
         let (uid, created) = match place {
             Place::Deleting => return Ok((Outcome::Waiting("the old object is being deleted"), None)),
             Place::Ours(_) if recorded.is_some_and(|entry| entry.hash == wish.hash) => {
@@ -81,7 +83,7 @@ impl Run<'_> {
                 if let Some(system) = self.foreign(&metadata) {
                     return Ok((Outcome::Foreign(system), None));
                 }
-                self.take_over(&wanted.identity, mapping, &metadata).await?;
+                self.take_over(wanted, mapping, &metadata).await?;
                 self.let_go(&mut wish, wanted, mapping, None).await?;
                 if recorded.is_some_and(|entry| !entry.was_sent()) && self.was_handed_over(wanted, &metadata)
                 {
@@ -93,7 +95,7 @@ impl Run<'_> {
         if is_marked && created {
             wish.set_annotation(CREATED_BY, &ownership.owner);
         }
-        if stays && let Some(as_is) = self.as_is(&wish.object, &wanted.identity, mapping).await? {
+        if stays && let Some(as_is) = self.as_is(&wish.object, &wanted.identity, mapping, is_tracked).await? {
             return self.send_as_is(&as_is, &wanted.identity, mapping, uid.as_deref(), created).await;
         }
         match self.bring(&wish, wanted, mapping, uid.as_deref(), is_adopted).await {
@@ -246,12 +248,12 @@ impl Run<'_> {
     /// this made, where there were any.
     pub(super) async fn take_over(
         &self,
-        identity: &Identity,
+        Wanted { identity, object, .. }: &Wanted,
         mapping: &Mapping,
         metadata: &ObjectMeta,
     ) -> Result<Option<ObjectMeta>, Refusal> {
         let manager = &self.options.ownership.manager;
-        let Some(patch) = take_over::patch(metadata, manager, self.options.take_over) else {
+        let Some(patch) = take_over::patch(metadata, manager, self.options.take_over, object) else {
             return Ok(None);
         };
         if let Some(rehearsal) = &self.cluster.rehearsal {

@@ -1,5 +1,6 @@
 //! Whose tools applied an object before us, told by what they leave in its metadata.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
@@ -14,6 +15,13 @@ const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// Labels and annotations by which systems find what is theirs. Who deletes by them must not find it any more.
 const MARKS: [&str; 3] = ["helm.toolkit.fluxcd.io/", "kustomize.toolkit.fluxcd.io/", "argocd.argoproj.io/"];
+
+/// Where Argo CD does not track by annotation, which it does by default since v3, it does by this label. Many charts set it
+/// themselves, and it is theirs then.
+/// Source: <https://argo-cd.readthedocs.io/en/stable/user-guide/resource_tracking/>.
+pub(super) const TRACKING_LABEL: &str = "app.kubernetes.io/instance";
+/// The annotation by which it tracks otherwise.
+const TRACKING_ID: &str = "argocd.argoproj.io/tracking-id";
 
 /// Another system that keeps objects on clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,6 +114,21 @@ pub(super) fn is_mark(key: &str) -> bool {
     MARKS.iter().any(|prefix| key.starts_with(prefix))
 }
 
+/// Whether Argo CD finds an object by the label that charts may set too: it set the label, and no annotation.
+pub(super) fn is_tracked_by_label(metadata: &ObjectMeta) -> bool {
+    let has =
+        |all: Option<&BTreeMap<String, String>>, key: &str| all.is_some_and(|all| all.contains_key(key));
+    let sets_it = |entry: &ManagedFieldsEntry| {
+        let labels = entry.fields_v1.as_ref().map(|fields| &fields.0["f:metadata"]["f:labels"]);
+        is_of_object(entry)
+            && System::of_entry(entry, &[]) == Some(System::ArgoCd)
+            && labels.is_some_and(|all| all.get(format!("f:{TRACKING_LABEL}")).is_some())
+    };
+    has(metadata.labels.as_ref(), TRACKING_LABEL)
+        && !has(metadata.annotations.as_ref(), TRACKING_ID)
+        && metadata.managed_fields.iter().flatten().any(sets_it)
+}
+
 /// Name and namespace of the Helm release that made an object: its annotations, where a program that runs releases wrote
 /// them.
 pub fn helm_release(metadata: &ObjectMeta) -> Option<(&str, &str)> {
@@ -169,6 +192,26 @@ mod tests {
             None,
             "somebody else wrote the annotations"
         );
+    }
+
+    #[test]
+    fn the_common_label_is_argo_cds_mark_only_where_it_set_it_and_tracks_by_nothing_else() {
+        let labelled = json!({"f:metadata": {"f:labels": {format!("f:{TRACKING_LABEL}"): {}}}});
+        let tracked = |manager: &str, fields: &Value, label: &str, annotation: &str| {
+            let found = ObjectMeta {
+                labels: Some([(label.to_owned(), "shop".to_owned())].into()),
+                annotations: Some([(annotation.to_owned(), "x".to_owned())].into()),
+                ..made_by(&[(manager, fields.clone()), ("kubectl-label", labelled.clone())])
+            };
+            is_tracked_by_label(&found)
+        };
+        assert!(tracked("argocd-controller", &labelled, TRACKING_LABEL, "own"));
+        assert!(tracked("argocd-application-controller", &labelled, TRACKING_LABEL, "own"));
+        assert!(!tracked("argocd-controller", &labelled, TRACKING_LABEL, TRACKING_ID));
+        assert!(!tracked("argocd-controller", &labelled, "own", "own"), "it is gone by now");
+        assert!(!tracked("argocd-controller", &json!({}), TRACKING_LABEL, "own"), "a user set it");
+        assert!(!tracked("helm", &labelled, TRACKING_LABEL, "own"));
+        assert!(!tracked("manager", &labelled, TRACKING_LABEL, "own"));
     }
 
     #[test]

@@ -6,10 +6,11 @@ use json_patch::{Patch, PatchOperation, RemoveOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
 
-use super::system::{System, is_helms, is_of_object, leave_helms_marks};
+use super::system::{System, TRACKING_LABEL, is_helms, is_of_object, is_tracked_by_label, leave_helms_marks};
 use crate::drift::applied_entry;
 use crate::field_set::{empty, union};
 use crate::managed_fields;
+use crate::object::Object;
 
 /// What the API server names as the manager of fields that were there before the first apply.
 const BEFORE: &str = "before-first-apply";
@@ -19,13 +20,18 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The patch that makes fields ours that tools applied which apply whole objects: what they own and our set lacks was
 /// left out on purpose. `more` are managers of further tools. `None` where there are none. It fails when the object
-/// changed since `metadata` was read.
-pub(super) fn patch(metadata: &ObjectMeta, manager: &str, more: &[&str]) -> Option<Patch> {
+/// changed since `metadata` was read. The label by which Argo CD finds the object goes with it, unless `wanted` has it too.
+pub(super) fn patch(metadata: &ObjectMeta, manager: &str, more: &[&str], wanted: &Object) -> Option<Patch> {
     let annotated = metadata.annotations.as_ref().is_some_and(|a| a.contains_key(LAST_APPLIED));
     let is_tool = |entry: &ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(BEFORE) || System::of_entry(entry, more).is_some()
     };
-    moved(metadata, manager, is_tool, annotated)
+    let mut patch = moved(metadata, manager, is_tool, annotated)?;
+    // What is left as it is would keep it, and Argo CD would delete what it finds.
+    if is_tracked_by_label(metadata) && wanted.label(TRACKING_LABEL).is_none() {
+        patch.0.push(removal(["metadata", "labels", TRACKING_LABEL]));
+    }
+    Some(patch)
 }
 
 /// The patch that makes the fields of the managers `from` those of an apply of the manager `to`; `None` where they have
@@ -76,10 +82,13 @@ fn moved(
     }
     let mut patch = managed_fields::replace(metadata, &kept);
     if annotated {
-        let annotation = PointerBuf::from_tokens(["metadata", "annotations", LAST_APPLIED]);
-        patch.0.push(PatchOperation::Remove(RemoveOperation { path: annotation }));
+        patch.0.push(removal(["metadata", "annotations", LAST_APPLIED]));
     }
     Some(patch)
+}
+
+fn removal(path: [&str; 3]) -> PatchOperation {
+    PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path) })
 }
 
 #[cfg(test)]
@@ -90,6 +99,11 @@ mod tests {
 
     fn metadata(value: Value) -> ObjectMeta {
         serde_json::from_value(value).unwrap()
+    }
+
+    fn wanted(labels: &Value) -> Object {
+        let metadata = json!({"name": "a", "labels": labels});
+        Object::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).unwrap()
     }
 
     #[allow(clippy::needless_pass_by_value)]
@@ -109,7 +123,7 @@ mod tests {
                 entry("kubectl-edit", "Update", "", json!({"f:data": {"f:user": {}}})),
             ]}),
         );
-        let patch = patch(&found, "us", &[]).unwrap();
+        let patch = patch(&found, "us", &[], &wanted(&json!({}))).unwrap();
         let operations = serde_json::to_value(&patch).unwrap();
         assert_eq!(operations[0], json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"}));
         assert_eq!(
@@ -129,10 +143,32 @@ mod tests {
         let helms = json!({"f:metadata": {"f:annotations": {release: {}, "f:own": {}}}});
         let found =
             metadata(json!({"resourceVersion": "7", "managedFields": [entry("helm", "Update", "", helms)]}));
-        let operations = serde_json::to_value(patch(&found, "us", &[]).unwrap()).unwrap();
+        let operations =
+            serde_json::to_value(patch(&found, "us", &[], &wanted(&json!({}))).unwrap()).unwrap();
         let ours = &operations[1]["value"][0];
         assert_eq!(ours["manager"], "us");
         assert_eq!(ours["fieldsV1"], json!({"f:metadata": {"f:annotations": {"f:own": {}}}}));
+    }
+
+    #[test]
+    fn the_label_by_which_argo_cd_finds_an_object_goes_unless_it_is_wanted() {
+        let label = |value: &str| json!({TRACKING_LABEL: value});
+        let removed = |manager: &str, wish: &Value| {
+            let fields = json!({"f:metadata": {"f:labels": {format!("f:{TRACKING_LABEL}"): {}}}});
+            let found = metadata(json!({
+                "resourceVersion": "7", "labels": label("shop"), "managedFields": [entry(manager, "Apply", "", fields)],
+            }));
+            let patch = patch(&found, "us", &[], &wanted(wish)).unwrap();
+            serde_json::to_value(&patch).unwrap().as_array().unwrap().iter().any(|operation| {
+                *operation == json!({"op": "remove", "path": "/metadata/labels/app.kubernetes.io~1instance"})
+            })
+        };
+        assert!(removed("argocd-controller", &json!({"app": "a"})));
+        assert!(!removed("argocd-controller", &label("shop")));
+        assert!(!removed("argocd-controller", &label("another")));
+        for other in ["helm", "kubectl", "helm-controller"] {
+            assert!(!removed(other, &json!({})), "{other}");
+        }
     }
 
     #[test]
@@ -142,8 +178,9 @@ mod tests {
             entry("us", "Apply", "", json!({"f:data": {}})),
             entry("helm", "Update", "status", json!({"f:status": {}})),
         ]}));
-        assert!(patch(&found, "us", &[]).is_none());
-        assert!(patch(&found, "us", &["kubectl-edit"]).is_some());
+        let wanted = wanted(&json!({}));
+        assert!(patch(&found, "us", &[], &wanted).is_none());
+        assert!(patch(&found, "us", &["kubectl-edit"], &wanted).is_some());
     }
 
     #[test]

@@ -120,8 +120,7 @@ impl Run<'_> {
         is_adopted: bool,
     ) -> Result<ObjectMeta, Refusal> {
         // The first apply to what had no managedFields makes an entry for all that was there.
-        let behind =
-            if is_adopted { self.take_over(&wanted.identity, mapping, &metadata).await? } else { None };
+        let behind = if is_adopted { self.take_over(wanted, mapping, &metadata).await? } else { None };
         let taken = behind.is_some();
         let (metadata, returned) = self.settle(wish, wanted, mapping, behind.unwrap_or(metadata)).await?;
         if !(taken || returned) {

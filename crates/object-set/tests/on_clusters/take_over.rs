@@ -13,6 +13,8 @@ use super::story::{Story, config_map, outcome};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const TRACKING: &str = "argocd.argoproj.io/tracking-id";
+/// By which Argo CD finds what is its own where it does not by the annotation.
+const INSTANCE: &str = "app.kubernetes.io/instance";
 const RELEASE: &str = "meta.helm.sh/release-name";
 
 /// How a system applies, and what it leaves in `metadata` beside the fields.
@@ -35,6 +37,7 @@ fn formers() -> Vec<Former> {
     let mut flux = helm.clone();
     flux["labels"]["helm.toolkit.fluxcd.io/name"] = "shop".into();
     let argo = json!({"annotations": {TRACKING: "shop:/ConfigMap:store/a"}});
+    let argo_by_label = json!({"labels": {INSTANCE: "shop"}});
     let client_side = json!({"annotations": {LAST_APPLIED: "{}"}});
     let argo_client_side = json!({"annotations": {TRACKING: "shop:/ConfigMap:store/a", LAST_APPLIED: "{}"}});
     vec![
@@ -51,6 +54,8 @@ fn formers() -> Vec<Former> {
         ),
         former(System::ArgoCd, "argocd-controller", false, argo_client_side),
         former(System::ArgoCd, "argocd-controller", true, argo),
+        former(System::ArgoCd, "argocd-controller", false, argo_by_label.clone()),
+        former(System::ArgoCd, "argocd-controller", true, argo_by_label),
         former(System::Kubectl, "kubectl-client-side-apply", false, client_side),
         former(System::Kubectl, "kubectl", true, json!({})),
         former(System::Other, "declarative.kyma-project.io/applier", true, json!({})),
@@ -101,9 +106,9 @@ async fn objects_of_every_system_become_as_the_set_says_and_keep_what_users_adde
         let data: Vec<(String, String)> = live.data.clone().unwrap_or_default().into_iter().collect();
         assert_eq!(data, [("by-hand".into(), "1".into()), ("v".into(), "2".into())], "{case}");
         let keys: Vec<&String> = live.annotations().keys().chain(live.labels().keys()).collect();
-        let marks = keys
-            .iter()
-            .filter(|key| key.contains("argoproj") || key.contains("fluxcd") || **key == LAST_APPLIED);
+        let is_mark = |key: &str| key.contains("argoproj") || key.contains("fluxcd");
+        let marks =
+            keys.iter().filter(|key| is_mark(key) || [LAST_APPLIED, INSTANCE].contains(&key.as_str()));
         assert_eq!(marks.count(), 0, "{case}: {keys:?}");
         assert_eq!(
             live.annotations().contains_key(RELEASE),
@@ -251,5 +256,38 @@ async fn what_a_release_left_is_pruned_where_it_says_that_it_is_the_releases() -
     assert_eq!(removal.kept, [(story.config_map("other"), KeepReason::NotTheSame)].into());
     assert!(story.config_maps().get_opt("left").await?.is_none());
     assert!(story.config_maps().get_opt("other").await?.is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_label_by_which_argo_cd_finds_an_object_goes_though_all_else_stays() -> Result<()> {
+    let mut story = Story::begin("by-label").await?;
+    story.foreign = Foreign::AsIs;
+    let wished = |name: &str, instance: Option<&str>| {
+        let labels = instance.map_or_else(|| json!({}), |instance| json!({INSTANCE: instance}));
+        let metadata = json!({"name": name, "labels": labels});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"v": "2"}})
+    };
+    let tracked = json!({"labels": {INSTANCE: "theirs"}});
+    let rows = [
+        ("argocd-controller", None, None),
+        ("argocd-controller", Some("ours"), Some("ours")),
+        ("argocd-controller", Some("theirs"), Some("theirs")),
+        ("kubectl", None, Some("theirs")),
+        ("kubectl", Some("ours"), Some("theirs")),
+    ];
+    for on_server in [false, true] {
+        for (number, (manager, wanted, expected)) in rows.into_iter().enumerate() {
+            let name = format!("m{number}-{on_server}");
+            let case = format!("{manager}, {wanted:?}, {on_server}");
+            installed(&story, &former(System::Other, manager, on_server, tracked.clone()), &name).await?;
+            let applied = story.apply(&wished(&name, wanted).to_string()).await?;
+            assert!(matches!(outcome(&applied, &name), Outcome::AsIs { .. }), "{case}: {applied:?}");
+            let live = story.config_maps().get(&name).await?;
+            assert_eq!(live.labels().get(INSTANCE).map(String::as_str), expected, "{case}");
+            let data = live.data.clone().unwrap_or_default();
+            assert_eq!((data.len(), data["v"].as_str()), (3, "1"), "{case}: {data:?}");
+        }
+    }
     Ok(())
 }
