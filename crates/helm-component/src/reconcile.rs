@@ -9,6 +9,7 @@ mod endings;
 mod former;
 mod health;
 mod history;
+mod hook_events;
 mod hooks;
 mod load;
 mod parting;

@@ -236,6 +236,9 @@ pub struct Hooks {
     /// The hook that runs, as Kind.group namespace/name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<String>,
+    /// Uid of the Job that runs, where Kubernetes deletes it by itself once it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_uid: Option<String>,
     /// The hooks that succeeded, as Kind.group namespace/name, in the order in which they ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]

@@ -147,6 +147,7 @@ pub(crate) fn fail(run: Hooks, failure: &str, now: Timestamp) -> Hooks {
         failed_at: Some(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
         failure: Some(failure.chars().take(WORDS).collect()),
         running: None,
+        running_uid: None,
         ..run
     }
 }

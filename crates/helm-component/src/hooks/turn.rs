@@ -5,6 +5,16 @@ use serde_json::Value;
 
 use super::{DeletePolicy, Hook};
 
+/// Reasons for which Jobs fail, as their conditions and the events of them say.
+/// Source: `staging/src/k8s.io/api/batch/v1/types.go` of Kubernetes.
+const FAILURES: [&str; 5] = [
+    "BackoffLimitExceeded",
+    "DeadlineExceeded",
+    "PodFailurePolicy",
+    "FailedIndexes",
+    "MaxFailedIndexesExceeded",
+];
+
 /// What is found in the place of a hook.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Live {
@@ -22,6 +32,13 @@ pub(crate) struct Live {
     pub uid: Option<String>,
     /// The whole of it, without metadata.
     pub body: Value,
+}
+
+impl Live {
+    /// Whether Kubernetes deletes it by itself once it ended.
+    pub(crate) fn vanishes(&self) -> bool {
+        self.body.pointer("/spec/ttlSecondsAfterFinished").is_some_and(Value::is_number)
+    }
 }
 
 /// How a Job or Pod ended: why, in words of the API, where it failed.
@@ -143,6 +160,14 @@ pub(crate) fn end(body: &Value, deleting: bool) -> Option<End> {
     }
 }
 
+/// How a Job ended, by the reasons of events that its controller made of it: they are there for a while after it is gone.
+pub(crate) fn end_by_events<'a>(reasons: impl IntoIterator<Item = &'a str>) -> Option<End> {
+    reasons.into_iter().find_map(|reason| match reason {
+        "Completed" => Some(Ok(())),
+        _ => FAILURES.contains(&reason).then(|| Err(format!("it failed: {reason}"))),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -258,5 +283,26 @@ mod tests {
         assert_eq!(end(&pod("Succeeded"), false), Some(Ok(())));
         assert_eq!((end(&pod("Succeeded"), true), end(&pod("Failed"), true)), (None, None));
         assert_eq!(end(&job("Complete"), true), Some(Ok(())));
+    }
+
+    #[test]
+    fn events_tell_how_a_job_ended_that_is_gone() {
+        let failed = |reason: &str| Some(Err(format!("it failed: {reason}")));
+        assert_eq!(end_by_events(["SuccessfulCreate", "Completed"]), Some(Ok(())));
+        for reason in FAILURES {
+            assert_eq!(end_by_events(["SuccessfulCreate", reason]), failed(reason));
+        }
+        assert_eq!(
+            end_by_events(["SuccessfulCreate", "FailedCreate", "Suspended", "SuccessfulDelete"]),
+            None
+        );
+        assert_eq!(end_by_events([]), None);
+    }
+
+    #[test]
+    fn a_job_with_a_time_to_live_goes_by_itself() {
+        let vanishes = |spec: Value| live(Some(MARK), json!({"spec": spec})).vanishes();
+        assert!(vanishes(json!({"ttlSecondsAfterFinished": 0})));
+        assert!(!vanishes(json!({"ttlSecondsAfterFinished": null})) && !vanishes(json!({})));
     }
 }

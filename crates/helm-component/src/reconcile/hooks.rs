@@ -92,13 +92,20 @@ impl Pass<'_> {
             match self.one(hook, &run).await {
                 Ok(Stand::Passed) => {
                     run.running = None;
+                    run.running_uid = None;
                     run.done.get_or_insert_default().push(name);
                     *self.record_mut(event) = Some(run.clone());
                 }
-                Ok(Stand::Waiting { left }) => {
+                Ok(Stand::Waiting { left, uid }) => {
                     run.running = left.is_some().then(|| name.clone());
+                    run.running_uid = uid.filter(|_| left.is_some());
                     self.done.hook_left = left;
-                    *self.record_mut(event) = Some(run);
+                    if run.running_uid.is_some() {
+                        // It may be gone before the next process looks, which has to know that it was made.
+                        self.keep_record(event, Some(run)).await?;
+                    } else {
+                        *self.record_mut(event) = Some(run);
+                    }
                     return Ok(Some(format!("the {event} hook {name}")));
                 }
                 Ok(Stand::Failed(why)) => return Err(self.failed(event, (own, *hook), run, &why).await?),
@@ -135,6 +142,8 @@ impl Pass<'_> {
                 None => is_lost.then(|| outcomes.left(&self.dependent, &mark, &identity)),
             };
             let overdue = left == Some(Duration::ZERO);
+            let is_gone = live.is_none() && (overdue || told == Told::Gone);
+            let told = if is_gone { self.told_by_events(told, &identity, run).await? } else { told };
             match hooks::turn(hook, live.as_ref(), &told, &mark, started, overdue) {
                 Turn::Create => match self.create_hook(hook, &mapping, &mark).await? {
                     Made::Nowhere => return Ok(Stand::Passed),
@@ -144,14 +153,18 @@ impl Pass<'_> {
                 },
                 Turn::Replace => self.delete_hook(hook, &mapping, live.and_then(|live| live.uid)).await?,
                 Turn::Wait => {
-                    let made = live.is_none_or(|live| live.mark.as_deref() == Some(&*mark));
-                    return Ok(Stand::Waiting { left: left.filter(|_| made) });
+                    let made = live.as_ref().is_none_or(|live| live.mark.as_deref() == Some(&*mark));
+                    let uid = match live {
+                        Some(live) => live.uid.clone().filter(|_| live.vanishes()),
+                        None => run.running_uid.clone(),
+                    };
+                    return Ok(Stand::Waiting { left: left.filter(|_| made), uid });
                 }
                 Turn::Passed => return Ok(Stand::Passed),
                 Turn::Failed(why) => return Ok(Stand::Failed(why)),
             }
         }
-        Ok(Stand::Waiting { left: None })
+        Ok(Stand::Waiting { left: None, uid: None })
     }
 
     /// Notes the failure, deletes what is to go then, and tells.
@@ -336,9 +349,11 @@ impl Pass<'_> {
 /// How far one hook is.
 enum Stand {
     Passed,
-    /// `left`: the time that it still has, where its object is there and made by this run.
+    /// `left`: the time that it still has, where its object is there and made by this run. `uid`: of a Job that goes by
+    /// itself.
     Waiting {
         left: Option<Duration>,
+        uid: Option<String>,
     },
     Failed(String),
 }

@@ -177,7 +177,7 @@ pub(crate) fn wished(source: &Value, name: &str, level: &str) -> Value {
     json!({"source": source, "values": {"level": level}, "release": {"name": name, "namespace": name}})
 }
 
-async fn until_waiting(world: &World, name: &str, words: &str) -> Result<()> {
+pub(crate) async fn until_waiting(world: &World, name: &str, words: &str) -> Result<()> {
     let components = world.components()?;
     until(words, PATIENCE, || async {
         let ready = ready_of(&components.get(name).await?);

@@ -1,11 +1,15 @@
 //! Hooks whose Jobs Kubernetes deletes the moment they are done.
 
 use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use kyma_api::{HookPhase, Hooks};
+use serde_json::json;
 use testbed::until;
 
 use crate::chart::push;
-use crate::hooks::{USER, borrowed, config, job, story, wished};
+use crate::hooks::{USER, borrowed, config, job, story, until_waiting, wished};
 use crate::world::{PATIENCE, World, ready_of, world};
 
 const AT_ONCE: &str = "ttlSecondsAfterFinished: 0";
@@ -78,4 +82,51 @@ async fn a_hook_whose_job_goes_at_once_is_seen_to_have_failed() -> Result<()> {
     let expected = "pre-install hook Job.batch vanished/check: it failed: DeadlineExceeded";
     assert!(message.contains(expected), "{message}");
     until_gone(world, "vanished", "check").await
+}
+
+/// Lets the Pod of a Job end so.
+async fn end(world: &World, namespace: &str, job: &str, phase: &str) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(world.target.client()?, namespace);
+    let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+    let runs = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    let pod = until("the Pod of the Job runs", PATIENCE, || async {
+        Ok(pods.list(&of_job).await?.items.into_iter().find(runs))
+    })
+    .await?;
+    let status = json!({"status": {"phase": phase}});
+    pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hook_whose_job_ended_and_went_while_no_process_was_there_is_told_by_events() -> Result<()> {
+    let mut world = World::start().await?;
+    let (path, text) = job("prepare", "helm.sh/hook: pre-install", AT_ONCE);
+    let pods = "  template:\n    metadata: {labels: {testbed/outcome: unready}}\n";
+    let files = [config("main", ""), (path, text.replace("  template:\n", pods))];
+    let mark = world.target.audit()?.mark()?;
+    let rows = [("missed", "Succeeded"), ("missed-failed", "Failed")];
+    for (name, _) in rows {
+        let source = push(&world, name, "1.0.0", &borrowed(&files)).await?;
+        world.apply(name, wished(&source, name, "low")).await?;
+        until_waiting(&world, name, &format!("waiting for the pre-install hook Job.batch {name}/prepare"))
+            .await?;
+    }
+    world.operator.kill();
+    for (name, phase) in rows {
+        end(&world, name, "prepare", phase).await?;
+        until_gone(&world, name, "prepare").await?;
+    }
+    world.restart_operator().await?;
+    let hooks = succeeded(&world, "missed", "pre-install").await?;
+    assert_eq!((hooks.attempt, hooks.running_uid), (Some(1), None));
+    world.ready("missed", "True", "Ready").await?;
+    let told = story(&world, mark, "missed", |event| event.user == USER)?;
+    assert_eq!(told, ["+ Job prepare", "+ ConfigMap main"]);
+
+    let failed = world.ready("missed-failed", "False", "HookFailed").await?;
+    let (_, _, message) = ready_of(&failed).context("Ready")?;
+    let expected = "pre-install hook Job.batch missed-failed/prepare: it failed: BackoffLimitExceeded";
+    assert!(message.contains(expected), "{message}");
+    Ok(())
 }

@@ -1,0 +1,49 @@
+//! How the Job of a hook ended that was gone before anybody looked.
+
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use kyma_api::Hooks;
+use kyma_object_set::Identity;
+use kyma_sdk::Failure;
+
+use super::Pass;
+use crate::hooks::{self, Told};
+
+/// Events of one Job that are read at most.
+const EVENTS: u32 = 100;
+
+/// Who says in events how Jobs end.
+const CONTROLLER: &str = "job-controller";
+
+impl Pass<'_> {
+    /// What is known of a hook that is gone, with what the target's events say of its end where no stream saw it.
+    pub(super) async fn told_by_events(
+        &self,
+        told: Told,
+        hook: &Identity,
+        run: &Hooks,
+    ) -> Result<Told, Failure> {
+        let uid = run.running_uid.as_deref().filter(|_| run.running == Some(hook.to_string()));
+        let (Some(uid), Some(namespace)) = (uid, hook.namespace.as_deref()) else { return Ok(told) };
+        if matches!(told, Told::Ended(_)) {
+            return Ok(told);
+        }
+        let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), namespace);
+        let params = ListParams::default().fields(&format!("involvedObject.uid={uid}")).limit(EVENTS);
+        match events.list(&params).await {
+            Ok(listed) => {
+                let reasons = listed.items.iter().filter(|event| is_of_controller(event));
+                let end = hooks::end_by_events(reasons.filter_map(|event| event.reason.as_deref()));
+                Ok(end.map_or(told, Told::Ended))
+            }
+            // An account need not be allowed to read them.
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(told),
+            Err(error) => Err(Failure::target(&format!("list events of {hook}"), &error)),
+        }
+    }
+}
+
+fn is_of_controller(event: &Event) -> bool {
+    event.source.as_ref().and_then(|source| source.component.as_deref()) == Some(CONTROLLER)
+}
