@@ -7,7 +7,7 @@ use std::time::Instant;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kyma_api::{
     CreatedResource, Digests, FailedRelease, FreeForm, HelmComponent, HelmComponentStatus, HelmHistory,
-    Hooks, KeptRelease, Reason, ResolvedVersion, TakenOver, condition,
+    Hooks, KeptRelease, Reason, Replaced, ResolvedVersion, TakenOver, condition,
 };
 use kyma_object_set::drift::Flaps;
 use kyma_object_set::{Identity, Inventory};
@@ -31,6 +31,8 @@ pub(crate) struct Recorded {
     pub digests: Digests,
     /// The default custom resource, once it was made.
     pub resource: Option<CreatedResource>,
+    /// What the content at hand takes the place of, until what it does not have is gone.
+    pub replaces: Option<Replaced>,
     /// The version that the chart's range stands for.
     pub resolved: Option<ResolvedVersion>,
     /// How far the chart's hooks are.
@@ -104,17 +106,6 @@ pub(crate) struct Session {
     pub(crate) explained_of: Option<i64>,
     /// How often drift of each object was put right lately.
     pub flaps: BTreeMap<Identity, Flaps>,
-    /// How many objects the content at hand takes the place of, until those that it does not have are gone.
-    pub(crate) before: Option<Before>,
-}
-
-/// How many objects there were before content.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Before {
-    /// Digest of all objects of the content.
-    pub(crate) rendered: String,
-    /// Objects on record when the first of it was sent.
-    pub(crate) objects: usize,
 }
 
 /// The memory of all components.
@@ -176,6 +167,7 @@ impl Recorded {
             form,
             digests,
             resource: status.resource.clone(),
+            replaces: status.replaces.clone(),
             resolved: status.resolved.clone(),
             hooks: status.hooks.clone(),
             history: status.history.clone(),

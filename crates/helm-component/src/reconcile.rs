@@ -209,6 +209,7 @@ impl<'a> Pass<'a> {
         self.session.looking = looking.or_else(|| looks.then(|| Looking::begin(Instant::now())));
         self.await_endings();
         self.leave_hooks();
+        self.forget_before(seen);
         if rest == Rest::Ready {
             // What failed once works now.
             self.session.recorded.rollback = None;

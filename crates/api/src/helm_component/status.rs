@@ -47,6 +47,10 @@ pub struct HelmComponentStatus {
     /// What the installed objects were made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digests: Option<Digests>,
+    /// What the content that is on its way takes the place of. Absent once all of it is there and what it does not have is
+    /// gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<Replaced>,
     /// The version that the range in source.chart.version stands for. Absent: it is no range, or nothing was found yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved: Option<ResolvedVersion>,
@@ -139,6 +143,16 @@ pub struct Digests {
     /// Of all rendered objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendered: Option<String>,
+}
+
+/// What was there before content. If the content has much less, nothing of it is removed without a person's word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Replaced {
+    /// Digest of the objects of the content.
+    pub rendered: String,
+    /// Number of objects on record when the first of it was sent.
+    pub objects: i32,
 }
 
 /// What a range of versions stands for: found once, and kept until it is looked up again.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::FutureExt;
-use kyma_api::Reason;
+use kyma_api::{Reason, Replaced};
 use kyma_object_set::apply::Applied;
 use kyma_object_set::prune::{self, PruneBlocked, PrunePlan, PruneRequest};
 use kyma_object_set::remove::{self, Removal};
@@ -12,9 +12,9 @@ use kyma_sdk::Failure;
 
 use super::{Pass, failure, protection};
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
-use crate::memory::{Before, LEFT};
+use crate::memory::LEFT;
 use crate::observe::rollback;
-use crate::plan::Observed;
+use crate::plan::{Content, Observed};
 
 impl Pass<'_> {
     /// Deletes what is no longer wanted.
@@ -45,14 +45,26 @@ impl Pass<'_> {
 
     /// Counts what there is before content is sent, which takes more than one pass where it is late or waits for a kind.
     pub(super) fn note_before(&mut self, rendered: &str) {
-        let objects = self.session.recorded.inventory.len();
-        self.session.before = Some(before(self.session.before.take(), rendered, objects));
+        let recorded = &mut self.session.recorded;
+        recorded.replaces = Some(replaced(recorded.replaces.take(), rendered, recorded.inventory.len()));
+    }
+
+    /// Nobody counts what was there before content of which all is there and nothing is left over.
+    pub(super) fn forget_before(&mut self, seen: &Observed) {
+        let is_over = match seen.content {
+            Content::Recorded => true,
+            Content::Loaded => seen.is_complete() && seen.surplus().is_empty(),
+            Content::Stale => false,
+        };
+        if is_over {
+            self.session.recorded.replaces = None;
+        }
     }
 
     /// What is gone leaves the inventory last: a process that dies before comes here again.
     async fn take_pruned(&mut self, removal: &Removal, seen: &Observed) -> Result<(), Failure> {
         if removal.is_done() {
-            self.session.before = None;
+            self.session.recorded.replaces = None;
         }
         let places: BTreeSet<&str> = left_by_autoscalers(&removal.gone);
         if !places.is_empty() {
@@ -89,14 +101,14 @@ impl Pass<'_> {
         let loaded = self.session.loaded.as_ref();
         let wanted = loaded.into_iter().flat_map(|loaded| &loaded.prepared.objects);
         let desired: BTreeSet<Identity> = wanted.map(Object::identity).collect();
-        let before = self.session.before.as_ref();
-        let before = before.filter(|before| loaded.is_some_and(|loaded| loaded.rendered == before.rendered));
+        let replaces = self.session.recorded.replaces.as_ref();
+        let replaces = replaces.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.rendered));
         // What was Ready before is meant as it was, however much what failed brought.
         let is_back = rollback::taken(self).is_some();
         prune::plan(&PruneRequest {
             inventory,
             desired: &desired,
-            previous: before.map_or(inventory.len(), |before| before.objects),
+            previous: previous(replaces, inventory, &desired),
             complete,
             allow_shrink: is_back || is_confirmed(&self.context.resource, ALLOW_SHRINK),
             claimed: &|_| false,
@@ -153,9 +165,17 @@ pub(super) fn unconfirmed(blocked: &PruneBlocked) -> Failure {
 }
 
 /// What counts as the set before content: what there was when the first of it was sent.
-fn before(held: Option<Before>, rendered: &str, objects: usize) -> Before {
+fn replaced(held: Option<Replaced>, rendered: &str, objects: usize) -> Replaced {
     let held = held.filter(|held| held.rendered == rendered);
-    held.unwrap_or_else(|| Before { rendered: rendered.to_owned(), objects })
+    let objects = i32::try_from(objects).unwrap_or(i32::MAX);
+    held.unwrap_or_else(|| Replaced { rendered: rendered.to_owned(), objects })
+}
+
+/// How many objects there were before the new set: at least those that would go, since a hub that was restored from a
+/// backup may hold a count of another time. Where nobody counted them, the objects of the new set count too.
+fn previous(replaces: Option<&Replaced>, inventory: &Inventory, desired: &BTreeSet<Identity>) -> usize {
+    let counted = replaces.and_then(|replaces| usize::try_from(replaces.objects).ok());
+    counted.map_or(inventory.len(), |objects| objects.max(inventory.missing_from(desired).len()))
 }
 
 /// Namespaces of autoscalers that are gone.
@@ -181,6 +201,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::memory::Recorded;
 
     #[test]
     fn what_an_autoscaler_left_is_what_has_replicas_in_its_namespace() {
@@ -204,12 +225,30 @@ mod tests {
 
     #[test]
     fn what_was_there_is_counted_once_for_each_content_however_many_passes_send_it() {
-        let first = before(None, "one", 10);
+        let first = replaced(None, "one", 10);
         assert_eq!(first.objects, 10);
-        let later = before(Some(first), "one", 16);
+        let later = replaced(Some(first), "one", 16);
         assert_eq!(later.objects, 10, "six of the new ones are there by now");
-        let other = before(Some(later), "two", 16);
+        let other = replaced(Some(later), "two", 16);
         assert_eq!((&*other.rendered, other.objects), ("two", 16));
+    }
+
+    #[test]
+    fn a_new_process_does_not_count_what_came_since_among_what_was_there_before() {
+        let all = |name: &str, count: usize| -> BTreeSet<Identity> {
+            (0..count).map(|n| Identity::new("", "ConfigMap", Some("n"), &format!("{name}-{n}"))).collect()
+        };
+        let (old, new) = (all("old", 10), all("new", 9));
+        let on_record = old.iter().chain(&new).map(|identity| (identity.clone(), Entry::default()));
+        let inventory: Inventory = on_record.collect();
+        let status = json!({"replaces": {"rendered": "new", "objects": 10}});
+        let component = json!({"metadata": {"name": "c"}, "spec": {"source": {}}, "status": status});
+        let found = Recorded::of(&serde_json::from_value(component).unwrap());
+        let counted = |held: Option<&Replaced>| previous(held, &inventory, &new);
+        assert_eq!(counted(found.replaces.as_ref()), 10);
+        assert_eq!(counted(None), 19, "it may all have been there");
+        let earlier = Replaced { objects: 3, ..Replaced::default() };
+        assert_eq!(counted(Some(&earlier)), 10, "as many would go");
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub(super) fn fields(pass: &mut Pass<'_>, seen: &Observed, complete: bool) -> Fr
     let fields = json!({
         "digests": digests(&recorded.digests, is_of_content, seen),
         "resource": recorded.resource,
+        "replaces": recorded.replaces,
         "resolved": recorded.resolved,
         "hooks": recorded.hooks,
         "takenOver": taken_over(recorded),

@@ -6,6 +6,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use kyma_api::HelmComponent;
 use serde_json::json;
 use testbed::{AuditEvent, AuditMark, Cluster, until, until_quiet};
 
@@ -88,13 +89,17 @@ async fn remembers_what_is_left_over(world: &mut World) -> Result<()> {
     bring_shrunk(world, 5).await?;
     world.ready("shrunk", "True", "Ready").await?;
     bring_shrunk(world, 2).await?;
-    world.ready("shrunk", "False", "PruneGuard").await?;
+    let stopped = world.ready("shrunk", "False", "PruneGuard").await?;
+    let replaces = |component: &HelmComponent| Some(component.status.as_ref()?.replaces.as_ref()?.objects);
+    assert_eq!(replaces(&stopped), Some(5), "what the next process does not count anew");
     world.restart_operator().await?;
     guard::confirm(world, "shrunk").await?;
     let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "shrunk");
     let ours = ListParams::default().labels("component.kyma-project.io/owner");
-    until("what is left over is gone", PATIENCE, || async {
-        Ok((maps.list(&ours).await?.items.len() == 2).then_some(()))
+    let components = world.components()?;
+    until("what is left over is gone, and counted no more", PATIENCE, || async {
+        let is_over = replaces(&components.get("shrunk").await?).is_none();
+        Ok((is_over && maps.list(&ours).await?.items.len() == 2).then_some(()))
     })
     .await
 }
