@@ -305,7 +305,10 @@ mod tests {
         assert_eq!(first.attempt, Some(1));
         let gone_on = begin(Some(&first), "c", 1);
         assert_eq!(mark(&gone_on, "u"), mark(&first, "u"));
-        let failed = fail(first.clone(), "why", Timestamp::UNIX_EPOCH);
+        let runs = Hooks { running_uid: Some("job".to_owned()), ..first.clone() };
+        assert_eq!(begin(Some(&runs), "c", 1).running_uid, runs.running_uid);
+        let failed = fail(runs, "why", Timestamp::UNIX_EPOCH);
+        assert_eq!(failed.running_uid, None);
         let second = begin(Some(&failed), "c", 0);
         assert_eq!(second.attempt, Some(2));
         assert_ne!(mark(&second, "u"), mark(&first, "u"));
