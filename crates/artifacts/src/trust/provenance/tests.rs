@@ -187,3 +187,22 @@ fn keyrings_are_read_in_each_form_and_what_is_none_is_told() {
         assert_eq!(error.reason(), Reason::VerificationInvalid);
     }
 }
+
+#[test]
+fn a_provenance_is_by_a_few_at_most() {
+    let (builder, other) = (key(true), key(true));
+    let archive = Digest::of(b"archive");
+    let sign = |by: &SignedSecretKey, text: &str| {
+        let mut config = SignatureConfig::from_key(OsRng, &by.primary_key, SignatureType::Text).unwrap();
+        let created = SubpacketData::SignatureCreationTime(made());
+        config.hashed_subpackets = vec![Subpacket::regular(created).unwrap()];
+        config.sign(&by.primary_key, &Password::empty(), text.as_bytes()).unwrap()
+    };
+    for (others, judged) in [(SIGNATURES - 1, Ok(())), (SIGNATURES, Err(Flaw::OtherKey))] {
+        let message = CleartextSignedMessage::new_many(&text(archive), |text| {
+            Ok((0..others).map(|_| sign(&other, text)).chain([sign(&builder, text)]).collect())
+        });
+        let text = message.unwrap().to_armored_string(ArmorOptions::default()).unwrap();
+        assert_eq!(keyring(&[&builder]).accepts(text.as_bytes(), archive, NOW), judged, "{others}");
+    }
+}
