@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, fmt, io::Cursor, sync::Arc};
 use pgp::{
     composed::{CleartextSignedMessage, Deserializable as _, SignedPublicKey, SignedPublicSubKey},
     crypto::hash::HashAlgorithm,
-    packet::{KeyFlags, Signature, SignatureType},
-    types::{Duration, KeyDetails as _, Tag, Timestamp},
+    packet::{KeyFlags, PublicKey, Signature, SignatureType},
+    types::{Duration, KeyDetails as _, SignedUser, Tag, Timestamp},
 };
 use serde::Deserialize;
 
@@ -160,15 +160,22 @@ fn usable(key: &SignedPublicKey, now: i64) -> Option<KeyFlags> {
         return None;
     }
     let direct = key.details.direct_signatures.iter().filter(|one| one.verify_key(primary).is_ok());
-    let of_users = key.details.users.iter().flat_map(|user| {
-        user.signatures.iter().filter(|one| {
-            one.typ() != Some(SignatureType::CertRevocation)
-                && one.verify_certification(primary, Tag::UserId, &user.id).is_ok()
-        })
-    });
+    let of_users = key.details.users.iter().flat_map(|user| said_with(user, primary));
     let own = direct.chain(of_users).filter(|one| !has_ended(one, now));
     let latest = own.max_by_key(|one| one.created().map(Timestamp::as_secs))?;
     (!has_expired(latest, primary.created_at().as_secs(), now)).then(|| latest.key_flags())
+}
+
+/// What the owner of a key says of it with a user ID, but what they had said when they revoked that.
+fn said_with<'a>(user: &'a SignedUser, primary: &'a PublicKey) -> impl Iterator<Item = &'a Signature> {
+    let is_own = |one: &Signature| one.verify_certification(primary, Tag::UserId, &user.id).is_ok();
+    let own: Vec<&Signature> = user.signatures.iter().filter(|one| is_own(one)).collect();
+    let is_revocation = |one: &Signature| one.typ() == Some(SignatureType::CertRevocation);
+    let made = |one: &Signature| one.created().map(Timestamp::as_secs);
+    let revocations = own.iter().filter(|one| is_revocation(one));
+    let revoked = revocations.map(|one| made(one).unwrap_or(u32::MAX)).max();
+    let stands = move |one: &Signature| revoked.is_none_or(|revoked| made(one) > Some(revoked));
+    own.into_iter().filter(move |one| !is_revocation(one) && stands(one))
 }
 
 /// Whether a subkey is bound to its key for signing, and was not revoked and has not expired.

@@ -161,6 +161,21 @@ fn a_revoked_and_an_expired_key_do_not_count() {
     let ring = Keyring(vec![revoked].into());
     assert_eq!(ring.accepts(good.as_bytes(), archive, NOW), Err(Flaw::KeyUnusable));
 
+    let said = |config: SignatureConfig| {
+        let (key, id) = (&public.primary_key, &public.details.users[0].id);
+        config.sign_certification(&builder.primary_key, key, &Password::empty(), Tag::UserId, id).unwrap()
+    };
+    let mut nameless = public.clone();
+    nameless.details.users[0].signatures.push(said(config(SignatureType::CertRevocation, None)));
+    let mut again = config(SignatureType::CertPositive, None);
+    let later = SubpacketData::SignatureCreationTime(Timestamp::from_secs(1_900_000_001));
+    again.hashed_subpackets[0] = Subpacket::regular(later).unwrap();
+    let mut named_again = nameless.clone();
+    named_again.details.users[0].signatures.push(said(again));
+    for (key, judged) in [(nameless, Err(Flaw::KeyUnusable)), (named_again, Ok(()))] {
+        assert_eq!(Keyring(vec![key].into()).accepts(good.as_bytes(), archive, NOW), judged);
+    }
+
     let lasts = SubpacketData::KeyExpirationTime(Duration::from_secs(20_000_000));
     let shorter = config(SignatureType::Key, Some(lasts))
         .sign_key(&builder.primary_key, &Password::empty(), &public.primary_key)
