@@ -1,5 +1,7 @@
 //! Reading tar archives from strangers: bounded in size, count and nesting, no links, no way out.
 
+mod room;
+
 use std::{
     collections::BTreeMap,
     io::{self, Read},
@@ -10,6 +12,7 @@ use bytes::Bytes;
 use flate2::{Compression, GzBuilder, read::MultiGzDecoder};
 use tar::EntryType;
 
+pub use self::room::{most, unpacking};
 use crate::{ArtifactError, Limits, digest::printable};
 
 /// The regular files of an archive by their path, `/`-separated, without leading `./`.

@@ -203,7 +203,8 @@ pub(crate) async fn read(
         }
     };
     let limits = *fetch.limits();
-    let parsed = tokio::task::spawn_blocking(move || ChartArchive::parse(&what, content, &limits)).await;
+    let parse = move |content: &Bytes| ChartArchive::parse(&what, content.clone(), &limits);
+    let parsed = archive::unpacking(content, parse).await;
     let chart =
         parsed.unwrap_or_else(|_| Err(ArtifactError::invalid("a chart archive", "it cannot be unpacked")))?;
     if gate.trust.is_some() {

@@ -32,7 +32,17 @@ pub struct Manifests {
     pub yaml: Bytes,
 }
 
-/// YAML from content that is YAML itself or an archive of it, gzipped or not.
+/// YAML from content that is YAML itself or an archive of it, gzipped or not; within the room for archives.
+pub(crate) async fn yaml(what: &str, content: Bytes, limits: &Limits) -> Result<Bytes, ArtifactError> {
+    if !archive::is_gzip(&content) && !archive::is_tar(&content) {
+        return yaml_of(what, &content, limits);
+    }
+    let (name, limits) = (what.to_owned(), *limits);
+    let unpacked = archive::unpacking(content, move |content| yaml_of(&name, content, &limits)).await;
+    unpacked.unwrap_or_else(|_| Err(ArtifactError::invalid(what, "it cannot be unpacked")))
+}
+
+/// The same, at once.
 pub(crate) fn yaml_of(what: &str, content: &Bytes, limits: &Limits) -> Result<Bytes, ArtifactError> {
     let content = if archive::is_gzip(content) {
         archive::gunzip(what, content, limits.unpacked)?
@@ -83,7 +93,7 @@ pub(crate) async fn read(gate: Gate<'_>, source: &ManifestsSource) -> Result<Man
             let Gate { fetch, credentials, .. } = gate;
             gate.unsignable("manifests at an address carry no signatures; put them into a registry")?;
             let (digest, content) = fetch.document(url, *digest, fetch.limits().blob, credentials).await?;
-            let yaml = yaml_of(&crate::fetch::shown(url), &content, fetch.limits())?;
+            let yaml = yaml(&crate::fetch::shown(url), content, fetch.limits()).await?;
             Ok(Manifests { digest, yaml })
         }
     }
@@ -102,7 +112,7 @@ async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<Manifests,
     let mut total = 0;
     for (_, layer) in layers {
         let blob = fetch.blob(reference.repository(), layer, fetch.limits().blob, credentials).await?;
-        let part = yaml_of(&what, &blob, fetch.limits())?;
+        let part = yaml(&what, blob, fetch.limits()).await?;
         total += part.len() as u64;
         if total > fetch.limits().unpacked {
             return Err(ArtifactError::TooLarge { what, limit: fetch.limits().unpacked });

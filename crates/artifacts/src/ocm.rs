@@ -138,10 +138,7 @@ impl Reader<'_> {
         let limit = self.fetch.limits().descriptor;
         let yaml = if media_type.ends_with("+tar") {
             let layer = self.blob(digest, limit + TAR_OVERHEAD).await?;
-            let mut files = archive::files(self.what, &layer, self.fetch.limits())?;
-            files.remove(DESCRIPTOR_FILE).ok_or_else(|| {
-                ArtifactError::invalid(self.what, format!("no {DESCRIPTOR_FILE} in the descriptor layer"))
-            })?
+            self.file_of(layer).await?
         } else {
             self.blob(digest, limit).await?
         };
@@ -151,11 +148,24 @@ impl Reader<'_> {
         Descriptor::parse(self.what, &yaml, name, version)
     }
 
+    /// The descriptor in an archive.
+    async fn file_of(&self, layer: Bytes) -> Result<Bytes, ArtifactError> {
+        let (what, limits) = (self.what.to_owned(), *self.fetch.limits());
+        let read = move |layer: &Bytes| {
+            let found = archive::files(&what, layer, &limits)?.remove(DESCRIPTOR_FILE);
+            found.ok_or_else(|| {
+                ArtifactError::invalid(what, format!("no {DESCRIPTOR_FILE} in the descriptor layer"))
+            })
+        };
+        let unpacked = archive::unpacking(layer, read).await;
+        unpacked.unwrap_or_else(|_| Err(ArtifactError::invalid(self.what, "it cannot be unpacked")))
+    }
+
     async fn yaml(&self, resource: &Resource) -> Result<(Digest, Bytes), ArtifactError> {
         let digest = resource.blob(self.what)?;
         let blob = self.blob(digest, self.fetch.limits().blob).await?;
         let what = format!("{}: {}", self.what, printable(&resource.name));
-        Ok((digest, manifests::yaml_of(&what, &blob, self.fetch.limits())?))
+        Ok((digest, manifests::yaml(&what, blob, self.fetch.limits()).await?))
     }
 
     async fn blob(&self, digest: Digest, limit: u64) -> Result<Bytes, ArtifactError> {

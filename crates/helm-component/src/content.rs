@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kyma_api::{CrdPolicy, HelmComponent, HelmComponentSpec, Reason};
+use kyma_artifacts::archive::unpacking;
 use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trust, TrustRoot};
 use kyma_object_set::{Identity, Kinds, Limits, ObjectSet};
 use kyma_sdk::Failure;
@@ -158,10 +159,10 @@ impl Text {
     }
 }
 
-/// What lies in a chart's `crds` folders. Reading its archive is processor work.
+/// What lies in a chart's `crds` folders.
 async fn crds(chart: &Arc<Chart>) -> Result<BTreeSet<Identity>, Failure> {
-    let chart = Arc::clone(chart);
-    let read = tokio::task::spawn_blocking(move || chart.crds()).await;
+    let (chart, archive) = (Arc::clone(chart), chart.archive().clone());
+    let read = unpacking(archive, move |_| chart.crds()).await;
     read.map_err(|error| Failure::new(Reason::Internal, error.to_string()))
 }
 

@@ -8,8 +8,9 @@ use k8s_openapi::ByteString;
 use kyma_api::HelmComponent;
 use kyma_sdk::{Context, Failure};
 
+use crate::away::away_if_large;
 use crate::kept_secret::KeptSecret;
-use crate::packed;
+use crate::packed::{self, PackError};
 
 mod choice;
 
@@ -80,11 +81,11 @@ impl Frozen {
     /// # Errors
     /// The hub does not answer: rendering again could give something else.
     pub(crate) async fn thaw(&self, request: &str) -> Result<Thawed, Failure> {
-        let found: [Option<Data>; 3] = try_join3(self.read(0), self.read(1), self.read(2)).await?.into();
+        let mut found: [Option<Data>; 3] = try_join3(self.read(0), self.read(1), self.read(2)).await?.into();
         let held = found.each_ref().map(|data| data.as_ref().and_then(entry));
         Ok(match self.standing.place(&held, request) {
             Place::Free(at) => Thawed::Nothing(Slot(at)),
-            Place::Held(at) => match found[at].as_ref().and_then(text) {
+            Place::Held(at) => match text(found[at].take().unwrap_or_default()).await? {
                 Some(text) => {
                     let render = held[at].as_ref().map(|entry| entry.render.clone()).unwrap_or_default();
                     Thawed::Text(Kept { text, render, failure: None })
@@ -100,7 +101,9 @@ impl Frozen {
 
     /// Keeps what came of this request. Where it cannot be kept the render is good all the same.
     pub(crate) async fn freeze(&self, slot: &Slot, request: &str, text: Arc<str>) -> Kept {
-        let packed = match packed::pack(text.as_bytes()) {
+        let whole = Arc::clone(&text);
+        let packed = away_if_large(text.len(), move || packed::pack(whole.as_bytes())).await;
+        let packed = match packed.unwrap_or(Err(PackError::Unpackable)) {
             Ok(packed) => packed,
             Err(error) => {
                 let render = packed::digest(text.as_bytes());
@@ -124,7 +127,12 @@ fn entry(data: &Data) -> Option<Entry> {
     Some(Entry { request: word(REQUEST)?, render: word(SHA256)?, after: word(AFTER) })
 }
 
-fn text(data: &Data) -> Option<Arc<str>> {
-    let text = packed::unpack(&data.get(RENDER)?.0, &data.get(SHA256)?.0)?;
-    String::from_utf8(text).ok().map(Arc::from)
+async fn text(mut data: Data) -> Result<Option<Arc<str>>, Failure> {
+    let (Some(packed), Some(sha256)) = (data.remove(RENDER), data.remove(SHA256)) else { return Ok(None) };
+    let size = packed.0.len();
+    let unpack = move || -> Option<Arc<str>> {
+        let text = packed::unpack(&packed.0, &sha256.0)?;
+        String::from_utf8(text).ok().map(Arc::from)
+    };
+    away_if_large(size, unpack).await
 }

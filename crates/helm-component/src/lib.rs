@@ -6,6 +6,7 @@
 
 mod account;
 mod args;
+mod away;
 mod changes;
 mod confirmed;
 mod content;

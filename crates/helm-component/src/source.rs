@@ -6,7 +6,7 @@ use bytes::Bytes;
 use kyma_api::{Reason, Source};
 use kyma_artifacts::{
     ArtifactError, Artifacts, ChartSource, Credentials, Digest, Image, ManifestsSource, OciReference,
-    RegistryBase,
+    RegistryBase, archive::unpacking,
 };
 use kyma_sdk::Failure;
 use url::Url;
@@ -186,8 +186,9 @@ async fn pull(artifacts: &Artifacts, place: &Place, credentials: &Credentials) -
         Place::Chart(source) => {
             let archive = artifacts.chart(source, credentials).await.map_err(|error| failure(&error))?;
             let (digest, bytes) = (archive.digest, archive.content().clone());
-            // Unpacking is processor work: away from the tasks that wait for the network.
-            let chart = tokio::task::spawn_blocking(move || Chart::open(&bytes))
+            // Its files would lie beside those that are read now.
+            drop(archive);
+            let chart = unpacking(bytes, |bytes| Chart::open(bytes))
                 .await
                 .map_err(|error| Failure::new(Reason::Internal, error.to_string()))?
                 .map_err(|fault| Failure::new(Reason::SourceInvalid, fault.to_string()))?;

@@ -33,17 +33,19 @@ pub fn init_telemetry(settings: &Settings) -> Result<(), TelemetryError> {
     Ok(())
 }
 
-/// The directives, with kube's client held at errors unless they name it: on a warning it logs answers that it
-/// cannot parse, and what a target answers must not reach our logs.
+/// Libraries that log, below errors, what they cannot parse: answers of targets, signatures. What strangers send must not
+/// reach our logs.
+const HELD: [&str; 2] = ["kube_client", "pgp"];
+
+/// The directives, with these libraries held at errors unless they name them.
 fn filter(directives: &str) -> Result<EnvFilter, TelemetryError> {
     let is_number = |directive: &&str| directive.parse::<i64>().is_ok();
     if let Some(number) = directives.split(',').map(str::trim).find(is_number) {
         return Err(TelemetryError::Number(number.to_owned()));
     }
-    if directives.contains("kube_client") {
-        return Ok(EnvFilter::try_new(directives)?);
-    }
-    Ok(EnvFilter::try_new(format!("{directives},kube_client=error"))?)
+    let held = HELD.iter().filter(|name| !directives.contains(**name));
+    let all = held.fold(directives.to_owned(), |all, name| format!("{all},{name}=error"));
+    Ok(EnvFilter::try_new(all)?)
 }
 
 #[cfg(test)]
@@ -51,9 +53,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_of_targets_stay_out_of_the_log_unless_somebody_asks() {
-        assert!(filter("info").unwrap().to_string().contains("kube_client=error"));
-        assert!(!filter("info,kube_client=debug").unwrap().to_string().contains("kube_client=error"));
+    fn what_strangers_send_stays_out_of_the_log_unless_somebody_asks() {
+        let held = |directives: &str, name: &str| {
+            filter(directives).unwrap().to_string().contains(&format!("{name}=error"))
+        };
+        assert!(held("info", "kube_client") && held("info", "pgp"));
+        assert!(!held("info,kube_client=debug", "kube_client") && held("info,kube_client=debug", "pgp"));
+        assert!(!held("info,pgp=debug", "pgp") && held("info,pgp=debug", "kube_client"));
         assert!(filter("info=loud").is_err());
     }
 

@@ -9,6 +9,8 @@ type Hash = [u8; 32];
 
 /// Bytes before a signature in a note that tell its key.
 const KEY_HINT: usize = 4;
+/// Signatures of one note that are looked at: each costs a look at all of its text. Witnesses sign behind the log.
+const SIGNATURES: usize = 32;
 
 /// Hash of an entry.
 pub(super) fn leaf(entry: &[u8]) -> Hash {
@@ -49,10 +51,11 @@ pub(super) fn root(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Option<H
 pub(super) fn checkpoint(note: &str, key: &PublicKey) -> Option<(i64, Hash)> {
     let (text, signatures) = note.split_once("\n\n")?;
     let signed = format!("{text}\n");
-    let mut signatures = signatures.lines().filter_map(|line| {
+    let signatures = signatures.lines().filter_map(|line| {
         let (_, signature) = line.strip_prefix("\u{2014} ")?.rsplit_once(' ')?;
         STANDARD.decode(signature).ok()
     });
+    let mut signatures = signatures.take(SIGNATURES);
     let is_signed = signatures.any(|signature| {
         signature.get(KEY_HINT..).is_some_and(|signature| key.has_signed(signed.as_bytes(), signature))
     });
@@ -125,5 +128,12 @@ mod tests {
         assert_eq!(checkpoint(&note(&larger, &signed(&text)), &key), None);
         assert_eq!(checkpoint(&note(&text, "AAAA"), &key), None);
         assert_eq!(checkpoint(&text, &key), None);
+
+        let behind = |others: usize| {
+            let others = "\u{2014} witness.example.org AAAA\n".repeat(others);
+            checkpoint(&format!("{text}\n{others}\u{2014} log.example.org {}\n", signed(&text)), &key)
+        };
+        assert_eq!(behind(SIGNATURES - 1), Some((7, [9; 32])));
+        assert_eq!(behind(SIGNATURES), None);
     }
 }

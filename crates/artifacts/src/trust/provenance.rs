@@ -1,12 +1,14 @@
 //! Provenance of charts, as `helm package --sign` writes it: a clear-signed text with the digest of the archive.
 
+mod bounds;
+
 use std::{collections::BTreeMap, fmt, io::Cursor, sync::Arc};
 
 use pgp::{
     composed::{CleartextSignedMessage, Deserializable as _, SignedPublicKey, SignedPublicSubKey},
     crypto::hash::HashAlgorithm,
-    packet::{KeyFlags, Signature, SignatureType},
-    types::{Duration, KeyDetails as _, Tag, Timestamp},
+    packet::{KeyFlags, PublicKey, Signature, SignatureType},
+    types::{Duration, KeyDetails as _, SignedUser, Tag, Timestamp},
 };
 use serde::Deserialize;
 
@@ -21,6 +23,8 @@ const SEPARATOR: &str = "\r\n...\r\n";
 const ARMOUR: &str = "-----BEGIN PGP ";
 /// Keys of one keyring at most.
 const KEYS: usize = 64;
+/// Signatures of one provenance that are looked at: each may be by any key, and helm makes one.
+const SIGNATURES: usize = 4;
 
 /// OpenPGP public keys whose owners' provenance counts.
 #[derive(Clone)]
@@ -39,12 +43,12 @@ impl Keyring {
         let keys = match std::str::from_utf8(content) {
             Ok(text) if text.contains(ARMOUR) => {
                 let blocks = text.match_indices(ARMOUR).map(|(start, _)| &text[start..]);
-                let keys: Result<Vec<Vec<SignedPublicKey>>, _> = blocks.map(armoured).collect();
+                let keys: Option<Vec<Vec<SignedPublicKey>>> = blocks.map(armoured).collect();
                 keys.map(|keys| keys.concat())
             }
-            _ => SignedPublicKey::from_bytes_many(Cursor::new(content)).and_then(Iterator::collect),
+            _ => binary(content),
         };
-        let keys = keys.map_err(|_| unusable("not OpenPGP public keys"))?;
+        let keys = keys.ok_or_else(|| unusable("not OpenPGP public keys"))?;
         match keys.len() {
             0 => Err(unusable("there is no OpenPGP public key in it")),
             count if count > KEYS => Err(unusable("more than 64 keys")),
@@ -55,10 +59,12 @@ impl Keyring {
     /// Whether the provenance is by the owner of a key, usable at `now` (Unix seconds), and for this archive.
     pub(super) fn accepts(&self, provenance: &[u8], archive: Digest, now: i64) -> Result<(), Flaw> {
         let unreadable = || Flaw::Unreadable("the provenance");
-        let text = std::str::from_utf8(provenance).map_err(|_| unreadable())?;
+        let text = std::str::from_utf8(provenance).ok().filter(|text| bounds::allow_text(text));
+        let text = text.ok_or_else(unreadable)?;
         let (message, _) = CleartextSignedMessage::from_string(text).map_err(|_| unreadable())?;
         let signed = message.signed_text();
-        let judged = message.signatures().iter().map(|signature| self.made(signature, &signed, now));
+        let signatures = message.signatures().iter().take(SIGNATURES);
+        let judged = signatures.map(|signature| self.made(signature, &signed, now));
         judged.reduce(better).unwrap_or(Err(Flaw::OtherKey))?;
         let sums = signed.split_once(SEPARATOR).map(|(_, sums)| sums).ok_or_else(unreadable)?;
         let Sums { files } = serde_saphyr::from_str(sums).map_err(|_| unreadable())?;
@@ -94,8 +100,15 @@ fn better(a: Result<(), Flaw>, b: Result<(), Flaw>) -> Result<(), Flaw> {
     }
 }
 
-fn armoured(block: &str) -> pgp::errors::Result<Vec<SignedPublicKey>> {
-    SignedPublicKey::from_armor_many(block.as_bytes()).and_then(|(keys, _)| keys.collect())
+fn armoured(block: &str) -> Option<Vec<SignedPublicKey>> {
+    bounds::allow_armoured(block).then_some(())?;
+    let keys = SignedPublicKey::from_armor_many(block.as_bytes()).and_then(|(keys, _)| keys.collect());
+    keys.ok()
+}
+
+fn binary(content: &[u8]) -> Option<Vec<SignedPublicKey>> {
+    bounds::allow(content).then_some(())?;
+    SignedPublicKey::from_bytes_many(Cursor::new(content)).and_then(Iterator::collect).ok()
 }
 
 /// SHA-1 and older make no signature that counts.
@@ -147,15 +160,22 @@ fn usable(key: &SignedPublicKey, now: i64) -> Option<KeyFlags> {
         return None;
     }
     let direct = key.details.direct_signatures.iter().filter(|one| one.verify_key(primary).is_ok());
-    let of_users = key.details.users.iter().flat_map(|user| {
-        user.signatures.iter().filter(|one| {
-            one.typ() != Some(SignatureType::CertRevocation)
-                && one.verify_certification(primary, Tag::UserId, &user.id).is_ok()
-        })
-    });
+    let of_users = key.details.users.iter().flat_map(|user| said_with(user, primary));
     let own = direct.chain(of_users).filter(|one| !has_ended(one, now));
     let latest = own.max_by_key(|one| one.created().map(Timestamp::as_secs))?;
     (!has_expired(latest, primary.created_at().as_secs(), now)).then(|| latest.key_flags())
+}
+
+/// What the owner of a key says of it with a user ID, but what they had said when they revoked that.
+fn said_with<'a>(user: &'a SignedUser, primary: &'a PublicKey) -> impl Iterator<Item = &'a Signature> {
+    let is_own = |one: &Signature| one.verify_certification(primary, Tag::UserId, &user.id).is_ok();
+    let own: Vec<&Signature> = user.signatures.iter().filter(|one| is_own(one)).collect();
+    let is_revocation = |one: &Signature| one.typ() == Some(SignatureType::CertRevocation);
+    let made = |one: &Signature| one.created().map(Timestamp::as_secs);
+    let revocations = own.iter().filter(|one| is_revocation(one));
+    let revoked = revocations.map(|one| made(one).unwrap_or(u32::MAX)).max();
+    let stands = move |one: &Signature| revoked.is_none_or(|revoked| made(one) > Some(revoked));
+    own.into_iter().filter(move |one| !is_revocation(one) && stands(one))
 }
 
 /// Whether a subkey is bound to its key for signing, and was not revoked and has not expired.
@@ -172,9 +192,10 @@ fn may_sign(subkey: &SignedPublicSubKey, key: &SignedPublicKey, now: i64) -> boo
     let latest = bindings.max_by_key(|one| one.created().map(Timestamp::as_secs));
     latest.is_some_and(|latest| {
         // The subkey has to want to be this key's, too.
-        let wants = latest
-            .embedded_signature()
-            .is_some_and(|one| one.verify_primary_key_binding(&subkey.key, &key.primary_key).is_ok());
+        let wants = latest.embedded_signature().is_some_and(|one| {
+            one.typ() == Some(SignatureType::KeyBinding)
+                && one.verify_primary_key_binding(&subkey.key, &key.primary_key).is_ok()
+        });
         latest.key_flags().sign() && wants && !has_expired(latest, subkey.key.created_at().as_secs(), now)
     })
 }

@@ -20,6 +20,8 @@ pub struct TrustRoot {
     authorities: Vec<Authority>,
     logs: HashMap<Vec<u8>, Log>,
     certificate_logs: HashMap<Vec<u8>, Log>,
+    /// Whether it names certificate logs, be they of kinds that are not supported.
+    names_certificate_logs: bool,
     timestamp_authorities: Vec<Authority>,
 }
 
@@ -118,13 +120,21 @@ impl TrustRoot {
         let timestamp_authorities = read(file.timestamp_authorities)
             .ok_or_else(|| unusable("a timestamp authority is unreadable"))?;
         let logs = read_logs(file.tlogs).ok_or_else(|| unusable("a transparency log is unreadable"))?;
+        let names_certificate_logs = !file.ctlogs.is_empty();
         let certificate_logs =
             read_logs(file.ctlogs).ok_or_else(|| unusable("a certificate log is unreadable"))?;
         if authorities.is_empty() || logs.is_empty() {
             return Err(unusable("it needs a certificate authority and a transparency log"));
         }
         let digest = Digest::of(json);
-        Ok(Self { digest, authorities, logs, certificate_logs, timestamp_authorities })
+        Ok(Self {
+            digest,
+            authorities,
+            logs,
+            certificate_logs,
+            names_certificate_logs,
+            timestamp_authorities,
+        })
     }
 
     /// Digest of the file.
@@ -159,7 +169,7 @@ impl TrustRoot {
 
     /// Whether the authorities put what they issue into logs.
     pub(super) fn has_certificate_logs(&self) -> bool {
-        !self.certificate_logs.is_empty()
+        self.names_certificate_logs
     }
 }
 

@@ -133,6 +133,10 @@ fn an_authority_of_another_root_does_not_count_even_with_the_right_log() {
     assert_eq!(judged(&trusting(&root), &theirs.bundle(&wish())), Err(Flaw::NoCertificateLog));
     root["ctlogs"] = Value::Array(vec![]);
     assert_eq!(judged(&trusting(&root), &theirs.bundle(&wish())), Ok(()), "a root without certificate logs");
+    let mut root = theirs.trusted_root();
+    root["ctlogs"][0]["publicKey"]["rawBytes"] = STANDARD.encode("a key of another kind").into();
+    let found = judged(&trusting(&root), &theirs.bundle(&wish()));
+    assert_eq!(found, Err(Flaw::NoCertificateLog), "logs that cannot be verified are no reason to want none");
     let gone = Flaw::Certificate("none was in use at the time of the log entry".to_owned());
     let logs = [("/tlogs/0/publicKey", Flaw::OtherLog), ("/ctlogs/0/publicKey", Flaw::NoCertificateLog)];
     for (path, flaw) in logs.into_iter().chain([("/certificateAuthorities/0", gone)]) {
@@ -196,6 +200,21 @@ fn whatever_is_changed_in_a_bundle_it_counts_no_more() {
         let mut bundle = good.clone();
         *bundle.pointer_mut(&path).unwrap() = value;
         assert_eq!(judged(&trust, &bundle), Err(flaw), "{path}");
+    }
+}
+
+#[test]
+fn a_few_log_entries_are_looked_at() {
+    let sigstore = Sigstore::new();
+    let trust = trusting(&sigstore.trusted_root());
+    let entry = |bundle: &Value| bundle["verificationMaterial"]["tlogEntries"][0].clone();
+    let (good, another) = (sigstore.bundle(&wish()), entry(&sigstore.bundle(&wish())));
+    for (others, flaw) in [(ENTRIES - 1, Ok(())), (ENTRIES, Err(Flaw::OtherEntry))] {
+        let mut bundle = good.clone();
+        let mut entries = vec![another.clone(); others];
+        entries.push(entry(&good));
+        bundle["verificationMaterial"]["tlogEntries"] = entries.into();
+        assert_eq!(judged(&trust, &bundle), flaw, "{others}");
     }
 }
 

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use cms::{content_info::ContentInfo, signed_data::SignedData};
 use der::{
-    Decode as _, Encode as _,
-    asn1::{ObjectIdentifier, OctetString},
+    Decode as _, Encode as _, Reader as _, Tag, Tagged as _,
+    asn1::{AnyRef, GeneralizedTime, Int, ObjectIdentifier, OctetString},
 };
 use rustls::pki_types::UnixTime;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use webpki::{EndEntityCert, KeyUsage};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
-use x509_tsp::{TimeStampResp, TstInfo};
+use x509_tsp::{MessageImprint, TimeStampResp, TspVersion};
 
 use super::{
     flaw::Flaw,
@@ -29,12 +29,25 @@ const SHA512: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.
 /// Extended key usage of timestamp authorities, 1.3.6.1.5.5.7.3.8.
 const TIME_STAMPING: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 8];
 
+/// Bytes of a response at most. With three certificates of RSA 4096 it has seven thousand; sets in it are sorted one by
+/// one, so work grows with the square.
+const RESPONSE: usize = 8 << 10;
+/// Digits behind the second at most: nanoseconds.
+const DIGITS: usize = 9;
+
 /// What a timestamp says, and by whose signature.
 struct Token {
-    info: TstInfo,
+    info: Info,
     /// The attributes that are signed, as they are.
     attributes: Vec<u8>,
     signature: Vec<u8>,
+}
+
+/// The part of a TSTInfo that decides.
+struct Info {
+    imprint: MessageImprint,
+    /// Since 1970, in whole seconds.
+    since: Duration,
 }
 
 /// The time in a response of a timestamp authority, in Unix seconds, if that authority is in the trust root and was in
@@ -42,12 +55,11 @@ struct Token {
 pub(super) fn time(response: &[u8], signature: &[u8], root: &TrustRoot) -> Result<i64, Flaw> {
     let unreadable = || Flaw::Unreadable("its timestamp");
     let Token { info, attributes, signature: made } = read(response).ok_or_else(unreadable)?;
-    let imprint = &info.message_imprint;
+    let Info { imprint, since } = info;
     let digest = hash(imprint.hash_algorithm.oid, signature).ok_or_else(unreadable)?;
     if digest != imprint.hashed_message.as_bytes() {
         return Err(Flaw::OtherTimestamp);
     }
-    let since = info.gen_time.to_unix_duration();
     let time = i64::try_from(since.as_secs()).map_err(|_| unreadable())?;
     let by = |authority: &Authority| is_by(authority, since, &attributes, &made);
     if root.timestamp_authorities(time).any(by) { Ok(time) } else { Err(Flaw::TimestampSignature) }
@@ -55,6 +67,9 @@ pub(super) fn time(response: &[u8], signature: &[u8], root: &TrustRoot) -> Resul
 
 /// What is in a response, if all of it is what its one signer signed.
 fn read(response: &[u8]) -> Option<Token> {
+    if response.len() > RESPONSE {
+        return None;
+    }
     // A response without a token is a refusal.
     let ContentInfo { content_type, content } = TimeStampResp::from_der(response).ok()?.time_stamp_token?;
     let signed: SignedData = content.decode_as().ok().filter(|_| content_type == SIGNED_DATA)?;
@@ -73,10 +88,45 @@ fn read(response: &[u8]) -> Option<Token> {
     let is_whole = hash(by.digest_alg.oid, info.as_bytes())? == digest.as_bytes();
     (kind == TIMESTAMP && is_whole).then_some(())?;
     Some(Token {
-        info: TstInfo::from_der(info.as_bytes()).ok()?,
+        info: Info::read(info.as_bytes())?,
         attributes: attributes.to_der().ok()?,
         signature: by.signature.as_bytes().to_vec(),
     })
+}
+
+impl Info {
+    fn read(der: &[u8]) -> Option<Self> {
+        let body = AnyRef::from_der(der).ok()?;
+        let parts = body.sequence(|reader| {
+            let _version: TspVersion = reader.decode()?;
+            let _policy: ObjectIdentifier = reader.decode()?;
+            let imprint: MessageImprint = reader.decode()?;
+            let _serial: Int = reader.decode()?;
+            let time: AnyRef<'_> = reader.decode()?;
+            // How exact the time is, and what was asked for, decide nothing.
+            while !reader.is_finished() {
+                let _more: AnyRef<'_> = reader.decode()?;
+            }
+            Ok((imprint, time))
+        });
+        let (imprint, time) = parts.ok()?;
+        (time.tag() == Tag::GeneralizedTime).then_some(())?;
+        Some(Self { imprint, since: seconds(time.value())? })
+    }
+}
+
+/// The time that this says, since 1970. Certificates are valid by the second, so a part of one is dropped.
+fn seconds(text: &[u8]) -> Option<Duration> {
+    let (whole, rest) = text.split_at_checked(14)?;
+    let is_utc = match rest {
+        [b'Z'] => true,
+        [b'.', part @ .., b'Z'] => (1..=DIGITS).contains(&part.len()) && part.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    is_utc.then_some(())?;
+    // The library takes times of certificates alone, which have no parts of seconds.
+    let der = [&[0x18, 15][..], whole, b"Z"].concat();
+    GeneralizedTime::from_der(&der).ok().map(|time| time.to_unix_duration())
 }
 
 /// Whether the first certificate of this authority, being one for timestamps, signed that then.

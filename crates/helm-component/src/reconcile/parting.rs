@@ -9,6 +9,7 @@ use kyma_api::{HookPolicy, Hooks, Reason};
 use kyma_sdk::Failure;
 
 use super::Pass;
+use crate::away::{away, away_if_large};
 use crate::content::Loaded;
 use crate::hooks::{self, Event};
 use crate::kept_secret::KeptSecret;
@@ -42,9 +43,12 @@ impl Pass<'_> {
     async fn parting(&mut self, content: &str) -> Result<Arc<Prepared>, Failure> {
         let digests = self.session.recorded.digests.clone();
         let data = self.parting_secret().read().await?.unwrap_or_default();
-        let bytes = |key: &str| data.get(key).map(|value| value.0.as_slice()).unwrap_or_default();
-        if let Some(hooks) = parting::unpack(bytes(parting::HOOKS), bytes(parting::SHA256), content, &digests)
-        {
+        let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
+        let (packed, sha256) = (bytes(parting::HOOKS), bytes(parting::SHA256));
+        let (release, sent) = (content.to_owned(), digests.clone());
+        let size = packed.len();
+        let unpack = move || parting::unpack(&packed, &sha256, &release, &sent);
+        if let Some(hooks) = away_if_large(size, unpack).await? {
             return Ok(Arc::new(Prepared { objects: vec![], hooks, warnings: vec![] }));
         }
         let kept = self.session.recorded.kept.clone();
@@ -86,14 +90,7 @@ impl Pass<'_> {
             return Ok(());
         }
         self.session.parting = None;
-        let packed = match has.then(|| parting::pack(loaded)).transpose() {
-            Ok(packed) => packed,
-            Err(error) => {
-                // They are rendered anew then, as long as the spec asks for this release.
-                tracing::warn!(component = %self.dependent.name, %error, "hooks of the removal are not kept");
-                None
-            }
-        };
+        let packed = if has { self.pack_parting(loaded).await } else { None };
         let data = packed.map(|packed| {
             let sha256 = packed::digest(&packed).into_bytes();
             [(parting::HOOKS, ByteString(packed)), (parting::SHA256, ByteString(sha256))]
@@ -102,6 +99,17 @@ impl Pass<'_> {
         self.parting_secret().write(data).await?;
         self.session.parting_of = has.then(|| loaded.release.clone());
         Ok(())
+    }
+
+    async fn pack_parting(&self, loaded: &Loaded) -> Option<Vec<u8>> {
+        let loaded = loaded.clone();
+        let packed = away(move || parting::pack(&loaded)).await.map_err(|failure| failure.message);
+        let packed = packed.and_then(|packed| packed.map_err(|error| error.to_string()));
+        if let Err(error) = &packed {
+            // They are rendered anew then, as long as the spec asks for this release.
+            tracing::warn!(component = %self.dependent.name, %error, "hooks of the removal are not kept");
+        }
+        packed.ok()
     }
 
     fn parting_secret(&self) -> KeptSecret {

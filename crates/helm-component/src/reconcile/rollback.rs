@@ -9,6 +9,7 @@ use kyma_sdk::Failure;
 use serde_json::{Value, json};
 
 use super::Pass;
+use crate::away::away;
 use crate::content::Loaded;
 use crate::kept::{self, KeptError};
 use crate::kept_secret::KeptSecret;
@@ -38,7 +39,8 @@ impl Pass<'_> {
         let loaded = self.at_hand().await?;
         let Digests { inputs, source, values, render, rendered, .. } = self.session.recorded.digests.clone();
         let (source, rendered) = (source.unwrap_or_default(), rendered.unwrap_or_default());
-        let failure = match kept::pack(&loaded, &rendered) {
+        let there = rendered.clone();
+        let failure = match away(move || kept::pack(&loaded, &there)).await? {
             Ok(packed) => {
                 self.write_kept(Some(packed)).await?;
                 None
@@ -161,9 +163,7 @@ impl Pass<'_> {
         let Some(data) = self.kept_secret().read().await? else { return Ok(Err(KeptError::Gone { secret })) };
         let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
         let (packed, sha256) = (bytes(kept::RELEASE), bytes(kept::SHA256));
-        // Away from the tasks that wait for the network.
-        let unpacked = tokio::task::spawn_blocking(move || kept::unpack(&packed, &sha256)).await;
-        let unpacked = unpacked.map_err(|error| Failure::new(Reason::Internal, error.to_string()))?;
+        let unpacked = away(move || kept::unpack(&packed, &sha256)).await?;
         let is_it = |loaded: &Loaded| loaded.inputs == kept.inputs && loaded.rendered == kept.rendered;
         let loaded = unpacked.filter(is_it).map(|loaded| Loaded { render: kept.render.clone(), ..loaded });
         Ok(loaded.ok_or(KeptError::Altered { secret }))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use kyma_artifacts::archive::unpacking;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
@@ -79,9 +80,8 @@ impl HelmProgram {
             let limit = usize::try_from(limits.memory).unwrap_or(usize::MAX);
             return Err(RenderError::TooLarge { what: "what the templates keep in memory", limit });
         }
-        // Reading the archive again is processor work: away from the tasks that wait for the network.
         let chart = Arc::clone(&request.chart);
-        let text = tokio::task::spawn_blocking(move || TemplateText::of(&chart))
+        let text = unpacking(request.chart.archive().clone(), move |_| TemplateText::of(&chart))
             .await
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
         Err(message::reduce(&String::from_utf8_lossy(&output.stderr), &text))

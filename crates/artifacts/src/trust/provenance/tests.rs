@@ -161,6 +161,21 @@ fn a_revoked_and_an_expired_key_do_not_count() {
     let ring = Keyring(vec![revoked].into());
     assert_eq!(ring.accepts(good.as_bytes(), archive, NOW), Err(Flaw::KeyUnusable));
 
+    let said = |config: SignatureConfig| {
+        let (key, id) = (&public.primary_key, &public.details.users[0].id);
+        config.sign_certification(&builder.primary_key, key, &Password::empty(), Tag::UserId, id).unwrap()
+    };
+    let mut nameless = public.clone();
+    nameless.details.users[0].signatures.push(said(config(SignatureType::CertRevocation, None)));
+    let mut again = config(SignatureType::CertPositive, None);
+    let later = SubpacketData::SignatureCreationTime(Timestamp::from_secs(1_900_000_001));
+    again.hashed_subpackets[0] = Subpacket::regular(later).unwrap();
+    let mut named_again = nameless.clone();
+    named_again.details.users[0].signatures.push(said(again));
+    for (key, judged) in [(nameless, Err(Flaw::KeyUnusable)), (named_again, Ok(()))] {
+        assert_eq!(Keyring(vec![key].into()).accepts(good.as_bytes(), archive, NOW), judged);
+    }
+
     let lasts = SubpacketData::KeyExpirationTime(Duration::from_secs(20_000_000));
     let shorter = config(SignatureType::Key, Some(lasts))
         .sign_key(&builder.primary_key, &Password::empty(), &public.primary_key)
@@ -185,5 +200,24 @@ fn keyrings_are_read_in_each_form_and_what_is_none_is_told() {
     for broken in [&b""[..], b"not a key", secret.as_bytes(), &secret_binary, cut.as_bytes()] {
         let error = Keyring::parse(broken).unwrap_err();
         assert_eq!(error.reason(), Reason::VerificationInvalid);
+    }
+}
+
+#[test]
+fn a_provenance_is_by_a_few_at_most() {
+    let (builder, other) = (key(true), key(true));
+    let archive = Digest::of(b"archive");
+    let sign = |by: &SignedSecretKey, text: &str| {
+        let mut config = SignatureConfig::from_key(OsRng, &by.primary_key, SignatureType::Text).unwrap();
+        let created = SubpacketData::SignatureCreationTime(made());
+        config.hashed_subpackets = vec![Subpacket::regular(created).unwrap()];
+        config.sign(&by.primary_key, &Password::empty(), text.as_bytes()).unwrap()
+    };
+    for (others, judged) in [(SIGNATURES - 1, Ok(())), (SIGNATURES, Err(Flaw::OtherKey))] {
+        let message = CleartextSignedMessage::new_many(&text(archive), |text| {
+            Ok((0..others).map(|_| sign(&other, text)).chain([sign(&builder, text)]).collect())
+        });
+        let text = message.unwrap().to_armored_string(ArmorOptions::default()).unwrap();
+        assert_eq!(keyring(&[&builder]).accepts(text.as_bytes(), archive, NOW), judged, "{others}");
     }
 }

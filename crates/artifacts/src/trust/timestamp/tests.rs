@@ -66,6 +66,10 @@ fn only_a_certificate_for_timestamps_that_was_valid_then_counts() {
     let authority = TimestampAuthority::new(ExtendedKeyUsagePurpose::TimeStamping);
     let stamp = authority.response(STAMPED, "20250615150640Z");
     assert_eq!(time(&stamp, STAMPED, &root(&authority.chain(), &json!({}))), Ok(NOW));
+    for part in ["20250615150640.1Z", "20250615150640.123Z", "20250615150640.999999999Z"] {
+        let found = time(&authority.response(STAMPED, part), STAMPED, &root(&authority.chain(), &json!({})));
+        assert_eq!(found, Ok(NOW), "{part}");
+    }
     let too_early = authority.response(STAMPED, "19700101000000Z");
     let found = time(&too_early, STAMPED, &root(&authority.chain(), &json!({})));
     assert_eq!(found, Err(Flaw::TimestampSignature), "before its certificate was valid");
@@ -80,4 +84,43 @@ fn only_a_certificate_for_timestamps_that_was_valid_then_counts() {
     let stamp = signer.response(STAMPED, "20250615150640Z");
     let found = time(&stamp, STAMPED, &root(&signer.chain(), &json!({})));
     assert_eq!(found, Err(Flaw::TimestampSignature), "a certificate for something else");
+}
+
+#[test]
+fn a_time_is_in_utc_to_the_second_or_a_part_of_one() {
+    let of = |text: &str| seconds(text.as_bytes()).map(|since| since.as_secs());
+    assert_eq!(of("19700101000000Z"), Some(0));
+    assert_eq!(of("19700101000059.999999999Z"), Some(59));
+    assert_eq!(of("99991231235959.9Z"), Some(253_402_300_799));
+    let others = [
+        "",
+        "Z",
+        "20250615150640",
+        "20250615150640.Z",
+        "20250615150640.5",
+        "20250615150640,5Z",
+        "20250615150640.0000000000Z",
+        "20250615150640.1.2Z",
+        "20250615150640.-1Z",
+        "20250615150640.5+0000",
+        "202506151506Z",
+        "202506151506.5Z",
+        "20250615150640ZZ",
+        "20250615150660.5Z",
+        "20250230150640.5Z",
+        "19691231235959.5Z",
+        "2025061515064\u{661}.5Z",
+    ];
+    for text in others {
+        assert_eq!(of(text), None, "{text}");
+    }
+}
+
+#[test]
+fn a_response_has_a_bound() {
+    let authority = TimestampAuthority::new(ExtendedKeyUsagePurpose::TimeStamping);
+    let stamp = authority.response(STAMPED, "20250615150640Z");
+    let longer = [&*stamp, &[0; RESPONSE]].concat();
+    let found = time(&longer, STAMPED, &root(&authority.chain(), &json!({})));
+    assert_eq!(found, Err(Flaw::Unreadable("its timestamp")));
 }

@@ -32,9 +32,11 @@ enum Node {
 
 impl Tree {
     /// Reads a chart's archive, and the archives in its `charts` folders.
-    pub(super) fn read(archive: &[u8]) -> Result<Self, ChartFault> {
-        let limits = Limits { unpacked: TOTAL, file: FILE, entries: FILES, ..Limits::default() };
-        Self::unpack(archive, 0, &mut Unpacker::new(&limits))
+    pub(super) fn read(packed: &[u8]) -> Result<Self, ChartFault> {
+        // No more than there is room for: what is packed within what is packed could be more.
+        let unpacked = TOTAL.min(archive::most(packed.len()));
+        let limits = Limits { unpacked, file: FILE, entries: FILES, ..Limits::default() };
+        Self::unpack(packed, 0, &mut Unpacker::new(&limits))
     }
 
     fn unpack(archive: &[u8], depth: usize, unpacker: &mut Unpacker) -> Result<Self, ChartFault> {

@@ -1,0 +1,101 @@
+//! Room in memory for what is unpacked: one for all archives of the process.
+
+use bytes::Bytes;
+use tokio::{
+    sync::Semaphore,
+    task::{JoinError, spawn_blocking},
+};
+
+const MIB: u64 = 1 << 20;
+/// MiB of the largest archive unpacked, by default: [`Limits::unpacked`](crate::Limits::unpacked).
+const LARGEST: u32 = 100;
+/// MiB for all archives that are unpacked at a time: two of the largest.
+const ROOM: usize = 200;
+/// What deflate makes of a byte at most.
+const RATIO: u64 = 1032;
+
+/// Every archive has its turn.
+const _: () = assert!(LARGEST as usize <= ROOM);
+
+static ROOM_LEFT: Semaphore = Semaphore::const_new(ROOM);
+
+/// Does `work`, which unpacks `archive`, away from the tasks that wait for the network. Before that it waits for room for
+/// the most that can come of it: of small archives that is little, and many are unpacked side by side. `work` must not
+/// wait for another archive, and what it returns should be small.
+///
+/// # Errors
+/// The work panicked.
+pub async fn unpacking<T: Send + 'static>(
+    archive: Bytes,
+    work: impl FnOnce(&Bytes) -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    // It is never closed.
+    let room = ROOM_LEFT.acquire_many(mebibytes(archive.len())).await.ok();
+    // What began goes on when nobody waits for it any more, so the room goes with it.
+    let begun = spawn_blocking(move || {
+        let done = work(&archive);
+        drop((archive, room));
+        done
+    });
+    begun.await
+}
+
+/// Bytes that come of an archive of so many at most, without what comes of archives in it: a chart where those make more
+/// than this is a bomb.
+pub fn most(packed: usize) -> u64 {
+    (packed as u64).saturating_mul(RATIO).max(MIB)
+}
+
+fn mebibytes(packed: usize) -> u32 {
+    u32::try_from(most(packed).div_ceil(MIB)).unwrap_or(LARGEST).min(LARGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc, Barrier,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use futures::future::join_all;
+
+    use super::*;
+
+    #[test]
+    fn an_archive_takes_the_most_that_can_come_of_it() {
+        let sizes = [(0, 1), (1, 1), (1016, 1), (1017, 2), (50_000, 50), (101_606, 100), (32 << 20, 100)];
+        for (packed, room) in sizes {
+            assert_eq!(mebibytes(packed), room, "{packed}");
+        }
+        assert_eq!(mebibytes(usize::MAX), LARGEST);
+    }
+
+    /// In one test, as the room is the process's.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn small_archives_are_unpacked_side_by_side_and_large_ones_two_at_a_time() {
+        let all = Arc::new(Barrier::new(8));
+        let small = (0..8).map(|_| {
+            let all = all.clone();
+            unpacking(Bytes::from_static(b"small"), move |_| all.wait().is_leader())
+        });
+        let leaders = join_all(small).await.into_iter().filter(|leads| *leads.as_ref().unwrap());
+        assert_eq!(leaders.count(), 1, "none waits for another");
+
+        let (at_work, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let content = Bytes::from(vec![0; 1 << 20]);
+        let large = (0..20).map(|_| {
+            let (at_work, most) = (at_work.clone(), most.clone());
+            unpacking(content.clone(), move |_| {
+                most.fetch_max(at_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::yield_now();
+                at_work.fetch_sub(1, Ordering::SeqCst);
+            })
+        });
+        assert!(join_all(large).await.iter().all(Result::is_ok));
+        assert!((1..=2).contains(&most.load(Ordering::SeqCst)));
+
+        let panicked = (0..4).map(|_| unpacking(content.clone(), |archive| archive[archive.len()]));
+        assert!(join_all(panicked).await.iter().all(Result::is_err), "each gives its room back");
+        assert!(unpacking(content, |archive| archive.len()).await.is_ok());
+    }
+}

@@ -1,0 +1,188 @@
+//! What OpenPGP content has to keep before it is parsed: the parser goes a few calls deeper for each signature inside of
+//! another, and searches a text anew with each of its lines. Pure.
+
+use std::io::Read as _;
+
+use pgp::armor::Dearmor;
+
+/// Signatures inside of one another. The one that binds a subkey for signing holds one; more is not in use.
+const DEPTH: usize = 4;
+/// Lines of a provenance.
+const LINES: usize = 4096;
+/// Bytes of its armoured signatures.
+const ARMOURED: usize = 16 << 10;
+const TEXT: &str = "-----BEGIN PGP SIGNED MESSAGE-----";
+const SIGNATURE: &str = "-----BEGIN PGP SIGNATURE-----";
+/// Tag of a packet that is a signature.
+const PACKET: u8 = 2;
+/// Kind of what a signature says that is another signature.
+const EMBEDDED: u8 = 32;
+
+/// Whether a clear-signed text can be parsed at little cost.
+pub(super) fn allow_text(text: &str) -> bool {
+    // The first such line is where the parser sees the end of the text, which escapes its own.
+    let armoured = text.find("\n-----").map_or("", |end| &text[end + 1..]);
+    text.starts_with(TEXT)
+        && armoured.starts_with(SIGNATURE)
+        && armoured.len() <= ARMOURED
+        && text.lines().count() <= LINES
+        && allow_armoured(armoured)
+}
+
+/// Whether the packets of an armoured block can be parsed at little cost.
+pub(super) fn allow_armoured(block: &str) -> bool {
+    let mut packets = Vec::new();
+    Dearmor::new(block.as_bytes()).read_to_end(&mut packets).is_ok() && allow(&packets)
+}
+
+/// Whether no signature among these packets holds others too deep. Where lengths lead beyond the end, what is there counts,
+/// as for the parser.
+pub(super) fn allow(mut packets: &[u8]) -> bool {
+    while let Some((head, rest)) = packets.split_first() {
+        let (tag, sized) = match head >> 6 {
+            0b11 => (head & 0x3f, new_length(rest)),
+            0b10 => ((head >> 2) & 0x0f, old_length(head & 3, rest)),
+            // Here the parser stops.
+            _ => return true,
+        };
+        let Some((length, rest)) = sized else { return false };
+        let (body, rest) = rest.split_at(length.min(rest.len()));
+        if tag == PACKET && !is_shallow(body, DEPTH) {
+            return false;
+        }
+        packets = rest;
+    }
+    true
+}
+
+/// Whether signatures lie in this one at most so deep.
+fn is_shallow(signature: &[u8], depth: usize) -> bool {
+    let digits = match signature.first() {
+        Some(4) => 2,
+        Some(6) => 4,
+        // Other versions hold none.
+        _ => return true,
+    };
+    // Behind version, kind and two algorithms stands what it says: signed, then not signed.
+    let (signed, rest) = prefixed(signature.get(4..).unwrap_or_default(), digits);
+    let (unsigned, _) = prefixed(rest, digits);
+    let mut embedded = embedded(signed).chain(embedded(unsigned));
+    embedded.all(|one| depth > 0 && is_shallow(one, depth - 1))
+}
+
+/// The signatures in what a signature says.
+fn embedded(mut said: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let all = std::iter::from_fn(move || {
+        let (length, rest) = length(said)?;
+        let (one, rest) = rest.split_at(length.min(rest.len()));
+        said = rest;
+        one.split_first()
+    });
+    // The highest bit tells that it must be understood.
+    all.filter(|(kind, _)| *kind & 0x7f == EMBEDDED).map(|(_, signature)| signature)
+}
+
+/// Bytes behind their length in so many digits, and what follows them.
+fn prefixed(bytes: &[u8], digits: usize) -> (&[u8], &[u8]) {
+    let (length, rest) = bytes.split_at_checked(digits).unwrap_or_default();
+    rest.split_at(number(length).min(rest.len()))
+}
+
+/// The length of a packet in the old form, and what follows.
+fn old_length(kind: u8, bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let digits = match kind {
+        0 => 1,
+        1 => 2,
+        2 => 4,
+        _ => return Some((bytes.len(), bytes)),
+    };
+    let (length, rest) = bytes.split_at_checked(digits)?;
+    Some((number(length), rest))
+}
+
+/// The length of a packet in the new form, and what follows; none of keys or signatures comes in parts.
+fn new_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    length(bytes).filter(|_| !matches!(bytes.first(), Some(224..=254)))
+}
+
+fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    match bytes {
+        [one @ 0..192, rest @ ..] => Some((usize::from(*one), rest)),
+        [255, rest @ ..] => rest.split_at_checked(4).map(|(length, rest)| (number(length), rest)),
+        [one, two, rest @ ..] => Some(((usize::from(*one) - 192) * 256 + 192 + usize::from(*two), rest)),
+        _ => None,
+    }
+}
+
+fn number(digits: &[u8]) -> usize {
+    digits.iter().fold(0, |number, digit| (number << 8) | usize::from(*digit))
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+    use super::*;
+
+    /// The body of a signature with others in it, so deep, in what is signed or not.
+    fn nested(version: u8, depth: usize, is_signed: bool) -> Vec<u8> {
+        let mut said = Vec::new();
+        if depth > 0 {
+            let inner = nested(version, depth - 1, is_signed);
+            let length = u32::try_from(inner.len() + 1).unwrap().to_be_bytes();
+            said = [&[255][..], &length, &[EMBEDDED | 0x80], &inner].concat();
+        }
+        let area = |said: &[u8]| match version {
+            4 => [&u16::try_from(said.len()).unwrap().to_be_bytes()[..], said].concat(),
+            _ => [&u32::try_from(said.len()).unwrap().to_be_bytes()[..], said].concat(),
+        };
+        let (first, second) = if is_signed { (&*said, &[][..]) } else { (&[][..], &*said) };
+        [&[version, 0, 1, 8][..], &area(first), &area(second), &[0, 0]].concat()
+    }
+
+    fn packet(body: &[u8]) -> Vec<u8> {
+        [&[0xc2, 255][..], &u32::try_from(body.len()).unwrap().to_be_bytes(), body].concat()
+    }
+
+    fn old_packet(body: &[u8]) -> Vec<u8> {
+        [&[0x8a][..], &u32::try_from(body.len()).unwrap().to_be_bytes(), body].concat()
+    }
+
+    fn text(body: &str, packets: &[u8]) -> String {
+        let armoured = STANDARD.encode(packets);
+        format!("{TEXT}\nHash: SHA256\n\n{body}\n{SIGNATURE}\n\n{armoured}\n-----END PGP SIGNATURE-----\n")
+    }
+
+    #[test]
+    fn signatures_inside_of_one_another_have_a_bound() {
+        for (version, is_signed) in [(4, true), (4, false), (6, true), (6, false)] {
+            let of = |depth| nested(version, depth, is_signed);
+            assert!(allow(&packet(&of(DEPTH))) && allow(&old_packet(&of(DEPTH))));
+            for depth in [DEPTH + 1, 300] {
+                assert!(!allow(&packet(&of(depth))), "{version}, {is_signed}, {depth}");
+                assert!(!allow(&old_packet(&of(depth))));
+                assert!(!allow(&[packet(&of(0)), packet(&of(depth))].concat()), "behind a good one");
+                // The parser takes what is there where a length leads beyond the end.
+                let whole = packet(&of(depth));
+                assert!(!allow(&whole[..whole.len() - 2]));
+                let endless = [&[0x8b][..], &of(depth)].concat();
+                assert!(!allow(&endless), "without a length");
+            }
+        }
+        assert!(allow(b"") && allow(&packet(&[3, 5])) && allow(&packet(&[])) && allow(b"no packet"));
+        assert!(!allow(&[0xc2, 230, 4]) && !allow(&[0xc2]), "in parts, or without a length");
+    }
+
+    #[test]
+    fn a_text_is_parsed_only_with_few_lines_and_small_signatures() {
+        let good = packet(&nested(4, 0, true));
+        assert!(allow_text(&text("name: demo", &good)));
+        assert!(allow_text(&text("name: demo", &good).replace('\n', "\r\n")));
+        assert!(!allow_text(&text(&"\n".repeat(LINES), &good)));
+        assert!(!allow_text(&text("name: demo", &vec![0xc0; ARMOURED])));
+        assert!(!allow_text(&text("name: demo", &packet(&nested(4, 300, true)))));
+        assert!(!allow_text(&text("-----BEGIN PGP MESSAGE-----\n", &good)));
+        assert!(!allow_text(&format!("a\n{}", text("name: demo", &good))));
+        assert!(!allow_text("") && !allow_text(TEXT) && !allow_text(&format!("{TEXT}\n\na\n-----")));
+    }
+}
