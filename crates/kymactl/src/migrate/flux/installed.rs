@@ -41,6 +41,14 @@ pub(super) fn without_digest(version: &str) -> &str {
     }
 }
 
+/// `1.2.3+4` is version 1.2.3 with the generation of its HelmChart, where that names files with values.
+pub(super) fn without_generation(version: &str) -> &str {
+    match version.rsplit_once('+') {
+        Some((version, generation)) if generation.parse::<u64>().is_ok() => version,
+        _ => version,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -67,5 +75,7 @@ mod tests {
         assert_eq!(without_digest("1.2.3+1234567890ab"), "1.2.3");
         assert_eq!(without_digest("1.2.3+build.7"), "1.2.3+build.7");
         assert_eq!(without_digest("1.2.3"), "1.2.3");
+        assert_eq!(without_generation("1.2.3+4"), "1.2.3");
+        assert_eq!(without_generation("1.2.3+build.7"), "1.2.3+build.7");
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::facts::{Facts, Kind, Known, Ref, is_set, text};
 use super::fields::{self, Field};
 use super::finding::{Finding, Weight};
-use super::installed::{Installed, installed, without_digest};
+use super::installed::{Installed, installed, without_digest, without_generation};
 use super::verify::Asked;
 
 /// Type of a Secret with logins of registries.
@@ -69,13 +69,14 @@ impl Charted<'_> {
     /// Whose signatures Flux asks for: of the object that `chartRef` names, else of the chart in the release.
     fn asked<'b>(&'b self, first: &'b Ref) -> Option<Asked<'b>> {
         let spec = &self.release["spec"];
-        let (place, namespace, verify) = if spec.get("chartRef").is_some() {
-            // An object of a file need not name its namespace.
+        let (place, verify) = if spec.get("chartRef").is_some() {
             let object = self.source(first)?;
-            (format!("{}: spec.verify", first.says()), first.namespace.as_str(), &object["spec"]["verify"])
+            (format!("{}: spec.verify", first.says()), &object["spec"]["verify"])
         } else {
-            ("spec.chart.spec.verify".to_owned(), self.namespace, &spec["chart"]["spec"]["verify"])
+            ("spec.chart.spec.verify".to_owned(), &spec["chart"]["spec"]["verify"])
         };
+        // Flux makes the HelmChart of a release beside its repository. An object of a file need not name its namespace.
+        let namespace = first.namespace.as_str();
         verify.is_object().then_some(Asked { place, namespace, verify })
     }
 
@@ -234,15 +235,19 @@ impl Charted<'_> {
         const PLACE: &str = "spec.chart.spec.version";
         let wanted = text(chart, "/version").unwrap_or("*");
         let exact = is_exact(wanted);
+        let has_files = ["/valuesFiles/0", "/valuesFile"].iter().any(|one| text(chart, one).is_some());
+        let found = installed(self.release)
+            .version
+            .map(|version| if has_files { without_generation(&version).to_owned() } else { version });
         if !exact && wanted.parse::<VersionRange>().is_ok() {
-            if let Some(installed) = installed(self.release).version.filter(|_| is_held) {
+            if let Some(installed) = found.filter(|_| is_held) {
                 findings.push(stays(PLACE, wanted, &installed));
                 return Some((installed, None));
             }
             findings.push(self.followed(PLACE, wanted));
             return Some((wanted.to_owned(), self.check_every(chart)));
         }
-        let version = match (installed(self.release).version, exact) {
+        let version = match (found, exact) {
             (Some(installed), _) if installed == wanted => Some(installed),
             (Some(installed), true) => {
                 let says =

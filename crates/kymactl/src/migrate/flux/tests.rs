@@ -181,6 +181,23 @@ fn chart_of(kind: Kind, source: Value, spec: Value) -> (ChartSource, Vec<(String
     (found.component.unwrap().spec.source.chart.unwrap(), told)
 }
 
+/// Flux makes the HelmChart in the namespace of the repository, and reads the keys there.
+#[test]
+fn keys_of_a_chart_lie_beside_its_repository() {
+    let repository = Ref::new(Kind::HelmRepository, "sources", "r");
+    let source = json!({"spec": {"url": "oci://registry.example.org"}});
+    let facts = Facts::from([(repository, Some(Known::of(Kind::HelmRepository, source)))]);
+    let reference = json!({"kind": "HelmRepository", "name": "r", "namespace": "sources"});
+    let verify = json!({"secretRef": {"name": "signers"}});
+    let chart = json!({"chart": "a", "version": "1.0.0", "sourceRef": reference, "verify": verify});
+    let release = json!({"metadata": {"name": "a", "namespace": "apps"}, "spec": {"chart": {"spec": chart}}});
+    let found = convert(&release, &facts, "apps");
+    let told = report::text(&found);
+    assert!(told.contains("spec.chart.spec.verify.secretRef: copy Secret sources/signers to"), "{told}");
+    let verify = found.component.unwrap().spec.source.verify.unwrap();
+    assert_eq!(verify.keys_secret_ref.unwrap().name, "signers");
+}
+
 fn digest(digit: char) -> String {
     format!("sha256:{}", digit.to_string().repeat(64))
 }

@@ -153,7 +153,7 @@ impl Entry<'_> {
         Some(Finding::new(format!("{}.targetPath", self.place), Weight::Changes, says))
     }
 
-    /// In Flux the one at the path wins, here `values` do: also a list or anything else that stands in its way.
+    /// Which of the two wins Flux says in one way and does in another; a list or a text in the way of the path counts too.
     fn set_twice(&self, path: &str, values: &Value) -> Option<Finding> {
         let mut at = values.is_object().then_some(values)?;
         for key in keys(path) {
