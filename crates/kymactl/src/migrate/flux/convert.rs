@@ -21,6 +21,8 @@ use super::values_from::Referring;
 
 /// On a HelmRelease that `kymactl migrate flux --apply` has suspended: the component that came of it.
 pub(super) const MIGRATED: &str = "component.kyma-project.io/migrated-to";
+/// Label of what a Kustomization of Flux applies.
+const KUSTOMIZATION: &str = "kustomize.toolkit.fluxcd.io/name";
 /// Longest name of a release (Helm's rule).
 const RELEASE_NAME: usize = 53;
 /// Of that, digits of the hash that a longer one ends in.
@@ -77,6 +79,7 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
     let spec = &release["spec"];
     let mut findings = fields::walk(fields::RELEASE, spec, "spec.");
     findings.extend(failures::uninstalls(spec));
+    findings.extend(set_back(release));
     let source = Charted { release, namespace, facts }.source_for(hub, &mut findings);
     let component = source.map(|source| {
         let mut made = HelmComponentSpec {
@@ -299,6 +302,16 @@ fn account(spec: &Value, namespace: &str, findings: &mut Vec<Finding>) -> Option
     );
     findings.push(Finding::new("spec.serviceAccountName", Weight::Todo, says));
     Some(name.to_owned())
+}
+
+/// A release that would be resumed beside its component.
+fn set_back(release: &Value) -> Option<Finding> {
+    let kustomization = release["metadata"]["labels"][KUSTOMIZATION].as_str();
+    let kustomization = kustomization.filter(|_| !is_set(release, "/spec/suspend"))?;
+    let says = format!(
+        "Kustomization {kustomization} of Flux may set it back: put `spec.suspend: true` into its source first"
+    );
+    Some(Finding::new("spec.suspend", Weight::Todo, says))
 }
 
 /// Suspended by somebody else than us.

@@ -181,6 +181,22 @@ fn chart_of(kind: Kind, source: Value, spec: Value) -> (ChartSource, Vec<(String
     (found.component.unwrap().spec.source.chart.unwrap(), told)
 }
 
+#[test]
+fn a_release_that_flux_itself_applies_is_told_until_it_is_suspended() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/no-namespace.yaml");
+    let (mut releases, facts) = read::files(&[path], "apps").unwrap();
+    let release = &mut releases[0];
+    let is_told = |release: &Value| {
+        let told = report::text(&convert(release, &facts, "apps"));
+        told.contains("to do: spec.suspend: Kustomization fleet of Flux may set it back")
+    };
+    assert!(!is_told(release));
+    release["metadata"]["labels"] = json!({"kustomize.toolkit.fluxcd.io/name": "fleet"});
+    assert!(is_told(release));
+    release["spec"]["suspend"] = true.into();
+    assert!(!is_told(release));
+}
+
 /// Flux makes the HelmChart in the namespace of the repository, and reads the keys there.
 #[test]
 fn keys_of_a_chart_lie_beside_its_repository() {
