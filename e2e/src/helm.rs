@@ -13,6 +13,8 @@ use crate::inputs::charts::Chart;
 
 /// Longest that helm may wait for a chart.
 const PATIENCE: &str = "60s";
+/// What helm says after the reason of a failure.
+const HINT: &str = "Use --debug flag";
 
 /// `helm` against one target.
 pub struct Helm {
@@ -133,7 +135,7 @@ impl Helm {
     async fn output(&self, words: &[impl AsRef<OsStr>]) -> Result<String> {
         let output = self.ended(words).await?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{}", said.lines().last().unwrap_or("helm failed and said nothing"));
+        ensure!(output.status.success(), "{}", reason(&said).unwrap_or("helm failed and said nothing"));
         Ok(String::from_utf8(output.stdout)?)
     }
 
@@ -145,5 +147,23 @@ impl Helm {
             .output()
             .await
             .context("cannot start helm")
+    }
+}
+
+/// The last line that says why.
+fn reason(said: &str) -> Option<&str> {
+    said.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with(HINT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_the_last_line_but_for_the_hint() {
+        let said = "level=WARN msg=old\nError: execution error at (a/templates/b.yaml:1:4): no host\n\n\
+                    Use --debug flag to render out invalid YAML\n";
+        assert_eq!(reason(said), Some("Error: execution error at (a/templates/b.yaml:1:4): no host"));
+        assert_eq!(reason("\n"), None);
     }
 }

@@ -21,6 +21,22 @@ const DEADLINE: Duration = Duration::from_mins(2);
 /// # Errors
 /// Something else differs; the message lists it.
 pub async fn until_as_before(target: &Client, before: &Snapshot) -> Result<Vec<Difference>> {
+    until_only(target, before, may_stay).await
+}
+
+/// As [`until_as_before`], after a removal that gave up hooks: they and what they made may stay too.
+///
+/// # Errors
+/// Something else differs; the message lists it.
+pub async fn until_as_before_but_for_hooks(target: &Client, before: &Snapshot) -> Result<Vec<Difference>> {
+    until_only(target, before, |key, after| may_stay(key, after) || is_of_any_hook(key, after)).await
+}
+
+async fn until_only(
+    target: &Client,
+    before: &Snapshot,
+    may_stay: fn(&Key, &Snapshot) -> bool,
+) -> Result<Vec<Difference>> {
     until_or_why("the target is as before", DEADLINE, || async {
         let after = snapshot::take(target).await?;
         let (kept, wrong): (Vec<_>, Vec<_>) =
@@ -160,6 +176,16 @@ fn is_of_hook(pod: &Key, after: &Snapshot) -> bool {
     })
 }
 
+/// Whether it is a hook, or of one.
+fn is_of_any_hook(key: &Key, after: &Snapshot) -> bool {
+    let is_hook = |object: &Value| object["metadata"]["annotations"]["helm.sh/hook"].is_string();
+    let Some(object) = after.get(key) else { return false };
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let mut owners = owners.map(|owner| &owner["uid"]);
+    is_hook(object)
+        || owners.any(|uid| after.values().any(|found| is_hook(found) && found["metadata"]["uid"] == *uid))
+}
+
 /// Whether this APIService is named after the CRD's group.
 fn serves(crd: &Value, service: &Key) -> bool {
     crd["spec"]["group"].as_str().is_some_and(|group| service.name.ends_with(&format!(".{group}")))
@@ -224,6 +250,12 @@ mod tests {
         assert!(may_stay(&job, &with("before-hook-creation")) && may_stay(&pod, &with("hook-failed")));
         assert!(!may_stay(&job, &with("before-hook-creation,hook-succeeded")));
         assert!(!may_stay(&pod, &with("hook-succeeded")));
+        assert!(
+            is_of_any_hook(&job, &with("hook-succeeded")) && is_of_any_hook(&pod, &with("hook-succeeded"))
+        );
+        let others =
+            Snapshot::from([(pod.clone(), json!({"metadata": {"ownerReferences": [{"uid": "1"}]}}))]);
+        assert!(!is_of_any_hook(&pod, &others) && !is_of_any_hook(&job, &others));
     }
 
     #[test]

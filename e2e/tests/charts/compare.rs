@@ -42,6 +42,15 @@ pub(crate) struct Findings {
     pub(crate) wrong: Vec<String>,
 }
 
+impl Findings {
+    /// What is absent without a reason: what is of one kind is sent at once, other kinds may wait for one that is refused.
+    pub(crate) fn lost(&self) -> Vec<&String> {
+        let kind = |object: &str| object.split(' ').next().map(str::to_owned);
+        let refused: BTreeSet<_> = self.refused.keys().map(|object| kind(object)).collect();
+        self.absent.iter().filter(|absent| refused.is_empty() || refused.contains(&kind(absent))).collect()
+    }
+}
+
 /// Compares a release with all objects that carry `owner`.
 pub(crate) async fn release(
     target: &Client,
@@ -133,11 +142,15 @@ fn of_the_clock(key: &Key, path: &str) -> bool {
     key.is("batch", "CronJob") && key.name == "linkerd-heartbeat" && path == "/spec/schedule"
 }
 
-/// Below or above a path at which two runs of helm differ; a Secret's text is stored encoded.
+/// A path at which two runs of helm differ, or below; a Secret's text is stored encoded. Not above: a list that has one
+/// more entry is another one, whatever varies in the others.
 fn varies(path: &str, varying: &BTreeSet<String>) -> bool {
     varying.iter().any(|other| {
-        let other = other.replacen("/stringData", "/data", 1);
-        path == other || path.starts_with(&format!("{other}/")) || other.starts_with(&format!("{path}/"))
+        let stored = match other.strip_prefix("/stringData") {
+            Some(rest) => format!("/data{rest}"),
+            None => other.clone(),
+        };
+        path == stored || path.starts_with(&format!("{stored}/"))
     })
 }
 
@@ -178,4 +191,30 @@ async fn dry_run(
         kube::Error::Api(status) => status.message,
         other => other.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_varies_is_left_out() {
+        let varying = ["/stringData/password", "/webhooks/0/clientConfig/caBundle", "/spec/rules"];
+        let varying: BTreeSet<String> = varying.map(str::to_owned).into();
+        assert!(varies("/data/password", &varying) && varies("/spec/rules/0/host", &varying));
+        assert!(varies("/webhooks/0/clientConfig/caBundle", &varying));
+        assert!(!varies("/webhooks", &varying) && !varies("/data", &varying));
+        assert!(!varies("/data/password2", &varying) && !varies("/spec", &varying));
+    }
+
+    #[test]
+    fn what_is_absent_waits_only_for_what_is_refused_of_another_kind() {
+        let absent = vec!["Job.batch n/b is not on the target".to_owned()];
+        let mut findings = Findings { absent, ..Findings::default() };
+        assert_eq!(findings.lost().len(), 1);
+        findings.refused.insert("Secret n/a".to_owned(), "no".to_owned());
+        assert!(findings.lost().is_empty());
+        findings.refused.insert("Job.batch n/a".to_owned(), "no".to_owned());
+        assert_eq!(findings.lost().len(), 1);
+    }
 }

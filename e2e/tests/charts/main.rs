@@ -12,6 +12,7 @@ mod oracle;
 mod outcome;
 mod remains;
 mod report;
+mod said;
 mod story;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -147,10 +148,14 @@ async fn through(landscape: &Landscape, target: &Cluster, run: Run) -> anyhow::R
     let (installed, changed) = outcome?;
     let installed = Outcome { kept: removed?, ..installed };
     Box::pin(story.beside_helm(&installed, &chart.values)).await?;
-    let mut row = Row { chart: chart.name, values: name, installed, changed: None };
-    if let (Some(outcome), Some((to, values))) = (changed, then) {
-        Box::pin(story.beside_helm(&outcome, &values)).await?;
-        row.changed = Some((to, outcome));
+    let mut row = Row { chart: chart.name, values: name, installed, changed: None, unchanged: None };
+    match (changed, then) {
+        (Some(outcome), Some((to, values))) => {
+            Box::pin(story.beside_helm(&outcome, &values)).await?;
+            row.changed = Some((to, outcome));
+        }
+        (None, Some((to, _))) if row.installed.refused.is_none() => row.unchanged = Some(to),
+        _ => {}
     }
     Ok(row)
 }

@@ -64,6 +64,7 @@ pub(crate) async fn objects(
     let (one, other) = tokio::try_join!(run(), run())?;
     let (one, other) = (documents(&one)?, documents(&other)?);
     ensure!(one.keys().eq(other.keys()), "two runs of helm print objects of different names");
+    ensure!(!one.is_empty(), "helm prints nothing");
     Ok(one
         .into_iter()
         .map(|(key, (value, yaml))| {

@@ -13,7 +13,7 @@ pub(crate) struct Outcome {
     pub(crate) findings: Findings,
     /// Workloads that do not become ready, as the component says.
     pub(crate) unhealthy: Option<String>,
-    /// The hook that the target refuses, as the component says; nothing is installed then.
+    /// The hook that the target refuses, as the component says; nothing is installed then if it comes first.
     pub(crate) hook: Option<String>,
     /// How much less there is than before, where that had to be confirmed.
     pub(crate) confirmed: Option<String>,
@@ -43,9 +43,8 @@ impl Outcome {
     /// Helm's failure is for what the component names. It stops at the first cause, in this order.
     pub(crate) fn is_explained_by(&self, said: &str) -> Result<(), String> {
         let Findings { missing, refused, .. } = &self.findings;
-        let is_told = |object: &str| {
-            parts(object).is_some_and(|(kind, name)| said.contains(kind) && said.contains(name))
-        };
+        let is_told =
+            |object: &str| parts(object).is_some_and(|(kind, name)| names(said, kind) && names(said, name));
         let explained = if !missing.is_empty() {
             let mut kinds = missing.iter().map(|kind| kind.split('.').next().unwrap_or(kind));
             kinds.any(|kind| said.contains(&format!("no matches for kind \"{kind}\"")))
@@ -110,6 +109,15 @@ fn parts(object: &str) -> Option<(&str, &str)> {
     Some((kind.split('.').next()?, path.rsplit('/').next()?))
 }
 
+/// Whether a text has this word, not as a part of a longer name.
+fn names(said: &str, word: &str) -> bool {
+    let is_part = |character: char| character.is_ascii_alphanumeric() || character == '-';
+    said.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&said[..at], &said[at + word.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part)
+    })
+}
+
 /// The fields that a refusal names.
 fn fields(refusal: &str) -> impl Iterator<Item = &str> {
     let listed = refusal.split_once("refused as invalid: ").map_or("", |(_, listed)| listed);
@@ -117,7 +125,7 @@ fn fields(refusal: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Without names of Pods, which are others in each run.
-fn fixed(unhealthy: &str) -> String {
+pub(crate) fn fixed(unhealthy: &str) -> String {
     let each = unhealthy.split(", ").map(|name| match name.strip_suffix(UNSCHEDULABLE) {
         Some(start) => {
             let workload = start.split(" (").next().unwrap_or(start);
@@ -140,7 +148,11 @@ mod tests {
         outcome.unhealthy = Some(waits.to_owned());
         assert!(outcome.needs_proof());
         assert!(outcome.is_explained_by("resource not ready, name: web, kind: Deployment").is_ok());
+        assert!(outcome.is_explained_by("resource Deployment/n/web not ready. status: InProgress").is_ok());
         assert!(outcome.is_explained_by("resource not ready, name: db, kind: Deployment").is_err());
+        assert!(
+            outcome.is_explained_by("resource Deployment/n/web-2 not ready. status: InProgress").is_err()
+        );
         let hook = "pre-install hook Job.batch n/setup: creating Job.batch n/setup: refused as invalid: \
                     spec.x (FieldValueInvalid)";
         outcome.hook = Some(hook.to_owned());

@@ -6,34 +6,30 @@ use anyhow::{Context, Result, ensure};
 use e2e::helm::Helm;
 use e2e::inputs::charts::Chart;
 use e2e::landscape::{HUB_NAMESPACE, Landscape};
-use e2e::remains::{clear, until_as_before};
+use e2e::remains::{clear, until_as_before, until_as_before_but_for_hooks};
 use e2e::snapshot::{self, Snapshot};
 use e2e::wait;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::conditions::is_deleted;
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{HelmComponent, Reason, State, names};
+use kyma_api::{HelmComponent, State, names};
 use serde_json::{Value, json};
 use testbed::{Cluster, until_or_why};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::compare::{self, Findings};
+use crate::compare;
 use crate::oracle::{self, Capabilities, Printed};
-use crate::outcome::{Outcome, UNSCHEDULABLE};
+use crate::outcome::{Outcome, UNSCHEDULABLE, fixed};
 use crate::remains;
+use crate::said::{self, condition};
 
 /// Time that a chart gets to be installed, or removed.
 const DEADLINE: Duration = Duration::from_mins(3);
-/// Time for which a fault that a repetition seldom mends stands before it counts.
+/// Time for which a fault that a repetition seldom mends, or a Pod without a node, stands before it counts.
 const STANDS: Duration = Duration::from_mins(1);
-/// Such faults.
-const LASTING: [Reason; 3] = [Reason::HookFailed, Reason::ApplyRefused, Reason::RenderFailed];
-/// How the component says that the target does not take an object.
-const INVALID: &str = ": refused as invalid: ";
 /// Who applies in these tests.
 const WRITER: &str = "tests";
 
@@ -53,6 +49,8 @@ pub(crate) struct Story {
     before: Snapshot,
     /// How much less there is than before, where that had to be confirmed.
     confirmed: Mutex<Option<String>>,
+    /// Workloads whose Pods no node takes, and since when.
+    nodeless: Mutex<Option<(String, Instant)>>,
     source: (String, String, String),
     access: String,
 }
@@ -85,6 +83,7 @@ impl Story {
             printed,
             before,
             confirmed: Mutex::default(),
+            nodeless: Mutex::default(),
             source,
             access: secret,
         })
@@ -103,9 +102,9 @@ impl Story {
         *self.printed.get_mut() = None;
         let component = self.component()?;
         // As a whole: what the new values do not name is no more.
-        let mut held = self.components().get(&self.word).await?;
-        held.spec = component.spec;
-        self.components().replace(&self.word, &PostParams::default(), &held).await?;
+        let replaced = json!([{"op": "replace", "path": "/spec", "value": component.spec}]);
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(replaced)?);
+        self.components().patch(&self.word, &PatchParams::default(), &patch).await?;
         self.settled().await
     }
 
@@ -113,10 +112,7 @@ impl Story {
     pub(crate) async fn refused(&self) -> Result<Option<String>> {
         let Err(reason) = self.rendered(&self.chart.values).await? else { return Ok(None) };
         self.components().create(&PostParams::default(), &self.component()?).await?;
-        let not_rendered = |component: Option<&HelmComponent>| {
-            let rendered = component.and_then(|component| condition(component, "Rendered"));
-            rendered.is_some_and(|rendered| rendered.status == "False")
-        };
+        let not_rendered = |component: Option<&HelmComponent>| component.is_some_and(said::is_not_printed);
         let waiting = wait::until("the chart is not rendered", self.components(), &self.word, not_rendered);
         waiting.await.with_context(|| format!("helm says: {reason:#}"))?;
         Ok(Some(oracle::reason(&reason)))
@@ -153,12 +149,14 @@ impl Story {
     async fn settled(&self) -> Result<Outcome> {
         let what = format!("{} is as helm would have it", self.chart.name);
         let standing: Mutex<Option<(String, Instant)>> = Mutex::default();
+        *self.nodeless.lock().await = None;
         until_or_why(&what, DEADLINE, || async {
             let component = self.components().get(&self.word).await?;
             let judged = self.judge(&component).await?;
             if let Err(why) = &judged {
                 let mut since = standing.lock().await;
-                ensure!(!stands(&component, &mut since), "{what}: does not change any more: {why}");
+                let stays = stands(said::lasting(&component), &mut since);
+                ensure!(!stays, "{what}: does not change any more: {why}");
             }
             Ok(judged)
         })
@@ -188,8 +186,13 @@ impl Story {
             self.confirm(component, message).await?;
             return Ok(Err(said));
         }
-        if let Some(hook) = said.strip_prefix("HookFailed: ").filter(|hook| hook.contains(INVALID)) {
-            return Ok(Ok(Outcome { hook: Some(hook.to_owned()), ..Outcome::default() }));
+        let hook = said::failed_hook(&said);
+        match hook {
+            Some(hook) if !said::is_invalid(hook) => return Ok(Err(said)),
+            Some(hook) if said::comes_first(hook) => {
+                return Ok(Ok(Outcome { hook: Some(hook.to_owned()), ..Outcome::default() }));
+            }
+            _ => {}
         }
         let Some(state) = status.state.filter(|state| *state != State::Deleting) else {
             return Ok(Err(said));
@@ -208,14 +211,18 @@ impl Story {
         {
             return Ok(Err(format!("Healthy is False for {fine}, which is ready or gets ready")));
         }
+        let nodeless = unhealthy.filter(|healthy| healthy.message.contains(UNSCHEDULABLE));
+        let lasts = stands(nodeless.map(|healthy| fixed(&healthy.message)), &mut self.nodeless.lock().await);
+        if nodeless.is_some() && !lasts {
+            return Ok(Err(format!("a node may still take the Pods: {said}")));
+        }
         let capabilities = Capabilities::of(&self.target).await?;
         let printed = self.printed(capabilities).await?;
         let owner = names::owner_hash(HUB_NAMESPACE, &self.word);
         let findings = compare::release(&self.target, &printed, &self.namespace, &owner).await?;
-        // Later stages wait for what the target refuses, and so does the removal of what is printed no more.
-        let waits = !findings.refused.is_empty();
-        let stays = waits || !findings.missing.is_empty();
-        let absent = if waits { &[][..] } else { &findings.absent[..] };
+        // The removal of what is printed no more waits for all that is printed.
+        let stays = !findings.refused.is_empty() || !findings.missing.is_empty();
+        let absent = findings.lost();
         let surplus = if stays { &[][..] } else { &findings.surplus[..] };
         let wrong: Vec<&str> =
             findings.wrong.iter().chain(absent).chain(surplus).map(String::as_str).collect();
@@ -223,7 +230,8 @@ impl Story {
             return Ok(Err(format!("{said}\n    {}", wrong.join("\n    "))));
         }
         let confirmed = self.confirmed.lock().await.clone();
-        Ok(explained(component, findings, &said).map(|outcome| Outcome { confirmed, ..outcome }))
+        let explained = said::explained(component, findings, hook, &said);
+        Ok(explained.map(|outcome| Outcome { confirmed, ..outcome }))
     }
 
     /// Helm's output for a target of this kind, from the last look where that was the same.
@@ -286,7 +294,10 @@ impl Story {
             self.components().patch(&self.word, &PatchParams::default(), &patch).await?;
             let what = "the component is gone without hooks";
             wait::until(what, self.components(), &self.word, is_deleted(&uid)).await?;
-            return Ok(vec!["what a hook left that does not end here (removed with hooks: Skip)".to_owned()]);
+            let kept = until_as_before_but_for_hooks(&self.target, &self.before).await?;
+            let mut told = remains::listed(&kept);
+            told.push("what a hook left that does not end here (removed with hooks: Skip)".to_owned());
+            return Ok(told);
         }
         gone?;
         let kept = until_as_before(&self.target, &self.before).await?;
@@ -339,45 +350,11 @@ impl Story {
     }
 }
 
-/// What is not Ready is so for a reason that holds on the target, and the component names it.
-fn explained(component: &HelmComponent, findings: Findings, said: &str) -> Result<Outcome, String> {
-    let message = |aspect: &str| {
-        let found = condition(component, aspect).filter(|condition| condition.status == "False");
-        found.map(|condition| condition.message.clone())
-    };
-    let dependencies = message("DependenciesReady").unwrap_or_default();
-    if let Some(kind) = findings.missing.iter().find(|kind| !dependencies.contains(kind.as_str())) {
-        return Err(format!("DependenciesReady does not name {kind}: {dependencies}"));
-    }
-    if findings.missing.is_empty() && !dependencies.is_empty() {
-        return Err(format!("everything is served, but DependenciesReady says: {dependencies}"));
-    }
-    let applied = message("Applied").unwrap_or_default();
-    if let Some(object) = findings.refused.keys().find(|object| !applied.contains(object.as_str())) {
-        return Err(format!("Applied does not name {object}: {applied}"));
-    }
-    let state = component.status.as_ref().and_then(|status| status.state);
-    let unhealthy = message("Healthy");
-    let complete = findings.missing.is_empty() && findings.refused.is_empty() && unhealthy.is_none();
-    if complete != (state == Some(State::Ready)) {
-        return Err(format!("{state:?}: {said}"));
-    }
-    Ok(Outcome { findings, unhealthy, ..Outcome::default() })
-}
-
-/// Whether the same lasting fault was already there a while ago.
-fn stands(component: &HelmComponent, since: &mut Option<(String, Instant)>) -> bool {
-    let fault = condition(component, "Ready")
-        .filter(|ready| LASTING.iter().any(|reason| ready.reason == reason.as_str()))
-        .map(|ready| format!("{}: {}", ready.reason, ready.message));
+/// Whether the same fault was already there a while ago.
+fn stands(fault: Option<String>, since: &mut Option<(String, Instant)>) -> bool {
     let known = since.take().filter(|(known, _)| fault.as_ref() == Some(known));
     *since = fault.map(|fault| known.unwrap_or_else(|| (fault, Instant::now())));
     since.as_ref().is_some_and(|(_, begun)| begun.elapsed() > STANDS)
-}
-
-fn condition<'a>(component: &'a HelmComponent, aspect: &str) -> Option<&'a Condition> {
-    let mut conditions = component.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.find(|condition| condition.type_ == aspect)
 }
 
 fn typed(secret: &Secret) -> Result<Value> {

@@ -3,12 +3,15 @@
 //! What comes of a release is decided by [`convert`] alone, from the release and the sources that it names; [`fields`]
 //! says what becomes of each field.
 
+mod clashes;
 mod content;
 mod convert;
 mod depends;
 mod facts;
+mod failures;
 mod fields;
 mod finding;
+mod installed;
 mod patches;
 mod read;
 mod report;
@@ -60,6 +63,7 @@ impl Flux {
             let namespace = self.namespace.as_deref().unwrap_or("default");
             let (mut releases, facts) = read::files(&self.file, namespace)?;
             releases.retain(|release| self.is_meant(release));
+            self.ensure_all_named(&releases)?;
             return printed(&converted(&releases, &facts, hub));
         }
         let config = self.hub.config().await?;
@@ -95,6 +99,7 @@ impl Flux {
 fn converted(releases: &[Value], facts: &facts::Facts, hub: &str) -> Vec<Converted> {
     let mut all: Vec<Converted> =
         releases.iter().map(|release| convert::convert(release, facts, hub)).collect();
+    clashes::keep_apart(releases, facts, hub, &mut all);
     depends::connect(releases, &mut all);
     all
 }

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use kube::ResourceExt as _;
 use kyma_api::{
     CommonMetadata, CrdPolicy, Drift, DriftMode, Health, HealthExpression, HelmComponent, HelmComponentSpec,
-    HookPolicy, Release, Rollback, RollbackMode, SecretKeyRef, TargetRef, Timeouts,
+    HookPolicy, Release, SecretKeyRef, TargetRef,
 };
 use kyma_object_set::{Patches, Yielded};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::facts::{Facts, Kind, Known, Ref, is_set, list, text};
+use super::failures;
 use super::fields;
 use super::finding::{Finding, Weight};
 use super::patches;
@@ -20,14 +21,12 @@ use super::values_from::Referring;
 
 /// On a HelmRelease that `kymactl migrate flux --apply` has suspended: the component that came of it.
 pub(super) const MIGRATED: &str = "component.kyma-project.io/migrated-to";
+/// Label of what a Kustomization of Flux applies.
+const KUSTOMIZATION: &str = "kustomize.toolkit.fluxcd.io/name";
 /// Longest name of a release (Helm's rule).
 const RELEASE_NAME: usize = 53;
 /// Of that, digits of the hash that a longer one ends in.
 const HASH: usize = 12;
-/// Seconds after which Flux takes an upgrade for failed that says nothing else.
-const TIMEOUT: i32 = 300;
-/// Longest timeout that a component takes, in seconds.
-const LONGEST: u64 = 86_400;
 
 /// What comes of a release.
 #[derive(Debug)]
@@ -54,11 +53,18 @@ impl Converted {
 
 /// What has to be known of it, for a component of this namespace of the hub.
 pub(super) fn refers_to(release: &Value, facts: &Facts, hub: &str) -> Vec<Ref> {
+    let mut all = reads(release, facts, hub);
+    all.extend(Referring { spec: &release["spec"], namespace: namespace_of(release), hub }.copies());
+    all
+}
+
+/// What Flux reads for it.
+pub(super) fn reads(release: &Value, facts: &Facts, hub: &str) -> Vec<Ref> {
     let namespace = namespace_of(release);
     let mut all = Charted { release, namespace, facts }.refers_to();
     let access = text(release, "/spec/kubeConfig/secretRef/name");
     all.extend(access.map(|name| Ref::new(Kind::Secret, namespace, name)));
-    all.extend(Referring { spec: &release["spec"], namespace, hub }.refers_to());
+    all.extend(Referring { spec: &release["spec"], namespace, hub }.originals());
     all
 }
 
@@ -72,6 +78,8 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
     let name = text(release, "/metadata/name").unwrap_or_default();
     let spec = &release["spec"];
     let mut findings = fields::walk(fields::RELEASE, spec, "spec.");
+    findings.extend(failures::uninstalls(spec));
+    findings.extend(set_back(release));
     let source = Charted { release, namespace, facts }.source_for(hub, &mut findings);
     let component = source.map(|source| {
         let mut made = HelmComponentSpec {
@@ -85,8 +93,8 @@ pub(super) fn convert(release: &Value, facts: &Facts, hub: &str) -> Converted {
             hooks: hooks(spec, &mut findings),
             health: health(spec),
             drift: Some(drift(spec, &mut findings)),
-            timeouts: timeouts(spec, &mut findings),
-            rollback: rollback(spec),
+            timeouts: failures::timeouts(spec, &mut findings),
+            rollback: failures::rollback(spec),
             service_account_name: account(spec, namespace, &mut findings),
             suspend: suspended(release),
             ..HelmComponentSpec::default()
@@ -287,57 +295,6 @@ fn drift(spec: &Value, findings: &mut Vec<Finding>) -> Drift {
     Drift { mode: Some(mode), ignore: some(patches::ignored(spec, findings)) }
 }
 
-fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Timeouts> {
-    let mut seconds = |pointers: &[&str]| {
-        let (pointer, value) = pointers.iter().find_map(|pointer| Some((pointer, text(spec, pointer)?)))?;
-        let found = duration(value);
-        if found.is_none() {
-            let place = format!("spec{}", pointer.replace('/', "."));
-            findings.push(Finding::new(place, Weight::Lost, format!("{value} is no duration")));
-        }
-        found
-    };
-    let each = seconds(&["/upgrade/timeout", "/timeout"]);
-    let delete_seconds = seconds(&["/uninstall/timeout"]);
-    let fails = each.or_else(|| rollback(spec).map(|_| TIMEOUT));
-    let health_seconds = fails.filter(|_| !is_set(spec, "/upgrade/disableWait"));
-    let made = Timeouts { hook_seconds: each, health_seconds, delete_seconds, ..Timeouts::default() };
-    (made != Timeouts::default()).then_some(made)
-}
-
-/// Seconds of a duration of Go, rounded up.
-fn duration(text: &str) -> Option<i32> {
-    let mut milliseconds = 0.0;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
-        rest = &rest[end..];
-        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        milliseconds += number
-            * match &rest[..end] {
-                "ms" => 1.0,
-                "s" => 1_000.0,
-                "m" => 60_000.0,
-                "h" => 3_600_000.0,
-                _ => return None,
-            };
-        rest = &rest[end..];
-    }
-    let seconds = std::time::Duration::try_from_secs_f64(milliseconds / 1_000.0).ok()?;
-    let whole = seconds.as_secs() + u64::from(seconds.subsec_nanos() > 0);
-    i32::try_from(whole.clamp(1, LONGEST)).ok()
-}
-
-/// Flux rolls a failed upgrade back where it has retries, unless it uninstalls.
-fn rollback(spec: &Value) -> Option<Rollback> {
-    let remediation = spec.pointer("/upgrade/remediation")?;
-    let retries = remediation["retries"].as_i64().unwrap_or_default() != 0;
-    let remediates = remediation["remediateLastFailure"].as_bool().unwrap_or(retries);
-    let rolls_back = text(remediation, "/strategy").unwrap_or("rollback") == "rollback";
-    ((retries || remediates) && rolls_back).then_some(Rollback { mode: RollbackMode::OnFailure })
-}
-
 fn account(spec: &Value, namespace: &str, findings: &mut Vec<Finding>) -> Option<String> {
     let name = text(spec, "/serviceAccountName")?;
     let says = format!(
@@ -345,6 +302,16 @@ fn account(spec: &Value, namespace: &str, findings: &mut Vec<Finding>) -> Option
     );
     findings.push(Finding::new("spec.serviceAccountName", Weight::Todo, says));
     Some(name.to_owned())
+}
+
+/// A release that would be resumed beside its component.
+fn set_back(release: &Value) -> Option<Finding> {
+    let kustomization = release["metadata"]["labels"][KUSTOMIZATION].as_str();
+    let kustomization = kustomization.filter(|_| !is_set(release, "/spec/suspend"))?;
+    let says = format!(
+        "Kustomization {kustomization} of Flux may set it back: put `spec.suspend: true` into its source first"
+    );
+    Some(Finding::new("spec.suspend", Weight::Todo, says))
 }
 
 /// Suspended by somebody else than us.
@@ -370,19 +337,5 @@ mod tests {
         assert!(name.starts_with("a-very-long-namespace-name-for-a-target-"), "{name}");
         // printf '%s' NAME | sha256sum
         assert!(name.ends_with("-f70223a954b2"), "{name}");
-    }
-
-    #[test]
-    fn durations_of_go_are_seconds() {
-        for (text, seconds) in [
-            ("5m0s", Some(300)),
-            ("1h30m", Some(5400)),
-            ("500ms", Some(1)),
-            ("1.5m", Some(90)),
-            ("x", None),
-            ("5", None),
-        ] {
-            assert_eq!(duration(text), seconds, "{text}");
-        }
     }
 }

@@ -51,6 +51,7 @@ const EVENTS: &str = "nothing is polled";
 const VERSION: &str = "`source.chart.version`: a range as it is, otherwise the version that is installed";
 const CHECK: &str = "`source.chart.checkEverySeconds`, a minute at least, where the version is a range; otherwise nothing is polled";
 const FIXED: &str = "the version is fixed";
+const HELD: &str = "a range is not followed then: the version that is installed stays";
 const RETRIES: &str = "what fails is tried again by its class, without end";
 const NO_WAIT: &str = "no worker waits; `Ready` tells when all is up";
 const SSA: &str = "objects are applied on the server";
@@ -136,7 +137,7 @@ pub(super) const RELEASE: &[Field] = &[
     idle("waitStrategy", NO_WAIT),
     carried(
         "upgrade.remediation",
-        "`rollback.mode: OnFailure`, unless its strategy is uninstall or it has no retries",
+        "`rollback.mode: OnFailure`, unless its strategy is uninstall, which is told, it has no retries, or `upgrade.strategy` is RetryOnFailure",
     ),
     idle("upgrade.strategy", RETRIES),
     idle("install.strategy", RETRIES),
@@ -199,7 +200,7 @@ pub(super) const HELM_REPOSITORY: &[Field] = &[
     lost("provider", CLOUD),
     idle("interval", EVENTS),
     idle("timeout", "the operator has deadlines of its own"),
-    idle("suspend", FIXED),
+    carried("suspend", HELD),
     idle("accessFrom", "Flux does not act on it either"),
 ];
 
@@ -207,8 +208,11 @@ pub(super) const HELM_REPOSITORY: &[Field] = &[
 pub(super) const OCI_REPOSITORY: &[Field] = &[
     carried("url", "`source.chart.url`"),
     carried("ref.digest", "`source.chart.digest`"),
-    carried("ref.tag", "`source.chart.version`"),
-    carried("ref.semver", "`source.chart.version`"),
+    carried(
+        "ref.tag",
+        "`source.chart.version`, with the digest that is installed: it is told where a tag is not followed any more",
+    ),
+    carried("ref.semver", "`source.chart.version`, unless there is a digest"),
     changes("ref.semverFilter", "tags cannot be filtered: narrow `source.chart.version`"),
     idle("layerSelector", "the layer of the chart is taken"),
     carried("secretRef", "`source.pullSecretRef`"),
@@ -221,7 +225,7 @@ pub(super) const OCI_REPOSITORY: &[Field] = &[
     carried("interval", CHECK),
     idle("timeout", "the operator has deadlines of its own"),
     idle("ignore", "it does not matter for charts"),
-    idle("suspend", FIXED),
+    carried("suspend", HELD),
 ];
 
 /// `source.toolkit.fluxcd.io` HelmChart.
@@ -235,7 +239,7 @@ pub(super) const HELM_CHART: &[Field] = &[
     carried("verify", VERIFY),
     carried("interval", CHECK),
     idle("reconcileStrategy", FIXED),
-    idle("suspend", FIXED),
+    carried("suspend", HELD),
     idle("accessFrom", "Flux does not act on it either"),
 ];
 

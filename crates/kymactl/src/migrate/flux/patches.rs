@@ -136,7 +136,8 @@ fn literal(expression: &str) -> Result<Option<String>, ()> {
     Ok(Some(text))
 }
 
-fn unknown(value: &Value, known: &[&str], place: &str, findings: &mut Vec<Finding>) {
+/// Tells of fields that are not among those that are known.
+pub(super) fn unknown(value: &Value, known: &[&str], place: &str, findings: &mut Vec<Finding>) {
     let none = Map::new();
     let fields = value.as_object().unwrap_or(&none).keys().filter(|key| !known.contains(&key.as_str()));
     findings.extend(fields.map(|key| {

@@ -40,7 +40,10 @@ pub(super) fn files(paths: &[PathBuf], namespace: &str) -> Result<(Vec<Value>, F
             match text(&document, "/kind") {
                 Some(RELEASE) if is_of(&document, RELEASES) => releases.push(document),
                 Some(kind) => {
-                    let Some(kind) = Kind::parse(kind) else { continue };
+                    // k3s has a HelmChart of its own.
+                    let is_meant =
+                        |kind: &Kind| is_of(&document, if kind.is_data() { "v1" } else { SOURCES });
+                    let Some(kind) = Kind::parse(kind).filter(is_meant) else { continue };
                     let name = text(&document, "/metadata/name").unwrap_or_default();
                     let namespace = text(&document, "/metadata/namespace").unwrap_or(namespace);
                     facts.insert(Ref::new(kind, namespace, name), Some(Known::of(kind, document)));

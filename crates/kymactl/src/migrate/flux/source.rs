@@ -5,42 +5,20 @@ use kyma_api::{ChartSource, SecretRef, Source};
 use kyma_artifacts::VersionRange;
 use serde_json::Value;
 
-use super::facts::{Facts, Kind, Known, Ref, list, text};
+use super::facts::{Facts, Kind, Known, Ref, is_set, text};
 use super::fields::{self, Field};
 use super::finding::{Finding, Weight};
+use super::installed::{Installed, installed, without_digest, without_generation};
 use super::verify::Asked;
 
 /// Type of a Secret with logins of registries.
 const DOCKER_CONFIG: &str = "kubernetes.io/dockerconfigjson";
-/// Digits of the digest that Flux appends to the version of a chart from an OCIRepository.
-const SHORT_DIGEST: usize = 12;
 
 /// A release with what is known of what it refers to.
 pub(super) struct Charted<'a> {
     pub(super) release: &'a Value,
     pub(super) namespace: &'a str,
     pub(super) facts: &'a Facts,
-}
-
-/// What Flux installed last.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Installed {
-    /// Version of the chart.
-    pub(super) version: Option<String>,
-    /// Digest of the OCI manifest, for an OCIRepository.
-    pub(super) digest: Option<String>,
-}
-
-/// The latest entry of the history; before v2beta2 there was none.
-pub(super) fn installed(release: &Value) -> Installed {
-    let latest = list(release, "/status/history").max_by_key(|entry| entry["version"].as_i64());
-    let entry = |field: &str| latest.and_then(|entry| entry[field].as_str());
-    let status = |field: &str| text(release, &format!("/status/{field}"));
-    let version = entry("chartVersion")
-        .or_else(|| status("lastAppliedRevision"))
-        .or_else(|| status("lastAttemptedRevision"));
-    let digest = entry("ociDigest").or_else(|| status("lastAttemptedRevisionDigest"));
-    Installed { version: version.map(str::to_owned), digest: digest.map(str::to_owned) }
 }
 
 impl Charted<'_> {
@@ -91,13 +69,14 @@ impl Charted<'_> {
     /// Whose signatures Flux asks for: of the object that `chartRef` names, else of the chart in the release.
     fn asked<'b>(&'b self, first: &'b Ref) -> Option<Asked<'b>> {
         let spec = &self.release["spec"];
-        let (place, namespace, verify) = if spec.get("chartRef").is_some() {
-            // An object of a file need not name its namespace.
+        let (place, verify) = if spec.get("chartRef").is_some() {
             let object = self.source(first)?;
-            (format!("{}: spec.verify", first.says()), first.namespace.as_str(), &object["spec"]["verify"])
+            (format!("{}: spec.verify", first.says()), &object["spec"]["verify"])
         } else {
-            ("spec.chart.spec.verify".to_owned(), self.namespace, &spec["chart"]["spec"]["verify"])
+            ("spec.chart.spec.verify".to_owned(), &spec["chart"]["spec"]["verify"])
         };
+        // Flux makes the HelmChart of a release beside its repository. An object of a file need not name its namespace.
+        let namespace = first.namespace.as_str();
         verify.is_object().then_some(Asked { place, namespace, verify })
     }
 
@@ -179,7 +158,9 @@ impl Charted<'_> {
     ) -> Option<Source> {
         let url = Self::url(named, object, findings)?;
         let name = text(chart, "/chart").unwrap_or_default();
-        let (version, check_every_seconds) = self.version(chart, findings)?;
+        // The source does not look for newer charts then, whichever of its objects it is.
+        let is_held = is_set(object, "/spec/suspend") || is_set(chart, "/suspend");
+        let (version, check_every_seconds) = self.version(chart, is_held, findings)?;
         let (url, name) = if url.starts_with("oci://") {
             (format!("{url}/{name}"), None)
         } else {
@@ -195,7 +176,13 @@ impl Charted<'_> {
         let Installed { version, digest } = installed(self.release);
         let version = version.map(|version| without_digest(&version).to_owned());
         let reference = &object["spec"]["ref"];
-        if let Some(range) = text(reference, "/semver") {
+        // Flux looks at the digest first, then at the range, then at the tag.
+        let pinned = text(reference, "/digest");
+        let range = text(reference, "/semver").filter(|_| pinned.is_none());
+        let held = range.zip(version.as_ref()).filter(|_| is_set(object, "/spec/suspend"));
+        if let Some((range, installed)) = held {
+            findings.push(stays(format!("{}: spec.suspend", named.says()), range, installed));
+        } else if let Some(range) = range {
             let place = format!("{}: spec.ref.semver", named.says());
             findings.push(self.followed(place, range));
             findings.push(appended());
@@ -209,9 +196,13 @@ impl Charted<'_> {
             return Some(self.with_secret(named, chart, hub, findings));
         }
         // A tag need not be the version of the chart.
-        let tag = text(reference, "/tag").map(str::to_owned);
-        let version = tag.or(version);
-        let digest = digest.or_else(|| text(reference, "/digest").map(str::to_owned));
+        let tag = text(reference, "/tag").filter(|_| pinned.is_none() && range.is_none());
+        if let Some(tag) = tag.filter(|tag| digest.is_some() && !is_exact(tag)) {
+            let says = format!("{tag} is what is installed now, by its digest: it is not followed any more");
+            findings.push(Finding::new(format!("{}: spec.ref.tag", named.says()), Weight::Lost, says));
+        }
+        let version = tag.map(str::to_owned).or(version);
+        let digest = digest.or_else(|| pinned.map(str::to_owned));
         if version.is_none() && digest.is_none() {
             let says = "names no version, and nothing is installed: set `ref.tag` or `ref.digest`";
             findings.push(Finding::new(format!("{}: spec.ref", named.says()), Weight::Refused, says));
@@ -235,15 +226,28 @@ impl Charted<'_> {
     }
 
     /// The range that is followed, and how often in seconds; otherwise the version that is installed.
-    fn version(&self, chart: &Value, findings: &mut Vec<Finding>) -> Option<(String, Option<i32>)> {
+    fn version(
+        &self,
+        chart: &Value,
+        is_held: bool,
+        findings: &mut Vec<Finding>,
+    ) -> Option<(String, Option<i32>)> {
         const PLACE: &str = "spec.chart.spec.version";
         let wanted = text(chart, "/version").unwrap_or("*");
-        let exact = semver::Version::parse(wanted.strip_prefix('v').unwrap_or(wanted)).is_ok();
+        let exact = is_exact(wanted);
+        let has_files = ["/valuesFiles/0", "/valuesFile"].iter().any(|one| text(chart, one).is_some());
+        let found = installed(self.release)
+            .version
+            .map(|version| if has_files { without_generation(&version).to_owned() } else { version });
         if !exact && wanted.parse::<VersionRange>().is_ok() {
+            if let Some(installed) = found.filter(|_| is_held) {
+                findings.push(stays(PLACE, wanted, &installed));
+                return Some((installed, None));
+            }
             findings.push(self.followed(PLACE, wanted));
             return Some((wanted.to_owned(), self.check_every(chart)));
         }
-        let version = match (installed(self.release).version, exact) {
+        let version = match (found, exact) {
             (Some(installed), _) if installed == wanted => Some(installed),
             (Some(installed), true) => {
                 let says =
@@ -311,6 +315,18 @@ impl Charted<'_> {
     }
 }
 
+fn is_exact(version: &str) -> bool {
+    semver::Version::parse(version.strip_prefix('v').unwrap_or(version)).is_ok()
+}
+
+/// A range whose source is suspended.
+fn stays(place: impl Into<String>, range: &str, installed: &str) -> Finding {
+    let says = format!(
+        "the source is suspended: stays at {installed}, which is installed; write {range} once it is to be followed"
+    );
+    Finding::new(place, Weight::Lost, says)
+}
+
 fn no_address(kind: &str) -> String {
     format!("a chart of a {kind} has no address: push it to a registry")
 }
@@ -327,42 +343,5 @@ fn fields_of(kind: Kind) -> &'static [Field] {
         Kind::OciRepository => fields::OCI_REPOSITORY,
         Kind::HelmChart => fields::HELM_CHART,
         Kind::ConfigMap | Kind::Secret => &[],
-    }
-}
-
-/// `1.2.3+1234567890ab` is version 1.2.3 with the beginning of the digest.
-fn without_digest(version: &str) -> &str {
-    match version.rsplit_once('+') {
-        Some((version, digest))
-            if digest.len() == SHORT_DIGEST && digest.chars().all(|c| c.is_ascii_hexdigit()) =>
-        {
-            version
-        }
-        _ => version,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn what_is_installed_is_the_latest_of_the_history() {
-        let release = json!({"status": {"lastAttemptedRevision": "9.9.9", "history": [
-            {"version": 2, "chartVersion": "1.0.1"}, {"version": 11, "chartVersion": "1.2.0", "ociDigest": "sha256:ab"},
-        ]}});
-        let expected = Installed { version: Some("1.2.0".into()), digest: Some("sha256:ab".into()) };
-        assert_eq!(installed(&release), expected);
-        let beta = json!({"status": {"lastAppliedRevision": "1.0.0", "lastAttemptedRevision": "1.1.0"}});
-        assert_eq!(installed(&beta).version.as_deref(), Some("1.0.0"));
-    }
-
-    #[test]
-    fn only_flux_own_suffix_is_taken_off_a_version() {
-        assert_eq!(without_digest("1.2.3+1234567890ab"), "1.2.3");
-        assert_eq!(without_digest("1.2.3+build.7"), "1.2.3+build.7");
-        assert_eq!(without_digest("1.2.3"), "1.2.3");
     }
 }

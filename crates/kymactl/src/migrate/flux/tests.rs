@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use kyma_api::{CrdPolicy, HelmComponent, HookPolicy};
-use serde_json::json;
+use kyma_api::{ChartSource, CrdPolicy, HelmComponent, HookPolicy};
+use serde_json::{Value, json};
 
 use super::convert::{Converted, MIGRATED, convert};
+use super::facts::{Facts, Kind, Known, Ref};
 use super::finding::Weight;
 use super::{depends, read, report};
 
@@ -105,10 +106,10 @@ fn objects_of_files_without_a_namespace_lie_in_the_one_that_is_said() {
 }
 
 /// The release of a sample, with this in its spec.
-fn with(spec: serde_json::Value) -> Converted {
+fn with(spec: Value) -> Converted {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/no-namespace.yaml");
     let (mut releases, facts) = read::files(&[path], "apps").unwrap();
-    if let (Some(whole), serde_json::Value::Object(more)) = (releases[0]["spec"].as_object_mut(), spec) {
+    if let (Some(whole), Value::Object(more)) = (releases[0]["spec"].as_object_mut(), spec) {
         whole.extend(more);
     }
     convert(&releases[0], &facts, "apps")
@@ -165,4 +166,91 @@ fn metadata_of_all_objects_that_flux_would_not_put_right_suspends_the_component(
         told.contains("made suspended: spec.commonMetadata.annotations: helm.toolkit.fluxcd.io/"),
         "{told}"
     );
+}
+
+/// The chart of a release that comes from this source, and what is told of the source beside it.
+fn chart_of(kind: Kind, source: Value, spec: Value) -> (ChartSource, Vec<(String, Weight)>) {
+    let place = Ref::new(kind, "apps", "s");
+    let facts = Facts::from([(place, Some(Known::of(kind, json!({"spec": source}))))]);
+    let installed = json!({"version": 3, "chartVersion": "1.2.0+1234567890ab", "ociDigest": digest('a')});
+    let release = json!({"metadata": {"name": "a", "namespace": "apps"}, "spec": spec, "status": {"history": [installed]}});
+    let found = convert(&release, &facts, "apps");
+    let told =
+        found.findings.into_iter().filter(|one| one.weight <= Weight::Lost && one.weight != Weight::Todo);
+    let told = told.map(|one| (one.path, one.weight)).filter(|(path, _)| path != "spec.chartRef").collect();
+    (found.component.unwrap().spec.source.chart.unwrap(), told)
+}
+
+#[test]
+fn a_release_that_flux_itself_applies_is_told_until_it_is_suspended() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/migrate/flux/samples/no-namespace.yaml");
+    let (mut releases, facts) = read::files(&[path], "apps").unwrap();
+    let release = &mut releases[0];
+    let is_told = |release: &Value| {
+        let told = report::text(&convert(release, &facts, "apps"));
+        told.contains("to do: spec.suspend: Kustomization fleet of Flux may set it back")
+    };
+    assert!(!is_told(release));
+    release["metadata"]["labels"] = json!({"kustomize.toolkit.fluxcd.io/name": "fleet"});
+    assert!(is_told(release));
+    release["spec"]["suspend"] = true.into();
+    assert!(!is_told(release));
+}
+
+/// Flux makes the HelmChart in the namespace of the repository, and reads the keys there.
+#[test]
+fn keys_of_a_chart_lie_beside_its_repository() {
+    let repository = Ref::new(Kind::HelmRepository, "sources", "r");
+    let source = json!({"spec": {"url": "oci://registry.example.org"}});
+    let facts = Facts::from([(repository, Some(Known::of(Kind::HelmRepository, source)))]);
+    let reference = json!({"kind": "HelmRepository", "name": "r", "namespace": "sources"});
+    let verify = json!({"secretRef": {"name": "signers"}});
+    let chart = json!({"chart": "a", "version": "1.0.0", "sourceRef": reference, "verify": verify});
+    let release = json!({"metadata": {"name": "a", "namespace": "apps"}, "spec": {"chart": {"spec": chart}}});
+    let found = convert(&release, &facts, "apps");
+    let told = report::text(&found);
+    assert!(told.contains("spec.chart.spec.verify.secretRef: copy Secret sources/signers to"), "{told}");
+    let verify = found.component.unwrap().spec.source.verify.unwrap();
+    assert_eq!(verify.keys_secret_ref.unwrap().name, "signers");
+}
+
+fn digest(digit: char) -> String {
+    format!("sha256:{}", digit.to_string().repeat(64))
+}
+
+#[test]
+fn of_a_digest_a_range_and_a_tag_the_first_counts_as_in_flux() {
+    let of = |reference: Value| {
+        let source = json!({"url": "oci://registry.example.org/a", "ref": reference});
+        let spec = json!({"chartRef": {"kind": "OCIRepository", "name": "s"}});
+        let (chart, told) = chart_of(Kind::OciRepository, source, spec);
+        (chart.version.unwrap(), chart.digest, told)
+    };
+    let pinned = |version: &str| (version.to_owned(), Some(digest('a')), vec![]);
+    assert_eq!(of(json!({"digest": digest('a'), "semver": "1.x", "tag": "2.0.0"})), pinned("1.2.0"));
+    assert_eq!(of(json!({"semver": "1.x", "tag": "2.0.0"})), ("1.x".to_owned(), None, vec![]));
+    assert_eq!(of(json!({"tag": "1.2.0"})), pinned("1.2.0"));
+    let (version, found, told) = of(json!({"tag": "latest"}));
+    assert_eq!((version.as_str(), found), ("latest", Some(digest('a'))));
+    assert_eq!(told, [("OCIRepository apps/s: spec.ref.tag".to_owned(), Weight::Lost)]);
+}
+
+#[test]
+fn what_a_suspended_source_does_not_follow_is_not_followed() {
+    let source = json!({"url": "oci://registry.example.org/a", "ref": {"semver": ">=1"}, "suspend": true});
+    let spec = json!({"chartRef": {"kind": "OCIRepository", "name": "s"}});
+    let (chart, told) = chart_of(Kind::OciRepository, source, spec);
+    assert_eq!((chart.version.as_deref(), chart.digest), (Some("1.2.0"), Some(digest('a'))));
+    assert_eq!(told, [("OCIRepository apps/s: spec.suspend".to_owned(), Weight::Lost)]);
+
+    let of = |suspend: bool| {
+        let source = json!({"url": "https://charts.example.org", "suspend": suspend});
+        let reference = json!({"kind": "HelmRepository", "name": "s"});
+        let spec = json!({"chart": {"spec": {"chart": "a", "version": ">=1", "sourceRef": reference}}});
+        let (chart, told) = chart_of(Kind::HelmRepository, source, spec);
+        (chart.version.unwrap(), told)
+    };
+    assert_eq!(of(false), (">=1".to_owned(), vec![]));
+    let held = vec![("spec.chart.spec.version".to_owned(), Weight::Lost)];
+    assert_eq!(of(true), ("1.2.0+1234567890ab".to_owned(), held));
 }

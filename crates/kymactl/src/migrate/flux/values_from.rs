@@ -60,9 +60,14 @@ impl<'a> Referring<'a> {
         })
     }
 
-    /// What Flux reads, and what the component would read.
-    pub(super) fn refers_to(&self) -> impl Iterator<Item = Ref> {
-        self.entries().flat_map(|entry| [entry.original, entry.copy])
+    /// What Flux reads.
+    pub(super) fn originals(&self) -> impl Iterator<Item = Ref> {
+        self.entries().map(|entry| entry.original)
+    }
+
+    /// What the component would read.
+    pub(super) fn copies(&self) -> impl Iterator<Item = Ref> {
+        self.entries().map(|entry| entry.copy)
     }
 
     /// The component's entries.
@@ -148,12 +153,32 @@ impl Entry<'_> {
         Some(Finding::new(format!("{}.targetPath", self.place), Weight::Changes, says))
     }
 
+    /// Which of the two wins Flux says in one way and does in another; a list or a text in the way of the path counts too.
     fn set_twice(&self, path: &str, values: &Value) -> Option<Finding> {
-        let pointer = format!("/{}", path.replace(['.', '['], "/").replace(']', ""));
+        let mut at = values.is_object().then_some(values)?;
+        for key in keys(path) {
+            let Value::Object(map) = at else { break };
+            at = map.get(&key)?;
+        }
         let says = "is set in `values` too: take it out of one of them";
-        let place = format!("{}.targetPath", self.place);
-        values.pointer(&pointer).map(|_| Finding::new(place, Weight::Changes, says))
+        Some(Finding::new(format!("{}.targetPath", self.place), Weight::Changes, says))
     }
+}
+
+/// The keys and indices of a path, written as for `helm --set`.
+fn keys(path: &str) -> Vec<String> {
+    let (mut keys, mut key) = (vec![], String::new());
+    let mut rest = path.chars();
+    while let Some(character) = rest.next() {
+        match character {
+            '\\' => key.extend(rest.next()),
+            '.' | '[' => keys.push(std::mem::take(&mut key)),
+            ']' => {}
+            other => key.push(other),
+        }
+    }
+    keys.push(key);
+    keys
 }
 
 #[cfg(test)]
@@ -202,6 +227,22 @@ mod tests {
         assert_eq!(weights(&optional, "hub", &Facts::new()), [Weight::Changes]);
         assert_eq!(weights(&required, "hub", &Facts::new()), [Weight::Todo]);
         assert_eq!(weights(&optional, "apps", &Facts::new()), []);
+    }
+
+    #[test]
+    fn a_path_that_values_set_too_or_lead_elsewhere_suspends() {
+        let values =
+            json!({"a": {"b.c/d": 1, "list": [1], "scalar": 1, "none": null}, "other": {"deep": {}}});
+        let spec = json!({"valuesFrom": [{"kind": "ConfigMap", "name": "c"}]});
+        let referring = Referring { spec: &spec, namespace: "apps", hub: "apps" };
+        let entry = referring.entries().next().unwrap();
+        for path in ["a", r"a.b\.c/d", "a.list[1]", "a.scalar.x", "a.none.x", "other.deep"] {
+            assert!(entry.set_twice(path, &values).is_some(), "{path}");
+        }
+        for path in ["b", "a.b", "a.other[0]", "other.deep.x"] {
+            assert!(entry.set_twice(path, &values).is_none(), "{path}");
+        }
+        assert!(entry.set_twice("a", &Value::Null).is_none());
     }
 
     #[test]

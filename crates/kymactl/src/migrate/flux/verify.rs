@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::facts::{Facts, Kind, Known, Ref, list, text};
 use super::finding::{Finding, Weight};
+use super::patches;
 
 /// Characters that mean something in a pattern of Flux, but for the dot, which is taken for itself.
 const META: &[char] = &['*', '+', '?', '(', ')', '[', ']', '{', '}', '|', '^', '$', '\\'];
@@ -32,12 +33,14 @@ impl Asked<'_> {
     /// The same of a component in namespace `hub`. What cannot be said is told, and the component made suspended: no
     /// check falls away unseen.
     pub(super) fn verify(&self, facts: &Facts, hub: &str, findings: &mut Vec<Finding>) -> Option<Verify> {
+        let known = ["provider", "secretRef", "matchOIDCIdentity"];
+        patches::unknown(self.verify, &known, &self.place, findings);
         let mut lost = |field: &str, says: &str| {
             findings.push(Finding::new(format!("{}{field}", self.place), Weight::Changes, says));
             None
         };
         match text(self.verify, "/provider") {
-            Some("cosign") => {}
+            Some("cosign") | None => {}
             _ => return lost(".provider", "only signatures of cosign are known here"),
         }
         if let Some(secret) = self.secret() {
@@ -141,6 +144,15 @@ mod tests {
             let (found, told) = converted(&identity(issuer, subject), &Facts::new());
             assert_eq!((found, told.len(), told[0].1), (None, 1, Weight::Changes), "{issuer} {subject}");
         }
+    }
+
+    #[test]
+    fn a_check_that_is_not_known_here_suspends() {
+        let verify =
+            json!({"provider": "cosign", "secretRef": {"name": "a"}, "trustedRootSecretRef": {"name": "b"}});
+        let (found, told) = converted(&verify, &Facts::new());
+        assert!(found.is_some());
+        assert_eq!(told[0], ("spec.verify.trustedRootSecretRef".to_owned(), Weight::Changes));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use kube::{
     Api, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
 };
-use kyma_api::{HelmComponent, condition};
+use kyma_api::{HelmComponent, HelmComponentSpec, condition};
 use serde_json::{Value, json};
 
 use super::convert::{Converted, MIGRATED};
@@ -22,11 +22,13 @@ pub(super) enum Outcome {
     Left(String),
     /// The release is suspended, and there is no component.
     Open(String),
+    /// There is no component, and nobody knows whether the release is suspended.
+    Unsure(String),
 }
 
 impl Outcome {
     pub(super) fn is_left(&self) -> bool {
-        matches!(self, Self::Left(_) | Self::Open(_))
+        !matches!(self, Self::TakenOver(_))
     }
 
     pub(super) fn says(&self) -> String {
@@ -38,6 +40,10 @@ impl Outcome {
             Self::Left(why) => format!("left to Flux: {why}"),
             Self::Open(why) => format!(
                 "suspended, and nothing looks after it yet: {why}; run the same command again, or resume the HelmRelease"
+            ),
+            Self::Unsure(why) => format!(
+                "it may be suspended, and nothing looks after it then: {why}; run the same command again, or see that the \
+                 HelmRelease is not suspended"
             ),
         }
     }
@@ -77,7 +83,7 @@ impl Flux {
         let (namespace, name) = (component.namespace().unwrap_or_default(), component.name_any());
         let components: Api<HelmComponent> = Api::namespaced(self.client.clone(), &namespace);
         let there = components.get_opt(&name).await?;
-        let made = there.as_ref().is_some_and(|there| there.spec == component.spec);
+        let made = there.as_ref().is_some_and(|there| is_made(&there.spec, &component.spec));
         if there.is_some() && !made {
             return Ok(Outcome::Left(format!("there is another HelmComponent {namespace}/{name}")));
         }
@@ -91,7 +97,8 @@ impl Flux {
             Err(error) if error.is_conflict() => {
                 return Ok(Outcome::Left("it changed meanwhile: run the command again".to_owned()));
             }
-            Err(error) => return Err(error),
+            Err(error) if is_answered(&error) || made => return Err(error),
+            Err(error) => return Ok(Outcome::Unsure(error.to_string())),
         }
         if !made && let Err(error) = create(&components, component, false).await {
             return Ok(Outcome::Open(format!("HelmComponent {place}: {error}")));
@@ -101,19 +108,40 @@ impl Flux {
 
     /// In the state in which it was read: a write of Flux in between is a conflict.
     async fn suspend(&self, release: &Value, component: &str) -> Result<(), Error> {
-        let metadata = &release["metadata"];
-        if is_set(release, "/spec/suspend") && metadata["annotations"][MIGRATED] == component {
-            return Ok(());
-        }
-        let patch = json!({
-            "metadata": {"resourceVersion": metadata["resourceVersion"], "annotations": {MIGRATED: component}},
-            "spec": {"suspend": true},
-        });
+        let Some(patch) = suspending(release, component) else { return Ok(()) };
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let api = self.release(text(release, "/metadata/namespace").unwrap_or_default());
         api.patch(text(release, "/metadata/name").unwrap_or_default(), &params, &Patch::Merge(patch)).await?;
         Ok(())
     }
+}
+
+/// What is to be written into the release, if anything.
+fn suspending(release: &Value, component: &str) -> Option<Value> {
+    let metadata = &release["metadata"];
+    let (is_suspended, ours) = (is_set(release, "/spec/suspend"), &metadata["annotations"][MIGRATED]);
+    if is_suspended && ours == component {
+        return None;
+    }
+    let mut patch =
+        json!({"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": {"suspend": true}});
+    // Where others suspended it, a second run must not take that for ours, and begin.
+    if !is_suspended || ours.is_string() {
+        patch["metadata"]["annotations"] = json!({MIGRATED: component});
+    }
+    Some(patch)
+}
+
+/// Whether this is the component that is wished; one that was made suspended may work by now.
+fn is_made(there: &HelmComponentSpec, wished: &HelmComponentSpec) -> bool {
+    let works = there.suspend != Some(true);
+    let suspend = if works { wished.suspend } else { there.suspend };
+    HelmComponentSpec { suspend, ..there.clone() } == *wished
+}
+
+/// Whether the API server has said that it did nothing. What timed out may have been done.
+fn is_answered(error: &Error) -> bool {
+    matches!(error, Error::Cluster(kube::Error::Api(status)) if status.code < 500)
 }
 
 async fn create(
@@ -143,6 +171,34 @@ mod tests {
     fn left(release: &Value) -> bool {
         let clean = Converted { release: String::new(), component: None, findings: vec![] };
         obstacle(release, &clean).is_some()
+    }
+
+    #[test]
+    fn whoever_suspended_a_release_is_known_to_a_second_run() {
+        let mut release = release();
+        release["metadata"]["resourceVersion"] = json!("7");
+        let patch = suspending(&release, "apps/shop").unwrap();
+        assert_eq!(
+            patch["metadata"],
+            json!({"resourceVersion": "7", "annotations": {MIGRATED: "apps/shop"}})
+        );
+        release["spec"]["suspend"] = json!(true);
+        let patch = suspending(&release, "apps/shop").unwrap();
+        assert_eq!(patch["metadata"], json!({"resourceVersion": "7"}), "it was others");
+        release["metadata"]["annotations"] = json!({MIGRATED: "apps/shop"});
+        assert_eq!(suspending(&release, "apps/shop"), None);
+        let patch = suspending(&release, "hub/apps-shop").unwrap();
+        assert_eq!(patch["metadata"]["annotations"], json!({MIGRATED: "hub/apps-shop"}));
+    }
+
+    #[test]
+    fn a_component_that_works_by_now_is_the_one_that_was_made_suspended() {
+        let spec = |suspend: Option<bool>| HelmComponentSpec { suspend, ..HelmComponentSpec::default() };
+        let (works, waits) = (spec(None), spec(Some(true)));
+        assert!(is_made(&works, &works) && is_made(&waits, &waits) && is_made(&works, &waits));
+        assert!(!is_made(&waits, &works), "somebody stopped it");
+        let other = HelmComponentSpec { service_account_name: Some("a".to_owned()), ..waits.clone() };
+        assert!(!is_made(&works, &other));
     }
 
     #[test]

@@ -1,0 +1,122 @@
+//! How long what is done may take, and what follows a failure. Pure.
+
+use kyma_api::{Rollback, RollbackMode, Timeouts};
+use serde_json::Value;
+
+use super::facts::{is_set, text};
+use super::finding::{Finding, Weight};
+
+/// Seconds after which Flux takes an upgrade for failed that says nothing else.
+const TIMEOUT: i32 = 300;
+/// Longest timeout that a component takes, in seconds.
+const LONGEST: u64 = 86_400;
+
+/// How long hooks, health and removal may take.
+pub(super) fn timeouts(spec: &Value, findings: &mut Vec<Finding>) -> Option<Timeouts> {
+    let mut seconds = |pointers: &[&str]| {
+        let (pointer, value) = pointers.iter().find_map(|pointer| Some((pointer, text(spec, pointer)?)))?;
+        let found = duration(value);
+        if found.is_none() {
+            let place = format!("spec{}", pointer.replace('/', "."));
+            findings.push(Finding::new(place, Weight::Lost, format!("{value} is no duration")));
+        }
+        found
+    };
+    let each = seconds(&["/upgrade/timeout", "/timeout"]);
+    let delete_seconds = seconds(&["/uninstall/timeout"]);
+    let fails = each.or_else(|| rollback(spec).map(|_| TIMEOUT));
+    let health_seconds = fails.filter(|_| !is_set(spec, "/upgrade/disableWait"));
+    let made = Timeouts { hook_seconds: each, health_seconds, delete_seconds, ..Timeouts::default() };
+    (made != Timeouts::default()).then_some(made)
+}
+
+/// Seconds of a duration of Go, rounded up.
+fn duration(text: &str) -> Option<i32> {
+    let mut milliseconds = 0.0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..end].parse().ok()?;
+        rest = &rest[end..];
+        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        milliseconds += number
+            * match &rest[..end] {
+                "ms" => 1.0,
+                "s" => 1_000.0,
+                "m" => 60_000.0,
+                "h" => 3_600_000.0,
+                _ => return None,
+            };
+        rest = &rest[end..];
+    }
+    let seconds = std::time::Duration::try_from_secs_f64(milliseconds / 1_000.0).ok()?;
+    let whole = seconds.as_secs() + u64::from(seconds.subsec_nanos() > 0);
+    i32::try_from(whole.clamp(1, LONGEST)).ok()
+}
+
+/// Flux rolls a failed upgrade back where it has retries, unless it uninstalls or just tries again.
+pub(super) fn rollback(spec: &Value) -> Option<Rollback> {
+    if tries_again(spec) {
+        return None;
+    }
+    let remediation = spec.pointer("/upgrade/remediation")?;
+    let retries = remediation["retries"].as_i64().unwrap_or_default() != 0;
+    let remediates = remediation["remediateLastFailure"].as_bool().unwrap_or(retries);
+    let rolls_back = text(remediation, "/strategy").unwrap_or("rollback") == "rollback";
+    ((retries || remediates) && rolls_back).then_some(Rollback { mode: RollbackMode::OnFailure })
+}
+
+/// With this strategy Flux does not look at `remediation`.
+fn tries_again(spec: &Value) -> bool {
+    text(spec, "/upgrade/strategy/name") == Some("RetryOnFailure")
+}
+
+/// What is told where Flux would uninstall what it cannot upgrade.
+pub(super) fn uninstalls(spec: &Value) -> Option<Finding> {
+    let place = "spec.upgrade.remediation.strategy";
+    let is_it = text(spec, "/upgrade/remediation/strategy") == Some("uninstall") && !tries_again(spec);
+    let says = "nothing is uninstalled because its upgrade failed: it stays, and is tried again";
+    is_it.then(|| Finding::new(place, Weight::Lost, says))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_flux_only_tries_again_is_not_rolled_back() {
+        let rolls_back = |upgrade: Value| rollback(&json!({"upgrade": upgrade})).is_some();
+        let remediation = json!({"retries": 3});
+        assert!(rolls_back(json!({"remediation": remediation})));
+        let strategy = |name: &str| json!({"remediation": remediation, "strategy": {"name": name}});
+        assert!(!rolls_back(strategy("RetryOnFailure")));
+        assert!(rolls_back(strategy("RemediateOnFailure")));
+        assert!(!rolls_back(json!({"strategy": {"name": "RemediateOnFailure"}})));
+    }
+
+    #[test]
+    fn a_failed_upgrade_that_flux_would_uninstall_is_told() {
+        let told = |upgrade: Value| uninstalls(&json!({"upgrade": upgrade})).map(|one| one.weight);
+        let remediation = json!({"retries": 3, "strategy": "uninstall"});
+        assert_eq!(told(json!({"remediation": remediation})), Some(Weight::Lost));
+        let strategy = json!({"name": "RetryOnFailure"});
+        assert_eq!(told(json!({"remediation": remediation, "strategy": strategy})), None);
+        assert_eq!(told(json!({"remediation": {"retries": 3}})), None);
+    }
+
+    #[test]
+    fn durations_of_go_are_seconds() {
+        for (text, seconds) in [
+            ("5m0s", Some(300)),
+            ("1h30m", Some(5400)),
+            ("500ms", Some(1)),
+            ("1.5m", Some(90)),
+            ("x", None),
+            ("5", None),
+        ] {
+            assert_eq!(duration(text), seconds, "{text}");
+        }
+    }
+}

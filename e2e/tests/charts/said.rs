@@ -1,0 +1,121 @@
+//! What a component says of itself, and whether that is so.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kyma_api::{HelmComponent, Reason, State};
+
+use crate::compare::Findings;
+use crate::outcome::Outcome;
+
+/// Faults that a repetition seldom mends.
+const LASTING: [Reason; 3] = [Reason::HookFailed, Reason::ApplyRefused, Reason::RenderFailed];
+/// Faults of a chart or its values, for which helm too prints nothing.
+const UNPRINTABLE: [Reason; 2] = [Reason::RenderFailed, Reason::ValuesInvalid];
+/// How the component says that the target does not take an object.
+const INVALID: &str = ": refused as invalid: ";
+
+pub(crate) fn condition<'a>(component: &'a HelmComponent, aspect: &str) -> Option<&'a Condition> {
+    let mut conditions = component.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.find(|condition| condition.type_ == aspect)
+}
+
+/// Whether the chart gives nothing with its values, which is not the same as not being there to be asked.
+pub(crate) fn is_not_printed(component: &HelmComponent) -> bool {
+    condition(component, "Rendered").is_some_and(|rendered| {
+        rendered.status == "False" && UNPRINTABLE.iter().any(|reason| rendered.reason == reason.as_str())
+    })
+}
+
+/// What a repetition seldom mends.
+pub(crate) fn lasting(component: &HelmComponent) -> Option<String> {
+    condition(component, "Ready")
+        .filter(|ready| LASTING.iter().any(|reason| ready.reason == reason.as_str()))
+        .map(|ready| format!("{}: {}", ready.reason, ready.message))
+}
+
+/// The hook that failed, as the condition Ready says.
+pub(crate) fn failed_hook(said: &str) -> Option<&str> {
+    said.strip_prefix("HookFailed: ")
+}
+
+/// Whether the target does not take the hook, for which helm fails too.
+pub(crate) fn is_invalid(hook: &str) -> bool {
+    hook.contains(INVALID)
+}
+
+/// Whether nothing of the chart is applied before the hook has run.
+pub(crate) fn comes_first(hook: &str) -> bool {
+    hook.starts_with("pre-")
+}
+
+/// What is not Ready is so for a reason that holds on the target, and the component names it.
+pub(crate) fn explained(
+    component: &HelmComponent,
+    findings: Findings,
+    hook: Option<&str>,
+    said: &str,
+) -> Result<Outcome, String> {
+    let message = |aspect: &str| {
+        let found = condition(component, aspect).filter(|condition| condition.status == "False");
+        found.map(|condition| condition.message.clone())
+    };
+    let dependencies = message("DependenciesReady").unwrap_or_default();
+    if let Some(kind) = findings.missing.iter().find(|kind| !dependencies.contains(kind.as_str())) {
+        return Err(format!("DependenciesReady does not name {kind}: {dependencies}"));
+    }
+    if findings.missing.is_empty() && !dependencies.is_empty() {
+        return Err(format!("everything is served, but DependenciesReady says: {dependencies}"));
+    }
+    let applied = message("Applied").unwrap_or_default();
+    if let Some(object) = findings.refused.keys().find(|object| !applied.contains(object.as_str())) {
+        return Err(format!("Applied does not name {object}: {applied}"));
+    }
+    let state = component.status.as_ref().and_then(|status| status.state);
+    let unhealthy = message("Healthy");
+    let complete =
+        findings.missing.is_empty() && findings.refused.is_empty() && unhealthy.is_none() && hook.is_none();
+    if complete != (state == Some(State::Ready)) {
+        return Err(format!("{state:?}: {said}"));
+    }
+    let hook = hook.map(str::to_owned);
+    Ok(Outcome { findings, unhealthy, hook, ..Outcome::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_the_chart_itself_gives_counts_as_not_printed() {
+        let rendered = |status: &str, reason: &str| -> HelmComponent {
+            let condition = json!({
+                "type": "Rendered", "status": status, "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            serde_json::from_value(json!({
+                "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+                "metadata": {"name": "a", "namespace": "n"},
+                "spec": {
+                    "source": {"chart": {"url": "oci://registry.example.com/a", "version": "1.0.0"}},
+                },
+                "status": {"conditions": [condition]},
+            }))
+            .unwrap()
+        };
+        assert!(is_not_printed(&rendered("False", "RenderFailed")));
+        assert!(is_not_printed(&rendered("False", "ValuesInvalid")));
+        assert!(!is_not_printed(&rendered("False", "TargetUnreachable")));
+        assert!(!is_not_printed(&rendered("False", "SourceUnreachable")));
+        assert!(!is_not_printed(&rendered("True", "Succeeded")));
+    }
+
+    #[test]
+    fn a_hook_is_told_from_other_faults() {
+        let hook = failed_hook("HookFailed: post-install hook Job.batch n/a: refused as invalid: spec.x");
+        assert!(hook.is_some_and(|hook| is_invalid(hook) && !comes_first(hook)));
+        let late = failed_hook("HookFailed: pre-install hook Job.batch n/a: it failed");
+        assert!(late.is_some_and(|hook| !is_invalid(hook) && comes_first(hook)));
+        assert_eq!(failed_hook("ApplyRefused: Job.batch n/a: refused as invalid: spec.x"), None);
+    }
+}
