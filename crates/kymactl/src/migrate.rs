@@ -127,7 +127,7 @@ impl Klm {
     async fn one(&self, start: Start) -> Report {
         let kyma = start.kyma.name_any();
         let mut first = Vec::new();
-        let (outcome, left) = match self.moved(start, &mut first).await {
+        let (outcome, left) = match Box::pin(self.moved(start, &mut first)).await {
             Ok(outcome) => (outcome, Vec::new()),
             Err(Stopped::Left(left)) => ("left", left),
             Err(Stopped::Failed(error)) => ("left", vec![error.to_string()]),

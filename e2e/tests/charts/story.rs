@@ -212,7 +212,7 @@ impl Story {
             return Ok(Err(format!("Healthy is False for {fine}, which is ready or gets ready")));
         }
         let nodeless = unhealthy.filter(|healthy| healthy.message.contains(UNSCHEDULABLE));
-        let lasts = stands(nodeless.map(|healthy| fixed(&healthy.message)), &mut self.nodeless.lock().await);
+        let lasts = stands(nodeless.map(|healthy| fixed(&healthy.message)), &mut *self.nodeless.lock().await);
         if nodeless.is_some() && !lasts {
             return Ok(Err(format!("a node may still take the Pods: {said}")));
         }

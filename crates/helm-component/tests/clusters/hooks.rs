@@ -382,8 +382,8 @@ async fn without_namespace(world: &World, name: &str) -> Result<()> {
     configs.delete("main", &DeleteParams::default()).await?;
     let namespaces: Api<Namespace> = Api::all(client);
     namespaces.delete(name, &DeleteParams::default()).await?;
-    let done = serde_json::to_vec(&json!({"metadata": {"name": name}, "spec": {"finalizers": []}}))?;
-    match namespaces.replace_subresource::<Value>("finalize", name, &PostParams::default(), done).await {
+    let done = json!({"metadata": {"name": name}, "spec": {"finalizers": []}});
+    match namespaces.replace_subresource("finalize", name, &PostParams::default(), &done).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
         answer => drop(answer?),
     }

@@ -169,7 +169,7 @@ fn metadata_of_all_objects_that_flux_would_not_put_right_suspends_the_component(
 }
 
 /// The chart of a release that comes from this source, and what is told of the source beside it.
-fn chart_of(kind: Kind, source: Value, spec: Value) -> (ChartSource, Vec<(String, Weight)>) {
+fn chart_of(kind: Kind, source: &Value, spec: &Value) -> (ChartSource, Vec<(String, Weight)>) {
     let place = Ref::new(kind, "apps", "s");
     let facts = Facts::from([(place, Some(Known::of(kind, json!({"spec": source}))))]);
     let installed = json!({"version": 3, "chartVersion": "1.2.0+1234567890ab", "ociDigest": digest('a')});
@@ -223,7 +223,7 @@ fn of_a_digest_a_range_and_a_tag_the_first_counts_as_in_flux() {
     let of = |reference: Value| {
         let source = json!({"url": "oci://registry.example.org/a", "ref": reference});
         let spec = json!({"chartRef": {"kind": "OCIRepository", "name": "s"}});
-        let (chart, told) = chart_of(Kind::OciRepository, source, spec);
+        let (chart, told) = chart_of(Kind::OciRepository, &source, &spec);
         (chart.version.unwrap(), chart.digest, told)
     };
     let pinned = |version: &str| (version.to_owned(), Some(digest('a')), vec![]);
@@ -239,7 +239,7 @@ fn of_a_digest_a_range_and_a_tag_the_first_counts_as_in_flux() {
 fn what_a_suspended_source_does_not_follow_is_not_followed() {
     let source = json!({"url": "oci://registry.example.org/a", "ref": {"semver": ">=1"}, "suspend": true});
     let spec = json!({"chartRef": {"kind": "OCIRepository", "name": "s"}});
-    let (chart, told) = chart_of(Kind::OciRepository, source, spec);
+    let (chart, told) = chart_of(Kind::OciRepository, &source, &spec);
     assert_eq!((chart.version.as_deref(), chart.digest), (Some("1.2.0"), Some(digest('a'))));
     assert_eq!(told, [("OCIRepository apps/s: spec.suspend".to_owned(), Weight::Lost)]);
 
@@ -247,7 +247,7 @@ fn what_a_suspended_source_does_not_follow_is_not_followed() {
         let source = json!({"url": "https://charts.example.org", "suspend": suspend});
         let reference = json!({"kind": "HelmRepository", "name": "s"});
         let spec = json!({"chart": {"spec": {"chart": "a", "version": ">=1", "sourceRef": reference}}});
-        let (chart, told) = chart_of(Kind::HelmRepository, source, spec);
+        let (chart, told) = chart_of(Kind::HelmRepository, &source, &spec);
         (chart.version.unwrap(), told)
     };
     assert_eq!(of(false), (">=1".to_owned(), vec![]));
