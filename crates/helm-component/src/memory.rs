@@ -102,10 +102,19 @@ pub(crate) struct Session {
     pub(crate) classes: BTreeMap<String, bool>,
     /// What was found to hold objects up, while they are awaited.
     pub(crate) holdups: BTreeMap<Identity, String>,
-    /// Of which wait that is: when it began, in Unix seconds.
-    pub(crate) explained_of: Option<i64>,
+    /// When that was looked at.
+    pub(crate) explained: Option<Explained>,
     /// How often drift of each object was put right lately.
     pub flaps: BTreeMap<Identity, Flaps>,
+}
+
+/// A look at what holds objects up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Explained {
+    /// Of which wait it is: when that began, in Unix seconds.
+    pub(crate) wait: i64,
+    /// When it was, in Unix seconds.
+    pub(crate) at: i64,
 }
 
 /// The memory of all components.

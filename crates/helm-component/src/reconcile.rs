@@ -199,7 +199,7 @@ impl<'a> Pass<'a> {
             waits.then(|| since.unwrap_or_else(|| jiff::Timestamp::now().as_second()));
         if !waits {
             self.session.holdups.clear();
-            self.session.explained_of = None;
+            self.session.explained = None;
         }
         if seen.watched {
             self.session.unhealthy = self.order == Order::Install && !seen.failing().is_empty();

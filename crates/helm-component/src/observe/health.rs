@@ -11,8 +11,9 @@ use crate::pass::Pass;
 use crate::plan::{Order, Piece};
 use crate::sight::{Seen, Snapshot};
 
-/// How long objects may be on their way until it is worth a look at what holds them up.
-pub(crate) const LONG: i64 = 10;
+/// How many seconds objects may be on their way until it is worth a look at what holds them up, and then again: the first
+/// look may come before there is a Pod to ask, and what holds it up may be another thing later.
+const LOOKS: [i64; 5] = [10, 40, 160, 640, 2560];
 
 /// What a decision knows beside the object.
 #[derive(Debug, Clone, Copy)]
@@ -92,21 +93,28 @@ pub(super) fn is_unjudged(pass: &Pass<'_>, snapshot: &Snapshot, pieces: &[Piece]
     !pass.done.judged && (!snapshot.unjudged.is_empty() || classes(snapshot, pieces).iter().any(unknown))
 }
 
-/// Whether objects take long and nobody looked yet at what holds them up.
+/// Whether objects take so long that it is time to look at what holds them up.
 pub(super) fn is_unexplained(pass: &Pass<'_>, pieces: &[Piece]) -> bool {
     let waits = |piece: &Piece| piece.counts && piece.health != Some(HealthStatus::Current);
     explained_in(pass) == Some(Duration::ZERO) && pieces.iter().any(waits)
 }
 
-/// Time until it is worth a look; `None` where somebody looked, or nothing is awaited.
+/// Time until it is worth a look; `None` where nobody looks any more, or nothing is awaited.
 pub(crate) fn explained_in(pass: &Pass<'_>) -> Option<Duration> {
     let since = pass.session.unready_since?;
-    let looked = pass.session.explained_of == Some(since) || pass.done.explained;
-    if looked || pass.order != Order::Install {
+    if pass.done.explained || pass.order != Order::Install {
         return None;
     }
-    let left = since.saturating_add(LONG).saturating_sub(Timestamp::now().as_second());
-    Some(Duration::from_secs(u64::try_from(left).unwrap_or_default()))
+    let looked = pass.session.explained.filter(|explained| explained.wait == since);
+    look_in(since, looked.map(|explained| explained.at), Timestamp::now().as_second())
+}
+
+/// Time until the next look at what holds up objects that are awaited `since` then, and were `looked` at last then, all in
+/// Unix seconds; `None` after the last one.
+fn look_in(since: i64, looked: Option<i64>, now: i64) -> Option<Duration> {
+    let mut looks = LOOKS.iter().map(|after| since.saturating_add(*after));
+    let next = looks.find(|at| looked.is_none_or(|looked| looked < *at))?;
+    Some(Duration::from_secs(u64::try_from(next.saturating_sub(now)).unwrap_or_default()))
 }
 
 /// Why an object does not work: what was found to hold it up, else what it says of a failure.
@@ -119,7 +127,8 @@ pub(super) fn why(
     if status == Some(HealthStatus::Current) {
         return String::new();
     }
-    let of_this_wait = pass.session.explained_of == pass.session.unready_since;
+    let explained = pass.session.explained.map(|explained| explained.wait);
+    let of_this_wait = explained == pass.session.unready_since;
     let found = pass.session.holdups.get(identity).filter(|_| of_this_wait).cloned();
     let failed = seen.and_then(|seen| seen.health.as_ref());
     let failed = failed.filter(|_| status == Some(HealthStatus::Failed)).map(|health| health.message.clone());
@@ -185,6 +194,16 @@ mod tests {
         }
         let unknown = Seen { health: None, ..seen(Health::new(HealthStatus::Current, ""), None) };
         assert_eq!(standing(&unknown, 0, 30), (None, None));
+    }
+
+    #[test]
+    fn what_takes_long_is_looked_at_again_after_pauses_that_grow_and_a_last_time() {
+        let left = |looked: Option<i64>, now: i64| look_in(100, looked, now).map(|left| left.as_secs());
+        assert_eq!(left(None, 100), Some(10));
+        assert_eq!((left(None, 110), left(None, 500)), (Some(0), Some(0)));
+        assert_eq!((left(Some(110), 110), left(Some(139), 139)), (Some(30), Some(1)));
+        assert_eq!(left(Some(500), 500), Some(240), "those that were missed are not made up for");
+        assert_eq!((left(Some(2659), 2659), left(Some(2660), 2660)), (Some(1), None));
     }
 
     #[test]

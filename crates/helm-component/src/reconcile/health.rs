@@ -12,6 +12,7 @@ use kyma_sdk::Failure;
 use serde_json::Value;
 
 use super::{Pass, failure};
+use crate::memory::Explained;
 use crate::observe::health::classes;
 use crate::plan::{self, Order};
 
@@ -93,8 +94,8 @@ impl Pass<'_> {
         known
     }
 
-    /// Looks once, for each wait, at what holds up objects that take long. That is for the message alone, so what cannot
-    /// be read is left out.
+    /// Looks, a few times for each wait, at what holds up objects that take long. That is for the message alone, so what
+    /// cannot be read is left out.
     pub(super) async fn explain(&mut self, seen: &plan::Observed) {
         self.done.explained = true;
         if self.order != Order::Install {
@@ -117,7 +118,8 @@ impl Pass<'_> {
             holdups.insert(identity.clone(), found.unwrap_or(own));
         }
         self.session.holdups = holdups;
-        self.session.explained_of = self.session.unready_since;
+        let at = jiff::Timestamp::now().as_second();
+        self.session.explained = self.session.unready_since.map(|wait| Explained { wait, at });
     }
 
     /// What the newest Pods of a workload say; `None` where it has none, or they say nothing.
