@@ -9,6 +9,7 @@ pub(crate) mod from;
 mod path;
 mod provenance;
 
+pub use path::is_taken;
 pub use provenance::Origin;
 pub(crate) use provenance::origins;
 

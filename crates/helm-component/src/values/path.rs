@@ -45,6 +45,20 @@ pub(crate) fn set(values: &mut Map<String, Value>, path: &str, value: Value) -> 
     done
 }
 
+/// Whether these values have something at a path, or on the way to it that is no map. Of what is no path they have nothing.
+pub fn is_taken(values: &Map<String, Value>, path: &str) -> bool {
+    let Ok(steps) = steps(path) else { return false };
+    let mut at = values;
+    for step in steps {
+        let Step::Key(key) = step else { return true };
+        match at.get(&key) {
+            Some(Value::Object(map)) => at = map,
+            found => return found.is_some(),
+        }
+    }
+    true
+}
+
 /// Whether nothing stands in the way. What is null gives way, as in Helm.
 fn is_open(at: &Value, steps: &[Step]) -> bool {
     let Some((step, rest)) = steps.split_first() else { return true };
@@ -139,6 +153,19 @@ mod tests {
             assert_eq!(values, before, "a path that cannot be followed changes nothing");
         }
         done.map(|()| Value::Object(values))
+    }
+
+    #[test]
+    fn a_path_is_taken_where_something_is_there_or_in_its_way() {
+        let values =
+            json!({"a": {"b.c/d": 1, "list": [1], "scalar": 1, "none": null}, "other": {"deep": {}}});
+        let values = values.as_object().unwrap();
+        for path in ["a", r"a.b\.c/d", "a.list[1]", "a.scalar.x", "a.none.x", "other.deep"] {
+            assert!(is_taken(values, path), "{path}");
+        }
+        for path in ["b", "a.b", "a.other[0]", "other.deep.x", "a..list", ""] {
+            assert!(!is_taken(values, path), "{path}");
+        }
     }
 
     #[test]
