@@ -17,6 +17,8 @@ pub(crate) struct Outcome {
     pub(crate) hook: Option<String>,
     /// How much less there is than before, where that had to be confirmed.
     pub(crate) confirmed: Option<String>,
+    /// Whether hooks were given up, since no node takes the Pod of one.
+    pub(crate) skips: bool,
     /// What stays after the removal.
     pub(crate) kept: Vec<String>,
     /// Why neither helm nor we can render it.
@@ -72,6 +74,9 @@ impl Outcome {
             self.refused.iter().map(|reason| format!("helm and we cannot render it: {reason}")).collect();
         remarks.extend(self.hook.iter().map(|hook| format!("neither helm nor we can install it: {hook}")));
         remarks.extend(self.confirmed.iter().map(|less| format!("confirmed with allow-shrink: {less}")));
+        if self.skips {
+            remarks.push("with hooks: Skip, since no node takes the Pod of one".to_owned());
+        }
         if *varying > 0 {
             remarks.push(format!("{varying} paths vary between runs of helm"));
         }

@@ -1,5 +1,6 @@
 //! One chart on one target: installed, compared, removed.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -51,6 +52,8 @@ pub(crate) struct Story {
     confirmed: Mutex<Option<String>>,
     /// Workloads whose Pods no node takes, and since when.
     nodeless: Mutex<Option<(String, Instant)>>,
+    /// Whether hooks were given up, since one does not end here.
+    skips: AtomicBool,
     source: (String, String, String),
     access: String,
 }
@@ -84,6 +87,7 @@ impl Story {
             before,
             confirmed: Mutex::default(),
             nodeless: Mutex::default(),
+            skips: AtomicBool::default(),
             source,
             access: secret,
         })
@@ -149,6 +153,7 @@ impl Story {
     async fn settled(&self) -> Result<Outcome> {
         let what = format!("{} is as helm would have it", self.chart.name);
         let standing: Mutex<Option<(String, Instant)>> = Mutex::default();
+        let hook: Mutex<Option<(String, Instant)>> = Mutex::default();
         *self.nodeless.lock().await = None;
         until_or_why(&what, DEADLINE, || async {
             let component = self.components().get(&self.word).await?;
@@ -157,6 +162,10 @@ impl Story {
                 let mut since = standing.lock().await;
                 let stays = stands(said::lasting(&component), &mut since);
                 ensure!(!stays, "{what}: does not change any more: {why}");
+                let waits = self.waits_for_hook().await?.then(|| "hook".to_owned());
+                if stands(waits, &mut *hook.lock().await) {
+                    self.skip_hooks().await?;
+                }
             }
             Ok(judged)
         })
@@ -231,7 +240,8 @@ impl Story {
         }
         let confirmed = self.confirmed.lock().await.clone();
         let explained = said::explained(component, findings, hook, &said);
-        Ok(explained.map(|outcome| Outcome { confirmed, ..outcome }))
+        let skips = self.skips.load(Ordering::Relaxed);
+        Ok(explained.map(|outcome| Outcome { confirmed, skips, ..outcome }))
     }
 
     /// Helm's output for a target of this kind, from the last look where that was the same.
@@ -289,19 +299,28 @@ impl Story {
         let gone =
             wait::until("the component is gone", self.components(), &self.word, is_deleted(&uid)).await;
         if gone.is_err() && self.waits_for_hook().await? {
-            // Helm gives up there, and has --no-hooks for it.
-            let patch = Patch::Merge(json!({"spec": {"hooks": "Skip"}}));
-            self.components().patch(&self.word, &PatchParams::default(), &patch).await?;
+            self.skip_hooks().await?;
             let what = "the component is gone without hooks";
             wait::until(what, self.components(), &self.word, is_deleted(&uid)).await?;
+        } else {
+            gone?;
+        }
+        if self.skips.load(Ordering::Relaxed) {
             let kept = until_as_before_but_for_hooks(&self.target, &self.before).await?;
             let mut told = remains::listed(&kept);
             told.push("what a hook left that does not end here (removed with hooks: Skip)".to_owned());
             return Ok(told);
         }
-        gone?;
         let kept = until_as_before(&self.target, &self.before).await?;
         Ok(remains::listed(&kept))
+    }
+
+    /// Goes on without hooks: Helm gives up there, and has --no-hooks for it.
+    async fn skip_hooks(&self) -> Result<()> {
+        self.skips.store(true, Ordering::Relaxed);
+        let patch = Patch::Merge(json!({"spec": {"hooks": "Skip"}}));
+        self.components().patch(&self.word, &PatchParams::default(), &patch).await?;
+        Ok(())
     }
 
     /// Whether there are Pods of a Job that no node takes.
