@@ -7,8 +7,17 @@ use tokio::sync::Semaphore;
 use crate::{
     ArtifactError, ChartArchive, ChartSource, ChartVersion, ChartVersions, ComponentVersion, Config,
     Credentials, Manifests, ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, Trust,
-    VersionRange, cache::Cache, chart, chart::Indexes, fetch::Fetch, http::Http, manifests, ocm,
-    proofs::Proofs, push, registry::Registry, trust::Gate,
+    VersionRange,
+    cache::Cache,
+    chart,
+    chart::{Indexes, KnownCharts},
+    fetch::Fetch,
+    http::Http,
+    manifests, ocm,
+    proofs::Proofs,
+    push,
+    registry::Registry,
+    trust::Gate,
 };
 
 /// Pulls that run at once, over all sources: bounds the memory that content in flight takes.
@@ -24,6 +33,8 @@ pub struct Artifacts {
     fetch: Arc<Fetch>,
     /// What was found in indexes of chart repositories.
     indexes: Arc<Indexes>,
+    /// Charts that were looked into.
+    known: Arc<KnownCharts>,
     trust: Option<Arc<Trust>>,
 }
 
@@ -40,6 +51,7 @@ impl Artifacts {
                 Semaphore::new(PULLS),
             )),
             indexes: Arc::new(Indexes::new()),
+            known: Arc::new(KnownCharts::new()),
             trust: None,
         })
     }
@@ -74,7 +86,7 @@ impl Artifacts {
         source: &ChartSource,
         credentials: &Credentials,
     ) -> Result<ChartArchive, ArtifactError> {
-        chart::read(self.gate(credentials), &self.indexes, source).await
+        chart::read(self.gate(credentials), &self.indexes, &self.known, source).await
     }
 
     /// The version of a chart that a range stands for, asked of its source now: what was remembered of it does not

@@ -1,10 +1,10 @@
 //! Helm charts from OCI registries and HTTP repositories.
 
 pub(crate) mod index;
+mod known;
 mod package;
 mod versions;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use crate::{
 };
 
 pub(crate) use index::Indexes;
+pub(crate) use known::KnownCharts;
 pub(crate) use versions::resolve;
 pub use versions::{ChartVersion, ChartVersions};
 
@@ -62,7 +63,6 @@ pub struct ChartArchive {
     /// What its `Chart.yaml` says.
     pub metadata: ChartMetadata,
     content: Bytes,
-    files: archive::Files,
 }
 
 /// The part of a `Chart.yaml` that decides whether and as what a chart gets installed.
@@ -99,7 +99,7 @@ impl ChartArchive {
         let metadata: ChartMetadata = serde_saphyr::from_slice(chart)
             .map_err(|_| ArtifactError::invalid(what, "Chart.yaml is unreadable"))?;
         metadata.check(what)?;
-        Ok(Self { digest: Digest::of(&content), metadata, content, files })
+        Ok(Self { digest: Digest::of(&content), metadata, content })
     }
 
     /// The archive as it was pulled: a gzipped tar.
@@ -107,25 +107,14 @@ impl ChartArchive {
         &self.content
     }
 
-    /// One file of the chart by its path below the chart's directory, e.g. `values.yaml`.
-    pub fn file(&self, path: &str) -> Option<&Bytes> {
-        let root = self.files.keys().next()?.split('/').next()?;
-        self.files.get(&format!("{root}/{path}"))
-    }
-
-    /// Writes the chart's files below `directory`, which has to exist and be the caller's alone; returns the chart's
-    /// own directory in it. Only regular files and directories come into being.
-    pub fn unpack(&self, directory: &Path) -> Result<std::path::PathBuf, ArtifactError> {
-        let failed = ArtifactError::cache("unpack a chart from");
-        for (path, content) in &self.files {
-            let place = directory.join(path);
-            if let Some(parent) = place.parent() {
-                std::fs::create_dir_all(parent).map_err(&failed)?;
-            }
-            std::fs::write(&place, content).map_err(&failed)?;
-        }
-        let root = self.files.keys().next().and_then(|path| path.split('/').next()).unwrap_or_default();
-        Ok(directory.join(root))
+    /// The chart's files, by their paths below the chart's directory.
+    ///
+    /// # Errors
+    /// They are more or larger than `limits`.
+    pub fn files(&self, limits: &Limits) -> Result<archive::Files, ArtifactError> {
+        let files = archive::files(&self.metadata.name, &self.content, limits)?;
+        let below = |(path, content): (String, Bytes)| Some((path.split_once('/')?.1.to_owned(), content));
+        Ok(files.into_iter().filter_map(below).collect())
     }
 }
 
@@ -182,6 +171,7 @@ fn root_of(what: &str, files: &archive::Files) -> Result<String, ArtifactError> 
 pub(crate) async fn read(
     gate: Gate<'_>,
     indexes: &Arc<Indexes>,
+    known: &Arc<KnownCharts>,
     source: &ChartSource,
 ) -> Result<ChartArchive, ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
@@ -192,21 +182,24 @@ pub(crate) async fn read(
     let from = async |what: String, url: &Url, digest: Option<Digest>| {
         let (digest, content) = fetch.document(url, digest, limit, credentials).await?;
         gate.archive(url, digest).await?;
-        Ok::<_, ArtifactError>((what, content))
+        Ok::<_, ArtifactError>((what, digest, content))
     };
-    let (what, content) = match source {
-        ChartSource::Oci(reference) => (reference.to_string(), read_oci(gate, reference).await?),
+    let (what, digest, content) = match source {
+        ChartSource::Oci(reference) => {
+            let (digest, content) = read_oci(gate, reference).await?;
+            (reference.to_string(), digest, content)
+        }
         ChartSource::Archive { url, digest } => from(crate::fetch::shown(url), url, *digest).await?,
         ChartSource::Repository { url, name, version, digest } => {
             let found = index::locate(fetch, indexes, url, name, version, credentials).await?;
             from(format!("chart {name} {version}"), &found.url, digest.or(found.digest)).await?
         }
     };
-    let limits = *fetch.limits();
-    let parse = move |content: &Bytes| ChartArchive::parse(&what, content.clone(), &limits);
-    let parsed = archive::unpacking(content, parse).await;
-    let chart =
-        parsed.unwrap_or_else(|_| Err(ArtifactError::invalid("a chart archive", "it cannot be unpacked")))?;
+    let chart = match known.get(digest) {
+        Some(metadata) => ChartArchive { digest, metadata, content },
+        None => parsed(what, content, *fetch.limits()).await?,
+    };
+    known.remember(chart.digest, &chart.metadata);
     if gate.trust.is_some() {
         chart.metadata.check_place(source)?;
     }
@@ -218,7 +211,14 @@ pub(crate) async fn read(
     }
 }
 
-async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<Bytes, ArtifactError> {
+async fn parsed(what: String, content: Bytes, limits: Limits) -> Result<ChartArchive, ArtifactError> {
+    let parse = move |content: &Bytes| ChartArchive::parse(&what, content.clone(), &limits);
+    let parsed = archive::unpacking(content, parse).await;
+    parsed.unwrap_or_else(|_| Err(ArtifactError::invalid("a chart archive", "it cannot be unpacked")))
+}
+
+/// The archive, by the digest that its manifest gives it.
+async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<(Digest, Bytes), ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
     let what = reference.to_string();
     let (digest, manifest) = fetch.manifest(reference, credentials).await?;
@@ -228,5 +228,6 @@ async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<Bytes, Art
     let archive = layer(&[CONTENT, OLD_CONTENT]);
     let archive = archive.ok_or_else(|| ArtifactError::invalid(what, "the artifact holds no Helm chart"))?;
     gate.chart(reference, digest, archive, layer(&[PROVENANCE])).await?;
-    fetch.blob(reference.repository(), archive, fetch.limits().blob, credentials).await
+    let content = fetch.blob(reference.repository(), archive, fetch.limits().blob, credentials).await?;
+    Ok((archive, content))
 }

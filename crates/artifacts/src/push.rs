@@ -107,7 +107,7 @@ pub(crate) async fn chart(
     let metadata = &archive.metadata;
     // Helm's own mapping, since tags have no plus.
     let reference = parent.repository(&metadata.name)?.tag(&metadata.version.replace('+', "_"))?;
-    let chart = archive.file("Chart.yaml").cloned().unwrap_or_default();
+    let chart = archive.files(fetch.limits())?.remove("Chart.yaml").unwrap_or_default();
     let config: serde_json::Value = serde_saphyr::from_slice(&chart)
         .map_err(|_| ArtifactError::invalid(reference.to_string(), "Chart.yaml is unreadable"))?;
     let config = Blob::new("Chart.yaml", chart::CONFIG, config.to_string());

@@ -13,13 +13,14 @@ use serde_json::{Map, Value};
 
 use crate::frozen::{Frozen, Kept, Thawed};
 use crate::objects::{self, Prepared};
-use crate::render::{Chart, RenderError, RenderRequest, Renderer};
-use crate::source::{self, Content};
+use crate::render::{Chart, RenderError, RenderRequest, Renderer, Varies};
+use crate::source::{self, Content, OpenedCharts};
 use crate::workloads::Workloads;
 
 mod digest;
 mod inputs;
 mod loaded;
+mod only_tests;
 
 pub(crate) use digest::digest;
 pub(crate) use inputs::Inputs;
@@ -29,6 +30,8 @@ pub(crate) use loaded::Loaded;
 pub(crate) struct Sources {
     /// Artifacts, cached.
     pub artifacts: Artifacts,
+    /// Charts of them that were opened.
+    pub opened: OpenedCharts,
     /// The render engine; `None` where there is none.
     pub renderer: Option<Arc<dyn Renderer>>,
     /// Where OCM components lie whose source names no repository.
@@ -52,11 +55,11 @@ impl Sources {
         let spec = &component.spec;
         let place = source::place(&inputs.source, self.default_base.as_ref())?;
         let artifacts = trust.map_or_else(|| self.artifacts.clone(), |trust| self.artifacts.trusting(trust));
-        let content = source::fetch(&artifacts, &place, installed, credentials).await?;
+        let content = source::fetch(&artifacts, &self.opened, &place, installed, credentials).await?;
         let source = content.digest().to_string();
         let pull_secret = inputs.additions.pull_secret.clone();
         let mut workloads = Workloads { pull_secret, ..Workloads::default() };
-        let (mut render, mut unfrozen) = (None, None);
+        let mut how = How::default();
         let (text, chart): (Text, Option<Arc<Chart>>) = match content {
             Content::Manifests { yaml, images, .. } => {
                 workloads.images = LocalisedImages::new(&images);
@@ -64,9 +67,9 @@ impl Sources {
             }
             Content::Chart { chart, .. } => {
                 let request = request(&chart, spec, inputs, kinds);
-                let Render { text, by_chance, unfrozen: why } = self.render(&request, frozen).await?;
-                (render, unfrozen) = (by_chance, why);
-                (Text::Rendered(text), Some(chart))
+                let rendered = self.render(&request, frozen).await?;
+                how = rendered.how;
+                (Text::Rendered(rendered.text), Some(chart))
             }
         };
         let set = inputs.changes.apply(text.parse()?, kinds, &inputs.release.namespace)?;
@@ -83,7 +86,7 @@ impl Sources {
             values: inputs.values_digest.clone(),
             kinds: kinds_matter.then(|| kinds_digest(kinds)),
             source,
-            render,
+            render: how.by_chance,
             rendered: rendered_digest(&prepared),
             prepared: Arc::new(prepared),
             made_once,
@@ -91,11 +94,13 @@ impl Sources {
             chart: chart.as_ref().map(|chart| (chart.name().to_owned(), chart.version().to_owned())),
             app_version: chart.as_ref().map(|chart| chart.app_version().to_owned()).unwrap_or_default(),
             uses_lookup: chart.is_some_and(|chart| chart.uses_lookup()),
-            unfrozen,
+            unfrozen: how.unfrozen,
+            tests_vary: how.tests_vary,
         })
     }
 
-    /// Renders, but where each render would give something else and one is kept.
+    /// Renders, but where each render would give something else and one is kept. What only tests have by chance is kept
+    /// for those that run.
     async fn render(&self, request: &RenderRequest, frozen: &Frozen) -> Result<Render, Failure> {
         let Some(renderer) = &self.renderer else {
             return Err(Failure::new(
@@ -103,26 +108,46 @@ impl Sources {
                 "no `helm` program was found when the operator started (--helm)",
             ));
         };
-        if !request.chart.goes_by_chance(&request.values) {
+        let varies = request.chart.varies(&request.values);
+        if varies == Varies::Nothing {
             let text = rendered(renderer, request).await?;
-            return Ok(Render { text, by_chance: None, unfrozen: None });
+            return Ok(Render { text, how: How::default() });
+        }
+        let mut fresh = None;
+        if varies == Varies::Tests && !frozen.keeps_tests() {
+            let text = rendered(renderer, request).await?;
+            if only_tests::gives(&text, request.chart.name()) {
+                return Ok(Render { text, how: How { tests_vary: true, ..How::default() } });
+            }
+            fresh = Some(text);
         }
         let key = request.lasting_digest();
-        let Kept { text, render, failure } = match frozen.thaw(&key).await? {
-            Thawed::Text(kept) => kept,
-            Thawed::Nothing(slot) => frozen.freeze(&slot, &key, rendered(renderer, request).await?).await,
+        let Kept { text, render, failure } = match (frozen.thaw(&key).await?, fresh) {
+            (Thawed::Text(kept), _) => kept,
+            (Thawed::Nothing(slot), Some(fresh)) => frozen.freeze(&slot, &key, fresh).await,
+            (Thawed::Nothing(slot), None) => {
+                frozen.freeze(&slot, &key, rendered(renderer, request).await?).await
+            }
         };
-        Ok(Render { text, by_chance: Some(render), unfrozen: failure })
+        Ok(Render { text, how: How { by_chance: Some(render), unfrozen: failure, tests_vary: false } })
     }
 }
 
 /// What a chart was rendered to.
 struct Render {
     text: Arc<str>,
-    /// Its digest, where another render would be another one.
+    how: How,
+}
+
+/// What of a render would be another one the next time.
+#[derive(Default)]
+struct How {
+    /// Its digest, where any of it would.
     by_chance: Option<String>,
     /// Why it is not kept then.
     unfrozen: Option<String>,
+    /// Whether only tests would, and it is not kept.
+    tests_vary: bool,
 }
 
 async fn rendered(renderer: &Arc<dyn Renderer>, request: &RenderRequest) -> Result<Arc<str>, Failure> {

@@ -27,6 +27,7 @@ use crate::reconcile::dependent;
 use crate::render::Renderer;
 use crate::report::Ended;
 use crate::sight::{Dependent, Sights};
+use crate::source;
 
 type Wakers = Arc<Mutex<HashMap<Dependent, Waker<HelmComponent>>>>;
 
@@ -47,6 +48,7 @@ impl HelmComponents {
         }
         let sources = Sources {
             artifacts: content.artifacts()?,
+            opened: source::opened_charts(),
             renderer,
             default_base: content.oci_registry.clone(),
             trust_root: content.trust_root()?,

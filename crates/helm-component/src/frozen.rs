@@ -39,6 +39,7 @@ pub(crate) struct Frozen {
     /// Which of them may be there: a new component need not ask for all.
     may_be: [bool; 3],
     standing: Standing,
+    keeps_tests: bool,
 }
 
 /// A kept render, or the place for one.
@@ -73,7 +74,17 @@ impl Frozen {
         let names = ENDINGS.map(|ending| format!("helm-component-render-{owner}{ending}"));
         let may_be = names.each_ref().map(|name| may_be(name));
         let secrets = names.map(|name| KeptSecret::of(context, name, TYPE));
-        Self { secrets, may_be, standing }
+        Self { secrets, may_be, standing, keeps_tests: false }
+    }
+
+    /// The same, where tests are to run: a new process has to go on with the same.
+    pub(crate) fn with_tests(self, keeps_tests: bool) -> Self {
+        Self { keeps_tests, ..self }
+    }
+
+    /// Whether what only tests have by chance is kept as well.
+    pub(crate) fn keeps_tests(&self) -> bool {
+        self.keeps_tests
     }
 
     /// What came of this request when it was rendered for what is installed, or for what is to take its place.

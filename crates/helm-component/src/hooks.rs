@@ -131,6 +131,11 @@ impl Hook {
         Some(Self { events: events?, weight, deletes, object })
     }
 
+    /// Whether it runs only when somebody asks for tests.
+    pub(crate) fn is_only_test(&self) -> bool {
+        !self.events.is_empty() && self.events.iter().all(|event| *event == Event::Test)
+    }
+
     /// Its place in the order; lower ones run first.
     pub(crate) fn weight(&self) -> i64 {
         self.weight

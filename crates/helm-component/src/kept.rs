@@ -118,6 +118,7 @@ pub(crate) fn unpack(packed: &[u8], sha256: &[u8]) -> Option<Loaded> {
         app_version: form.app_version,
         uses_lookup: form.uses_lookup,
         unfrozen: None,
+        tests_vary: false,
     })
 }
 
@@ -146,6 +147,7 @@ mod tests {
             app_version: "7".to_owned(),
             uses_lookup: true,
             unfrozen: None,
+            tests_vary: false,
         }
     }
 

@@ -7,6 +7,7 @@
 mod account;
 mod args;
 mod away;
+mod bounded;
 mod changes;
 mod confirmed;
 mod content;

@@ -89,6 +89,7 @@ mod tests {
             app_version: String::new(),
             uses_lookup: false,
             unfrozen: None,
+            tests_vary: false,
             render: None,
         }
     }

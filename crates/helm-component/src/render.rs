@@ -15,6 +15,7 @@ mod process;
 mod version;
 
 pub use cache::CachingRenderer;
+pub use chance::Varies;
 pub use chart::{Chart, ChartFault};
 pub use helm::{HelmProgram, HelmProgramError};
 

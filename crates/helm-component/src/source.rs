@@ -1,5 +1,6 @@
 //! Where content comes from, and fetching it.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,7 +12,17 @@ use kyma_artifacts::{
 use kyma_sdk::Failure;
 use url::Url;
 
+use crate::bounded::BoundedCache;
 use crate::render::Chart;
+
+/// Charts kept opened at most.
+const OPENED: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+/// Bytes of their archives kept at most.
+const OPENED_BYTES: usize = 16 << 20;
+
+/// Charts by the digest of their archive, so that many components of one unpack, read and pack it once. Whether somebody
+/// may have it is asked before.
+pub(crate) type OpenedCharts = BoundedCache<Digest, Arc<Chart>>;
 
 /// A source whose every part was read and found usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,16 +161,22 @@ impl Place {
     }
 }
 
+/// No chart opened yet: at most 64, with 16 MiB of archives.
+pub(crate) fn opened_charts() -> OpenedCharts {
+    BoundedCache::new(OPENED, OPENED_BYTES, |chart: &Arc<Chart>| chart.archive().len())
+}
+
 /// Fetches what lies at `place`, from the cache where these credentials may read it. With `installed`, other
 /// content than that is refused: what lies under an unchanged name may not change what is installed.
-pub async fn fetch(
+pub(crate) async fn fetch(
     artifacts: &Artifacts,
+    opened: &OpenedCharts,
     place: &Place,
     installed: Option<Digest>,
     credentials: &Credentials,
 ) -> Result<Content, Failure> {
-    let Some(installed) = installed else { return pull(artifacts, place, credentials).await };
-    let content = pull(artifacts, &place.pinned(installed), credentials).await?;
+    let Some(installed) = installed else { return pull(artifacts, opened, place, credentials).await };
+    let content = pull(artifacts, opened, &place.pinned(installed), credentials).await?;
     if content.digest() == installed {
         return Ok(content);
     }
@@ -168,7 +185,12 @@ pub async fn fetch(
     Err(Failure::new(Reason::DigestMismatch, message))
 }
 
-async fn pull(artifacts: &Artifacts, place: &Place, credentials: &Credentials) -> Result<Content, Failure> {
+async fn pull(
+    artifacts: &Artifacts,
+    opened: &OpenedCharts,
+    place: &Place,
+    credentials: &Credentials,
+) -> Result<Content, Failure> {
     match place {
         Place::Ocm { base, component, version, digest } => {
             let content = artifacts
@@ -185,14 +207,17 @@ async fn pull(artifacts: &Artifacts, place: &Place, credentials: &Credentials) -
         }
         Place::Chart(source) => {
             let archive = artifacts.chart(source, credentials).await.map_err(|error| failure(&error))?;
-            let (digest, bytes) = (archive.digest, archive.content().clone());
-            // Its files would lie beside those that are read now.
-            drop(archive);
-            let chart = unpacking(bytes, |bytes| Chart::open(bytes))
+            let digest = archive.digest;
+            if let Some(chart) = opened.get(&digest) {
+                return Ok(Content::Chart { digest, chart });
+            }
+            let chart = unpacking(archive.content().clone(), |bytes| Chart::open(bytes))
                 .await
                 .map_err(|error| Failure::new(Reason::Internal, error.to_string()))?
                 .map_err(|fault| Failure::new(Reason::SourceInvalid, fault.to_string()))?;
-            Ok(Content::Chart { digest, chart: Arc::new(chart) })
+            let chart = Arc::new(chart);
+            opened.put(digest, Arc::clone(&chart));
+            Ok(Content::Chart { digest, chart })
         }
         Place::Manifests(source) => {
             let manifests =

@@ -113,7 +113,7 @@ async fn stay_away(state: &State, kyma: &Arc<Kyma>, actor: Actor) -> Result<Wait
         kyma_sdk::note_stop(&state.runtime, kyma).await?;
     } else if state.notes_klms(&key) {
         let note = Reason::NotHandedOver.summary();
-        state.runtime.events.normal(kyma.as_ref(), Reason::NotHandedOver, "Reconcile", note).await;
+        state.runtime.events.normal(kyma.as_ref(), Reason::NotHandedOver, "Reconcile", note);
     }
     Ok(Wait::Event)
 }

@@ -88,7 +88,7 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     }
     report(state, kyma, &reach, &step, gone, &done).await?;
     if gone && matches!(step, Step::Order(_) | Step::Release) {
-        state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE).await;
+        state.runtime.events.normal(kyma.as_ref(), Reason::ClusterGone, "Delete", CLUSTER_GONE);
     }
     match step {
         Step::Order(_) | Step::Finish => {
@@ -134,7 +134,7 @@ async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Res
     match cleaned {
         Ok(true) => {
             session::look_again(state, &session.target);
-            events::ended(state, kyma, Reason::DeleteSkrKyma).await;
+            events::ended(state, kyma, Reason::DeleteSkrKyma);
             claim::release(state, kyma).await.map(|()| Wait::Event)
         }
         Ok(false) => {

@@ -152,7 +152,7 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
         kymas(state, &key).patch_status(&key.name, &hub_apply(FIELD_MANAGER), &Patch::Apply(&body)).await;
     match written {
         Ok(written) => {
-            tell(state, kyma, told.as_deref(), &condition).await;
+            tell(state, kyma, told.as_deref(), &condition);
             state.reported().wrote(&written, condition);
             Ok(())
         }
@@ -164,15 +164,15 @@ pub(crate) async fn report(state: &State, kyma: &Kyma, outcome: &Outcome<'_>) ->
 }
 
 /// An event for each new reason; the condition has the details.
-async fn tell(state: &State, kyma: &Kyma, told: Option<&str>, condition: &Condition) {
+fn tell(state: &State, kyma: &Kyma, told: Option<&str>, condition: &Condition) {
     let Some(reason) = Reason::from_word(&condition.reason).filter(|_| told != Some(&condition.reason))
     else {
         return;
     };
     let events = &state.runtime.events;
     if condition.status == "True" || reason == Reason::Deleting {
-        events.normal(kyma, reason, "SyncCatalogue", &condition.message).await;
+        events.normal(kyma, reason, "SyncCatalogue", &condition.message);
     } else {
-        events.warning(kyma, reason, "SyncCatalogue", &condition.message).await;
+        events.warning(kyma, reason, "SyncCatalogue", &condition.message);
     }
 }

@@ -204,24 +204,24 @@ impl<C: Component> Driver<C> {
             }
             Ok(Written::Later(left)) => return outcome.result.map(|wait| wait.at_most(left)),
             Ok(Written::Now(after)) if ready_of(&after) != ready_of(&before) => {
-                self.announce(resource, &outcome.report, ready_of(&after)).await;
+                self.announce(resource, &outcome.report, ready_of(&after));
             }
             Ok(Written::Now(_) | Written::Unchanged) => {}
         }
         outcome.result
     }
 
-    async fn announce(&self, resource: &C::Resource, report: &Report, ready: Option<(String, String)>) {
+    fn announce(&self, resource: &C::Resource, report: &Report, ready: Option<(String, String)>) {
         let Some(step) = report.conditions.iter().find(|step| step.type_ == condition::types::READY) else {
             return;
         };
         let events = &self.runtime.events;
         match (ready, step.reason.class()) {
             (Some((status, _)), _) if status == "True" => {
-                events.normal(resource, step.reason, "Reconcile", "as wished").await;
+                events.normal(resource, step.reason, "Reconcile", "as wished");
             }
             (_, Some(_)) => {
-                events.warning(resource, step.reason, "Reconcile", &step.message).await;
+                events.warning(resource, step.reason, "Reconcile", &step.message);
             }
             // Under way: the condition says it, and an event for each step would be noise.
             (_, None) => {}

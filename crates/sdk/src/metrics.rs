@@ -37,8 +37,12 @@ struct Inner {
     missed: IntCounterVec,
     watches: IntGaugeVec,
     pauses: IntGaugeVec,
+    events_dropped: IntCounterVec,
     tasks: IntGauge,
 }
+
+const EVENTS_DROPPED: &str =
+    "Kubernetes events that were not published, since a thousand waited for their turn.";
 
 /// How a reconcile ended, as the label `result`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +144,7 @@ impl Metrics {
                 &["operator"],
             )?,
             pauses: IntGaugeVec::new(Opts::new("pauses", "Pauses in force."), &["operator", "scope"])?,
+            events_dropped: counter("events_dropped_total", EVENTS_DROPPED, &["operator"])?,
             tasks: IntGauge::new("runtime_tasks", "Tasks of the process that have not ended.")?,
             waits: HistogramVec::new(waits, &["operator"])?,
             registry,
@@ -162,6 +167,7 @@ impl Metrics {
         self.register(held.missed.clone())?;
         self.register(held.watches.clone())?;
         self.register(held.pauses.clone())?;
+        self.register(held.events_dropped.clone())?;
         self.register(held.tasks.clone())?;
         Ok(())
     }
@@ -241,6 +247,10 @@ impl Metrics {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.inner.pauses.with_label_values(&[operator, scope.as_str()]).set(count);
         }
+    }
+
+    pub(crate) fn events_dropped(&self, operator: &str, events: u64) {
+        self.inner.events_dropped.with_label_values(&[operator]).inc_by(events);
     }
 
     pub(crate) fn watches(&self, operator: &str, change: i64) {

@@ -21,6 +21,7 @@ use kube_runtime::{
 };
 use kyma_api::{Reason, SecretKeyRef};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 pub use changes::Change;
 use changes::{Hook, own_changes};
@@ -44,6 +45,9 @@ const RESYNC_SHARE: f64 = 0.1;
 
 /// Time until a verification that failed is tried again: it reads everything anew, so not with each try of what failed.
 const VERIFY_AGAIN: Duration = Duration::from_mins(10);
+
+/// How long passes under way may take to their end once the process is to stop.
+const LAST_PASSES: Duration = Duration::from_secs(5);
 
 /// How far a pass got.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +131,8 @@ where
         Self { access: Some(Box::new(access)), ..self }
     }
 
-    /// Reconciles until the process shuts down; reconciles under way are finished first.
+    /// Reconciles until the process shuts down; reconciles under way are finished first, within five seconds: what is cut
+    /// off then is as after a crash.
     ///
     /// `reconcile` gets objects as last seen and whether the pass is a periodic verification, and says when to come back without an event. It is cut off at the
     /// deadline of the settings. One object is never reconciled twice at the same time, and objects whose target did
@@ -170,13 +175,22 @@ where
             });
         let controller = async {
             if shutdown.run_until_cancelled(runtime.pauses.listed()).await.is_some() {
-                controller.await;
+                tokio::select! {
+                    () = controller => {}
+                    () = cut_off(&shutdown) => tracing::info!("what is under way is cut off"),
+                }
             }
         };
         let ready = shutdown.run_until_cancelled(ready);
         let halted = shutdown.run_until_cancelled(halted);
         tokio::join!(controller, ready, halted);
     }
+}
+
+/// The end of what is under way. A slow target must not hold up the next process, nor until the kubelet kills this one.
+async fn cut_off(shutdown: &CancellationToken) {
+    shutdown.cancelled().await;
+    tokio::time::sleep(LAST_PASSES).await;
 }
 
 struct Work<K: Resource<DynamicType = ()> + 'static, F> {

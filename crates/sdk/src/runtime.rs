@@ -127,6 +127,7 @@ impl Runtime {
     ) -> Result<Self, HubError> {
         let replica = std::env::var("POD_NAME").unwrap_or_else(|_| "local".to_owned());
         let runtime = Self::connected(operator, &replica, settings, config, process, |hub| hub).await?;
+        runtime.spawn_events();
         runtime.spawn_access();
         runtime.spawn_pauses();
         Ok(runtime)
@@ -156,13 +157,17 @@ impl Runtime {
             pauses,
             operator,
             settings: Arc::new(settings),
-            events: Events::new(hub.clone(), operator.name),
+            events: Events::new(operator.name, process.metrics.clone()),
             hub,
             hub_uid: uid.into(),
             targets,
             access,
             process,
         })
+    }
+
+    fn spawn_events(&self) {
+        tokio::spawn(self.events.clone().publish(self.hub.clone(), self.process.shutdown.clone()));
     }
 
     fn spawn_access(&self) {

@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use axum::{Router, routing::get};
 use kyma_api::Reason;
-use kyma_artifacts::{ArtifactError, Artifacts, ChartSource, Config, Credentials, Digest};
+use kyma_artifacts::{ArtifactError, Artifacts, ChartSource, Config, Credentials, Digest, Limits};
 use testbed::Program;
 
 use crate::Setup;
@@ -19,8 +19,7 @@ async fn a_chart_that_helm_pushed_is_read() {
     let chart = setup.artifacts.chart(&ChartSource::Oci(reference), &Credentials::anonymous()).await.unwrap();
     assert_eq!(chart.content()[..], fs::read(&archive).unwrap());
     assert_eq!((chart.metadata.name.as_str(), chart.metadata.version.as_str()), ("demo", "1.2.3+build.5"));
-    let root = chart.unpack(&setup.directory.path().join("unpacked")).unwrap();
-    assert_eq!(fs::read_to_string(root.join("values.yaml")).unwrap(), "colour: blue\n");
+    assert_eq!(chart.files(&Limits::default()).unwrap()["values.yaml"], "colour: blue\n");
 }
 
 #[tokio::test]

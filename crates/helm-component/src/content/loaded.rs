@@ -40,6 +40,8 @@ pub(crate) struct Loaded {
     pub uses_lookup: bool,
     /// Why the render is not kept, where each would give something else.
     pub unfrozen: Option<String>,
+    /// Whether another render would give other tests, and this one is not kept.
+    pub tests_vary: bool,
 }
 
 impl Loaded {

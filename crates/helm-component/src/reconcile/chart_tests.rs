@@ -14,6 +14,10 @@ impl Pass<'_> {
 
     async fn tests(&mut self) -> Result<Option<String>, Failure> {
         let Some(request) = observe::hooks::test_request(self).map(str::to_owned) else { return Ok(None) };
+        if self.session.loaded.as_ref().is_some_and(|loaded| loaded.tests_vary) {
+            // A new process would not go on with these.
+            self.session.loaded = None;
+        }
         let loaded = self.at_hand().await?;
         let content = observe::hooks::content_of_tests(&loaded.source, &loaded.values, &request);
         let ended = if self.is_over(&content) {

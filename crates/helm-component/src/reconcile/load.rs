@@ -73,7 +73,8 @@ impl Pass<'_> {
         let asks = self.session.has_frozen || self.context.is_rehearsal();
         let may_be = |name: &str| asks || self.shared.hub_secrets.revision(name).is_some();
         let standing = Standing::of(recorded, self.session.recorded.kept.as_ref());
-        let frozen = Frozen::of(self.context, &self.dependent.owner, standing, may_be);
+        let frozen = Frozen::of(self.context, &self.dependent.owner, standing, may_be)
+            .with_tests(observe::hooks::test_request(self).is_some());
         let mut loaded = sources.load(component, inputs, &self.kinds, installed, way, &frozen).await?;
         if let Some(failed) = self.session.recorded.rollback.as_ref().filter(|failed| failed.retrying) {
             loaded.release = rollback::time(&loaded.release, failed);

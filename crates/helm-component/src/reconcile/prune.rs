@@ -71,7 +71,7 @@ impl Pass<'_> {
             self.retake_replicas(&places, seen).await?;
         }
         let inventory = self.session.recorded.inventory.clone();
-        self.take_removal(&inventory, removal).await
+        self.take_removal(&inventory, removal)
     }
 
     /// An autoscaler scales until it is gone, so what the apply took back may be its own again.
@@ -140,18 +140,14 @@ impl Pass<'_> {
     }
 
     /// Takes over what a prune or removal did. What was given up leaves the inventory, so this is when to say so.
-    pub(super) async fn take_removal(
-        &mut self,
-        before: &Inventory,
-        removal: &Removal,
-    ) -> Result<(), Failure> {
+    pub(super) fn take_removal(&mut self, before: &Inventory, removal: &Removal) -> Result<(), Failure> {
         self.session.recorded.inventory = removal.remaining(before);
         self.done.kept.extend(removal.kept.keys().cloned());
         let left = left(removal);
         if !left.is_empty() {
             let note = format!("{LEFT}{}", left.join(", "));
             let events = &self.context.events;
-            events.warning(&*self.context.resource, Reason::Orphaned, "Delete", &note).await;
+            events.warning(&*self.context.resource, Reason::Orphaned, "Delete", &note);
             self.session.recorded.left.extend(left);
         }
         removal.failed.first().map_or(Ok(()), |error| Err(failure(error)))

@@ -102,7 +102,7 @@ impl Pass<'_> {
             .await
             .map_err(|error| failure(&error))?;
         self.session.removed |= !inventory.is_empty();
-        self.take_removal(&inventory, &removal).await?;
+        self.take_removal(&inventory, &removal)?;
         self.watch_namespaces(&removal.waiting);
         let left: Vec<String> =
             removal.waiting.iter().chain(&removal.later).map(ToString::to_string).collect();

@@ -1,15 +1,15 @@
 //! Renders kept by the digest of their inputs, so that unchanged input is never rendered twice.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kyma_artifacts::Flights;
-use lru::LruCache;
 
 use super::{RenderError, RenderRequest, Rendered, Renderer};
+use crate::bounded::BoundedCache;
 
 /// Renders kept at most.
 const ENTRIES: NonZeroUsize = NonZeroUsize::new(256).unwrap();
@@ -23,7 +23,8 @@ const BYTES: usize = 64 << 20;
 /// know. Where it has to stay the same, the caller keeps it.
 pub struct CachingRenderer<R> {
     inner: Arc<R>,
-    kept: Arc<Kept>,
+    /// By digest of the request.
+    kept: Arc<BoundedCache<String, Rendered>>,
     /// By digest and deadline: who gives a chart more time does not share a failure of less.
     flights: Flights<(String, Option<Duration>), Rendered, RenderError>,
 }
@@ -31,36 +32,8 @@ pub struct CachingRenderer<R> {
 impl<R: Renderer> CachingRenderer<R> {
     /// Wraps `inner`.
     pub fn new(inner: R) -> Self {
-        Self { inner: Arc::new(inner), kept: Arc::default(), flights: Flights::new() }
-    }
-}
-
-/// Renders by digest.
-struct Kept(Mutex<LruCache<String, Rendered>>);
-
-impl Default for Kept {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(ENTRIES)))
-    }
-}
-
-impl Kept {
-    fn get(&self, key: &str) -> Option<Rendered> {
-        self.renders().get(key).cloned()
-    }
-
-    fn put(&self, key: String, rendered: &Rendered) {
-        let mut kept = self.renders();
-        kept.put(key, rendered.clone());
-        let mut bytes: usize = kept.iter().map(|(_, rendered)| rendered.manifest.len()).sum();
-        while bytes > BYTES {
-            let Some((_, out)) = kept.pop_lru() else { break };
-            bytes -= out.manifest.len();
-        }
-    }
-
-    fn renders(&self) -> MutexGuard<'_, LruCache<String, Rendered>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let kept = BoundedCache::new(ENTRIES, BYTES, |rendered: &Rendered| rendered.manifest.len());
+        Self { inner: Arc::new(inner), kept: Arc::new(kept), flights: Flights::new() }
     }
 }
 
@@ -85,7 +58,7 @@ impl<R: Renderer + 'static> Renderer for CachingRenderer<R> {
                     }
                     let rendered = inner.render(&request).await;
                     if let Ok(rendered) = &rendered {
-                        kept.put(key, rendered);
+                        kept.put(key, rendered.clone());
                     }
                     rendered
                 }

@@ -36,44 +36,122 @@ const CHANCE: &[&str] = &[
 /// Functions that give the parts of a map in an order by chance, and those beside which that does not show.
 const UNORDERED: &[&str] = &["keys", "values"];
 const ORDERING: &[&str] = &["sortAlpha", "has", "len"];
+/// Functions that only make other text of what comes by chance.
+const PLAIN: &[&str] =
+    &["b64enc", "lower", "print", "printf", "quote", "sha256sum", "squote", "trunc", "upper"];
+/// Where Helm's documentation has a chart's tests lie (<https://helm.sh/docs/topics/chart_tests/>).
+const TESTS: &str = "templates/tests/";
 /// Templates in strings in templates that are looked into; deeper ones count as chance.
 const DEPTH: usize = 8;
+
+/// What of a chart's renders may differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Varies {
+    /// Nothing.
+    Nothing,
+    /// What the files in `templates/tests/` give, and nothing else.
+    Tests,
+    /// Anything.
+    All,
+}
 
 /// What the text of a chart tells.
 #[derive(Debug, Default)]
 pub(super) struct Chance {
     templates: Calls,
+    /// Whether tests call chance for themselves alone.
+    tests: bool,
     /// Whether a file that is no template would call chance, if it was one.
     files: bool,
 }
 
 impl Chance {
     /// Reads one more file.
-    pub(super) fn see(&mut self, is_template: bool, text: &str) {
+    pub(super) fn see(&mut self, file: &str, text: &str) {
         let found = Calls::of(text);
-        if is_template {
-            self.templates.chance |= found.chance;
-            self.templates.tpl |= found.tpl;
-        } else {
+        if !file.contains("templates/") {
             self.files |= found.chance;
+            return;
         }
+        let is_own = file.starts_with(TESTS) && !found.spreads && !found.defines;
+        self.tests |= is_own && found.chance;
+        self.templates.chance |= found.chance && !is_own;
+        self.templates.tpl |= found.tpl;
+        self.templates.borrows |= found.borrows;
     }
 
-    /// Whether renders with these values may differ.
-    pub(super) fn is_there(&self, values: &Map<String, Value>) -> bool {
-        let Calls { chance, tpl } = self.templates;
+    /// What may differ between renders with these values.
+    pub(super) fn of(&self, values: &Map<String, Value>) -> Varies {
+        let Calls { chance, tpl, borrows, .. } = self.templates;
         let told = || Calls::of(&unescaped(&Value::Object(values.clone()).to_string())).chance;
-        chance || (tpl && (self.files || told()))
+        if chance || (tpl && (self.files || told())) {
+            return Varies::All;
+        }
+        match self.tests {
+            false => Varies::Nothing,
+            // Another file may take what a test gives into its own text.
+            true if tpl || borrows => Varies::All,
+            true => Varies::Tests,
+        }
     }
 }
 
 /// What templates call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one text")]
 struct Calls {
     /// Something whose result differs from call to call.
     chance: bool,
+    /// The same in a place from which it may get elsewhere than into the text around it: a variable, another template.
+    spreads: bool,
+    /// Templates for other files.
+    defines: bool,
     /// `tpl`, which takes other text for a template.
     tpl: bool,
+    /// Files by their path, and perhaps one of the tests.
+    borrows: bool,
+}
+
+/// What one action holds.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one action")]
+struct Action<'a> {
+    chance: bool,
+    unordered: bool,
+    ordered: bool,
+    /// Something else than chance and functions that only make other text.
+    other: bool,
+    /// `.Template.BasePath`, by which files are named.
+    base_path: bool,
+    /// A name that is none of these.
+    names: bool,
+    literals: Vec<&'a str>,
+}
+
+impl Action<'_> {
+    fn word(&mut self, word: &str) {
+        self.chance |= CHANCE.contains(&word);
+        self.unordered |= UNORDERED.contains(&word);
+        self.ordered |= ORDERING.contains(&word);
+        let is_number = word.starts_with(|first: char| first.is_ascii_digit());
+        self.other |= !(is_number || CHANCE.contains(&word) || PLAIN.contains(&word));
+    }
+
+    fn name(&mut self, name: &str) {
+        self.base_path |= name == "BasePath";
+        self.names |= !matches!(name, "BasePath" | "Template");
+    }
+
+    fn is_by_chance(&self) -> bool {
+        self.chance || (self.unordered && !self.ordered)
+    }
+
+    /// Whether it may name a test's file: it names templates by path, and not just one that is seen to be none.
+    fn borrows(&self) -> bool {
+        let is_other = |file: &str| file.contains('.') && !file.contains("test") && !file.contains('%');
+        let is_one = !self.names && matches!(self.literals[..], [file] if is_other(file));
+        (self.base_path && !is_one) || self.literals.iter().any(|literal| literal.contains("templates"))
+    }
 }
 
 impl Calls {
@@ -87,6 +165,7 @@ impl Calls {
     fn read(&mut self, text: &str, depth: usize) {
         if depth == 0 {
             self.chance = true;
+            self.spreads = true;
             return;
         }
         let mut rest = text;
@@ -98,7 +177,7 @@ impl Calls {
     /// Reads one action, and gives what follows it.
     fn action<'a>(&mut self, text: &'a str, depth: usize) -> &'a str {
         let bytes = text.as_bytes();
-        let (mut unordered, mut ordered) = (false, false);
+        let mut action = Action::default();
         let mut at = 0;
         while at < bytes.len() {
             match bytes[at] {
@@ -112,24 +191,30 @@ impl Calls {
                     if inner.contains("{{") {
                         self.read(&unescaped(inner), depth - 1);
                     }
+                    action.literals.push(inner);
                     at = end + 1;
                 }
                 byte if is_word(byte) => {
                     let start = at;
                     at = (at..bytes.len()).find(|at| !is_word(bytes[*at])).unwrap_or(bytes.len());
-                    let is_name = start > 0 && matches!(bytes[start - 1], b'.' | b'$');
                     let word = &text[start..at];
-                    if !is_name {
-                        self.chance |= CHANCE.contains(&word);
+                    if start > 0 && matches!(bytes[start - 1], b'.' | b'$') {
+                        action.name(word);
+                    } else {
                         self.tpl |= word == "tpl";
-                        unordered |= UNORDERED.contains(&word);
-                        ordered |= ORDERING.contains(&word);
+                        self.defines |= matches!(word, "define" | "block");
+                        action.word(word);
                     }
                 }
-                _ => at += 1,
+                byte => {
+                    action.other |= byte == b'=';
+                    at += 1;
+                }
             }
         }
-        self.chance |= unordered && !ordered;
+        self.chance |= action.is_by_chance();
+        self.spreads |= action.is_by_chance() && action.other;
+        self.borrows |= action.borrows();
         text.get(at + 2..).unwrap_or_default()
     }
 }
@@ -202,14 +287,55 @@ mod tests {
         let certain = values("{{ .Release.Name }}, now");
         let by_chance = values("{{ randAlpha 5 | printf \"%s\" }}");
         let mut plain = Chance::default();
-        plain.see(true, "{{ .Values.text }} {{ .Values.tpl }}");
-        plain.see(false, "{{ now }}");
-        assert!(!plain.is_there(&by_chance), "nothing is taken for a template");
+        plain.see("templates/a.yaml", "{{ .Values.text }} {{ .Values.tpl }}");
+        plain.see("README.md", "{{ now }}");
+        assert_eq!(plain.of(&by_chance), Varies::Nothing, "nothing is taken for a template");
         let mut taking = Chance::default();
-        taking.see(true, "{{ tpl .Values.text . }}");
-        assert!(!taking.is_there(&certain) && taking.is_there(&by_chance));
-        taking.see(false, "text: \"{{ now }}\"");
-        assert!(taking.is_there(&certain), "a default value or a file");
+        taking.see("templates/a.yaml", "{{ tpl .Values.text . }}");
+        assert_eq!((taking.of(&certain), taking.of(&by_chance)), (Varies::Nothing, Varies::All));
+        taking.see("values.yaml", "text: \"{{ now }}\"");
+        assert_eq!(taking.of(&certain), Varies::All, "a default value or a file");
+    }
+
+    #[test]
+    fn chance_in_tests_stays_there_unless_something_takes_it_elsewhere() {
+        let varies = |test: &str, other: &str| {
+            let mut chance = Chance::default();
+            chance.see("templates/tests/a.yaml", test);
+            chance.see("templates/b.yaml", other);
+            chance.of(&Map::new())
+        };
+        let name = "name: {{ include \"x\" . }}-{{ randAlphaNum 5 | lower }}";
+        for other in [
+            "{{ include (print $.Template.BasePath \"/config.yaml\") . | sha256sum }}",
+            "{{ .Values.tests }} {{ include \"x\" . }}",
+            "# tpl, as in templates/tests/a.yaml",
+        ] {
+            assert_eq!(varies(name, other), Varies::Tests, "{other}");
+        }
+        for other in [
+            "{{ uuidv4 }}",
+            "{{ tpl .Values.text . }}",
+            "{{ include (print $.Template.BasePath \"/tests/a.yaml\") . }}",
+            "{{ include (printf \"%s/%s\" $.Template.BasePath .Values.file) . }}",
+            "{{ include (print $.Template.BasePath \"/\" $file) . }}",
+            "{{ $base := .Template.BasePath }}",
+            "{{ include \"demo/templates/tests/a.yaml\" . }}",
+        ] {
+            assert_eq!(varies(name, other), Varies::All, "{other}");
+        }
+        for test in [
+            "{{ $_ := set .Values \"x\" (randAlpha 5) }}",
+            "{{ $x := randAlpha 5 }}{{ include \"sets\" $x }}",
+            "{{ with randAlpha 5 }}{{ include \"sets\" . }}{{ end }}",
+            "{{ randAlpha 5 | include \"sets\" }}",
+            "{{ define \"x\" }}{{ randAlpha 5 }}{{ end }}",
+        ] {
+            assert_eq!(varies(test, ""), Varies::All, "{test}");
+        }
+        let mut elsewhere = Chance::default();
+        elsewhere.see("charts/sub/templates/tests/a.yaml", name);
+        assert_eq!(elsewhere.of(&Map::new()), Varies::All);
     }
 
     #[test]

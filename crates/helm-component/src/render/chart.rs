@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::chance::Chance;
+use super::chance::{Chance, Varies};
 use super::pattern::pattern;
 use super::version::VersionUse;
 
@@ -129,7 +129,7 @@ impl Chart {
             version_use.see(file, bytes);
             let is_template = file.contains("templates/");
             uses_lookup |= is_template && LOOKUP.is_match(bytes);
-            chance.see(is_template, &String::from_utf8_lossy(bytes));
+            chance.see(file, &String::from_utf8_lossy(bytes));
             Ok(())
         })?;
         let root = root.ok_or(ChartFault::NotAChart { what: "it has no Chart.yaml" })?;
@@ -200,7 +200,12 @@ impl Chart {
     /// Whether each render with these values may give something else, as far as the text of its files and of the values
     /// tells: chance, a clock, an order by chance. Text that is put together from pieces before it goes to `tpl` does not.
     pub fn goes_by_chance(&self, values: &Map<String, Value>) -> bool {
-        self.chance.is_there(values)
+        self.varies(values) != Varies::Nothing
+    }
+
+    /// What of renders with these values may differ.
+    pub fn varies(&self, values: &Map<String, Value>) -> Varies {
+        self.chance.of(values)
     }
 
     /// Whether any template calls `lookup`, which finds nothing here.

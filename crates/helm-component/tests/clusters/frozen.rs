@@ -48,7 +48,8 @@ async fn pair(world: &World, namespace: &str) -> Result<Option<Pair>> {
     Ok(Some(Pair { password, checksum }))
 }
 
-async fn renders(world: &World) -> Result<usize> {
+/// How many renders by chance are kept.
+pub(crate) async fn renders(world: &World) -> Result<usize> {
     let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     let kept = ListParams::default().fields("type=component.kyma-project.io/kept-render");
     Ok(secrets.list(&kept).await?.items.len())

@@ -1,14 +1,15 @@
 //! A chart's tests on request, beside `helm test` and through a restart.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, annotations};
 use serde_json::json;
 use testbed::until;
 
 use crate::chart::{packed, push};
+use crate::frozen::renders;
 use crate::hooks::{Story, USER, borrowed, config, helm, job, pod, story, wished};
 use crate::world::{PATIENCE, World, condition_of, ready_of, world};
 
@@ -131,26 +132,36 @@ async fn a_new_process_goes_on_with_a_test_and_runs_none_twice() -> Result<()> {
     let files = [
         config("main", ""),
         job("first", &test("1", "before-hook-creation"), ""),
-        pod("second", &test("2", "before-hook-creation")),
+        by_chance(pod("second", &test("2", "before-hook-creation"))),
     ];
     let source = push(&world, "midtest", "1.0.0", &borrowed(&files)).await?;
     world.apply("midtest", wished(&source, "midtest", "low")).await?;
     world.ready("midtest", "True", "Ready").await?;
+    ensure!(renders(&world).await? == 0, "nothing of the release goes by chance");
     let mark = world.target.audit()?.mark()?;
     ask(&world, "midtest", "now").await?;
     let components = world.components()?;
     until("the second test runs", PATIENCE, || async {
         let tested = condition_of(&components.get("midtest").await?, "Tested");
-        Ok(tested.is_some_and(|(_, _, message)| message.contains("Pod midtest/second")).then_some(()))
+        Ok(tested.is_some_and(|(_, _, message)| message.contains("Pod midtest/second-")).then_some(()))
     })
     .await?;
     world.restart_operator().await?;
     let pods: Api<Pod> = Api::namespaced(world.target.client()?, "midtest");
+    let found = pods.list_metadata(&ListParams::default()).await?;
+    let names: Vec<String> = found.items.iter().map(ResourceExt::name_any).collect();
+    let second = names.iter().find(|name| name.starts_with("second-")).context("the second test")?;
     let done = json!({"status": {"phase": "Succeeded"}});
-    pods.patch_status("second", &PatchParams::default(), &Patch::Merge(done)).await?;
+    pods.patch_status(second, &PatchParams::default(), &Patch::Merge(done)).await?;
     let after = over(&world, "midtest", "now").await?;
     assert_eq!(says(&after, "Tested"), Some(("True".to_owned(), "Succeeded".to_owned())));
     let told: Story = story(&world, mark, "midtest", |event| event.user == USER)?;
-    assert_eq!(told, ["+ Job first", "+ Pod second"]);
+    assert_eq!(told, ["+ Job first".to_owned(), format!("+ Pod {second}")], "with the same name");
     Ok(())
+}
+
+/// The same among the chart's tests, with another name at each render.
+fn by_chance((path, text): (String, String)) -> (String, String) {
+    let named = text.replacen("name: second", "name: second-{{ randAlphaNum 5 | lower }}", 1);
+    (path.replace("templates/", "templates/tests/"), named)
 }

@@ -44,7 +44,7 @@ pub(super) async fn end_of(done: Done, state: &State, kyma: &Kyma) -> Result<Wai
         return Err(failure.clone());
     }
     if !done.plan.orders.is_empty() {
-        events::ended(state, kyma, Reason::DeleteManifests).await;
+        events::ended(state, kyma, Reason::DeleteManifests);
     }
     Ok(Wait::Event)
 }

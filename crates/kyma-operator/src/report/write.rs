@@ -37,7 +37,7 @@ pub(crate) async fn write(state: &State, kyma: &Arc<Kyma>, wanted: &KymaStatus) 
         Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Arc::clone(kyma)),
         other => other.map_err(|source| Error::Report { kyma: key, source })?,
     };
-    tell(state, kyma, &before, wanted).await;
+    tell(state, kyma, &before, wanted);
     Ok(state.wrote(written))
 }
 
@@ -89,10 +89,10 @@ fn is_in_doubt(status: &KymaStatus) -> bool {
 }
 
 /// One event where the Kyma's readiness or its cause changed, and one where its deletion began.
-async fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaStatus) {
+fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaStatus) {
     let is_going = |status: &KymaStatus| status.state == Some(ModuleState::Deleting);
     if is_going(now) && !is_going(before) {
-        events::ended(state, kyma, Reason::SetKcpKymaStateDeleting).await;
+        events::ended(state, kyma, Reason::SetKcpKymaStateDeleting);
     }
     let ready = |status: &KymaStatus| {
         let conditions = status.conditions.clone().unwrap_or_default();
@@ -105,11 +105,11 @@ async fn tell(state: &State, kyma: &Arc<Kyma>, before: &KymaStatus, now: &KymaSt
     let (events, object) = (&state.runtime.events, kyma.as_ref());
     match now.state {
         Some(ModuleState::Error | ModuleState::Warning) => {
-            events.warning(object, reason, "Reconcile", &message).await;
+            events.warning(object, reason, "Reconcile", &message);
         }
-        Some(ModuleState::Ready) => events.normal(object, reason, "Reconcile", &message).await,
+        Some(ModuleState::Ready) => events.normal(object, reason, "Reconcile", &message),
         // Nothing moves until somebody acts: not only what is wrong has to be seen.
-        _ if reason.class().is_some() => events.warning(object, reason, "Reconcile", &message).await,
+        _ if reason.class().is_some() => events.warning(object, reason, "Reconcile", &message),
         _ => {}
     }
 }

@@ -31,7 +31,7 @@ pub(crate) async fn give_birth(
         // The watch was late: somebody has made it meanwhile.
         Err(error) if is_conflict(&error) => api(state, session).get(NAME).await,
         Ok(created) => {
-            events::born(state, kyma).await;
+            events::born(state, kyma);
             Ok(created)
         }
         other => other,

@@ -42,7 +42,7 @@ impl<C: Component> Driver<C> {
             Deletion::Standalone => !self.home_is_ending(&resource).await?,
             Deletion::Unproven => {
                 let note = "deletionPolicy is Delete without a valid order of its Kyma: everything on the target stays";
-                self.runtime.events.warning(&*resource, Reason::Orphaned, "Delete", note).await;
+                self.runtime.events.warning(&*resource, Reason::Orphaned, "Delete", note);
                 false
             }
         };

@@ -70,7 +70,10 @@ async fn work<P: Program>(
         runtime = start => runtime?,
         () = shutdown.cancelled() => return Ok(()),
     };
-    program.run(flags, runtime).await.map_err(StartError::Run)
+    let events = runtime.events.clone();
+    let ended = program.run(flags, runtime).await;
+    events.flush().await;
+    ended.map_err(StartError::Run)
 }
 
 /// Runs an operator as a process of its own.

@@ -53,10 +53,18 @@ impl Stage {
         F: Fn(String, usize) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = Result<Wait, Failure>> + Send + 'static,
     {
+        Self::with(name, |settings| settings.resync = resync, reconcile).await
+    }
+
+    async fn with<F, Fut>(name: &str, set: impl FnOnce(&mut Settings), reconcile: F) -> Result<Self>
+    where
+        F: Fn(String, usize) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<Wait, Failure>> + Send + 'static,
+    {
         let cluster = cluster().await?;
         let namespace = cluster.namespace(name).await?;
         let mut runtime = runtime(&cluster, &namespace).await?;
-        runtime.settings = Arc::new(Settings { resync, ..(*runtime.settings).clone() });
+        set(Arc::make_mut(&mut runtime.settings));
         let (seen, gone) =
             (Arc::<Mutex<HashMap<String, usize>>>::default(), Arc::<Mutex<Vec<String>>>::default());
         let (counted, ended) = (Arc::clone(&seen), Arc::clone(&gone));
@@ -213,6 +221,18 @@ async fn a_reconcile_that_hangs_is_cut_off_and_costs_no_more_than_its_slot() -> 
     }
     stage.until_times("hangs", 2).await?;
     assert!(running.1.load(Ordering::SeqCst) <= 2, "concurrency is 2");
+    stage.stop().await
+}
+
+#[tokio::test]
+async fn what_hangs_when_the_process_is_to_stop_is_cut_off_in_seconds() -> Result<()> {
+    let set = |settings: &mut Settings| {
+        settings.resync = Duration::from_hours(24);
+        settings.reconcile_deadline = Duration::from_hours(1);
+    };
+    let stage = Stage::with("stop", set, |_, _| std::future::pending()).await?;
+    stage.put("hangs", json!({}), json!({})).await?;
+    stage.until_times("hangs", 1).await?;
     stage.stop().await
 }
 

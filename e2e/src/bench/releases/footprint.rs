@@ -8,8 +8,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// From one look to the next: a child lives for tens of milliseconds.
-const EVERY: Duration = Duration::from_millis(20);
+/// From one look to the next. A child lives for tens of milliseconds, so of some hundreds of looks many see as many as
+/// there are at once; looking more often would take part in what is measured.
+const EVERY: Duration = Duration::from_millis(100);
 
 /// A measurement that goes on.
 pub(super) struct Footprint {

@@ -1,0 +1,66 @@
+//! What is known of archives by their digest, so that each is unpacked once to look into it.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use lru::LruCache;
+
+use super::ChartMetadata;
+use crate::Digest;
+
+/// Archives that are remembered.
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+/// Longest metadata that is remembered, in bytes: any name or version is shorter.
+const LONGEST: usize = 4096;
+
+/// Metadata of archives that can be used, by digest. Bounded, least recently used go first.
+pub(crate) struct KnownCharts(Mutex<LruCache<Digest, ChartMetadata>>);
+
+impl KnownCharts {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(LruCache::new(REMEMBERED)))
+    }
+
+    pub(super) fn get(&self, archive: Digest) -> Option<ChartMetadata> {
+        self.charts().get(&archive).cloned()
+    }
+
+    pub(super) fn remember(&self, archive: Digest, metadata: &ChartMetadata) {
+        if metadata.len() <= LONGEST {
+            self.charts().put(archive, metadata.clone());
+        }
+    }
+
+    fn charts(&self) -> MutexGuard<'_, LruCache<Digest, ChartMetadata>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ChartMetadata {
+    /// Bytes of its texts.
+    fn len(&self) -> usize {
+        let Self { api_version, name, version, app_version, kind, kube_version } = self;
+        let others = [api_version, app_version, kind, kube_version];
+        others.into_iter().flatten().chain([name, version]).map(String::len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_to_be_a_name_is_not_remembered() {
+        let known = KnownCharts::new();
+        for (name, is_kept) in [("demo".to_owned(), true), ("x".repeat(LONGEST + 1), false)] {
+            let archive = Digest::of(name.as_bytes());
+            let metadata: ChartMetadata =
+                serde_json::from_value(serde_json::json!({"name": name, "version": "1.0.0"})).unwrap();
+            known.remember(archive, &metadata);
+            assert_eq!(known.get(archive).is_some(), is_kept);
+        }
+    }
+}
