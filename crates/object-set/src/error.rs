@@ -1,5 +1,6 @@
 //! What a target answered to a call, as a class and a stable reason.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -341,19 +342,19 @@ const IMMUTABLE: &[&str] = &[
 fn invalid(status: &Status) -> Failure {
     let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
     let immutable = |text: &str| IMMUTABLE.iter().any(|words| text.contains(words));
+    // Sorted: of custom resources each answer names them in another order.
     let paths = |with_reason: bool| -> Vec<String> {
-        let mut paths: Vec<String> = Vec::new();
-        for cause in causes.iter().filter(|cause| is_path(&cause.field)).take(MAX_PATHS) {
-            let path = if with_reason && is_path(&cause.reason) {
-                format!("{} ({})", cause.field, cause.reason)
-            } else {
-                cause.field.clone()
-            };
-            if !paths.contains(&path) {
-                paths.push(path);
-            }
-        }
-        paths
+        let named = causes.iter().filter(|cause| is_path(&cause.field));
+        let paths: BTreeSet<String> = named
+            .map(|cause| {
+                if with_reason && is_path(&cause.reason) {
+                    format!("{} ({})", cause.field, cause.reason)
+                } else {
+                    cause.field.clone()
+                }
+            })
+            .collect();
+        paths.into_iter().take(MAX_PATHS).collect()
     };
     let all = if causes.is_empty() {
         immutable(&status.message)

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 use e2e::snapshot::{self, Key};
 use kube::api::{ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
+use kube::core::{GroupVersionKind, Status};
 use kube::discovery::{Discovery, Scope};
 use kube::{Api, Client, Resource, ResourceExt};
 use kyma_api::labels;
@@ -188,14 +188,57 @@ async fn dry_run(
         .body(object.yaml.clone().into_bytes())
         .map_err(|error| error.to_string())?;
     target.request(request).await.map_err(|error| match error {
-        kube::Error::Api(status) => status.message,
+        kube::Error::Api(status) => reason(&status),
         other => other.to_string(),
     })
 }
 
+/// Why the target refuses an object. What is wrong with a custom resource it names in another order each time.
+fn reason(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let causes: BTreeSet<String> =
+        causes.map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+    match status.message.split_once(" is invalid: [") {
+        Some((object, _)) if !causes.is_empty() => {
+            format!("{object} is invalid: [{}]", causes.into_iter().collect::<Vec<_>>().join(", "))
+        }
+        _ => status.message.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use kube::core::response::{StatusCause, StatusDetails};
+
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_an_object_is_told_in_one_order() {
+        let cause = |field: &str| StatusCause {
+            reason: "FieldValueTypeInvalid".to_owned(),
+            message: "Invalid value: \"null\"".to_owned(),
+            field: field.to_owned(),
+        };
+        let said = |fields: [&str; 2]| {
+            let details = StatusDetails {
+                name: String::new(),
+                group: String::new(),
+                kind: String::new(),
+                uid: String::new(),
+                causes: fields.map(cause).into(),
+                retry_after_seconds: 0,
+            };
+            let listed = fields.map(|field| format!("{field}: Invalid value: \"null\"")).join(", ");
+            let message = format!("Lamp.example.org \"l\" is invalid: [{listed}]");
+            reason(&Status { details: Some(details), ..Status::failure(&message, "Invalid") })
+        };
+        let sorted = "Lamp.example.org \"l\" is invalid: [spec.a: Invalid value: \"null\", spec.b: Invalid value: \"null\"]";
+        assert_eq!(
+            (said(["spec.b", "spec.a"]), said(["spec.a", "spec.b"])),
+            (sorted.to_owned(), sorted.to_owned())
+        );
+        assert_eq!(reason(&Status::failure("denied", "Forbidden")), "denied");
+    }
 
     #[test]
     fn only_what_varies_is_left_out() {

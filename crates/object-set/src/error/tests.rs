@@ -118,11 +118,28 @@ fn only_wholly_immutable_refusals_are_immutable() {
     assert_eq!(
         mixed,
         Failure::Refused(vec![
-            "spec.selector (FieldValueInvalid)".into(),
-            "spec.replicas (FieldValueInvalid)".into()
+            "spec.replicas (FieldValueInvalid)".into(),
+            "spec.selector (FieldValueInvalid)".into()
         ])
     );
     assert_eq!(mixed.reason(), Reason::ApplyRefused);
+}
+
+#[test]
+fn a_refusal_reads_the_same_in_whichever_order_the_answer_names_the_paths() {
+    let fields = [
+        "spec.e", "spec.a", "spec.d", "spec.b", "spec.c", "spec.j", "spec.i", "spec.h", "spec.g", "spec.f",
+        "spec.k",
+    ];
+    let causes = fields.map(|field| ("FieldValueInvalid", field, "Invalid value"));
+    let mut turned = causes;
+    turned.reverse();
+    let refused = of(422, "", &causes);
+    assert_eq!(of(422, "", &turned), refused, "of too many the same ones are named");
+    assert!(
+        refused.to_string().starts_with("refused as invalid: spec.a (FieldValueInvalid), spec.b "),
+        "{refused}"
+    );
 }
 
 #[test]
