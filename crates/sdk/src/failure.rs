@@ -1,5 +1,6 @@
 //! Why a reconcile did not get through, and what that means for the next one.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kube::core::Status;
@@ -116,9 +117,11 @@ fn refusal(status: &Status) -> String {
         return status.message.clone();
     }
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    let causes: Vec<String> = causes.map(|cause| format!("{} at {}", cause.reason, cause.field)).collect();
+    // Sorted: of custom resources each answer names them in another order.
+    let causes: BTreeSet<String> =
+        causes.map(|cause| format!("{} at {}", cause.reason, cause.field)).collect();
     if !causes.is_empty() {
-        return causes.join(", ");
+        return causes.into_iter().collect::<Vec<_>>().join(", ");
     }
     let unknown = status.message.split("unknown field \"").skip(1).filter_map(|rest| rest.split('"').next());
     let unknown: Vec<String> = unknown.map(|field| format!("unknown field {field}")).collect();
@@ -170,6 +173,16 @@ mod tests {
         for (code, message, causes, expected) in rows {
             let failure = told(code, message, causes);
             assert_eq!((failure.reason, failure.message.as_str()), (Reason::HubRefused, expected));
+        }
+    }
+
+    #[test]
+    fn fields_that_the_hub_refuses_are_told_in_one_order() {
+        let cause = |field: &str| json!({"reason": "FieldValueInvalid", "message": "", "field": field});
+        let (a, b) = (cause("spec.a"), cause("spec.b"));
+        for causes in [json!([a, b]), json!([b, a])] {
+            let expected = "apply it: FieldValueInvalid at spec.a, FieldValueInvalid at spec.b";
+            assert_eq!(told(422, "", &causes).message, expected);
         }
     }
 

@@ -1,5 +1,6 @@
 //! What goes wrong between an operator and a target, and the one place that tells it from kube's errors.
 
+use std::collections::BTreeSet;
 use std::error::Error as StdError;
 use std::time::Duration;
 
@@ -223,11 +224,14 @@ fn describe(status: &Status) -> String {
     };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let known = causes.filter(|cause| CAUSES.contains(&cause.reason.as_str()));
-    let shown = known.take(CAUSES_SHOWN).map(|cause| match path(&cause.field) {
-        Some(field) => format!(", {} at {field}", cause.reason),
-        None => format!(", {}", cause.reason),
-    });
-    shown.fold(reason.to_owned(), |text, cause| text + &cause)
+    // Sorted: of custom resources each answer names them in another order.
+    let known: BTreeSet<String> = known
+        .map(|cause| match path(&cause.field) {
+            Some(field) => format!(", {} at {field}", cause.reason),
+            None => format!(", {}", cause.reason),
+        })
+        .collect();
+    known.iter().take(CAUSES_SHOWN).fold(reason.to_owned(), |text, cause| text + cause)
 }
 
 /// `field` if it looks like the path of a field.

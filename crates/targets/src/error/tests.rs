@@ -87,6 +87,20 @@ fn a_status_is_reduced_to_reason_and_field() {
 }
 
 #[test]
+fn of_many_causes_the_same_ones_are_shown_in_whichever_order_they_come() {
+    let cause = |field: &str| json!({"reason": "FieldValueInvalid", "message": PLANTED, "field": field});
+    let shown = |fields: [&str; 4]| {
+        let details = details(&json!({"causes": fields.map(cause)}));
+        let status = Status::failure(PLANTED, "Invalid").with_code(422).with_details(details);
+        classify(&kube::Error::Api(Box::new(status))).to_string()
+    };
+    let expected = "the target refused the request (422): Invalid, FieldValueInvalid at a, FieldValueInvalid at b, \
+                    FieldValueInvalid at c";
+    assert_eq!(shown(["a", "b", "c", "d"]), expected);
+    assert_eq!(shown(["d", "b", "a", "c"]), expected);
+}
+
+#[test]
 fn a_foreign_reason_is_not_passed_on() {
     let error = classify(&api(500, PLANTED));
     assert_eq!(error.to_string(), "the target failed (500): no known reason");
