@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::apply::PARALLEL;
 use super::{Pass, failure, history};
+use crate::away::away;
 use crate::content::Loaded;
 use crate::hooks::{self, Event};
 use crate::release::Release;
@@ -97,11 +98,13 @@ impl Pass<'_> {
         let Some(secret) = found.filter(|secret| secret.type_.as_deref() == Some(storage::TYPE)) else {
             return Ok(None);
         };
-        let data = secret.data.unwrap_or_default();
-        let read = data
-            .get(storage::KEY)
-            .ok_or(StorageError::NoRelease)
-            .and_then(|stored| storage::decode(&stored.0, &release.name, &release.namespace, revision));
+        let stored = secret.data.unwrap_or_default().remove(storage::KEY);
+        let release = release.clone();
+        let decode = move || {
+            let stored = stored.ok_or(StorageError::NoRelease)?;
+            storage::decode(&stored.0, &release.name, &release.namespace, revision)
+        };
+        let read = away(decode).await?;
         read.map(Some).map_err(|error| {
             self.await_record(place, &name);
             error.of(place, &name)

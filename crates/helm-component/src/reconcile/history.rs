@@ -12,6 +12,7 @@ use kyma_api::{HelmHistory, Reason, annotations};
 use kyma_sdk::Failure;
 
 use super::Pass;
+use crate::away::{away, away_if_large};
 use crate::content::{Inputs, Loaded};
 use crate::storage::{self, Revision, Standing};
 
@@ -73,12 +74,15 @@ impl Pass<'_> {
         } else {
             let number = records.iter().filter_map(Record::number).max().unwrap_or_default() + 1;
             let first = self.first_deployed(&secrets, records.last()).await?;
-            let description = self.describe(standing, number);
-            let revision = revision(inputs, &loaded, number, standing, first, &description);
-            let Some(revision) = revision else { return Ok(None) };
-            match storage::encode(&revision) {
-                Ok(secret) => self.create_record(&secrets, secret, &content).await?,
-                Err(bytes) => return Ok(Some(too_large(content, bytes))),
+            let (inputs, description) = (inputs.clone(), self.describe(standing, number));
+            let encoded = away(move || {
+                let revision = revision(&inputs, &loaded, number, standing, first, &description);
+                revision.map(|revision| storage::encode(&revision))
+            });
+            match encoded.await? {
+                None => return Ok(None),
+                Some(Ok(secret)) => self.create_record(&secrets, secret, &content).await?,
+                Some(Err(bytes)) => return Ok(Some(too_large(content, bytes))),
             }
             number
         };
@@ -117,8 +121,8 @@ impl Pass<'_> {
         let Some(last) = last else { return Ok(Timestamp::now()) };
         let found = secrets.get_opt(&last.name).await;
         let found = found.map_err(|error| Failure::target("read Helm's record of the release", &error))?;
-        let data = found.and_then(|secret| secret.data).unwrap_or_default();
-        let first = data.get(storage::KEY).and_then(|stored| storage::first_deployed(&stored.0));
+        let stored = stored_in(found);
+        let first = away_if_large(stored.len(), move || storage::first_deployed(&stored)).await?;
         Ok(first.unwrap_or_else(Timestamp::now))
     }
 
@@ -222,13 +226,20 @@ fn revision<'a>(
     })
 }
 
+/// The release that a Secret holds; nothing where it holds none.
+fn stored_in(secret: Option<Secret>) -> Vec<u8> {
+    let mut data = secret.and_then(|secret| secret.data).unwrap_or_default();
+    data.remove(storage::KEY).map(|stored| stored.0).unwrap_or_default()
+}
+
 async fn supersede(secrets: &Api<Secret>, record: &Record) -> Result<(), Failure> {
     let failed = |error: kube::Error| Failure::target("change Helm's record of an earlier revision", &error);
     let Some(found) = secrets.get_opt(&record.name).await.map_err(failed)? else { return Ok(()) };
-    let data = found.data.unwrap_or_default();
-    let stored = data.get(storage::KEY).map(|stored| stored.0.as_slice()).unwrap_or_default();
+    let stored = stored_in(Some(found));
     // What cannot be read stays as it is; Helm cannot read it either.
-    let Ok(patch) = storage::superseded(stored, Timestamp::now()) else { return Ok(()) };
+    let Ok(patch) = away(move || storage::superseded(&stored, Timestamp::now())).await? else {
+        return Ok(());
+    };
     match secrets.patch_metadata(&record.name, &PatchParams::default(), &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
