@@ -122,8 +122,15 @@ impl<'a> Pass<'a> {
     /// Runs to the end and keeps what was learnt.
     pub(crate) async fn run(mut self) -> Result<Ended, Failure> {
         self.note_finished();
+        let (rest, seen) = Box::pin(self.steps()).await?;
+        self.pack_record().await;
+        Ok(self.end(rest, &seen))
+    }
+
+    /// Takes one step after another, until there is nothing more to do in this pass.
+    async fn steps(&mut self) -> Result<(Rest, plan::Observed), Failure> {
         for _ in 0..STEPS {
-            let seen = observe::observe(&self);
+            let seen = observe::observe(self);
             let step = plan::next(&seen);
             let loads_wished = step == Step::Load && seen.content == Content::Stale;
             match step {
@@ -140,7 +147,7 @@ impl<'a> Pass<'a> {
                     self.context.waker().wake();
                     let rest =
                         Rest::Progressing(vec!["the next pass, which removes what is left over".to_owned()]);
-                    return Ok(self.end(rest, &seen));
+                    return Ok((rest, seen));
                 }
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
                 Step::Record(standing) => self.record_release(standing).await,
@@ -155,21 +162,21 @@ impl<'a> Pass<'a> {
                 Step::Remove => self.remove(&seen).await,
                 Step::Rest(Rest::Looking) => {
                     let rest = self.answers().await.map_or_else(Rest::Failed, |()| Rest::Looking);
-                    return Ok(self.end(rest, &seen));
+                    return Ok((rest, seen));
                 }
-                Step::Rest(rest) => return Ok(self.end(rest, &seen)),
+                Step::Rest(rest) => return Ok((rest, seen)),
             }
             if let Some(failure) = self.done.load.take() {
                 if loads_wished && self.gives_up_retry(&failure) {
                     continue;
                 }
-                let seen = observe::observe(&self);
+                let seen = observe::observe(self);
                 let Some(Err(blocked)) = self.done.removal.clone() else {
-                    return Ok(self.end(Rest::Failed(failure), &seen));
+                    return Ok((Rest::Failed(failure), seen));
                 };
                 // What holds up the removal is what people have to see.
                 tracing::warn!(component = %self.dependent.name, %failure, "drift is not put right");
-                return Ok(self.end(Rest::Failed(blocked), &seen));
+                return Ok((Rest::Failed(blocked), seen));
             }
         }
         Err(Failure::new(Reason::Internal, "the pass did not come to an end"))

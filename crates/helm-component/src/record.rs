@@ -89,52 +89,88 @@ impl Form {
         absent.into_iter().chain([(field.to_owned(), value)]).collect()
     }
 
+    /// The groups that the next report would have to pack, which takes its time: whoever shares a thread with others
+    /// has it done elsewhere before, and gives the text to [`Form::packed`].
+    pub(crate) fn to_pack(
+        &self,
+        inventory: &Inventory,
+        status: Option<&HelmComponentStatus>,
+    ) -> Option<Vec<InventoryGroup>> {
+        if self.is_unread() || self.held(inventory, status).is_some() {
+            return None;
+        }
+        Some(grouped(inventory)).filter(|groups| size(groups) > RECORD)
+    }
+
+    /// That of an inventory whose groups were packed as this text.
+    pub(crate) fn packed(inventory: Inventory, text: String) -> Self {
+        Self::Packed(Arc::new(Packed { inventory, text }))
+    }
+
     fn written(
         &mut self,
         inventory: &Inventory,
         status: Option<&HelmComponentStatus>,
     ) -> (&'static str, Value) {
-        let held = status.and_then(|status| status.inventory.as_ref());
-        if let Some(held) = held.filter(|held| *inventory == held.iter().map(of_entry).collect::<Inventory>())
-        {
-            return (INVENTORY, json!(held));
-        }
-        if let Self::Packed(packed) = &*self
-            && packed.inventory == *inventory
-        {
-            return (PACKED, json!(packed.text));
+        if let Some(held) = self.held(inventory, status) {
+            return held;
         }
         *self = Self::Plain;
-        let groups = InventoryGroup::of(inventory.iter().map(|(identity, entry)| to_entry(identity, entry)));
+        let groups = grouped(inventory);
         if size(&groups) > RECORD
             && let Ok(text) = InventoryGroup::pack(&groups)
         {
             let value = json!(text);
-            *self = Self::Packed(Arc::new(Packed { inventory: inventory.clone(), text }));
+            *self = Self::packed(inventory.clone(), text);
             return (PACKED, value);
         }
         (OBJECTS, json!(groups))
     }
+
+    /// The record where nobody has to write it anew.
+    fn held(
+        &self,
+        inventory: &Inventory,
+        status: Option<&HelmComponentStatus>,
+    ) -> Option<(&'static str, Value)> {
+        let held = status.and_then(|status| status.inventory.as_ref());
+        if let Some(held) = held.filter(|held| *inventory == held.iter().map(of_entry).collect::<Inventory>())
+        {
+            return Some((INVENTORY, json!(held)));
+        }
+        match self {
+            Self::Packed(packed) if packed.inventory == *inventory => Some((PACKED, json!(packed.text))),
+            _ => None,
+        }
+    }
 }
 
-/// Refuses content of which the status could not say what is on the target: nothing of it is sent then.
-///
-/// # Errors
-/// The objects at hand and those already recorded would take more than 480 KiB together, packed too.
-pub(crate) fn check_record(recorded: &Inventory, objects: &[Object]) -> Result<(), Failure> {
+fn grouped(inventory: &Inventory) -> Vec<InventoryGroup> {
+    InventoryGroup::of(inventory.iter().map(|(identity, entry)| to_entry(identity, entry)))
+}
+
+/// What the record would be of the objects at hand and those already recorded, where it would have to be packed.
+pub(crate) fn large_record(recorded: &Inventory, objects: &[Object]) -> Option<Vec<InventoryGroup>> {
     let wanted = objects.iter().map(|object| (object.identity(), object.version()));
     let recorded = recorded.iter().map(|(identity, entry)| (identity.clone(), &*entry.version));
     let all: BTreeMap<Identity, &str> = wanted.chain(recorded).collect();
     let groups = InventoryGroup::of(all.iter().map(|(identity, version)| stand_in(identity, version)));
-    if size(&groups) <= RECORD {
-        return Ok(());
-    }
-    let bytes = InventoryGroup::pack(&groups).map_or(usize::MAX, |packed| packed.len());
+    Some(groups).filter(|groups| size(groups) > RECORD)
+}
+
+/// Refuses content of which the status could not say what is on the target: nothing of it is sent then. Takes as long
+/// as packing does.
+///
+/// # Errors
+/// The record would take more than 480 KiB, packed too.
+pub(crate) fn check_packed(groups: &[InventoryGroup]) -> Result<(), Failure> {
+    let bytes = InventoryGroup::pack(groups).map_or(usize::MAX, |packed| packed.len());
     if bytes <= RECORD {
         return Ok(());
     }
+    let objects: usize = groups.iter().map(|group| group.items.len()).sum();
     let message =
-        format!("the record of {} objects would take {bytes} bytes packed, more than {RECORD}", all.len());
+        format!("the record of {objects} objects would take {bytes} bytes packed, more than {RECORD}");
     Err(Failure::new(Reason::InventoryTooLarge, message))
 }
 

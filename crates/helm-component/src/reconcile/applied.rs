@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kyma_api::{Digests, Reason};
+use kyma_api::{Digests, InventoryGroup, Reason};
 use kyma_object_set::apply::{Applied, Outcome, Refusal};
 use kyma_object_set::{CallError, Entry, Foreign, GroupKind, Identity, Inventory, Kinds, Observed};
 use kyma_sdk::{Failure, Interest};
 
 use super::endings::fault_of;
 use super::{LAG, Pass, failure};
+use crate::away::away;
 use crate::content::{Inputs, Loaded};
 use crate::observe::former;
 use crate::plan::Order;
+use crate::record::Form;
 
 impl Pass<'_> {
     /// Notes what was put right, so that a fight with another writer is noticed.
@@ -88,6 +90,19 @@ impl Pass<'_> {
         if !self.done.waiting.is_empty() {
             // What is waited for may be a CRD, and those are not watched as long as nothing is.
             self.done.watching = false;
+        }
+    }
+
+    /// Packs the record away from here, where the next report would have to.
+    pub(super) async fn pack_record(&mut self) {
+        let recorded = &self.session.recorded;
+        let status = self.context.resource.status.as_ref();
+        let Some(groups) = recorded.form.to_pack(&recorded.inventory, status) else { return };
+        let packed = away(move || InventoryGroup::pack(&groups)).await;
+        // Where that fails the report does without.
+        if let Ok(Ok(text)) = packed {
+            let inventory = self.session.recorded.inventory.clone();
+            self.session.recorded.form = Form::packed(inventory, text);
         }
     }
 

@@ -69,6 +69,7 @@ impl Pass<'_> {
     async fn keep_taken_over(&mut self, taken: TakenOver) -> Result<(), Failure> {
         let mut fields = FreeForm::new();
         fields.insert("takenOver".to_owned(), json!(taken));
+        self.pack_record().await;
         fields.extend(self.session.recorded.report(self.context.resource.status.as_ref()));
         fields.insert("hooks".to_owned(), json!(self.session.recorded.hooks));
         self.context.checkpoint(fields).await?;

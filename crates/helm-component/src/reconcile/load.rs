@@ -11,13 +11,14 @@ use kyma_object_set::GroupKind;
 use kyma_sdk::{Context, Failure};
 
 use super::{Pass, values};
+use crate::away::away;
 use crate::content::Loaded;
 use crate::frozen::{Frozen, Standing};
 use crate::injection;
 use crate::looking::Looking;
 use crate::observe;
 use crate::observe::rollback::taken;
-use crate::record::check_record;
+use crate::record::{check_packed, large_record};
 use crate::referenced;
 use crate::rollback;
 use crate::sight::Judging;
@@ -30,10 +31,10 @@ const PULL_SECRET_KEY: &str = ".dockerconfigjson";
 impl Pass<'_> {
     /// Fetches and renders; a failure ends the pass.
     pub(super) async fn load(&mut self) {
-        let loaded = self.loaded().await.and_then(|loaded| {
-            check_record(&self.session.recorded.inventory, &loaded.prepared.objects)?;
-            Ok(loaded)
-        });
+        let loaded = match self.loaded().await {
+            Ok(loaded) => self.recordable(loaded).await,
+            failed => failed,
+        };
         match loaded {
             Ok(loaded) => {
                 self.session.has_frozen |= loaded.render.is_some();
@@ -44,6 +45,14 @@ impl Pass<'_> {
             }
             Err(failure) => self.done.load = Some(failure),
         }
+    }
+
+    /// The content, unless the status could not say what is on the target of it.
+    async fn recordable(&self, loaded: Loaded) -> Result<Loaded, Failure> {
+        if let Some(groups) = large_record(&self.session.recorded.inventory, &loaded.prepared.objects) {
+            away(move || check_packed(&groups)).await??;
+        }
+        Ok(loaded)
     }
 
     pub(super) async fn loaded(&mut self) -> Result<Loaded, Failure> {

@@ -107,6 +107,22 @@ fn what_a_packed_record_says_is_not_packed_again_as_long_as_it_says_so() {
 }
 
 #[test]
+fn what_was_packed_elsewhere_is_reported_as_it_is() {
+    let mut recorded = maps(5_000);
+    let groups = recorded.form.to_pack(&recorded.inventory, None).unwrap();
+    let text = InventoryGroup::pack(&groups).unwrap();
+    recorded.form = Form::packed(recorded.inventory.clone(), text.clone());
+    assert_eq!(recorded.form.to_pack(&recorded.inventory, None), None, "once is enough");
+    assert_eq!(written(recorded.report(None)), packed(&text));
+    assert_eq!(maps(5_000).report(None), recorded.report(None), "as a report packs it");
+    recorded.inventory.remove(&map(0).0);
+    assert!(recorded.form.to_pack(&recorded.inventory, None).is_some(), "it says something else now");
+    assert_eq!(Form::Plain.to_pack(&maps(3_000).inventory, None), None, "it fits as it is");
+    let unread = Form::Unread(PackedError::Base64);
+    assert_eq!(unread.to_pack(&maps(5_000).inventory, None), None, "it is left alone");
+}
+
+#[test]
 fn a_record_that_cannot_be_read_is_left_as_it_is_and_its_content_is_sent_anew() {
     let digests = Digests {
         inputs: Some("i".to_owned()),
@@ -147,6 +163,10 @@ fn more_objects_than_the_status_holds_packed_are_refused_those_recorded_included
         Object::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).unwrap()
     };
     let objects: Vec<Object> = (0..5_000).map(object).collect();
+    let check_record = |recorded: &Inventory, objects: &[Object]| {
+        large_record(recorded, objects).map_or(Ok(()), |groups| check_packed(&groups))
+    };
+    assert_eq!(large_record(&Inventory::default(), &objects[..1_000]), None);
     assert_eq!(check_record(&Inventory::default(), &objects), Ok(()));
     let recorded = |from: usize| -> Inventory { (from..from + 5_000).map(map).collect() };
     assert_eq!(check_record(&recorded(0), &objects), Ok(()), "the same objects");
