@@ -232,23 +232,38 @@ fn common_metadata(spec: &Value, findings: &mut Vec<Finding>) -> Option<CommonMe
     (made != CommonMetadata::default()).then_some(made)
 }
 
-/// What is installed is upgraded from now on. Without `upgrade.crds` Flux replaces none with an upgrade, whatever it did
-/// with the installation.
+/// One policy is for installations and upgrades alike: that of upgrades, since what is installed is upgraded from now on.
+/// Without `upgrade.crds` helm-controller makes what is missing, also with an upgrade, though its documentation says Skip.
 fn crds(spec: &Value, findings: &mut Vec<Finding>) -> CrdPolicy {
     let skips = is_set(spec, "/install/skipCRDs");
-    let mut told = |field: &str, says: &str| {
-        findings.push(Finding::new(format!("spec.install.{field}"), Weight::Carried, says));
-    };
-    match (text(spec, "/upgrade/crds"), text(spec, "/install/crds")) {
-        (Some("Skip"), _) => CrdPolicy::Skip,
-        (Some("CreateReplace"), _) => CrdPolicy::CreateReplace,
-        (None, install) if skips || install == Some("Skip") => {
-            told(if skips { "skipCRDs" } else { "crds" }, "`crds: Skip`, for later versions too");
+    let field = if skips { "spec.install.skipCRDs" } else { "spec.install.crds" };
+    let install = if skips { Some("Skip") } else { text(spec, "/install/crds") };
+    let mut told = |field: &str, says: &str| findings.push(Finding::new(field, Weight::Carried, says));
+    match (text(spec, "/upgrade/crds"), install) {
+        (Some("Skip"), Some("Skip")) => CrdPolicy::Skip,
+        (Some("Skip"), _) => {
+            told(
+                "spec.upgrade.crds",
+                "`crds: Skip`, for installations too: make the CRDs yourself where they are missing",
+            );
             CrdPolicy::Skip
         }
-        (None, Some("CreateReplace")) => {
+        (None, Some("Skip")) => {
+            told(field, "`crds: Skip`, for later versions too");
+            CrdPolicy::Skip
+        }
+        (Some("CreateReplace"), Some("Skip")) => {
+            told(field, "`crds: CreateReplace`, for installations too");
+            CrdPolicy::CreateReplace
+        }
+        (Some("CreateReplace"), _) => CrdPolicy::CreateReplace,
+        (_, Some("Skip")) => {
+            told(field, "`crds: Create`, for installations too");
+            CrdPolicy::Create
+        }
+        (_, Some("CreateReplace")) => {
             told(
-                "crds",
+                field,
                 "`crds: Create`, since it is not for upgrades; `CreateReplace` would keep CRDs up to date",
             );
             CrdPolicy::Create

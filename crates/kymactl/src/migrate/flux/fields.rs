@@ -121,10 +121,10 @@ pub(super) const RELEASE: &[Field] = &[
     carried("uninstall.timeout", "`timeouts.deleteSeconds`"),
     carried(
         "install.crds",
-        "`crds: Skip`, where it is Skip and `upgrade.crds` is absent; the rest is for installations",
+        "`crds: Skip`, where it is Skip and `upgrade.crds` is absent; otherwise that of upgrades is for installations too, and where they differ it is told",
     ),
     carried("install.skipCRDs", "`crds: Skip`, where `upgrade.crds` is absent"),
-    carried("upgrade.crds", "`crds`; without it Create"),
+    carried("upgrade.crds", "`crds`, for installations too; without it Create, as in Flux"),
     carried("install.createNamespace", "`release.createNamespace`"),
     carried("install.disableHooks", "`hooks: Skip`, with `upgrade.disableHooks`"),
     carried("upgrade.disableHooks", "`hooks: Skip`, with `install.disableHooks`"),

@@ -128,19 +128,40 @@ fn an_upgrade_that_flux_would_roll_back_after_five_minutes_is_rolled_back_here()
 }
 
 #[test]
-fn crds_that_flux_replaces_with_the_installation_alone_are_not_replaced() {
-    let crds = |spec| {
+fn crds_are_made_and_replaced_as_flux_does_with_upgrades_and_where_that_is_not_all_it_is_told() {
+    let (none, skip, create, replace) = (None, Some("Skip"), Some("Create"), Some("CreateReplace"));
+    let [install, upgrade] = ["spec.install.crds", "spec.upgrade.crds"].map(Some);
+    let rows = [
+        (none, none, CrdPolicy::Create, None),
+        (create, none, CrdPolicy::Create, None),
+        (skip, none, CrdPolicy::Skip, install),
+        (replace, none, CrdPolicy::Create, install),
+        (none, skip, CrdPolicy::Skip, upgrade),
+        (create, skip, CrdPolicy::Skip, upgrade),
+        (skip, skip, CrdPolicy::Skip, None),
+        (replace, skip, CrdPolicy::Skip, upgrade),
+        (none, create, CrdPolicy::Create, None),
+        (skip, create, CrdPolicy::Create, install),
+        (replace, create, CrdPolicy::Create, install),
+        (none, replace, CrdPolicy::CreateReplace, None),
+        (skip, replace, CrdPolicy::CreateReplace, install),
+        (replace, replace, CrdPolicy::CreateReplace, None),
+    ];
+    let crds = |spec: Value| {
         let found = with(spec);
-        let told = found.findings.iter().any(|one| one.path.starts_with("spec.install."));
+        let told = found
+            .findings
+            .iter()
+            .map(|one| one.path.clone())
+            .find(|path| path.contains("CRDs") || path.ends_with("crds"));
         (found.component.unwrap().spec.crds, told)
     };
-    assert_eq!(crds(json!({"install": {"crds": "CreateReplace"}})), (CrdPolicy::Create, true));
-    assert_eq!(crds(json!({"install": {"crds": "Skip"}})), (CrdPolicy::Skip, true));
-    assert_eq!(crds(json!({"install": {"skipCRDs": true}})), (CrdPolicy::Skip, true));
-    let both = json!({"install": {"crds": "Skip"}, "upgrade": {"crds": "CreateReplace"}});
-    assert_eq!(crds(both), (CrdPolicy::CreateReplace, false));
-    assert_eq!(crds(json!({"install": {"crds": "Create"}})), (CrdPolicy::Create, false));
-    assert_eq!(crds(json!({})), (CrdPolicy::Create, false));
+    for (of_install, of_upgrade, policy, told) in rows {
+        let spec = json!({"install": {"crds": of_install}, "upgrade": {"crds": of_upgrade}});
+        assert_eq!(crds(spec.clone()), (policy, told.map(str::to_owned)), "{spec}");
+    }
+    let skips = Some("spec.install.skipCRDs".to_owned());
+    assert_eq!(crds(json!({"install": {"skipCRDs": true}})), (CrdPolicy::Skip, skips));
 }
 
 #[test]
