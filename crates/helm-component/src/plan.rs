@@ -198,7 +198,7 @@ fn bring(seen: &Observed) -> Step {
 fn hooks_before(seen: &Observed) -> Option<Step> {
     let event = seen.hooks.before?;
     if let Some(rest) = &seen.hooks.rest {
-        return Some(Step::Rest(rest.clone()));
+        return Some(rest_of_hooks(seen, rest));
     }
     let crds = seen.pieces.iter().any(|piece| piece.identity.is_crd() && seen.needs_apply(piece));
     Some(if crds && !seen.hooks.crds_applied { Step::ApplyCrds } else { Step::Hooks(event) })
@@ -209,7 +209,7 @@ fn hooks_before(seen: &Observed) -> Option<Step> {
 fn hooks_after(seen: &Observed) -> Option<Step> {
     let event = seen.hooks.after?;
     if let Some(rest) = &seen.hooks.rest {
-        return Some(Step::Rest(rest.clone()));
+        return Some(rest_of_hooks(seen, rest));
     }
     let is_there = seen.pieces.iter().filter(|piece| piece.served).all(|piece| seen.is_sent(piece));
     match seen.content {
@@ -217,6 +217,12 @@ fn hooks_after(seen: &Observed) -> Option<Step> {
         Content::Loaded => Some(Step::Hooks(event)),
         Content::Recorded | Content::Stale => Some(Step::Load),
     }
+}
+
+/// Health is told while a hook is awaited too, so what holds up objects is looked at before that as well.
+fn rest_of_hooks(seen: &Observed, rest: &Rest) -> Step {
+    let waits = matches!(rest, Rest::Hook(_)) && seen.watched;
+    if waits && seen.unexplained { Step::Explain } else { Step::Rest(rest.clone()) }
 }
 
 /// The lists of the watches come as events. A kind that is no longer served has none.
