@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
-use kyma_api::{DeletionPolicy, OPERATOR_GROUP, ReadyView, ResourcePolicy, State, finalizers, labels, names};
+use kyma_api::condition::types;
+use kyma_api::{
+    DeletionPolicy, OPERATOR_GROUP, ReadyView, Reason, ResourcePolicy, State, finalizers, labels, names,
+};
 use kyma_sdk::KymaKey;
 use serde::Deserialize;
 use serde_json::Value;
@@ -29,6 +32,8 @@ pub(crate) struct ComponentView {
     pub(crate) generation: i64,
     /// Generation that its reconciler has seen.
     pub(crate) observed_generation: Option<i64>,
+    /// Generation that its reconciler acted on last, where it tells: while it stands still it only sees them.
+    pub(crate) acted_on: Option<i64>,
     /// The Kyma it belongs to.
     pub(crate) kyma: KymaKey,
     /// uid of that Kyma by the owner reference; none where it was taken away, as a deletion of the Kyma with
@@ -85,6 +90,7 @@ impl ComponentView {
             resource_version: contract.resource_version?.parse().ok()?,
             generation: contract.generation,
             observed_generation: contract.observed_generation,
+            acted_on: acted_on(object),
             state: contract.state.filter(|state| *state != State::Unset),
             ready: contract.ready,
             running: contract.version.filter(|version| !version.is_empty()),
@@ -133,23 +139,37 @@ impl ComponentView {
         self.observed_generation.is_some_and(|observed| observed >= self.generation)
     }
 
-    /// Why its reconciler leaves it alone although another version was ordered than runs: a Pause, or it is suspended. What
-    /// its state says is of the version that runs.
+    /// Why its reconciler leaves it alone although something else was ordered than runs: a Pause, or it is suspended. What
+    /// its state says is of what runs.
     pub(crate) fn left_alone(&self) -> Option<&ReadyView> {
         let ready = self.ready.as_ref().filter(|ready| ready.status == "Unknown" && self.is_observed())?;
         let ordered = self.ordered.as_ref()?;
         let waits = match &self.running {
-            Some(running) => running != ordered,
+            Some(running) => running != ordered || self.has_changed(ready),
             // It was never installed, or its reconciler does not tell versions.
             None => self.state != Some(State::Ready),
         };
         waits.then_some(ready)
     }
 
+    /// Whether its spec says something else since it was acted on, beside the `suspend` that stopped it.
+    fn has_changed(&self, ready: &ReadyView) -> bool {
+        let stops = i64::from(ready.reason == Reason::Suspended.as_str());
+        self.acted_on.is_some_and(|acted_on| self.generation.saturating_sub(acted_on) > stops)
+    }
+
     /// Whether the two differ in nothing that a decision or a status shows.
     pub(crate) fn same_but_resource_version(&self, other: &Self) -> bool {
         Self { resource_version: 0, ..self.clone() } == Self { resource_version: 0, ..other.clone() }
     }
+}
+
+/// That of the condition which each pass over the target sets, and no stop does.
+fn acted_on(object: &DynamicObject) -> Option<i64> {
+    let conditions = object.data.pointer("/status/conditions")?.as_array()?;
+    let mut conditions = conditions.iter();
+    let set = conditions.find(|one| one["type"].as_str() == Some(types::TARGET_REACHABLE))?;
+    set["observedGeneration"].as_i64()
 }
 
 fn held_by(object: &DynamicObject) -> Vec<String> {

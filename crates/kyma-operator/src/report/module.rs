@@ -188,7 +188,12 @@ fn progress(outcome: &Outcome<'_>) -> (State, Reason, String) {
 /// The order waits for a person, as that of a Kyma does for which a Pause holds.
 fn left_alone(view: &ComponentView, ready: &ReadyView) -> (State, Reason, String) {
     let ordered = view.ordered.as_deref().unwrap_or_default();
-    let told = [format!("version {ordered} waits"), ready.message.clone()];
+    let waits = if view.running.as_deref() == Some(ordered) {
+        "a change of the module waits".to_owned()
+    } else {
+        format!("version {ordered} waits")
+    };
+    let told = [waits, ready.message.clone()];
     let message = told.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
     (State::Warning, Reason::from_word(&ready.reason).unwrap_or(Reason::Progressing), message)
 }

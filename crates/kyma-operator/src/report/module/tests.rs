@@ -155,6 +155,30 @@ fn a_component_that_is_left_alone_is_not_told_as_what_was_ordered_of_it() {
     assert_eq!((works.0, works.2.as_str()), (State::Processing, "2.0.0"), "it is being upgraded");
 }
 
+#[test]
+fn what_changed_while_a_component_stands_still_is_told_to_wait() {
+    let told = |reason: &str, acted_on: Option<i64>| {
+        let ready = json!({"type": "Ready", "status": "Unknown", "reason": reason, "message": "why"});
+        let reachable = json!({"type": "TargetReachable", "status": "True", "observedGeneration": acted_on});
+        let status = json!({
+            "state": "Ready", "observedGeneration": 2, "version": "1.0.0", "conditions": [ready, reachable],
+        });
+        let install = Decision::Install(Install { version: "1.0.0".into(), ..install() });
+        let line = line_of(install, Some(&view(&status)), at(9)).0.unwrap();
+        (line.status.state, line.status.message)
+    };
+    let waits = (State::Warning, Some("a change of the module waits: why".to_owned()));
+    let runs = (State::Ready, None);
+    for reason in ["Paused", "SkipReconciliation"] {
+        assert_eq!(told(reason, Some(1)), waits, "{reason}");
+        assert_eq!(told(reason, Some(2)), runs, "{reason}");
+    }
+    assert_eq!(told("Suspended", Some(0)), waits);
+    assert_eq!(told("Suspended", Some(1)), runs, "it was suspended, and nothing else");
+    assert_eq!(told("Paused", None), runs, "its reconciler does not tell");
+    assert_eq!(told("Progressing", Some(2)), runs);
+}
+
 fn removed() -> Decision {
     Decision::Remove { reason: DeletionReason::Disabled, because: None }
 }
