@@ -178,7 +178,23 @@ pub(crate) fn kyma_of<R: ResourceExt>(resource: &R) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn only_what_is_ready_of_the_spec_as_it_is_and_does_not_stand_still_is_ready_for_others() {
+        let is_ready = |status: &str, of: Option<i64>| {
+            let ready = json!({"type": "Ready", "status": status, "reason": "R", "message": "",
+                "observedGeneration": of, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let object = json!({"status": {"conditions": [ready], "observedGeneration": 2}});
+            let meta = ObjectMeta { generation: Some(2), ..ObjectMeta::default() };
+            View::of(&meta, &Contract::of_value(object).unwrap(), BTreeMap::new()).is_ready
+        };
+        assert!(is_ready("True", Some(2)) && is_ready("True", None));
+        assert!(!is_ready("True", Some(1)), "the spec before");
+        assert!(!is_ready("Unknown", Some(2)), "suspended or paused, whatever its state says");
+    }
 
     #[test]
     fn a_kind_that_no_crd_can_define_is_told_apart() {
