@@ -102,11 +102,17 @@ pub(super) fn is_unexplained(pass: &Pass<'_>, pieces: &[Piece]) -> bool {
 /// Time until it is worth a look; `None` where nobody looks any more, or nothing is awaited.
 pub(crate) fn explained_in(pass: &Pass<'_>) -> Option<Duration> {
     let since = pass.session.unready_since?;
-    if pass.done.explained || pass.order != Order::Install {
+    if pass.order != Order::Install {
         return None;
     }
     let looked = pass.session.explained.filter(|explained| explained.wait == since);
-    look_in(since, looked.map(|explained| explained.at), Timestamp::now().as_second())
+    let left = look_in(since, looked.map(|explained| explained.at), Timestamp::now().as_second())?;
+    Some(if pass.done.explained { in_another_pass(left) } else { left })
+}
+
+/// A pass looks once, and says when the next one is to.
+fn in_another_pass(left: Duration) -> Duration {
+    left.max(Duration::from_secs(1))
 }
 
 /// Time until the next look at what holds up objects that are awaited `since` then, and were `looked` at last then, all in
@@ -204,6 +210,15 @@ mod tests {
         assert_eq!((left(Some(110), 110), left(Some(139), 139)), (Some(30), Some(1)));
         assert_eq!(left(Some(500), 500), Some(240), "those that were missed are not made up for");
         assert_eq!((left(Some(2659), 2659), left(Some(2660), 2660)), (Some(1), None));
+    }
+
+    #[test]
+    fn a_pass_that_looked_says_when_the_next_one_is_to() {
+        let next = |now: i64| look_in(100, Some(now), now).map(in_another_pass);
+        assert_eq!(next(110), Some(Duration::from_secs(30)));
+        let slow = look_in(100, Some(139), 141).map(in_another_pass);
+        assert_eq!(slow, Some(Duration::from_secs(1)), "not again in the same pass");
+        assert_eq!(next(2660), None, "that was the last one");
     }
 
     #[test]
