@@ -61,6 +61,7 @@ impl Signature {
             signature,
             certificate,
             entries: entries?,
+            // An annotation may have one, which decides nothing: an entry here has the log's promise, so it tells the time.
             timestamps: Vec::new(),
         })
     }

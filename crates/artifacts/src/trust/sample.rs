@@ -273,6 +273,17 @@ impl Sigstore {
         (payload, annotations)
     }
 
+    /// The same with a timestamp of the signature beside it.
+    pub(crate) fn stamped_cosign(&self, wish: &Wish) -> (String, Value) {
+        let (payload, mut annotations) = self.cosign(wish);
+        let signature = annotations["dev.cosignproject.cosign/signature"].as_str().unwrap();
+        let signature = STANDARD.decode(signature).unwrap();
+        let stamp =
+            json!({"SignedRFC3161Timestamp": STANDARD.encode(self.timestamps.response(&signature, STAMP))});
+        annotations["dev.sigstore.cosign/rfc3161timestamp"] = stamp.to_string().into();
+        (payload, annotations)
+    }
+
     /// An entry in a tree of three, with promise and proof.
     fn entry(&self, wish: &Wish, body: &Value) -> Value {
         let id = sha256(&self.rekor.subject_public_key_info());

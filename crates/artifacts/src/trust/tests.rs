@@ -283,6 +283,35 @@ fn a_certificate_has_to_be_valid_at_the_time_of_the_timestamp() {
     assert_eq!(judged(&trust, &sigstore.stamped_bundle_at(&wish(), "20250615151630Z")), Ok(()));
 }
 
+/// An entry there has the log's promise, which tells the time, and never a proof, which would need a timestamp.
+#[test]
+fn under_cosigns_tag_a_timestamp_stands_neither_for_a_log_entry_nor_for_its_time() {
+    let sigstore = Sigstore::new();
+    let trust = trusting(&sigstore.trusted_root());
+    let (payload, good) = sigstore.stamped_cosign(&wish());
+    let late = sigstore.stamped_cosign(&Wish { time: NOW + 600, ..wish() });
+    assert_eq!(
+        judged_cosign(&trust, &late),
+        Err(Flaw::Expired),
+        "by the log's time, whatever the timestamp says"
+    );
+
+    let (entry, stamp) = ("dev.sigstore.cosign/bundle", "dev.sigstore.cosign/rfc3161timestamp");
+    let mut unpromised: Value = serde_json::from_str(good[entry].as_str().unwrap()).unwrap();
+    unpromised["SignedEntryTimestamp"] = "".into();
+    let cases = [
+        (entry, good[entry].clone(), Ok(())),
+        (entry, "".into(), Err(Flaw::NoLog)),
+        (entry, unpromised.to_string().into(), Err(Flaw::LogSignature)),
+        (stamp, "!".into(), Ok(())),
+    ];
+    for (name, value, found) in cases {
+        let mut annotations = good.clone();
+        annotations[name] = value.clone();
+        assert_eq!(judged_cosign(&trust, &(payload.clone(), annotations)), found, "{name}: {value}");
+    }
+}
+
 #[test]
 fn a_log_entry_alone_does_not_make_somebody_elses_signature() {
     let sigstore = Sigstore::new();
