@@ -1,10 +1,14 @@
 //! How objects do, as a component says and as the target shows it.
 
-use anyhow::{Context, Result};
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail};
+use futures::{Stream, TryStreamExt};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::{Api, ResourceExt};
+use kyma_api::HelmComponent;
 use serde_json::{Value, json};
 use testbed::until;
 
@@ -50,18 +54,28 @@ async fn lamps(world: &World, namespace: &str) -> Result<Api<DynamicObject>> {
 
 /// Makes the kind and two components, each with a lamp and an expression of its own.
 async fn two_lamps(world: &World, names: [&str; 2]) -> Result<()> {
-    apply_yaml(&world.target.client()?, LAMPS).await?;
-    testbed::crd_is_served(&world.target.client()?, "lamps.light.example.org").await?;
+    kind_of_lamps(world).await?;
     for (name, phase) in names.into_iter().zip(["Lit", "Dark"]) {
-        wish(world, name, json!({"health": lit_when(&format!("status.phase == '{phase}'"))})).await?;
-        let awaited = format!("Lamp.light.example.org {name}/{name}");
-        // Before that it may look at the target, or not see the kind yet.
-        until(&format!("{name} waits for its lamp"), PATIENCE, || async {
-            let told = ready_of(&world.components()?.get(name).await?);
-            Ok(told.filter(|(_, reason, message)| reason == "Progressing" && message.contains(&awaited)))
-        })
-        .await?;
+        waits_for_lamp(world, name, phase).await?;
     }
+    Ok(())
+}
+
+async fn kind_of_lamps(world: &World) -> Result<()> {
+    apply_yaml(&world.target.client()?, LAMPS).await?;
+    testbed::crd_is_served(&world.target.client()?, "lamps.light.example.org").await
+}
+
+/// Makes a component, until it waits for this phase of its lamp.
+async fn waits_for_lamp(world: &World, name: &str, phase: &str) -> Result<()> {
+    wish(world, name, json!({"health": lit_when(&format!("status.phase == '{phase}'"))})).await?;
+    let awaited = format!("Lamp.light.example.org {name}/{name}");
+    // Before that it may look at the target, or not see the kind yet.
+    until(&format!("{name} waits for its lamp"), PATIENCE, || async {
+        let told = ready_of(&world.components()?.get(name).await?);
+        Ok(told.filter(|(_, reason, message)| reason == "Progressing" && message.contains(&awaited)))
+    })
+    .await?;
     Ok(())
 }
 
@@ -101,6 +115,48 @@ async fn objects_of_one_kind_are_healthy_each_by_its_components_expression() -> 
     world.ready("glow", "True", "Ready").await?;
     wish(world, "glow", json!({})).await?;
     world.ready("glow", "True", "Ready").await?;
+    Ok(())
+}
+
+/// The reasons of all conditions that were written, up to this version.
+async fn reasons_until(
+    events: impl Stream<Item = kube::Result<WatchEvent<HelmComponent>>>,
+    last: &HelmComponent,
+) -> Result<BTreeSet<String>> {
+    let mut events = std::pin::pin!(events);
+    let mut reasons = BTreeSet::new();
+    while let Some(event) = tokio::time::timeout(PATIENCE, events.try_next()).await?? {
+        let component = match event {
+            WatchEvent::Modified(component) => component,
+            WatchEvent::Bookmark(_) => continue,
+            other => bail!("{other:?}"),
+        };
+        let status = component.status.as_ref();
+        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        reasons.extend(conditions.iter().map(|condition| condition.reason.clone()));
+        if component.resource_version() == last.resource_version() {
+            return Ok(reasons);
+        }
+    }
+    bail!("the watch ended")
+}
+
+#[tokio::test]
+async fn a_failure_that_is_over_before_it_has_lasted_is_never_told() -> Result<()> {
+    let world = World::start_with(&["--unhealthy-after-seconds=3600"]).await?;
+    kind_of_lamps(&world).await?;
+    waits_for_lamp(&world, "flicker", "Lit").await?;
+    set_phase(&world, "flicker", "Lit").await?;
+    let first = world.ready("flicker", "True", "Ready").await?.resource_version().context("a version")?;
+    let only = WatchParams::default().fields("metadata.name=flicker");
+    let events = world.components()?.watch(&only, &first).await?;
+
+    set_phase(&world, "flicker", "Broken").await?;
+    world.ready("flicker", "False", "Progressing").await?;
+    set_phase(&world, "flicker", "Lit").await?;
+    let last = world.ready("flicker", "True", "Ready").await?;
+    let reasons = reasons_until(events, &last).await?;
+    assert!(reasons.contains("Progressing") && !reasons.contains("Unhealthy"), "{reasons:?}");
     Ok(())
 }
 

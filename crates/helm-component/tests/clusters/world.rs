@@ -287,11 +287,12 @@ async fn start_operator(
         "--restricted-default-modules=deployer,guarded".to_owned(),
         format!("--skr-image-pull-secret={PULL_SECRET}"),
         format!("--helm={}", Program::Helm.path()?.display()),
-        "--unhealthy-after-seconds=2".to_owned(),
     ];
+    // A flag of a test wins over it.
+    let environment = [("UNHEALTHY_AFTER_SECONDS".to_owned(), "2".to_owned())];
     let log = bed.logs().join("helm-component.log");
     let arguments = arguments.into_iter().chain(flags.iter().map(|flag| (*flag).to_owned()));
-    Process::start("helm-component", BINARY, arguments, [], log)
+    Process::start("helm-component", BINARY, arguments, environment, log)
 }
 
 async fn printed(arguments: &[&str]) -> Result<String> {
