@@ -260,6 +260,21 @@ fn drift_loads_the_content_and_applies() {
 }
 
 #[test]
+fn without_a_look_at_drift_what_is_gone_stays_so_until_new_content_comes() {
+    for drift in [Drift::Gone, Drift::Changed] {
+        let mut seen = Observed { drift: DriftMode::Off, ..running(vec![piece(config("a"))]) };
+        seen.pieces[0].drift = Some(drift);
+        for fought in [true, false] {
+            seen.pieces[0].fought = fought;
+            assert_eq!(next(&seen), Step::Rest(Rest::Ready));
+        }
+        seen.pieces[0].changed = true;
+        seen.content = Content::Loaded;
+        assert_eq!(next(&seen), Step::Apply);
+    }
+}
+
+#[test]
 fn an_object_on_its_way_out_is_applied_again_once_it_is_gone() {
     let mut seen = running(vec![piece(config("a"))]);
     seen.pieces[0].drift = Some(Drift::Deleting);

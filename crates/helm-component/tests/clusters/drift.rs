@@ -9,8 +9,23 @@ use kyma_api::labels;
 use serde_json::json;
 use testbed::{rounds, until};
 
+use crate::chart::push;
+use crate::fields::{at_rest, writes};
 use crate::module::manifest;
-use crate::world::{PATIENCE, world};
+use crate::world::{PATIENCE, condition_of, world};
+
+/// Two settings of one level.
+const PAIR: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: edited}
+data: {level: "{{ .Values.level }}"}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: deleted}
+data: {level: "{{ .Values.level }}"}
+"#;
 
 #[tokio::test]
 async fn edits_and_deletions_on_the_target_are_put_right() -> Result<()> {
@@ -93,12 +108,47 @@ async fn drift_is_only_reported_where_the_spec_says_so() -> Result<()> {
     let components = world.components()?;
     until("the drift is reported", PATIENCE, || async {
         let component = components.get("bowl").await?;
-        let applied = crate::world::condition_of(&component, "Applied");
+        let applied = condition_of(&component, "Applied");
         Ok(applied.filter(|(_, _, message)| message.contains("ConfigMap bowl-system/bowl")))
     })
     .await?;
     let config = configs.get("bowl").await?;
     assert_eq!(config.data.and_then(|data| data.get("level").cloned()).as_deref(), Some("edited"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn drift_is_neither_put_right_nor_reported_where_nobody_is_to_look() -> Result<()> {
+    let world = world().await?;
+    let source = push(world, "saucer", "1.0.0", &[("templates/pair.yaml", PAIR)]).await?;
+    let spec = |level: &str| {
+        json!({"source": source, "release": {"namespace": "saucer"}, "values": {"level": level},
+            "drift": {"mode": "Off"}})
+    };
+    world.apply("saucer", spec("low")).await?;
+    world.ready("saucer", "True", "Ready").await?;
+    let mark = at_rest(world, "saucer").await?;
+    let configs: Api<ConfigMap> = Api::namespaced(world.target.client()?, "saucer");
+    let edit = json!({"data": {"level": "by hand"}});
+    configs.patch("edited", &PatchParams::default(), &Patch::Merge(edit)).await?;
+    configs.delete("deleted", &DeleteParams::default()).await?;
+    at_rest(world, "saucer").await?;
+    assert_eq!(writes(world, "saucer", mark)?, Vec::<String>::new());
+    let component = world.ready("saucer", "True", "Ready").await?;
+    let (status, _, message) = condition_of(&component, "Applied").expect("Applied");
+    assert_eq!((&*status, &*message), ("True", ""));
+
+    world.apply("saucer", spec("high")).await?;
+    until("both have the new value", PATIENCE, || async {
+        let mut levels = vec![];
+        for name in ["edited", "deleted"] {
+            let config = configs.get_opt(name).await?;
+            levels.push(config.and_then(|config| config.data?.get("level").cloned()));
+        }
+        Ok(levels.iter().all(|level| level.as_deref() == Some("high")).then_some(()))
+    })
+    .await?;
+    world.ready("saucer", "True", "Ready").await?;
     Ok(())
 }
 
@@ -144,7 +194,7 @@ async fn a_writer_who_never_gives_way_is_reported_and_left_alone_for_a_while() -
     })
     .await?;
     assert_eq!(edits.into_inner(), 11, "ten are put right");
-    let (_, reason, message) = crate::world::condition_of(&component, "Applied").expect("Applied");
+    let (_, reason, message) = condition_of(&component, "Applied").expect("Applied");
     assert_eq!(reason, "DriftFlapping");
     assert!(message.ends_with("ConfigMap rope-system/rope"), "{message}");
     let left = configs.get("rope").await?.data.and_then(|data| data.get("level").cloned());

@@ -45,7 +45,7 @@ data: {ours: "{{ .Values.tag }}", theirs: "{{ .Values.tag }}"}
 "#;
 
 /// Waits until nothing is asked of this namespace of the target any more, and gives the mark from which on nothing was.
-async fn at_rest(world: &World, namespace: &str) -> Result<AuditMark> {
+pub(crate) async fn at_rest(world: &World, namespace: &str) -> Result<AuditMark> {
     let place = format!("/namespaces/{namespace}/");
     until_quiet(&[&world.target], std::time::Duration::from_secs(3), PATIENCE, |event| {
         event.user.ends_with(":modules") && !event.is_routine() && event.uri.contains(&place)
@@ -55,7 +55,7 @@ async fn at_rest(world: &World, namespace: &str) -> Result<AuditMark> {
 }
 
 /// What the operator asked to change in this namespace of the target since.
-fn writes(world: &World, namespace: &str, mark: AuditMark) -> Result<Vec<String>> {
+pub(crate) fn writes(world: &World, namespace: &str, mark: AuditMark) -> Result<Vec<String>> {
     let place = format!("/namespaces/{namespace}/");
     let events = world.target.audit()?.since(mark)?.into_iter();
     let ours = events.filter(|event| event.user.ends_with(":modules") && event.is_write());
