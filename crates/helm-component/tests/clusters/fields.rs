@@ -337,6 +337,26 @@ async fn crds_are_made_once_where_the_spec_says_so_and_those_of_templates_are_ke
 }
 
 #[tokio::test]
+async fn crds_that_the_spec_leaves_out_are_somebody_elses_and_those_of_templates_are_made() -> Result<()> {
+    let world = world().await?;
+    let (left_out, made) = (crd("weeds", &["v1"]), crd("herbs", &["v1"]));
+    let files = [("crds/weeds.yaml", left_out.as_str()), ("templates/herbs.yaml", made.as_str())];
+    let source = push(world, "meadow", "1.0.0", &files).await?;
+    let spec = json!({"source": source, "release": {"namespace": "meadow"}, "crds": "Skip"});
+    world.apply("meadow", spec).await?;
+    world.ready("meadow", "True", "Ready").await?;
+    let client = world.target.client()?;
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    assert!(crds.get_opt("weeds.fields.example.org").await?.is_none());
+    assert!(crds.get_opt("herbs.fields.example.org").await?.is_some());
+    apply_yaml(&client, &left_out).await?;
+    world.delete("meadow", "Delete").await?;
+    world.gone("meadow").await?;
+    assert!(crds.get_opt("weeds.fields.example.org").await?.is_some());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_crd_keeps_a_version_in_which_objects_are_stored_until_they_are_rewritten() -> Result<()> {
     let world = world().await?;
     let spec = |source: Value| json!({"source": source, "release": {"namespace": "pond"}});

@@ -43,15 +43,22 @@ fn files() -> Vec<(String, String)> {
 
 /// The chart as Helm installs it with these values, and the source that names it.
 pub(crate) async fn installed(world: &World, name: &str, set: &str) -> Result<Value> {
-    installed_from(world, name, set, &files()).await
+    installed_from(world, name, set, &files(), &[]).await
 }
 
-async fn installed_from(world: &World, name: &str, set: &str, files: &[(String, String)]) -> Result<Value> {
+async fn installed_from(
+    world: &World,
+    name: &str,
+    set: &str,
+    files: &[(String, String)],
+    flags: &[&str],
+) -> Result<Value> {
     let chart = world.scratch(&format!("{name}.tgz"));
     std::fs::write(&chart, packed(name, "1.0.0", &borrowed(files))?)?;
     let source = push(world, name, "1.0.0", &borrowed(files)).await?;
     let chart = chart.to_str().context("a path")?;
-    world.helm(name, &["install", name, chart, "--create-namespace", "--set", set]).await?;
+    let install = ["install", name, chart, "--create-namespace", "--set", set];
+    world.helm(name, &[&install[..], flags].concat()).await?;
     until("the release is up", PATIENCE, || async {
         let found = deployments(world, name)?.get("main").await?;
         let status = found.status.clone().unwrap_or_default();
@@ -215,7 +222,7 @@ async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_cha
     let found = "{{- if lookup \"v1\" \"Namespace\" \"\" \"default\" }}\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: \
                  looked-up}\ndata: {level: low}\n{{- end }}\n";
     files.push(("templates/found.yaml".to_owned(), found.to_owned()));
-    let source = installed_from(world, "beside", "level=high", &files).await?;
+    let source = installed_from(world, "beside", "level=high", &files, &[]).await?;
     assert_eq!(level(world, "beside", "looked-up").await?.as_deref(), Some("low"));
     let before = content(world, "beside").await?;
     world.apply("beside", spec(&source, "beside", &json!({"values": {"level": "high"}}))).await?;
@@ -230,6 +237,38 @@ async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_cha
     })
     .await?;
     world.ready("beside", "True", "Ready").await?;
+    Ok(())
+}
+
+/// Helm 3 knows no other way: its fields are those of an update, not of an apply.
+#[tokio::test]
+async fn fields_of_a_release_that_helm_made_by_updates_go_with_an_upgrade_too() -> Result<()> {
+    let world = world().await?;
+    let mut files = files();
+    let optional = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fields}\ndata:\n  level: \"{{ .Values.level }}\"\n  \
+                    {{- if .Values.optional }}\n  optional: \"yes\"\n  {{- end }}\n";
+    files.push(("templates/fields.yaml".to_owned(), optional.to_owned()));
+    let set = "level=high,optional=true";
+    let source = installed_from(world, "elder", set, &files, &["--server-side=false"]).await?;
+    let configs = config_maps(world, "elder")?;
+    let fields = configs.get("fields").await?.metadata.managed_fields.unwrap_or_default();
+    let is_updated = fields.iter().all(|entry| entry.operation.as_deref() == Some("Update"));
+    ensure!(!fields.is_empty() && is_updated, "{fields:?}");
+    let before = content(world, "elder").await?;
+    let values = json!({"values": {"level": "high", "optional": true}});
+    world.apply("elder", spec(&source, "elder", &values)).await?;
+    let component = world.ready("elder", "True", "Ready").await?;
+    assert_eq!(content(world, "elder").await?, before);
+    let found = taken(&component).context("takenOver")?;
+    assert_eq!((found.from, found.revision, found.differing), (vec!["Helm".to_owned()], Some(1), None));
+
+    world.apply("elder", spec(&source, "elder", &json!({"values": {"level": "high"}}))).await?;
+    until("the field is gone", PATIENCE, || async {
+        let data = json!(configs.get("fields").await?.data);
+        Ok((data == json!({"level": "high"})).then_some(()))
+    })
+    .await?;
+    world.ready("elder", "True", "Ready").await?;
     Ok(())
 }
 
