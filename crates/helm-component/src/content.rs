@@ -9,7 +9,6 @@ use kyma_artifacts::archive::unpacking;
 use kyma_artifacts::{Artifacts, Credentials, LocalisedImages, RegistryBase, Trust, TrustRoot};
 use kyma_object_set::{Identity, Kinds, Limits, ObjectSet};
 use kyma_sdk::Failure;
-use serde_json::{Map, Value};
 
 use crate::frozen::{Frozen, Kept, Thawed};
 use crate::objects::{self, Prepared};
@@ -79,7 +78,8 @@ impl Sources {
             Some(chart) if spec.crds == CrdPolicy::Create => crds(chart).await?,
             _ => BTreeSet::new(),
         };
-        let kinds_matter = chart.as_ref().is_some_and(|chart| asks_for_kinds(chart, &inputs.merged.values));
+        let kinds_matter =
+            chart.as_ref().is_some_and(|chart| chart.depends_on_api_versions(&inputs.merged.values));
         Ok(Loaded {
             inputs: inputs.digest.clone(),
             release: inputs.release_digest(&source),
@@ -155,15 +155,13 @@ async fn rendered(renderer: &Arc<dyn Renderer>, request: &RenderRequest) -> Resu
 }
 
 fn request(chart: &Arc<Chart>, spec: &HelmComponentSpec, inputs: &Inputs, kinds: &Kinds) -> RenderRequest {
-    let api_versions =
-        if asks_for_kinds(chart, &inputs.merged.values) { kinds.api_versions() } else { vec![] };
     RenderRequest {
         chart: Arc::clone(chart),
         release: inputs.release.name.clone(),
         namespace: inputs.release.namespace.clone(),
         values: inputs.merged.values.clone(),
         kube_version: kinds.kube_version().to_owned(),
-        api_versions: Arc::new(api_versions.into_iter().collect()),
+        api_versions: Arc::new(kinds.api_versions().into_iter().collect()),
         crds: spec.crds != CrdPolicy::Skip,
         deadline: render_deadline(spec),
     }
@@ -189,15 +187,6 @@ async fn crds(chart: &Arc<Chart>) -> Result<BTreeSet<Identity>, Failure> {
     let (chart, archive) = (Arc::clone(chart), chart.archive().clone());
     let read = unpacking(archive, move |_| chart.crds()).await;
     read.map_err(|error| Failure::new(Reason::Internal, error.to_string()))
-}
-
-/// Whether the target's list of kinds can change what the chart renders; `tpl` makes values count as templates.
-fn asks_for_kinds(chart: &Chart, values: &Map<String, Value>) -> bool {
-    chart.reads_api_versions() || mentions(values, "APIVersions")
-}
-
-fn mentions(values: &Map<String, Value>, word: &str) -> bool {
-    Value::Object(values.clone()).to_string().contains(word)
 }
 
 fn render_deadline(spec: &HelmComponentSpec) -> Option<Duration> {

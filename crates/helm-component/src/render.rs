@@ -9,6 +9,7 @@ mod chart;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod helm;
+mod kinds;
 mod message;
 mod pattern;
 mod process;
@@ -42,7 +43,7 @@ pub struct RenderRequest {
     pub values: Map<String, Value>,
     /// `.Capabilities.KubeVersion`, for example `v1.34.1`.
     pub kube_version: String,
-    /// `.Capabilities.APIVersions`: `group/version` and `group/version/Kind`, sorted.
+    /// All that the target serves, for `.Capabilities.APIVersions`: `group/version` and `group/version/Kind`, sorted.
     pub api_versions: Arc<BTreeSet<String>>,
     /// Whether what lies in the chart's `crds/` is part of the result.
     pub crds: bool,
@@ -63,18 +64,20 @@ impl std::fmt::Debug for RenderRequest {
 
 impl RenderRequest {
     /// Hex SHA-256 over all that can change the result, the chart by its bytes: equal digests, equal results, but for
-    /// chance. The version of Kubernetes counts where chart or values may look at it.
+    /// chance. The version of Kubernetes and the kinds count where chart or values may look at them.
     pub fn digest(&self) -> String {
-        self.digest_with(self.chart.depends_on_kube_version(&self.values))
+        let (chart, values) = (&self.chart, &self.values);
+        self.digest_with(chart.depends_on_kube_version(values), chart.depends_on_api_versions(values))
     }
 
-    /// The same for a render by chance that is to stay: the version of Kubernetes counts only where chart or values name
-    /// it. A newer one must not make new passwords because the chart says which versions it is for.
+    /// The same for a render by chance that is to stay: the version of Kubernetes and the kinds count only where chart or
+    /// values name them. A newer one must not make new passwords because the chart says which versions it is for.
     pub(crate) fn lasting_digest(&self) -> String {
-        self.digest_with(self.chart.names_kube_version(&self.values))
+        let (chart, values) = (&self.chart, &self.values);
+        self.digest_with(chart.names_kube_version(values), chart.names_api_versions(values))
     }
 
-    fn digest_with(&self, version_counts: bool) -> String {
+    fn digest_with(&self, version_counts: bool, kinds_count: bool) -> String {
         let version = if version_counts { &*self.kube_version } else { "" };
         let mut hash = Sha256::new();
         for part in [self.chart.digest(), &self.release, &self.namespace, version] {
@@ -84,7 +87,7 @@ impl RenderRequest {
         // `serde_json::Map` is sorted by key, so equal values serialise alike.
         hash.update(serde_json::to_vec(&self.values).unwrap_or_default());
         hash.update([u8::from(self.crds)]);
-        for version in self.api_versions.iter() {
+        for version in self.api_versions.iter().filter(|_| kinds_count) {
             hash.update(version);
             hash.update([0]);
         }

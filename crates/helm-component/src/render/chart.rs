@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::chance::{Chance, Varies};
+use super::kinds::KindsUse;
 use super::pattern::pattern;
 use super::version::VersionUse;
 
@@ -70,8 +71,8 @@ pub struct Chart {
     name: String,
     version: String,
     app_version: String,
-    reads_api_versions: bool,
     uses_lookup: bool,
+    kinds_use: KindsUse,
     version_use: VersionUse,
     chance: Chance,
 }
@@ -114,8 +115,8 @@ impl Chart {
     pub fn open(archive: &[u8]) -> Result<Self, ChartFault> {
         let tree = Tree::read(archive)?;
         let mut root: Option<Metadata> = None;
-        let (mut reads_api_versions, mut uses_lookup) = (false, false);
-        let (mut version_use, mut chance) = (VersionUse::default(), Chance::default());
+        let (mut uses_lookup, mut chance) = (false, Chance::default());
+        let (mut kinds_use, mut version_use) = (KindsUse::default(), VersionUse::default());
         tree.each(&mut |file, bytes| {
             if file == "Chart.yaml" {
                 let metadata = serde_saphyr::from_slice(without_bom(bytes))
@@ -125,7 +126,7 @@ impl Chart {
             if file.rsplit('/').next() == Some("values.schema.json") {
                 check_schema(file, without_bom(bytes))?;
             }
-            reads_api_versions |= API_VERSIONS.is_match(bytes);
+            kinds_use.see(bytes);
             version_use.see(file, bytes);
             let is_template = file.contains("templates/");
             uses_lookup |= is_template && LOOKUP.is_match(bytes);
@@ -142,17 +143,7 @@ impl Chart {
             Value::Null => String::new(),
             other => other.to_string(),
         };
-        Ok(Self {
-            archive,
-            digest,
-            name,
-            version,
-            app_version,
-            reads_api_versions,
-            uses_lookup,
-            version_use,
-            chance,
-        })
+        Ok(Self { archive, digest, name, version, app_version, uses_lookup, kinds_use, version_use, chance })
     }
 
     /// The chart for an engine: a gzipped tar of what was read, packed anew, so that no other reader of archives
@@ -181,9 +172,15 @@ impl Chart {
         &self.app_version
     }
 
-    /// Whether any text of it mentions `APIVersions`: if not, the target's API list cannot change the result.
-    pub fn reads_api_versions(&self) -> bool {
-        self.reads_api_versions
+    /// Whether any text of it, or of the values, names the list of kinds that a target serves.
+    pub fn names_api_versions(&self, values: &Map<String, Value>) -> bool {
+        self.kinds_use.is_named(values)
+    }
+
+    /// Whether the kinds that a target serves can change what comes of these values, as far as the text of its files and of
+    /// the values tells: it names the list, or hands on what has it.
+    pub fn depends_on_api_versions(&self, values: &Map<String, Value>) -> bool {
+        self.kinds_use.counts(values)
     }
 
     /// Whether any text of it, or of the values, names the version of Kubernetes.
@@ -273,7 +270,6 @@ impl TemplateText {
     }
 }
 
-static API_VERSIONS: LazyLock<Regex> = LazyLock::new(|| pattern("APIVersions"));
 static LOOKUP: LazyLock<Regex> = LazyLock::new(|| pattern(r"\blookup\s"));
 
 fn check_schema(file: &str, bytes: &[u8]) -> Result<(), ChartFault> {

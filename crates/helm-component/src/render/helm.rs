@@ -104,7 +104,10 @@ fn arguments(request: &RenderRequest, archive: &Path) -> Vec<String> {
     if request.crds {
         args.push("--include-crds".to_owned());
     }
-    args.extend(request.api_versions.iter().map(|version| format!("--api-versions={version}")));
+    // Where nobody looks at them they are not told: then one render serves targets of other kinds too.
+    if request.chart.depends_on_api_versions(&request.values) {
+        args.extend(request.api_versions.iter().map(|version| format!("--api-versions={version}")));
+    }
     args.push("--".to_owned());
     args.push(request.release.clone());
     args.push(archive.to_string_lossy().into_owned());

@@ -39,13 +39,14 @@ impl VersionUse {
     }
 }
 
-fn text(values: &Map<String, Value>) -> String {
+/// The values as text, since `tpl` takes any of them for a template.
+pub(super) fn text(values: &Map<String, Value>) -> String {
     serde_json::to_string(values).unwrap_or_default()
 }
 
 static NAMED: LazyLock<Regex> = LazyLock::new(|| pattern("KubeVersion"));
 /// `.Capabilities`, or its name in quotes, without a field of it right after it.
-static HANDED_ON: LazyLock<Regex> = LazyLock::new(|| pattern(r#"[."`]Capabilities(?:[^.\w]|\z)"#));
+pub(super) static HANDED_ON: LazyLock<Regex> = LazyLock::new(|| pattern(r#"[."`]Capabilities(?:[^.\w]|\z)"#));
 /// Helm reads keys whatever their case, and YAML may write letters as escapes.
 static CONSTRAINED: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)kubeversion|\\"));
 

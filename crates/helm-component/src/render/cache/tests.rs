@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -50,6 +51,10 @@ fn of(files: &[(&str, &str)]) -> RenderRequest {
 
 fn on(request: &RenderRequest, version: &str) -> RenderRequest {
     RenderRequest { kube_version: version.to_owned(), ..request.clone() }
+}
+
+fn with_kind(request: &RenderRequest, kind: &str) -> RenderRequest {
+    RenderRequest { api_versions: Arc::new(BTreeSet::from([kind.to_owned()])), ..request.clone() }
 }
 
 /// The failure that comes of it.
@@ -148,6 +153,33 @@ async fn targets_of_other_versions_share_what_does_not_look_at_the_version() {
     assert!(
         !is_shared(&renderer, &[("charts/inner/Chart.yaml", metadata), ("templates/a.yaml", CERTAIN)]).await
     );
+}
+
+#[tokio::test]
+async fn targets_of_other_kinds_share_what_does_not_look_at_the_kinds() {
+    let renderer = CachingRenderer::new(Counting::with_permits(99));
+    let is_shared = async |template: &str, value: &str| {
+        let one = request(&chart(&[("templates/a.yaml", template)]), json!({"value": value}));
+        let other = with_kind(&one, "example.org/v2");
+        text(&renderer, &one).await == text(&renderer, &other).await
+    };
+    let taken = "{{ tpl .Values.value . }}";
+    assert!(is_shared(CERTAIN, "").await && is_shared(VERSIONED, "").await && is_shared(taken, "").await);
+    for looking in ["{{ .Capabilities.APIVersions.Has \"v1\" }}", "{{ toYaml .Capabilities }}"] {
+        assert!(!is_shared(looking, "").await && !is_shared(taken, looking).await, "{looking}");
+    }
+}
+
+#[test]
+fn what_is_kept_of_chance_stays_on_other_kinds_unless_somebody_names_them() {
+    let stays = |looking: &str| {
+        let one = of(&[("templates/a.yaml", &format!("{BY_CHANCE}{looking}"))]);
+        let other = with_kind(&one, "example.org/v2");
+        assert_ne!(one.digest(), other.digest(), "{looking}");
+        one.lasting_digest() == other.lasting_digest()
+    };
+    assert!(stays("{{ toYaml .Capabilities }}"));
+    assert!(!stays("{{ .Capabilities.APIVersions.Has \"v1\" }}"));
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ fn facts_come_from_chart_yaml_and_the_templates_text() {
     ])
     .unwrap();
     assert_eq!((chart.name(), chart.version()), ("demo", "1.2.3"));
-    assert!(chart.reads_api_versions());
+    assert!(chart.names_api_versions(&Map::new()) && chart.depends_on_api_versions(&Map::new()));
     assert!(!chart.uses_lookup());
 }
 
@@ -51,6 +51,8 @@ fn chance_is_found_in_packed_subcharts_too_and_not_in_words() {
     assert!(chart("{{ define \"a\" }}{{ randAlpha 3 }}{{ end }}").goes_by_chance(&nothing));
     assert!(!chart("").depends_on_kube_version(&nothing));
     assert!(chart("{{ .Capabilities.KubeVersion.Major }}").names_kube_version(&nothing));
+    assert!(!chart("").depends_on_api_versions(&nothing));
+    assert!(chart("{{ toYaml .Capabilities }}").depends_on_api_versions(&nothing));
 }
 
 #[test]

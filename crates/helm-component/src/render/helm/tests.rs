@@ -67,6 +67,13 @@ async fn a_chart_renders_with_the_targets_version_kinds_and_the_given_values() {
 }
 
 #[tokio::test]
+async fn a_chart_that_hands_on_all_capabilities_has_the_targets_kinds_in_them() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  all: {{ toJson .Capabilities | quote }}\n";
+    let rendered = helm().render(&request(&chart(&[("templates/a.yaml", text)]), json!({}))).await.unwrap();
+    assert!(rendered.manifest.contains("example.org/v1/Thing"), "{}", rendered.manifest);
+}
+
+#[tokio::test]
 async fn a_release_name_is_never_taken_for_a_flag() {
     let chart = chart(&[("templates/a.yaml", TEMPLATE)]);
     let mut hostile = request(&chart, json!({}));

@@ -1,0 +1,85 @@
+//! Whether the text of a chart looks at which kinds a target serves. What is not seen through is what is not for versions.
+
+use std::sync::LazyLock;
+
+use regex::bytes::Regex;
+use serde_json::{Map, Value};
+
+use super::pattern::pattern;
+use super::version::{HANDED_ON, text};
+
+/// What the text of a chart tells.
+#[derive(Debug, Default)]
+pub(super) struct KindsUse {
+    /// Whether it names the list.
+    named: bool,
+    /// Whether it hands on what has the list.
+    handed_on: bool,
+}
+
+impl KindsUse {
+    /// Reads one more file.
+    pub(super) fn see(&mut self, text: &[u8]) {
+        self.named |= NAMED.is_match(text);
+        self.handed_on |= HANDED_ON.is_match(text);
+    }
+
+    /// Whether text that may be taken for a template names the list: only then can another one make another text by
+    /// somebody's wish.
+    pub(super) fn is_named(&self, values: &Map<String, Value>) -> bool {
+        self.named || NAMED.is_match(text(values).as_bytes())
+    }
+
+    /// Whether another list could change what comes of the chart.
+    pub(super) fn counts(&self, values: &Map<String, Value>) -> bool {
+        self.handed_on || self.is_named(values) || HANDED_ON.is_match(text(values).as_bytes())
+    }
+}
+
+static NAMED: LazyLock<Regex> = LazyLock::new(|| pattern("APIVersions"));
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn seen(text: &str) -> KindsUse {
+        let mut seen = KindsUse::default();
+        seen.see(text.as_bytes());
+        seen
+    }
+
+    fn values(text: &str) -> Map<String, Value> {
+        Map::from_iter([("text".to_owned(), json!(text))])
+    }
+
+    #[test]
+    fn kinds_count_where_they_are_named_or_among_what_is_handed_on() {
+        let nothing = Map::new();
+        let plain = seen("{{ tpl .Values.text . }}");
+        for (text, is_named) in [
+            ("{{ .Capabilities.APIVersions.Has \"v1\" }}", true),
+            ("{{ with .Capabilities }}{{ .APIVersions }}{{ end }}", true),
+            ("{{ toYaml .Capabilities }}", false),
+            ("{{ get . \"Capabilities\" | toJson }}", false),
+        ] {
+            assert_eq!(
+                (seen(text).is_named(&nothing), seen(text).counts(&nothing)),
+                (is_named, true),
+                "{text}"
+            );
+            let values = values(text);
+            assert_eq!((plain.is_named(&values), plain.counts(&values)), (is_named, true), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_tell_the_kinds_does_not_make_them_count() {
+        for text in
+            ["{{ .Capabilities.KubeVersion }}", "capabilities: {drop: [ALL]}", "{{ .Values.apiVersions }}"]
+        {
+            assert!(!seen(text).counts(&values(text)), "{text}");
+        }
+    }
+}
