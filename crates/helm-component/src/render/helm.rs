@@ -1,5 +1,7 @@
 //! The `helm` program as engine.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,6 +62,8 @@ impl HelmProgram {
             self.slots.acquire().await.map_err(|error| RenderError::Engine { detail: error.to_string() })?;
         let home = tempfile::Builder::new()
             .prefix("helm-render-")
+            // Or whoever may enter the temporary directory may read the chart.
+            .permissions(Permissions::from_mode(0o700))
             .tempdir()
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
         let archive = home.path().join("chart.tgz");

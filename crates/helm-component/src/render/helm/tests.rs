@@ -73,6 +73,38 @@ async fn a_chart_that_hands_on_all_capabilities_has_the_targets_kinds_in_them() 
     assert!(rendered.manifest.contains("example.org/v1/Thing"), "{}", rendered.manifest);
 }
 
+/// What a shell script prints that stands in the engine's place, once it has read its input.
+async fn printed(script: &str, values: Value) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("engine");
+    std::fs::write(&program, format!("#!/bin/sh\ninput=$(/bin/cat)\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let engine = HelmProgram::find(Some(&program), RenderLimits::default()).unwrap();
+    let chart = chart(&[("templates/a.yaml", TEMPLATE)]);
+    engine.render(&request(&chart, values)).await.unwrap().manifest.to_string()
+}
+
+#[tokio::test]
+async fn values_are_in_the_engines_input_and_in_no_argument_environment_or_file() {
+    // Of the packed chart only what can be printed: the output has to be UTF-8.
+    let script = r#"echo "$@"; /usr/bin/env
+/usr/bin/find "$HOME" -type f -print -exec /bin/cat {} + | /usr/bin/tr -cd '\12\40-\176'
+echo; echo input; echo "$input""#;
+    let printed = printed(script, json!({"password": "planted"})).await;
+    let (elsewhere, input) = printed.split_once("\ninput\n").unwrap();
+    for looked_at in ["template --namespace=here", "HOME=", "chart.tgz\n"] {
+        assert!(elsewhere.contains(looked_at), "{looked_at} in {elsewhere}");
+    }
+    assert!(!elsewhere.contains("planted"), "{elsewhere}");
+    assert_eq!(input, "{\"password\":\"planted\"}\n");
+}
+
+#[tokio::test]
+async fn the_engine_works_in_a_home_that_nobody_else_may_enter() {
+    let script = r#"test . -ef "$HOME" && /bin/ls -ld . | /usr/bin/cut -c 1-10"#;
+    assert_eq!(printed(script, json!({})).await, "drwx------\n");
+}
+
 #[tokio::test]
 async fn a_release_name_is_never_taken_for_a_flag() {
     let chart = chart(&[("templates/a.yaml", TEMPLATE)]);
@@ -180,6 +212,7 @@ async fn values_of_aliases_upon_aliases_are_stopped() {
     let begin = std::time::Instant::now();
     let refused =
         HelmProgram { limits: patient(), ..helm() }.render(&request(&chart, json!({}))).await.unwrap_err();
+    assert_eq!(refused.reason(), Reason::RenderFailed, "{refused}");
     assert!(begin.elapsed() < patient().deadline, "{refused}");
 }
 

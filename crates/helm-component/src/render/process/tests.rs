@@ -37,8 +37,14 @@ async fn no_plugin_and_no_kubeconfig_is_within_reach() {
 #[tokio::test]
 async fn limits_hold_once_the_input_is_read() {
     let limits = RenderLimits { memory: 512 << 20, ..RenderLimits::default() };
-    let output = script("read x; ulimit -v; ulimit -t; ulimit -c; ulimit -n", "go\n", limits).await.unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "524288\n20\n0\n256\n");
+    let output = script("read x; ulimit -v; ulimit -t; ulimit -c; ulimit -n; ulimit -f", "go\n", limits)
+        .await
+        .unwrap();
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        "524288\n20\n0\n256\n2048\n",
+        "files in blocks of 512"
+    );
 }
 
 #[tokio::test]
