@@ -68,6 +68,8 @@ pub(crate) struct Session {
     pub recorded: Recorded,
     /// The content while it is needed: dropped when everything is applied and works.
     pub loaded: Option<Loaded>,
+    /// Digest of the objects of which people were last told what is doubtful in them.
+    pub(crate) warned: Option<String>,
     /// The wait for the watches to show what is there, while there is one.
     pub(crate) looking: Option<Looking>,
     /// Whether something waits for a kind, so that each pass asks anew what the target serves.

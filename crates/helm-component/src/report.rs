@@ -19,8 +19,9 @@ mod words;
 use aspects::{Aspect, applied, dependencies, healthy, missing, rendered};
 use fields::{fields, version};
 use way_back::Back;
+pub(crate) use words::list;
 use words::{
-    fought_message, list, missing_message, newer_message, newer_predecessor_message, stray_message,
+    fought_message, missing_message, newer_message, newer_predecessor_message, stray_message,
     untold_predecessor_message, with_left,
 };
 

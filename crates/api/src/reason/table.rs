@@ -64,6 +64,7 @@ reasons! {
     AwaitingMaintenanceWindow => "An upgrade that needs downtime waits for the window that the message names; what runs stays as it is.";
     MaintenanceWindowSkipped => "Upgrades that need downtime do not wait, because skipMaintenanceWindows is set; the message says by whom.";
     HooksSkipped => "The chart has hooks that are not run; everything else is installed.";
+    ContentWarning => "Something in the content is not as its author will have meant it; the message says what, and what was made of it.";
     Unmanaged => "The user took the module out of management; set managed to true to hand it back.";
     CatalogSynced => "The target holds the catalogue that this Kyma may see.";
     ClusterGone => "The access Secret is gone for good and the Kyma is being deleted; what was on the cluster is left alone.";

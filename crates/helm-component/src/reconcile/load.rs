@@ -16,10 +16,12 @@ use crate::content::Loaded;
 use crate::frozen::{Frozen, Standing};
 use crate::injection;
 use crate::looking::Looking;
+use crate::memory::Session;
 use crate::observe;
 use crate::observe::rollback::taken;
 use crate::record::{check_packed, large_record};
 use crate::referenced;
+use crate::report::list;
 use crate::rollback;
 use crate::sight::Judging;
 use crate::source;
@@ -38,6 +40,7 @@ impl Pass<'_> {
         match loaded {
             Ok(loaded) => {
                 self.session.has_frozen |= loaded.render.is_some();
+                self.tell_warnings(&loaded);
                 self.session.loaded = Some(loaded);
                 // The content may bring kinds that are not watched yet.
                 self.done.watching = false;
@@ -53,6 +56,19 @@ impl Pass<'_> {
             away(move || check_packed(&groups)).await??;
         }
         Ok(loaded)
+    }
+
+    /// Tells people what is doubtful in content that is new, once.
+    fn tell_warnings(&mut self, loaded: &Loaded) {
+        let warnings = &loaded.prepared.warnings;
+        let Session { recorded, warned, .. } = &mut self.session;
+        let is_told = recorded.is(loaded) || warned.as_ref() == Some(&loaded.rendered);
+        if warnings.is_empty() || is_told || self.context.is_rehearsal() {
+            return;
+        }
+        let (events, component) = (&self.context.events, &*self.context.resource);
+        events.warning(component, Reason::ContentWarning, "Render", &list(warnings));
+        *warned = Some(loaded.rendered.clone());
     }
 
     pub(super) async fn loaded(&mut self) -> Result<Loaded, Failure> {

@@ -64,7 +64,7 @@ pub(super) fn missing_message(kinds: &[String]) -> String {
 }
 
 /// The first few of a list, in order, and how many more there are.
-pub(super) fn list(names: &[String]) -> String {
+pub(crate) fn list(names: &[String]) -> String {
     let more = names.len().saturating_sub(NAMED);
     let first = names[..names.len() - more].join(", ");
     if more == 0 { first } else { format!("{first} and {more} more") }

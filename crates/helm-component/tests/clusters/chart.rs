@@ -1,9 +1,13 @@
 //! Charts from a registry.
 
 use anyhow::Result;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
 use serde_json::{Value, json};
+use testbed::until;
 
-use crate::world::{World, condition_of, world};
+use crate::world::{HUB_NAMESPACE, PATIENCE, World, condition_of, world};
 
 /// Packs a chart, pushes it, and gives the source that names it.
 pub(crate) async fn push(world: &World, name: &str, version: &str, files: &[(&str, &str)]) -> Result<Value> {
@@ -104,6 +108,58 @@ async fn a_chart_gets_the_merged_values_and_hooks_that_nobody_asked_for_do_not_r
     let (_, reason, message) = condition_of(&ready, "Rendered").expect("Rendered");
     assert_eq!((&*reason, &*message), ("Succeeded", ""));
     assert_eq!(ready.status.and_then(|status| status.overridden), Some(vec!["level".to_owned()]));
+    Ok(())
+}
+
+const DOUBLED: &str = r#"apiVersion: apps/v1
+kind: Deployment
+metadata: {name: doubled}
+spec:
+  selector: {matchLabels: {app: doubled}}
+  template:
+    metadata: {labels: {app: doubled}}
+    spec:
+      containers:
+      - name: main
+        image: example.org/main:1
+        env: [{name: A, value: first}, {name: B, value: other}, {name: A, value: "{{ .Values.last }}"}]
+"#;
+
+/// Notes of Warnings about the content of a component, each as often as it was told.
+async fn warnings(world: &World, name: &str) -> Result<Vec<String>> {
+    let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
+    let mut notes = vec![];
+    for event in events.list(&ListParams::default()).await?.items {
+        let is_of_it = event.regarding.is_some_and(|object| object.name.as_deref() == Some(name));
+        let is_warning = event.type_.as_deref() == Some("Warning");
+        if is_of_it && is_warning && event.reason.as_deref() == Some("ContentWarning") {
+            let times = event.series.map_or(1, |series| series.count);
+            notes.extend((0..times).map(|_| event.note.clone().unwrap_or_default()));
+        }
+    }
+    Ok(notes)
+}
+
+#[tokio::test]
+async fn of_a_variable_that_is_there_twice_the_last_counts_and_people_are_told_once() -> Result<()> {
+    let world = world().await?;
+    let source = push(world, "doubled", "1.0.0", &[("templates/a.yaml", DOUBLED)]).await?;
+    for (told, last) in [(1, "second"), (2, "third")] {
+        let values = json!({"last": last});
+        let spec = json!({"source": source, "release": {"namespace": "doubled"}, "values": values});
+        world.apply("doubled", spec).await?;
+        world.ready("doubled", "True", "Ready").await?;
+        let found = world.on_target("apps/v1", "Deployment", "doubled", "doubled").await?;
+        let env = found.map(|found| found.data["spec"]["template"]["spec"]["containers"][0]["env"].clone());
+        assert_eq!(env, Some(json!([{"name": "B", "value": "other"}, {"name": "A", "value": last}])));
+        let notes = until("the event is there", PATIENCE, || async {
+            Ok(Some(warnings(world, "doubled").await?).filter(|notes| notes.len() >= told))
+        })
+        .await?;
+        assert_eq!(notes.len(), told, "once for each content: {notes:?}");
+        let place = "spec.template.spec.containers[0].env has name=A more than once";
+        assert!(notes.iter().all(|note| note.contains(place)), "{notes:?}");
+    }
     Ok(())
 }
 
