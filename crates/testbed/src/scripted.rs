@@ -67,6 +67,8 @@ pub struct Seen {
     pub path: String,
     /// The query without the question mark, empty where there is none.
     pub query: String,
+    /// What it wants to be answered with, `Accept`, empty where it does not say.
+    pub accept: String,
     /// The User-Agent, empty where there is none.
     pub user_agent: String,
     /// The user in whose name it was sent, `Impersonate-User`, empty where there is none.
@@ -267,6 +269,7 @@ impl Seen {
             method: Method::as_str(request.method()).to_owned(),
             path: request.uri().path().to_owned(),
             query: request.uri().query().unwrap_or_default().to_owned(),
+            accept: header("accept"),
             user_agent: header("user-agent"),
             impersonated: header("impersonate-user"),
         }

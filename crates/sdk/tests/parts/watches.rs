@@ -1,6 +1,7 @@
 //! Watches on targets.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
@@ -13,7 +14,7 @@ use kube::{
 };
 use kyma_sdk::api::Reason;
 use kyma_sdk::{
-    Interest, Process, Sighting, WatchTimes, Watches,
+    Content, Interest, Process, Sighting, WatchTimes, Watches,
     targets::{Grant, SecretKey},
 };
 use serde_json::json;
@@ -193,6 +194,33 @@ async fn whoever_joins_while_a_list_is_told_hears_of_it_too() -> Result<()> {
             .then_some(()))
     })
     .await
+}
+
+/// What lists and watches of this content want to be answered with.
+async fn accepted(name: &str, content: Content) -> Result<BTreeSet<String>> {
+    let Front { cluster, namespace, server, path } = Front::of(name).await?;
+    let target = target(name, server.access())?;
+    let log = Log::default();
+    let watches = log.watches(SOON);
+    watches.want(&target, &"one", [Interest { content, ..maps_in(&namespace) }])?;
+    log.until("listed ").await?;
+    put(&cluster, &namespace, "new").await?;
+    log.until("applied new").await?;
+    let asked = server.seen().into_iter().filter(|request| request.path == path);
+    Ok(asked.map(|request| request.accept).collect())
+}
+
+#[tokio::test]
+async fn of_objects_whose_metadata_is_enough_no_more_is_asked_for() -> Result<()> {
+    let part = "as=PartialObjectMetadata";
+    let metadata = accepted("metadata", Content::Metadata).await?;
+    let kinds: BTreeSet<&str> = metadata.iter().filter_map(|one| one.split(';').nth(1)).collect();
+    let list = format!("{part}List");
+    assert_eq!(kinds, BTreeSet::from([part, list.as_str()]), "{metadata:?}");
+    assert_eq!(metadata.len(), 2, "{metadata:?}");
+    let whole = accepted("whole", Content::Whole).await?;
+    assert!(!whole.is_empty() && whole.iter().all(|one| !one.contains(part)), "{whole:?}");
+    Ok(())
 }
 
 #[tokio::test]
