@@ -97,6 +97,10 @@ pub struct ContentArgs {
 impl ContentArgs {
     /// Opens the artifact cache and prepares the HTTP client.
     pub fn artifacts(&self) -> Result<Artifacts, SetupError> {
+        Artifacts::open(&self.config()?).map_err(SetupError::Artifacts)
+    }
+
+    fn config(&self) -> Result<Config, SetupError> {
         let directory = match &self.artifact_cache_dir {
             Some(directory) => directory.clone(),
             None => std::env::temp_dir().join(format!("helm-component-{}", std::process::id())),
@@ -115,7 +119,7 @@ impl ContentArgs {
                 std::fs::read(file).map_err(|source| SetupError::CaFile { file: file.to_owned(), source })
             })
             .transpose()?;
-        Artifacts::open(&config).map_err(SetupError::Artifacts)
+        Ok(config)
     }
 
     /// Reads the authorities and logs of signers without keys.
@@ -144,5 +148,57 @@ impl ContentArgs {
             Err(crate::render::HelmProgramError::Missing) if self.helm.is_none() => Ok(None),
             Err(error) => Err(SetupError::Helm(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        content: ContentArgs,
+    }
+
+    fn config(flags: &[&str]) -> Result<Config, SetupError> {
+        let line = Line::try_parse_from(std::iter::once("operator").chain(flags.iter().copied())).unwrap();
+        line.content.config()
+    }
+
+    #[test]
+    fn flags_on_registries_reach_the_client() {
+        let ca = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(ca.path(), "certificates").unwrap();
+        let config = config(&[
+            "--oci-proxy=http://proxy.example.org:3128",
+            "--oci-no-proxy=registry.local:5000,*.example.org",
+            &format!("--oci-ca-file={}", ca.path().display()),
+            "--oci-insecure-hosts=plain.local",
+            "--oci-allowed-hosts=*.example.com,tokens.local",
+            "--artifact-cache-dir=cache",
+            "--artifact-cache-mib=2",
+        ])
+        .unwrap();
+        assert_eq!(config.proxy.unwrap().as_str(), "http://proxy.example.org:3128/");
+        assert_eq!(config.proxy_except, ["registry.local:5000", "*.example.org"]);
+        assert_eq!(config.ca_pem.as_deref(), Some(&b"certificates"[..]));
+        assert_eq!(config.insecure_hosts, ["plain.local"]);
+        assert_eq!(config.allowed_hosts, ["*.example.com", "tokens.local"]);
+        assert_eq!((config.cache_dir, config.cache_bytes), (PathBuf::from("cache"), 2 << 20));
+    }
+
+    #[test]
+    fn without_flags_there_is_no_proxy_and_nobody_more_is_trusted() {
+        let config = config(&[]).unwrap();
+        assert!(config.proxy.is_none() && config.proxy_except.is_empty() && config.ca_pem.is_none());
+    }
+
+    #[test]
+    fn a_file_of_certificates_that_cannot_be_read_stops_the_start() {
+        let refused = config(&["--oci-ca-file=no/such/file"]).unwrap_err().to_string();
+        assert!(refused.starts_with("--oci-ca-file no/such/file: "), "{refused}");
     }
 }
