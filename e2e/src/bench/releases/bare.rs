@@ -27,7 +27,7 @@ pub(super) async fn write(bench: &Bench, count: usize) -> Result<f64> {
         .map(|number| {
             let name = format!("bare-{number:05}");
             let objects: Vec<Value> = serde_saphyr::from_multiple(&text.replace(FIRST, &name))?;
-            let mut component = component(&source, &name, bench.values())?;
+            let mut component = component(&source, &name, bench.values(), "bare")?;
             component.spec.suspend = Some(true);
             anyhow::Ok((component, objects.into_iter().filter(|object| !object.is_null()).collect()))
         })

@@ -23,8 +23,8 @@ pub async fn upgrade(from: &Path, releases: usize) -> Result<Outcome> {
     let now = version(&ours).await?;
     bench.landscape.kill(OPERATOR)?;
     bench.landscape.start_other(OPERATOR, &from).await?;
-    bench.create_all(releases).await?;
-    bench.until_ready(releases, patience(releases)?).await?;
+    bench.create_all("ours", releases).await?;
+    bench.until_ready("ours", releases, patience(releases)?).await?;
     let mut rows = Vec::new();
     for (step, program) in [("upgrade", ours.as_path()), ("downgrade", &from)] {
         rows.extend(replaced(&mut bench, step, program).await?);
