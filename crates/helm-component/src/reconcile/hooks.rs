@@ -178,12 +178,13 @@ impl Pass<'_> {
         let why = format!("{} hook {}: {why}", run.event, failed.name());
         let done = run.done.clone().unwrap_or_default();
         self.keep_record(event, Some(hooks::fail(run, &why, Timestamp::now()))).await?;
+        // In the order in which Helm deletes them.
+        if failed.goes(DeletePolicy::Failed) {
+            self.delete_own(failed).await?;
+        }
         let succeeded = own.iter().filter(|hook| done.contains(&hook.name()));
         for hook in succeeded.filter(|hook| hook.goes(DeletePolicy::Succeeded)) {
             self.delete_own(hook).await?;
-        }
-        if failed.goes(DeletePolicy::Failed) {
-            self.delete_own(failed).await?;
         }
         let failure = Failure::new(Reason::HookFailed, why);
         let record = self.record_of(event);

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use testbed::{AuditEvent, AuditMark, Program, until};
+use testbed::{AuditEvent, AuditMark, until};
 
 use crate::chart::{packed, push};
 use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
@@ -87,20 +87,6 @@ pub(crate) fn story(
     Ok(story)
 }
 
-pub(crate) async fn helm(world: &World, namespace: &str, arguments: &[&str]) -> Result<()> {
-    let kubeconfig = world.scratch(&format!("{namespace}.kubeconfig"));
-    std::fs::write(&kubeconfig, world.target.kubeconfig())?;
-    let done = tokio::process::Command::new(Program::Helm.path()?)
-        .args(arguments)
-        .arg("--kubeconfig")
-        .arg(&kubeconfig)
-        .args(["--namespace", namespace])
-        .output()
-        .await?;
-    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    Ok(())
-}
-
 /// The three stories as Helm tells them.
 async fn by_helm(world: &World, chart: &Path) -> Result<Vec<Story>> {
     let chart = chart.to_str().context("a path")?;
@@ -112,7 +98,7 @@ async fn by_helm(world: &World, chart: &Path) -> Result<Vec<Story>> {
     let mut stories = vec![];
     for command in commands {
         let mark = world.target.audit()?.mark()?;
-        helm(world, "hooks-helm", command).await?;
+        world.helm("hooks-helm", command).await?;
         stories.push(story(world, mark, "hooks-helm", |event| event.user_agent.starts_with("Helm/"))?);
     }
     Ok(stories)

@@ -13,6 +13,7 @@ mod guard;
 mod health;
 mod helm;
 mod history;
+mod hook_failures;
 mod hooks;
 mod images;
 mod injection;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use crate::chart::{packed, push};
-use crate::hooks::{Story, USER, borrowed, config, helm, job, level, pod, story, wished};
+use crate::hooks::{Story, USER, borrowed, config, job, level, pod, story, wished};
 use crate::restart::{at_rest, of_the_operator};
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, condition_of, ready_of, world};
 
@@ -63,10 +63,10 @@ fn versions() -> [Vec<(String, String)>; 2] {
 
 async fn by_helm(world: &World, archives: [&Path; 2]) -> Result<Story> {
     let [first, second] = archives.map(|path| path.to_str().unwrap_or_default());
-    helm(world, "back-helm", &["install", "rel", first, "--create-namespace"]).await?;
-    helm(world, "back-helm", &["upgrade", "rel", second, "--set", "level=high"]).await?;
+    world.helm("back-helm", &["install", "rel", first, "--create-namespace"]).await?;
+    world.helm("back-helm", &["upgrade", "rel", second, "--set", "level=high"]).await?;
     let mark = world.target.audit()?.mark()?;
-    helm(world, "back-helm", &["rollback", "rel", "1"]).await?;
+    world.helm("back-helm", &["rollback", "rel", "1"]).await?;
     story(world, mark, "back-helm", |event| event.user_agent.starts_with("Helm/"))
 }
 

@@ -10,7 +10,7 @@ use testbed::until;
 
 use crate::chart::{packed, push};
 use crate::frozen::renders;
-use crate::hooks::{Story, USER, borrowed, config, helm, job, pod, story, wished};
+use crate::hooks::{Story, USER, borrowed, config, job, pod, story, wished};
 use crate::world::{PATIENCE, World, condition_of, ready_of, world};
 
 fn test(weight: &str, policy: &str) -> String {
@@ -58,9 +58,9 @@ async fn tests_run_as_helm_runs_them_and_leave_the_release_as_it_is() -> Result<
     let chart = world.scratch("tested.tgz");
     std::fs::write(&chart, packed("tested", "1.0.0", &borrowed(&files))?)?;
     let path = chart.to_str().unwrap_or_default();
-    helm(world, "tested-helm", &["install", "rel", path, "--create-namespace"]).await?;
+    world.helm("tested-helm", &["install", "rel", path, "--create-namespace"]).await?;
     let mark = world.target.audit()?.mark()?;
-    helm(world, "tested-helm", &["test", "rel"]).await?;
+    world.helm("tested-helm", &["test", "rel"]).await?;
     let helms = story(world, mark, "tested-helm", |event| event.user_agent.starts_with("Helm/"))?;
     ensure!(helms.len() > 3, "{helms:?}");
 
