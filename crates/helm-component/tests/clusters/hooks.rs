@@ -1,12 +1,12 @@
-//! Helm's hooks, beside Helm itself and through restarts and failures.
+//! Helm's hooks, beside Helm itself and through failures.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, until};
 
@@ -175,55 +175,6 @@ pub(crate) async fn until_waiting(world: &World, name: &str, words: &str) -> Res
 pub(crate) async fn level(world: &World, name: &str) -> Result<Option<Value>> {
     let found = world.on_target("v1", "ConfigMap", name, "main").await?;
     Ok(found.map(|found| found.data["data"]["level"].clone()))
-}
-
-#[tokio::test]
-async fn a_new_process_goes_on_with_the_hook_and_runs_none_twice() -> Result<()> {
-    let mut world = World::start().await?;
-    let hook = |weight: &str| {
-        format!(
-            "helm.sh/hook: pre-install, helm.sh/hook-weight: \"{weight}\", helm.sh/hook-delete-policy: hook-succeeded"
-        )
-    };
-    let files = [
-        config("main", ""),
-        job("first", &hook("1"), ""),
-        pod("second", &hook("2")),
-        job("third", &hook("3"), ""),
-    ];
-    let source = push(&world, "going", "1.0.0", &borrowed(&files)).await?;
-    let mark = world.target.audit()?.mark()?;
-    world.apply("going", wished(&source, "going", "low")).await?;
-    until_waiting(&world, "going", "waiting for the pre-install hook Pod going/second").await?;
-    world.restart_operator().await?;
-    assert_eq!(level(&world, "going").await?, None, "what comes after the hooks waits for them");
-    let pods: Api<Pod> = Api::namespaced(world.target.client()?, "going");
-    let done = json!({"status": {"phase": "Succeeded"}});
-    pods.patch_status("second", &PatchParams::default(), &Patch::Merge(done)).await?;
-    world.ready("going", "True", "Ready").await?;
-    let told = story(&world, mark, "going", |event| event.user == USER)?;
-    let expected = [
-        "+ Job first",
-        "+ Pod second",
-        "+ Job third",
-        "- Job third",
-        "- Pod second",
-        "- Job first",
-        "+ ConfigMap main",
-    ];
-    assert_eq!(told, expected);
-
-    // Nothing of it runs again when somebody's change is put right, or by another process.
-    let mark = world.target.audit()?.mark()?;
-    let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "going");
-    let edit = json!({"data": {"level": "edited"}});
-    maps.patch("main", &PatchParams::default(), &Patch::Merge(edit)).await?;
-    until("the edit is put right", PATIENCE, || async {
-        Ok((level(&world, "going").await? == Some(json!("low"))).then_some(()))
-    })
-    .await?;
-    assert_eq!(story(&world, mark, "going", |event| event.user == USER)?, ["+ ConfigMap main"]);
-    Ok(())
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ mod health;
 mod helm;
 mod history;
 mod hook_failures;
+mod hook_restarts;
 mod hooks;
 mod images;
 mod injection;

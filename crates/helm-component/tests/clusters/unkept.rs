@@ -16,7 +16,7 @@ use crate::world::{PATIENCE, World, apply_yaml, world};
 const NAME: &str = "unkept";
 
 /// Whether one of the policies below refused it.
-fn is_denied<T>(answer: &kube::Result<T>) -> bool {
+pub(crate) fn is_denied<T>(answer: &kube::Result<T>) -> bool {
     matches!(answer, Err(kube::Error::Api(status)) if status.message.contains("not now"))
 }
 
