@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, until};
 
@@ -15,6 +15,9 @@ use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
 
 /// What came to a namespace, one after another: what was written or deleted, as `Kind name`.
 pub(crate) type Story = Vec<String>;
+
+/// What a release has in its namespace, by name.
+type Effect = BTreeMap<&'static str, Value>;
 
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:modules";
 
@@ -35,6 +38,13 @@ pub(crate) fn config(name: &str, annotations: &str) -> (String, String) {
     (format!("templates/{name}.yaml"), text)
 }
 
+fn account(name: &str, annotations: &str) -> (String, String) {
+    let text = format!(
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {name}\n  annotations: {{{annotations}}}\n"
+    );
+    (format!("templates/{name}.yaml"), text)
+}
+
 /// Hooks of every moment that runs by itself, with each policy.
 fn every_moment() -> Vec<(String, String)> {
     let hook = |events: &str, weight: &str, policy: &str| {
@@ -46,6 +56,8 @@ fn every_moment() -> Vec<(String, String)> {
     };
     vec![
         config("main", ""),
+        config("kept", "helm.sh/resource-policy: keep"),
+        account("robot", &hook("pre-install,pre-upgrade", "-20", "")),
         config("settings", &hook("pre-install,pre-upgrade", "-10", "")),
         job("migrate", &hook("pre-install,pre-upgrade", "-5", "before-hook-creation,hook-succeeded"), ""),
         job("also", &hook("pre-install", "-5", "hook-succeeded"), ""),
@@ -70,7 +82,12 @@ pub(crate) fn story(
     namespace: &str,
     by: impl Fn(&AuditEvent) -> bool,
 ) -> Result<Story> {
-    let kinds = BTreeMap::from([("configmaps", "ConfigMap"), ("jobs", "Job"), ("pods", "Pod")]);
+    let kinds = BTreeMap::from([
+        ("configmaps", "ConfigMap"),
+        ("jobs", "Job"),
+        ("pods", "Pod"),
+        ("serviceaccounts", "ServiceAccount"),
+    ]);
     let mut story = Story::new();
     for event in world.target.audit()?.since(mark)? {
         let Some(kind) = kinds.get(event.resource.as_str()) else { continue };
@@ -87,8 +104,52 @@ pub(crate) fn story(
     Ok(story)
 }
 
-/// The three stories as Helm tells them.
-async fn by_helm(world: &World, chart: &Path) -> Result<Vec<Story>> {
+/// Objects of a release are written side by side, and our mark is taken off what is kept: of that only a deletion counts.
+fn is_told(event: &AuditEvent) -> bool {
+    event.name != "kept" || event.verb == "delete"
+}
+
+/// What there is of [`every_moment`] that may stay.
+async fn effect(world: &World, namespace: &str) -> Result<Effect> {
+    let objects = [
+        ("v1", "ConfigMap", "main"),
+        ("v1", "ConfigMap", "kept"),
+        ("v1", "ServiceAccount", "robot"),
+        ("v1", "ConfigMap", "settings"),
+        ("batch/v1", "Job", "first"),
+        ("batch/v1", "Job", "probe"),
+    ];
+    let mut effect = Effect::new();
+    for (api_version, kind, name) in objects {
+        let found = world.on_target(api_version, kind, namespace, name).await?;
+        effect.extend(found.map(|found| (name, bare(found))));
+    }
+    Ok(effect)
+}
+
+/// An object without what API servers and controllers write, and without the marks of who made it.
+fn bare(found: DynamicObject) -> Value {
+    let marks = ["component.kyma-project.io/", "app.kubernetes.io/managed-by", "meta.helm.sh/"];
+    let unmarked = |entries: Option<BTreeMap<String, String>>| {
+        let mut entries = entries.unwrap_or_default();
+        entries.retain(|key, _| !marks.iter().any(|mark| key.starts_with(*mark)));
+        entries
+    };
+    let mut body = found.data;
+    for (place, field) in [("", "status"), ("/spec", "selector")] {
+        if let Some(fields) = body.pointer_mut(place).and_then(Value::as_object_mut) {
+            fields.remove(field);
+        }
+    }
+    if let Some(labels) = body.pointer_mut("/spec/template/metadata/labels").and_then(Value::as_object_mut) {
+        labels.retain(|label, _| !label.ends_with("controller-uid"));
+    }
+    let (labels, annotations) = (unmarked(found.metadata.labels), unmarked(found.metadata.annotations));
+    json!({"labels": labels, "annotations": annotations, "body": body})
+}
+
+/// The three stories as Helm tells them, and what it has after each.
+async fn by_helm(world: &World, chart: &Path) -> Result<Vec<(Story, Effect)>> {
     let chart = chart.to_str().context("a path")?;
     let commands: [&[&str]; 3] = [
         &["install", "rel", chart, "--create-namespace"],
@@ -99,15 +160,17 @@ async fn by_helm(world: &World, chart: &Path) -> Result<Vec<Story>> {
     for command in commands {
         let mark = world.target.audit()?.mark()?;
         world.helm("hooks-helm", command).await?;
-        stories.push(story(world, mark, "hooks-helm", |event| event.user_agent.starts_with("Helm/"))?);
+        let is_helms = |event: &AuditEvent| event.user_agent.starts_with("Helm/") && is_told(event);
+        let told = story(world, mark, "hooks-helm", is_helms)?;
+        stories.push((told, effect(world, "hooks-helm").await?));
     }
     Ok(stories)
 }
 
-/// The same stories as we tell them.
-async fn by_us(world: &World, source: &Value) -> Result<Vec<Story>> {
+/// The same as we tell them.
+async fn by_us(world: &World, source: &Value) -> Result<Vec<(Story, Effect)>> {
     let spec = |level: &str| json!({"source": source, "values": {"level": level}, "release": {"name": "rel", "namespace": "hooks-ours"}});
-    let told = |mark| story(world, mark, "hooks-ours", |event| event.user == USER);
+    let told = |mark| story(world, mark, "hooks-ours", |event| event.user == USER && is_told(event));
     let mut stories = vec![];
     for level in ["low", "high"] {
         let mark = world.target.audit()?.mark()?;
@@ -125,12 +188,12 @@ async fn by_us(world: &World, source: &Value) -> Result<Vec<Story>> {
             let status = world.components()?.get("hooks").await?.status;
             return Err(error.context(format!("{status:#?}\n{:?}", told(mark)?)));
         }
-        stories.push(told(mark)?);
+        stories.push((told(mark)?, effect(world, "hooks-ours").await?));
     }
     let mark = world.target.audit()?.mark()?;
     world.delete("hooks", "Delete").await?;
     world.gone("hooks").await?;
-    stories.push(told(mark)?);
+    stories.push((told(mark)?, effect(world, "hooks-ours").await?));
     Ok(stories)
 }
 
@@ -143,9 +206,15 @@ async fn hooks_run_as_helm_runs_them() -> Result<()> {
     let source = push(world, "hooks", "1.0.0", &borrowed(&files)).await?;
     let helms = by_helm(world, &chart).await?;
     let ours = by_us(world, &source).await?;
-    for (number, event) in ["install", "upgrade", "uninstall"].iter().enumerate() {
-        assert!(helms[number].len() > 3, "{event}: {:?}", helms[number]);
-        assert_eq!(ours[number], helms[number], "{event}");
+    let installed = ["first", "kept", "main", "robot", "settings"];
+    let uninstalled = ["first", "kept", "robot", "settings"];
+    let events = [("install", &installed[..]), ("upgrade", &installed[..]), ("uninstall", &uninstalled[..])];
+    for (number, (event, names)) in events.into_iter().enumerate() {
+        let (told, effect) = &helms[number];
+        assert!(told.len() > 3, "{event}: {told:?}");
+        assert!(effect.keys().eq(names), "{event}: {:?}", effect.keys());
+        assert_eq!(&ours[number].0, told, "{event}");
+        assert_eq!(&ours[number].1, effect, "{event}");
     }
     Ok(())
 }
