@@ -256,9 +256,7 @@ pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
     let missing = prepared.flat_map(|prepared| prepared.objects.iter().chain(prepared.hook_objects()));
     let mut missing = missing.filter(|object| pass.kinds.get(&object.gvk()).is_none());
     let mut recorded = session.recorded.inventory.iter().map(|(identity, _)| identity);
-    let is_lost = |identity: &Identity| {
-        pass.kinds.preferred(&identity.group_kind()).is_none() && !pass.kinds.is_unknown(&identity.group)
-    };
+    let is_lost = |identity: &Identity| pass.kinds.preferred(&identity.group_kind()).is_none();
     asks(session.recorded.digests.kinds.as_ref())
         || asks(session.loaded.as_ref().and_then(|loaded| loaded.kinds.as_ref()))
         || session.recorded.pending
@@ -266,6 +264,14 @@ pub(crate) fn kinds_may_come(pass: &Pass<'_>) -> bool {
         || missing.next().is_some()
         || (pass.order == Order::Install && recorded.any(is_lost))
         || default_resource(pass) == DefaultResource::Unserved
+}
+
+/// Whether the API group of something on record does not answer, so that it is not watched until that does.
+pub(crate) fn awaits_groups(pass: &Pass<'_>) -> bool {
+    let mut recorded = pass.session.recorded.inventory.iter();
+    recorded.any(|(identity, _)| {
+        pass.kinds.is_unknown(&identity.group) && pass.kinds.preferred(&identity.group_kind()).is_none()
+    })
 }
 
 /// Whether something of the content has a kind that its own CRD defines and the target does not show yet.

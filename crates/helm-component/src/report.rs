@@ -85,7 +85,7 @@ impl Finding {
     pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, rest: &Rest) -> Self {
         let missing = missing(pass, seen);
         pass.session.recorded.pending = !missing.is_empty() || !pass.done.waiting.is_empty();
-        let lag = observe::kinds_lag(pass);
+        let lag = observe::kinds_lag(pass) || observe::awaits_groups(pass);
         let unserved = seen.default_resource == DefaultResource::Unserved;
         pass.session.kinds_awaited = lag || unserved || pass.session.recorded.pending;
         if let Ok(inputs) = &pass.inputs {

@@ -228,6 +228,12 @@ impl Run<'_> {
             Some(mapping) => self.plain(&wanted, mapping).await,
         };
         let done = self.excused(&wanted, done).await;
+        if let Err(Refusal::Call(error)) = &done
+            && error.may_be_of_group()
+            && !self.own_kinds.iter().any(|kind| kind.group == identity.group)
+        {
+            self.cluster.discovery.invalidate().await;
+        }
         match done {
             Ok((outcome, entry)) => (identity, outcome, entry),
             Err(Refusal::Call(error)) if error.is_missing_kind() => {

@@ -61,8 +61,8 @@ impl Mapping {
 pub struct Kinds {
     /// By kind; versions in the server's order of preference.
     by_kind: BTreeMap<GroupKind, Vec<Mapping>>,
-    /// Every `group/version`, also of those that could not be read.
-    group_versions: BTreeSet<String>,
+    /// Every `group/version`, also of those that do not answer, and of these every `group/version/Kind` that is known.
+    named: BTreeSet<String>,
     /// Group versions whose kinds are unknown, since their aggregated API does not answer.
     unknown: BTreeSet<String>,
     kube_version: String,
@@ -108,7 +108,7 @@ impl Kinds {
     /// What `helm template --api-versions` takes: every `group/version` and `group/version/Kind`, sorted.
     pub fn api_versions(&self) -> Vec<String> {
         let kinds = self.by_kind.values().flatten().map(|mapping| mapping.gvk().to_string());
-        let mut all: BTreeSet<String> = self.group_versions.clone();
+        let mut all: BTreeSet<String> = self.named.clone();
         all.extend(kinds);
         all.into_iter().collect()
     }
@@ -124,33 +124,22 @@ impl Kinds {
             for version in group.versions {
                 let Some(version_name) = version.version else { continue };
                 let api_version = Gvk::new(&group_name, &version_name, "").api_version();
-                self.group_versions.insert(api_version.clone());
-                if version.freshness.as_deref() == Some("Stale") {
+                let is_silent = version.freshness.as_deref() == Some("Stale");
+                self.named.insert(api_version.clone());
+                if is_silent {
                     self.unknown.insert(api_version);
                 }
                 for resource in version.resources {
-                    self.add_resource(&group_name, &version_name, resource);
+                    let Some(mapping) = mapping_of(&group_name, &version_name, resource) else { continue };
+                    if is_silent {
+                        // As it was when the API last answered: charts see no change, and nobody asks for its objects.
+                        self.named.insert(mapping.gvk().to_string());
+                    } else {
+                        self.by_kind.entry(mapping.gvk().group_kind()).or_default().push(mapping);
+                    }
                 }
             }
         }
-    }
-
-    fn add_resource(&mut self, group: &str, version: &str, found: APIResourceDiscovery) {
-        let (Some(plural), Some(response)) = (found.resource, found.response_kind) else { return };
-        let Some(kind) = response.kind.filter(|kind| !kind.is_empty()) else { return };
-        let gvk = Gvk::new(group, version, kind);
-        let mapping = Mapping {
-            resource: ApiResource {
-                group: gvk.group.clone(),
-                version: gvk.version.clone(),
-                api_version: gvk.api_version(),
-                kind: gvk.kind.clone(),
-                plural,
-            },
-            namespaced: found.scope.as_deref() == Some("Namespaced"),
-            verbs: found.verbs,
-        };
-        self.by_kind.entry(gvk.group_kind()).or_default().push(mapping);
     }
 
     /// What is known here, and the kinds of these CRDs in the versions that they serve: valid as soon as a CRD
@@ -186,6 +175,22 @@ impl Kinds {
         };
         Identity { namespace, ..identity.clone() }
     }
+}
+
+/// How a kind that discovery names is reached.
+fn mapping_of(group: &str, version: &str, found: APIResourceDiscovery) -> Option<Mapping> {
+    let plural = found.resource?;
+    let kind = found.response_kind?.kind.filter(|kind| !kind.is_empty())?;
+    let gvk = Gvk::new(group, version, kind);
+    let resource = ApiResource {
+        api_version: gvk.api_version(),
+        group: gvk.group,
+        version: gvk.version,
+        kind: gvk.kind,
+        plural,
+    };
+    let namespaced = found.scope.as_deref() == Some("Namespaced");
+    Some(Mapping { resource, namespaced, verbs: found.verbs })
 }
 
 /// The kind that a CRD defines, in each served version.

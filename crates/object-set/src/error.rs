@@ -104,6 +104,13 @@ impl CallError {
         }
     }
 
+    /// Whether it may be the aggregated API of the object's group alone that does not answer: then what is known of what
+    /// the target serves is out of date.
+    pub(crate) fn may_be_of_group(&self) -> bool {
+        self.failure == Failure::Server(503)
+            && self.object.as_ref().is_some_and(|object| !object.group.is_empty())
+    }
+
     /// Whether an apply failed since the target does not serve the kind (and not since its Namespace is absent).
     pub(crate) fn is_missing_kind(&self) -> bool {
         let names_an_object = match self.cause() {

@@ -112,7 +112,7 @@ pub async fn prune(
     // What stays is nobody's before anything goes: a process that dies in between leaves no mark that says otherwise.
     let mut released = Vec::with_capacity(plan.release.len());
     for (identity, reason) in &plan.release {
-        let fate = run.until_settled(identity, Some(*reason)).await.unwrap_or_else(Fate::Failed);
+        let fate = run.until_settled(identity, Some(*reason)).await;
         released.push((identity.clone(), fate));
     }
     let mut removal = run.steps(plan.delete.clone()).await;
@@ -203,7 +203,7 @@ impl Run<'_> {
             }
             let deletions = of_step.into_iter().map(|identity| {
                 async move {
-                    let fate = self.until_settled(identity, None).await.unwrap_or_else(Fate::Failed);
+                    let fate = self.until_settled(identity, None).await;
                     (identity.clone(), fate)
                 }
                 .boxed()
@@ -219,14 +219,18 @@ impl Run<'_> {
     }
 
     /// One object, looked at again where it changed between the look and the deed.
-    async fn until_settled(&self, identity: &Identity, kept: Option<KeepReason>) -> Result<Fate, CallError> {
+    async fn until_settled(&self, identity: &Identity, kept: Option<KeepReason>) -> Fate {
+        let mut settled = self.one(identity, kept).await;
         for _ in 1..TRIES {
-            match self.one(identity, kept).await {
-                Err(error) if error.failure == Failure::Conflict => {}
-                settled => return settled,
+            if !settled.as_ref().is_err_and(|error| error.failure == Failure::Conflict) {
+                break;
             }
+            settled = self.one(identity, kept).await;
         }
-        self.one(identity, kept).await
+        if settled.as_ref().is_err_and(CallError::may_be_of_group) {
+            self.cluster.discovery.invalidate().await;
+        }
+        settled.unwrap_or_else(Fate::Failed)
     }
 
     /// Deletes an object, or gives it up where something forbids that; `kept` says so beforehand.

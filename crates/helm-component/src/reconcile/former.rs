@@ -141,8 +141,11 @@ impl Pass<'_> {
         release: &Release,
     ) -> Result<Option<(Identity, Entry)>, Failure> {
         let identity = self.kinds.scoped(&object.identity(), &release.namespace);
-        // Of a kind that is not served there is none.
-        let Some(mapping) = self.kinds.any(&object.gvk()) else { return Ok(None) };
+        // Of a kind that is not served there is none, but of one of which nothing is known there may be.
+        let Some(mapping) = self.kinds.any(&object.gvk()) else {
+            let unknown = self.kinds.is_unknown(&identity.group);
+            return if unknown { Err(failure(&CallError::group_unknown(&identity))) } else { Ok(None) };
+        };
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let found = api.get_metadata_opt(&identity.name).await;
         let found = found.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;

@@ -6,7 +6,9 @@ use kyma_api::condition::{Status, types};
 use kyma_api::{HookPolicy, Reason};
 use kyma_sdk::Failure;
 
-use super::words::{as_found_message, fought_message, list, missing_message, stray_message, with_left};
+use super::words::{
+    as_found_message, fought_message, list, missing_message, silent_message, stray_message, with_left,
+};
 use crate::hooks::{Event, Hook};
 use crate::observe;
 use crate::pass::Pass;
@@ -114,27 +116,51 @@ pub(super) fn applied(seen: &Observed, rest: &Rest) -> Aspect {
     aspect(types::APPLIED, Status::True, Reason::Succeeded, with_left(message.join("; "), &seen.left))
 }
 
-pub(super) fn missing(pass: &Pass<'_>, seen: &Observed) -> Vec<String> {
-    let mut missing: Vec<String> = seen.missing().into_iter().collect();
+/// What objects or the spec need and the target does not show.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    /// Kinds that it does not serve.
+    kinds: BTreeSet<String>,
+    /// API groups that do not answer, so that nothing can be said of a kind that the spec names.
+    silent: BTreeSet<String>,
+}
+
+impl Missing {
+    pub(super) fn is_empty(&self) -> bool {
+        self.kinds.is_empty() && self.silent.is_empty()
+    }
+}
+
+pub(super) fn missing(pass: &Pass<'_>, seen: &Observed) -> Missing {
+    let mut missing = Missing { kinds: seen.missing(), silent: BTreeSet::new() };
     for dependency in pass.context.resource.spec.depends_on.iter().flatten() {
         let Some(api) = &dependency.api else { continue };
         let kind = kyma_object_set::GroupKind::new(&api.group, &api.kind);
         let versions = pass.kinds.versions(&kind);
         let fits = |version: &String| versions.iter().any(|mapping| mapping.resource.version == *version);
-        if versions.is_empty() || api.version.as_ref().is_some_and(|version| !fits(version)) {
-            missing.push(kind.to_string());
+        let served = !versions.is_empty() && api.version.as_ref().is_none_or(fits);
+        if !served && pass.kinds.is_unknown(&api.group) {
+            missing.silent.insert(api.group.clone());
+        } else if !served {
+            missing.kinds.insert(kind.to_string());
         }
     }
-    missing.sort();
-    missing.dedup();
     missing
 }
 
-pub(super) fn dependencies(missing: &[String]) -> Aspect {
-    if missing.is_empty() {
-        return aspect(types::DEPENDENCIES_READY, Status::True, Reason::Succeeded, "");
-    }
-    aspect(types::DEPENDENCIES_READY, Status::False, Reason::DependencyMissing, missing_message(missing))
+pub(super) fn dependencies(missing: &Missing) -> Aspect {
+    let reason = match (missing.kinds.is_empty(), missing.silent.is_empty()) {
+        (true, true) => return aspect(types::DEPENDENCIES_READY, Status::True, Reason::Succeeded, ""),
+        (true, false) => Reason::DiscoveryFailed,
+        (false, _) => Reason::DependencyMissing,
+    };
+    let told = |names: &BTreeSet<String>, message: fn(&[String]) -> String| {
+        let names: Vec<String> = names.iter().cloned().collect();
+        (!names.is_empty()).then(|| message(&names))
+    };
+    let told = [told(&missing.kinds, missing_message), told(&missing.silent, silent_message)];
+    let message = told.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    aspect(types::DEPENDENCIES_READY, Status::False, reason, message)
 }
 
 /// Health is of what is on the target: what could not be applied is told by the condition Applied.
@@ -168,4 +194,27 @@ pub(super) fn healthy(seen: &Observed, rest: &Rest) -> Aspect {
         return aspect(types::HEALTHY, Status::Unknown, Reason::Progressing, message);
     }
     aspect(types::HEALTHY, Status::True, Reason::Succeeded, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_group_that_does_not_answer_is_not_told_as_a_kind_that_is_not_served() {
+        let told = |kinds: &[&str], silent: &[&str]| {
+            let set = |names: &[&str]| -> BTreeSet<String> {
+                names.iter().map(|name| (*name).to_owned()).collect()
+            };
+            let aspect = dependencies(&Missing { kinds: set(kinds), silent: set(silent) });
+            (aspect.status, aspect.reason, aspect.message)
+        };
+        let silent = "API groups that do not answer: metrics.k8s.io";
+        let missing = "the target does not serve Lamp.example.org";
+        assert_eq!(told(&[], &[]), (Status::True, Reason::Succeeded, String::new()));
+        let only_silent = (Status::False, Reason::DiscoveryFailed, silent.to_owned());
+        assert_eq!(told(&[], &["metrics.k8s.io"]), only_silent);
+        let both = (Status::False, Reason::DependencyMissing, format!("{missing}; {silent}"));
+        assert_eq!(told(&["Lamp.example.org"], &["metrics.k8s.io"]), both);
+    }
 }

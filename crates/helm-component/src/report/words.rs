@@ -63,6 +63,10 @@ pub(super) fn missing_message(kinds: &[String]) -> String {
     format!("the target does not serve {}", list(kinds))
 }
 
+pub(super) fn silent_message(groups: &[String]) -> String {
+    format!("API groups that do not answer: {}", list(groups))
+}
+
 /// The first few of a list, in order, and how many more there are.
 pub(crate) fn list(names: &[String]) -> String {
     let more = names.len().saturating_sub(NAMED);

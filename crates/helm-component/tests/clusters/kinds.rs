@@ -2,14 +2,14 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use testbed::{crd_is_served, until};
 
 use crate::chart::push;
 use crate::depends::says;
-use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
+use crate::world::{PATIENCE, World, api, apply_yaml, ready_of, world};
 
 const CONFIG: &str =
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: config}\ndata: {level: \"{{ .Values.level }}\"}\n";
@@ -116,5 +116,114 @@ async fn a_kind_that_went_while_nobody_looked_is_missed_and_noticed_when_it_come
     .await?;
     world.ready("unseen", "True", "Ready").await?;
     says(&world, "unseen", "DependenciesReady", "Succeeded").await?;
+    Ok(())
+}
+
+const SILENT: &str = "silent.example.org";
+const THINGS: &str = "things.silent.example.org";
+
+/// Puts an aggregated API onto the target for which nobody answers.
+async fn go_silent(target: &Client) -> Result<()> {
+    let service = format!(
+        "apiVersion: apiregistration.k8s.io/v1\nkind: APIService\nmetadata: {{name: v1.{SILENT}}}\nspec:\n  group: \
+         {SILENT}\n  version: v1\n  groupPriorityMinimum: 100\n  versionPriority: 100\n  insecureSkipTLSVerify: true\n  \
+         service: {{name: none, namespace: default, port: 443}}\n"
+    );
+    apply_yaml(target, &service).await?;
+    until("discovery tells that nobody answers", PATIENCE, || async {
+        Ok(told_of(target).await?.contains(&Some("Stale".to_owned())).then_some(()))
+    })
+    .await
+}
+
+/// How fresh discovery says the versions of the group are; none where it does not know of it.
+async fn told_of(target: &Client) -> Result<Vec<Option<String>>> {
+    let groups = target.list_api_groups_aggregated().await?.items.into_iter();
+    let named = |metadata: &ObjectMeta| metadata.name.as_deref() == Some(SILENT);
+    let named = groups.filter(|group| group.metadata.as_ref().is_some_and(named));
+    Ok(named.flat_map(|group| group.versions).map(|version| version.freshness).collect())
+}
+
+/// In its place comes a CRD of the same group.
+async fn answer(target: &Client) -> Result<()> {
+    let (services, _) = api(target, "apiregistration.k8s.io/v1", "APIService", None).await?;
+    services.delete(&format!("v1.{SILENT}"), &DeleteParams::default()).await?;
+    // An APIService of the same name that comes before would be taken for the one that goes.
+    until("discovery forgets the API", PATIENCE, || async {
+        Ok(told_of(target).await?.is_empty().then_some(()))
+    })
+    .await?;
+    apply_yaml(target, &crd("things", "Thing").replace("kinds.example.org", SILENT)).await?;
+    crd_is_served(target, THINGS).await
+}
+
+async fn thing_comes(world: &World) -> Result<()> {
+    until("the object is there", PATIENCE, || async {
+        let found = world.on_target("silent.example.org/v1", "Thing", "silenced", "one").await;
+        Ok(found.ok().flatten().map(drop))
+    })
+    .await
+}
+
+/// A chart that has nothing to do with the API is installed, upgraded with a prune, and removed.
+async fn a_bystander_comes_and_goes(world: &World) -> Result<()> {
+    let [a, b, c] = ["a", "b", "c"].map(|name| CONFIG.replace("name: config", &format!("name: {name}")));
+    let files = [("templates/a.yaml", &*a), ("templates/b.yaml", &*b), ("templates/c.yaml", &*c)];
+    let first = push(world, "bystander", "1.0.0", &files).await?;
+    world.apply("bystander", spec("bystander", &first, "low")).await?;
+    world.ready("bystander", "True", "Ready").await?;
+    let second = push(world, "bystander", "2.0.0", &files[..2]).await?;
+    world.apply("bystander", spec("bystander", &second, "high")).await?;
+    world.ready("bystander", "True", "Ready").await?;
+    until("what left the chart is gone", PATIENCE, || async {
+        Ok(world.on_target("v1", "ConfigMap", "bystander", "c").await?.is_none().then_some(()))
+    })
+    .await?;
+    let live = world.on_target("v1", "ConfigMap", "bystander", "a").await?.context("a")?;
+    assert_eq!(live.data["data"]["level"], "high");
+    world.delete("bystander", "Delete").await?;
+    world.gone("bystander").await?;
+    assert!(world.on_target("v1", "ConfigMap", "bystander", "a").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_api_without_backend_holds_up_only_its_own_objects() -> Result<()> {
+    let mut world = World::start().await?;
+    let target = world.target.client()?;
+    go_silent(&target).await?;
+    a_bystander_comes_and_goes(&world).await?;
+
+    let thing = object("Thing", "v1").replace("kinds.example.org", SILENT);
+    let files = [("templates/config.yaml", CONFIG), ("templates/thing.yaml", &*thing)];
+    let source = push(&world, "silenced", "1.0.0", &files).await?;
+    world.apply("silenced", spec("silenced", &source, "low")).await?;
+    let component = world.ready("silenced", "False", "DiscoveryFailed").await?;
+    let (_, _, message) = ready_of(&component).context("Ready")?;
+    assert!(message.contains(SILENT), "{message}");
+    assert!(world.on_target("v1", "ConfigMap", "silenced", "config").await?.is_some());
+    answer(&target).await?;
+    thing_comes(&world).await?;
+    world.ready("silenced", "True", "Ready").await?;
+
+    // It goes down while nobody looks: that it answers again is noticed by the record alone.
+    world.operator.kill();
+    let crds: Api<CustomResourceDefinition> = Api::all(target.clone());
+    crds.delete(THINGS, &DeleteParams::default()).await?;
+    let (services, _) = api(&target, "apiregistration.k8s.io/v1", "APIService", None).await?;
+    until("the API is gone", PATIENCE, || async {
+        let service = services.get_opt(&format!("v1.{SILENT}")).await?;
+        Ok((crds.get_opt(THINGS).await?.is_none() && service.is_none()).then_some(()))
+    })
+    .await?;
+    go_silent(&target).await?;
+    world.restart_operator().await?;
+    let mut patient = spec("silenced", &source, "low");
+    patient["timeouts"] = json!({"healthSeconds": 300});
+    world.apply("silenced", patient).await?;
+    world.ready("silenced", "True", "Ready").await?;
+    answer(&target).await?;
+    thing_comes(&world).await?;
+    world.ready("silenced", "True", "Ready").await?;
     Ok(())
 }

@@ -90,7 +90,12 @@ struct Target<'a> {
 impl Target<'_> {
     async fn found(&self, identity: &Identity, version: &str) -> Result<Found, Failure> {
         let Some(mapping) = self.kinds.any(&Gvk::new(&identity.group, version, &identity.kind)) else {
-            return Ok(Found::Unknown("its kind is not served".to_owned()));
+            let unknown = self.kinds.is_unknown(&identity.group);
+            return Ok(Found::Unknown(if unknown {
+                format!("the API group {} does not answer", identity.group)
+            } else {
+                "its kind is not served".to_owned()
+            }));
         };
         let api = mapping.api(self.client, identity.namespace.as_deref());
         match api.get_opt(&identity.name).await {

@@ -29,7 +29,8 @@ pub async fn claim(
     }
     let kinds = cluster.discovery.kinds(&cluster.client).await?;
     let Some(mapping) = kinds.any(&Gvk::new(&identity.group, &entry.version, &identity.kind)) else {
-        return Ok(None);
+        let unknown = kinds.is_unknown(&identity.group);
+        return if unknown { Err(CallError::group_unknown(identity)) } else { Ok(None) };
     };
     let Some(found) = cluster.metadata(mapping, identity).await? else { return Ok(None) };
     let live = found.metadata;

@@ -42,6 +42,24 @@ fn a_group_whose_backend_is_down_is_unknown_and_not_empty() {
 }
 
 #[test]
+fn a_group_whose_backend_went_down_is_as_unknown_as_one_that_never_answered() {
+    let with = |freshness: &str| {
+        let pods = resource("pods", "PodMetrics", "Namespaced");
+        let version = json!({"version": "v1beta1", "freshness": freshness, "resources": [pods]});
+        let mut kinds = Kinds::default();
+        kinds.add(list(json!({"items": [{"metadata": {"name": "metrics.k8s.io"}, "versions": [version]}]})));
+        kinds
+    };
+    let (up, down) = (with("Current"), with("Stale"));
+    let kind = GroupKind::new("metrics.k8s.io", "PodMetrics");
+    assert!(up.preferred(&kind).is_some() && !up.is_unknown("metrics.k8s.io"));
+    assert!(down.preferred(&kind).is_none() && down.is_unknown("metrics.k8s.io"));
+    assert_eq!(down.all().count(), 0, "nobody asks for its objects");
+    assert_eq!(down.api_versions(), ["metrics.k8s.io/v1beta1", "metrics.k8s.io/v1beta1/PodMetrics"]);
+    assert_eq!(down.api_versions(), up.api_versions(), "no chart is rendered anew for that");
+}
+
+#[test]
 fn api_versions_have_the_form_that_helm_takes() {
     let expected = [
         "metrics.k8s.io/v1beta1",

@@ -2,13 +2,16 @@
 
 use anyhow::Result;
 use kube::api::{DeleteParams, PostParams};
+use kyma_api::Reason;
+use kyma_object_set::sweep::{self, Unlisted};
 use kyma_object_set::{
-    Cluster, Entry, Identity, KeepReason, NothingObserved, Ownership, Protection, PruneBlocked, remove,
+    CallError, Cluster, Entry, Identity, Inventory, KeepReason, NothingObserved, Outcome, Ownership,
+    Protection, PruneBlocked, Removal, remove,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use testbed::{Answer, Matching, Scripted};
 
-use super::story::{SOON, Story, config_map};
+use super::story::{SOON, Story, config_map, outcome};
 
 fn namespace(name: &str, labels: &str) -> String {
     format!("---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{{labels}}}}}\n")
@@ -278,32 +281,102 @@ async fn an_uninstall_waits_for_finalizers_step_by_step() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn of_a_group_that_does_not_answer_nothing_is_given_up() -> Result<()> {
-    let discovery = |items: serde_json::Value| {
-        let list = json!({"apiVersion": "apidiscovery.k8s.io/v2", "kind": "APIGroupDiscoveryList", "metadata": {}, "items": items});
-        let type_ = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-        Answer::json(&list).header("content-type", type_)
-    };
+/// What a target says of the API groups that it serves.
+fn groups(items: &Value) -> Answer {
+    let list = json!({"apiVersion": "apidiscovery.k8s.io/v2", "kind": "APIGroupDiscoveryList", "metadata": {}, "items": items});
+    let type_ = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    Answer::json(&list).header("content-type", type_)
+}
+
+/// `silent.io` with the kind Thing, as fresh as `freshness` says: what went down keeps its kinds, and is Stale.
+fn silent_group(freshness: &str) -> Value {
+    let thing = json!({"resource": "things", "responseKind": {"group": "", "version": "", "kind": "Thing"},
+        "scope": "Namespaced", "verbs": ["get", "list", "patch", "delete"]});
+    let version = json!({"version": "v1", "freshness": freshness, "resources": [thing]});
+    json!([{"metadata": {"name": "silent.io"}, "versions": [version]}])
+}
+
+/// A target on which whatever concerns objects of `silent.io` is 503, and that says these of its API groups, one after
+/// the other, and the last one from then on.
+async fn silent_target(told: &[Value]) -> Result<(Scripted, Cluster)> {
     let target = Scripted::start().await?;
-    let stale =
-        json!([{"metadata": {"name": "silent.io"}, "versions": [{"version": "v1", "freshness": "Stale"}]}]);
-    target.always(Matching::path("/apis"), discovery(stale));
-    target.always(Matching::path("/api"), discovery(json!([])));
+    target.always(Matching::path("/apis/silent.io"), Answer::failure(503, "ServiceUnavailable", "down"));
+    if let [first @ .., last] = told {
+        first.iter().for_each(|items| target.next(1, Matching::path("/apis"), groups(items)));
+        target.always(Matching::path("/apis"), groups(last));
+    }
+    target.always(Matching::path("/api"), groups(&json!([])));
     let version = json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0", "gitCommit": "", "gitTreeState": "",
         "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
     target.always(Matching::path("/version"), Answer::json(&version));
     let cluster = Cluster::new(target.access().client()?);
-    let ownership = Ownership { manager: "m".into(), owner: "o".into(), version: String::new() };
-    let thing = |group: &str| Identity::new(group, "Thing", Some("n"), "t");
-    let entry = Entry { version: "v1".into(), uid: "u".into(), ..Entry::default() };
-    let inventory = ["silent.io", "gone.io"].map(|group| (thing(group), entry.clone())).into_iter().collect();
+    Ok((target, cluster))
+}
 
-    let removal = remove::uninstall(&cluster, &inventory, &ownership, &Protection::of_kubernetes()).await?;
-    let failed: Vec<_> = removal.failed.iter().map(|error| error.reason().as_str()).collect();
-    assert_eq!(failed, ["DiscoveryFailed"]);
-    assert!(!removal.is_done() && removal.kept.is_empty());
-    assert_eq!(removal.gone, [thing("gone.io")], "a group that is not there has no objects");
-    assert!(removal.remaining(&inventory).contains(&thing("silent.io")));
+fn thing(group: &str) -> Identity {
+    Identity::new(group, "Thing", Some("n"), "t")
+}
+
+fn inventory_of(groups: &[&str]) -> Inventory {
+    let entry = Entry { version: "v1".into(), uid: "u".into(), ..Entry::default() };
+    groups.iter().map(|group| (thing(group), entry.clone())).collect()
+}
+
+fn us() -> Ownership {
+    Ownership { manager: "m".into(), owner: "o".into(), version: String::new() }
+}
+
+/// Takes an inventory away and tells why it could not.
+async fn uninstall(cluster: &Cluster, inventory: &Inventory) -> Result<(Removal, Vec<Reason>)> {
+    let removal = remove::uninstall(cluster, inventory, &us(), &Protection::of_kubernetes()).await?;
+    let failed = removal.failed.iter().map(CallError::reason).collect();
+    Ok((removal, failed))
+}
+
+#[tokio::test]
+async fn of_a_group_that_does_not_answer_nothing_is_given_up() -> Result<()> {
+    let never_up =
+        json!([{"metadata": {"name": "silent.io"}, "versions": [{"version": "v1", "freshness": "Stale"}]}]);
+    for told in [never_up, silent_group("Stale")] {
+        let (_target, cluster) = silent_target(&[told]).await?;
+        let inventory = inventory_of(&["silent.io", "gone.io"]);
+        let (removal, failed) = uninstall(&cluster, &inventory).await?;
+        assert_eq!(failed, [Reason::DiscoveryFailed]);
+        assert!(!removal.is_done() && removal.kept.is_empty());
+        assert_eq!(removal.gone, [thing("gone.io")], "a group that is not there has no objects");
+        assert!(removal.remaining(&inventory).contains(&thing("silent.io")));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_search_for_what_is_ours_leaves_out_a_group_that_went_down() -> Result<()> {
+    for unlisted in [Unlisted::LeftOut, Unlisted::Refused] {
+        let (target, cluster) = silent_target(&[silent_group("Stale")]).await?;
+        let found = sweep::owned(&cluster, &us(), unlisted).await?;
+        assert!(found.is_empty());
+        assert_eq!(target.count(&Matching::path("/apis/silent.io")), 0, "{unlisted:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_group_that_goes_down_is_known_as_such_from_its_first_refusal_on() -> Result<()> {
+    let told = [silent_group("Current"), silent_group("Stale")];
+    let (_target, cluster) = silent_target(&told).await?;
+    let inventory = inventory_of(&["silent.io"]);
+    assert_eq!(uninstall(&cluster, &inventory).await?.1, [Reason::TargetServerError]);
+    assert_eq!(uninstall(&cluster, &inventory).await?.1, [Reason::DiscoveryFailed]);
+
+    let (_target, cluster) = silent_target(&told).await?;
+    let set = "apiVersion: silent.io/v1\nkind: Thing\nmetadata: {name: t}\n";
+    let mut story = Story::on(cluster, "n");
+    let applied = story.try_apply(set, &NothingObserved).await?;
+    let Outcome::Refused(refusal) = outcome(&applied, "t") else { panic!("{applied:?}") };
+    assert_eq!(refusal.reason(), Reason::TargetServerError);
+    let applied = story.try_apply(set, &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "t"), Outcome::Missing(_)), "{applied:?}");
+    let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
+    assert!(kinds.is_unknown("silent.io"));
     Ok(())
 }

@@ -46,7 +46,12 @@ impl Story {
     pub(crate) async fn begin(name: &str) -> Result<Self> {
         let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
         let namespace = target.namespace(name).await?;
-        Ok(Self::of(Cluster::new(target.client()?), &namespace, &namespace, "1.0.0"))
+        Ok(Self::on(Cluster::new(target.client()?), &namespace))
+    }
+
+    /// An owner on this cluster, whatever it is.
+    pub(crate) fn on(cluster: Cluster, namespace: &str) -> Self {
+        Self::of(cluster, namespace, namespace, "1.0.0")
     }
 
     /// Another owner on the same cluster; both know of each other.
