@@ -47,7 +47,7 @@ impl Pass<'_> {
                         // Conditions tell what holds up the removal.
                         tracing::warn!(%identity, %refusal, "drift is not put right");
                     }
-                    let fault = self.refused(identity, refusal);
+                    let fault = self.refused(identity, refusal, kinds.as_deref());
                     self.done.faults.insert(identity.clone(), fault);
                 }
                 Outcome::Waiting(what) => {
@@ -148,10 +148,15 @@ impl Pass<'_> {
     }
 
     /// A refusal in the words of conditions; the release's own namespace is made anew at the next try.
-    fn refused(&mut self, identity: &Identity, refusal: &Refusal) -> Failure {
+    fn refused(&mut self, identity: &Identity, refusal: &Refusal, kinds: Option<&Kinds>) -> Failure {
         let Refusal::Call(error) = refusal else {
             return Failure::new(refusal.reason(), refusal.to_string());
         };
+        let is_silent = kinds.is_some_and(|kinds| kinds.is_unknown(&identity.group));
+        if is_silent && error.failure == kyma_object_set::Failure::Server(503) {
+            // The target itself answers.
+            return failure(&CallError::group_unknown(identity));
+        }
         if let (Reason::NamespaceTerminating, Some(namespace)) = (error.reason(), &identity.namespace) {
             self.looked_at(namespace, true);
             return fault_of(Some(identity), namespace);
