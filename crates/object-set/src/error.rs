@@ -1,6 +1,5 @@
 //! What a target answered to a call, as a class and a stable reason.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +9,10 @@ use kyma_api::{ErrorClass, Reason};
 use thiserror::Error;
 
 use crate::object::Identity;
+
+mod invalid;
+
+use invalid::{invalid, is_path, unknown_fields};
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,10 +307,6 @@ impl fmt::Display for Failure {
     }
 }
 
-/// How many paths of one answer are kept, and how long each may be.
-const MAX_PATHS: usize = 10;
-const MAX_PATH: usize = 200;
-
 fn cause(status: &Status, reason: &str) -> bool {
     status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
 }
@@ -334,66 +333,6 @@ fn quoted_after(text: &str, phrase: &str) -> String {
 
 /// Words that API servers use where a quota has no room, or is so new that its use was not counted yet.
 const QUOTA: &[&str] = &["exceeded quota", "insufficient quota", "status unknown for quota"];
-
-/// Words that API servers use for fields that cannot change.
-const IMMUTABLE: &[&str] = &[
-    "immutable",
-    "may not be changed",
-    "may not change once set",
-    "cannot change roleRef",
-    "updates to statefulset spec",
-    "pod updates may not change",
-    "field cannot be changed",
-];
-
-fn invalid(status: &Status) -> Failure {
-    let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
-    let immutable = |text: &str| IMMUTABLE.iter().any(|words| text.contains(words));
-    // Sorted: of custom resources each answer names them in another order.
-    let paths = |with_reason: bool| -> Vec<String> {
-        let named = causes.iter().filter(|cause| is_path(&cause.field));
-        let paths: BTreeSet<String> = named
-            .map(|cause| {
-                if with_reason && is_path(&cause.reason) {
-                    format!("{} ({})", cause.field, cause.reason)
-                } else {
-                    cause.field.clone()
-                }
-            })
-            .collect();
-        paths.into_iter().take(MAX_PATHS).collect()
-    };
-    let all = if causes.is_empty() {
-        immutable(&status.message)
-    } else {
-        causes.iter().all(|cause| immutable(&cause.message))
-    };
-    if all { Failure::Immutable(paths(false)) } else { Failure::Refused(paths(true)) }
-}
-
-/// The paths in answers to requests that do not decode: `unknown field "spec.x"`, `.spec.x: ...`.
-fn unknown_fields(text: &str) -> Vec<String> {
-    let mut paths = Vec::new();
-    for kind in ["unknown field", "duplicate field"] {
-        for after in text.split(&format!("{kind} \"")).skip(1).take(MAX_PATHS) {
-            let path = after.split('"').next().unwrap_or_default();
-            if is_path(path) {
-                paths.push(format!("{path} ({kind})"));
-            }
-        }
-    }
-    if paths.is_empty() {
-        let path = text.split_whitespace().find(|word| word.starts_with('.') && word.ends_with(':'));
-        paths.extend(path.map(|word| word.trim_matches([':', '.']).to_owned()).filter(|path| is_path(path)));
-    }
-    paths
-}
-
-/// Only what looks like a path or a word is quoted from an answer.
-fn is_path(text: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/[]()=$~*".contains(c);
-    !text.is_empty() && text.len() <= MAX_PATH && text.chars().all(allowed)
-}
 
 #[cfg(test)]
 mod tests;

@@ -143,6 +143,40 @@ fn a_refusal_reads_the_same_in_whichever_order_the_answer_names_the_paths() {
 }
 
 #[test]
+fn words_of_a_quoted_value_make_nothing_immutable() {
+    let told = |message: &str| of(422, message, &[("FieldValueInvalid", "spec.mode", message)]);
+    for refused in [
+        r#"Unsupported value: "immutable": supported values: "mutable""#,
+        r#"Unsupported value: "a": supported values: "immutable""#,
+        r#"Invalid value: "immutable!": a valid label must be an empty string or consist of alphanumeric characters"#,
+        r#"Invalid value: "a\": field is immutable": must not hold a quotation mark"#,
+        r#"Invalid value: "field is immutable""#,
+        r#"Invalid value: {"mode":"field is immutable"}"#,
+        r#"Invalid value: {"mode":"immutable"}: must have one entry"#,
+        r#"Duplicate value: "field is immutable""#,
+        r#"Not found: "immutable""#,
+        "immutable",
+    ] {
+        assert!(matches!(told(refused), Failure::Refused(_)), "{refused}");
+    }
+    for immutable in [
+        r#"Invalid value: "two": field is immutable"#,
+        r#"Invalid value: "a\"b\\": field is immutable"#,
+        r#"Invalid value: "object": immutable: make a new one"#,
+        r#"Invalid value: ["10.0.0.1"]: may not change once set"#,
+        r#"Invalid value: {"kind":"Role","name":"a"}: cannot change roleRef"#,
+        "Invalid value: 5: field is immutable",
+        "Invalid value: field is immutable",
+        "Forbidden: field is immutable when `immutable` is set",
+        "Forbidden: pod updates may not change fields other than `spec.containers[*].image`: {\"a\": 1}",
+    ] {
+        assert_eq!(told(immutable), Failure::Immutable(vec!["spec.mode".into()]), "{immutable}");
+    }
+    let without_causes = r#"Thing.x.io "t" is invalid: spec.mode: Unsupported value: "immutable""#;
+    assert_eq!(of(422, without_causes, &[]), Failure::Refused(vec![]));
+}
+
+#[test]
 fn messages_hold_paths_and_never_values() {
     let refused = of(
         422,

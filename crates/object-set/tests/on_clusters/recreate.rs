@@ -116,3 +116,28 @@ async fn what_is_not_the_object_that_we_sent_is_not_deleted() -> Result<()> {
     assert_eq!(story.live(&id).await?.context("it stays")?.metadata.deletion_timestamp, None);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_value_that_is_called_immutable_puts_no_object_at_risk() -> Result<()> {
+    let mut story = Story::begin("mode").await?;
+    let group = format!("{}.io", story.namespace);
+    let anything = "{type: object, x-kubernetes-preserve-unknown-fields: true}";
+    let modes =
+        "{type: object, properties: {spec: {type: object, properties: {mode: {type: string, enum: [a]}}}}}";
+    let crd = super::crds::crd(&group, &["v1"]).replace(anything, modes);
+    let set = |mode: &str| {
+        format!(
+            "{crd}---\napiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: t}}\nspec: {{mode: {mode}}}\n"
+        )
+    };
+    story.apply(&set("a")).await?;
+    let id = Identity::new(&group, "Thing", Some(&story.namespace), "t");
+    let before = story.inventory.get(&id).context("it is on record")?.uid.clone();
+    story.recreate = serde_json::from_value(json!([{}]))?;
+    let applied = story.try_apply(&set("immutable"), &NothingObserved).await?;
+    let Outcome::Refused(refusal) = outcome(&applied, "t") else { panic!("{applied:?}") };
+    assert_eq!(refusal.reason(), Reason::ApplyRefused, "{refusal}");
+    let live = super::drift::things(&story, &group, "v1").get("t").await?.metadata;
+    assert_eq!((live.uid, live.deletion_timestamp), (Some(before), None));
+    Ok(())
+}
