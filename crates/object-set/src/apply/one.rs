@@ -49,10 +49,29 @@ impl Run<'_> {
     pub(super) async fn plain(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
         let mut object = wanted.object.clone();
         object.set_label(OWNER_LABEL, &self.options.ownership.owner);
-        let mut wish = Wish::of(object, self.options.yielded);
-        check_size(wish.whole(), &wanted.identity)?;
+        check_size(&object, &wanted.identity)?;
         let guard = self.guard(&wanted.identity)?;
         let place = self.look(&wanted.identity, mapping).await?;
+        match self.put(object.clone(), wanted, mapping, guard, place).await {
+            Err(Refusal::Call(error)) if is_race(&error) => {
+                // What was seen is of before: whose place it is now has to be judged anew.
+                let place = self.ask(&wanted.identity, mapping).await?;
+                self.put(object, wanted, mapping, guard, place).await
+            }
+            done => done,
+        }
+    }
+
+    /// Puts an object in its place, once.
+    async fn put(
+        &self,
+        object: Object,
+        wanted: &Wanted,
+        mapping: &Mapping,
+        guard: Option<Guard>,
+        place: Place,
+    ) -> Done {
+        let mut wish = Wish::of(object, self.options.yielded);
         let recorded = self.recorded.get(&wanted.identity);
         if let (Place::Changed(_), Some(recorded)) = (&place, recorded)
             && self.options.repair
@@ -195,6 +214,13 @@ impl Run<'_> {
                 Drift::Gone | Drift::Recreated | Drift::Taken => {}
             }
         }
+        self.ask(identity, mapping).await
+    }
+
+    /// What stands in the object's place, from the target.
+    async fn ask(&self, identity: &Identity, mapping: &Mapping) -> Result<Place, CallError> {
+        let recorded = self.recorded.get(identity).filter(|entry| entry.was_sent());
+        let us = self.options.ownership.owner.as_str();
         let Some(found) = self.cluster.metadata(mapping, identity).await? else { return Ok(Place::Empty) };
         if found.metadata.deletion_timestamp.is_some() {
             return Ok(Place::Deleting);
@@ -340,6 +366,16 @@ impl Run<'_> {
 /// The resourceVersion as a number, to be compared with others of its kind (KEP-5504).
 pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
     metadata.resource_version.as_deref()?.parse().ok()
+}
+
+/// Whether an object changed, came or went between the look and the apply. Another one of the name shows in its uid.
+fn is_race(error: &CallError) -> bool {
+    let is_it = match &error.failure {
+        Failure::Conflict => true,
+        Failure::Immutable(paths) => *paths == ["metadata.uid"],
+        _ => false,
+    };
+    is_it && error.action == Action::Apply
 }
 
 /// Refuses what the API server or etcd would refuse, before it is sent.

@@ -1,9 +1,15 @@
 //! What the target or our rules refuse.
 
-use anyhow::Result;
-use kyma_object_set::{Failure, NothingObserved, Outcome, Refusal};
+use std::collections::BTreeMap;
 
-use super::story::{Story, config_map, outcome};
+use anyhow::{Context as _, Result};
+use kube::api::{DeleteParams, PostParams};
+use kyma_api::ErrorClass;
+use kyma_object_set::{Cluster, Failure, Identity, NothingObserved, OWNER_LABEL, Observed, Outcome, Refusal};
+use serde_json::json;
+use testbed::{Answer, Matching, Scripted};
+
+use super::story::{BED, MANAGER, Story, config_map, outcome};
 
 #[tokio::test]
 async fn immutable_fields_are_named() -> Result<()> {
@@ -124,4 +130,45 @@ async fn what_is_not_sent_in_time_is_sent_by_the_next_run() -> Result<()> {
     let next = story.apply(&text).await?;
     anyhow::ensure!(!next.ran_out_of_time() && next.changed().count() == 2, "{:?}", next.outcomes);
     Ok(())
+}
+
+#[tokio::test]
+async fn who_loses_a_race_looks_again_and_tries_once_more() -> Result<()> {
+    let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
+    let door = Scripted::in_front_of(&target).await?;
+    let mut story = Story::begin("race").await?;
+    story.cluster = Cluster::new(door.access().client()?);
+    let patches = Matching::any().method("PATCH");
+    let conflict = || Answer::failure(409, "Conflict", "the object has been modified");
+    door.next(1, patches.clone(), conflict());
+    story.apply(&config_map("a", "1")).await?;
+    assert_eq!(door.count(&patches), 2);
+
+    door.always(patches.clone(), conflict());
+    let applied = story.try_apply(&config_map("a", "2"), &NothingObserved).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "a") else { panic!("{applied:?}") };
+    assert_eq!((&error.failure, error.class()), (&Failure::Conflict, ErrorClass::Transient));
+    assert_eq!(door.count(&patches), 4, "once more, and then it is the next pass's");
+    door.clear();
+
+    // The watch does not show yet that it went.
+    let seen = seen_by_watch(&story, "a").await?;
+    story.config_maps().delete("a", &DeleteParams::default()).await?;
+    let applied = story.try_apply(&config_map("a", "3"), &seen).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
+
+    // Nor that there is another one of the name.
+    let seen = seen_by_watch(&story, "a").await?;
+    story.config_maps().delete("a", &DeleteParams::default()).await?;
+    let theirs = serde_json::from_value(json!({"metadata": {"name": "a"}}))?;
+    story.config_maps().create(&PostParams::default(), &theirs).await?;
+    let applied = story.try_apply(&config_map("a", "4"), &seen).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }), "{applied:?}");
+    Ok(())
+}
+
+async fn seen_by_watch(story: &Story, name: &str) -> Result<BTreeMap<Identity, Observed>> {
+    let id = story.config_map(name);
+    let live = story.live(&id).await?.context("it is there")?;
+    Ok(BTreeMap::from([(id, Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL))]))
 }
