@@ -20,6 +20,7 @@ const CLASSES: [(&str, &[(&str, &str)]); 13] = [
         "422, fields that cannot change: stopped until somebody deletes the object or the content changes",
         &[
             (ERRORS, "only_wholly_immutable_refusals_are_immutable"),
+            (ERRORS, "words_of_a_quoted_value_make_nothing_immutable"),
             ("crates/object-set/tests/on_clusters/refusals.rs", "immutable_fields_are_named"),
             (HERE, "a_field_that_cannot_change_is_named_and_the_object_comes_anew_once_somebody_deletes_it"),
         ],
@@ -54,8 +55,12 @@ const CLASSES: [(&str, &[(&str, &str)]); 13] = [
         ],
     ),
     (
-        "409 in a race: tried again after 0.5 s, doubling to a minute",
+        "409 in a race: tried once more at once, then after 0.5 s, doubling to a minute",
         &[
+            (
+                "crates/object-set/tests/on_clusters/refusals.rs",
+                "who_loses_a_race_looks_again_and_tries_once_more",
+            ),
             (BACKOFF, "what_may_pass_doubles_up_to_its_bound"),
             (
                 "crates/object-set/tests/on_clusters/adoption.rs",
