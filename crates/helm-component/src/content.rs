@@ -155,13 +155,16 @@ async fn rendered(renderer: &Arc<dyn Renderer>, request: &RenderRequest) -> Resu
 }
 
 fn request(chart: &Arc<Chart>, spec: &HelmComponentSpec, inputs: &Inputs, kinds: &Kinds) -> RenderRequest {
+    // A thousand words, of which most charts read none.
+    let reads_kinds = chart.depends_on_api_versions(&inputs.merged.values);
+    let api_versions = if reads_kinds { kinds.api_versions() } else { Vec::new() };
     RenderRequest {
         chart: Arc::clone(chart),
         release: inputs.release.name.clone(),
         namespace: inputs.release.namespace.clone(),
         values: inputs.merged.values.clone(),
         kube_version: kinds.kube_version().to_owned(),
-        api_versions: Arc::new(kinds.api_versions().into_iter().collect()),
+        api_versions: Arc::new(api_versions.into_iter().collect()),
         crds: spec.crds != CrdPolicy::Skip,
         deadline: render_deadline(spec),
     }
