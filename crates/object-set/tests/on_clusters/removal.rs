@@ -302,7 +302,9 @@ async fn silent_target(told: &[Value]) -> Result<(Scripted, Cluster)> {
     let target = Scripted::start().await?;
     target.always(Matching::path("/apis/silent.io"), Answer::failure(503, "ServiceUnavailable", "down"));
     if let [first @ .., last] = told {
-        first.iter().for_each(|items| target.next(1, Matching::path("/apis"), groups(items)));
+        for items in first {
+            target.next(1, Matching::path("/apis"), groups(items));
+        }
         target.always(Matching::path("/apis"), groups(last));
     }
     target.always(Matching::path("/api"), groups(&json!([])));
