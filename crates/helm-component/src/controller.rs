@@ -14,6 +14,7 @@ use kyma_targets::ServiceAccount;
 
 use crate::account::Accounts;
 use crate::args::Flags;
+use crate::claims::Claims;
 use crate::content::Sources;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
@@ -86,6 +87,7 @@ impl HelmComponents {
             outcomes,
             hub_secrets,
             hub_config_maps: Arc::default(),
+            claims: Claims::default(),
             memory: Memory::default(),
             flap_limit: content.flap_limit(),
             unhealthy_after: content.unhealthy_after(),
@@ -162,6 +164,7 @@ impl Component for HelmComponents {
         self.shared.outcomes.forget(&dependent);
         self.shared.hub_secrets.forget(&dependent);
         self.shared.hub_config_maps.forget(&dependent);
+        self.shared.claims.forget(&dependent);
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);
     }
 }

@@ -9,6 +9,7 @@ mod args;
 mod away;
 mod bounded;
 mod changes;
+mod claims;
 mod confirmed;
 mod content;
 mod controller;

@@ -9,6 +9,7 @@ use kyma_object_set::drift::FlapLimit;
 use kyma_object_set::{Cluster, Identity, Kinds, Ownership};
 use kyma_sdk::{Context, Failure};
 
+use crate::claims::Claims;
 use crate::content::{Inputs, Sources};
 use crate::expressions::Rules;
 use crate::hub_config_maps::HubConfigMaps;
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub hub_secrets: Arc<HubSecrets>,
     /// The hub's ConfigMaps, for those who take values from them.
     pub hub_config_maps: Arc<HubConfigMaps>,
+    /// Objects that components want and others have.
+    pub claims: Claims,
     /// What is kept between passes.
     pub memory: Memory,
     /// When putting drift right counts as a fight.

@@ -217,6 +217,7 @@ impl<'a> Pass<'a> {
         self.await_endings();
         self.leave_hooks();
         self.forget_before(seen);
+        self.keep_claims(seen);
         if rest == Rest::Ready {
             // What failed once works now.
             self.session.recorded.rollback = None;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kyma_api::{Digests, InventoryGroup, Reason};
+use kyma_api::{Adopt, Digests, InventoryGroup, Reason};
 use kyma_object_set::apply::{Applied, Outcome, Refusal};
 use kyma_object_set::{CallError, Entry, Foreign, GroupKind, Identity, Inventory, Kinds, Observed};
 use kyma_sdk::{Failure, Interest};
@@ -13,7 +13,7 @@ use super::{LAG, Pass, failure};
 use crate::away::away;
 use crate::content::{Inputs, Loaded};
 use crate::observe::former;
-use crate::plan::Order;
+use crate::plan::{self, Content, Order};
 use crate::record::Form;
 
 impl Pass<'_> {
@@ -75,6 +75,7 @@ impl Pass<'_> {
         }
         self.await_namespaces(&absent);
         self.await_owners(&foreign);
+        self.claim(&applied);
         self.session.recorded.inventory = applied.inventory;
         if let Some(kinds) = &kinds {
             note_missing(&mut self.session.recorded.inventory, &missing, kinds);
@@ -201,6 +202,34 @@ impl Pass<'_> {
                 _ => interest.owned(),
             });
         }
+    }
+
+    /// Objects that other components have: whoever drops one leaves it to this one, which would take it once it is
+    /// nobody's.
+    fn claim(&self, applied: &Applied) {
+        if !self.takes_what_is_nobodys() || self.context.is_rehearsal() {
+            return;
+        }
+        let refused = applied.errors().filter(|(_, refusal)| matches!(refusal, Refusal::OwnedByOther { .. }));
+        let objects = refused.map(|(identity, _)| identity.clone()).collect();
+        self.shared.claims.add(self.context.target.key(), &self.dependent, objects);
+    }
+
+    /// What this component has by now, or wants no longer, it does not claim. Without its content nobody knows what it
+    /// wants.
+    pub(super) fn keep_claims(&self, seen: &plan::Observed) {
+        let claims = &self.shared.claims;
+        if self.order == Order::Remove || !self.takes_what_is_nobodys() {
+            claims.forget(&self.dependent);
+        } else if seen.content != Content::Stale {
+            let wanted: BTreeSet<&Identity> = seen.pieces.iter().map(|piece| &piece.identity).collect();
+            let lacks = |identity: &Identity| wanted.contains(identity) && !seen.inventory.contains(identity);
+            claims.retain(self.context.target.key(), &self.dependent, lacks);
+        }
+    }
+
+    fn takes_what_is_nobodys(&self) -> bool {
+        self.context.resource.spec.adopt == Adopt::Unowned
     }
 
     /// What the stream will show of an object that was just applied.

@@ -105,13 +105,14 @@ impl Pass<'_> {
         let replaces = replaces.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.rendered));
         // What was Ready before is meant as it was, however much what failed brought.
         let is_back = rollback::taken(self).is_some();
+        let claimed = self.shared.claims.by_others(self.context.target.key(), &self.dependent);
         prune::plan(&PruneRequest {
             inventory,
             desired: &desired,
             previous: previous(replaces, inventory, &desired),
             complete,
             allow_shrink: is_back || is_confirmed(&self.context.resource, ALLOW_SHRINK),
-            claimed: &|_| false,
+            claimed: &|identity| claimed.contains(identity),
             protection: protection(),
         })
     }

@@ -22,6 +22,7 @@ mod inventory;
 mod kinds;
 mod large;
 mod module;
+mod moved;
 mod packed;
 mod parting;
 mod patches;

@@ -1,0 +1,151 @@
+//! Objects that components want and that others on the same target have: whoever drops one hands it over to whom it is
+//! wanted by, so that an object that moves from one component to another is not deleted and made anew.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kyma_object_set::Identity;
+use kyma_targets::SecretKey;
+
+use crate::sight::Dependent;
+
+/// Claims of all components together, at most.
+const MOST: usize = 10_000;
+
+/// Who wants what others have. A component claims no more than its content has, and all of them together [`MOST`]; what
+/// is claimed beyond that is not known here, and is deleted and made anew when its owner drops it. So is what is dropped
+/// after a restart before the first pass of whoever wants it.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    held: Mutex<HashMap<Dependent, Claimed>>,
+}
+
+/// What one component claims, all of it on one target.
+#[derive(Debug, Default)]
+struct Claimed {
+    target: Option<SecretKey>,
+    objects: BTreeSet<Identity>,
+}
+
+impl Claims {
+    /// Says that `dependent` wants these objects of a target too.
+    pub(crate) fn add(&self, target: Option<&SecretKey>, dependent: &Dependent, objects: BTreeSet<Identity>) {
+        if objects.is_empty() {
+            return;
+        }
+        let mut held = self.held();
+        let others = held.iter().filter(|(one, _)| *one != dependent);
+        let room = MOST.saturating_sub(others.map(|(_, claimed)| claimed.objects.len()).sum());
+        let claimed = held.entry(dependent.clone()).or_default();
+        if claimed.target.as_ref() != target {
+            *claimed = Claimed { target: target.cloned(), objects: BTreeSet::new() };
+        }
+        claimed.objects.extend(objects);
+        while claimed.objects.len() > room {
+            claimed.objects.pop_last();
+        }
+        if claimed.objects.is_empty() {
+            held.remove(dependent);
+        }
+    }
+
+    /// Ends the claims of `dependent` on what is not wanted any more, and on other targets.
+    pub(crate) fn retain(
+        &self,
+        target: Option<&SecretKey>,
+        dependent: &Dependent,
+        wanted: impl Fn(&Identity) -> bool,
+    ) {
+        let mut held = self.held();
+        let Some(claimed) = held.get_mut(dependent) else { return };
+        claimed.objects.retain(|identity| claimed.target.as_ref() == target && wanted(identity));
+        if claimed.objects.is_empty() {
+            held.remove(dependent);
+        }
+    }
+
+    /// What others than `dependent` want of a target.
+    pub(crate) fn by_others(&self, target: Option<&SecretKey>, dependent: &Dependent) -> BTreeSet<Identity> {
+        let held = self.held();
+        let others =
+            held.iter().filter(|(one, claimed)| *one != dependent && claimed.target.as_ref() == target);
+        others.flat_map(|(_, claimed)| &claimed.objects).cloned().collect()
+    }
+
+    /// `dependent` is gone, or about to, or takes nothing from others.
+    pub(crate) fn forget(&self, dependent: &Dependent) {
+        self.held().remove(dependent);
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<Dependent, Claimed>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn component(name: &str) -> Dependent {
+        Dependent::of("hub", name)
+    }
+
+    fn target(name: &str) -> SecretKey {
+        SecretKey { namespace: "hub".to_owned(), name: name.to_owned(), key: "config".to_owned() }
+    }
+
+    fn map(name: &str) -> Identity {
+        Identity::new("", "ConfigMap", Some("here"), name)
+    }
+
+    fn maps(names: &[&str]) -> BTreeSet<Identity> {
+        names.iter().map(|name| map(name)).collect()
+    }
+
+    #[test]
+    fn what_others_want_on_the_same_target_is_known_until_they_have_or_drop_it_or_go() {
+        let (claims, here, there) = (Claims::default(), target("here"), target("there"));
+        let (a, b, c) = (component("a"), component("b"), component("c"));
+        claims.add(Some(&here), &b, maps(&["x"]));
+        claims.add(Some(&here), &b, maps(&["y"]));
+        claims.add(Some(&here), &c, maps(&["y", "z"]));
+        let by_others = |target: Option<&SecretKey>, us: &Dependent| claims.by_others(target, us);
+        assert_eq!(by_others(Some(&here), &a), maps(&["x", "y", "z"]));
+        assert_eq!(by_others(Some(&here), &b), maps(&["y", "z"]), "its own are none");
+        assert!(by_others(Some(&there), &a).is_empty() && by_others(None, &a).is_empty());
+
+        claims.retain(Some(&here), &b, |identity| *identity != map("x"));
+        assert_eq!(by_others(Some(&here), &c), maps(&["y"]));
+        claims.forget(&c);
+        assert_eq!(by_others(Some(&here), &a), maps(&["y"]), "one of two still wants it");
+        claims.retain(Some(&here), &b, |_| false);
+        claims.retain(Some(&here), &a, |_| true);
+        assert!(claims.held().is_empty());
+    }
+
+    #[test]
+    fn a_component_that_goes_to_another_target_wants_nothing_of_the_old_one() {
+        let (claims, here, there) = (Claims::default(), target("here"), target("there"));
+        let (a, b) = (component("a"), component("b"));
+        claims.add(Some(&here), &b, maps(&["x"]));
+        claims.add(Some(&there), &b, maps(&["y"]));
+        assert!(claims.by_others(Some(&here), &a).is_empty());
+        assert_eq!(claims.by_others(Some(&there), &a), maps(&["y"]));
+        claims.retain(None, &b, |_| true);
+        assert!(claims.held().is_empty());
+    }
+
+    #[test]
+    fn claims_are_bounded_and_what_is_given_back_is_room_for_others() {
+        let claims = Claims::default();
+        let (a, b, c) = (component("a"), component("b"), component("c"));
+        let many: BTreeSet<Identity> = (0..MOST + 5).map(|number| map(&format!("x-{number}"))).collect();
+        claims.add(None, &b, many);
+        assert_eq!(claims.by_others(None, &a).len(), MOST);
+        claims.add(None, &c, maps(&["y"]));
+        assert!(!claims.by_others(None, &a).contains(&map("y")));
+        claims.forget(&b);
+        claims.add(None, &c, maps(&["y"]));
+        assert_eq!(claims.by_others(None, &a), maps(&["y"]));
+    }
+}

@@ -1,0 +1,56 @@
+//! Objects that go from one component to another, and components that go from one namespace to another.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, ResourceExt};
+use kyma_api::names;
+use kyma_object_set::OWNER_LABEL;
+use serde_json::{Value, json};
+
+use crate::chart::push;
+use crate::world::{HUB_NAMESPACE, ready_of, world};
+
+const MAPS: &str = r#"{{- range .Values.maps }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: "{{ . }}"}
+{{- end }}
+"#;
+
+#[tokio::test]
+async fn an_object_that_moves_to_another_component_is_handed_over_and_never_deleted() -> Result<()> {
+    let world = world().await?;
+    let source = push(world, "attic", "1.0.0", &[("templates/maps.yaml", MAPS)]).await?;
+    let spec =
+        |maps: Value| json!({"source": source, "release": {"namespace": "attic"}, "values": {"maps": maps}});
+    world.apply("attic", spec(json!(["x", "y", "z"]))).await?;
+    world.ready("attic", "True", "Ready").await?;
+    world.apply("cellar", spec(json!(["w"]))).await?;
+    world.ready("cellar", "True", "Ready").await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "attic");
+    let before = maps.get("x").await?.uid().context("a uid")?;
+    let owner = |name: &str| names::owner_hash(HUB_NAMESPACE, name);
+
+    world.apply("cellar", spec(json!(["w", "x"]))).await?;
+    let waiting = world.ready("cellar", "False", "OwnedByOther").await?;
+    let (_, _, message) = ready_of(&waiting).context("Ready")?;
+    assert!(message.contains(&format!("attic/x belongs to owner {}", owner("attic"))), "{message}");
+    let mark = world.target.audit()?.mark()?;
+    world.apply("attic", spec(json!(["y", "z"]))).await?;
+    world.ready("attic", "True", "Ready").await?;
+    world.ready("cellar", "True", "Ready").await?;
+
+    let moved = maps.get("x").await?;
+    assert_eq!(moved.uid().as_ref(), Some(&before), "it is the same object");
+    assert_eq!(moved.labels().get(OWNER_LABEL), Some(&owner("cellar")));
+    let is_delete =
+        |event: &testbed::AuditEvent| event.verb.starts_with("delete") && event.namespace == "attic";
+    let deleted: Vec<_> = world.target.audit()?.since(mark)?.into_iter().filter(is_delete).collect();
+    assert!(deleted.is_empty(), "{deleted:?}");
+
+    world.apply("cellar", spec(json!(["w"]))).await?;
+    world.ready("cellar", "True", "Ready").await?;
+    assert!(maps.get_opt("x").await?.is_none(), "what nobody wants goes");
+    Ok(())
+}
