@@ -116,13 +116,18 @@ impl CallError {
 
     /// Whether an apply failed since the target does not serve the kind (and not since its Namespace is absent).
     pub(crate) fn is_missing_kind(&self) -> bool {
+        self.action == Action::Apply && self.is_about_no_object()
+    }
+
+    /// Whether nothing was found where objects of the kind would be. Of one that is absent the answer has the name.
+    pub(crate) fn is_about_no_object(&self) -> bool {
         let names_an_object = match self.cause() {
             kube::Error::Api(status) => {
                 status.details.as_ref().is_some_and(|details| !details.name.is_empty())
             }
             _ => true,
         };
-        self.action == Action::Apply && self.failure == Failure::NotFound && !names_an_object
+        self.failure == Failure::NotFound && !names_an_object
     }
 
     /// What to do about it.

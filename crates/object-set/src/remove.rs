@@ -33,6 +33,8 @@ const TRIES: usize = 4;
 pub struct Removal {
     /// No longer there.
     pub gone: Vec<Identity>,
+    /// Those of them whose kind the target no longer serves: with it they went.
+    pub unserved: Vec<Identity>,
     /// Deletion was ordered and something (finalizers, dependents) holds it up. An event tells its end.
     pub waiting: Vec<Identity>,
     /// They stay, and why; we gave them up.
@@ -61,6 +63,10 @@ impl Removal {
     fn take(&mut self, identity: Identity, fate: Fate) {
         match fate {
             Fate::Gone => self.gone.push(identity),
+            Fate::Unserved => {
+                self.unserved.push(identity.clone());
+                self.gone.push(identity);
+            }
             Fate::Waiting => self.waiting.push(identity),
             Fate::Kept(reason) => {
                 self.kept.insert(identity, reason);
@@ -81,6 +87,7 @@ pub(crate) enum Way {
 
 enum Fate {
     Gone,
+    Unserved,
     Waiting,
     Kept(KeepReason),
     Failed(CallError),
@@ -239,8 +246,10 @@ impl Run<'_> {
         let Some(mapping) = self.mapping(identity, entry) else {
             return Ok(self.without_kind(identity));
         };
-        let Some(live) = self.cluster.metadata(mapping, identity).await? else { return Ok(Fate::Gone) };
-        let live = live.metadata;
+        let live = match self.look(identity, mapping).await? {
+            Ok(live) => live,
+            Err(fate) => return Ok(fate),
+        };
         if live.uid.as_deref() != Some(entry.uid.as_str()) {
             return Ok(Fate::Kept(KeepReason::NotTheSame));
         }
@@ -262,11 +271,28 @@ impl Run<'_> {
         Ok(Fate::Kept(reason))
     }
 
+    /// An object as it is, or what became of it. Its kind may have gone since the target was asked what it serves.
+    async fn look(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+    ) -> Result<Result<ObjectMeta, Fate>, CallError> {
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        match api.get_metadata(&identity.name).await {
+            Ok(found) => Ok(Ok(found.metadata)),
+            Err(error) => match CallError::new(Action::Get, Some(identity), error) {
+                error if error.is_about_no_object() => Ok(Err(Fate::Unserved)),
+                error if error.failure == Failure::NotFound => Ok(Err(Fate::Gone)),
+                error => Err(error),
+            },
+        }
+    }
+
     /// What an absent kind says of an object: a kind that is not served has none, but one of which nothing is known
     /// proves nothing.
     fn without_kind(&self, identity: &Identity) -> Fate {
         let unknown = self.kinds.is_unknown(&identity.group);
-        if unknown { Fate::Failed(CallError::group_unknown(identity)) } else { Fate::Gone }
+        if unknown { Fate::Failed(CallError::group_unknown(identity)) } else { Fate::Unserved }
     }
 
     fn mapping(&self, identity: &Identity, entry: &Entry) -> Option<&Mapping> {

@@ -144,14 +144,19 @@ impl Pass<'_> {
     pub(super) fn take_removal(&mut self, before: &Inventory, removal: &Removal) -> Result<(), Failure> {
         self.session.recorded.inventory = removal.remaining(before);
         self.done.kept.extend(removal.kept.keys().cloned());
+        self.tell_of("no longer served, forgotten: ", &named(&removal.unserved));
         let left = left(removal);
-        if !left.is_empty() {
-            let note = format!("{LEFT}{}", left.join(", "));
-            let events = &self.context.events;
-            events.warning(&*self.context.resource, Reason::Orphaned, "Delete", &note);
-            self.session.recorded.left.extend(left);
-        }
+        self.tell_of(LEFT, &left);
+        self.session.recorded.left.extend(left);
         removal.failed.first().map_or(Ok(()), |error| Err(failure(error)))
+    }
+
+    /// Tells people once of objects that nobody looks after any more; an event is as long as it may be.
+    fn tell_of(&self, what: &str, objects: &[String]) {
+        if !objects.is_empty() {
+            let note = format!("{what}{}", objects.join(", "));
+            self.context.events.warning(&*self.context.resource, Reason::Orphaned, "Delete", &note);
+        }
     }
 }
 
@@ -185,6 +190,10 @@ fn left_by_autoscalers(gone: &[Identity]) -> BTreeSet<&str> {
 fn is_scalable_in(object: &Object, places: &BTreeSet<&str>) -> bool {
     object.namespace().is_some_and(|place| places.contains(place))
         && object.body().get("spec").and_then(|spec| spec.get("replicas")).is_some()
+}
+
+fn named(objects: &[Identity]) -> Vec<String> {
+    objects.iter().map(ToString::to_string).collect()
 }
 
 /// What was given up, each with its reason.

@@ -1,15 +1,16 @@
 //! Kinds and API versions that the target no longer serves.
 
 use anyhow::{Context, Result};
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use testbed::{crd_is_served, until};
 
 use crate::chart::push;
 use crate::depends::says;
-use crate::world::{PATIENCE, World, api, apply_yaml, ready_of, world};
+use crate::world::{HUB_NAMESPACE, PATIENCE, World, api, apply_yaml, ready_of, world};
 
 const CONFIG: &str =
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: config}\ndata: {level: \"{{ .Values.level }}\"}\n";
@@ -225,5 +226,50 @@ async fn an_api_without_backend_holds_up_only_its_own_objects() -> Result<()> {
     answer(&target).await?;
     thing_comes(&world).await?;
     world.ready("silenced", "True", "Ready").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_object_that_went_with_its_kind_is_forgotten_and_people_are_told() -> Result<()> {
+    let world = world().await?;
+    let (crd, candle) = (crd("candles", "Candle"), object("Candle", "v1"));
+    let other = CONFIG.replace("name: config", "name: other");
+    let maps = [("templates/config.yaml", CONFIG), ("templates/other.yaml", &*other)];
+    let all = [&maps[..], &[("templates/crd.yaml", &*crd), ("templates/candle.yaml", &*candle)]].concat();
+    // Or the CRD would be put back at once.
+    let spec = |source: &Value| {
+        let mut spec = spec("burnt", source, "low");
+        spec["drift"] = json!({"mode": "Off"});
+        spec
+    };
+    world.apply("burnt", spec(&push(world, "burnt", "1.0.0", &all).await?)).await?;
+    world.ready("burnt", "True", "Ready").await?;
+    assert!(is_there(world, "Candle", "burnt").await?);
+    let crds: Api<CustomResourceDefinition> = Api::all(world.target.client()?);
+    crds.delete("candles.kinds.example.org", &DeleteParams::default()).await?;
+    until("the kind is gone", PATIENCE, || async {
+        let served = is_there(world, "Candle", "burnt").await.is_ok();
+        Ok((!served && crds.get_opt("candles.kinds.example.org").await?.is_none()).then_some(()))
+    })
+    .await?;
+
+    world.apply("burnt", spec(&push(world, "burnt", "2.0.0", &maps).await?)).await?;
+    let component = world.ready("burnt", "True", "Ready").await?;
+    let left: Vec<String> =
+        component.status.context("a status")?.entries()?.into_iter().map(|entry| entry.name).collect();
+    assert_eq!(left, ["config", "other"]);
+    let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
+    let told = until("people are told", PATIENCE, || async {
+        let all = events.list(&ListParams::default()).await?.items.into_iter();
+        let of_it = all.filter(|event| {
+            let name = event.regarding.as_ref().and_then(|object| object.name.as_deref());
+            name == Some("burnt") && event.reason.as_deref() == Some("Orphaned")
+        });
+        let times = |event: &Event| event.series.as_ref().map_or(1, |series| series.count);
+        let notes: Vec<_> = of_it.map(|event| (times(&event), event.note.unwrap_or_default())).collect();
+        Ok((!notes.is_empty()).then_some(notes))
+    })
+    .await?;
+    assert_eq!(told, [(1, "no longer served, forgotten: Candle.kinds.example.org burnt/one".to_owned())]);
     Ok(())
 }

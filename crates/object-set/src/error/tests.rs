@@ -238,4 +238,8 @@ fn a_missing_namespace_is_told_from_a_missing_object() {
     assert_eq!(gone.failure, Failure::NotFound, "the namespace itself is what was asked for");
     let gone = CallError::new(Action::Get, Some(&role), answer("roles", "r"));
     assert_eq!(gone.failure, Failure::NotFound);
+    assert!(!gone.is_about_no_object());
+    let page = Status { code: 404, ..Status::failure("404 page not found", "") };
+    let unserved = CallError::new(Action::Get, Some(&role), kube::Error::Api(page.boxed()));
+    assert!(unserved.is_about_no_object() && !unserved.is_missing_kind());
 }

@@ -346,6 +346,7 @@ async fn of_a_group_that_does_not_answer_nothing_is_given_up() -> Result<()> {
         assert_eq!(failed, [Reason::DiscoveryFailed]);
         assert!(!removal.is_done() && removal.kept.is_empty());
         assert_eq!(removal.gone, [thing("gone.io")], "a group that is not there has no objects");
+        assert_eq!(removal.unserved, removal.gone, "it is told why it is not there");
         assert!(removal.remaining(&inventory).contains(&thing("silent.io")));
     }
     Ok(())
