@@ -9,6 +9,7 @@ mod on_clusters {
     mod inputs;
     mod ownership;
     mod patches;
+    mod prunes;
     mod recreate;
     mod refusals;
     mod removal;

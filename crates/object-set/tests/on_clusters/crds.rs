@@ -159,7 +159,7 @@ async fn a_crd_stays_while_objects_exist_or_when_it_was_there_before() -> Result
     Ok(())
 }
 
-async fn of_crds(story: &Story) -> Result<kube::Api<kube::api::DynamicObject>> {
+pub(super) async fn of_crds(story: &Story) -> Result<kube::Api<kube::api::DynamicObject>> {
     let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
     let mapping = kinds.preferred(&crd_id("any").group_kind()).context("CRDs")?;
     Ok(mapping.api(&story.cluster.client, None))

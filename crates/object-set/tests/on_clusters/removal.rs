@@ -45,7 +45,7 @@ fn goods(namespace: &str) -> String {
     )
 }
 
-async fn is_left(story: &Story, identity: &Identity) -> Result<bool> {
+pub(super) async fn is_left(story: &Story, identity: &Identity) -> Result<bool> {
     Ok(story.live(identity).await?.is_some_and(|live| live.metadata.deletion_timestamp.is_none()))
 }
 
