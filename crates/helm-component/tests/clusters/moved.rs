@@ -1,5 +1,7 @@
 //! Objects that go from one component to another, and components that go from one namespace to another.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
@@ -52,5 +54,36 @@ async fn an_object_that_moves_to_another_component_is_handed_over_and_never_dele
     world.apply("cellar", spec(json!(["w"]))).await?;
     world.ready("cellar", "True", "Ready").await?;
     assert!(maps.get_opt("x").await?.is_none(), "what nobody wants goes");
+    Ok(())
+}
+
+#[tokio::test]
+async fn all_is_in_the_new_namespace_before_anything_goes_from_the_old_one() -> Result<()> {
+    let world = world().await?;
+    let source = push(world, "lodger", "1.0.0", &[("templates/maps.yaml", MAPS)]).await?;
+    let names = ["a", "b", "c"];
+    let spec = |namespace: &str| json!({"source": source, "release": {"namespace": namespace}, "values": {"maps": names}});
+    world.apply("lodger", spec("lodger-old")).await?;
+    world.ready("lodger", "True", "Ready").await?;
+    let mark = world.target.audit()?.mark()?;
+    world.apply("lodger", spec("lodger-new")).await?;
+    world.ready("lodger", "True", "Ready").await?;
+
+    let asked = world.target.audit()?.since(mark)?.into_iter();
+    let asked: Vec<_> = asked
+        .filter(|event| {
+            event.is_write() && event.user.ends_with(":modules") && event.resource == "configmaps"
+        })
+        .filter(|event| matches!(&*event.namespace, "lodger-old" | "lodger-new"))
+        .map(|event| (event.verb, event.namespace, event.name))
+        .collect();
+    let each = |verb: &str, namespace: &str| {
+        BTreeSet::from(names.map(|name| (verb.to_owned(), namespace.to_owned(), name.to_owned())))
+    };
+    let first = asked.iter().position(|(verb, ..)| verb == "delete").context("a deletion")?;
+    let (before, after) = asked.split_at(first);
+    let all = |of: &[(String, String, String)]| of.iter().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(all(before), each("patch", "lodger-new"), "{asked:?}");
+    assert_eq!(all(after), each("delete", "lodger-old"), "{asked:?}");
     Ok(())
 }
