@@ -109,6 +109,7 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         swept: pass.session.swept,
         kept: pass.done.kept.clone(),
         pruned: pass.done.pruned.clone(),
+        pruning: pass.done.pruning,
         drift: drift_mode(pass),
         default_resource: default_resource(pass),
         patience: patience(pass),

@@ -103,6 +103,8 @@ pub(crate) struct Done {
     pub(crate) waiting: BTreeMap<Identity, String>,
     pub(crate) kept: BTreeSet<Identity>,
     pub(crate) pruned: Option<Result<(), Failure>>,
+    /// Whether something of what was to go is still on its way, or waits for that.
+    pub(crate) pruning: bool,
     pub(crate) default_resource: Option<Failure>,
     pub(crate) removal: Option<Result<Vec<String>, Failure>>,
     pub(crate) load: Option<Failure>,

@@ -225,7 +225,7 @@ impl<'a> Pass<'a> {
         let finding = Finding::of(&mut self, seen, &rest);
         let is_over = matches!(rest, Rest::Ready | Rest::RolledBack);
         let tests = observe::hooks::test_request(&self).is_some();
-        if is_over && !self.session.kinds_awaited && !tests {
+        if is_over && !self.session.kinds_awaited && !tests && !self.done.pruning {
             // The caches of artifacts and renders have it again when somebody changes an object.
             self.session.loaded = None;
         }

@@ -222,6 +222,8 @@ pub struct Observed {
     pub kept: BTreeSet<Identity>,
     /// Whether pruning was done in this pass, or why it failed.
     pub pruned: Option<Result<(), Failure>>,
+    /// Whether something of it is still on its way, or waits for that.
+    pub pruning: bool,
     /// Whether what others change is put right.
     pub drift: DriftMode,
     /// The default custom resource.

@@ -81,6 +81,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         swept: false,
         kept: BTreeSet::new(),
         pruned: None,
+        pruning: false,
         drift: DriftMode::Correct,
         default_resource: DefaultResource::None,
         patience: Patience::default(),

@@ -63,9 +63,11 @@ impl Pass<'_> {
 
     /// What is gone leaves the inventory last: a process that dies before comes here again.
     async fn take_pruned(&mut self, removal: &Removal, seen: &Observed) -> Result<(), Failure> {
+        self.done.pruning = !removal.is_done();
         if removal.is_done() {
             self.session.recorded.replaces = None;
         }
+        self.watch_namespaces(&removal.waiting);
         let places: BTreeSet<&str> = left_by_autoscalers(&removal.gone);
         if !places.is_empty() {
             self.retake_replicas(&places, seen).await?;

@@ -120,7 +120,7 @@ impl Pass<'_> {
     }
 
     /// Namespaces carry no owner label, so no other watch shows that they are gone.
-    fn watch_namespaces(&self, waiting: &[Identity]) {
+    pub(super) fn watch_namespaces(&self, waiting: &[Identity]) {
         let mut kinds = waiting.iter().map(Identity::group_kind);
         let namespace = kinds.find(|kind| kind.group.is_empty() && kind.kind == "Namespace");
         if let Some(mapping) = namespace.and_then(|kind| self.kinds.preferred(&kind)) {

@@ -22,7 +22,7 @@ pub(super) fn version(pass: &Pass<'_>) -> Option<String> {
 /// What the installed objects were made from. Which of them the content does not have any more is told by that alone: as
 /// long as such are left, the next process has to load it again.
 pub(super) fn digests(recorded: &Digests, is_of_content: bool, seen: &Observed) -> Digests {
-    let is_pruned = matches!(seen.pruned, Some(Ok(())));
+    let is_pruned = matches!(seen.pruned, Some(Ok(()))) && !seen.pruning;
     let is_left = is_of_content && seen.order == Order::Install && !is_pruned && !seen.surplus().is_empty();
     Digests { inputs: recorded.inputs.clone().filter(|_| !is_left), ..recorded.clone() }
 }

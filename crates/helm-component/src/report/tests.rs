@@ -35,7 +35,9 @@ fn content_is_not_told_as_installed_while_something_is_left_that_it_does_not_hav
     seen.pruned = Some(Err(fault()));
     assert!(!told(true, &seen), "the guard holds it back");
     seen.pruned = Some(Ok(()));
-    assert!(told(true, &seen), "it is going");
+    assert!(told(true, &seen), "it is gone, whatever the watch shows");
+    seen.pruning = true;
+    assert!(!told(true, &seen), "what waits for it has to be removed yet");
 }
 
 #[test]

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
+use testbed::until;
 
 use crate::chart::push;
 use crate::verify::until_told;
-use crate::world::{World, condition_of, ready_of, world};
+use crate::world::{PATIENCE, World, condition_of, ready_of, world};
 
 const MAPS: &str = r#"{{- range until (int .Values.objects) }}
 ---
@@ -64,6 +65,59 @@ async fn content_that_shrinks_to_less_than_half_removes_nothing_before_somebody_
         assert_eq!(maps(world).await?.len(), objects, "one object fewer needs no word");
     }
     Ok(())
+}
+
+/// A Service that somebody holds goes before ConfigMaps do.
+const HELD: &str = r#"apiVersion: v1
+kind: ConfigMap
+metadata: {name: one}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: two}
+{{- if .Values.all }}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: held, finalizers: [test.example.org/held]}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: later}
+{{- end }}
+"#;
+
+#[tokio::test]
+async fn what_waits_for_the_end_of_something_else_goes_after_it_also_where_drift_is_only_told() -> Result<()>
+{
+    let world = world().await?;
+    let source = push(world, "lingering", "1.0.0", &[("templates/all.yaml", HELD)]).await?;
+    let spec = |all: bool| {
+        json!({"source": source, "release": {"namespace": "lingering"}, "values": {"all": all},
+            "drift": {"mode": "Warn"}})
+    };
+    world.apply("lingering", spec(true)).await?;
+    world.ready("lingering", "True", "Ready").await?;
+    world.apply("lingering", spec(false)).await?;
+    world.ready("lingering", "True", "Ready").await?;
+    let client = world.target.client()?;
+    let services: Api<Service> = Api::namespaced(client.clone(), "lingering");
+    let maps: Api<ConfigMap> = Api::namespaced(client, "lingering");
+    assert!(services.get("held").await?.metadata.deletion_timestamp.is_some());
+    assert!(maps.get_opt("later").await?.is_some(), "its turn has not come");
+
+    let free = json!({"metadata": {"finalizers": null}});
+    services.patch("held", &PatchParams::default(), &Patch::Merge(free)).await?;
+    until("the rest is gone too", PATIENCE, || async {
+        Ok(maps.get_opt("later").await?.is_none().then_some(()))
+    })
+    .await?;
+    until("nothing of it is on record", PATIENCE, || async {
+        let status = world.components()?.get("lingering").await?.status.unwrap_or_default();
+        Ok((status.entries()?.len() == 2).then_some(()))
+    })
+    .await
 }
 
 /// Name and uid of what is there.
