@@ -68,7 +68,7 @@ async fn content_that_shrinks_to_less_than_half_removes_nothing_before_somebody_
 }
 
 /// A Service that somebody holds goes before ConfigMaps do.
-const HELD: &str = r#"apiVersion: v1
+const HELD: &str = r"apiVersion: v1
 kind: ConfigMap
 metadata: {name: one}
 ---
@@ -86,7 +86,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: later}
 {{- end }}
-"#;
+";
 
 #[tokio::test]
 async fn what_waits_for_the_end_of_something_else_goes_after_it_also_where_drift_is_only_told() -> Result<()>

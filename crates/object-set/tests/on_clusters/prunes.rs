@@ -39,8 +39,8 @@ async fn a_prune_takes_a_crd_of_ours_only_without_objects() -> Result<()> {
     let rest = config_maps(&["a", "b", "c", "d"]);
     let crds: String = [&free, &used, &theirs].map(|group| crd(group, &["v1"])).concat();
     story.apply(&format!("{rest}{crds}")).await?;
-    let mut user = story.neighbour("1.0.0");
-    user.apply(&thing(&used, "v1", "theirs")).await?;
+    let mut neighbour = story.neighbour("1.0.0");
+    neighbour.apply(&thing(&used, "v1", "theirs")).await?;
 
     let applied = story.apply(&rest).await?;
     let removal = story.prune(&applied).await?.unwrap();
