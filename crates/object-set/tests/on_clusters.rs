@@ -13,6 +13,7 @@ mod on_clusters {
     mod recreate;
     mod refusals;
     mod removal;
+    mod schemas;
     mod story;
     mod take_over;
     mod yielded;
