@@ -22,6 +22,7 @@ use crate::yielded::Yielded;
 mod as_is;
 mod claim;
 mod crd;
+mod gone;
 mod keep;
 mod namespace;
 mod one;
@@ -225,7 +226,7 @@ impl Run<'_> {
             None => Ok((Outcome::Missing(object.gvk()), None)),
             Some(mapping) if wanted.identity.is_namespace() => self.namespace(&wanted, mapping).await,
             Some(mapping) if wanted.identity.is_crd() => self.crd(&wanted, mapping).await,
-            Some(mapping) => self.plain(&wanted, mapping).await,
+            Some(mapping) => self.plain_of_any_version(&wanted, mapping).await,
         };
         let done = self.excused(&wanted, done).await;
         if let Err(Refusal::Call(error)) = &done

@@ -186,6 +186,8 @@ pub enum Failure {
     Conflict,
     /// 410 or an expired list token.
     Expired,
+    /// 500 since managers of an object's fields wrote in an API version that its kind has no more; that `group/version`.
+    VersionGone(String),
     /// 422 since fields that cannot change would change; their paths.
     Immutable(Vec<String>),
     /// 400 or 422: paths with the API server's reason.
@@ -224,7 +226,7 @@ impl Failure {
             Self::NotFound | Self::NamespaceMissing(_) => Reason::DependencyMissing,
             Self::GroupUnknown(_) => Reason::DiscoveryFailed,
             Self::NotServedYet => Reason::Progressing,
-            Self::Conflict | Self::Expired => Reason::ApplyConflict,
+            Self::Conflict | Self::Expired | Self::VersionGone(_) => Reason::ApplyConflict,
             Self::Immutable(_) => Reason::ImmutableField,
             Self::Refused(_) => Reason::ApplyRefused,
             Self::TooLarge => Reason::ObjectTooLarge,
@@ -261,6 +263,10 @@ impl Failure {
         }
         if has("request is too large") || status.code == 413 {
             return Self::TooLarge;
+        }
+        let gone = text.split_once("request to convert CR to an invalid group/version: ");
+        if let Some((_, version)) = gone.filter(|(_, version)| is_path(version)) {
+            return Self::VersionGone(version.to_owned());
         }
         if has("failed to create typed patch object") || has("failed to convert new object") {
             // An apply of what the schema does not have or hold, which API servers report as their own fault.
@@ -302,6 +308,7 @@ impl fmt::Display for Failure {
             Self::NotServedYet => f.write_str("its kind is not served yet"),
             Self::Conflict => f.write_str("changed by somebody else meanwhile"),
             Self::Expired => f.write_str("the list expired"),
+            Self::VersionGone(version) => write!(f, "its fields are on record in {version}, which is gone"),
             Self::Immutable(paths) => write!(f, "cannot be changed: {}", paths.join(", ")),
             Self::Refused(paths) if paths.is_empty() => f.write_str("refused as invalid"),
             Self::Refused(paths) => write!(f, "refused as invalid: {}", paths.join(", ")),

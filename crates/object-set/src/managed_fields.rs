@@ -5,6 +5,8 @@ use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOper
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
 
+use crate::field_set::union;
+
 /// The entry of a manager that applied these fields.
 pub(crate) fn applied(manager: &str, api_version: Option<String>, fields: Value) -> ManagedFieldsEntry {
     ManagedFieldsEntry {
@@ -30,4 +32,74 @@ pub(crate) fn replace(metadata: &ObjectMeta, entries: &[ManagedFieldsEntry]) -> 
             PatchOperation::Add(AddOperation { path, value })
         },
     ])
+}
+
+/// The patch that says of what was written in API versions that are gone that it was in another one; `None` where nothing
+/// was. It fails when the object changed since `metadata` was read.
+pub(crate) fn moved_on(metadata: &ObjectMeta, is_gone: &dyn Fn(&str) -> bool, to: &str) -> Option<Patch> {
+    let is_gone = |entry: &ManagedFieldsEntry| entry.api_version.as_deref().is_some_and(is_gone);
+    let entries = metadata.managed_fields.as_deref().unwrap_or_default();
+    if !entries.iter().any(is_gone) {
+        return None;
+    }
+    let mut all: Vec<ManagedFieldsEntry> = Vec::new();
+    for entry in entries {
+        let mut entry = entry.clone();
+        if is_gone(&entry) {
+            entry.api_version = Some(to.to_owned());
+        }
+        // Of two entries that differ in nothing but their fields, API servers would keep one.
+        match all.iter_mut().find(|other| is_of_same(other, &entry)) {
+            Some(ManagedFieldsEntry { fields_v1: Some(fields), .. }) => {
+                let more = entry.fields_v1.as_ref();
+                more.into_iter().for_each(|more| union(&mut fields.0, &more.0));
+            }
+            Some(other) => other.fields_v1 = entry.fields_v1,
+            None => all.push(entry),
+        }
+    }
+    Some(replace(metadata, &all))
+}
+
+fn is_of_same(one: &ManagedFieldsEntry, other: &ManagedFieldsEntry) -> bool {
+    one.manager == other.manager
+        && one.operation == other.operation
+        && one.subresource == other.subresource
+        && one.api_version == other.api_version
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn entries_move_on_to_another_version_and_no_manager_has_two_of_a_kind() {
+        let entry = |manager: &str, operation: &str, version: &str, field: &str| {
+            json!({"manager": manager, "operation": operation, "apiVersion": version, "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": {field: {}}}})
+        };
+        let metadata = json!({"resourceVersion": "7", "managedFields": [
+            entry("us", "Apply", "g/v1beta1", "f:a"),
+            entry("them", "Update", "g/v1beta1", "f:b"),
+            entry("them", "Update", "g/v1", "f:c"),
+            entry("them", "Update", "g/v2", "f:d"),
+            entry("them", "Apply", "g/v1", "f:e"),
+        ]});
+        let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
+        let patch = |gone: &str| moved_on(&metadata, &|version| version == gone, "g/v1");
+        assert!(patch("g/v1alpha1").is_none());
+        let patch = serde_json::to_value(patch("g/v1beta1").unwrap()).unwrap();
+        assert_eq!(patch[0], json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"}));
+        let mut both = entry("them", "Update", "g/v1", "f:b");
+        both["fieldsV1"]["f:spec"]["f:c"] = json!({});
+        let expected = json!([
+            entry("us", "Apply", "g/v1", "f:a"),
+            both,
+            entry("them", "Update", "g/v2", "f:d"),
+            entry("them", "Apply", "g/v1", "f:e"),
+        ]);
+        assert_eq!(patch[1]["value"], expected);
+    }
 }

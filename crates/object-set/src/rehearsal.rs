@@ -47,6 +47,8 @@ pub enum Untried {
     Anew,
     /// A webhook has side effects, so API servers do not call it in dry runs; its name.
     Webhook(String),
+    /// Some of its fields were written in an API version that its kind has no more, which is put right first.
+    Version(String),
 }
 
 /// What API servers keep about an object, which no apply changes by itself.
@@ -89,6 +91,7 @@ impl std::fmt::Display for Untried {
             Self::Kind => f.write_str("its kind does not exist yet"),
             Self::Anew => f.write_str("it would be deleted and made anew"),
             Self::Webhook(name) => write!(f, "webhook {name} does not support dry runs"),
+            Self::Version(version) => write!(f, "its fields are on record in {version}, which is gone"),
         }
     }
 }
@@ -145,6 +148,7 @@ impl Rehearsal {
                 Some(Untried::Namespace(name.clone()))
             }
             Failure::NoDryRun(webhook) => Some(Untried::Webhook(webhook.clone())),
+            Failure::VersionGone(version) => Some(Untried::Version(version.clone())),
             Failure::NotFound | Failure::NotServedYet if is_new => Some(Untried::Kind),
             _ => None,
         }
@@ -207,5 +211,7 @@ mod tests {
         assert_eq!(rehearsal.excuse(&failed(404, "gone"), false), None);
         assert_eq!(rehearsal.excuse(&failed(404, "gone"), true), Some(Untried::Kind));
         assert_eq!(rehearsal.excuse(&failed(403, "no"), true), None);
+        let gone = failed(500, "request to convert CR to an invalid group/version: g/v1beta1");
+        assert_eq!(rehearsal.excuse(&gone, false), Some(Untried::Version("g/v1beta1".to_owned())));
     }
 }

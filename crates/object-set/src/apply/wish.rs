@@ -14,7 +14,7 @@ use crate::object::{Object, hash_value};
 use crate::yielded::{Field, Yielded, leave_out, leave_out_paths, split};
 
 /// Moves of ownership that are tried before somebody else's writes win: controllers write to what was just made.
-const TRIES: usize = 5;
+pub(super) const TRIES: usize = 5;
 
 /// One object as it is sent.
 pub(super) struct Wish<'a> {

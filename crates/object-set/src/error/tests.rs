@@ -62,6 +62,10 @@ fn answers_of_real_api_servers_are_told_apart() {
         (of(409, "Operation cannot be fulfilled: object has been modified", &[]), Failure::Conflict),
         (of(500, "etcdserver: request is too large", &[]), Failure::TooLarge),
         (of(413, "Request entity too large", &[]), Failure::TooLarge),
+        (
+            of(500, "request to convert CR to an invalid group/version: example.io/v1beta1", &[]),
+            Failure::VersionGone("example.io/v1beta1".to_owned()),
+        ),
         (of(503, "apiserver is shutting down", &[]), Failure::Server(503)),
     ];
     for (found, expected) in cases {

@@ -1,0 +1,76 @@
+//! Objects of which some fields were written in an API version that their kind has no more. API servers refuse every
+//! apply to them (kubernetes/kubernetes#111937) until `managedFields` says another version.
+
+use std::sync::Arc;
+
+use kube::api::{Patch, PatchParams};
+use serde_json::Value;
+
+use super::one::Done;
+use super::wish::{TRIES, take_over_error};
+use super::{Refusal, Run, Wanted};
+use crate::cluster::Cluster;
+use crate::discovery::{Kinds, Mapping};
+use crate::error::{Action, CallError, Failure};
+use crate::managed_fields;
+use crate::object::Gvk;
+
+impl Run<'_> {
+    /// An object of any kind but Namespaces and CRDs, whatever versions its fields were written in.
+    pub(super) async fn plain_of_any_version(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
+        let mut done = self.plain(wanted, mapping).await;
+        // Somebody may write to it meanwhile.
+        for _ in 0..TRIES {
+            let Err(Refusal::Call(error)) = &done else { break };
+            let Failure::VersionGone(gone) = &error.failure else { break };
+            if !self.move_on(wanted, mapping, gone).await? {
+                break;
+            }
+            done = self.plain(wanted, mapping).await;
+        }
+        done
+    }
+
+    /// Records what anybody wrote in a version that is gone as written in the one that is sent: what the set leaves out
+    /// goes then, and what is others' stays theirs. Tells whether there is a reason to try again.
+    async fn move_on(&self, wanted: &Wanted, mapping: &Mapping, gone: &str) -> Result<bool, CallError> {
+        if self.cluster.rehearsal.is_some() {
+            return Ok(false);
+        }
+        let Some(found) = self.cluster.metadata(mapping, &wanted.identity).await? else { return Ok(true) };
+        let kinds = self.kinds_without(mapping, gone).await?;
+        let to = mapping.resource.api_version.as_str();
+        // All at once: with one left, the API server would not know better than to forget every manager.
+        let is_gone = |version: &str| {
+            version != to && (version == gone || kinds.get(&in_version(mapping, version)).is_none())
+        };
+        let Some(patch) = managed_fields::moved_on(&found.metadata, &is_gone, to) else { return Ok(false) };
+        let api = mapping.api(&self.cluster.client, wanted.identity.namespace.as_deref());
+        let manager = self.options.ownership.manager.clone();
+        let params = PatchParams { field_manager: Some(manager), ..PatchParams::default() };
+        let moved =
+            api.patch_metadata(&wanted.identity.name, &params, &Patch::<Value>::Json(patch)).await.map(drop);
+        match moved.map_err(|error| CallError::new(Action::Patch, Some(&wanted.identity), error)) {
+            Ok(()) => Ok(true),
+            Err(error) => match take_over_error(error) {
+                error if error.failure == Failure::Conflict => Ok(true),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// What the target serves, from a look after that version of the kind went.
+    async fn kinds_without(&self, mapping: &Mapping, gone: &str) -> Result<Arc<Kinds>, CallError> {
+        let Cluster { discovery, client, .. } = self.cluster;
+        let seen = discovery.kinds(client).await?;
+        if seen.get(&in_version(mapping, gone)).is_none() {
+            return Ok(seen);
+        }
+        discovery.newer_than(&seen, client).await
+    }
+}
+
+fn in_version(mapping: &Mapping, api_version: &str) -> Gvk {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    Gvk::new(group, version, &mapping.resource.kind)
+}
