@@ -7,7 +7,7 @@ use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, Validation
 use serde_json::Value;
 
 use super::system::is_tracked_by_label;
-use super::wish::{Brought, Wish, take_over_error};
+use super::wish::{Brought, TRIES, Wish, take_over_error};
 use super::{Adopt, Foreign, Outcome, Refusal, Run, System, Wanted, keep, owner, take_over};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
@@ -279,18 +279,33 @@ impl Run<'_> {
         metadata: &ObjectMeta,
     ) -> Result<Option<ObjectMeta>, Refusal> {
         let manager = &self.options.ownership.manager;
-        let Some(patch) = take_over::patch(metadata, manager, self.options.take_over, object) else {
-            return Ok(None);
-        };
-        if let Some(rehearsal) = &self.cluster.rehearsal {
-            rehearsal.takes_over(identity);
-            return Ok(None);
-        }
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
-        match api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await {
-            Ok(taken) => Ok(Some(taken.metadata)),
-            Err(error) => Err(take_over_error(CallError::new(Action::Patch, Some(identity), error)).into()),
+        let (mut newer, mut tries) = (None, 0);
+        loop {
+            let metadata = newer.as_ref().unwrap_or(metadata);
+            let Some(patch) = take_over::patch(metadata, manager, self.options.take_over, object) else {
+                return Ok(None);
+            };
+            if let Some(rehearsal) = &self.cluster.rehearsal {
+                rehearsal.takes_over(identity);
+                return Ok(None);
+            }
+            let error = match api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await
+            {
+                Ok(taken) => return Ok(Some(taken.metadata)),
+                Err(error) => take_over_error(CallError::new(Action::Patch, Some(identity), error)),
+            };
+            tries += 1;
+            if error.failure != Failure::Conflict || tries == TRIES {
+                return Err(error.into());
+            }
+            let found = self.cluster.metadata(mapping, identity).await?.map(|found| found.metadata);
+            // Another one, or another owner's by now, is for the next look.
+            let Some(found) = found.filter(|found| is_as_seen(found, metadata)) else {
+                return Err(error.into());
+            };
+            newer = Some(found);
         }
     }
 
@@ -361,6 +376,12 @@ impl Run<'_> {
             finished: false,
         }
     }
+}
+
+/// Whether an object is the one that was looked at, and its owner's still.
+fn is_as_seen(found: &ObjectMeta, seen: &ObjectMeta) -> bool {
+    let owner = |metadata: &ObjectMeta| metadata.labels.as_ref()?.get(OWNER_LABEL).cloned();
+    found.uid == seen.uid && owner(found) == owner(seen) && found.deletion_timestamp.is_none()
 }
 
 /// The resourceVersion as a number, to be compared with others of its kind (KEP-5504).

@@ -1,6 +1,11 @@
 //! Objects of Helm, Flux, Argo CD, kubectl and others become ours.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use anyhow::{Context as _, Result};
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
@@ -8,8 +13,9 @@ use kyma_object_set::{
     Entry, Foreign, Identity, KeepReason, NothingObserved, OWNER_LABEL, Outcome, System, claim, helm_release,
 };
 use serde_json::{Value, json};
+use testbed::{Passing, Scripted};
 
-use super::story::{Story, config_map, outcome};
+use super::story::{BED, Story, config_map, outcome};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const TRACKING: &str = "argocd.argoproj.io/tracking-id";
@@ -120,6 +126,40 @@ async fn objects_of_every_system_become_as_the_set_says_and_keep_what_users_adde
         assert!(!managers.any(|manager| manager == former.manager), "{case}");
         assert_eq!(story.apply(&wished).await?.changed().count(), 0, "{case}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_object_that_somebody_keeps_writing_to_is_taken_over_in_one_run() -> Result<()> {
+    let mut story = Story::begin("busy").await?;
+    installed(&story, &formers()[0], "a").await?;
+    // Between each look and the move of the fields somebody writes, so often.
+    let left = Arc::new(AtomicUsize::new(3));
+    let (config_maps, counted) = (story.config_maps(), Arc::clone(&left));
+    let between = move |passing: Passing| {
+        let (config_maps, left) = (config_maps.clone(), Arc::clone(&counted));
+        let answer = async move {
+            let is_move = passing.seen().method == "PATCH" && passing.body().starts_with(b"[");
+            let number = left.load(Ordering::Relaxed);
+            if is_move && number > 0 {
+                left.store(number - 1, Ordering::Relaxed);
+                let theirs = Patch::Merge(json!({"metadata": {"annotations": {"left": number.to_string()}}}));
+                config_maps.patch("a", &PatchParams::default(), &theirs).await.map_err(io::Error::other)?;
+            }
+            passing.onward().await
+        };
+        answer.boxed()
+    };
+    let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
+    let door = Scripted::with(Arc::new(between), &target).await?;
+    story.cluster.client = door.access().client()?;
+    let applied = story.try_apply(&config_map("a", "2"), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }), "{applied:?}");
+    assert_eq!(left.load(Ordering::Relaxed), 0);
+    let live = story.config_maps().get("a").await?;
+    assert_eq!(json!(live.data), json!({"by-hand": "1", "v": "2"}));
+    assert_eq!(live.annotations()["left"], "1", "what was written meanwhile stays");
+    assert_eq!(story.apply(&config_map("a", "2")).await?.changed().count(), 0);
     Ok(())
 }
 
