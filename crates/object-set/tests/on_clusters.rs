@@ -6,6 +6,7 @@ mod on_clusters {
     mod drift;
     mod handover;
     mod health;
+    mod injected;
     mod inputs;
     mod ownership;
     mod patches;
