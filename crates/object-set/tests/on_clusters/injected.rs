@@ -1,15 +1,17 @@
 //! What admission, controllers and injectors add to what was applied, or make of it.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
+use kyma_object_set::Identity;
 use kyma_object_set::drift::Drift;
 use serde_json::{Value, json};
 use testbed::until;
 
 use super::drift::drift_of;
-use super::story::{SOON, Story, config_map};
+use super::story::{BED, SOON, Story, config_map};
 
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 
@@ -88,6 +90,149 @@ async fn what_admission_makes_of_an_apply_is_no_drift() -> Result<()> {
         kinds.into_iter().zip(["mutatingadmissionpolicybindings", "mutatingadmissionpolicies"])
     {
         of_admission(&story, kind, plural).delete(&story.namespace, &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+/// An object as it is applied, what somebody else makes of it then (a JSON Patch), and where what was added is.
+struct Row {
+    object: Value,
+    edit: Value,
+    added: &'static str,
+}
+
+fn row(object: Value, edit: Value, added: &'static str) -> Row {
+    Row { object, edit, added }
+}
+
+/// Objects of the cluster that call a service, into which the certificate of its authority is put.
+fn callers(name: &str, authority: &str) -> Vec<Row> {
+    let service = json!({"service": {"name": "none", "namespace": name}});
+    let bundle = |path: &str| json!([{"op": "add", "path": path, "value": authority}]);
+    let webhooks = |kind: &str| {
+        let webhook = json!({
+            "name": "hook.example.org", "clientConfig": service, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+            "rules": [{
+                "apiGroups": ["none.example.org"], "apiVersions": ["v1"], "operations": ["CREATE"],
+                "resources": ["nothings"],
+            }],
+        });
+        json!({"apiVersion": ADMISSION, "kind": kind, "metadata": {"name": name}, "webhooks": [webhook]})
+    };
+    let group = format!("{name}.example.org");
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("things.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"kind": "Thing", "plural": "things", "singular": "thing", "listKind": "ThingList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+            "conversion": {
+                "strategy": "Webhook",
+                "webhook": {"clientConfig": service, "conversionReviewVersions": ["v1"]},
+            },
+        },
+    });
+    let in_webhook = "/webhooks/0/clientConfig/caBundle";
+    let in_crd = "/spec/conversion/webhook/clientConfig/caBundle";
+    vec![
+        row(webhooks("ValidatingWebhookConfiguration"), bundle(in_webhook), in_webhook),
+        row(webhooks("MutatingWebhookConfiguration"), bundle(in_webhook), in_webhook),
+        row(crd, bundle(in_crd), in_crd),
+        api_service(name, &bundle("/spec/caBundle")),
+    ]
+}
+
+fn api_service(name: &str, edit: &Value) -> Row {
+    let group = format!("{name}.aggregated.example.org");
+    let object = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": format!("v1.{group}")},
+        "spec": {
+            "group": group, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100,
+            "service": {"name": "none", "namespace": name},
+        },
+    });
+    row(object, edit.clone(), "/spec/caBundle")
+}
+
+/// Objects to which API servers and controllers add what they allocate or make.
+fn allocated() -> Vec<Row> {
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}});
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"},
+        "spec": {"type": "NodePort", "selector": {"a": "b"}, "ports": [{"port": 80}]},
+    });
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "a"},
+        "spec": {
+            "storageClassName": "none", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Mi"}},
+        },
+    });
+    let metric = |resource: &str| {
+        let target = json!({"type": "Utilization", "averageUtilization": 80});
+        json!({"type": "Resource", "resource": {"name": resource, "target": target}})
+    };
+    let autoscaler = json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "none"},
+            "minReplicas": 1, "maxReplicas": 2, "metrics": [metric("memory"), metric("cpu")],
+        },
+    });
+    let label = json!([{"op": "add", "path": "/metadata/labels/theirs", "value": "1"}]);
+    let secrets = json!([{"op": "add", "path": "/secrets", "value": [{"name": "token"}]}]);
+    let volume = json!([{"op": "add", "path": "/spec/volumeName", "value": "none"}]);
+    vec![
+        row(account, secrets, "/secrets"),
+        row(service, label.clone(), "/spec/ports/0/nodePort"),
+        row(claim, volume, "/spec/volumeName"),
+        row(autoscaler, label, "/spec/metrics"),
+    ]
+}
+
+async fn access(story: &Story, id: &Identity) -> Result<Api<DynamicObject>> {
+    let kinds = story.cluster.discovery.kinds(&story.cluster.client).await?;
+    let mapping = kinds.preferred(&id.group_kind()).context("kind")?;
+    Ok(mapping.api(&story.cluster.client, id.namespace.as_deref()))
+}
+
+/// That what is added to an applied object is no drift, and stays when the set changes elsewhere.
+async fn stays(story: &mut Story, row: &Row) -> Result<()> {
+    let set = row.object.to_string();
+    let id = story.apply(&set).await?.outcomes.remove(0).0;
+    let edit: json_patch::Patch = serde_json::from_value(row.edit.clone())?;
+    let api = access(story, &id).await?;
+    api.patch(&id.name, &PatchParams::default(), &Patch::<Value>::Json(edit)).await?;
+    let added = api.get(&id.name).await?.data.pointer(row.added).cloned();
+    ensure!(added.is_some(), "{id}: nothing at {}", row.added);
+    ensure!(drift_of(story, &id).await? == Drift::Unchanged, "{id}: drift");
+    ensure!(story.apply(&set).await?.changed().count() == 0, "{id}: sent again");
+
+    let mut object = row.object.clone();
+    object["metadata"]["labels"] = json!({"changed": "1"});
+    let set = object.to_string();
+    ensure!(story.apply(&set).await?.changed().count() == 1, "{id}: not sent");
+    let live = api.get(&id.name).await?;
+    ensure!(live.data.pointer(row.added) == added.as_ref(), "{id}: {:?} instead", live.data);
+    ensure!(drift_of(story, &id).await? == Drift::Unchanged, "{id}: drift after a change");
+    ensure!(story.apply(&set).await?.changed().count() == 0, "{id}: changed for ever");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_controllers_and_injectors_add_is_no_drift_and_stays() -> Result<()> {
+    let mut story = Story::begin("injected").await?;
+    let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
+    let authority = base64::engine::general_purpose::STANDARD.encode(target.ca());
+    for row in allocated().into_iter().chain(callers(&story.namespace, &authority)) {
+        let stayed = stays(&mut story, &row).await;
+        // An API group that nobody answers for hinders others on the cluster.
+        story.uninstall_all().await?;
+        stayed?;
     }
     Ok(())
 }
