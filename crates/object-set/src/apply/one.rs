@@ -348,7 +348,7 @@ impl Run<'_> {
                 api.patch_metadata(&identity.name, params, &patch).await;
             let mut error = match answer {
                 Ok(found) => return Ok(found.metadata),
-                Err(error) => CallError::new(Action::Apply, Some(identity), error),
+                Err(error) => of_another(CallError::new(Action::Apply, Some(identity), error)),
             };
             if !(error.is_missing_kind() && self.is_new(mapping)) {
                 return Err(error);
@@ -376,6 +376,16 @@ impl Run<'_> {
             finished: false,
         }
     }
+}
+
+/// A uid says which object is meant. One that cannot become the object's is another one's: somebody made it anew meanwhile.
+fn of_another(mut error: CallError) -> CallError {
+    if let Failure::Immutable(paths) | Failure::Refused(paths) = &error.failure
+        && paths.iter().any(|path| path.starts_with("metadata.uid"))
+    {
+        error.failure = Failure::Conflict;
+    }
+    error
 }
 
 /// Whether an object is the one that was looked at, and its owner's still.

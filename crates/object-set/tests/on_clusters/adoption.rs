@@ -1,15 +1,17 @@
 //! Objects that were there before.
 
-use anyhow::Result;
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kyma_object_set::{
-    Adopt, Identity, Inventory, KeepReason, NothingObserved, OWNER_LABEL, Outcome, Refusal,
+    Adopt, Failure, Identity, Inventory, KeepReason, NothingObserved, OWNER_LABEL, Observed, Outcome, Refusal,
 };
 use serde_json::json;
 
-use super::story::{Story, config_map, outcome};
+use super::story::{MANAGER, Story, config_map, outcome};
 
 #[tokio::test]
 async fn an_object_of_another_live_owner_is_left_alone() -> Result<()> {
@@ -96,6 +98,36 @@ async fn a_strangers_object_is_taken_unless_never() -> Result<()> {
     let applied = story.apply(&config_map("a", "ours")).await?;
     assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }));
     assert!(!story.inventory.get(&story.config_map("a")).unwrap().created);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_stranger_put_in_the_place_of_ours_is_not_changed_unseen() -> Result<()> {
+    let mut story = Story::begin("replaced").await?;
+    story.apply(&config_map("a", "1")).await?;
+    let id = story.config_map("a");
+    let live = story.live(&id).await?.context("ours")?;
+    let seen: BTreeMap<_, _> = [(id, Observed::from_metadata(&live.metadata, MANAGER, OWNER_LABEL))].into();
+    story.config_maps().delete("a", &DeleteParams::default()).await?;
+    let object = serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"v": "theirs"}}))?;
+    story.config_maps().create(&PostParams::default(), &object).await?;
+
+    // The watch does not show it yet.
+    story.recreate = serde_json::from_value(json!([{}]))?;
+    let changed = config_map("a", "2");
+    let applied = story.try_apply(&changed, &seen).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "a") else { panic!("{applied:?}") };
+    assert_eq!(error.failure, Failure::Conflict);
+    assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "theirs");
+
+    story.adopt = Adopt::Never;
+    let applied = story.try_apply(&changed, &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Refused(Refusal::OwnedByOther { .. })), "{applied:?}");
+    assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "theirs");
+    story.adopt = Adopt::Unowned;
+    let applied = story.apply(&changed).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }), "{applied:?}");
+    assert_eq!(story.config_maps().get("a").await?.data.unwrap()["v"], "2");
     Ok(())
 }
 
