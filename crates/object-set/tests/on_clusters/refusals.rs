@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use kube::api::{DeleteParams, PostParams};
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kyma_api::ErrorClass;
 use kyma_object_set::{Cluster, Failure, Identity, NothingObserved, OWNER_LABEL, Observed, Outcome, Refusal};
 use serde_json::json;
@@ -64,6 +66,40 @@ async fn invalid_objects_are_refused_by_path_and_hold_up_later_stages() -> Resul
     let applied = story.try_apply(unknown, &NothingObserved).await?;
     let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "s") else { panic!("{applied:?}") };
     assert!(error.to_string().contains("prots"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_item_that_another_manager_keeps_is_named_and_goes_with_that_manager() -> Result<()> {
+    let mut story = Story::begin("kept-port").await?;
+    let service = |port: u16| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{selector: {{a: b}}, ports: [{{name: http, port: {port}}}]}}\n"
+        )
+    };
+    story.apply(&service(80)).await?;
+    let services: Api<Service> = Api::namespaced(story.cluster.client.clone(), &story.namespace);
+    let nothing = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}});
+    let mut theirs = nothing.clone();
+    theirs["spec"] = json!({"ports": [{"name": "http", "port": 80, "protocol": "TCP"}]});
+    let params = PatchParams::apply("them");
+    services.patch("s", &params, &Patch::Apply(&theirs)).await?;
+
+    // Two ports of one name.
+    let applied = story.try_apply(&service(8080), &NothingObserved).await?;
+    let Outcome::Refused(Refusal::Call(error)) = outcome(&applied, "s") else { panic!("{applied:?}") };
+    let Failure::Refused(paths) = &error.failure else { panic!("{error:?}") };
+    assert!(paths.iter().any(|path| path.starts_with("spec.ports[")), "{paths:?}");
+    let ports = async || -> Result<Vec<i32>> {
+        let ports = services.get("s").await?.spec.context("spec")?.ports;
+        Ok(ports.into_iter().flatten().map(|port| port.port).collect())
+    };
+    assert_eq!(ports().await?, [80]);
+
+    services.patch("s", &params, &Patch::Apply(&nothing)).await?;
+    story.apply(&service(8080)).await?;
+    assert_eq!(ports().await?, [8080]);
+    assert_eq!(story.apply(&service(8080)).await?.changed().count(), 0);
     Ok(())
 }
 
