@@ -32,6 +32,7 @@ mod replace;
 mod share;
 mod system;
 mod take_over;
+mod taking;
 mod wish;
 
 pub use claim::claim;

@@ -51,8 +51,9 @@ pub(crate) fn moved_on(metadata: &ObjectMeta, is_gone: &dyn Fn(&str) -> bool, to
         // Of two entries that differ in nothing but their fields, API servers would keep one.
         match all.iter_mut().find(|other| is_of_same(other, &entry)) {
             Some(ManagedFieldsEntry { fields_v1: Some(fields), .. }) => {
-                let more = entry.fields_v1.as_ref();
-                more.into_iter().for_each(|more| union(&mut fields.0, &more.0));
+                if let Some(more) = &entry.fields_v1 {
+                    union(&mut fields.0, &more.0);
+                }
             }
             Some(other) => other.fields_v1 = entry.fields_v1,
             None => all.push(entry),

@@ -7,8 +7,8 @@ use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, Validation
 use serde_json::Value;
 
 use super::system::is_tracked_by_label;
-use super::wish::{Brought, TRIES, Wish, take_over_error};
-use super::{Adopt, Foreign, Outcome, Refusal, Run, System, Wanted, keep, owner, take_over};
+use super::wish::{Brought, Wish};
+use super::{Adopt, Foreign, Outcome, Refusal, Run, System, Wanted, keep, owner};
 use crate::cluster::{CREATED_BY, OWNER_LABEL};
 use crate::discovery::Mapping;
 use crate::drift::{self, Drift, Observed};
@@ -270,45 +270,6 @@ impl Run<'_> {
         tells.then(|| System::of(metadata, self.options.take_over)).flatten()
     }
 
-    /// Makes fields that other tools applied ours, so that those which the set no longer has go; gives the metadata that
-    /// this made, where there were any.
-    pub(super) async fn take_over(
-        &self,
-        Wanted { identity, object, .. }: &Wanted,
-        mapping: &Mapping,
-        metadata: &ObjectMeta,
-    ) -> Result<Option<ObjectMeta>, Refusal> {
-        let manager = &self.options.ownership.manager;
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
-        let (mut newer, mut tries) = (None, 0);
-        loop {
-            let metadata = newer.as_ref().unwrap_or(metadata);
-            let Some(patch) = take_over::patch(metadata, manager, self.options.take_over, object) else {
-                return Ok(None);
-            };
-            if let Some(rehearsal) = &self.cluster.rehearsal {
-                rehearsal.takes_over(identity);
-                return Ok(None);
-            }
-            let error = match api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await
-            {
-                Ok(taken) => return Ok(Some(taken.metadata)),
-                Err(error) => take_over_error(CallError::new(Action::Patch, Some(identity), error)),
-            };
-            tries += 1;
-            if error.failure != Failure::Conflict || tries == TRIES {
-                return Err(error.into());
-            }
-            let found = self.cluster.metadata(mapping, identity).await?.map(|found| found.metadata);
-            // Another one, or another owner's by now, is for the next look.
-            let Some(found) = found.filter(|found| is_as_seen(found, metadata)) else {
-                return Err(error.into());
-            };
-            newer = Some(found);
-        }
-    }
-
     /// Sends one object. With a uid it can only change that very object, not create another one; without, it takes
     /// no field from what another manager made meanwhile.
     pub(super) async fn send(
@@ -388,12 +349,6 @@ fn of_another(mut error: CallError) -> CallError {
     error
 }
 
-/// Whether an object is the one that was looked at, and its owner's still.
-fn is_as_seen(found: &ObjectMeta, seen: &ObjectMeta) -> bool {
-    let owner = |metadata: &ObjectMeta| metadata.labels.as_ref()?.get(OWNER_LABEL).cloned();
-    found.uid == seen.uid && owner(found) == owner(seen) && found.deletion_timestamp.is_none()
-}
-
 /// The resourceVersion as a number, to be compared with others of its kind (KEP-5504).
 pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
     metadata.resource_version.as_deref()?.parse().ok()
@@ -401,12 +356,7 @@ pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
 
 /// Whether an object changed, came or went between the look and the apply. Another one of the name shows in its uid.
 fn is_race(error: &CallError) -> bool {
-    let is_it = match &error.failure {
-        Failure::Conflict => true,
-        Failure::Immutable(paths) => *paths == ["metadata.uid"],
-        _ => false,
-    };
-    is_it && error.action == Action::Apply
+    error.failure == Failure::Conflict && error.action == Action::Apply
 }
 
 /// Refuses what the API server or etcd would refuse, before it is sent.

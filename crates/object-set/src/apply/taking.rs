@@ -1,0 +1,58 @@
+//! The request that takes over fields which other tools applied.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams};
+use serde_json::Value;
+
+use super::wish::{TRIES, take_over_error};
+use super::{Refusal, Run, Wanted, take_over};
+use crate::cluster::OWNER_LABEL;
+use crate::discovery::Mapping;
+use crate::error::{Action, CallError, Failure};
+
+impl Run<'_> {
+    /// Makes fields that other tools applied ours, so that those which the set no longer has go; gives the metadata that
+    /// this made, where there were any.
+    pub(super) async fn take_over(
+        &self,
+        Wanted { identity, object, .. }: &Wanted,
+        mapping: &Mapping,
+        metadata: &ObjectMeta,
+    ) -> Result<Option<ObjectMeta>, Refusal> {
+        let manager = &self.options.ownership.manager;
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let params = PatchParams { field_manager: Some(manager.clone()), ..PatchParams::default() };
+        let (mut newer, mut tries) = (None, 0);
+        loop {
+            let metadata = newer.as_ref().unwrap_or(metadata);
+            let Some(patch) = take_over::patch(metadata, manager, self.options.take_over, object) else {
+                return Ok(None);
+            };
+            if let Some(rehearsal) = &self.cluster.rehearsal {
+                rehearsal.takes_over(identity);
+                return Ok(None);
+            }
+            let error = match api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await
+            {
+                Ok(taken) => return Ok(Some(taken.metadata)),
+                Err(error) => take_over_error(CallError::new(Action::Patch, Some(identity), error)),
+            };
+            tries += 1;
+            if error.failure != Failure::Conflict || tries == TRIES {
+                return Err(error.into());
+            }
+            let found = self.cluster.metadata(mapping, identity).await?.map(|found| found.metadata);
+            // Another one, or another owner's by now, is for the next look.
+            let Some(found) = found.filter(|found| is_as_seen(found, metadata)) else {
+                return Err(error.into());
+            };
+            newer = Some(found);
+        }
+    }
+}
+
+/// Whether an object is the one that was looked at, and its owner's still.
+fn is_as_seen(found: &ObjectMeta, seen: &ObjectMeta) -> bool {
+    let owner = |metadata: &ObjectMeta| metadata.labels.as_ref()?.get(OWNER_LABEL).cloned();
+    found.uid == seen.uid && owner(found) == owner(seen) && found.deletion_timestamp.is_none()
+}
