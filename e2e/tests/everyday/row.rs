@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use e2e::landscape::HUB_NAMESPACE;
 use e2e::wait::has_condition;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -19,7 +19,7 @@ use testbed::Access;
 use crate::world::{PERSON, PULLER, World, config_map};
 
 /// Time that everything may take, backing off included.
-const DEADLINE: Duration = Duration::from_secs(90);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 
 /// A component of its own, without a Kyma.
 pub(crate) struct Row {
@@ -121,6 +121,26 @@ impl Row {
         })
         .await?;
         Ok(())
+    }
+
+    /// After a fault, people were told of its reason once, and then that the component is Ready again. Events come in
+    /// the order in which they were told, so with the last one all are there.
+    pub(crate) async fn was_told_once(&self, reason: Reason) -> Result<()> {
+        let what = format!("people are told again that {} is Ready", self.name);
+        testbed::until(&what, DEADLINE, || async { Ok((self.told(Reason::Ready).await? > 1).then_some(())) })
+            .await?;
+        let told = self.told(reason).await?;
+        ensure!(told == 1, "{}: people were told of {reason} {told} times", self.name);
+        Ok(())
+    }
+
+    /// How often people were told of this reason.
+    async fn told(&self, reason: Reason) -> Result<u64> {
+        let events = self.world.list("events.k8s.io/v1", "Event").await?;
+        let events = events.iter().map(|event| &event.data);
+        let of_it = events
+            .filter(|event| event["regarding"]["name"] == self.name && event["reason"] == reason.as_str());
+        Ok(of_it.map(|event| event["series"]["count"].as_u64().unwrap_or(1)).sum())
     }
 
     /// The target's ConfigMaps of this row.

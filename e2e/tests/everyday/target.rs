@@ -1,5 +1,7 @@
 //! The target: silent, refusing, failing.
 
+use std::time::Instant;
+
 use anyhow::{Result, ensure};
 use kube::Api;
 use kube::api::PostParams;
@@ -7,7 +9,7 @@ use kyma_api::Reason;
 use serde_json::{Value, json};
 use testbed::{Answer, Cluster, Matching, Scripted, free_address};
 
-use crate::row::Row;
+use crate::row::{DEADLINE, Row};
 use crate::world::row;
 use e2e::net::Door;
 
@@ -23,7 +25,7 @@ fn a_target_that_refuses_connections_is_reported() -> Result<()> {
         door.shut();
         during_the_fault(row, Reason::TargetUnreachable, "").await?;
         door.open().await?;
-        after_the_fault(row).await
+        after_the_fault(row, Reason::TargetUnreachable).await
     })
 }
 
@@ -35,7 +37,7 @@ fn a_target_that_is_silent_is_reported() -> Result<()> {
         scripted.always(Matching::any(), Answer::silence());
         during_the_fault(row, Reason::TargetTimeout, "no complete answer").await?;
         scripted.clear();
-        after_the_fault(row).await
+        after_the_fault(row, Reason::TargetTimeout).await
     })
 }
 
@@ -48,7 +50,26 @@ fn a_target_that_answers_with_server_errors_is_reported() -> Result<()> {
         scripted.always(Matching::any(), answer);
         during_the_fault(row, Reason::TargetServerError, "").await?;
         scripted.clear();
-        after_the_fault(row).await
+        after_the_fault(row, Reason::TargetServerError).await
+    })
+}
+
+#[test]
+fn a_target_that_asks_to_slow_down_is_reported() -> Result<()> {
+    row("busy-target", async |row| {
+        let scripted = Scripted::in_front_of(&row.world.quay).await?;
+        behind(row, &scripted.access_of(&row.access).kubeconfig()).await?;
+        let (begin, before) = (Instant::now(), scripted.seen().len());
+        scripted.always(Matching::any(), Answer::too_many_requests(2));
+        row.wish(row.content("2")).await?;
+        // It answers, so it is reachable.
+        row.is_stuck("Ready", Reason::TargetThrottled, "").await?;
+        scripted.wait_for(before + 4, &Matching::any(), DEADLINE).await?;
+        let (asked, pauses) = (scripted.seen().len() - before, begin.elapsed().as_secs() / 2);
+        // One for each pause, and those that were on the way together before the first.
+        ensure!(u64::try_from(asked)? <= 2 * pauses + 4, "{asked} requests within {pauses} pauses");
+        scripted.clear();
+        after_the_fault(row, Reason::TargetThrottled).await
     })
 }
 
@@ -69,9 +90,10 @@ async fn during_the_fault(row: &Row, reason: Reason, words: &str) -> Result<()> 
     other.install().await
 }
 
-async fn after_the_fault(row: &Row) -> Result<()> {
+async fn after_the_fault(row: &Row, reason: Reason) -> Result<()> {
     row.holds("2").await?;
-    row.is_ready().await
+    row.is_ready().await?;
+    row.was_told_once(reason).await
 }
 
 /// Gives an account all rights on a cluster.

@@ -200,7 +200,8 @@ impl World {
         Ok(())
     }
 
-    async fn list(&self, api_version: &str, kind: &str) -> Result<Vec<DynamicObject>> {
+    /// The hub's objects of a kind, in the operators' namespace.
+    pub(crate) async fn list(&self, api_version: &str, kind: &str) -> Result<Vec<DynamicObject>> {
         let (group, version) = api_version.split_once('/').context("a group")?;
         let kind = kube::core::GroupVersionKind::gvk(group, version, kind);
         let resource = kube::core::ApiResource::from_gvk(&kind);

@@ -12,6 +12,7 @@ const DAILY: &str = "crates/helm-component/tests/clusters/daily.rs";
 const ANSWERS: &str = "crates/targets/tests/faults/answers.rs";
 const ACCESS: &str = "crates/targets/tests/faults/access.rs";
 const PACE: &str = "crates/targets/tests/faults/pace.rs";
+const TARGET: &str = "e2e/tests/everyday/target.rs";
 const BREAKER: &str = "crates/targets/src/breaker.rs";
 
 /// Each class, and its tests by file and name.
@@ -121,6 +122,7 @@ const CLASSES: [(&str, &[(&str, &str)]); 13] = [
             (PACE, "a_429_holds_later_calls_back_instead_of_sending_them"),
             ("crates/targets/src/throttle.rs", "a_429_halves_the_slots_and_pauses_as_long_as_asked"),
             ("crates/targets/src/throttle.rs", "slots_come_back_one_by_one_and_never_fall_below_one"),
+            (TARGET, "a_target_that_asks_to_slow_down_is_reported"),
         ],
     ),
     (
@@ -142,6 +144,9 @@ const CLASSES: [(&str, &[(&str, &str)]); 13] = [
             (BREAKER, "opens_after_three_failures_in_a_row"),
             (BREAKER, "probe_delays_double_to_five_minutes_and_are_jittered_downwards"),
             (BREAKER, "a_good_probe_closes_it_and_tells_who_waits_exactly_once"),
+            (TARGET, "a_target_that_refuses_connections_is_reported"),
+            (TARGET, "a_target_that_is_silent_is_reported"),
+            (TARGET, "a_target_that_answers_with_server_errors_is_reported"),
         ],
     ),
     (
