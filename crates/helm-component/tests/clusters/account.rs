@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use testbed::{AuditEvent, AuditMark, until};
 
 use crate::chart::push;
+use crate::failures::told_once;
 use crate::hooks::{USER, borrowed, config, job};
 use crate::take_over::{content, installed, taken};
 use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
@@ -296,7 +297,8 @@ async fn a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks()
         let refused = refused.filter(|event| event.is_write()).count();
         assert!((1..=4).contains(&refused), "{refused} tries");
     }
-    Ok(())
+    told_once(world, "granted", "TargetForbidden").await?;
+    told_once(world, "urged", "TargetForbidden").await
 }
 
 #[tokio::test]

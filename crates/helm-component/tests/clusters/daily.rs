@@ -5,6 +5,7 @@ use serde_json::json;
 use testbed::until;
 
 use crate::chart::push;
+use crate::failures::told_once;
 use crate::world::{PATIENCE, condition_of, ready_of, world};
 
 #[tokio::test]
@@ -88,7 +89,7 @@ spec: {ports: [{port: 80}]}
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: settlement}\n";
     crate::world::apply_yaml(&world.target.client()?, namespace).await?;
     world.ready("settler", "True", "Ready").await?;
-    Ok(())
+    told_once(world, "settler", "DependencyMissing").await
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ use testbed::{crd_is_served, until};
 use tokio::task::JoinHandle;
 
 use crate::chart::push;
+use crate::failures::told_once;
 use crate::world::{PATIENCE, World, apply_yaml, condition_of, ready_of, world};
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: link}\ndata: {version: one}\n";
@@ -209,6 +210,7 @@ async fn a_circle_is_refused_with_its_path_and_healed_by_one_change() -> Result<
     world.apply("ring-b", spec("ring-b", &source, &json!([]))).await?;
     world.ready("ring-b", "True", "Ready").await?;
     world.ready("ring-a", "True", "Ready").await?;
+    told_once(world, "ring-a", "DependencyCycle").await?;
     end(world, &["ring-a", "ring-b", "ring-self"]).await
 }
 
@@ -361,6 +363,9 @@ async fn a_kind_that_is_missing_comes_goes_and_comes_again() -> Result<()> {
         ensure!(served.elapsed() < slack(), "{:?}", served.elapsed());
         says(world, "shop", "DependenciesReady", "Succeeded").await?;
         world.ready("shop", "True", "Ready").await?;
+        if round == "added" {
+            told_once(world, "shop", "DependencyMissing").await?;
+        }
         let crds: Api<CustomResourceDefinition> = Api::all(target.clone());
         crds.delete(ROUTES, &DeleteParams::default()).await?;
         let lost = says(world, "shop", "DependenciesReady", "DependencyMissing").await?;

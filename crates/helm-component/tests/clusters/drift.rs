@@ -10,6 +10,7 @@ use serde_json::json;
 use testbed::{rounds, until};
 
 use crate::chart::push;
+use crate::failures::told_once;
 use crate::fields::{at_rest, writes};
 use crate::module::manifest;
 use crate::world::{PATIENCE, condition_of, world};
@@ -202,7 +203,7 @@ async fn a_writer_who_never_gives_way_is_reported_and_left_alone_for_a_while() -
     let source = world.push("rope", "1.0.1", &manifest("rope", "high")).await?;
     world.apply("rope", json!({"source": source, "release": {"namespace": "rope-system"}})).await?;
     world.ready("rope", "True", "Ready").await?;
-    Ok(())
+    told_once(world, "rope", "DriftFlapping").await
 }
 
 #[tokio::test]

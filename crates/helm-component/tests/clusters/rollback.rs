@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use k8s_openapi::api::events::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, annotations};
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use crate::chart::{packed, push};
+use crate::failures::told_once;
 use crate::hooks::{Story, USER, borrowed, config, job, level, pod, story, wished};
 use crate::restart::{at_rest, of_the_operator};
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, condition_of, ready_of, world};
@@ -107,7 +107,6 @@ async fn what_does_not_become_ready_is_taken_back_as_helm_takes_it_back() -> Res
     let mut forth = told[..told.len() - helms.len()].to_vec();
     forth.sort();
     assert_eq!(forth, ["+ ConfigMap added", "+ ConfigMap main"]);
-    told_once(world, "back").await?;
 
     // Other values are another release, tried at once; what works ends it.
     let source = push(world, "back", "1.2.0", &borrowed(&first)).await?;
@@ -115,7 +114,7 @@ async fn what_does_not_become_ready_is_taken_back_as_helm_takes_it_back() -> Res
     let ready = world.ready("back", "True", "Ready").await?;
     assert_eq!(ready.status.and_then(|status| status.rollback), None);
     assert_eq!(level(world, "back").await?, Some(json!("higher")));
-    Ok(())
+    told_once(world, "back", "RolledBack").await
 }
 
 /// The Secret belongs to the component, and says nothing that people with a look at its metadata should not see.
@@ -128,18 +127,6 @@ async fn is_kept_safely(world: &World, component: &HelmComponent) -> Result<()> 
     let kept: Vec<&Secret> = all.iter().filter(of).collect();
     ensure!(kept.len() == 1, "{} Secrets", kept.len());
     assert_eq!(kept[0].type_.as_deref(), Some("component.kyma-project.io/kept-release"));
-    Ok(())
-}
-
-async fn told_once(world: &World, name: &str) -> Result<()> {
-    let events: Api<Event> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
-    let events = events.list(&ListParams::default()).await?.items.into_iter();
-    let about = events.filter(|event| {
-        event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some(name))
-            && event.reason.as_deref() == Some("RolledBack")
-    });
-    let count: i32 = about.map(|event| event.series.map_or(1, |series| series.count)).sum();
-    assert_eq!(count, 1);
     Ok(())
 }
 
