@@ -1,4 +1,4 @@
-//! Tests that a page names as its proof exist.
+//! Tests that a page names as its proof exist and are not ignored.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ pub(super) fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
         tests.extend(of(&fs::read_to_string(root.join(path))?)?);
     }
     let missing = named.iter().filter(|name| !tests.contains(*name));
-    Ok(missing.map(|name| format!("{PAGE}: there is no test {name}")).collect())
+    Ok(missing.map(|name| format!("{PAGE}: there is no test {name} that runs")).collect())
 }
 
 /// Names in backticks in the last cell of each row.
@@ -30,11 +30,15 @@ fn named(page: &str) -> Result<BTreeSet<String>> {
     Ok(cells.flat_map(|cell| word.captures_iter(cell).map(|found| found[1].to_owned())).collect())
 }
 
-/// Functions that an attribute makes a test.
+/// Functions that an attribute makes a test, and none keeps from being run.
 fn of(code: &str) -> Result<BTreeSet<String>> {
-    let test =
-        Regex::new(r"#\[(?:tokio::)?test(?:\([^)]*\))?\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn ([a-z0-9_]+)")?;
-    Ok(test.captures_iter(code).map(|found| found[1].to_owned()).collect())
+    let function = Regex::new(r"((?:#\[[^\]]*\]\s*)+)(?:async )?fn ([a-z0-9_]+)")?;
+    let test = Regex::new(r"#\[(?:tokio::)?test\b")?;
+    let functions = function.captures_iter(code).map(|found| found.extract::<2>().1);
+    let tests = functions
+        .filter(|[attributes, _]| test.is_match(attributes) && !attributes.contains("ignore"))
+        .map(|[_, name]| name.to_owned());
+    Ok(tests.collect())
 }
 
 #[cfg(test)]
@@ -47,7 +51,8 @@ mod tests {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(named(page).unwrap(), set(&["one", "two_words"]));
         let code = "#[test]\nfn plain() {}\n#[tokio::test(flavor = \"multi_thread\")]\nasync fn on_clusters() {}\n\
-                    #[test]\n#[ignore = \"long\"]\nfn long() {}\nfn helps() {}";
-        assert_eq!(of(code).unwrap(), set(&["plain", "on_clusters", "long"]));
+                    #[test]\n#[ignore = \"long\"]\nfn long() {}\n#[ignore]\n#[test]\nfn slow() {}\nfn helps() {}\n\
+                    #[test]\n#[cfg(unix)]\nfn on_unix() {}";
+        assert_eq!(of(code).unwrap(), set(&["plain", "on_clusters", "on_unix"]));
     }
 }

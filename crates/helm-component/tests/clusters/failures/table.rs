@@ -1,9 +1,10 @@
 //! The classes of failures, and the tests that show each: that it is told apart, how often it is tried again, what ends
-//! it. Classes are those of what API servers answer to an apply.
+//! it, that people are told once. Classes are those of what API servers answer to an apply.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use regex::Regex;
 
 const ERRORS: &str = "crates/object-set/src/error/tests.rs";
 const BACKOFF: &str = "crates/sdk/src/backoff.rs";
@@ -12,52 +13,60 @@ const DAILY: &str = "crates/helm-component/tests/clusters/daily.rs";
 const ANSWERS: &str = "crates/targets/tests/faults/answers.rs";
 const ACCESS: &str = "crates/targets/tests/faults/access.rs";
 const PACE: &str = "crates/targets/tests/faults/pace.rs";
+const DRIFT: &str = "crates/helm-component/tests/clusters/drift.rs";
+const ACCOUNT: &str = "crates/helm-component/tests/clusters/account.rs";
+const DEPENDS: &str = "crates/helm-component/tests/clusters/depends.rs";
+const EVERYDAY_ACCESS: &str = "e2e/tests/everyday/access.rs";
 const TARGET: &str = "e2e/tests/everyday/target.rs";
 const BREAKER: &str = "crates/targets/src/breaker.rs";
 
-/// Each class, and its tests by file and name.
-const CLASSES: [(&str, &[(&str, &str)]); 13] = [
-    (
-        "422, fields that cannot change: stopped until somebody deletes the object or the content changes",
-        &[
+/// A class, and its tests by file and name.
+struct Class {
+    name: &'static str,
+    tests: &'static [(&'static str, &'static str)],
+    /// The one that counts what people are told. None: it passes before anybody needs to know.
+    told: Option<(&'static str, &'static str)>,
+}
+
+const CLASSES: [Class; 13] = [
+    Class {
+        name: "422, fields that cannot change: stopped until somebody deletes the object or the content changes",
+        tests: &[
             (ERRORS, "only_wholly_immutable_refusals_are_immutable"),
             (ERRORS, "words_of_a_quoted_value_make_nothing_immutable"),
             ("crates/object-set/tests/on_clusters/refusals.rs", "immutable_fields_are_named"),
-            (HERE, "a_field_that_cannot_change_is_named_and_the_object_comes_anew_once_somebody_deletes_it"),
         ],
-    ),
-    (
-        "422 and 400 otherwise: stopped until the content changes",
-        &[
+        told: Some((
+            HERE,
+            "a_field_that_cannot_change_is_named_and_the_object_comes_anew_once_somebody_deletes_it",
+        )),
+    },
+    Class {
+        name: "422 and 400 otherwise: stopped until the content changes",
+        tests: &[
             (ERRORS, "messages_hold_paths_and_never_values"),
             (DAILY, "an_object_that_the_target_refuses_is_named_by_field"),
-            (HERE, "a_value_of_a_wrong_type_is_named_by_path_and_never_told"),
             (
                 "crates/helm-component/src/plan/tests/faults.rs",
                 "one_that_needs_a_person_keeps_no_other_from_being_tried_again",
             ),
         ],
-    ),
-    (
-        "409 over fields: ours are forced; other owners are left alone",
-        &[
-            (
-                "crates/helm-component/tests/clusters/drift.rs",
-                "edits_and_deletions_on_the_target_are_put_right",
-            ),
-            (
-                "crates/helm-component/tests/clusters/drift.rs",
-                "a_writer_who_never_gives_way_is_reported_and_left_alone_for_a_while",
-            ),
+        told: Some((HERE, "a_value_of_a_wrong_type_is_named_by_path_and_never_told")),
+    },
+    Class {
+        name: "409 over fields: ours are forced; other owners are left alone",
+        tests: &[
+            (DRIFT, "edits_and_deletions_on_the_target_are_put_right"),
             (
                 "crates/object-set/tests/on_clusters/adoption.rs",
                 "an_object_of_another_live_owner_is_left_alone",
             ),
         ],
-    ),
-    (
-        "409 in a race: tried once more at once, then after 0.5 s, doubling to a minute",
-        &[
+        told: Some((DRIFT, "a_writer_who_never_gives_way_is_reported_and_left_alone_for_a_while")),
+    },
+    Class {
+        name: "409 in a race: tried once more at once, then after 0.5 s, doubling to a minute",
+        tests: &[
             (
                 "crates/object-set/tests/on_clusters/refusals.rs",
                 "who_loses_a_race_looks_again_and_tries_once_more",
@@ -68,73 +77,63 @@ const CLASSES: [(&str, &[(&str, &str)]); 13] = [
                 "of_owners_that_come_at_the_same_time_one_has_the_object",
             ),
         ],
-    ),
-    (
-        "403, the namespace is being deleted: its stream tells when it is over; 30 s to 10 min",
-        &[
+        told: None,
+    },
+    Class {
+        name: "403, the namespace is being deleted: its stream tells when it is over; 30 s to 10 min",
+        tests: &[
             (ERRORS, "answers_of_real_api_servers_are_told_apart"),
             (BACKOFF, "what_lasts_costs_a_target_little"),
             (
                 "crates/helm-component/src/reconcile/endings.rs",
                 "an_hour_of_ending_costs_a_handful_of_questions",
             ),
-            (HERE, "a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_happens"),
         ],
-    ),
-    (
-        "403 by roles, and denials by policies and webhooks: 30 s to 10 min, or a change of access or content, or a request",
-        &[
+        told: Some((HERE, "a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_happens")),
+    },
+    Class {
+        name: "403 by roles, and denials by policies and webhooks: 30 s to 10 min, or a change of access or content, or a request",
+        tests: &[
             (BACKOFF, "what_lasts_costs_a_target_little"),
             (BACKOFF, "what_nobody_tells_of_is_looked_at_again"),
             ("crates/sdk/src/driver/account.rs", "what_an_account_may_not_do_names_it"),
-            ("crates/helm-component/tests/clusters/account.rs", "what_an_account_may_not_do_is_not_done"),
-            (
-                "crates/helm-component/tests/clusters/account.rs",
-                "a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks",
-            ),
+            (ACCOUNT, "what_an_account_may_not_do_is_not_done"),
         ],
-    ),
-    (
-        "403 by a quota: 1 to 10 min",
-        &[
-            (BACKOFF, "what_lasts_costs_a_target_little"),
-            (HERE, "a_quota_that_is_used_up_is_tried_again_until_it_has_room"),
-        ],
-    ),
-    (
-        "404, the kind is missing: the rest is applied, its CRD wakes",
-        &[(
-            "crates/helm-component/tests/clusters/depends.rs",
-            "a_kind_that_is_missing_comes_goes_and_comes_again",
-        )],
-    ),
-    (
-        "404, the namespace is missing: its arrival wakes",
-        &[
-            (ERRORS, "a_missing_namespace_is_told_from_a_missing_object"),
-            (DAILY, "a_missing_namespace_is_named_and_its_arrival_is_noticed"),
-        ],
-    ),
-    (
-        "429: as long as is asked, and fewer calls at once",
-        &[
+        told: Some((ACCOUNT, "a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks")),
+    },
+    Class {
+        name: "403 by a quota: 1 to 10 min",
+        tests: &[(BACKOFF, "what_lasts_costs_a_target_little")],
+        told: Some((HERE, "a_quota_that_is_used_up_is_tried_again_until_it_has_room")),
+    },
+    Class {
+        name: "404, the kind is missing: the rest is applied, its CRD wakes",
+        tests: &[],
+        told: Some((DEPENDS, "a_kind_that_is_missing_comes_goes_and_comes_again")),
+    },
+    Class {
+        name: "404, the namespace is missing: its arrival wakes",
+        tests: &[(ERRORS, "a_missing_namespace_is_told_from_a_missing_object")],
+        told: Some((DAILY, "a_missing_namespace_is_named_and_its_arrival_is_noticed")),
+    },
+    Class {
+        name: "429: as long as is asked, and fewer calls at once",
+        tests: &[
             (ERRORS, "retry_after_is_kept"),
             (PACE, "a_429_holds_later_calls_back_instead_of_sending_them"),
             ("crates/targets/src/throttle.rs", "a_429_halves_the_slots_and_pauses_as_long_as_asked"),
             ("crates/targets/src/throttle.rs", "slots_come_back_one_by_one_and_never_fall_below_one"),
-            (TARGET, "a_target_that_asks_to_slow_down_is_reported"),
         ],
-    ),
-    (
-        "500, a webhook does not answer: 0.5 s to a minute; workloads of the set come all the same",
-        &[
-            (ERRORS, "answers_of_real_api_servers_are_told_apart"),
-            (HERE, "a_webhook_that_does_not_answer_keeps_its_own_workload_from_nothing"),
-        ],
-    ),
-    (
-        "5xx and no answer: the breaker opens after three, and probes after 15 s to 5 min",
-        &[
+        told: Some((TARGET, "a_target_that_asks_to_slow_down_is_reported")),
+    },
+    Class {
+        name: "500, a webhook does not answer: 0.5 s to a minute; workloads of the set come all the same",
+        tests: &[(ERRORS, "answers_of_real_api_servers_are_told_apart")],
+        told: Some((HERE, "a_webhook_that_does_not_answer_keeps_its_own_workload_from_nothing")),
+    },
+    Class {
+        name: "5xx and no answer: the breaker opens after three, and probes after 15 s to 5 min",
+        tests: &[
             (ANSWERS, "every_fault_is_bounded_and_told_by_reason_without_foreign_text"),
             (ANSWERS, "a_server_that_only_accepts_connections_is_given_up_in_time"),
             (ACCESS, "a_certificate_of_another_authority_is_refused"),
@@ -146,32 +145,52 @@ const CLASSES: [(&str, &[(&str, &str)]); 13] = [
             (BREAKER, "a_good_probe_closes_it_and_tells_who_waits_exactly_once"),
             (TARGET, "a_target_that_refuses_connections_is_reported"),
             (TARGET, "a_target_that_is_silent_is_reported"),
-            (TARGET, "a_target_that_answers_with_server_errors_is_reported"),
         ],
-    ),
-    (
-        "401: another Secret is used at once, else the breaker",
-        &[
+        told: Some((TARGET, "a_target_that_answers_with_server_errors_is_reported")),
+    },
+    Class {
+        name: "401: another Secret is used at once, else the breaker",
+        tests: &[
             (PACE, "credentials_that_are_refused_are_held_back_until_they_are_taken"),
             (PACE, "a_rotated_secret_is_used_at_once_though_the_old_credentials_were_refused"),
             (BREAKER, "credentials_that_are_refused_three_times_are_not_shown_again"),
-            (
-                "e2e/tests/everyday/access.rs",
-                "e41_a_token_that_the_target_does_not_take_any_more_is_reported_until_it_is_replaced",
-            ),
         ],
-    ),
+        told: Some((
+            EVERYDAY_ACCESS,
+            "e41_a_token_that_the_target_does_not_take_any_more_is_reported_until_it_is_replaced",
+        )),
+    },
 ];
+
+/// Whether the code has this test and it is not ignored, as xtask asks of the tests that docs/helm-troubles.md names.
+fn has_test(code: &str, name: &str) -> Result<bool> {
+    let function = Regex::new(&format!(r"((?:#\[[^\]]*\]\s*)+)(?:async )?fn {name}\("))?;
+    let test = Regex::new(r"#\[(?:tokio::)?test\b")?;
+    let mut attributes = function.captures_iter(code).map(|found| found.extract::<1>().1[0]);
+    Ok(attributes.any(|attributes| test.is_match(attributes) && !attributes.contains("ignore")))
+}
 
 #[test]
 fn every_class_of_failure_has_its_tests() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for (class, tests) in CLASSES {
-        ensure!(!tests.is_empty(), "{class}: no test");
-        for (file, test) in tests {
+    for Class { name, tests, told } in CLASSES {
+        ensure!(!tests.is_empty() || told.is_some(), "{name}: no test");
+        for (file, test) in tests.iter().chain(&told) {
             let text = std::fs::read_to_string(root.join(file)).with_context(|| (*file).to_owned())?;
-            ensure!(text.contains(&format!("fn {test}(")), "{class}: {file} has no test {test}");
+            ensure!(has_test(&text, test)?, "{name}: {file} has no test {test} that runs");
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_test_that_is_ignored_or_none_at_all_shows_nothing() -> Result<()> {
+    let code = "#[test]\nfn plain() {}\n#[tokio::test]\nasync fn on_clusters() {}\nfn helps() {}\n\
+                #[test]\n#[ignore = \"long\"]\nfn long() {}\n#[ignore]\n#[tokio::test]\nasync fn slow() {}";
+    for (name, expected) in
+        [("plain", true), ("on_clusters", true), ("helps", false), ("long", false), ("slow", false)]
+    {
+        ensure!(has_test(code, name)? == expected, "{name}");
     }
     Ok(())
 }
