@@ -23,32 +23,8 @@ const REST: Duration = Duration::from_secs(12);
 #[tokio::test]
 async fn a_restarted_operator_writes_nothing() -> Result<()> {
     let mut world = World::start().await?;
-    injection::create(&world, "registry", "deployer", "{\"auths\": {}}").await?;
-    let content = format!("{}---{}", manifest("desk", "low"), injection::manifest("registry"));
-    let source = world.push("desk", "1.0.0", &content).await?;
-    let resource = json!({
-        "apiVersion": "test.example.org/v1", "kind": "Desk", "metadata": {"name": "default"},
-    });
-    let spec = json!({
-        "source": source, "module": {"name": "deployer", "version": "1.0.0"}, "resource": resource,
-        "release": {"namespace": "desk-system"},
-    });
-    world.apply("desk", spec).await?;
-    let template = r#"
-apiVersion: v1
-kind: Secret
-metadata: {name: random}
-stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlphaNum 16 }}"}
-"#;
-    let source = push(&world, "random", "1.0.0", &[("templates/secret.yaml", template)]).await?;
-    world.apply("random", json!({"source": source, "release": {"namespace": "random"}})).await?;
-    let url = world.shelf.put("plain.yaml", config("plain", "low"));
-    world
-        .apply("plain", json!({"source": {"manifests": {"url": url}}, "release": {"namespace": "plain"}}))
-        .await?;
-    for component in ["desk", "random", "plain"] {
-        world.ready(component, "True", "Ready").await?;
-    }
+    bring_three(&world).await?;
+    passes_ask_for_no_kinds(&world).await?;
     at_rest(&world).await?;
 
     let marks = [world.hub.audit()?.mark()?, world.target.audit()?.mark()?];
@@ -82,6 +58,79 @@ stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlp
         "what is installed, not what lies there now"
     );
     Ok(())
+}
+
+/// A component for each of three ways of content.
+async fn bring_three(world: &World) -> Result<()> {
+    injection::create(world, "registry", "deployer", "{\"auths\": {}}").await?;
+    let content = format!("{}---{}", manifest("desk", "low"), injection::manifest("registry"));
+    let source = world.push("desk", "1.0.0", &content).await?;
+    let resource = json!({
+        "apiVersion": "test.example.org/v1", "kind": "Desk", "metadata": {"name": "default"},
+    });
+    let spec = json!({
+        "source": source, "module": {"name": "deployer", "version": "1.0.0"}, "resource": resource,
+        "release": {"namespace": "desk-system"},
+    });
+    world.apply("desk", spec).await?;
+    let template = r#"
+apiVersion: v1
+kind: Secret
+metadata: {name: random}
+stringData: {kinds: "{{ len .Capabilities.APIVersions }}", password: "{{ randAlphaNum 16 }}"}
+"#;
+    let source = push(world, "random", "1.0.0", &[("templates/secret.yaml", template)]).await?;
+    world.apply("random", json!({"source": source, "release": {"namespace": "random"}})).await?;
+    let url = world.shelf.put("plain.yaml", config("plain", "low"));
+    world
+        .apply("plain", json!({"source": {"manifests": {"url": url}}, "release": {"namespace": "plain"}}))
+        .await?;
+    for component in ["desk", "random", "plain"] {
+        world.ready(component, "True", "Ready").await?;
+    }
+    Ok(())
+}
+
+/// Whoever is at rest asks neither hub nor target what it serves, pass by pass, and nobody ever asks for OpenAPI.
+async fn passes_ask_for_no_kinds(world: &World) -> Result<()> {
+    let names: Vec<String> = (0..10).map(|number| format!("still-{number}")).collect();
+    for name in &names {
+        let url = world.shelf.put(&format!("{name}.yaml"), config(name, "low"));
+        let spec = json!({"source": {"manifests": {"url": url}}, "release": {"namespace": name}});
+        world.apply(name, spec).await?;
+    }
+    for name in &names {
+        world.ready(name, "True", "Ready").await?;
+    }
+    at_rest(world).await?;
+    let clusters = [&world.hub, &world.target];
+    let marks = [world.hub.audit()?.mark()?, world.target.audit()?.mark()?];
+    for round in 1..=3 {
+        for name in &names {
+            // Nothing comes of it but a generation, and the status says when that was seen.
+            let touch = json!({"spec": {"timeouts": {"healthSeconds": 300 + round}}});
+            world.components()?.patch(name, &PatchParams::default(), &Patch::Merge(touch)).await?;
+        }
+        for name in &names {
+            world.ready(name, "True", "Ready").await?;
+        }
+    }
+    for (cluster, mark) in clusters.into_iter().zip(marks) {
+        let mut asked = of_the_operator(cluster, mark)?;
+        asked.retain(asks_for_kinds);
+        assert_eq!(asked, [], "{}", cluster.name());
+        let mut ever = of_the_operator(cluster, AuditMark::default())?;
+        ever.retain(|event| event.uri.starts_with("/openapi"));
+        assert_eq!(ever, [], "{}", cluster.name());
+    }
+    let before = of_the_operator(&world.target, AuditMark::default())?;
+    assert!(before.iter().any(asks_for_kinds), "the log tells of it where it happens");
+    Ok(())
+}
+
+fn asks_for_kinds(event: &AuditEvent) -> bool {
+    let places = ["/api", "/version", "/openapi"];
+    event.resource.is_empty() && places.iter().any(|place| event.uri.starts_with(place))
 }
 
 /// What one process may not remove the next one removes, once somebody confirms.
