@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::chart::publish_files;
+use crate::chart::{packed, publish_files, push};
 use crate::world::{World, condition_of, ready_of, world};
 
 /// A subchart under two names, one by tag, one that gives values, one in a subchart, and a library.
@@ -135,5 +135,68 @@ data:
     let (is, _, message) = condition_of(&ready, "Rendered").context("Rendered")?;
     assert!(is == "True" && message.contains("lookup"), "{message}");
     assert_eq!(installed(world, "looked").await?["looked"], json!({"found": "false", "version": "1"}));
+    Ok(())
+}
+
+const NUMBERS: &str = r#"apiVersion: v1
+kind: ConfigMap
+metadata: {name: main}
+data:
+  big: "{{ .Values.big }}"
+  fromSpec: "{{ .Values.fromSpec }}"
+  gone: {{ .Values.gone | toJson | quote }}
+"#;
+const OF_SUBCHART: &str = r"apiVersion: v1
+kind: ConfigMap
+metadata: {name: sub}
+data:
+  k: {{ .Values.k | toJson | quote }}
+  other: {{ .Values.other | toJson | quote }}
+";
+
+/// The ConfigMaps that Helm makes of a chart and files of values, as [`installed`] gives them.
+async fn by_helm(world: &World, chart: &[u8], layers: &[Value]) -> Result<Value> {
+    let archive = world.scratch("numbers.tgz");
+    std::fs::write(&archive, chart)?;
+    let mut arguments = vec!["template".to_owned(), "numbers".to_owned(), archive.display().to_string()];
+    for (number, layer) in layers.iter().enumerate() {
+        let file = world.scratch(&format!("numbers-{number}.json"));
+        std::fs::write(&file, layer.to_string())?;
+        arguments.push(format!("--values={}", file.display()));
+    }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let maps: Vec<ConfigMap> = serde_saphyr::from_multiple(&world.helm("numbers", &arguments).await?)?;
+    let named = maps.into_iter().filter_map(|map| Some((map.metadata.name?, json!(map.data))));
+    Ok(Value::Object(named.collect()))
+}
+
+#[tokio::test]
+async fn large_numbers_and_nulls_are_as_with_helm() -> Result<()> {
+    let world = world().await?;
+    let files = [
+        ("values.yaml", "big: 1000000\ngone: {a: 1}\nsub: {k: default}\n"),
+        ("templates/main.yaml", NUMBERS),
+        ("charts/sub/Chart.yaml", "apiVersion: v2\nname: sub\nversion: 1.0.0\n"),
+        ("charts/sub/values.yaml", "k: own\nother: own\n"),
+        ("charts/sub/templates/sub.yaml", OF_SUBCHART),
+    ];
+    let source = push(world, "numbers", "1.0.0", &files).await?;
+    let chart = packed("numbers", "1.0.0", &files)?;
+    let values = json!({"fromSpec": 12_345_678, "gone": null});
+    let user = json!({"sub": {"k": null, "other": null}});
+    let overrides = json!({"big": null, "gone": {"b": 7_654_321}, "sub": {"k": 20_000_000}});
+    let mut spec = json!({
+        "source": source, "release": {"namespace": "numbers"}, "values": values, "userValues": user,
+    });
+    world.apply("numbers", spec.clone()).await?;
+    world.ready("numbers", "True", "Ready").await?;
+    let helms = by_helm(world, &chart, &[values.clone(), user.clone()]).await?;
+    assert_eq!(helms["main"]["big"], "1e+06", "what charts have to know");
+    assert_eq!(installed(world, "numbers").await?, helms);
+
+    spec["overrides"] = overrides.clone();
+    world.apply("numbers", spec).await?;
+    world.ready("numbers", "True", "Ready").await?;
+    assert_eq!(installed(world, "numbers").await?, by_helm(world, &chart, &[values, user, overrides]).await?);
     Ok(())
 }
