@@ -1,4 +1,4 @@
-//! The target: silent, refusing, failing.
+//! The target: silent, refusing, failing, asking to slow down.
 
 use std::time::Instant;
 
@@ -62,7 +62,6 @@ fn a_target_that_asks_to_slow_down_is_reported() -> Result<()> {
         let (begin, before) = (Instant::now(), scripted.seen().len());
         scripted.always(Matching::any(), Answer::too_many_requests(2));
         row.wish(row.content("2")).await?;
-        // It answers, so it is reachable.
         row.is_stuck("Ready", Reason::TargetThrottled, "").await?;
         scripted.wait_for(before + 4, &Matching::any(), DEADLINE).await?;
         let (asked, pauses) = (scripted.seen().len() - before, begin.elapsed().as_secs() / 2);

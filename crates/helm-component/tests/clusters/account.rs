@@ -1,5 +1,7 @@
 //! Components that act as a ServiceAccount of the target: always, and never beyond what it may do.
 
+mod asked;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,13 +11,15 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use kyma_api::annotations;
 use serde_json::{Value, json};
-use testbed::{AuditEvent, AuditMark, until};
+use testbed::{AuditEvent, until};
 
 use crate::chart::push;
 use crate::failures::told_once;
-use crate::hooks::{USER, borrowed, config, job};
+use crate::hooks::{borrowed, config, job};
+use crate::rollback::deployment;
 use crate::take_over::{content, installed, taken};
 use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
+use asked::{asked, assert_always_as, has_done};
 
 /// What is forbidden is looked at again after 30 s.
 const BEFORE_A_LOOK: Duration = Duration::from_secs(25);
@@ -62,25 +66,17 @@ async fn bind(world: &World, account: &str, namespace: &str, role: &str) -> Resu
     apply_yaml(&world.target.client()?, &binding.to_string()).await
 }
 
-/// What the operator asked of the target since then.
-fn asked(world: &World, mark: AuditMark) -> Result<Vec<AuditEvent>> {
-    Ok(world.target.audit()?.since(mark)?.into_iter().filter(|event| event.user == USER).collect())
-}
-
-/// Which cluster it is, and whose: no component's business.
-fn is_of_the_fence(event: &AuditEvent) -> bool {
-    let of = (event.verb.as_str(), event.resource.as_str(), event.name.as_str());
-    matches!(of, ("get", "namespaces", "kube-system") | ("get", "configmaps", "kyma-target-stamp"))
-}
-
-/// Besides the fence and the streams that components share, nothing is asked without the account.
-fn assert_always_as(account: &str, uid: &str, events: &[AuditEvent]) {
-    for event in events {
-        let of_component = event.user_agent.contains(uid);
-        let is_shared = matches!(event.verb.as_str(), "list" | "watch") || is_of_the_fence(event);
-        assert_eq!(event.impersonated, if of_component { account } else { "" }, "{event:?}");
-        assert!(of_component || is_shared, "{event:?}");
-    }
+/// A version that never becomes ready, and the way back from it.
+async fn is_rolled_back(
+    world: &World,
+    files: &[(String, String)],
+    spec: impl Fn(&Value) -> Value,
+) -> Result<()> {
+    let unready = [files, &[deployment("web", "unready")]].concat();
+    let source = push(world, "accounts", "1.2.0", &borrowed(&unready)).await?;
+    world.apply("accounts", spec(&source)).await?;
+    world.ready("accounts", "False", "RolledBack").await?;
+    Ok(())
 }
 
 async fn edit_is_put_right(world: &World) -> Result<()> {
@@ -94,6 +90,22 @@ async fn edit_is_put_right(world: &World) -> Result<()> {
     .await
 }
 
+/// What is done for a component from its birth to its removal.
+const DEEDS: [(&str, &str); 12] = [
+    ("create", "namespaces"),
+    ("create", "jobs"),
+    ("delete", "jobs"),
+    ("patch", "configmaps"),
+    ("delete", "configmaps"),
+    ("patch", "customresourcedefinitions"),
+    ("patch", "permits"),
+    ("delete", "permits"),
+    ("patch", "deployments"),
+    ("delete", "deployments"),
+    ("create", "secrets"),
+    ("delete", "secrets"),
+];
+
 #[tokio::test]
 async fn from_birth_to_removal_a_component_acts_as_its_account() -> Result<()> {
     let world =
@@ -101,6 +113,7 @@ async fn from_birth_to_removal_a_component_acts_as_its_account() -> Result<()> {
     let more = [
         ("crds/permits.yaml".to_owned(), CRD.to_owned()),
         job("bye", "helm.sh/hook: post-delete, helm.sh/hook-delete-policy: hook-succeeded", ""),
+        job("backup", "helm.sh/hook: pre-rollback", ""),
     ];
     let both = [more.as_slice(), &[config("extra", "")]].concat();
     let source = push(&world, "accounts", "1.0.0", &borrowed(&files(&both))).await?;
@@ -117,6 +130,9 @@ async fn from_birth_to_removal_a_component_acts_as_its_account() -> Result<()> {
     let with = |source: &Value| {
         let mut spec = spec(source, "accounts", Some("installer"));
         spec["resource"] = resource.clone();
+        spec["release"]["history"] = json!({"max": 2});
+        spec["rollback"] = json!({"mode": "OnFailure"});
+        spec["timeouts"] = json!({"healthSeconds": 10});
         spec
     };
     world.apply("accounts", with(&source)).await?;
@@ -128,29 +144,45 @@ async fn from_birth_to_removal_a_component_acts_as_its_account() -> Result<()> {
     })
     .await?;
     edit_is_put_right(&world).await?;
+    world.ready("accounts", "True", "Ready").await?;
+    is_rolled_back(&world, &files(&more), with).await?;
     world.delete("accounts", "Delete").await?;
     world.gone("accounts").await?;
 
     let events = asked(&world, mark)?;
     let account = "system:serviceaccount:tenants:installer";
     assert_always_as(account, refused.metadata.uid.as_deref().context("a uid")?, &events);
-    for (verb, resource) in [
-        ("create", "namespaces"),
-        ("create", "jobs"),
-        ("delete", "jobs"),
-        ("patch", "configmaps"),
-        ("delete", "configmaps"),
-        ("patch", "customresourcedefinitions"),
-        ("patch", "permits"),
-        ("delete", "permits"),
-    ] {
-        let done = events.iter().any(|event| {
-            event.verb == verb
-                && event.resource == resource
-                && event.impersonated == account
-                && event.code < 300
-        });
-        assert!(done, "{verb} {resource}: {events:#?}");
+    for (verb, resource) in DEEDS {
+        assert!(has_done(&events, account, verb, resource), "{verb} {resource}: {events:#?}");
+    }
+    let is_backup = |event: &&AuditEvent| event.resource == "jobs" && event.name == "backup";
+    let of_backup: Vec<AuditEvent> = events.iter().filter(is_backup).cloned().collect();
+    assert!(has_done(&of_backup, account, "create", "jobs"), "the hook of the way back: {of_backup:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn where_a_flag_alone_names_the_account_it_is_always_that_one() -> Result<()> {
+    let world = World::start_with(&[
+        "--require-service-account",
+        "--default-service-account=installer",
+        "--service-account-namespace=tenants",
+    ])
+    .await?;
+    bind(&world, "installer", "tenants", "cluster-admin").await?;
+    let source = push(&world, "silent", "1.0.0", &borrowed(&files(&[]))).await?;
+    let mark = world.target.audit()?.mark()?;
+    world.apply("silent", spec(&source, "silent", None)).await?;
+    let component = world.ready("silent", "True", "Ready").await?;
+    assert_eq!(component.spec.service_account_name, None);
+    world.delete("silent", "Delete").await?;
+    world.gone("silent").await?;
+
+    let events = asked(&world, mark)?;
+    let account = "system:serviceaccount:tenants:installer";
+    assert_always_as(account, component.metadata.uid.as_deref().context("a uid")?, &events);
+    for (verb, resource) in [("create", "jobs"), ("patch", "configmaps"), ("delete", "configmaps")] {
+        assert!(has_done(&events, account, verb, resource), "{verb} {resource}: {events:#?}");
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::restart::{at_rest, of_the_operator};
 use crate::world::{HUB_NAMESPACE, PATIENCE, World, condition_of, ready_of, world};
 
 /// A Deployment whose Pods never become ready where `outcome` is `unready`.
-fn deployment(name: &str, outcome: &str) -> (String, String) {
+pub(crate) fn deployment(name: &str, outcome: &str) -> (String, String) {
     let text = format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\nspec:\n  selector: {{matchLabels: {{app: \
          {name}}}}}\n  template:\n    metadata: {{labels: {{app: {name}, testbed/outcome: {outcome}}}}}\n    spec: \
