@@ -35,6 +35,7 @@ const CHART: &str = "podinfo";
 const ACCESS: &str = "bench";
 /// The operator that is measured.
 const OPERATOR: &str = "helm-component";
+const OTHERS: [&str; 3] = ["kyma-operator", "release-meta-syncer", "greeting-component"];
 /// Requests in flight of the bare loop: as many as helm-component has for one target.
 const IN_FLIGHT: usize = 8;
 /// What we may take of the time of the bare loop, besides rendering.
@@ -96,6 +97,10 @@ impl Bench {
         let repository = helm.push(&chart, landscape.registry().address()).await?;
         let secret = landscape.access_secret(ACCESS, &landscape.targets()[0]).await?;
         Api::namespaced(hub.clone(), HUB_NAMESPACE).create(&PostParams::default(), &secret).await?;
+        // They would look at each component as well.
+        for other in OTHERS {
+            landscape.kill(other)?;
+        }
         let bench = Self { landscape, hub, target, helm, chart, repository };
         for side in ["ours", "bare", apart::SIDE, "helm"] {
             let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": side}}))?;

@@ -33,14 +33,12 @@ pub(super) async fn measure(bench: &mut Bench, count: usize) -> Result<f64> {
 async fn stand_in(bench: &Bench) -> Result<PathBuf> {
     let version = bench.target.apiserver_version().await?.git_version;
     let text = bench.helm.template_with_hooks(&bench.chart, FIRST, SIDE, &version).await?;
-    let directory = bench.landscape.directory();
-    let (copied, program) = (directory.join("rendered.yaml"), directory.join("stand-in"));
-    fs::write(&copied, text)?;
+    let quoted = text.replace('\'', "'\\''").replace(FIRST, "'\"$release\"'");
     let script = format!(
         "#!/bin/sh\nwhile read -r _; do :; done\nfor word; do release=$last; last=$word; done\n\
-         exec /bin/sed \"s/{FIRST}/$release/g\" {}\n",
-        copied.display()
+         printf %s '{quoted}'\n"
     );
+    let program = bench.landscape.directory().join("stand-in");
     fs::write(&program, script)?;
     fs::set_permissions(&program, Permissions::from_mode(0o755))?;
     Ok(program)
