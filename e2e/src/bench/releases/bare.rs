@@ -1,5 +1,6 @@
 //! The least that can be done: the same objects by server-side apply, one component and one status for each release.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -18,12 +19,12 @@ const MANAGER: &str = "bare-loop";
 /// Name of the release that is rendered; of the others only the name differs.
 const FIRST: &str = "bare-00000";
 
-/// Seconds that it takes to write `count` releases, rendered before.
-pub(super) async fn write(bench: &Bench, count: usize) -> Result<f64> {
+/// Seconds that it takes to write the releases of these numbers, rendered before.
+pub(super) async fn write(bench: &Bench, numbers: Range<usize>) -> Result<f64> {
     let version = bench.target.apiserver_version().await?.git_version;
     let text = bench.helm.template(&bench.chart, FIRST, "bare", &version, &[]).await?;
     let source = bench.source()?;
-    let releases: Vec<(HelmComponent, Vec<Value>)> = (0..count)
+    let releases: Vec<(HelmComponent, Vec<Value>)> = numbers
         .map(|number| {
             let name = format!("bare-{number:05}");
             let objects: Vec<Value> = serde_saphyr::from_multiple(&text.replace(FIRST, &name))?;
