@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kyma_object_set::Identity;
-use kyma_targets::SecretKey;
+use kyma_targets::{Acting, SecretKey, ServiceAccount};
 
 use crate::sight::Dependent;
 
@@ -14,22 +14,37 @@ const MOST: usize = 10_000;
 
 /// Who wants what others have. A component claims no more than its content has, and all of them together [`MOST`]; what
 /// is claimed beyond that is not known here, and is deleted and made anew when its owner drops it. So is what is dropped
-/// after a restart before the first pass of whoever wants it.
+/// after a restart before the first pass of whoever wants it. A component that stands still keeps its claims: it takes what
+/// was left to it when it goes on.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     held: Mutex<HashMap<Dependent, Claimed>>,
 }
 
-/// What one component claims, all of it on one target.
+/// As whom a component works on which target. What it would be refused is not handed to it, or an object that somebody
+/// gives up could be kept by whoever may only look at it.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Reach {
+    target: Option<SecretKey>,
+    account: Option<ServiceAccount>,
+}
+
+impl Reach {
+    pub(crate) fn of(target: &Acting) -> Self {
+        Self { target: target.key().cloned(), account: target.account().cloned() }
+    }
+}
+
+/// What one component claims, all of it within one reach.
 #[derive(Debug, Default)]
 struct Claimed {
-    target: Option<SecretKey>,
+    reach: Reach,
     objects: BTreeSet<Identity>,
 }
 
 impl Claims {
-    /// Says that `dependent` wants these objects of a target too.
-    pub(crate) fn add(&self, target: Option<&SecretKey>, dependent: &Dependent, objects: BTreeSet<Identity>) {
+    /// Says that `dependent` wants these objects within its reach too.
+    pub(crate) fn add(&self, reach: Reach, dependent: &Dependent, objects: BTreeSet<Identity>) {
         if objects.is_empty() {
             return;
         }
@@ -37,8 +52,8 @@ impl Claims {
         let others = held.iter().filter(|(one, _)| *one != dependent);
         let room = MOST.saturating_sub(others.map(|(_, claimed)| claimed.objects.len()).sum());
         let claimed = held.entry(dependent.clone()).or_default();
-        if claimed.target.as_ref() != target {
-            *claimed = Claimed { target: target.cloned(), objects: BTreeSet::new() };
+        if claimed.reach != reach {
+            *claimed = Claimed { reach, objects: BTreeSet::new() };
         }
         claimed.objects.extend(objects);
         while claimed.objects.len() > room {
@@ -49,26 +64,20 @@ impl Claims {
         }
     }
 
-    /// Ends the claims of `dependent` on what is not wanted any more, and on other targets.
-    pub(crate) fn retain(
-        &self,
-        target: Option<&SecretKey>,
-        dependent: &Dependent,
-        wanted: impl Fn(&Identity) -> bool,
-    ) {
+    /// Ends the claims of `dependent` on what is not wanted any more, and within another reach.
+    pub(crate) fn retain(&self, reach: &Reach, dependent: &Dependent, wanted: impl Fn(&Identity) -> bool) {
         let mut held = self.held();
         let Some(claimed) = held.get_mut(dependent) else { return };
-        claimed.objects.retain(|identity| claimed.target.as_ref() == target && wanted(identity));
+        claimed.objects.retain(|identity| claimed.reach == *reach && wanted(identity));
         if claimed.objects.is_empty() {
             held.remove(dependent);
         }
     }
 
-    /// What others than `dependent` want of a target.
-    pub(crate) fn by_others(&self, target: Option<&SecretKey>, dependent: &Dependent) -> BTreeSet<Identity> {
+    /// What others than `dependent` want within its reach.
+    pub(crate) fn by_others(&self, reach: &Reach, dependent: &Dependent) -> BTreeSet<Identity> {
         let held = self.held();
-        let others =
-            held.iter().filter(|(one, claimed)| *one != dependent && claimed.target.as_ref() == target);
+        let others = held.iter().filter(|(one, claimed)| *one != dependent && claimed.reach == *reach);
         others.flat_map(|(_, claimed)| &claimed.objects).cloned().collect()
     }
 
@@ -90,8 +99,10 @@ mod tests {
         Dependent::of("hub", name)
     }
 
-    fn target(name: &str) -> SecretKey {
-        SecretKey { namespace: "hub".to_owned(), name: name.to_owned(), key: "config".to_owned() }
+    fn target(name: &str) -> Reach {
+        let target =
+            SecretKey { namespace: "hub".to_owned(), name: name.to_owned(), key: "config".to_owned() };
+        Reach { target: Some(target), account: None }
     }
 
     fn map(name: &str) -> Identity {
@@ -106,20 +117,20 @@ mod tests {
     fn what_others_want_on_the_same_target_is_known_until_they_have_or_drop_it_or_go() {
         let (claims, here, there) = (Claims::default(), target("here"), target("there"));
         let (a, b, c) = (component("a"), component("b"), component("c"));
-        claims.add(Some(&here), &b, maps(&["x"]));
-        claims.add(Some(&here), &b, maps(&["y"]));
-        claims.add(Some(&here), &c, maps(&["y", "z"]));
-        let by_others = |target: Option<&SecretKey>, us: &Dependent| claims.by_others(target, us);
-        assert_eq!(by_others(Some(&here), &a), maps(&["x", "y", "z"]));
-        assert_eq!(by_others(Some(&here), &b), maps(&["y", "z"]), "its own are none");
-        assert!(by_others(Some(&there), &a).is_empty() && by_others(None, &a).is_empty());
+        claims.add(here.clone(), &b, maps(&["x"]));
+        claims.add(here.clone(), &b, maps(&["y"]));
+        claims.add(here.clone(), &c, maps(&["y", "z"]));
+        let by_others = |reach: &Reach, us: &Dependent| claims.by_others(reach, us);
+        assert_eq!(by_others(&here, &a), maps(&["x", "y", "z"]));
+        assert_eq!(by_others(&here, &b), maps(&["y", "z"]), "its own are none");
+        assert!(by_others(&there, &a).is_empty() && by_others(&Reach::default(), &a).is_empty());
 
-        claims.retain(Some(&here), &b, |identity| *identity != map("x"));
-        assert_eq!(by_others(Some(&here), &c), maps(&["y"]));
+        claims.retain(&here, &b, |identity| *identity != map("x"));
+        assert_eq!(by_others(&here, &c), maps(&["y"]));
         claims.forget(&c);
-        assert_eq!(by_others(Some(&here), &a), maps(&["y"]), "one of two still wants it");
-        claims.retain(Some(&here), &b, |_| false);
-        claims.retain(Some(&here), &a, |_| true);
+        assert_eq!(by_others(&here, &a), maps(&["y"]), "one of two still wants it");
+        claims.retain(&here, &b, |_| false);
+        claims.retain(&here, &a, |_| true);
         assert!(claims.held().is_empty());
     }
 
@@ -127,12 +138,21 @@ mod tests {
     fn a_component_that_goes_to_another_target_wants_nothing_of_the_old_one() {
         let (claims, here, there) = (Claims::default(), target("here"), target("there"));
         let (a, b) = (component("a"), component("b"));
-        claims.add(Some(&here), &b, maps(&["x"]));
-        claims.add(Some(&there), &b, maps(&["y"]));
-        assert!(claims.by_others(Some(&here), &a).is_empty());
-        assert_eq!(claims.by_others(Some(&there), &a), maps(&["y"]));
-        claims.retain(None, &b, |_| true);
+        claims.add(here.clone(), &b, maps(&["x"]));
+        claims.add(there.clone(), &b, maps(&["y"]));
+        assert!(claims.by_others(&here, &a).is_empty());
+        assert_eq!(claims.by_others(&there, &a), maps(&["y"]));
+        claims.retain(&Reach::default(), &b, |_| true);
         assert!(claims.held().is_empty());
+    }
+
+    #[test]
+    fn who_acts_as_another_account_is_handed_nothing() {
+        let (claims, a, b) = (Claims::default(), component("a"), component("b"));
+        let as_account = Reach { account: ServiceAccount::new("here", "low"), ..target("here") };
+        claims.add(as_account.clone(), &b, maps(&["x"]));
+        assert!(claims.by_others(&target("here"), &a).is_empty());
+        assert_eq!(claims.by_others(&as_account, &a), maps(&["x"]));
     }
 
     #[test]
@@ -140,12 +160,12 @@ mod tests {
         let claims = Claims::default();
         let (a, b, c) = (component("a"), component("b"), component("c"));
         let many: BTreeSet<Identity> = (0..MOST + 5).map(|number| map(&format!("x-{number}"))).collect();
-        claims.add(None, &b, many);
-        assert_eq!(claims.by_others(None, &a).len(), MOST);
-        claims.add(None, &c, maps(&["y"]));
-        assert!(!claims.by_others(None, &a).contains(&map("y")));
+        claims.add(Reach::default(), &b, many);
+        assert_eq!(claims.by_others(&Reach::default(), &a).len(), MOST);
+        claims.add(Reach::default(), &c, maps(&["y"]));
+        assert!(!claims.by_others(&Reach::default(), &a).contains(&map("y")));
         claims.forget(&b);
-        claims.add(None, &c, maps(&["y"]));
-        assert_eq!(claims.by_others(None, &a), maps(&["y"]));
+        claims.add(Reach::default(), &c, maps(&["y"]));
+        assert_eq!(claims.by_others(&Reach::default(), &a), maps(&["y"]));
     }
 }

@@ -14,6 +14,8 @@ use sha2::{Digest, Sha256};
 /// Bytes that the record may take in its status, plain or packed: the rest of the status has its place in the 512 KiB
 /// that it may take as a whole.
 const RECORD: usize = 480 << 10;
+/// No object takes more of it, in bytes.
+const LONGEST_ITEM: usize = 2 << 10;
 
 const INVENTORY: &str = "inventory";
 const OBJECTS: &str = "objects";
@@ -96,7 +98,8 @@ impl Form {
         inventory: &Inventory,
         status: Option<&HelmComponentStatus>,
     ) -> Option<Vec<InventoryGroup>> {
-        if self.is_unread() || self.held(inventory, status).is_some() {
+        let is_small = inventory.len() < RECORD / LONGEST_ITEM;
+        if is_small || self.is_unread() || self.held(inventory, status).is_some() {
             return None;
         }
         Some(grouped(inventory)).filter(|groups| size(groups) > RECORD)

@@ -1,6 +1,6 @@
 //! From how a pass ended to what is reported.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
@@ -24,6 +24,10 @@ use words::{
     fought_message, missing_message, newer_message, newer_predecessor_message, stray_message,
     untold_predecessor_message, with_left,
 };
+
+/// When API groups that do not answer are asked again: API servers try them once a minute, and no event tells that one
+/// answers again.
+const SILENT_LOOK: Duration = Duration::from_mins(1);
 
 /// How one pass ended.
 #[derive(Debug, Clone)]
@@ -58,6 +62,8 @@ pub(crate) struct Finding {
     health: Option<std::time::Duration>,
     /// When a newer version of the chart is looked for.
     check: Option<std::time::Duration>,
+    /// When API groups that do not answer are asked again.
+    silent: Option<std::time::Duration>,
     /// What failed, and what takes its place again.
     back: Option<Back>,
     /// When what cannot be told by an event is looked at again, though all is as wished.
@@ -67,8 +73,8 @@ pub(crate) struct Finding {
 impl Finding {
     /// The report with all that was found.
     fn added_to(self, mut progress: Progress) -> Progress {
-        if let Some(check) = self.check {
-            progress = progress.again_within(check);
+        for due in [self.check, self.silent].into_iter().flatten() {
+            progress = progress.again_within(due);
         }
         if let Some(due) = self.health {
             progress = no_later(progress, due);
@@ -85,7 +91,8 @@ impl Finding {
     pub(crate) fn of(pass: &mut Pass<'_>, seen: &Observed, rest: &Rest) -> Self {
         let missing = missing(pass, seen);
         pass.session.recorded.pending = !missing.is_empty() || !pass.done.waiting.is_empty();
-        let lag = observe::kinds_lag(pass) || observe::awaits_groups(pass);
+        let silent = observe::awaits_groups(pass) || missing.has_silent();
+        let lag = observe::kinds_lag(pass) || silent;
         let unserved = seen.default_resource == DefaultResource::Unserved;
         pass.session.kinds_awaited = lag || unserved || pass.session.recorded.pending;
         if let Ok(inputs) = &pass.inputs {
@@ -112,6 +119,7 @@ impl Finding {
             hook: pass.done.hook_left,
             health: health_due(pass, seen),
             check: pass.session.next_check.map(|next| next.saturating_duration_since(Instant::now())),
+            silent: silent.then_some(SILENT_LOOK),
             was_ready: seen.content == Content::Recorded && observe::was_ready(pass),
             back: Back::of(pass, seen),
             again: way_back::again(pass),

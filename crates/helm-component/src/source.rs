@@ -20,7 +20,7 @@ const OPENED: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// Bytes of their archives kept at most.
 const OPENED_BYTES: usize = 16 << 20;
 
-/// Charts by the digest of their archive, so that many components of one unpack, read and pack it once. Whether somebody
+/// Charts by the digest of their archive, so that not every component of one unpacks, reads and packs it. Whether somebody
 /// may have it is asked before.
 pub(crate) type OpenedCharts = BoundedCache<Digest, Arc<Chart>>;
 

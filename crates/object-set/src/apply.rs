@@ -32,7 +32,6 @@ mod replace;
 mod share;
 mod system;
 mod take_over;
-mod taking;
 mod wish;
 
 pub use claim::claim;

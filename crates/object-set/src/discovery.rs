@@ -63,6 +63,8 @@ pub struct Kinds {
     by_kind: BTreeMap<GroupKind, Vec<Mapping>>,
     /// Every `group/version`, also of those that do not answer, and of these every `group/version/Kind` that is known.
     named: BTreeSet<String>,
+    /// Kinds of those that do not answer, as they were when they last did.
+    silent: Vec<Mapping>,
     /// Group versions whose kinds are unknown, since their aggregated API does not answer.
     unknown: BTreeSet<String>,
     kube_version: String,
@@ -100,6 +102,11 @@ impl Kinds {
         self.unknown.iter().any(|gv| gv.rsplit_once('/').map_or("", |(g, _)| g) == group)
     }
 
+    /// Kinds of aggregated APIs that answered once and do not now: what they hold is not known.
+    pub(crate) fn silent(&self) -> impl Iterator<Item = &Mapping> {
+        self.silent.iter()
+    }
+
     /// Group versions whose aggregated API does not answer, as in `metrics.k8s.io/v1beta1`.
     pub fn unknown(&self) -> impl Iterator<Item = &str> {
         self.unknown.iter().map(String::as_str)
@@ -134,6 +141,7 @@ impl Kinds {
                     if is_silent {
                         // As it was when the API last answered: charts see no change, and nobody asks for its objects.
                         self.named.insert(mapping.gvk().to_string());
+                        self.silent.push(mapping);
                     } else {
                         self.by_kind.entry(mapping.gvk().group_kind()).or_default().push(mapping);
                     }

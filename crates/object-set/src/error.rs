@@ -111,7 +111,7 @@ impl CallError {
     /// the target serves is out of date.
     pub(crate) fn may_be_of_group(&self) -> bool {
         self.failure == Failure::Server(503)
-            && self.object.as_ref().is_some_and(|object| !object.group.is_empty())
+            && self.object.as_ref().is_some_and(|object| object.group.contains('.'))
     }
 
     /// Whether an apply failed since the target does not serve the kind (and not since its Namespace is absent).

@@ -281,11 +281,25 @@ impl Run<'_> {
         match api.get_metadata(&identity.name).await {
             Ok(found) => Ok(Ok(found.metadata)),
             Err(error) => match CallError::new(Action::Get, Some(identity), error) {
-                error if error.is_about_no_object() => Ok(Err(Fate::Unserved)),
+                error if error.is_about_no_object() => self.unserved(identity, error).await.map(Err),
                 error if error.failure == Failure::NotFound => Ok(Err(Fate::Gone)),
                 error => Err(error),
             },
         }
+    }
+
+    /// What became of an object where nothing is served as its kind was known to be: the kind, or only its version.
+    async fn unserved(&self, identity: &Identity, mut error: CallError) -> Result<Fate, CallError> {
+        let newer = self.cluster.discovery.newer_than(&self.kinds, &self.cluster.client).await?;
+        if newer.is_unknown(&identity.group) {
+            return Err(CallError::group_unknown(identity));
+        }
+        if newer.preferred(&identity.group_kind()).is_none() {
+            return Ok(Fate::Unserved);
+        }
+        // It is in another version, in which the next try looks for it.
+        error.failure = Failure::Conflict;
+        Err(error)
     }
 
     /// What an absent kind says of an object: a kind that is not served has none, but one of which nothing is known

@@ -28,18 +28,24 @@ pub enum Unlisted {
 /// Every object of every kind that carries the owner's mark and was applied by our field manager: an operator that
 /// copies labels to what it makes does not make that ours. Kinds that are shared are found by the owner's share.
 ///
-/// One list for each kind that the cluster serves, so it is for when nothing else tells. Kinds of an aggregated API
-/// that does not answer are left out.
+/// One list for each kind that the cluster serves, so it is for when nothing else tells.
 ///
 /// # Errors
-/// A kind cannot be listed: then what it holds is not known.
+/// A kind cannot be listed, or is of an aggregated API that does not answer any more: then what it holds is not known.
 pub async fn owned(
     cluster: &Cluster,
     ownership: &Ownership,
     unlisted: Unlisted,
 ) -> Result<Inventory, CallError> {
     let kinds = cluster.discovery.kinds(&cluster.client).await?;
-    let listable = kinds.all().filter(|mapping| mapping.can("list") && mapping.can("delete"));
+    let holds_objects = |mapping: &&Mapping| mapping.can("list") && mapping.can("delete");
+    if unlisted == Unlisted::Refused
+        && let Some(silent) = kinds.silent().find(holds_objects)
+    {
+        let gvk = silent.gvk();
+        return Err(CallError::group_unknown(&Identity::new(&gvk.group, &gvk.kind, None, "")));
+    }
+    let listable = kinds.all().filter(holds_objects);
     let lists: Vec<_> = listable.map(|mapping| of_kind(cluster, mapping, ownership, unlisted)).collect();
     let found: Vec<Vec<(Identity, Entry)>> =
         futures::stream::iter(lists).buffer_unordered(PARALLEL).try_collect().await?;

@@ -42,7 +42,7 @@ struct Inner {
 }
 
 const EVENTS_DROPPED: &str =
-    "Kubernetes events that were not published, since a thousand waited for their turn.";
+    "Kubernetes events that were not published, since too many waited for their turn.";
 
 /// How a reconcile ended, as the label `result`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use kyma_sdk::{Failure, Interest};
 use super::endings::fault_of;
 use super::{LAG, Pass, failure};
 use crate::away::away;
+use crate::claims::Reach;
 use crate::content::{Inputs, Loaded};
 use crate::observe::former;
 use crate::plan::{self, Content, Order};
@@ -212,7 +213,7 @@ impl Pass<'_> {
         }
         let refused = applied.errors().filter(|(_, refusal)| matches!(refusal, Refusal::OwnedByOther { .. }));
         let objects = refused.map(|(identity, _)| identity.clone()).collect();
-        self.shared.claims.add(self.context.target.key(), &self.dependent, objects);
+        self.shared.claims.add(Reach::of(&self.context.target), &self.dependent, objects);
     }
 
     /// What this component has by now, or wants no longer, it does not claim. Without its content nobody knows what it
@@ -224,7 +225,7 @@ impl Pass<'_> {
         } else if seen.content != Content::Stale {
             let wanted: BTreeSet<&Identity> = seen.pieces.iter().map(|piece| &piece.identity).collect();
             let lacks = |identity: &Identity| wanted.contains(identity) && !seen.inventory.contains(identity);
-            claims.retain(self.context.target.key(), &self.dependent, lacks);
+            claims.retain(&Reach::of(&self.context.target), &self.dependent, lacks);
         }
     }
 

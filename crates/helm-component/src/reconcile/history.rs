@@ -12,7 +12,7 @@ use kyma_api::{HelmHistory, Reason, annotations};
 use kyma_sdk::Failure;
 
 use super::Pass;
-use crate::away::{away, away_if_large};
+use crate::away::away;
 use crate::content::{Inputs, Loaded};
 use crate::storage::{self, Revision, Standing};
 
@@ -122,7 +122,7 @@ impl Pass<'_> {
         let found = secrets.get_opt(&last.name).await;
         let found = found.map_err(|error| Failure::target("read Helm's record of the release", &error))?;
         let stored = stored_in(found);
-        let first = away_if_large(stored.len(), move || storage::first_deployed(&stored)).await?;
+        let first = away(move || storage::first_deployed(&stored)).await?;
         Ok(first.unwrap_or_else(Timestamp::now))
     }
 

@@ -39,7 +39,6 @@ impl Pass<'_> {
         };
         match loaded {
             Ok(loaded) => {
-                self.session.has_frozen |= loaded.render.is_some();
                 self.tell_warnings(&loaded);
                 self.session.loaded = Some(loaded);
                 // The content may bring kinds that are not watched yet.
@@ -82,6 +81,7 @@ impl Pass<'_> {
         if injects && loaded.raw {
             self.inject(&mut loaded).await?;
         }
+        self.session.has_frozen |= loaded.render.is_some();
         Ok(loaded)
     }
 

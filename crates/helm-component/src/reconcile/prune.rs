@@ -7,10 +7,11 @@ use kyma_api::{Reason, Replaced};
 use kyma_object_set::apply::Applied;
 use kyma_object_set::prune::{self, PruneBlocked, PrunePlan, PruneRequest};
 use kyma_object_set::remove::{self, Removal};
-use kyma_object_set::{Entry, Identity, Inventory, Object, ObjectSet, is_autoscaler};
+use kyma_object_set::{Entry, Identity, Inventory, KeepReason, Object, ObjectSet, is_autoscaler};
 use kyma_sdk::Failure;
 
 use super::{Pass, failure, protection};
+use crate::claims::Reach;
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
 use crate::memory::LEFT;
 use crate::observe::rollback;
@@ -107,7 +108,7 @@ impl Pass<'_> {
         let replaces = replaces.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.rendered));
         // What was Ready before is meant as it was, however much what failed brought.
         let is_back = rollback::taken(self).is_some();
-        let claimed = self.shared.claims.by_others(self.context.target.key(), &self.dependent);
+        let claimed = self.shared.claims.by_others(&Reach::of(&self.context.target), &self.dependent);
         prune::plan(&PruneRequest {
             inventory,
             desired: &desired,
@@ -149,6 +150,7 @@ impl Pass<'_> {
         self.tell_of("no longer served, forgotten: ", &named(&removal.unserved));
         let left = left(removal);
         self.tell_of(LEFT, &left);
+        self.session.recorded.left.retain(|said| !left.contains(said));
         self.session.recorded.left.extend(left);
         removal.failed.first().map_or(Ok(()), |error| Err(failure(error)))
     }
@@ -198,9 +200,10 @@ fn named(objects: &[Identity]) -> Vec<String> {
     objects.iter().map(ToString::to_string).collect()
 }
 
-/// What was given up, each with its reason.
+/// What was given up, each with its reason. What another owner has is looked after.
 fn left(removal: &Removal) -> Vec<String> {
-    removal.kept.iter().map(|(identity, reason)| format!("{identity} ({reason})")).collect()
+    let given_up = removal.kept.iter().filter(|(_, reason)| **reason != KeepReason::OtherOwner);
+    given_up.map(|(identity, reason)| format!("{identity} ({reason})")).collect()
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ struct Action<'a> {
     ordered: bool,
     /// Something else than chance and functions that only make other text.
     other: bool,
-    /// `.Template.BasePath`, by which files are named.
+    /// `.Template`, by whose paths files are named.
     base_path: bool,
     /// A name that is none of these.
     names: bool,
@@ -138,7 +138,8 @@ impl Action<'_> {
     }
 
     fn name(&mut self, name: &str) {
-        self.base_path |= name == "BasePath";
+        // `.Template.Name` is a path too, of which another one can be made.
+        self.base_path |= matches!(name, "BasePath" | "Template");
         self.names |= !matches!(name, "BasePath" | "Template");
     }
 
@@ -320,6 +321,7 @@ mod tests {
             "{{ include (printf \"%s/%s\" $.Template.BasePath .Values.file) . }}",
             "{{ include (print $.Template.BasePath \"/\" $file) . }}",
             "{{ $base := .Template.BasePath }}",
+            "{{ include (.Template.Name | replace \"b.yaml\" \"tests/a.yaml\") . }}",
             "{{ include \"demo/templates/tests/a.yaml\" . }}",
         ] {
             assert_eq!(varies(name, other), Varies::All, "{other}");

@@ -127,7 +127,11 @@ pub(super) struct Missing {
 
 impl Missing {
     pub(super) fn is_empty(&self) -> bool {
-        self.kinds.is_empty() && self.silent.is_empty()
+        self.kinds.is_empty() && !self.has_silent()
+    }
+
+    pub(super) fn has_silent(&self) -> bool {
+        !self.silent.is_empty()
     }
 }
 

@@ -32,7 +32,8 @@ pub(crate) struct ComponentView {
     pub(crate) generation: i64,
     /// Generation that its reconciler has seen.
     pub(crate) observed_generation: Option<i64>,
-    /// Generation that its reconciler acted on last, where it tells: while it stands still it only sees them.
+    /// Generation that its reconciler last tried to bring to its target, where it tells: while it stands still it only sees
+    /// them.
     pub(crate) acted_on: Option<i64>,
     /// The Kyma it belongs to.
     pub(crate) kyma: KymaKey,
@@ -152,7 +153,8 @@ impl ComponentView {
         waits.then_some(ready)
     }
 
-    /// Whether its spec says something else since it was acted on, beside the `suspend` that stopped it.
+    /// Whether its spec says something else since it was acted on, beside the `suspend` that stopped it. What came together
+    /// with that, or while its target could not be reached, is not told.
     fn has_changed(&self, ready: &ReadyView) -> bool {
         let stops = i64::from(ready.reason == Reason::Suspended.as_str());
         self.acted_on.is_some_and(|acted_on| self.generation.saturating_sub(acted_on) > stops)
@@ -164,7 +166,7 @@ impl ComponentView {
     }
 }
 
-/// That of the condition which each pass over the target sets, and no stop does.
+/// That of the condition which each pass that opens the target, or tries to, sets, and which none does that stands still.
 fn acted_on(object: &DynamicObject) -> Option<i64> {
     let conditions = object.data.pointer("/status/conditions")?.as_array()?;
     let mut conditions = conditions.iter();

@@ -1,6 +1,8 @@
 //! Fields that other tools applied become ours, so that those which our set does not have are removed by the
 //! next apply instead of lingering for ever.
 
+mod request;
+
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{Patch, PatchOperation, RemoveOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};

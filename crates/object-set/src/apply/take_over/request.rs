@@ -4,8 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
-use super::wish::{TRIES, take_over_error};
-use super::{Refusal, Run, Wanted, take_over};
+use super::super::wish::{TRIES, take_over_error};
+use super::super::{Refusal, Run, Wanted};
+use super::patch;
 use crate::cluster::OWNER_LABEL;
 use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
@@ -13,7 +14,7 @@ use crate::error::{Action, CallError, Failure};
 impl Run<'_> {
     /// Makes fields that other tools applied ours, so that those which the set no longer has go; gives the metadata that
     /// this made, where there were any.
-    pub(super) async fn take_over(
+    pub(in super::super) async fn take_over(
         &self,
         Wanted { identity, object, .. }: &Wanted,
         mapping: &Mapping,
@@ -25,14 +26,14 @@ impl Run<'_> {
         let (mut newer, mut tries) = (None, 0);
         loop {
             let metadata = newer.as_ref().unwrap_or(metadata);
-            let Some(patch) = take_over::patch(metadata, manager, self.options.take_over, object) else {
+            let Some(moved) = patch(metadata, manager, self.options.take_over, object) else {
                 return Ok(None);
             };
             if let Some(rehearsal) = &self.cluster.rehearsal {
                 rehearsal.takes_over(identity);
                 return Ok(None);
             }
-            let error = match api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(patch)).await
+            let error = match api.patch_metadata(&identity.name, &params, &Patch::<Value>::Json(moved)).await
             {
                 Ok(taken) => return Ok(Some(taken.metadata)),
                 Err(error) => take_over_error(CallError::new(Action::Patch, Some(identity), error)),
