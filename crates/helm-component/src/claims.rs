@@ -1,8 +1,8 @@
 //! Objects that components want and that others on the same target have: whoever drops one hands it over to whom it is
 //! wanted by, so that an object that moves from one component to another is not deleted and made anew.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kyma_object_set::Identity;
 use kyma_targets::{Acting, SecretKey, ServiceAccount};
@@ -74,11 +74,21 @@ impl Claims {
         }
     }
 
-    /// What others than `dependent` want within its reach.
-    pub(crate) fn by_others(&self, reach: &Reach, dependent: &Dependent) -> BTreeSet<Identity> {
+    /// What others than `dependent` want within its reach, and the owner mark of who does; of two the first by its mark.
+    pub(crate) fn by_others(&self, reach: &Reach, dependent: &Dependent) -> BTreeMap<Identity, Arc<str>> {
         let held = self.held();
         let others = held.iter().filter(|(one, claimed)| *one != dependent && claimed.reach == *reach);
-        others.flat_map(|(_, claimed)| &claimed.objects).cloned().collect()
+        let mut wanted = BTreeMap::new();
+        for (other, claimed) in others {
+            for identity in &claimed.objects {
+                let heir: &mut Arc<str> =
+                    wanted.entry(identity.clone()).or_insert_with(|| Arc::clone(&other.owner));
+                if other.owner < *heir {
+                    *heir = Arc::clone(&other.owner);
+                }
+            }
+        }
+        wanted
     }
 
     /// `dependent` is gone, or about to, or takes nothing from others.
@@ -113,6 +123,10 @@ mod tests {
         names.iter().map(|name| map(name)).collect()
     }
 
+    fn names(wanted: &BTreeMap<Identity, Arc<str>>) -> BTreeSet<Identity> {
+        wanted.keys().cloned().collect()
+    }
+
     #[test]
     fn what_others_want_on_the_same_target_is_known_until_they_have_or_drop_it_or_go() {
         let (claims, here, there) = (Claims::default(), target("here"), target("there"));
@@ -120,10 +134,13 @@ mod tests {
         claims.add(here.clone(), &b, maps(&["x"]));
         claims.add(here.clone(), &b, maps(&["y"]));
         claims.add(here.clone(), &c, maps(&["y", "z"]));
-        let by_others = |reach: &Reach, us: &Dependent| claims.by_others(reach, us);
+        let by_others = |reach: &Reach, us: &Dependent| names(&claims.by_others(reach, us));
         assert_eq!(by_others(&here, &a), maps(&["x", "y", "z"]));
         assert_eq!(by_others(&here, &b), maps(&["y", "z"]), "its own are none");
         assert!(by_others(&there, &a).is_empty() && by_others(&Reach::default(), &a).is_empty());
+
+        let first = b.owner.clone().min(c.owner.clone());
+        assert_eq!(claims.by_others(&here, &a).get(&map("y")), Some(&first), "of two one");
 
         claims.retain(&here, &b, |identity| *identity != map("x"));
         assert_eq!(by_others(&here, &c), maps(&["y"]));
@@ -141,7 +158,7 @@ mod tests {
         claims.add(here.clone(), &b, maps(&["x"]));
         claims.add(there.clone(), &b, maps(&["y"]));
         assert!(claims.by_others(&here, &a).is_empty());
-        assert_eq!(claims.by_others(&there, &a), maps(&["y"]));
+        assert_eq!(names(&claims.by_others(&there, &a)), maps(&["y"]));
         claims.retain(&Reach::default(), &b, |_| true);
         assert!(claims.held().is_empty());
     }
@@ -152,7 +169,7 @@ mod tests {
         let as_account = Reach { account: ServiceAccount::new("here", "low"), ..target("here") };
         claims.add(as_account.clone(), &b, maps(&["x"]));
         assert!(claims.by_others(&target("here"), &a).is_empty());
-        assert_eq!(claims.by_others(&as_account, &a), maps(&["x"]));
+        assert_eq!(names(&claims.by_others(&as_account, &a)), maps(&["x"]));
     }
 
     #[test]
@@ -163,9 +180,9 @@ mod tests {
         claims.add(Reach::default(), &b, many);
         assert_eq!(claims.by_others(&Reach::default(), &a).len(), MOST);
         claims.add(Reach::default(), &c, maps(&["y"]));
-        assert!(!claims.by_others(&Reach::default(), &a).contains(&map("y")));
+        assert!(!claims.by_others(&Reach::default(), &a).contains_key(&map("y")));
         claims.forget(&b);
         claims.add(Reach::default(), &c, maps(&["y"]));
-        assert_eq!(claims.by_others(&Reach::default(), &a), maps(&["y"]));
+        assert_eq!(names(&claims.by_others(&Reach::default(), &a)), maps(&["y"]));
     }
 }

@@ -69,6 +69,8 @@ pub(crate) fn prepare(
         object.set_namespace(scoped.namespace.as_deref());
         mark(object, marks, has_workloads);
         workloads.change(object);
+        // The apply puts it right; here it is only to be told.
+        warnings.extend(normalise(&mut object.clone()).iter().map(ToString::to_string));
     }
     // Objects that differ only in naming their namespace or not are one.
     let objects = ObjectSet::new(objects).into_objects();

@@ -23,8 +23,8 @@ pub struct PruneRequest<'a> {
     pub complete: bool,
     /// Whether a person said that a much smaller set is meant.
     pub allow_shrink: bool,
-    /// Whether another component of the same cluster now has the object in its set: it is handed over.
-    pub claimed: &'a dyn Fn(&Identity) -> bool,
+    /// The owner to whom an object is handed over, since it wants it too.
+    pub heir: &'a dyn Fn(&Identity) -> Option<String>,
     /// What must never go.
     pub protection: &'a Protection,
 }
@@ -118,6 +118,8 @@ pub struct PrunePlan {
     pub delete: Vec<Identity>,
     /// To be given up without touching them, but for our marks.
     pub release: BTreeMap<Identity, KeepReason>,
+    /// Of those the ones that become another owner's, by its mark: one that goes as well finds them by that.
+    pub heirs: BTreeMap<Identity, String>,
 }
 
 impl PrunePlan {
@@ -152,6 +154,9 @@ pub fn plan(request: &PruneRequest<'_>) -> Result<PrunePlan, PruneBlocked> {
     for identity in gone {
         match must_stay(&identity, request) {
             Some(reason) => {
+                if let Some(heir) = (request.heir)(&identity).filter(|_| reason == KeepReason::OtherOwner) {
+                    plan.heirs.insert(identity.clone(), heir);
+                }
                 plan.release.insert(identity, reason);
             }
             None => plan.delete.push(identity),
@@ -168,7 +173,7 @@ fn must_stay(identity: &Identity, request: &PruneRequest<'_>) -> Option<KeepReas
         Some(Guard::UnlessCreated) if !created => return Some(KeepReason::Protected),
         _ => {}
     }
-    if (request.claimed)(identity) {
+    if (request.heir)(identity).is_some() {
         return Some(KeepReason::OtherOwner);
     }
     if holds_data(identity) {
@@ -211,7 +216,7 @@ mod tests {
             previous: all.len(),
             complete: true,
             allow_shrink: false,
-            claimed: &|identity| identity.name == "claimed",
+            heir: &|identity| (identity.name == "claimed").then(|| "another".to_owned()),
             protection: &protection,
         };
         change(&mut request);
@@ -222,7 +227,7 @@ mod tests {
     fn what_left_the_set_goes_and_the_rest_stays() {
         let all = inventory(&[cm("a"), cm("b"), cm("c")]);
         let plan = decide(&all, &[cm("a"), cm("c")], |_| {}).unwrap();
-        assert_eq!(plan, PrunePlan { delete: vec![cm("b")], release: BTreeMap::new() });
+        assert_eq!(plan, PrunePlan { delete: vec![cm("b")], ..PrunePlan::default() });
         assert!(
             decide(&all, &[cm("a"), cm("b"), cm("c"), cm("d")], |r| r.complete = false).unwrap().is_empty()
         );
@@ -270,5 +275,6 @@ mod tests {
             (cm("claimed"), KeepReason::OtherOwner),
         ];
         assert_eq!(plan.release, expected.into());
+        assert_eq!(plan.heirs, [(cm("claimed"), "another".to_owned())].into());
     }
 }

@@ -97,6 +97,14 @@ struct Run<'a> {
     cluster: &'a Cluster,
     kinds: Arc<Kinds>,
     rules: Rules<'a>,
+    /// Owners to whom objects pass that are given up.
+    heirs: BTreeMap<Identity, String>,
+}
+
+impl<'a> Run<'a> {
+    fn of(cluster: &'a Cluster, kinds: Arc<Kinds>, rules: Rules<'a>) -> Self {
+        Self { cluster, kinds, rules, heirs: BTreeMap::new() }
+    }
 }
 
 /// Does what a prune plan says. What was given up or is gone is to leave the inventory
@@ -115,7 +123,7 @@ pub async fn prune(
     let kinds = cluster.discovery.covering(&cluster.client, &inventory.kinds()).await?;
     let going = plan.delete.iter().cloned().collect();
     let rules = Rules { inventory, ownership, protection, purpose: Purpose::Prune, going };
-    let run = Run { cluster, kinds, rules };
+    let run = Run { cluster, kinds, rules, heirs: plan.heirs.clone() };
     // What stays is nobody's before anything goes: a process that dies in between leaves no mark that says otherwise.
     let mut released = Vec::with_capacity(plan.release.len());
     for (identity, reason) in &plan.release {
@@ -142,7 +150,7 @@ pub async fn uninstall(
 ) -> Result<Removal, CallError> {
     let kinds = cluster.discovery.covering(&cluster.client, &inventory.kinds()).await?;
     let (purpose, going) = (Purpose::Uninstall, BTreeSet::new());
-    let run = Run { cluster, kinds, rules: Rules { inventory, ownership, protection, purpose, going } };
+    let run = Run::of(cluster, kinds, Rules { inventory, ownership, protection, purpose, going });
     Ok(run.steps(inventory.iter().map(|(identity, _)| identity.clone()).collect()).await)
 }
 
@@ -160,7 +168,7 @@ pub(crate) async fn make_way(
     identity: &Identity,
 ) -> Result<Way, CallError> {
     let (purpose, going) = (Purpose::Replace, BTreeSet::new());
-    let run = Run { cluster, kinds, rules: Rules { inventory, ownership, protection, purpose, going } };
+    let run = Run::of(cluster, kinds, Rules { inventory, ownership, protection, purpose, going });
     let Some(entry) = inventory.get(identity) else { return Ok(Way::Blocked) };
     let Some(mapping) = run.mapping(identity, entry) else { return Ok(Way::Blocked) };
     let Some(live) = cluster.metadata(mapping, identity).await? else { return Ok(Way::Free) };

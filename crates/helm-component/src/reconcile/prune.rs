@@ -115,7 +115,7 @@ impl Pass<'_> {
             previous: previous(replaces, inventory, &desired),
             complete,
             allow_shrink: is_back || is_confirmed(&self.context.resource, ALLOW_SHRINK),
-            claimed: &|identity| claimed.contains(identity),
+            heir: &|identity| claimed.get(identity).map(ToString::to_string),
             protection: protection(),
         })
     }

@@ -51,7 +51,7 @@ async fn a_failed_hook_leaves_what_helm_leaves() -> Result<()> {
     let goes = ", helm.sh/hook-delete-policy: hook-failed";
     let rows = [
         ("ousted", goes, vec!["+ Job one", "+ Job two", "- Job two", "- Job one"]),
-        ("lingering", "", vec!["+ Job one", "+ Job two", "- Job one"]),
+        ("loitering", "", vec!["+ Job one", "+ Job two", "- Job one"]),
     ];
     for (name, policy, expected) in rows {
         let files = files(policy);

@@ -133,6 +133,8 @@ fn bare(found: DynamicObject) -> Value {
     let unmarked = |entries: Option<BTreeMap<String, String>>| {
         let mut entries = entries.unwrap_or_default();
         entries.retain(|key, _| !marks.iter().any(|mark| key.starts_with(*mark)));
+        // Of a Job that bears no label of its own the API server gives it those of its Pods.
+        entries.retain(|key, _| !key.ends_with("controller-uid") && !key.ends_with("job-name"));
         entries
     };
     let mut body = found.data;

@@ -26,7 +26,8 @@ impl Run<'_> {
         let us = &self.rules.ownership.owner;
         let mut version = live.resource_version.clone();
         if labels.get(OWNER_LABEL) == Some(us) {
-            let heir = sharers(labels.keys()).into_iter().find(|owner| owner != us);
+            let sharer = sharers(labels.keys()).into_iter().find(|owner| owner != us);
+            let heir = sharer.or_else(|| self.heirs.get(identity).cloned());
             version = self.relabel(identity, mapping, version, heir).await?;
         }
         if labels.contains_key(&Ownership::share_label(us)) {

@@ -135,7 +135,7 @@ impl Story {
             previous: self.previous,
             complete: applied.is_complete(),
             allow_shrink: false,
-            claimed: &|_| false,
+            heir: &|_| None,
             protection: &protection,
         };
         let plan = match prune::plan(&request) {
