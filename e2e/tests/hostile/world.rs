@@ -19,7 +19,7 @@ pub(crate) const PERSON: &str = "person";
 pub(crate) const ANCHOR: &str = "anchor";
 pub(crate) const CALM: &str = "calm";
 pub(crate) const HOSTILE: &str = "hostile";
-const DEADLINE: Duration = Duration::from_mins(1);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 pub(crate) struct World {
     pub(crate) landscape: Landscape,

@@ -238,11 +238,24 @@ impl<'a> Story<'a> {
         let changed: Vec<_> =
             changed.into_iter().filter(|one| of_klm(&key(one).group, &key(one).kind)).collect();
         ensure!(changed.is_empty(), "on the hub: {}", list(&changed));
-        let target = whole(&self.client).await?;
-        let changed = snapshot::differences(&self.target_before, &target);
-        let changed: Vec<_> = changed.into_iter().filter(|one| !is_left_to_klm(key(one))).collect();
-        ensure!(changed.is_empty(), "on the target: {}", list(&changed));
-        Ok(())
+        until_or_why("the target is as it was", Duration::from_secs(30), || async {
+            let target = whole(&self.client).await?;
+            let changed = snapshot::differences(&self.target_before, &target);
+            let changed: Vec<_> = changed.into_iter().filter(|one| !is_left_to_klm(key(one))).collect();
+            let owners = |one: &Difference| {
+                let of = |all: &Snapshot| {
+                    all.get(key(one)).map(|found| found["metadata"]["managedFields"].clone())
+                };
+                format!("{:?} -> {:?}", of(&self.target_before), of(&target))
+            };
+            let told: Vec<String> = changed.iter().map(owners).collect();
+            Ok(if changed.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{}: {}", list(&changed), told.join("; ")))
+            })
+        })
+        .await
     }
 
     pub(crate) async fn leaves_what_is_being_deleted(&self) -> Result<()> {
