@@ -124,7 +124,7 @@ pub async fn prune(
     let going = plan.delete.iter().cloned().collect();
     let rules = Rules { inventory, ownership, protection, purpose: Purpose::Prune, going };
     let run = Run { cluster, kinds, rules, heirs: plan.heirs.clone() };
-    // What stays is nobody's before anything goes: a process that dies in between leaves no mark that says otherwise.
+    // What stays is nobody's or its heir's before anything goes: a process that dies in between leaves no mark of ours.
     let mut released = Vec::with_capacity(plan.release.len());
     for (identity, reason) in &plan.release {
         let fate = run.until_settled(identity, Some(*reason)).await;
