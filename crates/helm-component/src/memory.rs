@@ -74,6 +74,8 @@ pub(crate) struct Session {
     pub(crate) looking: Option<Looking>,
     /// Whether something waits for a kind, so that each pass asks anew what the target serves.
     pub(crate) kinds_awaited: bool,
+    /// Whether objects were sent.
+    pub(crate) has_sent: bool,
     /// Whether the target was searched for what is ours.
     pub(crate) swept: bool,
     /// Whether what was known to be on the target was given the order to go.

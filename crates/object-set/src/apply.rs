@@ -29,6 +29,7 @@ mod one;
 mod outcome;
 mod owner;
 mod replace;
+mod send;
 mod share;
 mod system;
 mod take_over;
@@ -36,7 +37,7 @@ mod wish;
 
 pub use claim::claim;
 use one::Done;
-pub(crate) use one::serving_pauses;
+pub(crate) use send::serving_pauses;
 pub use outcome::{Applied, Outcome, Refusal};
 pub(crate) use owner::is_creator;
 pub use system::{System, helm_release};
@@ -99,6 +100,10 @@ pub struct ApplyOptions<'a> {
     /// Objects that are deleted and made anew where a field would change that cannot. One that says no kind means no
     /// Namespace, CRD, volume or claim.
     pub recreate: &'a [ObjectSelector],
+    /// Whether objects that are not on record are most likely not there, as with the first apply of all. Nobody looks for
+    /// such a one then: it is sent so that it can only be made, in one request. Where something has its name it is looked
+    /// at, and judged as else. In a rehearsal, and of Namespaces and CRDs, every one is looked for.
+    pub are_new: bool,
     /// When to stop sending: what was not sent by then is [`Outcome::Waiting`] for [`TIME_IS_UP`]. `None`: never.
     pub until: Option<Instant>,
 }

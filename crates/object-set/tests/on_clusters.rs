@@ -4,6 +4,7 @@ mod on_clusters {
     mod adoption;
     mod crds;
     mod drift;
+    mod first;
     mod handover;
     mod health;
     mod injected;

@@ -7,6 +7,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, PartialObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
+use kyma_api::condition::{self, types};
 use kyma_api::{Adopt, HelmComponent, klm, names};
 use kyma_object_set::apply::{self, Applied, ApplyOptions, Refusal};
 use kyma_object_set::{Identity, Inventory, Object, ObjectSet, Observed, Yielded, is_autoscaler};
@@ -127,7 +128,9 @@ impl Pass<'_> {
         self.leave_recorded(&loaded);
         let held = &self.session.recorded.inventory;
         let held = if seen.set_back { held.unproven() } else { held.clone() };
-        let result = match self.send(&set, &held, &observed, &|_| true).await {
+        let sent = self.send(&set, &held, &observed, &|_| true).await;
+        self.session.has_sent = true;
+        let result = match sent {
             Ok(applied) => self.send_over_the_foreign(&set, &observed, applied).await,
             failed => failed,
         };
@@ -169,11 +172,20 @@ impl Pass<'_> {
             yielded: &yielded,
             made_once: &made_once.unwrap_or_default(),
             recreate: self.context.resource.spec.recreate.as_deref().unwrap_or_default(),
+            are_new: self.is_first(),
             until: self.time_to_send(),
         };
         // Boxed, or the compiler cannot prove that the whole pass may move between threads.
         let applied = apply::apply(&self.cluster, set, inventory, observed, &options).boxed().await;
         applied.map_err(|error| failure(&error))
+    }
+
+    /// Whether nothing of the component was ever sent, as far as anybody knows. A process that died then has left what it
+    /// sent unrecorded; it is found all the same.
+    fn is_first(&self) -> bool {
+        let conditions = self.context.resource.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let was_told = condition::get(conditions.unwrap_or_default(), types::APPLIED).is_some();
+        !was_told && !self.session.has_sent && self.session.recorded.inventory.is_empty()
     }
 
     /// Takes objects over that another system applied, once it is on record that they are such.

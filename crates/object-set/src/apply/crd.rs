@@ -12,6 +12,7 @@ use kube::runtime::wait::{await_condition, conditions};
 use serde_json::Value;
 
 use super::one::{Done, Place, check_size, revision};
+use super::send::Aim;
 use super::share::Share;
 use super::wish::Wish;
 use super::{Outcome, Refusal, Run, Wanted, owner};
@@ -96,9 +97,9 @@ impl Run<'_> {
                 }
             }
             Place::Changed(_) | Place::Found(_) => {}
-            Place::Empty => {
+            Place::Empty | Place::Unseen => {
                 wish.set_annotation(CREATED_BY, &ownership.owner);
-                let brought = self.bring(&wish, wanted, mapping, None, false).await?;
+                let brought = self.bring(&wish, wanted, mapping, Aim::New, false).await?;
                 let (outcome, entry) = self.done(mapping, brought, hash, true, true);
                 let entry = entry.map(|entry| if once.is_some() { entry.unwatched() } else { entry });
                 return Ok((outcome, entry));
@@ -140,7 +141,7 @@ impl Run<'_> {
         let created = object.annotation(CREATED_BY).is_some();
         let mut wish = Wish::of(*object, self.options.yielded);
         self.let_go(&mut wish, wanted, mapping, None).await?;
-        match self.bring(&wish, wanted, mapping, Some(&uid), !was_ours).await {
+        match self.bring(&wish, wanted, mapping, Aim::At(&uid), !was_ours).await {
             Ok(brought) => Ok(self.done(mapping, brought, hash, created, false)),
             Err(error) => self.replace(wanted, error).await,
         }

@@ -21,7 +21,7 @@ impl Run<'_> {
         if self.options.protection.guard(&wanted.identity) == Some(Guard::Always) {
             // It is there, which is all that a set may ask of it.
             return match place {
-                Place::Empty => Err(Refusal::Protected { object: wanted.identity.clone() }),
+                Place::Empty | Place::Unseen => Err(Refusal::Protected { object: wanted.identity.clone() }),
                 _ => Ok((Outcome::Unchanged, None)),
             };
         }
@@ -37,7 +37,7 @@ impl Run<'_> {
                 let created = found.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY));
                 (found.uid.unwrap_or_default(), created, false)
             }
-            Place::Empty => match self.create_namespace(&wanted.object, mapping).await? {
+            Place::Empty | Place::Unseen => match self.create_namespace(&wanted.object, mapping).await? {
                 Some(uid) => (uid, true, true),
                 None => return Ok((Outcome::Waiting("the namespace appeared meanwhile"), None)),
             },

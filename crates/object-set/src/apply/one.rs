@@ -1,11 +1,9 @@
 //! One object: whether it may be touched, whether it must be, and the request.
 
-use std::time::Duration;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, ValidationDirective};
 use serde_json::Value;
 
+use super::send::Aim;
 use super::system::is_tracked_by_label;
 use super::wish::{Brought, Wish};
 use super::{Adopt, Foreign, Outcome, Refusal, Run, System, Wanted, keep, owner};
@@ -14,18 +12,12 @@ use crate::discovery::Mapping;
 use crate::drift::{self, Drift, Observed};
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::Entry;
-use crate::object::{Identity, Object, map_at};
+use crate::object::{Identity, Object};
 use crate::protect::Guard;
 use crate::prune::holds_data;
 
 /// The most that is sent as one object, in bytes of JSON: etcd takes little more.
 const MAX_OBJECT: usize = 1 << 20;
-
-/// Pauses, under two seconds in all, before another try at a kind that was established a moment ago and is not
-/// served yet: the API server gives no event for that. What takes longer waits for the caller's next run.
-pub(crate) fn serving_pauses() -> impl Iterator<Item = Duration> {
-    [20, 50, 100, 200, 400, 800].into_iter().map(Duration::from_millis)
-}
 
 /// What an object turned out to be, and what to remember of it.
 pub(super) type Done = Result<(Outcome, Option<Entry>), Refusal>;
@@ -38,6 +30,8 @@ pub(super) enum Place {
     Changed(Observed),
     /// Nothing.
     Empty,
+    /// Nothing, as far as can be expected: nobody looked.
+    Unseen,
     /// An object that is not in the inventory, or not ours any more.
     Found(Box<ObjectMeta>),
     /// It is being deleted.
@@ -51,15 +45,29 @@ impl Run<'_> {
         object.set_label(OWNER_LABEL, &self.options.ownership.owner);
         check_size(&object, &wanted.identity)?;
         let guard = self.guard(&wanted.identity)?;
-        let place = self.look(&wanted.identity, mapping).await?;
-        match self.put(object.clone(), wanted, mapping, guard, place).await {
-            Err(Refusal::Call(error)) if is_race(&error) => {
-                // What was seen is of before: whose place it is now has to be judged anew.
-                let place = self.ask(&wanted.identity, mapping).await?;
-                self.put(object, wanted, mapping, guard, place).await
+        let (mut place, mut looks) = if self.is_unlikely(&wanted.identity) {
+            (Place::Unseen, 2)
+        } else {
+            (self.look(&wanted.identity, mapping).await?, 1)
+        };
+        loop {
+            let unseen = matches!(place, Place::Unseen);
+            match self.put(object.clone(), wanted, mapping, guard, place).await {
+                // What was seen is of before, or nothing: whose place it is now has to be judged anew.
+                Err(Refusal::Call(error))
+                    if looks > 0 && (is_race(&error) || unseen && is_of_version(&error)) =>
+                {
+                    looks -= 1;
+                    place = self.ask(&wanted.identity, mapping).await?;
+                }
+                done => return done,
             }
-            done => done,
         }
+    }
+
+    /// Whether nothing is known of the object, and most likely it is not there.
+    fn is_unlikely(&self, identity: &Identity) -> bool {
+        self.options.are_new && self.recorded.get(identity).is_none() && self.cluster.rehearsal.is_none()
     }
 
     /// Puts an object in its place, once.
@@ -87,6 +95,7 @@ impl Run<'_> {
         let stays = self.stays(&place, recorded);
         let is_adopted = matches!(place, Place::Found(_));
         let is_tracked = matches!(&place, Place::Found(found) if is_tracked_by_label(found));
+        let unseen = matches!(place, Place::Unseen);
         let (uid, created) = match place {
             Place::Deleting => return Ok((Outcome::Waiting("the old object is being deleted"), None)),
             Place::Ours(_) if recorded.is_some_and(|entry| entry.hash == wish.hash) => {
@@ -96,7 +105,7 @@ impl Run<'_> {
                 self.let_go(&mut wish, wanted, mapping, Some(&seen)).await?;
                 (Some(seen.uid), recorded.is_some_and(|entry| entry.created))
             }
-            Place::Empty => (None, true),
+            Place::Empty | Place::Unseen => (None, true),
             Place::Found(metadata) => {
                 self.may_adopt(&wanted.identity, &metadata, guard)?;
                 if let Some(system) = self.foreign(&metadata) {
@@ -117,7 +126,8 @@ impl Run<'_> {
         if stays && let Some(as_is) = self.as_is(&wish.object, &wanted.identity, mapping, is_tracked).await? {
             return self.send_as_is(&as_is, &wanted.identity, mapping, uid.as_deref(), created).await;
         }
-        match self.bring(&wish, wanted, mapping, uid.as_deref(), is_adopted).await {
+        let aim = if unseen { Aim::OnlyNew } else { Aim::of(uid.as_deref()) };
+        match self.bring(&wish, wanted, mapping, aim, is_adopted).await {
             Ok(brought) => Ok(self.done(mapping, brought, wish.hash, created, uid.is_none())),
             Err(error) if uid.is_some() => self.replace(wanted, error).await,
             Err(error) => Err(error.into()),
@@ -127,7 +137,7 @@ impl Run<'_> {
     /// Whether an object is to stay as it is. One that we sent as the set said is like any other of ours.
     fn stays(&self, place: &Place, recorded: Option<&Entry>) -> bool {
         let is_theirs = match place {
-            Place::Empty => false,
+            Place::Empty | Place::Unseen => false,
             Place::Found(_) => true,
             _ => recorded.is_none_or(|entry| entry.hash.is_empty()),
         };
@@ -171,7 +181,7 @@ impl Run<'_> {
         created: bool,
     ) -> Done {
         let mapping = self.kinds.get(&object.gvk()).unwrap_or(mapping);
-        let metadata = self.send(object, identity, mapping, uid).await?;
+        let metadata = self.send(object, identity, mapping, Aim::of(uid)).await?;
         // It is not the wished one, which the next change sends.
         let entry = self.entry(mapping, &metadata, String::new(), created);
         Ok((Outcome::AsIs { revision: revision(&metadata) }, Some(entry)))
@@ -270,56 +280,6 @@ impl Run<'_> {
         tells.then(|| System::of(metadata, self.options.take_over)).flatten()
     }
 
-    /// Sends one object. With a uid it can only change that very object, not create another one; without, it takes
-    /// no field from what another manager made meanwhile.
-    pub(super) async fn send(
-        &self,
-        object: &Object,
-        identity: &Identity,
-        mapping: &Mapping,
-        uid: Option<&str>,
-    ) -> Result<ObjectMeta, CallError> {
-        let mut body = object.body().clone();
-        if let Some(uid) = uid {
-            map_at(&mut body, "metadata").insert("uid".to_owned(), uid.into());
-        }
-        let mut params = PatchParams::apply(&self.options.ownership.manager);
-        params.force = uid.is_some();
-        params.field_validation =
-            Some(if self.options.strict { ValidationDirective::Strict } else { ValidationDirective::Ignore });
-        self.patch(identity, mapping, &params, Value::Object(body)).await
-    }
-
-    /// A server-side apply; a kind whose CRD was established a moment ago may need another one to be served.
-    pub(super) async fn patch(
-        &self,
-        identity: &Identity,
-        mapping: &Mapping,
-        params: &PatchParams,
-        body: Value,
-    ) -> Result<ObjectMeta, CallError> {
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let patch = Patch::Apply(body);
-        if let Some(rehearsal) = &self.cluster.rehearsal {
-            return Ok(rehearsal.patch(&api, identity, params, &patch).await?.metadata);
-        }
-        let mut pauses = serving_pauses();
-        loop {
-            let answer: kube::Result<PartialObjectMeta<DynamicObject>> =
-                api.patch_metadata(&identity.name, params, &patch).await;
-            let mut error = match answer {
-                Ok(found) => return Ok(found.metadata),
-                Err(error) => of_another(CallError::new(Action::Apply, Some(identity), error)),
-            };
-            if !(error.is_missing_kind() && self.is_new(mapping)) {
-                return Err(error);
-            }
-            error.failure = Failure::NotServedYet;
-            let Some(pause) = pauses.next() else { return Err(error) };
-            tokio::time::sleep(pause).await;
-        }
-    }
-
     /// What to remember of an object after an apply.
     pub(super) fn entry(
         &self,
@@ -339,16 +299,6 @@ impl Run<'_> {
     }
 }
 
-/// A uid says which object is meant. One that cannot become the object's is another one's: somebody made it anew meanwhile.
-fn of_another(mut error: CallError) -> CallError {
-    if let Failure::Immutable(paths) | Failure::Refused(paths) = &error.failure
-        && paths.iter().any(|path| path.starts_with("metadata.uid"))
-    {
-        error.failure = Failure::Conflict;
-    }
-    error
-}
-
 /// The resourceVersion as a number, to be compared with others of its kind (KEP-5504).
 pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
     metadata.resource_version.as_deref()?.parse().ok()
@@ -357,6 +307,13 @@ pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
 /// Whether an object changed, came or went between the look and the apply. Another one of the name shows in its uid.
 fn is_race(error: &CallError) -> bool {
     error.failure == Failure::Conflict && error.action == Action::Apply
+}
+
+/// Whether it may be for the resourceVersion, which API servers with a storage of their own may take amiss in what is
+/// made.
+fn is_of_version(error: &CallError) -> bool {
+    let refused = matches!(error.failure, Failure::Refused(_) | Failure::Server(_) | Failure::VersionGone(_));
+    refused && error.action == Action::Apply
 }
 
 /// Refuses what the API server or etcd would refuse, before it is sent.

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use super::send::Aim;
 use super::{Refusal, Run, Wanted};
 use crate::cluster::Ownership;
 use crate::discovery::Mapping;
@@ -92,18 +93,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Sends an object, to the one of that uid or (without) to none, and sees to who owns its fields then. One that is
+    /// Sends an object to where it is to go, and sees to who owns its fields then. One that is
     /// adopted may have been nobody's.
     pub(super) async fn bring(
         &self,
         wish: &Wish<'_>,
         wanted: &Wanted,
         mapping: &Mapping,
-        uid: Option<&str>,
+        aim: Aim<'_>,
         is_adopted: bool,
     ) -> Result<Brought, CallError> {
-        let object = if uid.is_some() { &wish.object } else { wish.whole() };
-        let metadata = self.send(object, &wanted.identity, mapping, uid).await?;
+        let object = if matches!(aim, Aim::At(_)) { &wish.object } else { wish.whole() };
+        let metadata = self.send(object, &wanted.identity, mapping, aim).await?;
         match self.tidy(wish, wanted, mapping, metadata.clone(), is_adopted).await {
             Ok(metadata) => Ok(Brought { metadata, unsettled: None }),
             Err(refusal) => Ok(Brought { metadata, unsettled: Some(refusal) }),
@@ -126,8 +127,8 @@ impl Run<'_> {
         if !(taken || returned) {
             return Ok(metadata);
         }
-        let uid = metadata.uid.as_deref();
-        Ok(self.send(&wish.object, &wanted.identity, mapping, uid).await?)
+        let aim = Aim::of(metadata.uid.as_deref());
+        Ok(self.send(&wish.object, &wanted.identity, mapping, aim).await?)
     }
 
     /// Moves the ownership of fields that others may change to whoever keeps them, and back what they may no longer;

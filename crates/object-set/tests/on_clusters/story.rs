@@ -35,6 +35,7 @@ pub(crate) struct Story {
     pub(crate) take_over: Vec<&'static str>,
     pub(crate) made_once: BTreeSet<Identity>,
     pub(crate) recreate: Vec<ObjectSelector>,
+    pub(crate) are_new: bool,
     pub(crate) until: Option<Instant>,
     pub(crate) live_owners: BTreeSet<String>,
     /// How many objects the set before had.
@@ -78,6 +79,7 @@ impl Story {
             take_over: vec![],
             made_once: BTreeSet::new(),
             recreate: vec![],
+            are_new: false,
             until: None,
             live_owners: BTreeSet::new(),
             previous: 0,
@@ -101,6 +103,7 @@ impl Story {
             yielded: &self.yielded,
             made_once: &self.made_once,
             recreate: &self.recreate,
+            are_new: self.are_new,
             until: self.until,
         };
         self.previous = self.inventory.len();

@@ -1,0 +1,106 @@
+//! The request that brings one object, and to which object it goes.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams, ValidationDirective};
+use serde_json::Value;
+
+use super::Run;
+use crate::discovery::Mapping;
+use crate::error::{Action, CallError, Failure};
+use crate::object::{Identity, Object, map_at};
+
+/// Pauses, under two seconds in all, before another try at a kind that was established a moment ago and is not
+/// served yet: the API server gives no event for that. What takes longer waits for the caller's next run.
+pub(crate) fn serving_pauses() -> impl Iterator<Item = Duration> {
+    [20, 50, 100, 200, 400, 800].into_iter().map(Duration::from_millis)
+}
+
+/// Which object a request is to change.
+#[derive(Clone, Copy)]
+pub(super) enum Aim<'a> {
+    /// That of this uid, and no other.
+    At(&'a str),
+    /// None: there is none of the name, as was seen.
+    New,
+    /// None, whether or not there is one of the name: what is there stays as it is.
+    OnlyNew,
+}
+
+/// A resourceVersion that no object has: etcd counts revisions from 1, and the first write makes 2. An API server heeds
+/// it where there is an object, and passes over it where an apply makes one.
+const NO_VERSION: &str = "1";
+
+impl<'a> Aim<'a> {
+    pub(super) fn of(uid: Option<&'a str>) -> Self {
+        uid.map_or(Self::New, Self::At)
+    }
+}
+
+impl Run<'_> {
+    /// Sends one object. What is aimed at one can only change that very object, not create another; anything else takes
+    /// no field from what another manager made meanwhile.
+    pub(super) async fn send(
+        &self,
+        object: &Object,
+        identity: &Identity,
+        mapping: &Mapping,
+        aim: Aim<'_>,
+    ) -> Result<ObjectMeta, CallError> {
+        let mut body = object.body().clone();
+        let mut params = PatchParams::apply(&self.options.ownership.manager);
+        let condition = match aim {
+            Aim::At(uid) => Some(("uid", uid)),
+            Aim::New => None,
+            Aim::OnlyNew => Some(("resourceVersion", NO_VERSION)),
+        };
+        if let Some((field, value)) = condition {
+            map_at(&mut body, "metadata").insert(field.to_owned(), value.into());
+        }
+        params.force = matches!(aim, Aim::At(_));
+        params.field_validation =
+            Some(if self.options.strict { ValidationDirective::Strict } else { ValidationDirective::Ignore });
+        self.patch(identity, mapping, &params, Value::Object(body)).await
+    }
+
+    /// A server-side apply; a kind whose CRD was established a moment ago may need another one to be served.
+    pub(super) async fn patch(
+        &self,
+        identity: &Identity,
+        mapping: &Mapping,
+        params: &PatchParams,
+        body: Value,
+    ) -> Result<ObjectMeta, CallError> {
+        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+        let patch = Patch::Apply(body);
+        if let Some(rehearsal) = &self.cluster.rehearsal {
+            return Ok(rehearsal.patch(&api, identity, params, &patch).await?.metadata);
+        }
+        let mut pauses = serving_pauses();
+        loop {
+            let answer: kube::Result<PartialObjectMeta<DynamicObject>> =
+                api.patch_metadata(&identity.name, params, &patch).await;
+            let mut error = match answer {
+                Ok(found) => return Ok(found.metadata),
+                Err(error) => of_another(CallError::new(Action::Apply, Some(identity), error)),
+            };
+            if !(error.is_missing_kind() && self.is_new(mapping)) {
+                return Err(error);
+            }
+            error.failure = Failure::NotServedYet;
+            let Some(pause) = pauses.next() else { return Err(error) };
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// A uid says which object is meant. One that cannot become the object's is another one's: somebody made it anew meanwhile.
+fn of_another(mut error: CallError) -> CallError {
+    if let Failure::Immutable(paths) | Failure::Refused(paths) = &error.failure
+        && paths.iter().any(|path| path.starts_with("metadata.uid"))
+    {
+        error.failure = Failure::Conflict;
+    }
+    error
+}

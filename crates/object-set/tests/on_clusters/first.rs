@@ -1,0 +1,99 @@
+//! Objects that are most likely not there: made in one request, and never over what is.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
+use kyma_object_set::{Adopt, Cluster, NothingObserved, Outcome, Refusal};
+use serde_json::json;
+use testbed::{Answer, Matching, Scripted};
+
+use super::story::{BED, Story, config_map, outcome};
+
+/// An owner who looks for nothing, behind a door that counts.
+async fn begin(name: &str) -> Result<(Story, Scripted)> {
+    let target = BED.cluster("target", testbed::ClusterBuilder::with_controllers).await?;
+    let door = Scripted::in_front_of(&target).await?;
+    let mut story = Story::begin(name).await?;
+    story.cluster = Cluster::new(door.access().client()?);
+    story.are_new = true;
+    Ok((story, door))
+}
+
+/// Requests for ConfigMaps: looks and applies.
+fn counted(story: &Story, door: &Scripted, name: &str) -> (usize, usize) {
+    let path = format!("/api/v1/namespaces/{}/configmaps/{name}", story.namespace);
+    let count = |method: &str| door.count(&Matching::path(&path).method(method));
+    (count("GET"), count("PATCH"))
+}
+
+#[tokio::test]
+async fn what_is_new_takes_one_request() -> Result<()> {
+    let (mut story, door) = begin("first-new").await?;
+    let applied = story.apply(&config_map("a", "1")).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
+    assert_eq!(counted(&story, &door, "a"), (0, 1));
+    // It is like any other from then on.
+    story.apply(&config_map("a", "2")).await?;
+    assert_eq!(counted(&story, &door, "a"), (1, 2));
+    let live = story.config_maps().get("a").await?;
+    assert_eq!(live.data.context("data")?["v"], "2");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_there_is_looked_at_before_anything_of_it_changes() -> Result<()> {
+    let (mut story, door) = begin("first-there").await?;
+    let theirs: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "data": {"theirs": "1"}}))?;
+    let before = story.config_maps().create(&PostParams::default(), &theirs).await?;
+
+    story.adopt = Adopt::Never;
+    let applied = story.try_apply(&config_map("a", "1"), &NothingObserved).await?;
+    let refused = outcome(&applied, "a");
+    assert!(matches!(refused, Outcome::Refused(Refusal::OwnedByOther { .. })), "{applied:?}");
+    assert_eq!(counted(&story, &door, "a"), (1, 1));
+    assert_eq!(story.config_maps().get("a").await?, before);
+
+    story.adopt = Adopt::Unowned;
+    let applied = story.apply(&config_map("a", "1")).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: false, .. }), "{applied:?}");
+    let after = story.config_maps().get("a").await?;
+    assert_eq!(after.metadata.uid, before.metadata.uid);
+    assert_eq!(json!(after.data), json!({"theirs": "1", "v": "1"}));
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_takes_the_resource_version_amiss_is_asked_without() -> Result<()> {
+    let (mut story, door) = begin("first-amiss").await?;
+    let patches = Matching::any().method("PATCH");
+    door.next(
+        1,
+        patches,
+        Answer::failure(422, "Invalid", "resourceVersion should not be set on objects to be created"),
+    );
+    let applied = story.apply(&config_map("a", "1")).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
+    assert_eq!(counted(&story, &door, "a"), (1, 2));
+
+    // What is refused for itself is refused the second time too.
+    let broken = config_map("b", "1").replace("v:", "'not a key':");
+    let applied = story.try_apply(&broken, &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "b"), Outcome::Refused(Refusal::Call(_))), "{applied:?}");
+    assert_eq!(counted(&story, &door, "b"), (1, 2));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_taken_away_meanwhile_is_waited_for() -> Result<()> {
+    let (mut story, _door) = begin("first-going").await?;
+    let going = json!({"metadata": {"name": "a", "finalizers": ["example.com/held"]}});
+    story.config_maps().create(&PostParams::default(), &serde_json::from_value(going)?).await?;
+    story.config_maps().delete("a", &kube::api::DeleteParams::default()).await?;
+    let applied = story.try_apply(&config_map("a", "1"), &NothingObserved).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Waiting(_)), "{applied:?}");
+    story.edit("a", json!({"metadata": {"finalizers": null}})).await?;
+    let applied = story.apply(&config_map("a", "1")).await?;
+    assert!(matches!(outcome(&applied, "a"), Outcome::Applied { created: true, .. }), "{applied:?}");
+    Ok(())
+}
