@@ -37,9 +37,9 @@ mod wish;
 
 pub use claim::claim;
 use one::Done;
-pub(crate) use send::serving_pauses;
 pub use outcome::{Applied, Outcome, Refusal};
 pub(crate) use owner::is_creator;
+pub(crate) use send::serving_pauses;
 pub use system::{System, helm_release};
 pub use take_over::move_fields;
 

@@ -17,7 +17,7 @@ pub struct HelmComponentStatus {
     /// Aspects of it: Ready, DependenciesReady, Rendered, Applied, Healthy, TargetReachable; Kept and Tested where somebody
     /// asked for a rollback or for tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schemas::conditions")]
+    #[schemars(schema_with = "schemas::conditions_of_one")]
     pub conditions: Option<Vec<Condition>>,
     /// Generation that this was found for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -183,7 +183,8 @@ impl Pass<'_> {
     /// Whether nothing of the component was ever sent, as far as anybody knows. A process that died then has left what it
     /// sent unrecorded; it is found all the same.
     fn is_first(&self) -> bool {
-        let conditions = self.context.resource.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let conditions =
+            self.context.resource.status.as_ref().and_then(|status| status.conditions.as_deref());
         let was_told = condition::get(conditions.unwrap_or_default(), types::APPLIED).is_some();
         !was_told && !self.session.has_sent && self.session.recorded.inventory.is_empty()
     }
