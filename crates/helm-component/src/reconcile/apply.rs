@@ -128,9 +128,9 @@ impl Pass<'_> {
         self.leave_recorded(&loaded);
         let held = &self.session.recorded.inventory;
         let held = if seen.set_back { held.unproven() } else { held.clone() };
-        let sent = self.send(&set, &held, &observed, &|_| true).await;
+        let result = self.send(&set, &held, &observed, &|_| true).await;
         self.session.has_sent = true;
-        let result = match sent {
+        let result = match result {
             Ok(applied) => self.send_over_the_foreign(&set, &observed, applied).await,
             failed => failed,
         };
