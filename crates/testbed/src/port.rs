@@ -1,7 +1,8 @@
 //! Ports for servers that are told theirs before they start.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 
@@ -14,21 +15,44 @@ const LOOKS: usize = 100;
 /// How often a server is started at another port when somebody else was faster.
 pub(crate) const TRIES: usize = 5;
 
-/// An address of this machine at which nobody listens, for a server of a test or one that comes back to it.
+/// What this process gave out, kept from everybody else for as long as it lives: a server takes seconds to start.
+static GIVEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
+
+/// An address of this machine at which nobody listens, for a server of a test or one that comes back to it. No
+/// process gets it from here a second time while this one lives.
 ///
 /// # Errors
 /// None is found.
 pub fn free_address() -> Result<SocketAddr> {
     for _ in 0..LOOKS {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, fastrand::u16(PORTS)));
-        if TcpListener::bind(address).is_ok() {
+        if let Some(claim) = claim(address) {
+            GIVEN.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
             return Ok(address);
         }
     }
     bail!("no free port in {PORTS:?} after {LOOKS} looks")
 }
 
+/// Claims a port for a TCP server: by UDP, where nobody is in its way and the kernel ends the claim with the process.
+fn claim(address: SocketAddr) -> Option<UdpSocket> {
+    let claim = UdpSocket::bind(address).ok()?;
+    TcpListener::bind(address).is_ok().then_some(claim)
+}
+
 /// Whether a process ended because somebody else took its port.
 pub(crate) fn is_lost(process: &Process) -> bool {
     process.exited().is_some() && process.log_end(30).contains("address already in use")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_given_out_once_though_nobody_listens_there_yet() {
+        let address = free_address().unwrap();
+        assert!(claim(address).is_none(), "{address}");
+        assert!(TcpListener::bind(address).is_ok(), "its server can have it");
+    }
 }
