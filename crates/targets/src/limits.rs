@@ -34,13 +34,16 @@ pub struct Limits {
 }
 
 /// How much of a target's watches is read in a time; a line counts as 4 KiB at least. The target has to wait with the
-/// rest.
+/// rest. What we write there is told back by its watches, several times where controllers act on it, so each write adds to
+/// what may come: else the news of a large installation would queue up behind its own beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchPace {
     /// Bytes at once after a silence. Default 8 MiB.
     pub burst: usize,
     /// Bytes in a second beyond that. Default 256 KiB.
     pub per_second: usize,
+    /// Bytes beyond that for each write of ours that the target took, dry runs excepted. Default 64 KiB.
+    pub per_write: usize,
 }
 
 /// When a target counts as unhealthy and how it is probed.
@@ -74,7 +77,7 @@ impl Default for Limits {
 
 impl Default for WatchPace {
     fn default() -> Self {
-        Self { burst: 8 * MIB, per_second: MIB / 4 }
+        Self { burst: 8 * MIB, per_second: MIB / 4, per_write: MIB / 16 }
     }
 }
 

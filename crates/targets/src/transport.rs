@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{HeaderValue, RETRY_AFTER};
-use http::{Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use kube::client::Body;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -26,6 +26,7 @@ use wire::Wire;
 mod answer;
 mod authorization;
 mod pace;
+mod request;
 mod stream;
 mod weight;
 mod wire;
@@ -143,7 +144,7 @@ impl Transport {
         agent: HeaderValue,
     ) -> Result<Response<AnswerBody>, TargetError> {
         self.not_suspended()?;
-        if is_watch(request.uri()) {
+        if request::is_stream(request.uri()) {
             return self.watch(request, agent).await;
         }
         let slot = self.slot().await?;
@@ -203,8 +204,11 @@ impl Transport {
         agent: HeaderValue,
         queue: &answer::Queue<'_>,
     ) -> Result<Response<answer::Read>, TargetError> {
-        let path = request.uri().path().to_owned();
+        let (path, changes) = (request.uri().path().to_owned(), request::changes(&request));
         let answer = self.wire.send(request, agent).await?;
+        if changes && answer.status().is_success() {
+            lock(&self.pace).wrote();
+        }
         answer::read(answer, answer::Bounds::of(&self.limits, queue), &path).await
     }
 
@@ -377,11 +381,6 @@ fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Opti
         ) => None,
         Err(error) => Some((Outcome::Unreachable, Some(error.clone()))),
     }
-}
-
-fn is_watch(uri: &Uri) -> bool {
-    let query = uri.query().unwrap_or_default();
-    query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true"))
 }
 
 /// A number in 0..1 that differs between calls and processes; not for secrets.

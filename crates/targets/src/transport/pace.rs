@@ -1,4 +1,5 @@
-//! How fast the watches on a target may tell: a bucket that empties with what arrives and fills with time. Pure.
+//! How fast the watches on a target may tell: a bucket that empties with what arrives and fills with time and with what
+//! is written. Pure.
 
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,11 @@ impl Pace {
         let wait = -self.left / as_f64(self.limits.per_second.max(1));
         (self.left < 0.0).then(|| Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX))
     }
+
+    /// Notes that something was written there, of which the watches will tell.
+    pub(super) fn wrote(&mut self) {
+        self.left = (self.left + as_f64(self.limits.per_write)).min(as_f64(self.limits.burst));
+    }
 }
 
 fn as_f64(bytes: usize) -> f64 {
@@ -40,7 +46,7 @@ fn as_f64(bytes: usize) -> f64 {
 mod tests {
     use super::*;
 
-    const LIMITS: WatchPace = WatchPace { burst: 100_000, per_second: 10_000 };
+    const LIMITS: WatchPace = WatchPace { burst: 100_000, per_second: 10_000, per_write: 20_000 };
 
     #[test]
     fn a_burst_passes_and_then_time_decides() {
@@ -68,5 +74,18 @@ mod tests {
         let later = now + Duration::from_hours(1);
         assert_eq!(pace.took(&vec![b'x'; 100_000], later), None);
         assert!(pace.took(b"x", later).is_some());
+    }
+
+    #[test]
+    fn what_is_written_may_be_told_at_once_up_to_a_burst() {
+        let now = Instant::now();
+        let mut pace = Pace::new(LIMITS, now);
+        for _ in 0..10 {
+            pace.wrote();
+            assert_eq!(pace.took(&vec![b'x'; 20_000], now), None);
+        }
+        (0..10).for_each(|_| pace.wrote());
+        assert_eq!(pace.took(&vec![b'x'; 100_000], now), None);
+        assert!(pace.took(b"x", now).is_some());
     }
 }

@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::WatchParams;
+use kube::api::{Patch, PatchParams, WatchParams};
 use kyma_api::Reason;
 use kyma_targets::{Limits, TargetError, TargetEvent, Targets, WatchPace};
 use serde_json::json;
@@ -226,7 +226,7 @@ async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "x".repeat(SIZE)}});
     let line = format!("{}\n", json!({"type": "ADDED", "object": map}));
     server.always(Matching::any(), Answer::made(move |_| Some(line.clone().into())));
-    let pace = WatchPace { burst: 2 * SIZE, per_second: 2 * SIZE };
+    let pace = WatchPace { burst: 2 * SIZE, per_second: 2 * SIZE, per_write: 0 };
     let limits = Limits { line: 2 * SIZE, line_weight: 2 * SIZE, watch_pace: pace, ..limits() };
     let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
     let target = target(&targets, server.access())?;
@@ -239,4 +239,35 @@ async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of
     // Of eight, two are the burst; what was on its way of each stream may come at once, too.
     assert!(started.elapsed() > Duration::from_secs(1), "{:?}", started.elapsed());
     Ok(())
+}
+
+#[tokio::test]
+async fn events_of_what_was_written_do_not_wait_but_those_of_dry_runs_do() -> Result<()> {
+    const SIZE: usize = 64 * 1024;
+    let server = Scripted::start().await?;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "x".repeat(SIZE)}});
+    let line = format!("{}\n", json!({"type": "ADDED", "object": map}));
+    server.always(Matching::any().method("PATCH"), config_map());
+    server.always(Matching::any(), Answer::made(move |_| Some(line.clone().into())));
+    // By time alone nothing comes after the burst.
+    let pace = WatchPace { burst: 8 * SIZE, per_second: 1, per_write: 8 * SIZE };
+    let limits = Limits { watch_pace: pace, ..limits() };
+    let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
+    let target = target(&targets, server.access())?;
+    let maps = Api::<ConfigMap>::namespaced(target.client(), "default");
+    let apply = PatchParams::apply("tester");
+    let change = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap"}));
+    let mut events = maps.watch(&WatchParams::default(), "0").await?.boxed();
+    for _ in 0..32 {
+        maps.patch("m", &apply, &change).await?;
+        tokio::time::timeout(PATIENCE, events.next()).await?.context("the stream goes on")??;
+    }
+    let rehearsal = apply.dry_run();
+    for _ in 0..32 {
+        maps.patch("m", &rehearsal, &change).await?;
+        if tokio::time::timeout(Duration::from_secs(1), events.next()).await.is_err() {
+            return Ok(());
+        }
+    }
+    bail!("dry runs let events pass")
 }

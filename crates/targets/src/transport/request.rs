@@ -1,0 +1,35 @@
+//! What a request asks for, as far as its way depends on it.
+
+use http::{Request, Uri};
+
+/// Whether it opens a stream.
+pub(super) fn is_stream(uri: &Uri) -> bool {
+    parameters(uri).any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true"))
+}
+
+/// Whether objects differ afterwards, so that watches have something to tell.
+pub(super) fn changes<B>(request: &Request<B>) -> bool {
+    !request.method().is_safe() && !parameters(request.uri()).any(|pair| pair.starts_with("dryRun="))
+}
+
+fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
+    uri.query().unwrap_or_default().split('&')
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_changes_something_unless_it_is_a_rehearsal() {
+        let of = |method: Method, uri: &str| {
+            changes(&Request::builder().method(method).uri(uri).body(()).expect("a request"))
+        };
+        assert!(of(Method::PATCH, "/api/v1/namespaces/a/services/b?fieldManager=c&force=true"));
+        assert!(of(Method::DELETE, "/api/v1/namespaces/a/services/b"));
+        assert!(!of(Method::PATCH, "/api/v1/namespaces/a/services/b?fieldManager=c&dryRun=All"));
+        assert!(!of(Method::GET, "/api/v1/namespaces/a/services/b"));
+    }
+}
