@@ -32,13 +32,14 @@ const MOTION: Duration = Duration::from_secs(20);
 /// The shortest pause between two looks at what a target serves.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Who is woken: a component, by place, name and the hash that its objects carry.
+/// Who is woken: a component, by place, name and the hash that its objects carry. Cheap to clone, since each stream has
+/// a list of all who depend on it, which is copied when one more does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Dependent {
     /// Namespace on the hub.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Name on the hub.
-    pub name: String,
+    pub name: Arc<str>,
     /// Value of the owner label.
     pub owner: Arc<str>,
 }
@@ -47,7 +48,7 @@ impl Dependent {
     /// The component of this name.
     pub(crate) fn of(namespace: &str, name: &str) -> Self {
         let owner = names::owner_hash(namespace, name).into();
-        Self { namespace: namespace.to_owned(), name: name.to_owned(), owner }
+        Self { namespace: namespace.into(), name: name.into(), owner }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What streams and our own applies have told of the objects of one kind on one target.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -22,7 +22,8 @@ const LIST: Duration = Duration::from_secs(10);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changed {
     pub(super) everybody: bool,
-    pub(super) owners: HashSet<String>,
+    /// One or two, and asked for each dependent of a stream: comparing is less work than hashing.
+    pub(super) owners: BTreeSet<String>,
     pub(super) dependents: HashSet<Dependent>,
 }
 

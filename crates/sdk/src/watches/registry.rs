@@ -108,7 +108,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         let mut refused = None;
         // Under the lock: what is withdrawn later, `access_changed` ends.
         for key in wished.into_iter().filter(|_| !target.is_withdrawn()) {
-            if self.join(&mut held, &key, &target, dependent) {
+            if before.contains(&key) || self.join(&mut held, &key, &target, dependent) {
                 kept.push(key);
             } else {
                 refused.get_or_insert(WatchLimit { kind: key.interest.kind });
@@ -188,11 +188,10 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         self.held().streams.len()
     }
 
+    /// For one that is not among the stream's dependents.
     fn join(&self, held: &mut Held<D>, key: &Key, target: &Streams, dependent: &D) -> bool {
         if let Some(running) = held.streams.get_mut(key) {
-            if !running.dependents.contains(dependent) {
-                running.dependents = running.dependents.iter().chain([dependent]).cloned().collect();
-            }
+            running.dependents = running.dependents.iter().chain([dependent]).cloned().collect();
             return true;
         }
         if held.streams.keys().filter(|one| one.target == key.target).count() >= PER_TARGET {
