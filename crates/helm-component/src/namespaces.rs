@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn what_nobody_waits_for_is_forgotten() {
         let dependent =
-            |name: &str| Dependent { namespace: "hub".to_owned(), name: name.to_owned(), owner: name.into() };
+            |name: &str| Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() };
         let place = |name: &str| (None, name.to_owned());
         let places = |names: &[&str]| names.iter().map(|name| place(name)).collect::<BTreeSet<Place>>();
         let mut held = Held::default();

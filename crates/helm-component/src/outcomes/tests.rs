@@ -13,7 +13,7 @@ fn jobs() -> Interest {
 }
 
 fn dependent() -> Dependent {
-    Dependent { namespace: "hub".to_owned(), name: "c".to_owned(), owner: "owner".into() }
+    Dependent { namespace: "hub".into(), name: "c".into(), owner: "owner".into() }
 }
 
 fn hook(name: &str) -> Identity {

@@ -46,7 +46,7 @@ async fn empty_target() -> Result<(Scripted, Acting)> {
 }
 
 fn dependent(name: &str) -> Dependent {
-    Dependent { namespace: "hub".to_owned(), name: name.to_owned(), owner: name.into() }
+    Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() }
 }
 
 /// Between the two halves of a wish somebody else could join the stream that it ends, and wait for a list for ever.

@@ -39,7 +39,7 @@ fn of_lamps(current: &str) -> Arc<Rules> {
 }
 
 fn dependent(name: &str) -> Dependent {
-    Dependent { namespace: "hub".to_owned(), name: name.to_owned(), owner: name.into() }
+    Dependent { namespace: "hub".into(), name: name.into(), owner: name.into() }
 }
 
 fn want(store: &Store, name: &str, rules: &Arc<Rules>) {

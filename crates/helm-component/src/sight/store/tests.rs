@@ -157,14 +157,14 @@ fn a_list_from_before_an_apply_does_not_end_the_wait() {
 }
 
 fn dependent() -> Dependent {
-    Dependent { namespace: "hub".to_owned(), name: "c".to_owned(), owner: "owner".into() }
+    Dependent { namespace: "hub".into(), name: "c".into(), owner: "owner".into() }
 }
 
 #[test]
 fn what_a_stream_showed_goes_with_the_last_who_wants_it() {
     let store = Store::new(OURS);
     let wants = |name: &str, interests: Vec<Interest>| {
-        let dependent = Dependent { name: name.to_owned(), ..dependent() };
+        let dependent = Dependent { name: name.into(), ..dependent() };
         store.want(None, &dependent, Wish::new(interests, Arc::default()));
     };
     let maps = interest(Content::Metadata);
