@@ -219,13 +219,18 @@ async fn large_answers_that_wait_for_one_that_stalls_are_no_sign_of_a_dead_targe
     Ok(())
 }
 
+/// A watch that tells of ConfigMaps of this many bytes without end.
+fn flood(size: usize) -> Answer {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "x".repeat(size)}});
+    let line = format!("{}\n", json!({"type": "ADDED", "object": map}));
+    Answer::made(move |_| Some(line.clone().into()))
+}
+
 #[tokio::test]
 async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of_streams() -> Result<()> {
     const SIZE: usize = 512 * 1024;
     let server = Scripted::start().await?;
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "x".repeat(SIZE)}});
-    let line = format!("{}\n", json!({"type": "ADDED", "object": map}));
-    server.always(Matching::any(), Answer::made(move |_| Some(line.clone().into())));
+    server.always(Matching::any(), flood(SIZE));
     let pace = WatchPace { burst: 2 * SIZE, per_second: 2 * SIZE, per_write: 0 };
     let limits = Limits { line: 2 * SIZE, line_weight: 2 * SIZE, watch_pace: pace, ..limits() };
     let targets = Targets::new(loopback(), limits, "tester/1.2.3", "replica-0", 8);
@@ -245,10 +250,8 @@ async fn a_flood_of_events_is_read_no_faster_than_allowed_whatever_the_number_of
 async fn events_of_what_was_written_do_not_wait_but_those_of_dry_runs_do() -> Result<()> {
     const SIZE: usize = 64 * 1024;
     let server = Scripted::start().await?;
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "x".repeat(SIZE)}});
-    let line = format!("{}\n", json!({"type": "ADDED", "object": map}));
     server.always(Matching::any().method("PATCH"), config_map());
-    server.always(Matching::any(), Answer::made(move |_| Some(line.clone().into())));
+    server.always(Matching::any(), flood(SIZE));
     // By time alone nothing comes after the burst.
     let pace = WatchPace { burst: 8 * SIZE, per_second: 1, per_write: 8 * SIZE };
     let limits = Limits { watch_pace: pace, ..limits() };
