@@ -9,40 +9,43 @@ use lru::LruCache;
 
 /// A cache with bounds on number and bytes; least recently used first out.
 pub(crate) struct BoundedCache<K, V> {
-    kept: Mutex<LruCache<K, V>>,
-    bytes: usize,
+    kept: Mutex<Kept<K, V>>,
+    most: usize,
     size: fn(&V) -> usize,
+}
+
+struct Kept<K, V> {
+    values: LruCache<K, V>,
+    bytes: usize,
 }
 
 impl<K: Hash + Eq, V: Clone> BoundedCache<K, V> {
     /// Of at most so many values, of which `size` tells the bytes, and so many bytes.
-    pub(crate) fn new(values: NonZeroUsize, bytes: usize, size: fn(&V) -> usize) -> Self {
-        Self { kept: Mutex::new(LruCache::new(values)), bytes, size }
+    pub(crate) fn new(values: NonZeroUsize, most: usize, size: fn(&V) -> usize) -> Self {
+        Self { kept: Mutex::new(Kept { values: LruCache::new(values), bytes: 0 }), most, size }
     }
 
     pub(crate) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
-        self.kept().get(key).cloned()
+        self.kept().values.get(key).cloned()
     }
 
     pub(crate) fn put(&self, key: K, value: V) {
-        let mut kept = self.kept();
-        if (self.size)(&value) > self.bytes {
-            // It would push out all others, and then itself.
-            kept.pop(&key);
-            return;
-        }
-        kept.put(key, value);
-        let mut bytes: usize = kept.iter().map(|(_, value)| (self.size)(value)).sum();
-        while bytes > self.bytes {
-            let Some((_, out)) = kept.pop_lru() else { break };
-            bytes -= (self.size)(&out);
+        let (mut kept, size) = (self.kept(), (self.size)(&value));
+        // One that is too large would push out all others, and then itself.
+        let fits = size <= self.most;
+        let out = if fits { kept.values.push(key, value) } else { kept.values.pop_entry(&key) };
+        kept.bytes += if fits { size } else { 0 };
+        kept.bytes -= out.map_or(0, |(_, out)| (self.size)(&out));
+        while kept.bytes > self.most {
+            let Some((_, out)) = kept.values.pop_lru() else { break };
+            kept.bytes -= (self.size)(&out);
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, LruCache<K, V>> {
+    fn kept(&self) -> MutexGuard<'_, Kept<K, V>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,8 +67,10 @@ mod tests {
         put("e", 85);
         let held = ["a", "c", "d", "e"].map(|key| cache.get(key).is_some());
         assert_eq!(held, [false, false, true, true], "more would be too large");
+        put("e", 20);
+        put("g", 60);
         put("f", 101);
-        let held = ["d", "e", "f"].map(|key| cache.get(key).is_some());
-        assert_eq!(held, [true, true, false], "larger than all together");
+        let held = ["d", "e", "g", "f"].map(|key| cache.get(key).is_some());
+        assert_eq!(held, [true, true, true, false], "one shrank, one is larger than all together");
     }
 }

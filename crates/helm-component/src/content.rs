@@ -24,6 +24,7 @@ mod only_tests;
 pub(crate) use digest::digest;
 pub(crate) use inputs::Inputs;
 pub(crate) use loaded::Loaded;
+pub(crate) use only_tests::OnlyTests;
 
 /// Where content comes from and what turns it into objects; shared by all components.
 pub(crate) struct Sources {
@@ -33,6 +34,8 @@ pub(crate) struct Sources {
     pub opened: OpenedCharts,
     /// The render engine; `None` where there is none.
     pub renderer: Option<Arc<dyn Renderer>>,
+    /// Renders that the engine's cache leaves out although only tests vary in them.
+    pub only_tests: OnlyTests,
     /// Where OCM components lie whose source names no repository.
     pub default_base: Option<RegistryBase>,
     /// Authorities and logs of signers without keys; `None` where the operator has none.
@@ -66,7 +69,7 @@ impl Sources {
             }
             Content::Chart { chart, .. } => {
                 let request = request(&chart, spec, inputs, kinds);
-                let rendered = self.render(&request, frozen).await?;
+                let rendered = self.render(component, &request, frozen).await?;
                 how = rendered.how;
                 (Text::Rendered(rendered.text), Some(chart))
             }
@@ -101,7 +104,12 @@ impl Sources {
 
     /// Renders, but where each render would give something else and one is kept. What only tests have by chance is kept
     /// for those that run.
-    async fn render(&self, request: &RenderRequest, frozen: &Frozen) -> Result<Render, Failure> {
+    async fn render(
+        &self,
+        component: &HelmComponent,
+        request: &RenderRequest,
+        frozen: &Frozen,
+    ) -> Result<Render, Failure> {
         let Some(renderer) = &self.renderer else {
             return Err(Failure::new(
                 Reason::RendererUnavailable,
@@ -115,9 +123,14 @@ impl Sources {
         }
         let mut fresh = None;
         if varies == Varies::Tests && !frozen.keeps_tests() {
+            let how = How { tests_vary: true, ..How::default() };
+            if let Some(text) = self.only_tests.get(component, request) {
+                return Ok(Render { text, how });
+            }
             let text = rendered(renderer, request).await?;
             if only_tests::gives(&text, request.chart.name()) {
-                return Ok(Render { text, how: How { tests_vary: true, ..How::default() } });
+                self.only_tests.put(component, request, &text);
+                return Ok(Render { text, how });
             }
             fresh = Some(text);
         }

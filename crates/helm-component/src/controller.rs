@@ -15,7 +15,7 @@ use kyma_targets::ServiceAccount;
 use crate::account::Accounts;
 use crate::args::Flags;
 use crate::claims::Claims;
-use crate::content::Sources;
+use crate::content::{OnlyTests, Sources};
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
 use crate::namespaces::Namespaces;
@@ -25,6 +25,7 @@ use crate::plan::Order;
 use crate::prospect::Prospect;
 use crate::rbac;
 use crate::reconcile::dependent;
+use crate::release_records::ReleaseRecords;
 use crate::render::Renderer;
 use crate::report::Ended;
 use crate::sight::{Dependent, Sights};
@@ -51,6 +52,7 @@ impl HelmComponents {
             artifacts: content.artifacts()?,
             opened: source::opened_charts(),
             renderer,
+            only_tests: OnlyTests::default(),
             default_base: content.oci_registry.clone(),
             trust_root: content.trust_root()?,
         };
@@ -84,6 +86,7 @@ impl HelmComponents {
             sources,
             sights,
             namespaces,
+            release_records: ReleaseRecords::default(),
             outcomes,
             hub_secrets,
             hub_config_maps: Arc::default(),

@@ -40,6 +40,7 @@ mod reconcile;
 mod record;
 mod referenced;
 pub mod release;
+mod release_records;
 pub mod render;
 mod report;
 mod rollback;

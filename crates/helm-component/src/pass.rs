@@ -19,6 +19,7 @@ use crate::namespaces::Namespaces;
 use crate::outcomes::Outcomes;
 use crate::plan::{Order, Predecessor, Rest};
 use crate::release::{self, Release};
+use crate::release_records::ReleaseRecords;
 use crate::sight::{Dependent, Sights};
 
 /// What all passes share.
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub sights: Sights,
     /// Namespaces of targets whose end components wait for.
     pub namespaces: Namespaces,
+    /// Helm's records of releases in namespaces of targets.
+    pub release_records: ReleaseRecords,
     /// How hooks on targets end.
     pub outcomes: Outcomes,
     /// What components get of the hub's Secrets.

@@ -16,6 +16,7 @@ mod process;
 mod version;
 
 pub use cache::CachingRenderer;
+pub(crate) use cache::{MOST_KEPT, MOST_KEPT_BYTES};
 pub use chance::Varies;
 pub use chart::{Chart, ChartFault};
 pub use helm::{HelmProgram, HelmProgramError};
@@ -200,3 +201,6 @@ impl RenderError {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) use helm::tests;

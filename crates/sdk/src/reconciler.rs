@@ -285,7 +285,7 @@ where
     }
     let halt = pauses.of(&*object);
     let pass = Pass::new(operator.name, beginning.verifies, halt.clone(), process.metrics.clone());
-    let pass = pass.asked(beginning.asked.is_some());
+    let pass = pass.heard(beginning.heard);
     let reconcile = (work.reconcile)(Arc::clone(&object), pass);
     let result = tokio::select! {
         result = tokio::time::timeout(settings.reconcile_deadline, reconcile) => result,

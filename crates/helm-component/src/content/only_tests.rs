@@ -1,11 +1,43 @@
-//! Whether what a chart's folder of tests rendered to is nothing but tests. Pure.
+//! Renders in which nothing but tests goes by chance.
 
+use std::sync::Arc;
+
+use kyma_api::HelmComponent;
 use kyma_object_set::{Limits, ObjectSet};
 
+use crate::bounded::BoundedCache;
 use crate::hooks::Hook;
+use crate::render::{self, RenderRequest};
 
 /// What `helm template` writes before the path of the file that a document comes from.
 const SOURCE: &str = "---\n# Source: ";
+
+/// Such renders, within the bounds of others. What their tests have by chance is of no use before somebody asks for tests,
+/// and may be a password: each is kept for the component that it was made for.
+pub(crate) struct OnlyTests(BoundedCache<String, Arc<str>>);
+
+impl Default for OnlyTests {
+    fn default() -> Self {
+        Self(BoundedCache::new(render::MOST_KEPT, render::MOST_KEPT_BYTES, |text| text.len()))
+    }
+}
+
+impl OnlyTests {
+    /// What came of this request for this component.
+    pub(super) fn get(&self, component: &HelmComponent, request: &RenderRequest) -> Option<Arc<str>> {
+        self.0.get(&key(component, request))
+    }
+
+    pub(super) fn put(&self, component: &HelmComponent, request: &RenderRequest, text: &Arc<str>) {
+        self.0.put(key(component, request), Arc::clone(text));
+    }
+}
+
+fn key(component: &HelmComponent, request: &RenderRequest) -> String {
+    let metadata = &component.metadata;
+    let [namespace, name] = [&metadata.namespace, &metadata.name].map(Option::as_deref);
+    format!("{}/{} {}", namespace.unwrap_or_default(), name.unwrap_or_default(), request.digest())
+}
 
 /// Whether each document from `templates/tests/` of the chart of this name is a hook that runs only when somebody asks
 /// for tests, so that no part of the release and of its other hooks comes from there.
@@ -24,7 +56,25 @@ pub(super) fn gives(manifest: &str, chart: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::render::tests::{chart, request};
+
+    #[test]
+    fn what_is_kept_is_of_one_component_and_one_request() {
+        let component = |name: &str| -> HelmComponent {
+            serde_json::from_value(
+                json!({"metadata": {"namespace": "n", "name": name}, "spec": {"source": {}}}),
+            )
+            .unwrap()
+        };
+        let (chart, kept) = (chart(&[("templates/a.yaml", "a: b")]), OnlyTests::default());
+        let [one, other] = [1, 2].map(|value| request(&chart, json!({"value": value})));
+        kept.put(&component("a"), &one, &Arc::from("text"));
+        assert_eq!(kept.get(&component("a"), &one).as_deref(), Some("text"));
+        assert!(kept.get(&component("a"), &other).is_none() && kept.get(&component("b"), &one).is_none());
+    }
 
     fn document(file: &str, hook: &str) -> String {
         let about = format!("---\n# Source: demo/templates/{file}\napiVersion: v1\nkind: Pod\n");

@@ -1,5 +1,7 @@
 //! The steps that take over what another system installed.
 
+use std::time::Instant;
+
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -81,18 +83,7 @@ impl Pass<'_> {
     async fn former(&self, release: &Release) -> Result<Option<Former>, Failure> {
         let place = &release.storage_namespace;
         let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), place);
-        let listed = match history::list(&secrets, &release.name).await {
-            Ok(listed) => listed,
-            Err(kube::Error::Api(status)) if status.code == 403 => {
-                tracing::info!(component = %self.dependent.name, namespace = %place,
-                    "Secrets may not be listed, so Helm's record of a release is not looked for");
-                return Ok(None);
-            }
-            Err(error) => return Err(Failure::target("list Helm's records of the release", &error)),
-        };
-        // What we wrote ourselves, for an earlier object of this component, tells of nobody else.
-        let others = listed.iter().filter(|record| !record.is_ours()).map(|record| &record.labels);
-        let Some(revision) = storage::deployed(others) else { return Ok(None) };
+        let Some(revision) = self.deployed(&secrets, release).await? else { return Ok(None) };
         let name = storage::secret_name(&release.name, revision);
         let found = secrets.get_opt(&name).await;
         let found = found.map_err(|error| Failure::target("read Helm's record of the release", &error))?;
@@ -110,6 +101,19 @@ impl Pass<'_> {
             self.await_record(place, &name);
             error.of(place, &name)
         })
+    }
+
+    /// The revision that Helm has deployed. Components that wait for their turn look together.
+    async fn deployed(&self, secrets: &Api<Secret>, release: &Release) -> Result<Option<i64>, Failure> {
+        let target = &self.context.target;
+        let place = (target.key().cloned(), target.account().cloned(), release.storage_namespace.clone());
+        let heard = self.context.pass().heard_at();
+        let list = || history::deployed(secrets.clone(), None).boxed();
+        if let Some(releases) = self.shared.release_records.of(&place, heard, Instant::now(), list).await? {
+            return Ok(releases.get(&release.name).copied());
+        }
+        let own = history::deployed(secrets.clone(), Some(release.name.clone())).await?;
+        Ok(own.and_then(|releases| releases.get(&release.name).copied()))
     }
 
     /// A change of the record wakes the component.

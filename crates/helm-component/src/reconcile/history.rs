@@ -14,20 +14,25 @@ use kyma_sdk::Failure;
 use super::Pass;
 use crate::away::away;
 use crate::content::{Inputs, Loaded};
+use crate::release_records::Releases;
 use crate::storage::{self, Revision, Standing};
 
 /// Records of one release that are looked at: Helm keeps 10 unless it is told to keep more.
 const RECORDS: u32 = 1000;
+/// Records of all releases of a namespace that are listed at most.
+const RECORDS_OF_ALL: u32 = 200;
+/// Label that names the release.
+const RELEASE_LABEL: &str = "name";
 /// Revisions that are kept where the spec does not say, as by Helm.
 const KEPT: usize = 10;
 
 /// A record, by what its Secret says beside its content.
-pub(super) struct Record {
+struct Record {
     /// Name of the Secret.
     name: String,
     uid: Option<String>,
     /// Labels by which it is found.
-    pub(super) labels: BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
     /// Digest of the release, where we wrote it.
     content: Option<String>,
 }
@@ -38,7 +43,7 @@ impl Record {
     }
 
     /// Whether this operator wrote it.
-    pub(super) fn is_ours(&self) -> bool {
+    fn is_ours(&self) -> bool {
         self.content.is_some()
     }
 
@@ -174,26 +179,63 @@ impl Pass<'_> {
 }
 
 /// All records of a release, without their content.
-pub(super) async fn records(secrets: &Api<Secret>, release: &str) -> Result<Vec<Record>, Failure> {
-    let listed = list(secrets, release).await;
-    listed.map_err(|error| Failure::target("list Helm's records of the release", &error))
+async fn records(secrets: &Api<Secret>, release: &str) -> Result<Vec<Record>, Failure> {
+    let listed = list(secrets, Some(release), RECORDS).await.map_err(unlisted)?;
+    Ok(listed.items.into_iter().filter_map(record).collect())
 }
 
-/// The same, with the error as it came.
-pub(super) async fn list(secrets: &Api<Secret>, release: &str) -> kube::Result<Vec<Record>> {
-    let params = ListParams::default().labels(&storage::selector(release)).limit(RECORDS);
-    let listed: ObjectList<PartialObjectMeta<Secret>> = secrets.list_metadata(&params).await?;
-    let record = |one: PartialObjectMeta<Secret>| Record {
+/// The revision of `release`, or of each release, that Helm has deployed; `None`: these are too many. What we wrote
+/// ourselves, for an earlier object of a component, tells of nobody else. Who may not look finds none.
+pub(super) async fn deployed(
+    secrets: Api<Secret>,
+    release: Option<String>,
+) -> Result<Option<Releases>, Failure> {
+    let most = if release.is_some() { RECORDS } else { RECORDS_OF_ALL };
+    let listed = match list(&secrets, release.as_deref(), most).await {
+        Ok(listed) => listed,
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            tracing::info!(refused = %status.message,
+                "Secrets may not be listed, so Helm's records of releases are not looked for");
+            return Ok(Some(Releases::default()));
+        }
+        Err(error) => return Err(unlisted(error)),
+    };
+    if release.is_none() && listed.metadata.continue_.is_some_and(|more| !more.is_empty()) {
+        return Ok(None);
+    }
+    let mut labels: BTreeMap<String, Vec<BTreeMap<String, String>>> = BTreeMap::new();
+    for record in listed.items.into_iter().filter_map(record).filter(|record| !record.is_ours()) {
+        let release = record.labels.get(RELEASE_LABEL).cloned().unwrap_or_default();
+        labels.entry(release).or_default().push(record.labels);
+    }
+    let deployed = |(release, labels): (String, Vec<_>)| Some((release, storage::deployed(labels.iter())?));
+    Ok(Some(labels.into_iter().filter_map(deployed).collect()))
+}
+
+async fn list(
+    secrets: &Api<Secret>,
+    release: Option<&str>,
+    most: u32,
+) -> kube::Result<ObjectList<PartialObjectMeta<Secret>>> {
+    secrets.list_metadata(&ListParams::default().labels(&storage::selector(release)).limit(most)).await
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+fn unlisted(error: kube::Error) -> Failure {
+    Failure::target("list Helm's records of the release", &error)
+}
+
+/// Whatever else bears such labels is somebody else's.
+fn record(one: PartialObjectMeta<Secret>) -> Option<Record> {
+    let record = Record {
         name: one.name_any(),
         uid: one.uid(),
         content: one.annotations().get(annotations::RELEASE_CONTENT).cloned(),
-        labels: one.labels().clone(),
+        labels: one.metadata.labels.unwrap_or_default(),
     };
-    // Whatever else bears such labels is somebody else's.
-    let is_record = |record: &Record| {
-        record.number().is_some_and(|number| record.name == storage::secret_name(release, number))
-    };
-    Ok(listed.items.into_iter().map(record).filter(is_record).collect())
+    let release = record.labels.get(RELEASE_LABEL)?;
+    let is_record = record.name == storage::secret_name(release, record.number()?);
+    is_record.then_some(record)
 }
 
 /// What is noted where a record cannot be written: the next release is another one.

@@ -127,4 +127,4 @@ fn is_out_of_memory(stderr: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -37,6 +37,7 @@ mod signers;
 mod source;
 mod take_over;
 mod tested;
+mod together;
 mod umbrella;
 mod unkept;
 mod unseen;

@@ -19,6 +19,8 @@ pub(super) struct Records<Key>(Mutex<HashMap<Key, Record>>);
 struct Record {
     /// Since when an event has asked for a pass.
     asked: Option<Instant>,
+    /// When the last one did.
+    heard: Option<Instant>,
     /// Since when a pass has been under way.
     began: Option<Instant>,
     /// When the next one begins without an event.
@@ -41,14 +43,20 @@ struct Failed {
 pub(super) struct Beginning {
     /// Since when it was asked for; `None` where only time led to it.
     pub(super) asked: Option<Instant>,
+    /// When it was asked for last.
+    pub(super) heard: Option<Instant>,
     /// Nothing got through for as long as the resync.
     pub(super) verifies: bool,
 }
 
 impl<Key: Eq + Hash> Records<Key> {
-    /// An event asks for a pass; one that asks while another waits changes nothing.
+    /// An event asks for a pass; one that asks while another waits brings no second one.
     pub(super) fn ask(&self, key: Key) {
-        self.lock().entry(key).or_default().asked.get_or_insert_with(Instant::now);
+        let now = Instant::now();
+        let mut records = self.lock();
+        let record = records.entry(key).or_default();
+        record.asked.get_or_insert(now);
+        record.heard = Some(now);
     }
 
     pub(super) fn begins(&self, key: Key, now: Instant) -> Beginning {
@@ -57,7 +65,7 @@ impl<Key: Eq + Hash> Records<Key> {
         (record.began, record.next) = (Some(now), None);
         // It stays due until a pass gets through.
         let verifies = record.verified_by.is_some_and(|due| due <= now);
-        Beginning { asked: record.asked.take(), verifies }
+        Beginning { asked: record.asked.take(), heard: record.heard.take(), verifies }
     }
 
     /// A pass ended, or did not get its turn; without an event the next one begins after `delay`.
@@ -205,14 +213,17 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_waits_since_the_first_event_that_asked_for_it() {
+    fn a_pass_waits_since_the_first_event_that_asked_for_it_and_knows_of_the_last() {
         let records = Records::default();
         assert_eq!(records.begins("a", Instant::now()).asked, None, "only time led to it");
         records.ask("a");
         let first = records.lock()["a"].asked;
         records.ask("a");
-        assert_eq!(records.begins("a", Instant::now()).asked, first);
-        assert_eq!(records.begins("a", Instant::now()).asked, None);
+        let last = records.lock()["a"].heard;
+        let begins = || records.begins("a", Instant::now());
+        let (second, third) = (begins(), begins());
+        assert_eq!((second.asked, second.heard), (first, last));
+        assert!(last > first && (third.asked, third.heard) == (None, None));
     }
 
     #[test]

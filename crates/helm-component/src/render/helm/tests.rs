@@ -13,7 +13,7 @@ fn helm() -> HelmProgram {
 }
 
 /// A chart of these files, with a plain Chart.yaml where they have none.
-pub(in crate::render) fn chart(files: &[(&str, &str)]) -> Arc<Chart> {
+pub(crate) fn chart(files: &[(&str, &str)]) -> Arc<Chart> {
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
     let plain = [("Chart.yaml", "apiVersion: v2\nname: demo\nversion: 1.0.0\n")];
     let has_metadata = files.iter().any(|(path, _)| *path == "Chart.yaml");
@@ -27,7 +27,7 @@ pub(in crate::render) fn chart(files: &[(&str, &str)]) -> Arc<Chart> {
     Arc::new(Chart::open(&archive).unwrap())
 }
 
-pub(in crate::render) fn request(chart: &Arc<Chart>, values: Value) -> RenderRequest {
+pub(crate) fn request(chart: &Arc<Chart>, values: Value) -> RenderRequest {
     let Value::Object(values) = values else { panic!("values are a map") };
     RenderRequest {
         chart: Arc::clone(chart),

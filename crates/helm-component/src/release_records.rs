@@ -1,0 +1,209 @@
+//! Helm's records of all releases of a namespace, listed once for many components that wait to be installed there.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kyma_artifacts::Flights;
+use kyma_sdk::Failure;
+use kyma_targets::{SecretKey, ServiceAccount};
+
+use crate::bounded::BoundedCache;
+
+/// Lists that are kept at most.
+const LISTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+/// Bytes that they take at most.
+const BYTES: usize = 4 << 20;
+/// Whoever waited for so long has others beside them; whoever did not asks for their own release alone.
+const WAITED: Duration = Duration::from_millis(50);
+/// How long a namespace counts as one with too many records to list them all.
+const MANY: Duration = Duration::from_mins(1);
+
+/// The revision of each release that Helm has deployed.
+pub(crate) type Releases = BTreeMap<String, i64>;
+
+/// Where records lie, and who looks: the target, the account there, and the namespace.
+pub(crate) type Place = (Option<SecretKey>, Option<ServiceAccount>, String);
+
+/// What a list showed.
+#[derive(Clone)]
+struct Listed {
+    begun: Instant,
+    /// `None`: too many.
+    releases: Option<Arc<Releases>>,
+}
+
+/// Lists that a component may go by as if it had asked itself: they began after the last event that asked for its pass, so
+/// whatever was done before it was created or changed is in them.
+pub(crate) struct ReleaseRecords {
+    kept: BoundedCache<Place, Listed>,
+    flights: Flights<Place, Listed, Failure>,
+}
+
+impl Default for ReleaseRecords {
+    fn default() -> Self {
+        Self { kept: BoundedCache::new(LISTS, BYTES, Listed::bytes), flights: Flights::new() }
+    }
+}
+
+impl Listed {
+    fn bytes(&self) -> usize {
+        let releases = self.releases.iter().flat_map(|releases| releases.keys());
+        releases.map(|name| size_of::<(String, i64)>() + name.len()).sum()
+    }
+
+    /// Whether it tells of what was before `heard`.
+    fn serves(&self, heard: Instant) -> bool {
+        self.begun >= heard || self.releases.is_none() && self.begun + MANY > heard
+    }
+}
+
+impl ReleaseRecords {
+    /// What is in a place, for a pass that the last event asked for at `heard`; `None` where the component has to ask for
+    /// its own release: it is alone, or the records are too many. `list` gives all records, or `None` if they are too
+    /// many.
+    ///
+    /// # Errors
+    /// Those of `list`, the same for all who waited for it.
+    pub(crate) async fn of(
+        &self,
+        place: &Place,
+        heard: Option<Instant>,
+        now: Instant,
+        list: impl Fn() -> BoxFuture<'static, Result<Option<Releases>, Failure>>,
+    ) -> Result<Option<Arc<Releases>>, Failure> {
+        let has_waited = |heard: &Instant| now.saturating_duration_since(*heard) >= WAITED;
+        let Some(heard) = heard.filter(has_waited) else { return Ok(None) };
+        if let Some(listed) = self.kept.get(place).filter(|listed| listed.serves(heard)) {
+            return Ok(listed.releases);
+        }
+        loop {
+            let work = || {
+                let (begun, listing) = (Instant::now(), list());
+                async move { Ok(Listed { begun, releases: listing.await?.map(Arc::new) }) }.boxed()
+            };
+            let listed = self.flights.join(place.clone(), work).await?;
+            // One that was under way may have begun too early; the next one does not.
+            if listed.serves(heard) {
+                self.kept.put(place.clone(), listed.clone());
+                return Ok(listed.releases);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future;
+    use kyma_api::Reason;
+
+    use super::*;
+
+    fn place(namespace: &str) -> Place {
+        (None, None, namespace.to_owned())
+    }
+
+    /// Counts how often it lists, and gives one release more each time.
+    #[derive(Default)]
+    struct Target(Arc<AtomicUsize>);
+
+    impl Target {
+        fn list(&self) -> BoxFuture<'static, Result<Option<Releases>, Failure>> {
+            let number = self.0.fetch_add(1, Ordering::SeqCst);
+            let releases = (0..=number).map(|number| (number.to_string(), 1)).collect();
+            future::ready(Ok(Some(releases))).boxed()
+        }
+
+        fn lists(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_share_a_list_that_began_after_all_of_them() {
+        let (records, target) = (ReleaseRecords::default(), Target::default());
+        let look = |heard: Instant| {
+            let (records, target) = (&records, &target);
+            async move {
+                let found = records.of(&place("n"), Some(heard), heard + WAITED, || target.list()).await;
+                found.unwrap().map(|releases| releases.len())
+            }
+        };
+        let first = Instant::now();
+        assert_eq!(future::join(look(first), look(first)).await, (Some(1), Some(1)));
+        assert_eq!(look(first).await, Some(1), "it is kept");
+        assert_eq!(look(Instant::now()).await, Some(2), "what came after the list needs another");
+        assert_eq!(look(first).await, Some(2), "which serves all before it too");
+        assert_eq!(target.lists(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_list_under_way_serves_nobody_who_came_after_it_began() {
+        let (records, target) = (ReleaseRecords::default(), Target::default());
+        let (open, gate) = tokio::sync::oneshot::channel();
+        let gate = std::sync::Mutex::new(Some(gate));
+        let slow = || {
+            let (listing, gate) = (target.list(), gate.lock().unwrap().take());
+            async move {
+                if let Some(gate) = gate {
+                    gate.await.unwrap();
+                }
+                listing.await
+            }
+            .boxed()
+        };
+        let first = Instant::now();
+        let here = place("n");
+        let mut early = Box::pin(records.of(&here, Some(first), first + WAITED, slow));
+        assert!(futures::poll!(&mut early).is_pending());
+        let second = Instant::now();
+        let late = records.of(&here, Some(second), second + WAITED, slow);
+        open.send(()).unwrap();
+        let (early, late) = future::join(early, late).await;
+        assert_eq!((early.unwrap().unwrap().len(), late.unwrap().unwrap().len()), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn whoever_is_alone_and_whom_only_time_woke_asks_for_their_own() {
+        let (records, target) = (ReleaseRecords::default(), Target::default());
+        let now = Instant::now();
+        for heard in [None, Some(now)] {
+            assert!(records.of(&place("n"), heard, now, || target.list()).await.unwrap().is_none());
+        }
+        assert_eq!(target.lists(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_place_with_too_many_is_left_alone_for_a_while_and_others_are_not() {
+        let (records, target) = (ReleaseRecords::default(), Target::default());
+        let heard = Instant::now();
+        let now = heard + WAITED;
+        let many = || {
+            drop(target.list());
+            future::ready(Ok(None)).boxed()
+        };
+        for _ in 0..3 {
+            assert!(records.of(&place("n"), Some(heard), now, many).await.unwrap().is_none());
+        }
+        assert_eq!(target.lists(), 1);
+        assert!(records.of(&place("m"), Some(heard), now, || target.list()).await.unwrap().is_some());
+        let serves = |age| Listed { begun: heard, releases: None }.serves(heard + age);
+        assert!(serves(MANY / 2) && !serves(MANY));
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_not_kept() {
+        let (records, target) = (ReleaseRecords::default(), Target::default());
+        let (heard, here) = (Instant::now(), place("n"));
+        let now = heard + WAITED;
+        let fails = || future::ready(Err(Failure::new(Reason::TargetTimeout, ""))).boxed();
+        let failed = records.of(&here, Some(heard), now, fails).await;
+        assert_eq!(failed.unwrap_err().reason, Reason::TargetTimeout);
+        assert!(records.of(&here, Some(heard), now, || target.list()).await.unwrap().is_some());
+    }
+}

@@ -1,0 +1,43 @@
+//! Many components that are installed into one namespace at once look for Helm's records together.
+
+use anyhow::{Context as _, Result};
+use futures::future::try_join_all;
+use kube::ResourceExt as _;
+use serde_json::json;
+
+use crate::chart::{packed, push};
+use crate::take_over::{spec, taken};
+use crate::world::world;
+
+const COMPONENTS: usize = 24;
+/// Name of the chart, the namespace and Helm's release.
+const NAME: &str = "together";
+const FILES: [(&str, &str); 1] =
+    [("templates/config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}'}\n")];
+
+#[tokio::test]
+async fn one_list_of_records_serves_all_who_wait_and_the_release_among_them_is_taken_over() -> Result<()> {
+    let world = world().await?;
+    let chart = world.scratch("together.tgz");
+    std::fs::write(&chart, packed(NAME, "1.0.0", &FILES)?)?;
+    let source = push(world, NAME, "1.0.0", &FILES).await?;
+    world.helm(NAME, &["install", NAME, chart.to_str().context("a path")?, "--create-namespace"]).await?;
+    let mark = world.target.audit()?.mark()?;
+    let names: Vec<String> = (0..COMPONENTS).map(|number| format!("{NAME}-{number:02}")).collect();
+    let all = || names.iter().map(String::as_str).chain([NAME]);
+    try_join_all(all().map(|name| {
+        let mut spec = spec(&source, name, &json!({}));
+        spec["release"]["namespace"] = json!(NAME);
+        world.apply(name, spec)
+    }))
+    .await?;
+    let components = try_join_all(all().map(|name| world.ready(name, "True", "Ready"))).await?;
+    let taken: Vec<_> = components.iter().filter(|component| taken(component).is_some()).collect();
+    assert_eq!(taken.iter().map(|component| &*component.name_any()).collect::<Vec<_>>(), [NAME]);
+    let looks = world.target.audit()?.since(mark)?.into_iter().filter(|event| {
+        event.verb == "list" && event.uri.contains("/together/secrets?") && event.uri.contains("owner%3Dhelm")
+    });
+    let looks = looks.count();
+    assert!((1..=COMPONENTS / 2).contains(&looks), "{looks} lists for {COMPONENTS} components");
+    Ok(())
+}
