@@ -109,39 +109,13 @@ impl Helm {
         kube_version: &str,
         api_versions: &[String],
     ) -> Result<String> {
-        let mut words = self.template_words(chart, release, namespace, kube_version)?;
-        words.push("--no-hooks".into());
-        words.extend(api_versions.iter().map(|version| format!("--api-versions={version}").into()));
-        self.output(&words).await
-    }
-
-    /// The same with hooks, for a target that serves what Helm takes for granted.
-    ///
-    /// # Errors
-    /// helm refuses the chart.
-    pub async fn template_with_hooks(
-        &self,
-        chart: &Chart,
-        release: &str,
-        namespace: &str,
-        kube_version: &str,
-    ) -> Result<String> {
-        self.output(&self.template_words(chart, release, namespace, kube_version)?).await
-    }
-
-    fn template_words(
-        &self,
-        chart: &Chart,
-        release: &str,
-        namespace: &str,
-        kube_version: &str,
-    ) -> Result<Vec<OsString>> {
         let values = self.values(chart)?;
         let mut words = vec!["template".into(), release.into(), chart.path.clone().into_os_string()];
         words.extend(["--namespace", namespace, "--kube-version", kube_version].map(OsString::from));
-        words.extend(["--include-crds", "--values"].map(OsString::from));
+        words.extend(["--include-crds", "--no-hooks", "--values"].map(OsString::from));
         words.push(values.into_os_string());
-        Ok(words)
+        words.extend(api_versions.iter().map(|version| format!("--api-versions={version}").into()));
+        self.output(&words).await
     }
 
     fn values(&self, chart: &Chart) -> Result<PathBuf> {

@@ -146,7 +146,7 @@ impl Landscape {
         let doors =
             doors::Standing::of(doors, operator::OPERATORS.map(|one| one.name), &hub, &targets).await?;
         let Options { plain_http, flags, environment, empty, .. } = options;
-        let given = operator::Given { plain_http, flags, environment, helm: None, label: "", doors };
+        let given = operator::Given { plain_http, flags, environment, label: "", doors };
         let operators =
             if empty { vec![] } else { operator::start_all(&bed, &hub, &registry, &given).await? };
         if !empty {
@@ -182,7 +182,6 @@ impl Landscape {
             plain_http: self.given.plain_http.clone(),
             flags: self.given.flags.clone(),
             environment: self.given.environment.clone(),
-            helm: self.given.helm.clone(),
             label: "-of-copy",
             doors: doors::Standing::default(),
         };

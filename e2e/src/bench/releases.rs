@@ -1,6 +1,6 @@
 //! Many releases of one small chart on one target, at 0 replicas, as in Flux's published benchmark
 //! (fluxcd/flux-benchmark): by helm-component, by a bare loop that writes the same objects, by helm-component again with
-//! the text of the charts at hand, and by `helm install` in a loop, one after the other on the same two API servers.
+//! all renders at hand, and by `helm install` in a loop, one after the other on the same two API servers.
 
 mod apart;
 mod bare;
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use kyma_api::{HelmComponent, State};
 use serde_json::{Value, json};
-use testbed::{AuditEvent, AuditMark};
+use testbed::{AuditEvent, AuditMark, until};
 
 use super::{Outcome, Row};
 use crate::helm::Helm;
@@ -81,7 +81,7 @@ pub async fn releases(count: usize) -> Result<Outcome> {
     let setup = json!({
         "count": count, "chart": CHART, "replicas": 0, "build": if cfg!(debug_assertions) { "debug" } else { "release" },
         "helm": "install, without --wait, as many at a time as there are cores", "bare loop": format!("{IN_FLIGHT} at a time, half of it before the second row, half after"),
-        "second row": "a program that copies what helm printed for one release stands in for helm",
+        "second row": "removed and installed again, with renders that are kept",
         "goal of the second row": "1/0.7 of the bare loop",
     });
     Ok(Outcome::new("releases", &setup, all))
@@ -146,6 +146,25 @@ impl Bench {
             self.create(&component(&source, &name, self.values(), namespace)?).await
         });
         created.buffer_unordered(IN_FLIGHT).try_collect::<Vec<()>>().await.map(drop)
+    }
+
+    /// Removes the components of a side, a few at a time, and waits until they are gone.
+    async fn remove_all(&self, side: &str, patience: Duration) -> Result<()> {
+        let components = self.components();
+        let named = || async {
+            let listed = components.list_metadata(&ListParams::default()).await?.items;
+            let names = listed.into_iter().map(|component| component.name_any());
+            anyhow::Ok(names.filter(|name| name.starts_with(side)).collect::<Vec<_>>())
+        };
+        let removed = stream::iter(named().await?).map(|name| {
+            let components = &components;
+            async move { components.delete(&name, &DeleteParams::default()).await.map(drop) }
+        });
+        removed.buffer_unordered(IN_FLIGHT).try_collect::<Vec<()>>().await?;
+        until("what was installed is gone", patience, || async {
+            Ok(named().await?.is_empty().then_some(()))
+        })
+        .await
     }
 
     /// What the operators asked of each cluster for one release.
@@ -229,6 +248,7 @@ fn component(source: &Value, name: &str, values: &Value, namespace: &str) -> Res
             "source": source,
             "release": {"name": name, "namespace": namespace},
             "values": values,
+            "deletionPolicy": "Delete",
         },
     }))?)
 }

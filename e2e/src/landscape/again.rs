@@ -1,6 +1,6 @@
 //! Operators that end and come back.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use testbed::Process;
@@ -39,11 +39,6 @@ impl Landscape {
     /// There is none of that name, or it does not come up.
     pub async fn start_other(&mut self, name: &str, program: &Path) -> Result<()> {
         self.start_program(name, program).await?.until_ready().await
-    }
-
-    /// From the next start on, charts are rendered by this program.
-    pub fn render_with(&mut self, helm: PathBuf) {
-        self.given.helm = Some(helm);
     }
 
     async fn start_anew(&mut self, name: &str) -> Result<&operator::Running> {

@@ -31,8 +31,6 @@ pub(super) struct Given {
     pub(super) flags: Vec<String>,
     /// Further environment variables of each.
     pub(super) environment: Vec<(String, String)>,
-    /// What renders charts; `helm` if absent.
-    pub(super) helm: Option<PathBuf>,
     /// Added to the names of their files, where several of one name run.
     pub(super) label: &'static str,
     /// What stands between them and the clusters.
@@ -104,7 +102,7 @@ pub(super) async fn start_all(
     registry: &Registry,
     given: &Given,
 ) -> Result<Vec<Running>> {
-    let helm = given.helm()?;
+    let helm = Program::Helm.path()?;
     let setting = Setting::new(bed, registry, given, &helm);
     let start = |operator: &'static Operator| {
         let setting = &setting;
@@ -138,14 +136,8 @@ pub(super) async fn start_one(
 ) -> Result<Running> {
     let operator = OPERATORS.iter().find(|operator| operator.name == name);
     let operator = operator.with_context(|| format!("no operator {name}"))?;
-    let helm = given.helm()?;
+    let helm = Program::Helm.path()?;
     start(operator, program, bed, hub, &Setting::new(bed, registry, given, &helm)).await
-}
-
-impl Given {
-    fn helm(&self) -> Result<PathBuf> {
-        self.helm.clone().map_or_else(|| Program::Helm.path(), Ok)
-    }
 }
 
 impl<'a> Setting<'a> {

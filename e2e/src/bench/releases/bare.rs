@@ -1,4 +1,5 @@
-//! The least that can be done: the same objects by server-side apply, one component and one status for each release.
+//! The least that can be done: the same objects by server-side apply, one component and one status for each release, as
+//! large as that of a release of ours.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -12,12 +13,13 @@ use kyma_api::HelmComponent;
 use serde_json::{Value, json};
 
 use super::{Bench, IN_FLIGHT, component};
-use crate::landscape::HUB_NAMESPACE;
 
 /// Who writes.
 const MANAGER: &str = "bare-loop";
 /// Name of the release that is rendered; of the others only the name differs.
 const FIRST: &str = "bare-00000";
+/// A component that helm-component made Ready.
+const OURS: &str = "ours-00000";
 
 /// Seconds that it takes to write the releases of these numbers, rendered before.
 pub(super) async fn write(bench: &Bench, numbers: Range<usize>) -> Result<f64> {
@@ -33,17 +35,23 @@ pub(super) async fn write(bench: &Bench, numbers: Range<usize>) -> Result<f64> {
             anyhow::Ok((component, objects.into_iter().filter(|object| !object.is_null()).collect()))
         })
         .collect::<Result<_>>()?;
+    let ours = bench.components().get(OURS).await?.status;
+    let status = &json!({
+        "apiVersion": "component.kyma-project.io/v1alpha1",
+        "kind": "HelmComponent",
+        "status": ours.with_context(|| format!("the status of {OURS}"))?,
+    });
     let start = Instant::now();
     stream::iter(releases)
-        .map(|(component, objects)| one(bench, component, objects))
+        .map(|(component, objects)| one(bench, component, objects, status))
         .buffer_unordered(IN_FLIGHT)
         .try_collect::<Vec<()>>()
         .await?;
     Ok(start.elapsed().as_secs_f64())
 }
 
-async fn one(bench: &Bench, component: HelmComponent, objects: Vec<Value>) -> Result<()> {
-    let components: Api<HelmComponent> = Api::namespaced(bench.hub.clone(), HUB_NAMESPACE);
+async fn one(bench: &Bench, component: HelmComponent, objects: Vec<Value>, status: &Value) -> Result<()> {
+    let components = bench.components();
     components.create(&PostParams::default(), &component).await?;
     let apply = PatchParams::apply(MANAGER).force();
     for object in objects {
@@ -55,12 +63,7 @@ async fn one(bench: &Bench, component: HelmComponent, objects: Vec<Value>) -> Re
         let api: Api<DynamicObject> = Api::namespaced_with(bench.target.clone(), "bare", &resource);
         api.patch(name, &apply, &Patch::Apply(&object)).await.with_context(|| format!("{kind} {name}"))?;
     }
-    let status = json!({
-        "apiVersion": "component.kyma-project.io/v1alpha1",
-        "kind": "HelmComponent",
-        "status": {"state": "Ready"},
-    });
     let name = component.metadata.name.as_deref().unwrap_or_default();
-    components.patch_status(name, &apply, &Patch::Apply(&status)).await?;
+    components.patch_status(name, &apply, &Patch::Apply(status)).await?;
     Ok(())
 }
