@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use serde_json::json;
 
 use crate::chart::{packed, push};
@@ -32,8 +32,8 @@ async fn one_list_of_records_serves_all_who_wait_and_the_release_among_them_is_t
     }))
     .await?;
     let components = try_join_all(all().map(|name| world.ready(name, "True", "Ready"))).await?;
-    let taken: Vec<_> = components.iter().filter(|component| taken(component).is_some()).collect();
-    assert_eq!(taken.iter().map(|component| &*component.name_any()).collect::<Vec<_>>(), [NAME]);
+    let taken = components.iter().filter(|component| taken(component).is_some());
+    assert_eq!(taken.map(ResourceExt::name_any).collect::<Vec<_>>(), [NAME]);
     let looks = world.target.audit()?.since(mark)?.into_iter().filter(|event| {
         event.verb == "list" && event.uri.contains("/together/secrets?") && event.uri.contains("owner%3Dhelm")
     });
