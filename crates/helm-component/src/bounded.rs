@@ -45,6 +45,12 @@ impl<K: Hash + Eq, V: Clone> BoundedCache<K, V> {
         }
     }
 
+    pub(crate) fn clear(&self) {
+        let mut kept = self.kept();
+        kept.values.clear();
+        kept.bytes = 0;
+    }
+
     fn kept(&self) -> MutexGuard<'_, Kept<K, V>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,5 +78,8 @@ mod tests {
         put("f", 101);
         let held = ["d", "e", "g", "f"].map(|key| cache.get(key).is_some());
         assert_eq!(held, [true, true, true, false], "one shrank, one is larger than all together");
+        cache.clear();
+        put("e", 100);
+        assert!(cache.get("e").is_some() && cache.get("d").is_none());
     }
 }

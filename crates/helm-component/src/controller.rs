@@ -72,11 +72,14 @@ impl HelmComponents {
         let hub_secrets = Arc::new(HubSecrets::new(hub, runtime.access.clone()));
         let (ended, awaited, waking) = (sights.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
         let (endings, hook_ends) = (namespaces.clone(), outcomes.clone());
+        let release_records = Arc::<ReleaseRecords>::default();
+        let records = Arc::clone(&release_records);
         runtime.access.on_change(move |change| {
             if let Some(secret) = change.secret() {
                 ended.access_changed(secret);
                 endings.access_changed(secret);
                 hook_ends.access_changed(secret);
+                records.access_changed();
                 for dependent in awaited.awaiting(secret) {
                     wake(&waking, &dependent);
                 }
@@ -86,7 +89,7 @@ impl HelmComponents {
             sources,
             sights,
             namespaces,
-            release_records: ReleaseRecords::default(),
+            release_records,
             outcomes,
             hub_secrets,
             hub_config_maps: Arc::default(),

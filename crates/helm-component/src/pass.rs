@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     /// Namespaces of targets whose end components wait for.
     pub namespaces: Namespaces,
     /// Helm's records of releases in namespaces of targets.
-    pub release_records: ReleaseRecords,
+    pub release_records: Arc<ReleaseRecords>,
     /// How hooks on targets end.
     pub outcomes: Outcomes,
     /// What components get of the hub's Secrets.

@@ -13,12 +13,14 @@ use kyma_targets::{SecretKey, ServiceAccount};
 
 use crate::bounded::BoundedCache;
 
-/// Lists that are kept at most.
-const LISTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+/// Lists that are kept at most: a roll-out over a fleet asks for one on each target.
+const LISTS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Bytes that they take at most.
 const BYTES: usize = 4 << 20;
-/// Whoever waited for so long has others beside them; whoever did not asks for their own release alone.
+/// Whoever took so long to come here has others beside them, as a rule; whoever did not asks for their own release alone.
 const WAITED: Duration = Duration::from_millis(50);
+/// Nobody goes by a list that began longer ago.
+const LASTS: Duration = Duration::from_secs(30);
 /// How long a namespace counts as one with too many records to list them all.
 const MANY: Duration = Duration::from_mins(1);
 
@@ -32,7 +34,7 @@ pub(crate) type Place = (Option<SecretKey>, Option<ServiceAccount>, String);
 #[derive(Clone)]
 struct Listed {
     begun: Instant,
-    /// `None`: too many.
+    /// `None`: they are too many, or may not be listed.
     releases: Option<Arc<Releases>>,
 }
 
@@ -55,16 +57,16 @@ impl Listed {
         releases.map(|name| size_of::<(String, i64)>() + name.len()).sum()
     }
 
-    /// Whether it tells of what was before `heard`.
-    fn serves(&self, heard: Instant) -> bool {
-        self.begun >= heard || self.releases.is_none() && self.begun + MANY > heard
+    /// Whether a pass that was asked for at `heard` may go by it now.
+    fn serves(&self, heard: Instant, now: Instant) -> bool {
+        let age = now.saturating_duration_since(self.begun);
+        if self.releases.is_some() { self.begun >= heard && age < LASTS } else { age < MANY }
     }
 }
 
 impl ReleaseRecords {
     /// What is in a place, for a pass that the last event asked for at `heard`; `None` where the component has to ask for
-    /// its own release: it is alone, or the records are too many. `list` gives all records, or `None` if they are too
-    /// many.
+    /// its own release: it came at once, or no list tells of all. `list` gives all releases, or `None` where it can't.
     ///
     /// # Errors
     /// Those of `list`, the same for all who waited for it.
@@ -77,7 +79,7 @@ impl ReleaseRecords {
     ) -> Result<Option<Arc<Releases>>, Failure> {
         let has_waited = |heard: &Instant| now.saturating_duration_since(*heard) >= WAITED;
         let Some(heard) = heard.filter(has_waited) else { return Ok(None) };
-        if let Some(listed) = self.kept.get(place).filter(|listed| listed.serves(heard)) {
+        if let Some(listed) = self.kept.get(place).filter(|listed| listed.serves(heard, now)) {
             return Ok(listed.releases);
         }
         loop {
@@ -87,10 +89,21 @@ impl ReleaseRecords {
             };
             let listed = self.flights.join(place.clone(), work).await?;
             // One that was under way may have begun too early; the next one does not.
-            if listed.serves(heard) {
-                self.kept.put(place.clone(), listed.clone());
+            if listed.begun >= heard {
+                self.keep(place, &listed);
                 return Ok(listed.releases);
             }
+        }
+    }
+
+    /// What an access Secret leads to is another target from now on.
+    pub(crate) fn access_changed(&self) {
+        self.kept.clear();
+    }
+
+    fn keep(&self, place: &Place, listed: &Listed) {
+        if self.kept.get(place).is_none_or(|kept| kept.begun < listed.begun) {
+            self.kept.put(place.clone(), listed.clone());
         }
     }
 }
@@ -139,7 +152,8 @@ mod tests {
         assert_eq!(look(first).await, Some(1), "it is kept");
         assert_eq!(look(Instant::now()).await, Some(2), "what came after the list needs another");
         assert_eq!(look(first).await, Some(2), "which serves all before it too");
-        assert_eq!(target.lists(), 2);
+        records.access_changed();
+        assert_eq!(look(first).await, Some(3), "it may be another target");
     }
 
     #[tokio::test]
@@ -192,8 +206,10 @@ mod tests {
         }
         assert_eq!(target.lists(), 1);
         assert!(records.of(&place("m"), Some(heard), now, || target.list()).await.unwrap().is_some());
-        let serves = |age| Listed { begun: heard, releases: None }.serves(heard + age);
-        assert!(serves(MANY / 2) && !serves(MANY));
+        let many = Listed { begun: heard, releases: None };
+        assert!(many.serves(heard + MANY / 2, heard + MANY / 2) && !many.serves(heard, heard + MANY));
+        let few = Listed { begun: heard, releases: Some(Arc::default()) };
+        assert!(few.serves(heard, heard + LASTS / 2) && !few.serves(heard, heard + LASTS));
     }
 
     #[tokio::test]

@@ -16,7 +16,6 @@ mod process;
 mod version;
 
 pub use cache::CachingRenderer;
-pub(crate) use cache::{MOST_KEPT, MOST_KEPT_BYTES};
 pub use chance::Varies;
 pub use chart::{Chart, ChartFault};
 pub use helm::{HelmProgram, HelmProgramError};

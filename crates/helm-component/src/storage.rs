@@ -21,10 +21,13 @@ pub(crate) const TYPE: &str = "helm.sh/release.v1";
 /// Key in their data.
 pub(crate) const KEY: &str = "release";
 
-/// What finds the records of a release in their namespace, or those of all.
-pub(crate) fn selector(release: Option<&str>) -> String {
-    release.map_or_else(|| "owner=helm".to_owned(), |release| format!("owner=helm,name={release}"))
+/// What finds the records of a release in their namespace.
+pub(crate) fn selector(release: &str) -> String {
+    format!("owner=helm,name={release}")
 }
+
+/// What finds those of all releases that are deployed.
+pub(crate) const DEPLOYED: &str = "owner=helm,status=deployed";
 
 /// Name of the Secret of a revision.
 pub(crate) fn secret_name(release: &str, revision: i64) -> String {

@@ -25,8 +25,8 @@ impl Pass {
         Self { heard, ..self }
     }
 
-    /// When the last event came that asked for it; `None` where only time led to it. What was seen elsewhere after that
-    /// moment is as good as seen in the pass: whoever caused the event cannot tell the difference.
+    /// When the last event came that asked for it; `None` where only time led to it. What was there before whoever caused
+    /// the event did so, was there at that moment: one look that began after it can serve many passes.
     pub fn heard_at(&self) -> Option<Instant> {
         self.heard
     }

@@ -1,5 +1,6 @@
 //! Renders in which nothing but tests goes by chance.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use kyma_api::HelmComponent;
@@ -7,18 +8,23 @@ use kyma_object_set::{Limits, ObjectSet};
 
 use crate::bounded::BoundedCache;
 use crate::hooks::Hook;
-use crate::render::{self, RenderRequest};
+use crate::render::RenderRequest;
 
 /// What `helm template` writes before the path of the file that a document comes from.
 const SOURCE: &str = "---\n# Source: ";
 
-/// Such renders, within the bounds of others. What their tests have by chance is of no use before somebody asks for tests,
-/// and may be a password: each is kept for the component that it was made for.
+/// Renders that are kept at most.
+const MOST: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+/// Bytes that they take at most.
+const BYTES: usize = 16 << 20;
+
+/// Such renders. What their tests have by chance is of no use before somebody asks for tests, and may be a password: each is
+/// kept for the component that it was made for, and not for another one of its name.
 pub(crate) struct OnlyTests(BoundedCache<String, Arc<str>>);
 
 impl Default for OnlyTests {
     fn default() -> Self {
-        Self(BoundedCache::new(render::MOST_KEPT, render::MOST_KEPT_BYTES, |text| text.len()))
+        Self(BoundedCache::new(MOST, BYTES, |text| text.len()))
     }
 }
 
@@ -34,9 +40,7 @@ impl OnlyTests {
 }
 
 fn key(component: &HelmComponent, request: &RenderRequest) -> String {
-    let metadata = &component.metadata;
-    let [namespace, name] = [&metadata.namespace, &metadata.name].map(Option::as_deref);
-    format!("{}/{} {}", namespace.unwrap_or_default(), name.unwrap_or_default(), request.digest())
+    format!("{} {}", component.metadata.uid.as_deref().unwrap_or_default(), request.digest())
 }
 
 /// Whether each document from `templates/tests/` of the chart of this name is a hook that runs only when somebody asks

@@ -5,7 +5,7 @@ use std::time::Instant;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
+use kube::{Api, ResourceExt};
 use kyma_api::{FreeForm, HelmHistory, HookPhase, Hooks, TakenOver};
 use kyma_object_set::{
     Action, Applied, CallError, Entry, GroupKind, Identity, Object, System, claim, helm_release,
@@ -83,13 +83,8 @@ impl Pass<'_> {
     async fn former(&self, release: &Release) -> Result<Option<Former>, Failure> {
         let place = &release.storage_namespace;
         let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), place);
-        let Some(revision) = self.deployed(&secrets, release).await? else { return Ok(None) };
-        let name = storage::secret_name(&release.name, revision);
-        let found = secrets.get_opt(&name).await;
-        let found = found.map_err(|error| Failure::target("read Helm's record of the release", &error))?;
-        let Some(secret) = found.filter(|secret| secret.type_.as_deref() == Some(storage::TYPE)) else {
-            return Ok(None);
-        };
+        let Some((revision, secret)) = self.deployed(&secrets, release).await? else { return Ok(None) };
+        let name = secret.name_any();
         let stored = secret.data.unwrap_or_default().remove(storage::KEY);
         let release = release.clone();
         let decode = move || {
@@ -103,17 +98,32 @@ impl Pass<'_> {
         })
     }
 
-    /// The revision that Helm has deployed. Components that wait for their turn look together.
-    async fn deployed(&self, secrets: &Api<Secret>, release: &Release) -> Result<Option<i64>, Failure> {
+    /// The revision that Helm has deployed, and its record. Components that wait for their turn look together.
+    async fn deployed(
+        &self,
+        secrets: &Api<Secret>,
+        release: &Release,
+    ) -> Result<Option<(i64, Secret)>, Failure> {
         let target = &self.context.target;
         let place = (target.key().cloned(), target.account().cloned(), release.storage_namespace.clone());
+        let list = || {
+            let (secrets, target) = (secrets.clone(), target.clone());
+            // One of a target that the Secret led to before tells nobody anything.
+            async move { Ok(history::all_deployed(&secrets).await?.filter(|_| !target.is_withdrawn())) }
+                .boxed()
+        };
         let heard = self.context.pass().heard_at();
-        let list = || history::deployed(secrets.clone(), None).boxed();
         if let Some(releases) = self.shared.release_records.of(&place, heard, Instant::now(), list).await? {
-            return Ok(releases.get(&release.name).copied());
+            let Some(revision) = releases.get(&release.name) else { return Ok(None) };
+            if let Some(found) = record(secrets, release, *revision).await? {
+                return Ok(Some(found));
+            }
+            // Helm went on since.
         }
-        let own = history::deployed(secrets.clone(), Some(release.name.clone())).await?;
-        Ok(own.and_then(|releases| releases.get(&release.name).copied()))
+        match history::deployed(secrets, &release.name).await? {
+            Some(revision) => record(secrets, release, revision).await,
+            None => Ok(None),
+        }
     }
 
     /// A change of the record wakes the component.
@@ -191,6 +201,21 @@ impl Pass<'_> {
         }
         Ok(())
     }
+}
+
+/// The record of a revision, if it is the one that is deployed.
+async fn record(
+    secrets: &Api<Secret>,
+    release: &Release,
+    revision: i64,
+) -> Result<Option<(i64, Secret)>, Failure> {
+    let found = secrets.get_opt(&storage::secret_name(&release.name, revision)).await;
+    let found = found.map_err(|error| Failure::target("read Helm's record of the release", &error))?;
+    let is_deployed = |secret: &Secret| {
+        secret.type_.as_deref() == Some(storage::TYPE)
+            && storage::deployed(secret.metadata.labels.iter()) == Some(revision)
+    };
+    Ok(found.filter(is_deployed).map(|secret| (revision, secret)))
 }
 
 /// Whether an object says that this release made it.

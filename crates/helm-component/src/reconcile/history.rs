@@ -19,7 +19,7 @@ use crate::storage::{self, Revision, Standing};
 
 /// Records of one release that are looked at: Helm keeps 10 unless it is told to keep more.
 const RECORDS: u32 = 1000;
-/// Records of all releases of a namespace that are listed at most.
+/// Releases of a namespace that are listed at most.
 const RECORDS_OF_ALL: u32 = 200;
 /// Label that names the release.
 const RELEASE_LABEL: &str = "name";
@@ -180,44 +180,57 @@ impl Pass<'_> {
 
 /// All records of a release, without their content.
 async fn records(secrets: &Api<Secret>, release: &str) -> Result<Vec<Record>, Failure> {
-    let listed = list(secrets, Some(release), RECORDS).await.map_err(unlisted)?;
+    let listed = list(secrets, &storage::selector(release), RECORDS).await.map_err(unlisted)?;
     Ok(listed.items.into_iter().filter_map(record).collect())
 }
 
-/// The revision of `release`, or of each release, that Helm has deployed; `None`: these are too many. What we wrote
-/// ourselves, for an earlier object of a component, tells of nobody else. Who may not look finds none.
-pub(super) async fn deployed(
-    secrets: Api<Secret>,
-    release: Option<String>,
-) -> Result<Option<Releases>, Failure> {
-    let most = if release.is_some() { RECORDS } else { RECORDS_OF_ALL };
-    let listed = match list(&secrets, release.as_deref(), most).await {
+/// The revision of a release that Helm has deployed; `None` where there is none, or nobody lets us look. What we wrote
+/// ourselves, for an earlier object of a component, tells of nobody else.
+pub(super) async fn deployed(secrets: &Api<Secret>, release: &str) -> Result<Option<i64>, Failure> {
+    let listed = match list(secrets, &storage::selector(release), RECORDS).await {
         Ok(listed) => listed,
-        Err(kube::Error::Api(status)) if status.code == 403 => {
-            tracing::info!(refused = %status.message,
-                "Secrets may not be listed, so Helm's records of releases are not looked for");
-            return Ok(Some(Releases::default()));
+        Err(error) if is_forbidden(&error) => {
+            tracing::info!(release, %error,
+                "Secrets may not be listed, so Helm's record of a release is not looked for");
+            return Ok(None);
         }
         Err(error) => return Err(unlisted(error)),
     };
-    if release.is_none() && listed.metadata.continue_.is_some_and(|more| !more.is_empty()) {
-        return Ok(None);
+    Ok(deployed_in(listed).remove(release))
+}
+
+/// The same of all releases of a namespace; `None` where they are many, or nobody lets us look.
+pub(super) async fn all_deployed(secrets: &Api<Secret>) -> Result<Option<Releases>, Failure> {
+    match list(secrets, storage::DEPLOYED, RECORDS_OF_ALL).await {
+        Ok(listed) if listed.metadata.continue_.as_deref().unwrap_or_default().is_empty() => {
+            Ok(Some(deployed_in(listed)))
+        }
+        Ok(_) => Ok(None),
+        Err(error) if is_forbidden(&error) => Ok(None),
+        Err(error) => Err(unlisted(error)),
     }
-    let mut labels: BTreeMap<String, Vec<BTreeMap<String, String>>> = BTreeMap::new();
+}
+
+fn deployed_in(listed: ObjectList<PartialObjectMeta<Secret>>) -> Releases {
+    let mut releases: BTreeMap<String, Vec<BTreeMap<String, String>>> = BTreeMap::new();
     for record in listed.items.into_iter().filter_map(record).filter(|record| !record.is_ours()) {
         let release = record.labels.get(RELEASE_LABEL).cloned().unwrap_or_default();
-        labels.entry(release).or_default().push(record.labels);
+        releases.entry(release).or_default().push(record.labels);
     }
     let deployed = |(release, labels): (String, Vec<_>)| Some((release, storage::deployed(labels.iter())?));
-    Ok(Some(labels.into_iter().filter_map(deployed).collect()))
+    releases.into_iter().filter_map(deployed).collect()
 }
 
 async fn list(
     secrets: &Api<Secret>,
-    release: Option<&str>,
+    selector: &str,
     most: u32,
 ) -> kube::Result<ObjectList<PartialObjectMeta<Secret>>> {
-    secrets.list_metadata(&ListParams::default().labels(&storage::selector(release)).limit(most)).await
+    secrets.list_metadata(&ListParams::default().labels(selector).limit(most)).await
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]

@@ -13,9 +13,9 @@ use crate::bounded::BoundedCache;
 
 /// Renders kept at most. Most are some kilobytes: so many that a thousand releases of small charts, removed and installed
 /// again, need no second one.
-pub(crate) const MOST_KEPT: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+const ENTRIES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Bytes of rendered text kept at most.
-pub(crate) const MOST_KEPT_BYTES: usize = 64 << 20;
+const BYTES: usize = 64 << 20;
 
 /// A renderer that remembers: at most 4,096 renders and 64 MiB of text, least recently used first out. What many ask for
 /// at once is rendered once. A failure is shared by those who wait for it, and not kept.
@@ -33,8 +33,7 @@ pub struct CachingRenderer<R> {
 impl<R: Renderer> CachingRenderer<R> {
     /// Wraps `inner`.
     pub fn new(inner: R) -> Self {
-        let kept =
-            BoundedCache::new(MOST_KEPT, MOST_KEPT_BYTES, |rendered: &Rendered| rendered.manifest.len());
+        let kept = BoundedCache::new(ENTRIES, BYTES, |rendered: &Rendered| rendered.manifest.len());
         Self { inner: Arc::new(inner), kept: Arc::new(kept), flights: Flights::new() }
     }
 }
