@@ -67,11 +67,9 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_of_one_component_and_one_request() {
-        let component = |name: &str| -> HelmComponent {
-            serde_json::from_value(
-                json!({"metadata": {"namespace": "n", "name": name}, "spec": {"source": {}}}),
-            )
-            .unwrap()
+        let component = |uid: &str| -> HelmComponent {
+            let metadata = json!({"name": "n", "uid": uid});
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"source": {}}})).unwrap()
         };
         let (chart, kept) = (chart(&[("templates/a.yaml", "a: b")]), OnlyTests::default());
         let [one, other] = [1, 2].map(|value| request(&chart, json!({"value": value})));
