@@ -30,7 +30,7 @@ const CALL: Duration = Duration::from_secs(10);
 /// Time for what still waits when the process stops.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Publishes events about objects on the hub: 10 at once, then five a second. Cheap to clone; one for each
+/// Publishes events about objects on the hub: 25 at once, then ten a second. Cheap to clone; one for each
 /// operator, since it folds repetitions.
 #[derive(Clone)]
 pub struct Events {

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 /// From one event to the next in the long run.
-const EACH: Duration = Duration::from_millis(200);
-/// How far ahead of that they may be: 10 at once.
-const AHEAD: Duration = Duration::from_millis(1800);
+const EACH: Duration = Duration::from_millis(100);
+/// How far ahead of that they may be: 25 at once.
+const AHEAD: Duration = Duration::from_millis(2500);
 
 /// The generic cell rate algorithm: when the next event would be due if they came evenly.
 #[derive(Debug, Default)]
@@ -27,14 +27,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_go_at_once_and_then_five_a_second() {
+    fn some_go_at_once_and_then_ten_a_second() {
         let (mut pace, now) = (Pace::default(), Instant::now());
-        assert!((0..10).all(|_| pace.turn(now).is_zero()));
+        assert!((0..=25).all(|_| pace.turn(now).is_zero()));
         assert_eq!(pace.turn(now), EACH);
         let later = now + EACH;
         assert_eq!(pace.turn(later), EACH, "one that came after a wait");
         let much_later = now + Duration::from_mins(1);
-        assert!((0..10).all(|_| pace.turn(much_later).is_zero()), "a pause brings them back, and no more");
+        assert!((0..=25).all(|_| pace.turn(much_later).is_zero()), "a pause brings them back, and no more");
         assert_eq!(pace.turn(much_later), EACH);
     }
 }
