@@ -134,7 +134,13 @@ impl<'a> Pass<'a> {
             let step = plan::next(&seen);
             let loads_wished = step == Step::Load && seen.content == Content::Stale;
             match step {
-                Step::Load => self.load().await,
+                Step::Load => {
+                    if loads_wished {
+                        // Nobody hands over what new content may not want: it would be left behind.
+                        self.shared.claims.forget(&self.dependent);
+                    }
+                    self.load().await;
+                }
                 Step::Watch => self.watch()?,
                 Step::LookAgain => self.look_again().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
