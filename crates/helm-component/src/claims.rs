@@ -14,8 +14,8 @@ const MOST: usize = 10_000;
 
 /// Who wants what others have. A component claims no more than its content has, and all of them together [`MOST`]; what
 /// is claimed beyond that is not known here, and is deleted and made anew when its owner drops it. So is what is dropped
-/// after a restart before the first pass of whoever wants it. A component that stands still keeps its claims: it takes what
-/// was left to it when it goes on.
+/// after a restart before the first pass of whoever wants it, or while that one loads new content, which may not want it. A
+/// component that stands still keeps its claims: it takes what was left to it when it goes on.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     held: Mutex<HashMap<Dependent, Claimed>>,
