@@ -2,7 +2,7 @@
 //! wanted by, so that an object that moves from one component to another is not deleted and made anew.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kyma_object_set::Identity;
 use kyma_targets::{Acting, SecretKey, ServiceAccount};
@@ -14,8 +14,10 @@ const MOST: usize = 10_000;
 
 /// Who wants what others have. A component claims no more than its content has, and all of them together [`MOST`]; what
 /// is claimed beyond that is not known here, and is deleted and made anew when its owner drops it. So is what is dropped
-/// after a restart before the first pass of whoever wants it, or while that one loads new content, which may not want it. A
-/// component that stands still keeps its claims: it takes what was left to it when it goes on.
+/// after a restart before the first pass of whoever wants it. A component that stands still keeps its claims: it takes what
+/// was left to it when it goes on, or deletes it where it has got content without it ([`HandOvers`]).
+///
+/// [`HandOvers`]: crate::hand_overs::HandOvers
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     held: Mutex<HashMap<Dependent, Claimed>>,
@@ -32,6 +34,11 @@ pub(crate) struct Reach {
 impl Reach {
     pub(crate) fn of(target: &Acting) -> Self {
         Self { target: target.key().cloned(), account: target.account().cloned() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(target: SecretKey) -> Self {
+        Self { target: Some(target), account: None }
     }
 }
 
@@ -74,17 +81,16 @@ impl Claims {
         }
     }
 
-    /// What others than `dependent` want within its reach, and the owner mark of who does; of two the first by its mark.
-    pub(crate) fn by_others(&self, reach: &Reach, dependent: &Dependent) -> BTreeMap<Identity, Arc<str>> {
+    /// What others than `dependent` want within its reach, and who does; of two the first by its owner mark.
+    pub(crate) fn by_others(&self, reach: &Reach, dependent: &Dependent) -> BTreeMap<Identity, Dependent> {
         let held = self.held();
         let others = held.iter().filter(|(one, claimed)| *one != dependent && claimed.reach == *reach);
         let mut wanted = BTreeMap::new();
         for (other, claimed) in others {
             for identity in &claimed.objects {
-                let heir: &mut Arc<str> =
-                    wanted.entry(identity.clone()).or_insert_with(|| Arc::clone(&other.owner));
-                if other.owner < *heir {
-                    *heir = Arc::clone(&other.owner);
+                let heir: &mut Dependent = wanted.entry(identity.clone()).or_insert_with(|| other.clone());
+                if other.owner < heir.owner {
+                    *heir = other.clone();
                 }
             }
         }
@@ -110,9 +116,7 @@ mod tests {
     }
 
     fn target(name: &str) -> Reach {
-        let target =
-            SecretKey { namespace: "hub".to_owned(), name: name.to_owned(), key: "config".to_owned() };
-        Reach { target: Some(target), account: None }
+        Reach::at(SecretKey { namespace: "hub".to_owned(), name: name.to_owned(), key: "config".to_owned() })
     }
 
     fn map(name: &str) -> Identity {
@@ -123,7 +127,7 @@ mod tests {
         names.iter().map(|name| map(name)).collect()
     }
 
-    fn names(wanted: &BTreeMap<Identity, Arc<str>>) -> BTreeSet<Identity> {
+    fn names(wanted: &BTreeMap<Identity, Dependent>) -> BTreeSet<Identity> {
         wanted.keys().cloned().collect()
     }
 
@@ -139,7 +143,7 @@ mod tests {
         assert_eq!(by_others(&here, &b), maps(&["y", "z"]), "its own are none");
         assert!(by_others(&there, &a).is_empty() && by_others(&Reach::default(), &a).is_empty());
 
-        let first = b.owner.clone().min(c.owner.clone());
+        let first = if b.owner < c.owner { b.clone() } else { c.clone() };
         assert_eq!(claims.by_others(&here, &a).get(&map("y")), Some(&first), "of two one");
 
         claims.retain(&here, &b, |identity| *identity != map("x"));

@@ -16,6 +16,7 @@ use crate::account::Accounts;
 use crate::args::Flags;
 use crate::claims::Claims;
 use crate::content::{OnlyTests, Sources};
+use crate::hand_overs::HandOvers;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
 use crate::namespaces::Namespaces;
@@ -69,6 +70,7 @@ impl HelmComponents {
         let outcomes = Outcomes::new(Self::NAME, &runtime.process, move |dependent| {
             wake(&waking, dependent);
         });
+        let handing = Arc::clone(&wakers);
         let hub_secrets = Arc::new(HubSecrets::new(hub, runtime.access.clone()));
         let (ended, awaited, waking) = (sights.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
         let (endings, hook_ends) = (namespaces.clone(), outcomes.clone());
@@ -94,6 +96,7 @@ impl HelmComponents {
             hub_secrets,
             hub_config_maps: Arc::default(),
             claims: Claims::default(),
+            hand_overs: HandOvers::new(move |heir| wake(&handing, heir)),
             memory: Memory::default(),
             flap_limit: content.flap_limit(),
             unhealthy_after: content.unhealthy_after(),
@@ -171,6 +174,7 @@ impl Component for HelmComponents {
         self.shared.hub_secrets.forget(&dependent);
         self.shared.hub_config_maps.forget(&dependent);
         self.shared.claims.forget(&dependent);
+        self.shared.hand_overs.forget(&dependent);
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);
     }
 }

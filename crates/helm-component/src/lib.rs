@@ -16,6 +16,7 @@ mod controller;
 mod error;
 mod expressions;
 mod frozen;
+mod hand_overs;
 mod hooks;
 mod hub_config_maps;
 mod hub_secrets;

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use kyma_api::HelmComponent;
 use kyma_object_set::drift::FlapLimit;
-use kyma_object_set::{Cluster, Identity, Kinds, Ownership};
+use kyma_object_set::{Cluster, Entry, Identity, Kinds, Ownership};
 use kyma_sdk::{Context, Failure};
 
 use crate::claims::Claims;
 use crate::content::{Inputs, Sources};
 use crate::expressions::Rules;
+use crate::hand_overs::HandOvers;
 use crate::hub_config_maps::HubConfigMaps;
 use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub hub_config_maps: Arc<HubConfigMaps>,
     /// Objects that components want and others have.
     pub claims: Claims,
+    /// Objects that components got from others and have not dealt with.
+    pub hand_overs: HandOvers,
     /// What is kept between passes.
     pub memory: Memory,
     /// When putting drift right counts as a fight.
@@ -64,6 +67,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) rules: Result<Arc<Rules>, Failure>,
     pub(crate) order: Order,
     pub(crate) session: Session,
+    /// What others handed over to the component, as it was when the pass began. It is in the inventory as well.
+    pub(crate) handed: BTreeMap<Identity, Entry>,
     pub(crate) done: Done,
     /// When it began.
     pub(crate) begun: Instant,

@@ -21,6 +21,7 @@ mod resolve;
 mod rollback;
 mod values;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,7 @@ use kyma_object_set::{CallError, Identity, Ownership, Protection};
 use kyma_sdk::{Context, Failure};
 use kyma_targets::Contact;
 
+use crate::claims::Reach;
 use crate::expressions::Rules;
 use crate::looking::{LOOK, Looking};
 use crate::memory::Session;
@@ -88,6 +90,7 @@ impl<'a> Pass<'a> {
             rules,
             order,
             session,
+            handed: BTreeMap::new(),
             done,
             begun,
             retried: false,
@@ -97,9 +100,24 @@ impl<'a> Pass<'a> {
             pass.session.loaded = None;
         }
         pass.name_version();
+        pass.take_handed();
         pass.rescope();
         pass.see_endings();
         Ok(pass)
+    }
+
+    /// What others handed over joins the inventory: it is sent where it is wanted, and goes where it is not.
+    fn take_handed(&mut self) {
+        if self.context.is_rehearsal() {
+            return;
+        }
+        self.handed = self.shared.hand_overs.to(&Reach::of(&self.context.target), &self.dependent);
+        let inventory = &mut self.session.recorded.inventory;
+        for (identity, entry) in &self.handed {
+            if !inventory.contains(identity) {
+                inventory.insert(identity.clone(), entry.clone());
+            }
+        }
     }
 
     /// Says of which version of the module what is applied is.
@@ -134,13 +152,7 @@ impl<'a> Pass<'a> {
             let step = plan::next(&seen);
             let loads_wished = step == Step::Load && seen.content == Content::Stale;
             match step {
-                Step::Load => {
-                    if loads_wished {
-                        // Nobody hands over what new content may not want: it would be left behind.
-                        self.shared.claims.forget(&self.dependent);
-                    }
-                    self.load().await;
-                }
+                Step::Load => self.load().await,
                 Step::Watch => self.watch()?,
                 Step::LookAgain => self.look_again().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
@@ -235,7 +247,8 @@ impl<'a> Pass<'a> {
             // The caches of artifacts and renders have it again when somebody changes an object.
             self.session.loaded = None;
         }
-        let Self { shared, context, dependent, session, .. } = self;
+        let Self { shared, context, dependent, session, handed, .. } = self;
+        shared.hand_overs.settle(&dependent, &handed, &session.recorded.inventory);
         shared.memory.keep(dependent, &context.resource, session);
         Ended { rest, finding }
     }

@@ -13,6 +13,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use crate::binaries;
@@ -98,12 +99,16 @@ impl Process {
         }
     }
 
-    /// Stops it where it is: connections stay open, nothing is answered.
+    /// Stops it where it is, and returns once it stands still: connections stay open, nothing is answered.
     ///
     /// # Errors
     /// It has ended.
     pub fn freeze(&self) -> Result<()> {
-        self.signal(Signal::SIGSTOP)
+        self.signal(Signal::SIGSTOP)?;
+        // Its threads stop one by one, and may answer until the last has. Who waits for its end is told of that still.
+        let stands = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(self.pid()?), stands).with_context(|| format!("cannot wait for {}", self.name))?;
+        self.check()
     }
 
     /// Lets it go on after [`Self::freeze`].
@@ -141,8 +146,12 @@ impl Process {
         if let Ok(Some(status)) = child.try_wait() {
             bail!("{} has ended already ({status})", self.name);
         }
-        let pid = Pid::from_raw(i32::try_from(child.id())?);
-        kill(pid, signal).with_context(|| format!("cannot send {signal} to {}", self.name))
+        drop(child);
+        kill(self.pid()?, signal).with_context(|| format!("cannot send {signal} to {}", self.name))
+    }
+
+    fn pid(&self) -> Result<Pid> {
+        Ok(Pid::from_raw(i32::try_from(self.id())?))
     }
 
     fn child(&self) -> std::sync::MutexGuard<'_, Child> {

@@ -1,6 +1,6 @@
 //! The step that deletes what is no longer wanted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::FutureExt;
 use kyma_api::{Reason, Replaced};
@@ -16,6 +16,7 @@ use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
 use crate::memory::LEFT;
 use crate::observe::rollback;
 use crate::plan::{Content, Observed};
+use crate::sight::Dependent;
 
 impl Pass<'_> {
     /// Deletes what is no longer wanted.
@@ -30,13 +31,17 @@ impl Pass<'_> {
             return;
         }
         let inventory = self.session.recorded.inventory.clone();
-        self.done.pruned = Some(match self.prune_plan(&inventory, seen.is_complete()) {
+        let heirs = self.heirs();
+        self.done.pruned = Some(match self.prune_plan(&inventory, &heirs, seen.is_complete()) {
             Ok(plan) => {
                 let pruned = remove::prune(&self.cluster, &plan, &inventory, &self.ownership, protection())
                     .boxed()
                     .await;
                 match pruned {
-                    Ok(removal) => self.take_pruned(&removal, seen).await,
+                    Ok(removal) => {
+                        self.hand_over(&heirs, &plan, &inventory, &removal);
+                        self.take_pruned(&removal, seen).await
+                    }
                     Err(error) => Err(failure(&error)),
                 }
             }
@@ -44,10 +49,41 @@ impl Pass<'_> {
         });
     }
 
+    /// Who wants what this component may drop.
+    pub(super) fn heirs(&self) -> BTreeMap<Identity, Dependent> {
+        self.shared.claims.by_others(&Reach::of(&self.context.target), &self.dependent)
+    }
+
+    /// Tells heirs of what bears their mark from now on: their content may be another by now.
+    fn hand_over(
+        &self,
+        heirs: &BTreeMap<Identity, Dependent>,
+        plan: &PrunePlan,
+        inventory: &Inventory,
+        removal: &Removal,
+    ) {
+        let mut handed = HashMap::<&Dependent, BTreeMap<Identity, Entry>>::new();
+        for identity in plan.heirs.keys().filter(|identity| removal.kept.contains_key(*identity)) {
+            if let (Some(heir), Some(entry)) = (heirs.get(identity), inventory.get(identity)) {
+                handed.entry(heir).or_default().insert(identity.clone(), entry.clone());
+            }
+        }
+        for (heir, objects) in handed {
+            self.shared.hand_overs.give(&Reach::of(&self.context.target), heir, objects);
+        }
+    }
+
     /// Counts what there is before content is sent, which takes more than one pass where it is late or waits for a kind.
     pub(super) fn note_before(&mut self, rendered: &str) {
+        let objects = self.without_handed(&self.session.recorded.inventory).len();
         let recorded = &mut self.session.recorded;
-        recorded.replaces = Some(replaced(recorded.replaces.take(), rendered, recorded.inventory.len()));
+        recorded.replaces = Some(replaced(recorded.replaces.take(), rendered, objects));
+    }
+
+    /// What others left to this component is not of the set before.
+    fn without_handed(&self, inventory: &Inventory) -> Inventory {
+        let own = inventory.iter().filter(|(identity, _)| !self.handed.contains_key(*identity));
+        own.map(|(identity, entry)| (identity.clone(), entry.clone())).collect()
     }
 
     /// Nobody counts what was there before content of which all is there and nothing is left over.
@@ -99,6 +135,7 @@ impl Pass<'_> {
     pub(super) fn prune_plan(
         &self,
         inventory: &Inventory,
+        heirs: &BTreeMap<Identity, Dependent>,
         complete: bool,
     ) -> Result<PrunePlan, PruneBlocked> {
         let loaded = self.session.loaded.as_ref();
@@ -108,14 +145,13 @@ impl Pass<'_> {
         let replaces = replaces.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.rendered));
         // What was Ready before is meant as it was, however much what failed brought.
         let is_back = rollback::taken(self).is_some();
-        let claimed = self.shared.claims.by_others(&Reach::of(&self.context.target), &self.dependent);
         prune::plan(&PruneRequest {
             inventory,
             desired: &desired,
-            previous: previous(replaces, inventory, &desired),
+            previous: previous(replaces, &self.without_handed(inventory), &desired),
             complete,
             allow_shrink: is_back || is_confirmed(&self.context.resource, ALLOW_SHRINK),
-            heir: &|identity| claimed.get(identity).map(ToString::to_string),
+            heir: &|identity| heirs.get(identity).map(|heir| heir.owner.to_string()),
             protection: protection(),
         })
     }

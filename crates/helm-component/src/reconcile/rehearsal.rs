@@ -116,7 +116,7 @@ impl Pass<'_> {
     async fn prune_rehearsed(&mut self, surplus: Vec<Identity>, seen: &Observed, prospect: &mut Prospect) {
         self.adopt_strays(&surplus);
         let inventory = self.session.recorded.inventory.clone();
-        let plan = match self.prune_plan(&inventory, seen.is_complete()) {
+        let plan = match self.prune_plan(&inventory, &self.heirs(), seen.is_complete()) {
             Ok(plan) => plan,
             Err(blocked) => {
                 self.done.pruned = Some(Err(unconfirmed(&blocked)));

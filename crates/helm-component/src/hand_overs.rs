@@ -1,0 +1,190 @@
+//! Objects that were handed over: whoever got one need not want it any more, and nothing else would tell it of that.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kyma_object_set::{Entry, Identity, Inventory};
+
+use crate::claims::Reach;
+use crate::sight::Dependent;
+
+/// Objects that were handed over to components that have not dealt with them yet, at most.
+const MOST: usize = 10_000;
+
+/// What was handed over to whom, with what was known of it, until the heir has sent it or it is gone from there. An heir
+/// may have got content without the object between the look at its [claims](crate::claims::Claims) and the change of the
+/// object's mark; then it watches no such kind, and would leave the object behind. In memory as the claims are: where the
+/// process ends in between, the heir's removal finds the object by its mark.
+pub(crate) struct HandOvers {
+    given: Mutex<HashMap<Dependent, Given>>,
+    wake: Box<dyn Fn(&Dependent) + Send + Sync>,
+}
+
+/// What one component got, all of it within one reach.
+#[derive(Debug, Default)]
+struct Given {
+    reach: Reach,
+    objects: BTreeMap<Identity, Entry>,
+}
+
+impl HandOvers {
+    /// Nothing was handed over yet. `wake` must return at once.
+    pub(crate) fn new(wake: impl Fn(&Dependent) + Send + Sync + 'static) -> Self {
+        Self { given: Mutex::default(), wake: Box::new(wake) }
+    }
+
+    /// Notes what bears the mark of `heir` from now on, and has it look. `objects`: as they were known to whoever had them.
+    pub(crate) fn give(&self, reach: &Reach, heir: &Dependent, objects: BTreeMap<Identity, Entry>) {
+        if objects.is_empty() {
+            return;
+        }
+        let mut all = self.given();
+        let mut room = MOST.saturating_sub(all.values().map(|given| given.objects.len()).sum());
+        let given = all.entry(heir.clone()).or_default();
+        if given.reach != *reach {
+            // It has left that target, with all that it had there.
+            *given = Given { reach: reach.clone(), objects: BTreeMap::new() };
+        }
+        for (identity, entry) in objects {
+            if room == 0 && !given.objects.contains_key(&identity) {
+                tracing::warn!(%identity, component = %heir.name, "handed over and not noted: too many are");
+                continue;
+            }
+            // It was sent by another, so it is due where it is wanted.
+            let unproven = Entry { hash: String::new(), ..entry };
+            if given.objects.insert(identity, unproven).is_none() {
+                room = room.saturating_sub(1);
+            }
+        }
+        drop(all);
+        (self.wake)(heir);
+    }
+
+    /// What `dependent` got within its reach and has not dealt with.
+    pub(crate) fn to(&self, reach: &Reach, dependent: &Dependent) -> BTreeMap<Identity, Entry> {
+        let all = self.given();
+        let given = all.get(dependent).filter(|given| given.reach == *reach);
+        given.map(|given| given.objects.clone()).unwrap_or_default()
+    }
+
+    /// `dependent` has dealt with `seen`, of which its inventory tells what came of it: what it sent is its own, and what
+    /// is not there any more is gone.
+    pub(crate) fn settle(
+        &self,
+        dependent: &Dependent,
+        seen: &BTreeMap<Identity, Entry>,
+        inventory: &Inventory,
+    ) {
+        if seen.is_empty() {
+            return;
+        }
+        let mut all = self.given();
+        let Some(given) = all.get_mut(dependent) else { return };
+        given.objects.retain(|identity, entry| {
+            let is_later = seen.get(identity) != Some(entry);
+            is_later || inventory.get(identity).is_some_and(|held| held.hash.is_empty())
+        });
+        if given.objects.is_empty() {
+            all.remove(dependent);
+        }
+    }
+
+    /// `dependent` is gone.
+    pub(crate) fn forget(&self, dependent: &Dependent) {
+        self.given().remove(dependent);
+    }
+
+    fn given(&self) -> MutexGuard<'_, HashMap<Dependent, Given>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use kyma_targets::SecretKey;
+
+    use super::*;
+
+    fn target(name: &str) -> Reach {
+        Reach::at(SecretKey { namespace: "hub".to_owned(), name: name.to_owned(), key: "config".to_owned() })
+    }
+
+    fn map(name: &str) -> Identity {
+        Identity::new("", "ConfigMap", Some("here"), name)
+    }
+
+    fn known(name: &str) -> BTreeMap<Identity, Entry> {
+        let entry = Entry { uid: format!("uid-{name}"), hash: "sent".to_owned(), ..Entry::default() };
+        [(map(name), entry)].into()
+    }
+
+    fn names(given: &BTreeMap<Identity, Entry>) -> Vec<&str> {
+        given.keys().map(|identity| &*identity.name).collect()
+    }
+
+    #[test]
+    fn an_heir_is_woken_and_knows_what_it_got_until_it_has_sent_it_or_it_is_gone() {
+        let woken = Arc::<Mutex<Vec<Dependent>>>::default();
+        let waking = Arc::clone(&woken);
+        let hand_overs = HandOvers::new(move |heir| waking.lock().unwrap().push(heir.clone()));
+        let (here, heir) = (target("here"), Dependent::of("hub", "b"));
+        hand_overs.give(&here, &heir, BTreeMap::new());
+        assert!(woken.lock().unwrap().is_empty());
+        for name in ["sent", "going", "gone"] {
+            hand_overs.give(&here, &heir, known(name));
+        }
+        assert_eq!(*woken.lock().unwrap(), vec![heir.clone(); 3]);
+        let seen = hand_overs.to(&here, &heir);
+        assert_eq!(names(&seen), ["going", "gone", "sent"]);
+        assert!(seen.values().all(|entry| entry.hash.is_empty() && entry.uid.starts_with("uid-")));
+        assert!(hand_overs.to(&here, &Dependent::of("hub", "a")).is_empty());
+
+        hand_overs.give(&here, &heir, known("later"));
+        let sent = Entry { hash: "anew".to_owned(), ..Entry::default() };
+        let inventory: Inventory =
+            [(map("sent"), sent), (map("going"), Entry::default())].into_iter().collect();
+        hand_overs.settle(&heir, &seen, &inventory);
+        assert_eq!(names(&hand_overs.to(&here, &heir)), ["going", "later"]);
+        hand_overs.settle(&heir, &hand_overs.to(&here, &heir), &Inventory::new());
+        assert!(hand_overs.given().is_empty());
+    }
+
+    #[test]
+    fn what_came_while_the_heir_looked_is_not_settled_by_that_look() {
+        let hand_overs = HandOvers::new(|_| {});
+        let (here, heir) = (target("here"), Dependent::of("hub", "b"));
+        hand_overs.give(&here, &heir, known("x"));
+        let seen = hand_overs.to(&here, &heir);
+        let anew = Entry { uid: "made-anew".to_owned(), ..Entry::default() };
+        hand_overs.give(&here, &heir, [(map("x"), anew)].into());
+        hand_overs.settle(&heir, &seen, &Inventory::new());
+        assert_eq!(hand_overs.to(&here, &heir)[&map("x")].uid, "made-anew");
+    }
+
+    #[test]
+    fn who_works_elsewhere_or_is_gone_has_got_nothing() {
+        let hand_overs = HandOvers::new(|_| {});
+        let (here, there, heir) = (target("here"), target("there"), Dependent::of("hub", "b"));
+        hand_overs.give(&here, &heir, known("x"));
+        assert!(hand_overs.to(&there, &heir).is_empty());
+        hand_overs.give(&there, &heir, known("y"));
+        assert!(hand_overs.to(&here, &heir).is_empty());
+        assert_eq!(names(&hand_overs.to(&there, &heir)), ["y"]);
+        hand_overs.forget(&heir);
+        assert!(hand_overs.given().is_empty());
+    }
+
+    #[test]
+    fn notes_are_bounded() {
+        let hand_overs = HandOvers::new(|_| {});
+        let (here, heir) = (target("here"), Dependent::of("hub", "b"));
+        for number in 0..MOST + 5 {
+            hand_overs.give(&here, &heir, known(&format!("x-{number:05}")));
+        }
+        assert_eq!(hand_overs.to(&here, &heir).len(), MOST);
+        hand_overs.give(&here, &heir, known("x-00000"));
+        assert_eq!(hand_overs.to(&here, &heir).len(), MOST, "what is known can be told anew");
+    }
+}
