@@ -111,7 +111,13 @@ impl HelmComponents {
         let (hub, namespace) = (runtime.hub.clone(), runtime.settings.hub_namespace.clone());
         let config_maps = Arc::clone(&self.shared.hub_config_maps);
         let wakers = Arc::clone(&self.wakers);
-        async move { config_maps.follow(hub, &namespace, |dependent| wake(&wakers, dependent)).await }
+        async move {
+            config_maps
+                .follow(hub, &namespace, |dependent| {
+                    wake(&wakers, dependent);
+                })
+                .await;
+        }
     }
 
     async fn pass(&self, context: &Context<HelmComponent>, order: Order) -> Result<Ended, Failure> {
@@ -136,12 +142,11 @@ impl HelmComponents {
     }
 }
 
-/// Has a component look again.
-fn wake(wakers: &Wakers, dependent: &Dependent) {
+/// Has a component look again, unless there is none any more.
+fn wake(wakers: &Wakers, dependent: &Dependent) -> bool {
     let wakers = wakers.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(waker) = wakers.get(dependent) {
-        waker.wake();
-    }
+    let waker = wakers.get(dependent);
+    waker.inspect(|waker| waker.wake()).is_some()
 }
 
 impl Component for HelmComponents {
@@ -167,6 +172,8 @@ impl Component for HelmComponents {
     fn forget(&self, namespace: &str, name: &str) {
         // Also where no pass ever got so far that something of it was remembered.
         let dependent = Dependent::of(namespace, name);
+        // First: to whom nobody is left to wake nothing is handed over.
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);
         self.shared.memory.forget(&dependent);
         self.shared.sights.forget(&dependent);
         self.shared.namespaces.forget(&dependent);
@@ -175,7 +182,6 @@ impl Component for HelmComponents {
         self.shared.hub_config_maps.forget(&dependent);
         self.shared.claims.forget(&dependent);
         self.shared.hand_overs.forget(&dependent);
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).remove(&dependent);
     }
 }
 

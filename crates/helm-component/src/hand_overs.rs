@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kyma_object_set::{Entry, Identity, Inventory};
+use kyma_object_set::{Entry, Identity};
 
 use crate::claims::Reach;
 use crate::sight::Dependent;
@@ -11,13 +11,13 @@ use crate::sight::Dependent;
 /// Objects that were handed over to components that have not dealt with them yet, at most.
 const MOST: usize = 10_000;
 
-/// What was handed over to whom, with what was known of it, until the heir has sent it or it is gone from there. An heir
-/// may have got content without the object between the look at its [claims](crate::claims::Claims) and the change of the
-/// object's mark; then it watches no such kind, and would leave the object behind. In memory as the claims are: where the
-/// process ends in between, the heir's removal finds the object by its mark.
+/// What was handed over to whom, until the heir has sent it, deleted it or given it up. An heir may have got content
+/// without the object between the look at its [claims](crate::claims::Claims) and the change of the object's mark; then it
+/// watches no such kind, and would leave the object behind. In memory as the claims are: where the process ends in between,
+/// the heir's removal finds the object by its mark.
 pub(crate) struct HandOvers {
     given: Mutex<HashMap<Dependent, Given>>,
-    wake: Box<dyn Fn(&Dependent) + Send + Sync>,
+    wake: Box<dyn Fn(&Dependent) -> bool + Send + Sync>,
 }
 
 /// What one component got, all of it within one reach.
@@ -28,8 +28,8 @@ struct Given {
 }
 
 impl HandOvers {
-    /// Nothing was handed over yet. `wake` must return at once.
-    pub(crate) fn new(wake: impl Fn(&Dependent) + Send + Sync + 'static) -> Self {
+    /// Nothing was handed over yet. `wake` must return at once; it says whether there is such a component.
+    pub(crate) fn new(wake: impl Fn(&Dependent) -> bool + Send + Sync + 'static) -> Self {
         Self { given: Mutex::default(), wake: Box::new(wake) }
     }
 
@@ -39,25 +39,27 @@ impl HandOvers {
             return;
         }
         let mut all = self.given();
+        // Who works elsewhere has left the other target, with all that it had there.
+        all.retain(|one, given| one != heir || given.reach == *reach);
         let mut room = MOST.saturating_sub(all.values().map(|given| given.objects.len()).sum());
         let given = all.entry(heir.clone()).or_default();
-        if given.reach != *reach {
-            // It has left that target, with all that it had there.
-            *given = Given { reach: reach.clone(), objects: BTreeMap::new() };
-        }
+        given.reach = reach.clone();
         for (identity, entry) in objects {
             if room == 0 && !given.objects.contains_key(&identity) {
                 tracing::warn!(%identity, component = %heir.name, "handed over and not noted: too many are");
                 continue;
             }
-            // It was sent by another, so it is due where it is wanted.
-            let unproven = Entry { hash: String::new(), ..entry };
-            if given.objects.insert(identity, unproven).is_none() {
+            // The heir has neither sent nor made it.
+            let found = Entry { hash: String::new(), created: false, ..entry };
+            if given.objects.insert(identity, found).is_none() {
                 room = room.saturating_sub(1);
             }
         }
         drop(all);
-        (self.wake)(heir);
+        if !(self.wake)(heir) {
+            tracing::warn!(component = %heir.name, "gone before it got what was handed over to it");
+            self.forget(heir);
+        }
     }
 
     /// What `dependent` got within its reach and has not dealt with.
@@ -67,23 +69,13 @@ impl HandOvers {
         given.map(|given| given.objects.clone()).unwrap_or_default()
     }
 
-    /// `dependent` has dealt with `seen`, of which its inventory tells what came of it: what it sent is its own, and what
-    /// is not there any more is gone.
-    pub(crate) fn settle(
-        &self,
-        dependent: &Dependent,
-        seen: &BTreeMap<Identity, Entry>,
-        inventory: &Inventory,
-    ) {
-        if seen.is_empty() {
-            return;
-        }
+    /// `dependent` has dealt with an object, unless it got another one of that name since it looked.
+    pub(crate) fn settle(&self, dependent: &Dependent, identity: &Identity, seen: &Entry) {
         let mut all = self.given();
         let Some(given) = all.get_mut(dependent) else { return };
-        given.objects.retain(|identity, entry| {
-            let is_later = seen.get(identity) != Some(entry);
-            is_later || inventory.get(identity).is_some_and(|held| held.hash.is_empty())
-        });
+        if given.objects.get(identity) == Some(seen) {
+            given.objects.remove(identity);
+        }
         if given.objects.is_empty() {
             all.remove(dependent);
         }
@@ -116,7 +108,8 @@ mod tests {
     }
 
     fn known(name: &str) -> BTreeMap<Identity, Entry> {
-        let entry = Entry { uid: format!("uid-{name}"), hash: "sent".to_owned(), ..Entry::default() };
+        let entry =
+            Entry { uid: format!("uid-{name}"), hash: "sent".to_owned(), created: true, ..Entry::default() };
         [(map(name), entry)].into()
     }
 
@@ -124,48 +117,65 @@ mod tests {
         given.keys().map(|identity| &*identity.name).collect()
     }
 
+    /// Of which nobody is told.
+    fn quiet() -> HandOvers {
+        HandOvers::new(|_| true)
+    }
+
     #[test]
-    fn an_heir_is_woken_and_knows_what_it_got_until_it_has_sent_it_or_it_is_gone() {
+    fn an_heir_is_woken_and_knows_what_it_got_until_it_has_dealt_with_it() {
         let woken = Arc::<Mutex<Vec<Dependent>>>::default();
         let waking = Arc::clone(&woken);
-        let hand_overs = HandOvers::new(move |heir| waking.lock().unwrap().push(heir.clone()));
+        let hand_overs = HandOvers::new(move |heir| {
+            waking.lock().unwrap().push(heir.clone());
+            true
+        });
         let (here, heir) = (target("here"), Dependent::of("hub", "b"));
         hand_overs.give(&here, &heir, BTreeMap::new());
         assert!(woken.lock().unwrap().is_empty());
-        for name in ["sent", "going", "gone"] {
+        for name in ["x", "y"] {
             hand_overs.give(&here, &heir, known(name));
         }
-        assert_eq!(*woken.lock().unwrap(), vec![heir.clone(); 3]);
+        assert_eq!(*woken.lock().unwrap(), vec![heir.clone(); 2]);
         let seen = hand_overs.to(&here, &heir);
-        assert_eq!(names(&seen), ["going", "gone", "sent"]);
-        assert!(seen.values().all(|entry| entry.hash.is_empty() && entry.uid.starts_with("uid-")));
+        assert_eq!(names(&seen), ["x", "y"]);
         assert!(hand_overs.to(&here, &Dependent::of("hub", "a")).is_empty());
 
-        hand_overs.give(&here, &heir, known("later"));
-        let sent = Entry { hash: "anew".to_owned(), ..Entry::default() };
-        let inventory: Inventory =
-            [(map("sent"), sent), (map("going"), Entry::default())].into_iter().collect();
-        hand_overs.settle(&heir, &seen, &inventory);
-        assert_eq!(names(&hand_overs.to(&here, &heir)), ["going", "later"]);
-        hand_overs.settle(&heir, &hand_overs.to(&here, &heir), &Inventory::new());
+        hand_overs.settle(&heir, &map("x"), &seen[&map("x")]);
+        assert_eq!(names(&hand_overs.to(&here, &heir)), ["y"]);
+        hand_overs.settle(&heir, &map("y"), &seen[&map("y")]);
         assert!(hand_overs.given().is_empty());
     }
 
     #[test]
+    fn what_an_heir_got_it_has_neither_sent_nor_made() {
+        let (hand_overs, here, heir) = (quiet(), target("here"), Dependent::of("hub", "b"));
+        hand_overs.give(&here, &heir, known("x"));
+        let got = hand_overs.to(&here, &heir).remove(&map("x")).unwrap();
+        assert_eq!((&*got.uid, &*got.hash, got.created), ("uid-x", "", false));
+    }
+
+    #[test]
     fn what_came_while_the_heir_looked_is_not_settled_by_that_look() {
-        let hand_overs = HandOvers::new(|_| {});
-        let (here, heir) = (target("here"), Dependent::of("hub", "b"));
+        let (hand_overs, here, heir) = (quiet(), target("here"), Dependent::of("hub", "b"));
         hand_overs.give(&here, &heir, known("x"));
         let seen = hand_overs.to(&here, &heir);
         let anew = Entry { uid: "made-anew".to_owned(), ..Entry::default() };
         hand_overs.give(&here, &heir, [(map("x"), anew)].into());
-        hand_overs.settle(&heir, &seen, &Inventory::new());
+        hand_overs.settle(&heir, &map("x"), &seen[&map("x")]);
         assert_eq!(hand_overs.to(&here, &heir)[&map("x")].uid, "made-anew");
     }
 
     #[test]
+    fn for_a_component_that_is_gone_nothing_is_kept() {
+        let hand_overs = HandOvers::new(|_| false);
+        hand_overs.give(&target("here"), &Dependent::of("hub", "b"), known("x"));
+        assert!(hand_overs.given().is_empty());
+    }
+
+    #[test]
     fn who_works_elsewhere_or_is_gone_has_got_nothing() {
-        let hand_overs = HandOvers::new(|_| {});
+        let hand_overs = quiet();
         let (here, there, heir) = (target("here"), target("there"), Dependent::of("hub", "b"));
         hand_overs.give(&here, &heir, known("x"));
         assert!(hand_overs.to(&there, &heir).is_empty());
@@ -178,7 +188,7 @@ mod tests {
 
     #[test]
     fn notes_are_bounded() {
-        let hand_overs = HandOvers::new(|_| {});
+        let hand_overs = quiet();
         let (here, heir) = (target("here"), Dependent::of("hub", "b"));
         for number in 0..MOST + 5 {
             hand_overs.give(&here, &heir, known(&format!("x-{number:05}")));

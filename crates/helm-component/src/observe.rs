@@ -202,14 +202,17 @@ fn made_manager(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<(String, Option<
     Some((made.to_string(), health))
 }
 
-/// Objects with our label, but for the default custom resource, which is the user's.
+/// Objects with our label, but for the default custom resource, which is the user's. What was handed over bears it too,
+/// though no stream of such a kind need be open.
 fn owned(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identity>) -> BTreeSet<Identity> {
     let owner = &*pass.dependent.owner;
     let ours = snapshot.objects.iter().filter(|(identity, seen)| {
         seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting && Some(*identity) != default
     });
     ours.filter(|(_, seen)| !seen.observed.fingerprint.is_empty())
-        .map(|(identity, _)| identity.clone())
+        .map(|(identity, _)| identity)
+        .chain(pass.handed.keys())
+        .cloned()
         .collect()
 }
 

@@ -21,7 +21,6 @@ mod resolve;
 mod rollback;
 mod values;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -78,6 +77,7 @@ impl<'a> Pass<'a> {
         let ownership = Ownership { manager: context.manager().to_owned(), owner, version: String::new() };
         let done = Done::default();
         let served = Arc::clone(&kinds);
+        let handed = shared.hand_overs.to(&Reach::of(&context.target), &dependent);
         let mut pass = Self {
             shared,
             context,
@@ -90,7 +90,7 @@ impl<'a> Pass<'a> {
             rules,
             order,
             session,
-            handed: BTreeMap::new(),
+            handed,
             done,
             begun,
             retried: false,
@@ -100,24 +100,9 @@ impl<'a> Pass<'a> {
             pass.session.loaded = None;
         }
         pass.name_version();
-        pass.take_handed();
         pass.rescope();
         pass.see_endings();
         Ok(pass)
-    }
-
-    /// What others handed over joins the inventory: it is sent where it is wanted, and goes where it is not.
-    fn take_handed(&mut self) {
-        if self.context.is_rehearsal() {
-            return;
-        }
-        self.handed = self.shared.hand_overs.to(&Reach::of(&self.context.target), &self.dependent);
-        let inventory = &mut self.session.recorded.inventory;
-        for (identity, entry) in &self.handed {
-            if !inventory.contains(identity) {
-                inventory.insert(identity.clone(), entry.clone());
-            }
-        }
     }
 
     /// Says of which version of the module what is applied is.
@@ -236,6 +221,7 @@ impl<'a> Pass<'a> {
         self.leave_hooks();
         self.forget_before(seen);
         self.keep_claims(seen);
+        self.settle_sent(seen);
         if rest == Rest::Ready {
             // What failed once works now.
             self.session.recorded.rollback = None;
@@ -247,8 +233,7 @@ impl<'a> Pass<'a> {
             // The caches of artifacts and renders have it again when somebody changes an object.
             self.session.loaded = None;
         }
-        let Self { shared, context, dependent, session, handed, .. } = self;
-        shared.hand_overs.settle(&dependent, &handed, &session.recorded.inventory);
+        let Self { shared, context, dependent, session, .. } = self;
         shared.memory.keep(dependent, &context.resource, session);
         Ended { rest, finding }
     }

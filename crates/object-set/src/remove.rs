@@ -39,6 +39,8 @@ pub struct Removal {
     pub waiting: Vec<Identity>,
     /// They stay, and why; we gave them up.
     pub kept: BTreeMap<Identity, KeepReason>,
+    /// Those of them that bear the mark of their heir ([`PrunePlan::heirs`]) now.
+    pub handed: Vec<Identity>,
     /// Their turn has not come: others that must go first are still there.
     pub later: Vec<Identity>,
     /// What the target refused.
@@ -71,6 +73,10 @@ impl Removal {
             Fate::Kept(reason) => {
                 self.kept.insert(identity, reason);
             }
+            Fate::Handed(reason) => {
+                self.handed.push(identity.clone());
+                self.kept.insert(identity, reason);
+            }
             Fate::Failed(error) => self.failed.push(error),
         }
     }
@@ -90,6 +96,7 @@ enum Fate {
     Unserved,
     Waiting,
     Kept(KeepReason),
+    Handed(KeepReason),
     Failed(CallError),
 }
 
@@ -273,10 +280,11 @@ impl Run<'_> {
             let rehearses = self.cluster.rehearsal.is_some();
             return if rehearses { Ok(Fate::Waiting) } else { self.delete(identity, mapping, &live).await };
         };
-        if self.cluster.rehearsal.is_none() {
-            self.give_up(identity, mapping, &live).await?;
+        if self.cluster.rehearsal.is_some() {
+            return Ok(Fate::Kept(reason));
         }
-        Ok(Fate::Kept(reason))
+        let is_heirs = self.give_up(identity, mapping, &live).await?;
+        Ok(if is_heirs { Fate::Handed(reason) } else { Fate::Kept(reason) })
     }
 
     /// An object as it is, or what became of it. Its kind may have gone since the target was asked what it serves.

@@ -107,7 +107,8 @@ impl Process {
         self.signal(Signal::SIGSTOP)?;
         // Its threads stop one by one, and may answer until the last has. Who waits for its end is told of that still.
         let stands = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-        waitid(Id::Pid(self.pid()?), stands).with_context(|| format!("cannot wait for {}", self.name))?;
+        waitid(Id::Pid(pid(&self.child())?), stands)
+            .with_context(|| format!("cannot wait for {}", self.name))?;
         self.check()
     }
 
@@ -146,12 +147,7 @@ impl Process {
         if let Ok(Some(status)) = child.try_wait() {
             bail!("{} has ended already ({status})", self.name);
         }
-        drop(child);
-        kill(self.pid()?, signal).with_context(|| format!("cannot send {signal} to {}", self.name))
-    }
-
-    fn pid(&self) -> Result<Pid> {
-        Ok(Pid::from_raw(i32::try_from(self.id())?))
+        kill(pid(&child)?, signal).with_context(|| format!("cannot send {signal} to {}", self.name))
     }
 
     fn child(&self) -> std::sync::MutexGuard<'_, Child> {
@@ -163,6 +159,10 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn pid(child: &Child) -> Result<Pid> {
+    Ok(Pid::from_raw(i32::try_from(child.id())?))
 }
 
 pub(crate) fn log_end(path: &Path, lines: usize) -> String {

@@ -60,12 +60,14 @@ fn is_older(version: &str, than: &str) -> bool {
     order.is_some_and(|(version, than)| version.cmp_precedence(&than).is_lt())
 }
 
-/// The versions that objects of ours bear. A CRD may be written by another owner who shares it.
+/// The versions that objects of ours bear. A CRD may be written by another owner who shares it, and what was handed over
+/// is of another module.
 fn versions<'a>(pass: &'a Pass<'_>, snapshot: &'a Snapshot) -> impl Iterator<Item = (&'a Identity, &'a str)> {
     let owner = &*pass.dependent.owner;
     let ours = snapshot.objects.iter().filter(move |(identity, seen)| {
         seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting && !identity.is_crd()
     });
+    let ours = ours.filter(|(identity, _)| !pass.handed.contains_key(*identity));
     ours.filter_map(|(identity, seen)| Some((identity, seen.version.as_deref()?)))
 }
 

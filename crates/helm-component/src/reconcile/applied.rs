@@ -229,6 +229,26 @@ impl Pass<'_> {
         }
     }
 
+    /// What others handed over and this component has sent since is its own.
+    pub(super) fn settle_sent(&mut self, seen: &plan::Observed) {
+        if seen.content == Content::Stale {
+            return;
+        }
+        let sent = |identity: &Identity| self.session.recorded.inventory.was_sent(identity);
+        let wanted = seen.pieces.iter().map(|piece| &piece.identity);
+        let settled: Vec<Identity> = wanted.filter(|identity| sent(identity)).cloned().collect();
+        self.settle(&settled);
+    }
+
+    /// These were handed over, and have been dealt with.
+    pub(super) fn settle<'a>(&mut self, objects: impl IntoIterator<Item = &'a Identity>) {
+        for identity in objects {
+            if let Some(entry) = self.handed.remove(identity) {
+                self.shared.hand_overs.settle(&self.dependent, identity, &entry);
+            }
+        }
+    }
+
     fn takes_what_is_nobodys(&self) -> bool {
         self.context.resource.spec.adopt == Adopt::Unowned
     }

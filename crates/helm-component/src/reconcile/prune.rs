@@ -39,7 +39,7 @@ impl Pass<'_> {
                     .await;
                 match pruned {
                     Ok(removal) => {
-                        self.hand_over(&heirs, &plan, &inventory, &removal);
+                        self.hand_over(&heirs, &inventory, &removal);
                         self.take_pruned(&removal, seen).await
                     }
                     Err(error) => Err(failure(&error)),
@@ -55,15 +55,9 @@ impl Pass<'_> {
     }
 
     /// Tells heirs of what bears their mark from now on: their content may be another by now.
-    fn hand_over(
-        &self,
-        heirs: &BTreeMap<Identity, Dependent>,
-        plan: &PrunePlan,
-        inventory: &Inventory,
-        removal: &Removal,
-    ) {
+    fn hand_over(&self, heirs: &BTreeMap<Identity, Dependent>, inventory: &Inventory, removal: &Removal) {
         let mut handed = HashMap::<&Dependent, BTreeMap<Identity, Entry>>::new();
-        for identity in plan.heirs.keys().filter(|identity| removal.kept.contains_key(*identity)) {
+        for identity in &removal.handed {
             if let (Some(heir), Some(entry)) = (heirs.get(identity), inventory.get(identity)) {
                 handed.entry(heir).or_default().insert(identity.clone(), entry.clone());
             }
@@ -75,14 +69,15 @@ impl Pass<'_> {
 
     /// Counts what there is before content is sent, which takes more than one pass where it is late or waits for a kind.
     pub(super) fn note_before(&mut self, rendered: &str) {
-        let objects = self.without_handed(&self.session.recorded.inventory).len();
+        let objects = self.own(&self.session.recorded.inventory).len();
         let recorded = &mut self.session.recorded;
         recorded.replaces = Some(replaced(recorded.replaces.take(), rendered, objects));
     }
 
-    /// What others left to this component is not of the set before.
-    fn without_handed(&self, inventory: &Inventory) -> Inventory {
-        let own = inventory.iter().filter(|(identity, _)| !self.handed.contains_key(*identity));
+    /// What is of this component's own sets; what others left to it goes without having been of any.
+    fn own(&self, inventory: &Inventory) -> Inventory {
+        let was_left = |identity, entry: &Entry| entry.hash.is_empty() && self.handed.contains_key(identity);
+        let own = inventory.iter().filter(|(identity, entry)| !was_left(identity, entry));
         own.map(|(identity, entry)| (identity.clone(), entry.clone())).collect()
     }
 
@@ -143,20 +138,23 @@ impl Pass<'_> {
         let desired: BTreeSet<Identity> = wanted.map(Object::identity).collect();
         let replaces = self.session.recorded.replaces.as_ref();
         let replaces = replaces.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.rendered));
+        let own = self.own(inventory);
+        let loses_nothing = own.missing_from(&desired).is_empty();
         // What was Ready before is meant as it was, however much what failed brought.
         let is_back = rollback::taken(self).is_some();
         prune::plan(&PruneRequest {
             inventory,
             desired: &desired,
-            previous: previous(replaces, &self.without_handed(inventory), &desired),
+            previous: previous(replaces, &own, &desired),
             complete,
-            allow_shrink: is_back || is_confirmed(&self.context.resource, ALLOW_SHRINK),
+            allow_shrink: is_back || loses_nothing || is_confirmed(&self.context.resource, ALLOW_SHRINK),
             heir: &|identity| heirs.get(identity).map(|heir| heir.owner.to_string()),
             protection: protection(),
         })
     }
 
-    /// Objects with our label that the inventory lacks, left by a pass that was killed, join it with their uid.
+    /// Objects with our label that the inventory lacks, left by a pass that was killed or handed over, join it with their
+    /// uid.
     pub(super) fn adopt_strays(&mut self, surplus: &[Identity]) {
         let snapshot = self.shared.sights.snapshot(
             &self.context.target,
@@ -164,10 +162,14 @@ impl Pass<'_> {
             &self.session.recorded.inventory,
         );
         for identity in surplus {
-            let Some(sight) = snapshot.objects.get(identity) else { continue };
             if self.session.recorded.inventory.contains(identity) {
                 continue;
             }
+            if let Some(entry) = self.handed.get(identity) {
+                self.session.recorded.inventory.insert(identity.clone(), entry.clone());
+                continue;
+            }
+            let Some(sight) = snapshot.objects.get(identity) else { continue };
             let version = self.kinds.preferred(&identity.group_kind());
             let entry = Entry {
                 version: version.map(|mapping| mapping.resource.version.clone()).unwrap_or_default(),
@@ -182,6 +184,7 @@ impl Pass<'_> {
     /// Takes over what a prune or removal did. What was given up leaves the inventory, so this is when to say so.
     pub(super) fn take_removal(&mut self, before: &Inventory, removal: &Removal) -> Result<(), Failure> {
         self.session.recorded.inventory = removal.remaining(before);
+        self.settle(removal.gone.iter().chain(removal.kept.keys()));
         self.done.kept.extend(removal.kept.keys().cloned());
         self.tell_of("no longer served, forgotten: ", &named(&removal.unserved));
         let left = left(removal);

@@ -14,26 +14,29 @@ use crate::object::Identity;
 
 impl Run<'_> {
     /// Takes our marks off an object that stays, so that others may have it. What we applied stays, except for
-    /// our share in Namespaces and CRDs. Fails with a conflict if the object is no longer as it was looked at: its
+    /// our share in Namespaces and CRDs. Says whether its heir has it now. Fails with a conflict if the object is no longer as it was looked at: its
     /// other owners may have given it up meanwhile.
     pub(super) async fn give_up(
         &self,
         identity: &Identity,
         mapping: &Mapping,
         live: &ObjectMeta,
-    ) -> Result<(), CallError> {
+    ) -> Result<bool, CallError> {
         let labels = live.labels.clone().unwrap_or_default();
         let us = &self.rules.ownership.owner;
+        let heir = self.heirs.get(identity);
+        let mut holder = labels.get(OWNER_LABEL).cloned();
         let mut version = live.resource_version.clone();
-        if labels.get(OWNER_LABEL) == Some(us) {
+        if holder.as_ref() == Some(us) {
             let sharer = sharers(labels.keys()).into_iter().find(|owner| owner != us);
-            let heir = sharer.or_else(|| self.heirs.get(identity).cloned());
-            version = self.relabel(identity, mapping, version, heir).await?;
+            holder = sharer.or_else(|| heir.cloned());
+            version = self.relabel(identity, mapping, version, holder.clone()).await?;
         }
         if labels.contains_key(&Ownership::share_label(us)) {
             self.unshare(identity, mapping, live.uid.as_deref(), version).await?;
         }
-        Ok(())
+        // An answer that was lost may have told of it before.
+        Ok(heir.is_some() && holder.as_ref() == heir)
     }
 
     /// Passes the owner label on, or removes it; gives the resourceVersion that this made.
