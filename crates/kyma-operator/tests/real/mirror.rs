@@ -247,13 +247,17 @@ async fn a_restart_writes_only_what_differs(landscape: &mut Landscape) -> Result
     landscape.components()?.patch_status(&component.name_any(), &by_hand, &Patch::Merge(&status)).await?;
     landscape.run().await?;
     until_shown(landscape, "what changed is shown", &name("sample", "nats"), "Warning").await?;
-    let written: Vec<String> = audit
-        .since(mark)?
-        .into_iter()
-        .filter(|event| event.user == landscape.user() && event.resource.starts_with(klm::MANIFESTS))
-        .filter(testbed::AuditEvent::is_write)
-        .map(|event| format!("{} {} {}", event.verb, event.resource, event.name))
-        .collect();
+    // An answer is logged once it is given, which may be after others see what came of the request.
+    let written = until("the log tells of what is shown", SOON, || async {
+        let events = audit.since(mark)?.into_iter();
+        let writes = events
+            .filter(|event| event.user == landscape.user() && event.resource.starts_with(klm::MANIFESTS))
+            .filter(testbed::AuditEvent::is_write);
+        let written: Vec<String> =
+            writes.map(|event| format!("{} {} {}", event.verb, event.resource, event.name)).collect();
+        Ok((!written.is_empty()).then_some(written))
+    })
+    .await?;
     assert_eq!(written, [format!("patch manifests/status {}", name("sample", "nats"))]);
     Ok(())
 }
