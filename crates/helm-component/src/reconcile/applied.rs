@@ -231,7 +231,7 @@ impl Pass<'_> {
 
     /// What others handed over and this component has sent since is its own.
     pub(super) fn settle_sent(&mut self, seen: &plan::Observed) {
-        if seen.content == Content::Stale {
+        if self.handed.is_empty() || seen.content == Content::Stale {
             return;
         }
         let sent = |identity: &Identity| self.session.recorded.inventory.was_sent(identity);
