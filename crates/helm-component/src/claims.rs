@@ -36,6 +36,11 @@ impl Reach {
         Self { target: target.key().cloned(), account: target.account().cloned() }
     }
 
+    /// Whether both are of one target, as whomever they act there.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.target == other.target
+    }
+
     #[cfg(test)]
     pub(crate) fn at(target: SecretKey) -> Self {
         Self { target: Some(target), account: None }

@@ -145,8 +145,9 @@ impl HelmComponents {
 /// Has a component look again, unless there is none any more.
 fn wake(wakers: &Wakers, dependent: &Dependent) -> bool {
     let wakers = wakers.lock().unwrap_or_else(PoisonError::into_inner);
-    let waker = wakers.get(dependent);
-    waker.inspect(|waker| waker.wake()).is_some()
+    let Some(waker) = wakers.get(dependent) else { return false };
+    waker.wake();
+    true
 }
 
 impl Component for HelmComponents {

@@ -20,7 +20,7 @@ pub(crate) struct HandOvers {
     wake: Box<dyn Fn(&Dependent) -> bool + Send + Sync>,
 }
 
-/// What one component got, all of it within one reach.
+/// What one component got, all of it on one target.
 #[derive(Debug, Default)]
 struct Given {
     reach: Reach,
@@ -40,13 +40,14 @@ impl HandOvers {
         }
         let mut all = self.given();
         // Who works elsewhere has left the other target, with all that it had there.
-        all.retain(|one, given| one != heir || given.reach == *reach);
+        all.retain(|one, given| one != heir || given.reach.is_beside(reach));
         let mut room = MOST.saturating_sub(all.values().map(|given| given.objects.len()).sum());
         let given = all.entry(heir.clone()).or_default();
         given.reach = reach.clone();
+        let mut unnoted = 0;
         for (identity, entry) in objects {
             if room == 0 && !given.objects.contains_key(&identity) {
-                tracing::warn!(%identity, component = %heir.name, "handed over and not noted: too many are");
+                unnoted += 1;
                 continue;
             }
             // The heir has neither sent nor made it.
@@ -55,17 +56,21 @@ impl HandOvers {
                 room = room.saturating_sub(1);
             }
         }
+        all.retain(|_, given| !given.objects.is_empty());
         drop(all);
+        if unnoted > 0 {
+            tracing::warn!(objects = unnoted, component = %heir.name, "handed over and not noted: too many are");
+        }
         if !(self.wake)(heir) {
             tracing::warn!(component = %heir.name, "gone before it got what was handed over to it");
             self.forget(heir);
         }
     }
 
-    /// What `dependent` got within its reach and has not dealt with.
+    /// What `dependent` got on the target that it works on, and has not dealt with.
     pub(crate) fn to(&self, reach: &Reach, dependent: &Dependent) -> BTreeMap<Identity, Entry> {
         let all = self.given();
-        let given = all.get(dependent).filter(|given| given.reach == *reach);
+        let given = all.get(dependent).filter(|given| given.reach.is_beside(reach));
         given.map(|given| given.objects.clone()).unwrap_or_default()
     }
 

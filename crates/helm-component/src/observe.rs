@@ -206,12 +206,14 @@ fn made_manager(pass: &Pass<'_>, snapshot: &Snapshot) -> Option<(String, Option<
 /// though no stream of such a kind need be open.
 fn owned(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identity>) -> BTreeSet<Identity> {
     let owner = &*pass.dependent.owner;
-    let ours = snapshot.objects.iter().filter(|(identity, seen)| {
-        seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting && Some(*identity) != default
-    });
+    let ours = snapshot
+        .objects
+        .iter()
+        .filter(|(_, seen)| seen.observed.owner.as_deref() == Some(owner) && !seen.observed.deleting);
     ours.filter(|(_, seen)| !seen.observed.fingerprint.is_empty())
         .map(|(identity, _)| identity)
         .chain(pass.handed.keys())
+        .filter(|identity| Some(*identity) != default)
         .cloned()
         .collect()
 }

@@ -67,7 +67,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) rules: Result<Arc<Rules>, Failure>,
     pub(crate) order: Order,
     pub(crate) session: Session,
-    /// What others handed over to the component and it has not dealt with, as its givers knew it.
+    /// What others handed over to the component and it has not dealt with.
     pub(crate) handed: BTreeMap<Identity, Entry>,
     pub(crate) done: Done,
     /// When it began.

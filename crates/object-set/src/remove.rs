@@ -73,9 +73,9 @@ impl Removal {
             Fate::Kept(reason) => {
                 self.kept.insert(identity, reason);
             }
-            Fate::Handed(reason) => {
+            Fate::Handed => {
                 self.handed.push(identity.clone());
-                self.kept.insert(identity, reason);
+                self.kept.insert(identity, KeepReason::OtherOwner);
             }
             Fate::Failed(error) => self.failed.push(error),
         }
@@ -96,7 +96,7 @@ enum Fate {
     Unserved,
     Waiting,
     Kept(KeepReason),
-    Handed(KeepReason),
+    Handed,
     Failed(CallError),
 }
 
@@ -284,7 +284,7 @@ impl Run<'_> {
             return Ok(Fate::Kept(reason));
         }
         let is_heirs = self.give_up(identity, mapping, &live).await?;
-        Ok(if is_heirs { Fate::Handed(reason) } else { Fate::Kept(reason) })
+        Ok(if is_heirs { Fate::Handed } else { Fate::Kept(reason) })
     }
 
     /// An object as it is, or what became of it. Its kind may have gone since the target was asked what it serves.

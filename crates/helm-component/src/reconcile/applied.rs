@@ -234,9 +234,12 @@ impl Pass<'_> {
         if self.handed.is_empty() || seen.content == Content::Stale {
             return;
         }
-        let sent = |identity: &Identity| self.session.recorded.inventory.was_sent(identity);
+        let inventory = &self.session.recorded.inventory;
+        let is_own = |identity: &Identity| {
+            inventory.get(identity).is_some_and(|entry| self.handed.get(identity) != Some(entry))
+        };
         let wanted = seen.pieces.iter().map(|piece| &piece.identity);
-        let settled: Vec<Identity> = wanted.filter(|identity| sent(identity)).cloned().collect();
+        let settled: Vec<Identity> = wanted.filter(|identity| is_own(identity)).cloned().collect();
         self.settle(&settled);
     }
 

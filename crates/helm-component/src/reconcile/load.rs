@@ -7,7 +7,7 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::Secret;
 use kyma_api::{HelmComponent, Reason};
 use kyma_artifacts::{Credentials, Trust};
-use kyma_object_set::GroupKind;
+use kyma_object_set::{GroupKind, Identity};
 use kyma_sdk::{Context, Failure};
 
 use super::{Pass, values};
@@ -180,7 +180,9 @@ impl Pass<'_> {
             let group = made.api_version.rsplit_once('/').map_or("", |(group, _)| group);
             GroupKind::new(group, &made.kind)
         });
-        recorded.chain(wanted.map(|object| object.gvk().group_kind())).chain(made).collect()
+        // Of what goes that others left, a stream has to tell the end.
+        let handed = self.handed.keys().map(Identity::group_kind);
+        recorded.chain(wanted.map(|object| object.gvk().group_kind())).chain(made).chain(handed).collect()
     }
 }
 

@@ -76,8 +76,7 @@ impl Pass<'_> {
 
     /// What is of this component's own sets; what others left to it goes without having been of any.
     fn own(&self, inventory: &Inventory) -> Inventory {
-        let was_left = |identity, entry: &Entry| entry.hash.is_empty() && self.handed.contains_key(identity);
-        let own = inventory.iter().filter(|(identity, entry)| !was_left(identity, entry));
+        let own = inventory.iter().filter(|(identity, entry)| self.handed.get(*identity) != Some(*entry));
         own.map(|(identity, entry)| (identity.clone(), entry.clone())).collect()
     }
 

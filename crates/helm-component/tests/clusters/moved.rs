@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, PodTemplate};
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::names;
 use kyma_object_set::OWNER_LABEL;
 use serde_json::{Value, json};
+use testbed::until;
 
 use crate::chart::push;
-use crate::world::{HUB_NAMESPACE, ready_of, world};
+use crate::world::{HUB_NAMESPACE, PATIENCE, ready_of, world};
 
 const MAPS: &str = r#"{{- range .Values.maps }}
 ---
@@ -94,6 +95,9 @@ async fn what_is_handed_to_a_component_that_gets_content_without_it_is_not_left_
     world.ready("heirless-new", "Unknown", "Suspended").await?;
     let templates: Api<PodTemplate> = Api::namespaced(world.target.client()?, "heirless");
     let before = templates.get("a").await?.uid().context("a uid")?;
+    let finalizers = |finalizers: Value| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    let by_hand = PatchParams::default();
+    templates.patch("b", &by_hand, &finalizers(json!(["example.org/held"]))).await?;
 
     world.apply("heirless-old", spec(old, none.clone())).await?;
     world.ready("heirless-old", "True", "Ready").await?;
@@ -106,8 +110,17 @@ async fn what_is_handed_to_a_component_that_gets_content_without_it_is_not_left_
     world.ready("heirless-new", "True", "Ready").await?;
     let left = templates.list(&ListParams::default()).await?;
     let left: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
-    assert!(left.is_empty(), "nobody wants {left:?}");
-    Ok(())
+    assert_eq!(left, ["b"], "nobody wants the others");
+    assert!(templates.get("b").await?.metadata.deletion_timestamp.is_some());
+
+    templates.patch("b", &by_hand, &finalizers(json!(null))).await?;
+    let components = world.components()?;
+    until("what went late is off the record", PATIENCE, || async {
+        let status = components.get("heirless-new").await?.status.context("a status")?;
+        let names: Vec<String> = status.entries()?.into_iter().map(|entry| entry.name).collect();
+        Ok((names == ["n"]).then_some(()))
+    })
+    .await
 }
 
 #[tokio::test]

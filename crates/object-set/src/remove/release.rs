@@ -14,8 +14,8 @@ use crate::object::Identity;
 
 impl Run<'_> {
     /// Takes our marks off an object that stays, so that others may have it. What we applied stays, except for
-    /// our share in Namespaces and CRDs. Says whether its heir has it now. Fails with a conflict if the object is no longer as it was looked at: its
-    /// other owners may have given it up meanwhile.
+    /// our share in Namespaces and CRDs. Says whether its heir has it now. Fails with a conflict if the object is no
+    /// longer as it was looked at: its other owners may have given it up meanwhile.
     pub(super) async fn give_up(
         &self,
         identity: &Identity,
