@@ -69,15 +69,14 @@ impl Pass<'_> {
 
     /// Counts what there is before content is sent, which takes more than one pass where it is late or waits for a kind.
     pub(super) fn note_before(&mut self, rendered: &str) {
-        let objects = self.own(&self.session.recorded.inventory).len();
+        let objects = self.own(&self.session.recorded.inventory).count();
         let recorded = &mut self.session.recorded;
         recorded.replaces = Some(replaced(recorded.replaces.take(), rendered, objects));
     }
 
     /// What is of this component's own sets; what others left to it goes without having been of any.
-    fn own(&self, inventory: &Inventory) -> Inventory {
-        let own = inventory.iter().filter(|(identity, entry)| self.handed.get(*identity) != Some(*entry));
-        own.map(|(identity, entry)| (identity.clone(), entry.clone())).collect()
+    fn own<'i>(&self, inventory: &'i Inventory) -> impl Iterator<Item = (&'i Identity, &'i Entry)> {
+        inventory.iter().filter(|(identity, entry)| self.handed.get(*identity) != Some(*entry))
     }
 
     /// Nobody counts what was there before content of which all is there and nothing is left over.
@@ -137,7 +136,8 @@ impl Pass<'_> {
         let desired: BTreeSet<Identity> = wanted.map(Object::identity).collect();
         let replaces = self.session.recorded.replaces.as_ref();
         let replaces = replaces.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.rendered));
-        let own = self.own(inventory);
+        let own: Inventory =
+            self.own(inventory).map(|(identity, entry)| (identity.clone(), entry.clone())).collect();
         let loses_nothing = own.missing_from(&desired).is_empty();
         // What was Ready before is meant as it was, however much what failed brought.
         let is_back = rollback::taken(self).is_some();

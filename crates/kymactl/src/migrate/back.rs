@@ -169,18 +169,27 @@ fn facts_owner(component: &HelmComponent) -> String {
     names::owner_hash(&component.namespace().unwrap_or_default(), &component.name_any())
 }
 
-/// The module's objects on the target that bear this owner's mark, or that we applied and nobody marked.
+/// Field managers in whose name an owner's component applies: alone, and its share in objects of several owners.
+pub(super) fn managers(owner: &str) -> [String; 2] {
+    let manager = super::COMPONENT_MANAGER.to_owned();
+    let ownership = Ownership { manager: manager.clone(), owner: owner.to_owned(), version: String::new() };
+    [manager, ownership.share_manager(owner)]
+}
+
+/// The module's objects on the target that bear this owner's mark or hold its share, or that we applied and nobody marked.
+/// Marks go before fields do, so an object may have only these left.
 pub(super) fn to_give_back<'a>(
     facts: &'a Facts,
     owner: &str,
     module: &Module,
 ) -> BTreeMap<Identity, &'a ObjectMeta> {
     let share = Ownership::share_label(owner);
+    let [alone, with_others] = managers(owner);
     let is_ours = |live: &ObjectMeta| {
         let held = live.labels.as_ref().and_then(|all| all.get(labels::OWNER));
-        let by_us = is_applied_by(live, super::COMPONENT_MANAGER);
+        let by_us = is_applied_by(live, &alone);
         let shared = live.labels.as_ref().is_some_and(|all| all.contains_key(&share));
-        shared || held.map_or(by_us, |held| held == owner)
+        shared || is_applied_by(live, &with_others) || held.map_or(by_us, |held| held == owner)
     };
     let objects = module.objects().into_iter();
     let live = objects.filter_map(|(identity, _)| Some((facts.target.get(&identity)?, identity)));

@@ -21,7 +21,7 @@ use kyma_sdk::{
 use serde_json::{Value, json};
 
 use super::{
-    COMPONENT_MANAGER, MANAGER, back,
+    MANAGER, back,
     facts::{Manifest, Module},
     note::KymaNote,
     read::{Look, Reached},
@@ -139,13 +139,8 @@ impl Object<'_> {
 
     /// Our fields become KLM's.
     async fn give(&self, live: &ObjectMeta, owner: &str) -> Result<(), Error> {
-        let ownership = Ownership {
-            manager: COMPONENT_MANAGER.to_owned(),
-            owner: owner.to_owned(),
-            version: String::new(),
-        };
-        let share = ownership.share_manager(owner);
-        let Some(patch) = move_fields(live, &[COMPONENT_MANAGER, &share, MANAGER], klm::APPLIER) else {
+        let [alone, with_others] = back::managers(owner);
+        let Some(patch) = move_fields(live, &[&alone, &with_others, MANAGER], klm::APPLIER) else {
             return Ok(());
         };
         let patch = Patch::<()>::Json(patch);

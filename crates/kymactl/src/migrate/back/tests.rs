@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::migrate::sample::Sample;
+use crate::migrate::{COMPONENT_MANAGER, sample::Sample};
 
 fn handed_over() -> Sample {
     let mut sample = Sample::installed();
@@ -142,4 +142,21 @@ fn what_bears_the_mark_of_another_owner_is_left_there() {
     sample.target[0].1["labels"] = json!({labels::OWNER: "shared", Ownership::share_label("us"): ""});
     let facts = sample.facts();
     assert_eq!(to_give_back(&facts, "us", &facts.modules["keda"]).len(), 1);
+}
+
+#[test]
+fn what_lost_its_labels_is_given_back_until_its_fields_are_klms_too() {
+    let share = format!("{COMPONENT_MANAGER}-us");
+    let by =
+        |manager: &str| json!([{"manager": manager, "operation": "Apply", "fieldsV1": {"f:metadata": {}}}]);
+    let mut sample = handed_over();
+    for labels in [json!({}), json!({labels::OWNER: "shared", Ownership::share_label("other"): ""})] {
+        for (manager, left) in [(share.as_str(), 1), (&format!("{COMPONENT_MANAGER}-other"), 0)] {
+            sample.target[0].1["labels"] = labels.clone();
+            sample.target[0].1["managedFields"] = by(manager);
+            let facts = sample.facts();
+            let found = to_give_back(&facts, "us", &facts.modules["keda"]).len();
+            assert_eq!(found, left, "{manager} {labels}");
+        }
+    }
 }
