@@ -115,10 +115,7 @@ impl<'a> Pass<'a> {
         self.served = Arc::clone(&self.kinds);
         let (Some(loaded), Ok(inputs)) = (&mut self.session.loaded, &self.inputs) else { return };
         let objects = &loaded.prepared.objects;
-        if objects.iter().any(|object| object.identity().is_crd()) {
-            let crds = objects.iter().filter(|object| object.identity().is_crd());
-            self.served = Arc::new(self.kinds.with_crds(crds));
-        }
+        self.served = self.kinds.with_crds(objects.iter().filter(|object| object.identity().is_crd()));
         loaded.rescope(&self.served, &inputs.release.namespace);
     }
 

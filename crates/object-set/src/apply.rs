@@ -1,6 +1,7 @@
 //! A set of objects -> the cluster, by server-side apply, in stages.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures::{FutureExt as _, StreamExt as _};
@@ -136,7 +137,7 @@ impl Observations for BTreeMap<Identity, Observed> {
 /// Everything that stays the same while a set is applied.
 struct Run<'a> {
     cluster: &'a Cluster,
-    kinds: Kinds,
+    kinds: Arc<Kinds>,
     /// Kinds that CRDs of this set define.
     own_kinds: BTreeSet<Gvk>,
     recorded: &'a Inventory,
@@ -202,7 +203,7 @@ pub async fn apply(
 }
 
 /// What the target serves; asked again once when the set needs a kind that neither it nor its own CRDs have.
-async fn kinds_for(cluster: &Cluster, set: &ObjectSet) -> Result<Kinds, CallError> {
+async fn kinds_for(cluster: &Cluster, set: &ObjectSet) -> Result<Arc<Kinds>, CallError> {
     let seen = cluster.discovery.kinds(&cluster.client).await?;
     let with_own = seen.with_crds(set.crds());
     if set.objects().iter().all(|object| with_own.get(&object.gvk()).is_some()) {
@@ -298,7 +299,7 @@ impl Run<'_> {
         let late = crd::not_established(self.cluster, objects).await;
         if !late.is_empty() {
             let kinds: BTreeSet<Gvk> = late.iter().flat_map(|crd| crd::defined_kinds(crd)).collect();
-            self.kinds.forget(&kinds);
+            Arc::make_mut(&mut self.kinds).forget(&kinds);
             applied.wait_for_crds(late.iter().map(|crd| crd.identity()));
         }
     }

@@ -152,9 +152,10 @@ impl Kinds {
 
     /// What is known here, and the kinds of these CRDs in the versions that they serve: valid as soon as a CRD
     /// is established, before discovery shows it.
-    pub fn with_crds<'a>(&self, crds: impl IntoIterator<Item = &'a Object>) -> Self {
-        let mut kinds = self.clone();
+    pub fn with_crds<'a>(self: &Arc<Self>, crds: impl IntoIterator<Item = &'a Object>) -> Arc<Self> {
+        let mut kinds = Arc::clone(self);
         for crd in crds {
+            let kinds = Arc::make_mut(&mut kinds);
             for mapping in crd_mappings(crd) {
                 let versions = kinds.by_kind.entry(mapping.gvk().group_kind()).or_default();
                 if !versions.iter().any(|known| known.resource.version == mapping.resource.version) {

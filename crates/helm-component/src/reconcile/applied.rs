@@ -295,6 +295,8 @@ fn namespace_of(refusal: &Refusal) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use kyma_object_set::Object;
     use serde_json::json;
 
@@ -311,7 +313,7 @@ mod tests {
                 "versions": [version],
             },
         });
-        let kinds = Kinds::default().with_crds(&[Object::from_value(crd).unwrap()]);
+        let kinds = Arc::new(Kinds::default()).with_crds(&[Object::from_value(crd).unwrap()]);
         let lamp = Identity::new("example.org", "Lamp", Some("here"), "l");
         let route = Identity::new("example.org", "Route", Some("here"), "r");
         let entry = Entry {

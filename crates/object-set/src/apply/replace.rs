@@ -26,7 +26,7 @@ impl Run<'_> {
         if let (Some(rehearsal), Some(mapping)) = (&self.cluster.rehearsal, &wanted.mapping) {
             return Ok(self.untried(rehearsal, wanted, mapping, Untried::Anew).await);
         }
-        let kinds = Arc::new(self.kinds.clone());
+        let kinds = Arc::clone(&self.kinds);
         let (ownership, protection) = (self.options.ownership, self.options.protection);
         let inventory = self.recorded;
         match make_way(self.cluster, kinds, inventory, ownership, protection, &wanted.identity).await? {

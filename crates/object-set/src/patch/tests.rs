@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::*;
@@ -137,7 +139,7 @@ fn what_has_no_namespace_lies_in_none() {
             "versions": [{"name": "v1", "served": true}],
         },
     });
-    let kinds = Kinds::default().with_crds(&[Object::from_value(crd).unwrap()]);
+    let kinds = Arc::new(Kinds::default()).with_crds(&[Object::from_value(crd).unwrap()]);
     let named = "{apiVersion: example.org/v1, kind: Lamp, metadata: {name: l}, x: 1}";
     let rows = [
         (json!({"namespace": HERE}), named, false),

@@ -160,6 +160,8 @@ fn controller(live: &ObjectMeta) -> Option<&OwnerReference> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
@@ -226,7 +228,7 @@ mod tests {
     }
 
     /// A kind `In` whose objects are in Namespaces, and a kind `Out`.
-    fn kinds() -> Kinds {
+    fn kinds() -> Arc<Kinds> {
         let crds = [("Namespaced", "In", "ins"), ("Cluster", "Out", "outs")].map(|(scope, kind, plural)| {
             Object::from_value(json!({"apiVersion": "apiextensions.k8s.io/v1",
                 "kind": "CustomResourceDefinition", "metadata": {"name": format!("{plural}.x.io")},
@@ -234,7 +236,7 @@ mod tests {
                     "versions": [{"name": "v1", "served": true}]}}))
             .unwrap()
         });
-        Kinds::default().with_crds(&crds)
+        Arc::new(Kinds::default()).with_crds(&crds)
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(super) const SIDE: &str = "apart";
 pub(super) async fn measure(bench: &mut Bench, count: usize) -> Result<f64> {
     bench.landscape.start_again(OPERATOR).await?;
     bench.landscape.until_at_rest().await?;
+    // Those of a round before.
+    bench.remove_all(SIDE, patience(count)?).await?;
     bench.create_all(SIDE, count).await?;
     bench.until_ready(SIDE, count, patience(count)?).await?;
     bench.remove_all(SIDE, patience(count)?).await?;
