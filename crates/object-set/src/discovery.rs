@@ -151,7 +151,7 @@ impl Kinds {
     }
 
     /// What is known here, and the kinds of these CRDs in the versions that they serve: valid as soon as a CRD
-    /// is established, before discovery shows it.
+    /// is established, before discovery shows it. Without CRDs nothing is copied.
     pub fn with_crds<'a>(self: &Arc<Self>, crds: impl IntoIterator<Item = &'a Object>) -> Arc<Self> {
         let mut kinds = Arc::clone(self);
         for crd in crds {

@@ -44,8 +44,8 @@ const IN_FLIGHT: usize = 8;
 const GOAL: f64 = 1.0 / 0.7;
 /// Most memory that the operator may hold, child processes among it, in MiB.
 const MEMORY: f64 = 200.0;
-/// Releases that the second row and the bare loop are measured over, at least: API servers collect their garbage every few
-/// seconds, for a good part of a second, which decides over fewer.
+/// Releases that the second row and the bare loop are measured over, at least: API servers have bursts of work of their own,
+/// such as collecting garbage, which decide over fewer.
 const MEASURED: usize = 500;
 /// As long as one release may take on average.
 const PATIENCE: Duration = Duration::from_secs(3);
