@@ -2,6 +2,7 @@
 
 mod concurrency;
 mod repeat;
+mod room;
 mod side_by_side;
 
 use std::env;
@@ -92,6 +93,7 @@ pub(crate) fn run(request: Request) -> Result<()> {
 
 impl Run {
     fn steps(&mut self) -> Result<()> {
+        self.step("room on the disk", |_| room::check())?;
         self.step("inputs", |run| inputs(run.request.no_inputs))?;
         self.step("setup", |run| {
             docs::ensure_kubectl()?;

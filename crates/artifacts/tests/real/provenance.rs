@@ -92,8 +92,9 @@ async fn a_chart_of_a_repository_passes_with_its_provenance_alone() {
     package(directory, "1.0.0", &builder);
     helm(directory, &["repo", "index", "."]);
     let address = serve(directory).await;
+    let caches = tempfile::tempdir().unwrap();
     let client = || {
-        let mut config = Config::new(tempfile::tempdir().unwrap().keep());
+        let mut config = Config::new(tempfile::tempdir_in(caches.path()).unwrap().keep());
         config.insecure_hosts = vec![address.to_string()];
         Artifacts::open(&config).unwrap()
     };

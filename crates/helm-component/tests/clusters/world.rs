@@ -171,9 +171,9 @@ impl World {
         Ok(json!({"ocm": {"component": component, "version": version}}))
     }
 
-    /// An artifact client that speaks plain HTTP with the registry.
+    /// An artifact client that speaks plain HTTP with the registry; its cache goes with the bed.
     pub(crate) fn artifacts(&self) -> Result<Artifacts> {
-        let mut config = Config::new(tempfile::tempdir()?.keep());
+        let mut config = Config::new(tempfile::tempdir_in(self.bed.directory())?.keep());
         config.insecure_hosts = vec![self.registry.address().to_owned()];
         Ok(Artifacts::open(&config)?)
     }
