@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::migrate::sample::{Sample, kyma, renewed};
-use crate::migrate::{COMPONENT_MANAGER, component, facts};
+use crate::migrate::klm::sample::{Sample, kyma, renewed};
+use crate::migrate::klm::{COMPONENT_MANAGER, component, facts};
 
 /// The steps of a whole hand-over, with what each of them leaves behind, as of a run that is broken off after each.
 #[test]

@@ -1,0 +1,298 @@
+//! `kymactl migrate klm`: from Kyma Lifecycle Manager (KLM) to our operators, and back.
+//!
+//! What is done next follows from what is on hub and target ([`plan`], [`back`]), so a run that was broken off is gone
+//! on with by the next one.
+
+mod back;
+mod component;
+mod facts;
+mod note;
+mod plan;
+mod read;
+mod report;
+#[cfg(test)]
+mod sample;
+mod target;
+mod write;
+
+use std::{
+    fmt::{Debug, Display},
+    time::Duration,
+};
+
+use clap::Args;
+use futures::{StreamExt as _, stream};
+use kube::{
+    Api, Resource, ResourceExt as _,
+    runtime::wait::{Condition, await_condition, conditions::is_deleted},
+};
+use kyma_api::{HelmComponent, Kyma, labels, names};
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+
+use self::{
+    facts::{Facts, ReadComponent as _},
+    read::Look,
+    report::Report,
+};
+use crate::{
+    duration::duration,
+    error::Error,
+    hub::MANAGER,
+    output::{self, Format},
+    target::way::{Start, Way},
+};
+
+/// Field manager of helm-component on targets.
+const COMPONENT_MANAGER: &str = <helm_component::HelmComponents as kyma_sdk::Component>::NAME;
+/// Kymas at a time.
+const PARALLEL: usize = 8;
+/// Looks at one Kyma in one run; a module takes seven at most, so more is a fault of ours.
+const LOOKS: usize = 1000;
+
+/// Flags of `kymactl migrate klm`.
+#[derive(Args)]
+pub(crate) struct Klm {
+    #[command(flatten)]
+    way: Way,
+    /// The Kyma to hand over. Default: all.
+    #[arg(long, conflicts_with = "selector")]
+    kyma: Option<String>,
+    /// Only Kymas with these labels.
+    #[arg(short = 'l', long)]
+    selector: Option<String>,
+    /// Write nothing, and tell what would be done.
+    #[arg(long)]
+    dry_run: bool,
+    /// Give the Kymas back.
+    #[arg(long)]
+    rollback: bool,
+    /// Namespace on targets in which the users' Kyma lives.
+    #[arg(long, env, default_value = "kyma-system")]
+    target_namespace: String,
+    /// Longest time to wait for our operators, for each Kyma.
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    timeout: Duration,
+    /// How the report is written.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+impl Klm {
+    pub(super) async fn run(self) -> Result<(), Error> {
+        let hub = self.way.hub().await?;
+        let starts = match &self.kyma {
+            Some(kyma) => vec![hub.start(kyma).await?],
+            None => hub.starts(self.selector.as_deref()).await?,
+        };
+        let moves = stream::iter(starts).map(|start| self.one(start));
+        let reports: Vec<Report> = moves.buffered(PARALLEL).collect().await;
+        let text = match self.output {
+            Format::Table => reports.iter().map(Report::text).collect(),
+            Format::Json => serde_json::to_string_pretty(&reports).map_err(std::io::Error::other)?,
+        };
+        output::result(&text)?;
+        match reports.iter().filter(|report| !report.left.is_empty()).count() {
+            0 => Ok(()),
+            count => Err(Error::NotMoved { count }),
+        }
+    }
+
+    /// Moves one Kyma, and tells about it.
+    async fn one(&self, start: Start) -> Report {
+        let kyma = start.kyma.name_any();
+        let mut first = Vec::new();
+        let (outcome, left) = match Box::pin(self.moved(start, &mut first)).await {
+            Ok(outcome) => (outcome, Vec::new()),
+            Err(Stopped::Left(left)) => ("left", left),
+            Err(Stopped::Failed(error)) => ("left", vec![error.to_string()]),
+        };
+        Report { kyma, outcome, modules: first, left }
+    }
+
+    async fn moved(&self, mut start: Start, first: &mut Vec<report::Line>) -> Result<&'static str, Stopped> {
+        let deadline = Instant::now() + self.timeout;
+        let mut idle = false;
+        for number in 0..LOOKS {
+            let look = read::look(start, &self.target_namespace).await?;
+            if number == 0 {
+                *first = report::lines(&look.facts);
+                idle = self.is_idle(&look.facts);
+            }
+            let done = if self.rollback {
+                self.step_back(&look, deadline).await
+            } else {
+                self.step(&look, deadline).await
+            };
+            match done {
+                Ok(true) => return Ok(self.outcome(idle)),
+                Ok(false) => {}
+                // Somebody wrote meanwhile: the next look shows what.
+                Err(Stopped::Failed(error)) if error.is_conflict() && Instant::now() < deadline => {}
+                Err(stopped) => return Err(stopped),
+            }
+            start = look.start;
+        }
+        Err(Stopped::Left(vec!["it does not come to an end: run the command again".to_owned()]))
+    }
+
+    fn is_idle(&self, facts: &Facts) -> bool {
+        if self.rollback {
+            back::next(facts) == back::Step::Done
+        } else {
+            plan::next(facts) == plan::Step::Done
+        }
+    }
+
+    fn outcome(&self, idle: bool) -> &'static str {
+        match (self.rollback, self.dry_run, idle) {
+            (false, _, true) => "nothing to hand over",
+            (true, _, true) => "nothing to give back",
+            (false, true, false) => "nothing is in the way of the hand-over",
+            (true, true, false) => "nothing is in the way of giving it back",
+            (false, false, false) => "handed over",
+            (true, false, false) => "given back to KLM",
+        }
+    }
+
+    /// The next step of a hand-over. True if there is none.
+    async fn step(&self, look: &Look, deadline: Instant) -> Result<bool, Stopped> {
+        use plan::Step;
+        let facts = &look.facts;
+        forbid(plan::obstacles(facts))?;
+        if self.dry_run {
+            return Ok(true);
+        }
+        let step = plan::next(facts);
+        told(facts, &step);
+        match step {
+            Step::Mark => look.mark().await?,
+            Step::Make(module) => look.make(&module).await?,
+            Step::Seed(module) => look.seed(&module).await?,
+            Step::Release(module) => look.skip(&module, false).await?,
+            Step::AwaitApplied(module) => {
+                let applied = |one: Option<&HelmComponent>| one.is_some_and(HelmComponent::is_applied);
+                await_component(look, &module, "has not applied its objects", deadline, applied).await?;
+            }
+            Step::Unverified(module, problems) => {
+                return Err(Stopped::Left(
+                    problems.into_iter().map(|what| format!("module {module}: {what}")).collect(),
+                ));
+            }
+            Step::Drop(module) => look.drop_finalizers(&module).await?,
+            Step::HandOver => look.say(labels::HAND_OVER_DONE).await?,
+            Step::AwaitReport => {
+                let reported = |kyma: Option<&Kyma>| kyma.is_some_and(plan::is_reported_by_us);
+                let why = || "kyma-operator has not reported on it: is it running?".to_owned();
+                within(deadline, kymas(look), &facts.kyma.name_any(), reported, why).await?;
+            }
+            Step::Settle => look.settle().await?,
+            Step::Close(module) => look.close(&module).await?,
+            Step::Done => return Ok(true),
+        }
+        Ok(false)
+    }
+
+    /// The next step of giving back. True if there is none.
+    async fn step_back(&self, look: &Look, deadline: Instant) -> Result<bool, Stopped> {
+        use back::Step;
+        forbid(back::obstacles(&look.facts))?;
+        if self.dry_run {
+            return Ok(true);
+        }
+        let step = back::next(&look.facts);
+        told(&look.facts, &step);
+        match step {
+            Step::Stop => look.say(labels::HAND_OVER_PENDING).await?,
+            Step::AwaitOperator(operator) => {
+                let stopped = |kyma: Option<&Kyma>| kyma.is_none_or(|kyma| !back::is_at_work(kyma, operator));
+                let why = || format!("{operator} does not say that it has stopped: is it running?");
+                within(deadline, kymas(look), &look.facts.kyma.name_any(), stopped, why).await?;
+            }
+            Step::Suspend(module) => look.skip(&module, true).await?,
+            Step::AwaitStop(module) => {
+                let stopped = |one: Option<&HelmComponent>| one.is_none_or(HelmComponent::has_stopped);
+                await_component(look, &module, "has not stopped", deadline, stopped).await?;
+            }
+            Step::GiveBack(module) => look.give_back(&module).await?,
+            Step::Delete(module) => look.delete(&module).await?,
+            Step::AwaitGone(module) => {
+                let uid = look.facts.modules[&module].component.as_ref().and_then(kube::ResourceExt::uid);
+                let gone = is_deleted(uid.as_deref().unwrap_or_default());
+                await_component(look, &module, "is not gone", deadline, gone).await?;
+            }
+            Step::Restore(module) => look.restore(&module).await?,
+            Step::RestoreStatus => {
+                let noted = note::read(&look.facts.kyma.metadata).unwrap_or_default();
+                look.restore_target_kyma(&noted).await?;
+                look.remove_stamp().await?;
+                look.restore_status(&noted).await?;
+            }
+            Step::DropMirrors => look.drop_mirrors().await?,
+            Step::Leave => look.leave().await?,
+            Step::Done => return Ok(true),
+        }
+        Ok(false)
+    }
+}
+
+/// Why a Kyma is not moved.
+enum Stopped {
+    /// Something is in the way.
+    Left(Vec<String>),
+    /// Something failed.
+    Failed(Error),
+}
+
+impl<E: Into<Error>> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+fn forbid(obstacles: Vec<String>) -> Result<(), Stopped> {
+    if obstacles.is_empty() { Ok(()) } else { Err(Stopped::Left(obstacles)) }
+}
+
+fn told(facts: &Facts, step: &impl Display) {
+    output::remark(&format!("{}: {step}", facts.kyma.name_any()));
+}
+
+fn kymas(look: &Look) -> Api<Kyma> {
+    Api::namespaced(look.start.hub.clone(), &look.facts.kyma.namespace().unwrap_or_default())
+}
+
+async fn await_component(
+    look: &Look,
+    module: &str,
+    what: &str,
+    deadline: Instant,
+    wanted: impl Condition<HelmComponent>,
+) -> Result<(), Stopped> {
+    let kyma = &look.facts.kyma;
+    let api: Api<HelmComponent> =
+        Api::namespaced(look.start.hub.clone(), &kyma.namespace().unwrap_or_default());
+    let name = names::component_name(&kyma.name_any(), module);
+    if within(deadline, api.clone(), &name, wanted, String::new).await.is_ok() {
+        return Ok(());
+    }
+    let says = api.get_opt(&name).await?.map(|component| component.says()).unwrap_or_default();
+    Err(Stopped::Left(vec![format!("module {module}: component {name} {what}: {says}")]))
+}
+
+/// Waits until the object is as wanted, or time is up.
+async fn within<K>(
+    deadline: Instant,
+    api: Api<K>,
+    name: &str,
+    wanted: impl Condition<K>,
+    why: impl FnOnce() -> String,
+) -> Result<(), Stopped>
+where
+    K: Clone + Debug + Send + DeserializeOwned + Resource + 'static,
+{
+    match timeout_at(deadline, await_condition(api, name, wanted)).await {
+        Ok(found) => found.map(drop).map_err(Stopped::from),
+        Err(_) => Err(Stopped::Left(vec![why()])),
+    }
+}
