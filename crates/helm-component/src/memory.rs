@@ -76,6 +76,8 @@ pub(crate) struct Session {
     pub(crate) kinds_awaited: bool,
     /// Whether objects were sent.
     pub(crate) has_sent: bool,
+    /// Whether a pass that sent other content than what is on record may have been cut off: what it sent is not known.
+    pub(crate) is_cut_off: bool,
     /// Whether the target was searched for what is ours.
     pub(crate) swept: bool,
     /// Whether what was known to be on the target was given the order to go.
@@ -135,9 +137,14 @@ impl Memory {
         match self.sessions().get(dependent) {
             Some((held, session)) if *held == uid && !session.recorded.form.is_unread() => session.clone(),
             _ => {
-                let recorded = Recorded::of(component);
+                let mut recorded = Recorded::of(component);
+                let is_cut_off = has_another_wish(component);
+                if is_cut_off {
+                    recorded.digests.inputs = None;
+                }
                 Session {
                     kinds_awaited: recorded.pending,
+                    is_cut_off,
                     recorded,
                     unready_since: unready_since(component),
                     unhealthy: is_unhealthy(component),
@@ -222,6 +229,15 @@ fn left(conditions: &[Condition]) -> Vec<String> {
     let applied = condition::get(conditions, condition::types::APPLIED);
     let said = applied.and_then(|applied| applied.message.split_once(LEFT));
     said.map(|(_, left)| left.to_owned()).into_iter().collect()
+}
+
+/// Whether the component was wished otherwise since the last pass told what is applied. Whoever has nothing but the
+/// status to go by cannot know whether a process was killed while it sent what was wished in between.
+fn has_another_wish(component: &HelmComponent) -> bool {
+    let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let told = condition::get(conditions.unwrap_or_default(), condition::types::APPLIED);
+    component.metadata.deletion_timestamp.is_none()
+        && told.is_some_and(|told| told.observed_generation != component.metadata.generation)
 }
 
 /// Since when the component says that its objects do not work.

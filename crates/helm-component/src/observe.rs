@@ -95,7 +95,6 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         inventory: recorded.inventory.clone(),
         unread: recorded.form.is_unread(),
         owned: owned(pass, &snapshot, default.as_ref()),
-        blind: pass.done.watching && snapshot.blind,
         looks_in_vain: pass.session.looking.is_some_and(|looking| looking.left(Instant::now()).is_zero()),
         unseen: unseen(pass).filter(|_| !watched),
         versioned: pass.inputs.as_ref().is_ok_and(Inputs::are_versioned),

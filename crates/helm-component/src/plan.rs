@@ -129,7 +129,7 @@ fn install(seen: &Observed) -> Step {
         return Step::Watch;
     }
     let may_be_there = !seen.inventory.is_empty() || seen.versioned;
-    if !seen.watched && !seen.blind && may_be_there && !seen.applied {
+    if !seen.watched && may_be_there && !seen.applied {
         return wait_for_watches(seen);
     }
     if let Some(newer) = &seen.newer {
@@ -314,7 +314,7 @@ fn remove(seen: &Observed) -> Step {
     if !seen.watching {
         return Step::Watch;
     }
-    if !seen.watched && !seen.blind && seen.removal.is_none() {
+    if !seen.watched && seen.removal.is_none() {
         return wait_for_watches(seen);
     }
     if seen.newer.is_some() && !seen.swept {

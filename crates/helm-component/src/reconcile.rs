@@ -135,7 +135,7 @@ impl<'a> Pass<'a> {
             let loads_wished = step == Step::Load && seen.content == Content::Stale;
             match step {
                 Step::Load => self.load().await,
-                Step::Watch => self.watch()?,
+                Step::Watch => self.watch(),
                 Step::LookAgain => self.look_again().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
                 Step::LookForRelease => self.look_for_release().await,
@@ -197,6 +197,11 @@ impl<'a> Pass<'a> {
             return Ok(());
         }
         asked.map(drop).map_err(|error| kyma_targets::classify(&error).into())
+    }
+
+    /// Keeps what is known by now: a pass that is cut off comes to no end.
+    fn remember(&self) {
+        self.shared.memory.keep(self.dependent.clone(), &self.context.resource, self.session.clone());
     }
 
     fn end(mut self, rest: Rest, seen: &plan::Observed) -> Ended {

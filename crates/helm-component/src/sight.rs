@@ -72,10 +72,8 @@ pub(crate) struct Snapshot {
     pub objects: BTreeMap<Identity, Seen>,
     /// Those of them that were applied and of which no stream has told since: their health is of before.
     pub untold: BTreeSet<Identity>,
-    /// Whether every stream that the component wants is complete and alive.
+    /// Whether every stream that the component wants is complete and alive; who wants none has seen all there is to see.
     pub complete: bool,
-    /// Whether it wants none at all.
-    pub blind: bool,
     /// Its objects that were seen before it had the expressions by which they are judged.
     pub unjudged: BTreeSet<Identity>,
 }
@@ -139,13 +137,12 @@ impl Sights {
     /// What is known of the objects of `dependent`, and of those in `also`.
     pub(crate) fn snapshot(&self, target: &Acting, dependent: &Dependent, also: &Inventory) -> Snapshot {
         let wanted = self.store.wanted(target.key(), dependent);
-        let complete = !wanted.is_empty()
-            && self.store.all_listed(target.key(), &wanted)
-            && self.watches.is_healthy(target, wanted.clone());
+        let complete = wanted.is_empty()
+            || self.store.all_listed(target.key(), &wanted) && self.watches.is_healthy(target, wanted);
         let objects = self.store.objects(target.key(), &dependent.owner, also);
         let unjudged = self.store.unjudged(target.key(), dependent);
         let untold = self.store.untold(target.key(), &objects);
-        Snapshot { objects, untold, complete, blind: wanted.is_empty(), unjudged }
+        Snapshot { objects, untold, complete, unjudged }
     }
 
     /// The kinds of which nothing is shown to `dependent` though it wants them, each with why, where that is known.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::Value;
 
@@ -20,6 +21,8 @@ pub struct Rehearsal {
 struct Held {
     objects: BTreeMap<Identity, Rehearsed>,
     namespaces: BTreeSet<String>,
+    /// What would bear our marks and does not yet, with those.
+    claimed: BTreeMap<Identity, ObjectMeta>,
 }
 
 /// One object that would be sent.
@@ -129,6 +132,16 @@ impl Rehearsal {
             one.after = serde_json::to_value(&after).unwrap_or_default();
         });
         Ok(after)
+    }
+
+    /// An object would bear our marks from then on.
+    pub(crate) fn claims(&self, identity: &Identity, marked: ObjectMeta) {
+        self.held().claimed.insert(identity.clone(), marked);
+    }
+
+    /// The metadata of an object that would bear them; `None` where nothing would change about them.
+    pub(crate) fn claimed(&self, identity: &Identity) -> Option<ObjectMeta> {
+        self.held().claimed.get(identity).cloned()
     }
 
     /// An object that would be there and is not.

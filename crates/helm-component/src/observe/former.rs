@@ -22,7 +22,7 @@ pub(super) fn is_unseen(pass: &Pass<'_>, content: Content) -> bool {
 }
 
 /// Whether what was taken over is as it was found, unless the spec says otherwise.
-pub(super) fn is_as_found(pass: &Pass<'_>) -> bool {
+pub(crate) fn is_as_found(pass: &Pass<'_>) -> bool {
     pass.inputs.as_ref().is_ok_and(|inputs| pass.session.recorded.is_as_taken_over(&inputs.wish))
 }
 

@@ -171,7 +171,7 @@ pub struct Observed {
     pub content: Content,
     /// Whether watches were started for all kinds concerned.
     pub watching: bool,
-    /// Whether these watches have told what is there.
+    /// Whether these watches have told what is there; true where there is nothing to watch.
     pub watched: bool,
     /// Whether the release's namespace is there or not asked for.
     pub namespace_ready: bool,
@@ -193,8 +193,6 @@ pub struct Observed {
     pub unread: bool,
     /// Objects on the target that carry our owner label, whatever the inventory says.
     pub owned: BTreeSet<Identity>,
-    /// Whether there is nothing to watch, so that no watch will tell anything.
-    pub blind: bool,
     /// Whether the watches have been awaited for so long that a kind may no longer be served.
     pub looks_in_vain: bool,
     /// Why nothing is known of some of the kinds concerned, where the watches have been awaited in vain again and again.
@@ -328,18 +326,20 @@ impl Observed {
         all.filter(|(_, health)| wanted(*health)).map(|(name, _)| name).collect()
     }
 
-    /// What was applied, or carries our label, and is wanted no longer. As long as nothing else is asked for than what was
-    /// taken over, what only its record names stays.
+    /// Whether an object stays whatever the content has: as long as nothing else is asked for than what was taken over,
+    /// that holds for what only its record names.
+    pub fn stays(&self, identity: &Identity) -> bool {
+        self.as_found.is_some() && self.inventory.contains(identity) && !self.inventory.was_sent(identity)
+    }
+
+    /// What was applied, or carries our label, and is wanted no longer, nor [stays](Self::stays).
     pub fn surplus(&self) -> Vec<Identity> {
-        let stays = |identity: &Identity| {
-            self.as_found.is_some() && self.inventory.contains(identity) && !self.inventory.was_sent(identity)
-        };
         let wanted: BTreeSet<&Identity> = self.pieces.iter().map(|piece| &piece.identity).collect();
         let applied = self.inventory.iter().map(|(identity, _)| identity);
         let surplus: BTreeSet<&Identity> = applied
             .chain(self.owned.iter())
             .filter(|identity| {
-                !wanted.contains(identity) && !self.kept.contains(*identity) && !stays(identity)
+                !wanted.contains(identity) && !self.kept.contains(*identity) && !self.stays(identity)
             })
             .collect();
         surplus.into_iter().cloned().collect()

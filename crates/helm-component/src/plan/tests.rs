@@ -67,7 +67,6 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         inventory: Inventory::new(),
         unread: false,
         owned: BTreeSet::new(),
-        blind: false,
         looks_in_vain: false,
         unseen: None,
         versioned: false,
@@ -164,8 +163,6 @@ fn a_module_is_first_looked_for_where_the_hub_may_have_forgotten_it() {
     assert_eq!(next(&seen), Step::Rest(Rest::Looking));
     seen.watched = true;
     assert_eq!(next(&seen), Step::Apply);
-    let seen = Observed { watched: false, blind: true, ..seen };
-    assert_eq!(next(&seen), Step::Apply, "no watch would ever tell");
 }
 
 #[test]

@@ -78,6 +78,7 @@ impl Pass<'_> {
         self.await_owners(&foreign);
         self.claim(&applied);
         self.session.recorded.inventory = applied.inventory;
+        self.session.is_cut_off = false;
         if let Some(kinds) = &kinds {
             note_missing(&mut self.session.recorded.inventory, &missing, kinds);
         }
@@ -118,12 +119,23 @@ impl Pass<'_> {
     }
 
     /// From the first object of other content on, and until all of it is there, what is there is of neither: whoever goes
-    /// back to what was applied before has to send it as a whole.
+    /// back to what was applied before has to send it as a whole. That holds for a pass that is cut off too, of which
+    /// nobody knows what it sent.
     pub(super) fn leave_recorded(&mut self, loaded: &Loaded) {
         let recorded = &mut self.session.recorded.digests.inputs;
         if recorded.as_ref() != Some(&loaded.inputs) {
             *recorded = None;
+            self.session.is_cut_off = true;
+            self.remember();
         }
+    }
+
+    /// What was applied last, as far as it proves what is on the target.
+    pub(super) fn proven(&self, set_back: bool) -> Inventory {
+        let held = &self.session.recorded.inventory;
+        // What was taken over and is as it was found says so by having no proof.
+        let is_cut_off = self.session.is_cut_off && !former::is_as_found(self);
+        if set_back || is_cut_off { held.unproven() } else { held.clone() }
     }
 
     /// This content is what the inventory stands for now.

@@ -84,10 +84,12 @@ impl Pass<'_> {
         let is_due = |identity: &Identity| identity.is_crd() && due.contains(identity);
         let crds = loaded.prepared.objects.iter().filter(|object| is_due(&object.identity()));
         let set = ObjectSet::new(crds.cloned().collect());
-        let held = self.session.recorded.inventory.clone();
+        let held = self.proven(seen.set_back);
+        self.leave_recorded(&loaded);
         match self.send(&set, &held, &self.observed(seen), &|_| true).await {
             Ok(applied) => {
                 self.session.recorded.inventory = applied.inventory;
+                self.session.is_cut_off = false;
                 if let Ok(kinds) = self.cluster.discovery.kinds(&self.cluster.client).await {
                     self.kinds = kinds;
                     self.rescope();
@@ -125,9 +127,8 @@ impl Pass<'_> {
             .map(|piece| piece.identity.clone())
             .collect();
         let observed = self.observed(seen);
+        let held = self.proven(seen.set_back);
         self.leave_recorded(&loaded);
-        let held = &self.session.recorded.inventory;
-        let held = if seen.set_back { held.unproven() } else { held.clone() };
         let result = self.send(&set, &held, &observed, &|_| true).await;
         self.session.has_sent = true;
         let result = match result {

@@ -18,6 +18,7 @@ use super::{Pass, failure, history};
 use crate::away::away;
 use crate::content::Loaded;
 use crate::hooks::{self, Event};
+use crate::plan::Observed;
 use crate::release::Release;
 use crate::storage::{self, Former, Standing, StorageError};
 
@@ -76,6 +77,7 @@ impl Pass<'_> {
         fields.insert("hooks".to_owned(), json!(self.session.recorded.hooks));
         self.context.checkpoint(fields).await?;
         self.session.recorded.taken_over = Some(taken);
+        self.remember();
         Ok(())
     }
 
@@ -184,14 +186,16 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    /// Makes objects ours that the release left and the content does not have: then they can be pruned.
-    pub(super) async fn claim_left(&mut self) -> Result<(), Failure> {
+    /// Makes objects ours that the release left and the content does not have: then they can be pruned. Those that stay
+    /// are left alone.
+    pub(super) async fn claim_left(&mut self, seen: &Observed) -> Result<(), Failure> {
         let release = self.inputs.as_ref().map_err(Clone::clone)?.release.clone();
         let wanted = self.session.loaded.iter().flat_map(|loaded| &loaded.prepared.objects);
         let wanted: Vec<Identity> = wanted.map(Object::identity).collect();
         let inventory = self.session.recorded.inventory.clone();
-        let left =
-            inventory.iter().filter(|(identity, entry)| !entry.was_sent() && !wanted.contains(identity));
+        let left = inventory.iter().filter(|(identity, entry)| {
+            !entry.was_sent() && !wanted.contains(identity) && !seen.stays(identity)
+        });
         for (identity, entry) in left {
             let is_releases = |metadata: &ObjectMeta| is_of(metadata, &release);
             let claimed = claim(&self.cluster, identity, entry, &self.ownership, &is_releases).boxed().await;

@@ -224,6 +224,7 @@ impl Pass<'_> {
         fields.insert(field.to_owned(), json!(record));
         self.context.checkpoint(fields).await?;
         *self.record_mut(event) = record;
+        self.remember();
         Ok(())
     }
 

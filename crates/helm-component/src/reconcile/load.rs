@@ -144,7 +144,7 @@ impl Pass<'_> {
     }
 
     /// Opens the watches of all kinds concerned; they speak for themselves when they have something to say.
-    pub(super) fn watch(&mut self) -> Result<(), Failure> {
+    pub(super) fn watch(&mut self) {
         let kinds = self.kinds_concerned();
         let kinds_may_come = observe::kinds_may_come(self);
         let manager = self.context.resource.spec.manager.as_ref();
@@ -152,12 +152,13 @@ impl Pass<'_> {
         // A removal goes on with rules that are no longer any.
         let rules = self.rules.clone().unwrap_or_default();
         let judging = Judging { manager, rules };
-        self.shared
-            .sights
-            .want(&self.context.target, &self.dependent, &kinds, &judging, &self.kinds, kinds_may_come)
-            .map_err(|limit| Failure::new(Reason::TargetThrottled, limit.to_string()))?;
-        self.done.watching = true;
-        Ok(())
+        let (sights, target) = (&self.shared.sights, &self.context.target);
+        match sights.want(target, &self.dependent, &kinds, &judging, &self.kinds, kinds_may_come) {
+            Ok(()) => self.done.watching = true,
+            Err(limit) => {
+                self.done.load = Some(Failure::new(Reason::TargetThrottled, limit.to_string()));
+            }
+        }
     }
 
     /// Asks what the target serves; the next step watches that.

@@ -26,13 +26,13 @@ impl Pass<'_> {
             return;
         }
         self.adopt_strays(&surplus);
-        if let Err(failure) = self.claim_left().await {
+        if let Err(failure) = self.claim_left(seen).await {
             self.done.pruned = Some(Err(failure));
             return;
         }
         let inventory = self.session.recorded.inventory.clone();
         let heirs = self.heirs();
-        self.done.pruned = Some(match self.prune_plan(&inventory, &heirs, seen.is_complete()) {
+        self.done.pruned = Some(match self.prune_plan(&inventory, &heirs, seen) {
             Ok(plan) => {
                 let pruned = remove::prune(&self.cluster, &plan, &inventory, &self.ownership, protection())
                     .boxed()
@@ -129,11 +129,12 @@ impl Pass<'_> {
         &self,
         inventory: &Inventory,
         heirs: &BTreeMap<Identity, Dependent>,
-        complete: bool,
+        seen: &Observed,
     ) -> Result<PrunePlan, PruneBlocked> {
         let loaded = self.session.loaded.as_ref();
-        let wanted = loaded.into_iter().flat_map(|loaded| &loaded.prepared.objects);
-        let desired: BTreeSet<Identity> = wanted.map(Object::identity).collect();
+        let wanted = loaded.into_iter().flat_map(|loaded| &loaded.prepared.objects).map(Object::identity);
+        let staying = inventory.iter().map(|(identity, _)| identity).filter(|identity| seen.stays(identity));
+        let desired: BTreeSet<Identity> = wanted.chain(staying.cloned()).collect();
         let replaces = self.session.recorded.replaces.as_ref();
         let replaces = replaces.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.rendered));
         let own: Inventory =
@@ -145,7 +146,7 @@ impl Pass<'_> {
             inventory,
             desired: &desired,
             previous: previous(replaces, &own, &desired),
-            complete,
+            complete: seen.is_complete(),
             allow_shrink: is_back || loses_nothing || is_confirmed(&self.context.resource, ALLOW_SHRINK),
             heir: &|identity| heirs.get(identity).map(|heir| heir.owner.to_string()),
             protection: protection(),

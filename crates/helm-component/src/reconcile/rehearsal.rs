@@ -36,7 +36,7 @@ impl Pass<'_> {
             let seen = observe::observe(&self);
             match plan::next(&seen) {
                 Step::Load => self.load().await,
-                Step::Watch => self.watch()?,
+                Step::Watch => self.watch(),
                 Step::LookAgain => self.look_again().await,
                 Step::LookForPredecessor => self.look_for_predecessor().await,
                 Step::LookForRelease => self.look_for_release().await,
@@ -115,8 +115,12 @@ impl Pass<'_> {
 
     async fn prune_rehearsed(&mut self, surplus: Vec<Identity>, seen: &Observed, prospect: &mut Prospect) {
         self.adopt_strays(&surplus);
+        if let Err(failure) = self.claim_left(seen).await {
+            self.done.pruned = Some(Err(failure));
+            return;
+        }
         let inventory = self.session.recorded.inventory.clone();
-        let plan = match self.prune_plan(&inventory, &self.heirs(), seen.is_complete()) {
+        let plan = match self.prune_plan(&inventory, &self.heirs(), seen) {
             Ok(plan) => plan,
             Err(blocked) => {
                 self.done.pruned = Some(Err(unconfirmed(&blocked)));

@@ -103,6 +103,7 @@ impl Pass<'_> {
         self.session.recorded.rollback = Some(failed);
         self.session.recorded.digests = digests;
         self.start_anew(Some(loaded));
+        self.remember();
         Ok(())
     }
 
@@ -114,6 +115,7 @@ impl Pass<'_> {
             Ok(()) => {
                 self.session.recorded.rollback = Some(failed);
                 self.start_anew(None);
+                self.remember();
                 self.retried = true;
             }
             Err(failure) => self.done.load = Some(failure),

@@ -3,6 +3,7 @@
 mod account;
 mod blocking;
 mod chart;
+mod cut_off;
 mod daily;
 mod depends;
 mod drift;

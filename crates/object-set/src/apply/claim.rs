@@ -52,12 +52,16 @@ pub async fn claim(
     });
     let api = mapping.api(&cluster.client, identity.namespace.as_deref());
     let params = PatchParams::apply(&ownership.manager).force();
+    let params = PatchParams { dry_run: cluster.rehearsal.is_some(), ..params };
     match api.patch_metadata(&identity.name, &params, &Patch::Apply(mark)).await {
-        Ok(marked) => Ok(Some(Entry {
-            version: mapping.resource.version.clone(),
-            fingerprint: drift::fingerprint(&marked.metadata, &ownership.manager),
-            ..entry.clone()
-        })),
+        Ok(marked) => {
+            let fingerprint = drift::fingerprint(&marked.metadata, &ownership.manager);
+            if let Some(rehearsal) = &cluster.rehearsal {
+                rehearsal.claims(identity, marked.metadata);
+            }
+            let version = mapping.resource.version.clone();
+            Ok(Some(Entry { version, fingerprint, ..entry.clone() }))
+        }
         Err(error) => match CallError::new(Action::Patch, Some(identity), error) {
             error if error.failure == Failure::NotFound => Ok(None),
             error => Err(error),
