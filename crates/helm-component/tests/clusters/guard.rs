@@ -67,6 +67,27 @@ async fn content_that_shrinks_to_less_than_half_removes_nothing_before_somebody_
     Ok(())
 }
 
+/// There is nothing to watch then, and nothing to wait for.
+#[tokio::test]
+async fn content_without_objects_is_ready() -> Result<()> {
+    let world = world().await?;
+    let source = push(world, "bare", "1.0.0", &[("templates/maps.yaml", MAPS)]).await?;
+    let spec = |objects: usize| json!({"source": source, "release": {"namespace": "bare"}, "values": {"objects": objects}});
+    world.apply("bare", spec(0)).await?;
+    world.ready("bare", "True", "Ready").await?;
+    world.apply("bare", spec(3)).await?;
+    world.ready("bare", "True", "Ready").await?;
+    world.apply("bare", spec(0)).await?;
+    world.ready("bare", "False", "PruneGuard").await?;
+    confirm(world, "bare").await?;
+    world.ready("bare", "True", "Ready").await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "bare");
+    let ours = ListParams::default().labels("component.kyma-project.io/owner");
+    assert_eq!(maps.list(&ours).await?.items.len(), 0);
+    world.delete("bare", "Delete").await?;
+    world.gone("bare").await
+}
+
 /// A Service that somebody holds goes before ConfigMaps do.
 const HELD: &str = r"apiVersion: v1
 kind: ConfigMap

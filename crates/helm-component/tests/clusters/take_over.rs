@@ -15,7 +15,7 @@ use testbed::until;
 
 use crate::chart::{packed, push};
 use crate::hooks::{borrowed, job};
-use crate::world::{PATIENCE, World, condition_of, world};
+use crate::world::{PATIENCE, World, apply_yaml, condition_of, world};
 
 /// A workload, a setting, one thing that only some values bring, and a hook of each moment of a release.
 fn files() -> Vec<(String, String)> {
@@ -222,12 +222,37 @@ async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_cha
     let found = "{{- if lookup \"v1\" \"Namespace\" \"\" \"default\" }}\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: \
                  looked-up}\ndata: {level: low}\n{{- end }}\n";
     files.push(("templates/found.yaml".to_owned(), found.to_owned()));
+    let stopgap = "{{- if not (.Capabilities.APIVersions.Has \"beside.example.org/v1\") }}\napiVersion: v1\nkind: \
+                   ConfigMap\nmetadata: {name: stopgap}\ndata: {level: low}\n{{- end }}\n";
+    files.push(("templates/stopgap.yaml".to_owned(), stopgap.to_owned()));
     let source = installed_from(world, "beside", "level=high", &files, &[]).await?;
     assert_eq!(level(world, "beside", "looked-up").await?.as_deref(), Some("low"));
     let before = content(world, "beside").await?;
     world.apply("beside", spec(&source, "beside", &json!({"values": {"level": "high"}}))).await?;
     let component = world.ready("beside", "True", "Ready").await?;
     assert_eq!(content(world, "beside").await?, before);
+    let named = taken(&component).context("takenOver")?.objects;
+    assert_eq!(named, Some(vec!["ConfigMap beside/looked-up".to_owned()]));
+
+    // What the target serves by now leaves something over, which nobody's wish is.
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}},
+    });
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "notes.beside.example.org"},
+        "spec": {
+            "group": "beside.example.org", "names": {"kind": "Note", "plural": "notes"},
+            "scope": "Namespaced", "versions": [version],
+        },
+    });
+    apply_yaml(&world.target.client()?, &crd.to_string()).await?;
+    until("the stopgap goes", PATIENCE, || async {
+        Ok(level(world, "beside", "stopgap").await?.is_none().then_some(()))
+    })
+    .await?;
+    let component = world.ready("beside", "True", "Ready").await?;
+    assert_eq!(level(world, "beside", "looked-up").await?.as_deref(), Some("low"));
     let named = taken(&component).context("takenOver")?.objects;
     assert_eq!(named, Some(vec!["ConfigMap beside/looked-up".to_owned()]));
 

@@ -191,6 +191,7 @@ async fn what_would_change_is_told_and_nothing_is_written() {
     upgraded(&world).await;
     changed_by_others(&world).await;
     as_an_account(&world).await;
+    taken_over(&world).await;
     missing(&world).await;
 }
 
@@ -283,6 +284,28 @@ async fn changed_by_others(world: &World) {
     let (_, out, _) = told(&world.kymactl(&["tree", "shop"]).await);
     let line = out.lines().find(|line| line.contains("ConfigMap shop")).unwrap_or_else(|| panic!("{out}"));
     assert!(line.contains("changed"), "{out}");
+}
+
+/// What Helm installed with other values, and those bring no more, would go.
+async fn taken_over(world: &World) {
+    let chart = format!("oci://{}/charts/shop", world.registry.address());
+    let kubeconfig = world.directory.join("target.kubeconfig");
+    std::fs::write(&kubeconfig, world.target.kubeconfig()).unwrap();
+    let mut helm = Command::new(Program::Helm.path().unwrap());
+    helm.args(["install", "mall", &chart, "--version", "1.0.0", "--plain-http", "--namespace", "mall"]);
+    helm.args(["--create-namespace", "--kubeconfig"]).arg(&kubeconfig);
+    let (code, _, err) = told(&helm.output().await.unwrap());
+    assert_eq!(code, Some(0), "{err}");
+    let mut component = world.component(&json!({"greeting": "servus", "extra": false}));
+    component["metadata"]["name"] = "mall".into();
+    component["spec"]["release"] = json!({"name": "mall", "namespace": "mall"});
+    let marks = world.marks();
+    let (code, out, err) = told(&world.diff_of(&component).await);
+    assert_eq!(code, Some(1), "{out}{err}");
+    let actions = actions(&out);
+    assert!(actions.contains(&"delete ConfigMap mall/extra"), "{out}{err}");
+    assert!(!actions.iter().any(|action| action.starts_with("leave")), "{out}{err}");
+    world.nothing_was_written(marks, 4);
 }
 
 /// What the account of a component may not do is told, and every try is in its name.
