@@ -77,11 +77,7 @@ impl Pass<'_> {
         self.await_namespaces(&absent);
         self.await_owners(&foreign);
         self.claim(&applied);
-        self.session.recorded.inventory = applied.inventory;
-        self.session.is_cut_off = false;
-        if let Some(kinds) = &kinds {
-            note_missing(&mut self.session.recorded.inventory, &missing, kinds);
-        }
+        self.take_inventory(applied.inventory, &missing, kinds.as_deref());
         self.note_sent(loaded, late);
         if let Some(kinds) = kinds
             && !Arc::ptr_eq(&kinds, &self.kinds)
@@ -93,6 +89,15 @@ impl Pass<'_> {
         if !self.done.waiting.is_empty() {
             // What is waited for may be a CRD, and those are not watched as long as nothing is.
             self.done.watching = false;
+        }
+    }
+
+    /// What is on record from here on is all that was sent.
+    fn take_inventory(&mut self, inventory: Inventory, missing: &[Identity], kinds: Option<&Kinds>) {
+        self.session.is_cut_off = false;
+        self.session.recorded.inventory = inventory;
+        if let Some(kinds) = kinds {
+            note_missing(&mut self.session.recorded.inventory, missing, kinds);
         }
     }
 

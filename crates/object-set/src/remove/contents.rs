@@ -1,5 +1,7 @@
 //! What is in a Namespace or of a CRD, before it may go.
 
+use std::collections::BTreeSet;
+
 use futures::{FutureExt, StreamExt as _};
 use kube::api::ListParams;
 
@@ -67,6 +69,7 @@ impl Run<'_> {
     ) -> Result<Option<KeepReason>, CallError> {
         let api = mapping.api(&self.cluster.client, Some(namespace));
         let mut params = ListParams::default().limit(PAGE);
+        let mut known = BTreeSet::new();
         for _ in 0..PAGES {
             let page = match api.list_metadata(&params).await.map_err(|error| listing(mapping, error)) {
                 Ok(page) => page,
@@ -81,12 +84,42 @@ impl Run<'_> {
             {
                 return Ok(Some(reason));
             }
+            for item in &page.items {
+                let Some((mapping, controller, uid)) = self.rules.hangs_on(kinds, &item.metadata) else {
+                    continue;
+                };
+                if !known.insert(uid.clone()) {
+                    continue;
+                }
+                if let Some(reason) = self.held_by_controller(mapping, &controller, &uid).await? {
+                    return Ok(Some(reason));
+                }
+            }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => return Ok(None),
             }
         }
         Ok(Some(KeepReason::CannotTell))
+    }
+
+    /// What a controller made that is there and stays is somebody's.
+    async fn held_by_controller(
+        &self,
+        mapping: &Mapping,
+        controller: &Identity,
+        uid: &str,
+    ) -> Result<Option<KeepReason>, CallError> {
+        match self.cluster.metadata(mapping, controller).await {
+            Ok(Some(found)) => {
+                let live = found.metadata;
+                let stays = live.uid.as_deref() == Some(uid) && live.deletion_timestamp.is_none();
+                Ok(stays.then_some(KeepReason::ForeignObjects))
+            }
+            Ok(None) => Ok(None),
+            Err(error) if error.failure == Failure::Forbidden => Ok(Some(KeepReason::CannotTell)),
+            Err(error) => Err(error),
+        }
     }
 }
 

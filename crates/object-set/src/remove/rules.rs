@@ -120,10 +120,23 @@ impl Rules<'_> {
     /// without its kind it is gone. One outside stays unless it is to go.
     fn goes_with_controller(&self, kinds: &Kinds, live: &ObjectMeta) -> bool {
         let Some(controller) = controller(live) else { return false };
-        let group = controller.api_version.split_once('/').map_or("", |(group, _)| group);
-        let outside = Identity::new(group, &controller.kind, None, &controller.name);
+        let outside = outside(controller);
         let mapping = kinds.preferred(&outside.group_kind());
         mapping.is_none_or(is_looked_at) || self.going.contains(&outside)
+    }
+
+    /// What has to be gone before an uninstallation takes an object with its Namespace: its controller, with its uid,
+    /// where that is of no Namespace.
+    pub(super) fn hangs_on<'k>(
+        &self,
+        kinds: &'k Kinds,
+        live: &ObjectMeta,
+    ) -> Option<(&'k Mapping, Identity, String)> {
+        let is_going = self.purpose != Purpose::Uninstall || live.deletion_timestamp.is_some();
+        let controller = controller(live).filter(|_| !is_going)?;
+        let outside = outside(controller);
+        let mapping = kinds.preferred(&outside.group_kind()).filter(|mapping| !is_looked_at(mapping))?;
+        Some((mapping, outside, controller.uid.clone()))
     }
 }
 
@@ -151,6 +164,12 @@ fn is_trace(kind: &GroupKind, live: &ObjectMeta) -> bool {
         | ("coordination.k8s.io", "Lease") => true,
         _ => false,
     }
+}
+
+/// A controller as an object of no Namespace.
+fn outside(controller: &OwnerReference) -> Identity {
+    let group = controller.api_version.split_once('/').map_or("", |(group, _)| group);
+    Identity::new(group, &controller.kind, None, &controller.name)
 }
 
 /// What an object was derived from.

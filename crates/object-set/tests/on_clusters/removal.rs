@@ -1,7 +1,10 @@
 //! Prune and uninstall: what goes, and what stays.
 
 use anyhow::Result;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
 use kyma_api::Reason;
 use kyma_object_set::sweep::{self, Unlisted};
 use kyma_object_set::{
@@ -162,6 +165,37 @@ async fn a_namespace_of_ours_goes_when_nothing_foreign_is_in_it() -> Result<()> 
         Ok(story.live(&id).await?.is_none().then_some(()))
     })
     .await?;
+    Ok(())
+}
+
+/// What somebody's object of no Namespace made is somebody's; what is only left of such goes.
+#[tokio::test]
+async fn a_namespace_stays_with_what_a_controller_outside_of_it_made() -> Result<()> {
+    let mut story = Story::begin("controlled").await?;
+    let client = story.cluster.client.clone();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": format!("{}-theirs", story.namespace)},
+    });
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let role = roles.create(&PostParams::default(), &serde_json::from_value(role)?).await?;
+    let places = ["held", "left"].map(|name| format!("{}-{name}", story.namespace));
+    let text = places.each_ref().map(|place| namespace(place, "")).join("---\n");
+    story.apply(&text).await?;
+    let uids = [role.metadata.uid.clone().unwrap(), "of-one-that-went".to_owned()];
+    for (place, uid) in places.iter().zip(uids) {
+        let owner = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "name": role.name_any(), "uid": uid, "controller": true,
+        });
+        let made = json!({"metadata": {"name": "made", "ownerReferences": [owner]}});
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), place);
+        maps.create(&PostParams::default(), &serde_json::from_value(made)?).await?;
+    }
+    let removal = story.uninstall_all().await?;
+    let held = Identity::new("", "Namespace", None, &places[0]);
+    assert_eq!(removal.kept, [(held, KeepReason::ForeignObjects)].into());
+    roles.delete(&role.name_any(), &DeleteParams::default()).await?;
     Ok(())
 }
 
