@@ -12,8 +12,8 @@ mod run;
 mod turn;
 
 pub(crate) use run::{
-    Change, Due, after, are_of_removal, before, before_apply, begin, fail, is_over, is_under_way, mark,
-    next_try, pause,
+    Change, Due, after, are_of_removal, before, before_apply, begin, fail, is_over, is_under_way, left_out,
+    mark, next_try, pause,
 };
 pub(crate) use turn::{Live, Told, Turn, end, end_by_events, turn};
 

@@ -105,6 +105,8 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         unrecorded: recorded.history.as_ref().and_then(|history| history.failure.clone()),
         set_back,
         changes: changes(pass),
+        unsent: content == Content::Loaded
+            && pass.session.loaded.as_ref().is_some_and(|loaded| !recorded.is(loaded)),
         swept: pass.session.swept,
         kept: pass.done.kept.clone(),
         pruned: pass.done.pruned.clone(),

@@ -136,6 +136,8 @@ fn install(seen: &Observed) -> Step {
         return Step::Rest(Rest::Newer(newer.clone()));
     }
     let due = seen.pieces.iter().any(|piece| piece.served && seen.needs_apply(piece)) || seen.hooks.release;
+    // Of content without objects only the apply notes that it is what is installed.
+    let due = due || seen.unsent && seen.pieces.is_empty();
     if due && !seen.applied {
         return match seen.content {
             Content::Loaded => bring(seen),
@@ -201,7 +203,11 @@ fn hooks_before(seen: &Observed) -> Option<Step> {
         return Some(rest_of_hooks(seen, rest));
     }
     let crds = seen.pieces.iter().any(|piece| piece.identity.is_crd() && seen.needs_apply(piece));
-    Some(if crds && !seen.hooks.crds_applied { Step::ApplyCrds } else { Step::Hooks(event) })
+    Some(match fault(seen) {
+        _ if crds && !seen.hooks.crds_applied => Step::ApplyCrds,
+        Some(fault) => Step::Rest(Rest::Failed(fault)),
+        None => Step::Hooks(event),
+    })
 }
 
 /// Hooks that run after the content went to the target: once everything is there but what lacks its kind. As in Helm,

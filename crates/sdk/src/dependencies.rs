@@ -17,9 +17,9 @@ use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
 use kube_runtime::reflector::ObjectRef;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 pub(crate) use decide::{HeldUp, Hold, is_stale};
+use follow::Followed;
 use graph::{Graph, Standing, Unmet, Why};
 pub(crate) use view::Kind;
 use view::{Node, View, kyma_of, needs};
@@ -38,7 +38,7 @@ struct Inner<R: ComponentResource> {
     runtime: Runtime,
     trigger: Trigger<ObjectRef<R>>,
     graph: Mutex<Graph>,
-    followed: Mutex<HashMap<Kind, CancellationToken>>,
+    followed: Mutex<HashMap<Kind, Followed>>,
     /// Held from a change of what is known until the kinds that follow from it are followed: they come in its order.
     turn: Mutex<()>,
 }
@@ -62,7 +62,7 @@ impl<R: ComponentResource> Dependencies<R> {
         let own = Kind::of::<R>();
         lock(&new.inner.graph).stands(&own, Standing::Listing);
         if !new.shows_all() {
-            new.follow(own, R::api_version(&()).into_owned());
+            new.follow(own, [R::api_version(&()).into_owned()].into());
         }
         new
     }
@@ -140,8 +140,9 @@ impl<R: ComponentResource> Dependencies<R> {
         let mut any = false;
         for one in unmet {
             let Why::Unjudged(node, expression) = &one.why else { continue };
-            let version = needs.iter().find(|need| need.name == one.name).map(|need| need.version.clone());
-            let resource = self.resource(&node.kind, version.as_deref().unwrap_or_default()).await;
+            let named = needs.iter().filter(|need| need.name == one.name);
+            let versions = named.map(|need| need.version.clone()).collect();
+            let resource = self.resource(&node.kind, &versions).await;
             let failed = |error: kube::Error| Failure::hub(&format!("read {node}"), &error);
             let api = self.api(&resource.map_err(failed)?);
             // By a list of one: who may watch a kind need not be allowed to get as well.
@@ -196,11 +197,12 @@ impl<R: ComponentResource> Dependencies<R> {
         }
     }
 
-    async fn resource(&self, kind: &Kind, version: &str) -> kube::Result<ApiResource> {
+    /// The kind as the hub serves it, in the first of these versions in which it does.
+    async fn resource(&self, kind: &Kind, versions: &BTreeSet<String>) -> kube::Result<ApiResource> {
         if *kind == Kind::of::<R>() {
             return Ok(ApiResource::erase::<R>(&()));
         }
-        follow::resource(&self.inner.runtime.hub, kind, version).await
+        follow::resource(&self.inner.runtime.hub, kind, versions).await
     }
 
     fn api(&self, resource: &ApiResource) -> Api<DynamicObject> {

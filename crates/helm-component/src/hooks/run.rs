@@ -96,6 +96,18 @@ pub(crate) fn before_apply(due: Due<'_>) -> Option<Hooks> {
     Some(fresh(after, HookPhase::Pending))
 }
 
+/// The record with which content goes to the target whose hooks nobody wants to run: those of its removal may be wanted
+/// by then.
+pub(crate) fn left_out(due: Due<'_>) -> Option<Hooks> {
+    are_of_removal(due.hooks).then(|| Hooks {
+        content: due.content.to_owned(),
+        event: due.change.after().as_str().to_owned(),
+        phase: HookPhase::Succeeded,
+        on_delete: true,
+        ..Hooks::default()
+    })
+}
+
 /// Whether any of them run when the release goes.
 pub(crate) fn are_of_removal(hooks: &[Hook]) -> bool {
     hooks.iter().flat_map(Hook::events).any(Event::is_of_removal)

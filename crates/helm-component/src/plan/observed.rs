@@ -214,6 +214,8 @@ pub struct Observed {
     pub set_back: bool,
     /// Whether other content is wished than what was applied last.
     pub changes: bool,
+    /// Whether the content at hand is not on record as applied.
+    pub unsent: bool,
     /// Whether the target was searched for what is ours, beyond the inventory.
     pub swept: bool,
     /// Objects that a rule protects from deletion: they stay.

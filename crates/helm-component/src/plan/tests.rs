@@ -77,6 +77,7 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         unrecorded: None,
         set_back: false,
         changes: false,
+        unsent: false,
         swept: false,
         kept: BTreeSet::new(),
         pruned: None,

@@ -127,12 +127,17 @@ impl Pass<'_> {
     /// back to what was applied before has to send it as a whole. That holds for a pass that is cut off too, of which
     /// nobody knows what it sent.
     pub(super) fn leave_recorded(&mut self, loaded: &Loaded) {
-        let recorded = &mut self.session.recorded.digests.inputs;
-        if recorded.as_ref() != Some(&loaded.inputs) {
-            *recorded = None;
-            self.session.is_cut_off = true;
-            self.remember();
+        let recorded = &mut self.session.recorded;
+        if recorded.digests.inputs.as_ref() == Some(&loaded.inputs) {
+            return;
         }
+        if recorded.is_other_release(loaded) {
+            // Going back to what was installed is a release too, with its hooks.
+            recorded.digests.values = None;
+        }
+        recorded.digests.inputs = None;
+        self.session.is_cut_off = true;
+        self.remember();
     }
 
     /// What was applied last, as far as it proves what is on the target.
@@ -167,7 +172,12 @@ impl Pass<'_> {
     }
 
     /// A refusal in the words of conditions; the release's own namespace is made anew at the next try.
-    fn refused(&mut self, identity: &Identity, refusal: &Refusal, kinds: Option<&Kinds>) -> Failure {
+    pub(super) fn refused(
+        &mut self,
+        identity: &Identity,
+        refusal: &Refusal,
+        kinds: Option<&Kinds>,
+    ) -> Failure {
         let Refusal::Call(error) = refusal else {
             return Failure::new(refusal.reason(), refusal.to_string());
         };

@@ -74,7 +74,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Sends CRDs alone, of which hooks may need the kinds. What becomes of them, the apply of everything tells.
+    /// Sends CRDs alone, of which hooks may need the kinds. None runs where one is refused; what else becomes of them, the
+    /// apply of everything tells.
     pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) {
         let Some(loaded) = self.session.loaded.clone() else { return };
         self.done.crds_applied = true;
@@ -88,6 +89,10 @@ impl Pass<'_> {
         self.leave_recorded(&loaded);
         match self.send(&set, &held, &self.observed(seen), &|_| true).await {
             Ok(applied) => {
+                for (identity, refusal) in applied.errors() {
+                    let fault = self.refused(identity, refusal, None);
+                    self.done.faults.insert(identity.clone(), fault);
+                }
                 self.session.recorded.inventory = applied.inventory;
                 self.session.is_cut_off = false;
                 if let Ok(kinds) = self.cluster.discovery.kinds(&self.cluster.client).await {

@@ -40,8 +40,11 @@ impl Pass<'_> {
     pub(super) async fn record_hooks(&mut self) -> Result<(), Failure> {
         let Some(loaded) = self.session.loaded.clone() else { return Ok(()) };
         let Some(due) = observe::hooks::released(self, &loaded) else { return Ok(()) };
-        let runs = self.context.resource.spec.hooks == HookPolicy::Run;
-        let (event, record) = (due.change.after(), runs.then(|| hooks::before_apply(due)).flatten());
+        let event = due.change.after();
+        let record = match self.context.resource.spec.hooks {
+            HookPolicy::Run => hooks::before_apply(due),
+            HookPolicy::Skip => hooks::left_out(due),
+        };
         self.keep_parting(&loaded, record.as_ref()).await?;
         self.keep_record(event, record).await
     }

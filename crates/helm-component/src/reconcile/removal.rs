@@ -85,7 +85,13 @@ impl Pass<'_> {
             self.look_again_at_kinds().await?;
         }
         if self.has_nothing() {
-            return Ok(self.hooks_of_removal(Event::PostDelete).await?.into_iter().collect());
+            // The release may be one of hooks alone.
+            for event in [Event::PreDelete, Event::PostDelete] {
+                if let Some(waiting) = self.hooks_of_removal(event).await? {
+                    return Ok(vec![waiting]);
+                }
+            }
+            return Ok(vec![]);
         }
         self.refuse_while_blocked().await?;
         if let Some(waiting) = self.hooks_of_removal(Event::PreDelete).await? {

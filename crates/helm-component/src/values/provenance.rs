@@ -17,7 +17,7 @@ pub struct Origin {
     pub value: Value,
     /// The layer that it comes from: `module`, `user`, `override`, or the object of `valuesFrom`, as `Secret token`.
     pub from: String,
-    /// Whether it comes from a Secret, so that it is not for everybody's eyes.
+    /// Whether it comes from a Secret, or a list of which any item may, so that it is not for everybody's eyes.
     pub is_secret: bool,
     /// The layers whose value it took the place of, lowest first.
     pub replaced: Vec<String>,
@@ -103,11 +103,14 @@ fn origin(layers: &[Layer], keys: &[String], value: Value) -> Origin {
         .map(|(_, layer)| layer)
         .collect();
     let (last, replaced) = said.split_last().map_or((None, &[][..]), |(last, before)| (Some(*last), before));
+    // Of a list each layer may have set items of its own.
+    let is_secret = last.is_some_and(|layer| layer.is_secret)
+        || value.is_array() && said.iter().any(|layer| layer.is_secret);
     Origin {
         path: keys.iter().map(|key| key.replace('.', "\\.")).collect::<Vec<_>>().join("."),
         value,
         from: last.map(|layer| layer.name.clone()).unwrap_or_default(),
-        is_secret: last.is_some_and(|layer| layer.is_secret),
+        is_secret,
         replaced: replaced.iter().map(|layer| layer.name.clone()).collect(),
     }
 }
@@ -121,6 +124,7 @@ fn at<'a>(map: &'a Map<String, Value>, keys: &[String]) -> Option<&'a Value> {
 
 #[cfg(test)]
 mod tests {
+    use kyma_api::labels;
     use serde_json::json;
 
     use super::*;
@@ -173,5 +177,23 @@ mod tests {
         ]});
         let traced = traced(&spec, &[object("list: [1, 2]"), object("two")]);
         assert_eq!(traced, [line("list", json!([1, "two"]), "ConfigMap item", &["ConfigMap base"])]);
+    }
+
+    #[test]
+    fn a_list_of_which_an_item_is_of_a_secret_is_hidden_whoever_set_another_one() {
+        let config = json!({"data": {"values.yaml": "shown"}});
+        let config = Source::ConfigMap(Box::new(serde_json::from_value(config).unwrap()));
+        let metadata = json!({"labels": {labels::COPY_TO_TARGETS: "true"}});
+        let hush = json!({"metadata": metadata, "data": {"values.yaml": "aHVzaA=="}});
+        let secret = Source::Secret(Box::new(serde_json::from_value(hush).unwrap()));
+        let spec = json!({"source": {}, "valuesFrom": [
+            {"kind": "Secret", "name": "s", "targetPath": "env[0].value"},
+            {"kind": "ConfigMap", "name": "c", "targetPath": "env[1].value"},
+            {"kind": "ConfigMap", "name": "c", "targetPath": "plain"},
+        ]});
+        let found = [Some(secret), Some(config.clone()), Some(config)];
+        let found = origins(&serde_json::from_value(spec).unwrap(), &found).unwrap();
+        let hidden: Vec<(&str, bool)> = found.iter().map(|one| (&*one.path, one.is_secret)).collect();
+        assert_eq!(hidden, [("env", true), ("plain", false)]);
     }
 }

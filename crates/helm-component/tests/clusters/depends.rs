@@ -8,8 +8,9 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use kyma_api::{HelmComponent, labels};
@@ -19,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::chart::push;
 use crate::failures::told_once;
-use crate::world::{PATIENCE, World, apply_yaml, condition_of, ready_of, world};
+use crate::world::{HUB_NAMESPACE, PATIENCE, World, apply_yaml, condition_of, ready_of, world};
 
 const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: link}\ndata: {version: one}\n";
 /// Length of the chain.
@@ -251,6 +252,32 @@ async fn a_dependency_that_is_lost_takes_nothing_away_and_an_upgrade_waits_for_i
     world.gone("pair-base").await?;
     assert_eq!(version(world, "pair-base").await?, None);
     Ok(())
+}
+
+/// Whoever names an API version that the hub does not serve holds up nobody else, and can put it right.
+#[tokio::test]
+async fn a_kind_is_followed_in_whichever_named_version_the_hub_serves() -> Result<()> {
+    let world = world().await?;
+    let source = world.push("levered", "1.0.0", MANIFEST).await?;
+    let on = |version: &str| {
+        let lever = json!({"apiVersion": version, "kind": "ConfigMap", "name": "lever"});
+        json!([{"component": lever, "ready": "data['on'] == 'yes'"}])
+    };
+    world.apply("lever-typo", spec("lever-typo", &source, &on("v2"))).await?;
+    says(world, "lever-typo", "Ready", "DependencyNotReady").await?;
+    let components = world.components()?;
+    until("it is told as not served", PATIENCE, || async {
+        let told = ready_of(&components.get("lever-typo").await?);
+        Ok(told.filter(|(_, _, message)| message.contains("the hub does not serve it")))
+    })
+    .await?;
+    world.apply("lever-right", spec("lever-right", &source, &on("v1"))).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
+    let lever = json!({"metadata": {"name": "lever"}, "data": {"on": "yes"}});
+    maps.create(&PostParams::default(), &serde_json::from_value(lever)?).await?;
+    world.ready("lever-right", "True", "Ready").await?;
+    world.ready("lever-typo", "True", "Ready").await?;
+    end(world, &["lever-typo", "lever-right"]).await
 }
 
 #[tokio::test]

@@ -84,6 +84,9 @@ async fn content_without_objects_is_ready() -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(world.target.client()?, "bare");
     let ours = ListParams::default().labels("component.kyma-project.io/owner");
     assert_eq!(maps.list(&ours).await?.items.len(), 0);
+    world.apply("bare", spec(3)).await?;
+    world.ready("bare", "True", "Ready").await?;
+    assert_eq!(maps.list(&ours).await?.items.len(), 3, "what was there before is not what is installed");
     world.delete("bare", "Delete").await?;
     world.gone("bare").await
 }

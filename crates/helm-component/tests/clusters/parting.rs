@@ -77,3 +77,54 @@ async fn an_upgrade_brings_its_own_hooks_of_a_removal_and_values_that_are_gone_t
     assert_eq!(jobs_of_removal(world, "reparted", mark).await?, ["+ Job new-farewell"]);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_chart_of_hooks_alone_runs_those_of_its_removal() -> Result<()> {
+    let world = world().await?;
+    let files = [job("hello", "helm.sh/hook: post-install", ""), job("farewell", BYE, "")];
+    let source = push(world, "hooks-alone", "1.0.0", &borrowed(&files)).await?;
+    world.apply("hooks-alone", wished(&source, "hooks-alone", "low")).await?;
+    world.ready("hooks-alone", "True", "Ready").await?;
+    let mark = world.target.audit()?.mark()?;
+    assert_eq!(jobs_of_removal(world, "hooks-alone", mark).await?, ["+ Job farewell"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn hooks_that_were_left_out_of_an_installation_are_not_of_its_removal() -> Result<()> {
+    let world = world().await?;
+    let files =
+        [config("main", ""), job("hello", "helm.sh/hook: post-install", ""), job("farewell", BYE, "")];
+    let source = push(world, "hooks-later", "1.0.0", &borrowed(&files)).await?;
+    let mark = world.target.audit()?.mark()?;
+    let mut spec = wished(&source, "hooks-later", "low");
+    spec["hooks"] = json!("Skip");
+    world.apply("hooks-later", spec).await?;
+    world.ready("hooks-later", "True", "Ready").await?;
+    world.apply("hooks-later", wished(&source, "hooks-later", "low")).await?;
+    world.ready("hooks-later", "True", "Ready").await?;
+    assert_eq!(jobs_of_removal(world, "hooks-later", mark).await?, ["+ Job farewell"]);
+    Ok(())
+}
+
+/// What was refused in part is of neither release; who goes back installs the former anew.
+#[tokio::test]
+async fn a_release_that_comes_back_after_a_refused_one_has_its_hooks_again() -> Result<()> {
+    let world = world().await?;
+    let files = [config("main", ""), job("check", "helm.sh/hook: pre-upgrade", ""), job("farewell", BYE, "")];
+    let source = push(world, "comes-back", "1.0.0", &borrowed(&files)).await?;
+    world.apply("comes-back", wished(&source, "comes-back", "low")).await?;
+    world.ready("comes-back", "True", "Ready").await?;
+    let odd = "apiVersion: v1\nkind: Service\nmetadata: {name: odd}\nspec: {ports: [{port: 0}]}\n";
+    let files = [config("main", ""), ("templates/odd.yaml".to_owned(), odd.to_owned())];
+    let refused = push(world, "comes-back", "1.1.0", &borrowed(&files)).await?;
+    world.apply("comes-back", wished(&refused, "comes-back", "high")).await?;
+    world.ready("comes-back", "False", "ApplyRefused").await?;
+    let mark = world.target.audit()?.mark()?;
+    world.apply("comes-back", wished(&source, "comes-back", "low")).await?;
+    world.ready("comes-back", "True", "Ready").await?;
+    assert_eq!(level(world, "comes-back").await?, Some(json!("low")));
+    let ran = jobs_of_removal(world, "comes-back", mark).await?;
+    assert_eq!(ran, ["+ Job check", "+ Job farewell"]);
+    Ok(())
+}

@@ -182,10 +182,14 @@ impl Applied {
         self.errors().any(|(_, refusal)| !refusal.is_failed_webhook())
     }
 
+    /// Of CRDs that are late; what became of one that was not sent stays as it was told.
     pub(super) fn wait_for_crds(&mut self, late: impl Iterator<Item = Identity>) {
         let late: BTreeSet<Identity> = late.collect();
+        let is_there = |outcome: &Outcome| {
+            matches!(outcome, Outcome::Unchanged | Outcome::Applied { .. } | Outcome::AsIs { .. })
+        };
         for (identity, outcome) in &mut self.outcomes {
-            if late.contains(identity) {
+            if late.contains(identity) && is_there(outcome) {
                 *outcome = Outcome::Waiting("the CRD is not established yet");
             }
         }

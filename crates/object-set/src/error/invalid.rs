@@ -19,6 +19,10 @@ const IMMUTABLE: &[&str] = &[
     "updates to statefulset spec",
     "pod updates may not change",
     "field cannot be changed",
+    // Of a StorageClass.
+    "updates to parameters are forbidden",
+    "updates to provisioner are forbidden",
+    "updates to reclaimPolicy are forbidden",
 ];
 
 /// What refuses an object as it is: that fields cannot change, or anything else. With a part of both it is the latter: a

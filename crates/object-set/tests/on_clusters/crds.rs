@@ -46,6 +46,20 @@ async fn a_crd_and_its_objects_come_in_one_apply_and_go_in_order() -> Result<()>
 }
 
 #[tokio::test]
+async fn a_crd_that_is_refused_beside_one_that_is_not_holds_up_what_comes_after() -> Result<()> {
+    let mut story = Story::begin("refused").await?;
+    let groups = ["good", "odd"].map(|name| format!("{}-{name}.io", story.namespace));
+    let odd = crd(&groups[1], &["v1"]).replace("scope: Namespaced", "scope: Nowhere");
+    let text = format!("{}{odd}{}", crd(&groups[0], &["v1"]), super::story::config_map("after", "1"));
+    let applied = story.try_apply(&text, &NothingObserved).await?;
+    let of = |group: &str| applied.outcomes.iter().find(|(identity, _)| *identity == crd_id(group));
+    assert!(matches!(of(&groups[0]).unwrap().1, Outcome::Applied { .. }), "{:?}", applied.outcomes);
+    assert!(matches!(of(&groups[1]).unwrap().1, Outcome::Refused(_)), "{:?}", applied.outcomes);
+    assert!(matches!(outcome(&applied, "after"), Outcome::Skipped), "{:?}", applied.outcomes);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_kind_that_is_missing_holds_up_only_its_objects_and_heals() -> Result<()> {
     let mut story = Story::begin("missing").await?;
     let group = format!("{}.io", story.namespace);

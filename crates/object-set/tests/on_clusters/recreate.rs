@@ -43,6 +43,26 @@ async fn an_object_is_made_anew_where_that_is_allowed() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_storage_class_is_made_anew_where_that_is_allowed() -> Result<()> {
+    let mut story = Story::begin("class").await?;
+    let name = format!("{}-class", story.namespace);
+    let class = |zone: &str| {
+        format!(
+            "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: {name}}}\nprovisioner: example.org/{zone}\nreclaimPolicy: {}\nparameters: {{zone: {zone}}}\n",
+            if zone == "a" { "Retain" } else { "Delete" }
+        )
+    };
+    story.apply(&class("a")).await?;
+    let applied = story.try_apply(&class("b"), &NothingObserved).await?;
+    let Outcome::Refused(refusal) = outcome(&applied, &name) else { panic!("{applied:?}") };
+    assert_eq!(refusal.reason(), Reason::ImmutableField, "{refusal}");
+    story.recreate = serde_json::from_value(json!([{"kind": "StorageClass"}]))?;
+    story.apply(&class("b")).await?;
+    story.uninstall_all().await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_stateful_set_is_made_anew_over_its_pods() -> Result<()> {
     let mut story = Story::begin("pods").await?;
     let stateful = |service: &str| {

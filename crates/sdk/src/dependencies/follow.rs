@@ -7,6 +7,7 @@ use futures::StreamExt;
 use kube::api::ApiResource;
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::pinned_kind;
+use kube::error::DiscoveryError;
 use kube::{Client, ResourceExt};
 use kube_runtime::watcher::{self, DefaultBackoff, Event};
 use kyma_api::HelmComponent;
@@ -17,28 +18,55 @@ use super::view::{Kind, Node};
 use super::{Dependencies, KINDS, lock};
 use crate::{ComponentResource, Contract, hub_watch};
 
-/// The kind as the hub serves it.
-pub(super) async fn resource(hub: &Client, kind: &Kind, version: &str) -> kube::Result<ApiResource> {
+/// A kind that is followed.
+pub(super) struct Followed {
+    /// The API versions in which components name it.
+    versions: BTreeSet<String>,
+    stop: CancellationToken,
+}
+
+/// The kind as the hub serves it, in the first of these versions in which it does.
+pub(super) async fn resource(
+    hub: &Client,
+    kind: &Kind,
+    versions: &BTreeSet<String>,
+) -> kube::Result<ApiResource> {
     if *kind == Kind::helm() {
         return Ok(ApiResource::erase::<HelmComponent>(&()));
     }
-    let version = version.rsplit_once('/').map_or(version, |(_, version)| version);
-    let gvk = GroupVersionKind::gvk(&kind.group, version, &kind.kind);
-    Ok(pinned_kind(hub, &gvk).await?.0)
+    let mut unserved = None;
+    for version in versions.iter().filter(|version| kind.can_be(version)) {
+        let version = version.rsplit_once('/').map_or(&**version, |(_, version)| version);
+        let gvk = GroupVersionKind::gvk(&kind.group, version, &kind.kind);
+        match pinned_kind(hub, &gvk).await {
+            Ok((resource, _)) => return Ok(resource),
+            Err(error) => unserved = Some(error),
+        }
+    }
+    let missing = || DiscoveryError::MissingKind(kind.kind.clone());
+    Err(unserved.unwrap_or_else(|| kube::Error::Discovery(missing())))
+}
+
+fn is_unserved(event: &watcher::Result<Event<DynamicObject>>) -> bool {
+    let Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = event
+    else {
+        return false;
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 impl<R: ComponentResource> Dependencies<R> {
     /// Follows exactly these kinds from now on, beside the own one; nothing to do where they are as they were. Under the
     /// turn.
-    pub(super) fn follow_all(&self, kinds: Option<BTreeMap<Kind, String>>) {
+    pub(super) fn follow_all(&self, kinds: Option<BTreeMap<Kind, BTreeSet<String>>>) {
         let Some(mut kinds) = kinds else { return };
         kinds.remove(&Kind::of::<R>());
         let own = Kind::of::<R>();
         let mut dropped = vec![];
-        lock(&self.inner.followed).retain(|kind, stop| {
+        lock(&self.inner.followed).retain(|kind, followed| {
             let stays = *kind == own || kinds.contains_key(kind);
             if !stays {
-                stop.cancel();
+                followed.stop.cancel();
                 dropped.push(kind.clone());
             }
             stays
@@ -47,57 +75,72 @@ impl<R: ComponentResource> Dependencies<R> {
             let affected = lock(&self.inner.graph).drop_kind(&kind);
             self.wake(affected);
         }
-        for (kind, version) in kinds {
-            let followed = lock(&self.inner.followed).len();
-            if followed < KINDS {
-                self.follow(kind, version);
-            } else if !lock(&self.inner.followed).contains_key(&kind) {
+        for (kind, versions) in kinds {
+            let followed = lock(&self.inner.followed);
+            let (is_known, has_place) = (followed.contains_key(&kind), followed.len() < KINDS);
+            drop(followed);
+            if is_known || has_place {
+                self.follow(kind, versions);
+            } else {
                 self.refuse(&kind, "too many kinds are depended on");
             }
         }
     }
 
-    pub(super) fn follow(&self, kind: Kind, version: String) {
+    /// Follows a kind that components name in these API versions; anew where they were others, of which the one that is
+    /// followed may be none.
+    pub(super) fn follow(&self, kind: Kind, versions: BTreeSet<String>) {
         let stop = self.inner.runtime.process.shutdown.child_token();
         let mut followed = lock(&self.inner.followed);
-        if followed.contains_key(&kind) {
-            return;
+        if let Some(before) = followed.get(&kind) {
+            if before.versions == versions {
+                return;
+            }
+            before.stop.cancel();
         }
-        followed.insert(kind.clone(), stop.clone());
+        followed.insert(kind.clone(), Followed { versions: versions.clone(), stop: stop.clone() });
         drop(followed);
         lock(&self.inner.graph).stands(&kind, Standing::Listing);
         let dependencies = self.clone();
         tokio::spawn(async move {
-            let following = dependencies.run(&kind, &version, &stop);
+            let following = dependencies.run(&kind, &versions, &stop);
             stop.run_until_cancelled(following).await;
         });
     }
 
-    async fn run(&self, kind: &Kind, version: &str, stop: &CancellationToken) {
-        if !kind.can_be(version) {
+    async fn run(&self, kind: &Kind, versions: &BTreeSet<String>, stop: &CancellationToken) {
+        if !versions.iter().any(|version| kind.can_be(version)) {
             self.refuse(kind, "no kind can have this name or API version");
             return;
         }
         let mut backoff = DefaultBackoff::default();
-        let resource = loop {
-            match self.resource(kind, version).await {
-                Ok(resource) => break resource,
+        loop {
+            match self.resource(kind, versions).await {
+                Ok(resource) => self.watch(kind, &resource, stop).await,
                 Err(error) => self.failed(kind, &error),
             }
             match backoff.next() {
-                Some(delay) => tokio::time::sleep(delay).await,
-                None => return,
+                Some(delay) if !stop.is_cancelled() => tokio::time::sleep(delay).await,
+                _ => return,
             }
-        };
+        }
+    }
+
+    /// Until the hub does not serve the kind so any more.
+    async fn watch(&self, kind: &Kind, resource: &ApiResource, stop: &CancellationToken) {
         let mut listed = BTreeSet::new();
-        let mut events = pin!(hub_watch(self.api(&resource), watcher::Config::default()));
+        let mut events = pin!(hub_watch(self.api(resource), watcher::Config::default()));
         while let Some(event) = events.next().await {
             let _turn = lock(&self.inner.turn);
             // One that is not followed any more tells nothing: its kind may be followed anew by now.
             if stop.is_cancelled() {
                 return;
             }
+            let is_over = is_unserved(&event);
             self.told(kind, event, &mut listed);
+            if is_over {
+                return;
+            }
         }
     }
 

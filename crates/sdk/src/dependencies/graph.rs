@@ -146,18 +146,22 @@ impl Graph {
         dependents.collect()
     }
 
-    /// Kinds that components name, with the API version that one of them names; none where that is as it was.
-    pub(crate) fn new_kinds(&mut self) -> Option<BTreeMap<Kind, String>> {
+    /// Kinds that components name, with the API versions in which they do; none where that is as it was.
+    pub(crate) fn new_kinds(&mut self) -> Option<BTreeMap<Kind, BTreeSet<String>>> {
         if !std::mem::take(&mut self.turned) {
             return None;
         }
         let needs = self.views.values().flat_map(|view| &view.needs);
-        let kinds = needs.filter_map(|need| match &need.on {
-            On::Component(node) => Some((node.kind.clone(), need.version.clone())),
-            On::Module { .. } => Some((Kind::helm(), need.version.clone())),
-            On::Nowhere(_) => None,
-        });
-        Some(kinds.collect())
+        let mut kinds = BTreeMap::<Kind, BTreeSet<String>>::new();
+        for need in needs {
+            let kind = match &need.on {
+                On::Component(node) => node.kind.clone(),
+                On::Module { .. } => Kind::helm(),
+                On::Nowhere(_) => continue,
+            };
+            kinds.entry(kind).or_default().insert(need.version.clone());
+        }
+        Some(kinds)
     }
 
     /// What of these needs is not ready.
@@ -221,6 +225,10 @@ impl Graph {
             On::Module { .. } => Kind::helm(),
             On::Nowhere(_) => return Some(Why::Nowhere),
         };
+        // What was seen of it before may be true no more.
+        if let Some(Standing::Refused(why)) = self.standing.get(&kind) {
+            return Some(Why::Refused(why.clone()));
+        }
         let meant = self.meant(&need.on);
         let known = meant.iter().filter_map(|node| self.views.get(*node).map(|view| (*node, view)));
         let mut whys = vec![];
@@ -232,8 +240,7 @@ impl Graph {
         closest.or_else(|| (!self.meant(&need.on).is_empty()).then_some(Why::Deleting)).or_else(|| {
             Some(match self.standing.get(&kind) {
                 Some(Standing::Listed) => Why::Absent,
-                Some(Standing::Refused(why)) => Why::Refused(why.clone()),
-                Some(Standing::Listing) | None => Why::Listing,
+                _ => Why::Listing,
             })
         })
     }

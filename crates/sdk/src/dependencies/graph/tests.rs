@@ -190,9 +190,21 @@ fn a_kind_is_followed_while_somebody_names_it() {
     assert_eq!(graph.new_kinds(), Some(BTreeMap::new()));
     assert_eq!(graph.new_kinds(), None);
     graph.set(&node("b"), unready(vec![by.clone()]));
-    assert_eq!(graph.new_kinds(), Some(BTreeMap::from([(kind.clone(), "x/v1".to_owned())])));
+    let in_versions = |versions: &[&str]| {
+        let versions = versions.iter().map(|version| format!("x/{version}")).collect();
+        Some(BTreeMap::from([(kind.clone(), versions)]))
+    };
+    assert_eq!(graph.new_kinds(), in_versions(&["v1"]));
+    let newer = Need { version: "x/v2".to_owned(), ..by.clone() };
+    graph.set(&node("c"), unready(vec![newer.clone()]));
+    assert_eq!(graph.new_kinds(), in_versions(&["v1", "v2"]));
+    graph.set(&node("c"), ready(vec![]));
+    assert_eq!(graph.new_kinds(), in_versions(&["v1"]));
     graph.set(&other, ready(vec![]));
     assert_eq!(why(&graph, by.clone()), None);
+    graph.stands(&kind, Standing::Refused("gone".to_owned()));
+    let refused = Some(Why::Refused("gone".to_owned()));
+    assert_eq!(why(&graph, by.clone()), refused, "nobody knows whether it is ready still");
     graph.set(&node("b"), ready(vec![]));
     assert_eq!(graph.new_kinds(), Some(BTreeMap::new()));
     graph.drop_kind(&kind);
