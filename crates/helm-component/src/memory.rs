@@ -137,14 +137,10 @@ impl Memory {
         match self.sessions().get(dependent) {
             Some((held, session)) if *held == uid && !session.recorded.form.is_unread() => session.clone(),
             _ => {
-                let mut recorded = Recorded::of(component);
-                let is_cut_off = has_another_wish(component);
-                if is_cut_off {
-                    recorded.digests.inputs = None;
-                }
+                let recorded = Recorded::of(component);
                 Session {
                     kinds_awaited: recorded.pending,
-                    is_cut_off,
+                    is_cut_off: recorded.digests.inputs.is_none() && !recorded.inventory.is_empty(),
                     recorded,
                     unready_since: unready_since(component),
                     unhealthy: is_unhealthy(component),
@@ -229,15 +225,6 @@ fn left(conditions: &[Condition]) -> Vec<String> {
     let applied = condition::get(conditions, condition::types::APPLIED);
     let said = applied.and_then(|applied| applied.message.split_once(LEFT));
     said.map(|(_, left)| left.to_owned()).into_iter().collect()
-}
-
-/// Whether the component was wished otherwise since the last pass told what is applied. Whoever has nothing but the
-/// status to go by cannot know whether a process was killed while it sent what was wished in between.
-fn has_another_wish(component: &HelmComponent) -> bool {
-    let conditions = component.status.as_ref().and_then(|status| status.conditions.as_deref());
-    let told = condition::get(conditions.unwrap_or_default(), condition::types::APPLIED);
-    component.metadata.deletion_timestamp.is_none()
-        && told.is_some_and(|told| told.observed_generation != component.metadata.generation)
 }
 
 /// Since when the component says that its objects do not work.

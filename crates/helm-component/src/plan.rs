@@ -145,13 +145,14 @@ fn install(seen: &Observed) -> Step {
         };
     }
     if let Some(fault) = fault(seen) {
-        return if seen.history.failed {
-            Step::Record(Standing::Failed)
-        } else {
-            Step::Rest(Rest::Failed(fault))
-        };
+        return refused(seen, fault);
     }
     prune(seen).or_else(|| hooks_after(seen)).or_else(|| record(seen)).unwrap_or_else(|| settle(seen))
+}
+
+/// What was refused is recorded as a release that failed.
+fn refused(seen: &Observed, fault: Failure) -> Step {
+    if seen.history.failed { Step::Record(Standing::Failed) } else { Step::Rest(Rest::Failed(fault)) }
 }
 
 /// The release is recorded once all of it is there; as in Helm without `--wait`, nothing has to work yet.
@@ -205,7 +206,7 @@ fn hooks_before(seen: &Observed) -> Option<Step> {
     let crds = seen.pieces.iter().any(|piece| piece.identity.is_crd() && seen.needs_apply(piece));
     Some(match fault(seen) {
         _ if crds && !seen.hooks.crds_applied => Step::ApplyCrds,
-        Some(fault) => Step::Rest(Rest::Failed(fault)),
+        Some(fault) => refused(seen, fault),
         None => Step::Hooks(event),
     })
 }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kyma_api::{Adopt, Digests, InventoryGroup, Reason};
+use kyma_api::{Adopt, Digests, FreeForm, InventoryGroup, Reason};
 use kyma_object_set::apply::{Applied, Outcome, Refusal};
 use kyma_object_set::{CallError, Entry, Foreign, GroupKind, Identity, Inventory, Kinds, Observed};
 use kyma_sdk::{Failure, Interest};
+use serde_json::json;
 
 use super::endings::fault_of;
 use super::{LAG, Pass, failure};
@@ -124,20 +125,25 @@ impl Pass<'_> {
     }
 
     /// From the first object of other content on, and until all of it is there, what is there is of neither: whoever goes
-    /// back to what was applied before has to send it as a whole. That holds for a pass that is cut off too, of which
-    /// nobody knows what it sent.
-    pub(super) fn leave_recorded(&mut self, loaded: &Loaded) {
-        let recorded = &mut self.session.recorded;
+    /// back to what was applied before has to send it as a whole, as a release with its hooks where that is `of_release`.
+    /// On the hub before anything is sent, since who is cut off says nothing of what it sent.
+    pub(super) async fn leave_recorded(&mut self, loaded: &Loaded, of_release: bool) -> Result<(), Failure> {
+        let recorded = &self.session.recorded;
         if recorded.digests.inputs.as_ref() == Some(&loaded.inputs) {
-            return;
+            return Ok(());
         }
-        if recorded.is_other_release(loaded) {
-            // Going back to what was installed is a release too, with its hooks.
-            recorded.digests.values = None;
+        let mut left = Digests { inputs: None, ..recorded.digests.clone() };
+        if of_release && recorded.is_other_release(loaded) {
+            left.values = None;
         }
-        recorded.digests.inputs = None;
+        if left != recorded.digests {
+            let fields = FreeForm::from_iter([("digests".to_owned(), json!(left))]);
+            self.context.checkpoint(fields).await?;
+            self.session.recorded.digests = left;
+        }
         self.session.is_cut_off = true;
         self.remember();
+        Ok(())
     }
 
     /// What was applied last, as far as it proves what is on the target.
@@ -217,7 +223,7 @@ impl Pass<'_> {
     }
 
     /// Objects that others own, or have a part in: that they let go, delete or change them wakes the component.
-    fn await_owners(&self, foreign: &BTreeMap<GroupKind, Vec<Identity>>) {
+    pub(super) fn await_owners(&self, foreign: &BTreeMap<GroupKind, Vec<Identity>>) {
         for (kind, objects) in foreign {
             let Some(mapping) = self.kinds.preferred(kind) else { continue };
             let interest = Interest::in_kind(&mapping.resource);

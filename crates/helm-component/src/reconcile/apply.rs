@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, PartialObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
-use kyma_api::{Adopt, HelmComponent, klm, names};
+use kyma_api::{Adopt, HelmComponent, Reason, klm, names};
 use kyma_object_set::apply::{self, Applied, ApplyOptions, Refusal};
-use kyma_object_set::{Identity, Inventory, Object, ObjectSet, Observed, Yielded, is_autoscaler};
+use kyma_object_set::{GroupKind, Identity, Inventory, Object, ObjectSet, Observed, Yielded, is_autoscaler};
 use kyma_sdk::Failure;
 
 use super::endings::fault_of;
@@ -86,13 +86,13 @@ impl Pass<'_> {
         let crds = loaded.prepared.objects.iter().filter(|object| is_due(&object.identity()));
         let set = ObjectSet::new(crds.cloned().collect());
         let held = self.proven(seen.set_back);
-        self.leave_recorded(&loaded);
+        if let Err(failure) = self.leave_recorded(&loaded, false).await {
+            self.done.load = Some(failure);
+            return;
+        }
         match self.send(&set, &held, &self.observed(seen), &|_| true).await {
             Ok(applied) => {
-                for (identity, refusal) in applied.errors() {
-                    let fault = self.refused(identity, refusal, None);
-                    self.done.faults.insert(identity.clone(), fault);
-                }
+                self.take_refused_crds(&applied);
                 self.session.recorded.inventory = applied.inventory;
                 self.session.is_cut_off = false;
                 if let Ok(kinds) = self.cluster.discovery.kinds(&self.cluster.client).await {
@@ -102,6 +102,20 @@ impl Pass<'_> {
             }
             Err(failure) => self.done.load = Some(failure),
         }
+    }
+
+    /// What answers for a webhook that does not may come with the rest.
+    fn take_refused_crds(&mut self, applied: &Applied) {
+        let mut foreign = BTreeMap::<GroupKind, Vec<Identity>>::new();
+        let refused = applied.errors().filter(|(_, refusal)| refusal.reason() != Reason::WebhookFailed);
+        for (identity, refusal) in refused {
+            if matches!(refusal, Refusal::OwnedByOther { .. } | Refusal::VersionInUse { .. }) {
+                foreign.entry(identity.group_kind()).or_default().push(identity.clone());
+            }
+            let fault = self.refused(identity, refusal, None);
+            self.done.faults.insert(identity.clone(), fault);
+        }
+        self.await_owners(&foreign);
     }
 
     /// Sends what is due, stage by stage.
@@ -133,7 +147,10 @@ impl Pass<'_> {
             .collect();
         let observed = self.observed(seen);
         let held = self.proven(seen.set_back);
-        self.leave_recorded(&loaded);
+        if let Err(failure) = self.leave_recorded(&loaded, true).await {
+            self.done.load = Some(failure);
+            return;
+        }
         let result = self.send(&set, &held, &observed, &|_| true).await;
         self.session.has_sent = true;
         let result = match result {

@@ -106,6 +106,14 @@ impl Refusal {
         self.reason().class().unwrap_or(ErrorClass::Transient)
     }
 
+    /// Whether the target may have taken the object all the same, so that nobody knows which state of it is there.
+    fn may_be_sent(&self) -> bool {
+        let is_no_answer = |failure: &Failure| {
+            matches!(failure, Failure::NoAnswer | Failure::Unreadable | Failure::Server(_))
+        };
+        matches!(self, Self::Call(error) if is_no_answer(&error.failure))
+    }
+
     fn is_failed_webhook(&self) -> bool {
         matches!(self, Self::Call(error) if matches!(error.failure, Failure::WebhookFailed(_)))
     }
@@ -166,6 +174,11 @@ impl Applied {
             }
             if matches!(outcome, Outcome::Refused(Refusal::OwnedByOther { .. })) {
                 self.inventory.remove(&identity);
+            }
+            if matches!(&outcome, Outcome::Refused(refusal) if refusal.may_be_sent())
+                && let Some(entry) = self.inventory.get(&identity)
+            {
+                self.inventory.insert(identity.clone(), Entry { hash: String::new(), ..entry.clone() });
             }
             self.outcomes.push((identity, outcome));
         }

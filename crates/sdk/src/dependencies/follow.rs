@@ -40,7 +40,8 @@ pub(super) async fn resource(
         let gvk = GroupVersionKind::gvk(&kind.group, version, &kind.kind);
         match pinned_kind(hub, &gvk).await {
             Ok((resource, _)) => return Ok(resource),
-            Err(error) => unserved = Some(error),
+            Err(error) if is_missing(&error) => unserved = Some(error),
+            Err(error) => return Err(error),
         }
     }
     let missing = || DiscoveryError::MissingKind(kind.kind.clone());
@@ -52,7 +53,15 @@ fn is_unserved(event: &watcher::Result<Event<DynamicObject>>) -> bool {
     else {
         return false;
     };
-    matches!(error, kube::Error::Api(status) if status.code == 404)
+    is_missing(error)
+}
+
+fn is_missing(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 404,
+        kube::Error::Discovery(_) => true,
+        _ => false,
+    }
 }
 
 impl<R: ComponentResource> Dependencies<R> {
