@@ -89,6 +89,16 @@ async fn pause(world: &World) -> Result<()> {
     Ok(())
 }
 
+/// Has the setting of this content sent, and its workload not.
+async fn send_in_part(world: &World, source: &Value, level: &str) -> Result<()> {
+    let silent = hold_up_deployments(world).await?;
+    world.apply(NAME, wished(source, NAME, level)).await?;
+    until_level(world, level).await?;
+    pause(world).await?;
+    drop(silent);
+    let_go(world).await
+}
+
 async fn go_on(world: &World) -> Result<()> {
     let pauses: Api<Pause> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
     pauses.delete(NAME, &DeleteParams::default()).await?;
@@ -117,24 +127,14 @@ async fn what_a_pass_sent_that_was_cut_off_is_known_to_the_next() -> Result<()> 
 
 async fn goes_on_with_the_hooks_that_ran(world: &World, source: &Value) -> Result<()> {
     let mark = world.target.audit()?.mark()?;
-    let silent = hold_up_deployments(world).await?;
-    world.apply(NAME, wished(source, NAME, "high")).await?;
-    until_level(world, "high").await?;
-    pause(world).await?;
-    drop(silent);
-    let_go(world).await?;
+    send_in_part(world, source, "high").await?;
     go_on(world).await?;
     assert_eq!(hooks_created(world, mark)?, 1, "it ran before the pass was cut off");
     Ok(())
 }
 
 async fn takes_back_what_was_sent(world: &World, source: &Value) -> Result<()> {
-    let silent = hold_up_deployments(world).await?;
-    world.apply(NAME, wished(source, NAME, "higher")).await?;
-    until_level(world, "higher").await?;
-    pause(world).await?;
-    drop(silent);
-    let_go(world).await?;
+    send_in_part(world, source, "higher").await?;
     world.apply(NAME, wished(source, NAME, "high")).await?;
     go_on(world).await?;
     assert_eq!(level(world, NAME).await?, Some(json!("high")), "and not what is nobody's wish any more");

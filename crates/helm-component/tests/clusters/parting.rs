@@ -6,7 +6,7 @@ use testbed::AuditMark;
 
 use crate::chart::push;
 use crate::hooks::{USER, borrowed, config, job, level, story, wished};
-use crate::world::{World, world};
+use crate::world::{World, notes, world};
 
 const BYE: &str = "helm.sh/hook: pre-delete, helm.sh/hook-delete-policy: hook-succeeded";
 
@@ -48,18 +48,7 @@ async fn a_release_that_never_went_to_the_target_runs_none_of_its_hooks_when_it_
     let text =
         text.replace("  template:\n", "  template:\n    metadata: {labels: {testbed/outcome: unready}}\n");
     // CRDs go to the target before hooks that come before everything.
-    let version = json!({
-        "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}},
-    });
-    let crd = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "notes.unparted.example.org"},
-        "spec": {
-            "group": "unparted.example.org", "names": {"kind": "Note", "plural": "notes"},
-            "scope": "Namespaced", "versions": [version],
-        },
-    });
-    let crd = ("crds/notes.yaml".to_owned(), crd.to_string());
+    let crd = ("crds/notes.yaml".to_owned(), notes("unparted.example.org"));
     let files = [config("main", ""), (path, text), job("second-farewell", BYE, ""), crd];
     let source = push(world, "unparted", "2.0.0", &borrowed(&files)).await?;
     world.apply("unparted", wished(&source, "unparted", "high")).await?;

@@ -15,7 +15,7 @@ use testbed::until;
 
 use crate::chart::{packed, push};
 use crate::hooks::{borrowed, job};
-use crate::world::{PATIENCE, World, apply_yaml, condition_of, world};
+use crate::world::{PATIENCE, World, apply_yaml, condition_of, notes, world};
 
 /// A workload, a setting, one thing that only some values bring, and a hook of each moment of a release.
 fn files() -> Vec<(String, String)> {
@@ -235,18 +235,7 @@ async fn what_an_equal_release_made_beside_the_content_stays_until_the_first_cha
     assert_eq!(named, Some(vec!["ConfigMap beside/looked-up".to_owned()]));
 
     // What the target serves by now leaves something over, which nobody's wish is.
-    let version = json!({
-        "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}},
-    });
-    let crd = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "notes.beside.example.org"},
-        "spec": {
-            "group": "beside.example.org", "names": {"kind": "Note", "plural": "notes"},
-            "scope": "Namespaced", "versions": [version],
-        },
-    });
-    apply_yaml(&world.target.client()?, &crd.to_string()).await?;
+    apply_yaml(&world.target.client()?, &notes("beside.example.org")).await?;
     until("the stopgap goes", PATIENCE, || async {
         Ok(level(world, "beside", "stopgap").await?.is_none().then_some(()))
     })

@@ -224,6 +224,22 @@ pub(crate) async fn api(
     Ok((api, capabilities.scope))
 }
 
+/// A CRD of this group, for objects that are called notes.
+pub(crate) fn notes(group: &str) -> String {
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}},
+    });
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("notes.{group}")},
+        "spec": {
+            "group": group, "names": {"kind": "Note", "plural": "notes"},
+            "scope": "Namespaced", "versions": [version],
+        },
+    });
+    crd.to_string()
+}
+
 /// Applies every document, as an administrator.
 pub(crate) async fn apply_yaml(client: &Client, yaml: &str) -> Result<()> {
     let documents: Vec<DynamicObject> = serde_saphyr::from_multiple(yaml)?;
