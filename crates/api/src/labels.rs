@@ -66,6 +66,14 @@ pub const SHARD: &str = "component.kyma-project.io/shard";
 /// `true` on a Secret in the hub's namespace: operators may copy its content to targets, which are hostile. Without it
 /// none is copied, and never one with [`KYMA_NAME`] or one that holds a kubeconfig.
 pub const COPY_TO_TARGETS: &str = "component.kyma-project.io/copy-to-targets";
+/// `true` on a Secret or ConfigMap in the hub's namespace: every module may read it.
+pub const READABLE_BY_ALL_MODULES: &str = "component.kyma-project.io/readable-by-all-modules";
+/// Prefix of the labels that name the modules that may read a Secret or ConfigMap of the hub's namespace; see
+/// [`readable_by`].
+pub const READABLE_BY: &str = "modules.component.kyma-project.io/";
+/// On a Secret of type `kubernetes.io/dockerconfigjson` in the hub's namespace: `true`, or the name of the only module
+/// (cut and hashed beyond 63 characters) whose components may show it to their source.
+pub const PULL_SECRET: &str = "component.kyma-project.io/pull-secret";
 /// On policies on targets: the ModuleConfig whose rules they are, cut where its name is no label value.
 pub const MODULE_CONFIG: &str = "component.kyma-project.io/module-config";
 /// `true` on component CRDs that kyma-operator installed; one without it is never adopted.
@@ -73,3 +81,9 @@ pub const COMPONENT_CRD: &str = "component.kyma-project.io/managed-crd";
 
 /// Version of the module's operator, as the field's charts and manifests write it.
 pub const APP_VERSION: &str = "app.kubernetes.io/version";
+
+/// Label with the value `true` on a Secret or ConfigMap of the hub's namespace that a module may read:
+/// `modules.component.kyma-project.io/<module>`, cut and hashed where the module's name is longer than 63 characters.
+pub fn readable_by(module: &str) -> String {
+    format!("{READABLE_BY}{}", crate::names::label_value(module))
+}

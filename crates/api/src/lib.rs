@@ -39,6 +39,7 @@ pub mod finalizers;
 pub mod klm;
 pub mod labels;
 pub mod names;
+pub mod release_store;
 
 pub use component::{
     ComponentDependency, ComponentView, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager,

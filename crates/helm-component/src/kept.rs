@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kyma_api::release_store;
 use kyma_object_set::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +16,7 @@ pub(crate) use crate::packed::digest;
 use crate::packed::{self, PackError};
 
 /// Type of the Secret.
-pub(crate) const TYPE: &str = "component.kyma-project.io/kept-release";
+pub(crate) const TYPE: &str = release_store::RELEASE_TYPE;
 /// Key of the packed release in the Secret.
 pub(crate) const RELEASE: &str = "release.json.gz";
 /// Key of its digest.
@@ -34,7 +35,7 @@ pub(crate) enum KeptError {
 
 /// Name of the Secret with the release of the component of this owner hash.
 pub(crate) fn secret_name(owner: &str) -> String {
-    format!("helm-component-kept-{owner}")
+    format!("{}{owner}", release_store::RELEASE_PREFIX)
 }
 
 /// How it is written.

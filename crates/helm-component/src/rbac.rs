@@ -1,6 +1,7 @@
 //! What helm-component may do, and why.
 
-use kyma_sdk::Rule;
+use kyma_sdk::rbac::Check;
+use kyma_sdk::{Guard, Rule};
 
 /// On the hub, in its namespace.
 pub(crate) const HUB_RULES: &[Rule] = &[
@@ -15,8 +16,25 @@ pub(crate) const HUB_RULES: &[Rule] = &[
         &["secrets"],
         &["create", "patch"],
         "keep what was Ready, hooks of removals and renders that go by chance (an apply counts as create)",
-    ),
+    )
+    .guarded(RELEASE_STORE),
 ];
+
+/// Secrets of the release store only. Another type could hold the token of any ServiceAccount, another name or label
+/// an access Secret.
+const RELEASE_STORE: Guard = Guard::Policy(&[
+    Check::new(
+        "object.type in {release-store-types} && object.metadata.name.matches('{release-store-names}')",
+        "{operator} writes no Secret but those of its release store",
+    ),
+    Check::new(
+        "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.all(owner, \
+         owner.kind == 'HelmComponent' && owner.apiVersion.startsWith('component.kyma-project.io/'))",
+        "a Secret of the release store belongs to a HelmComponent",
+    ),
+    Check::LABELS,
+    Check::FINALIZERS,
+]);
 
 /// On targets. Modules bring objects of any kind, their own roles among them, so nothing narrower holds.
 pub(crate) const TARGET_RULES: &[Rule] = &[

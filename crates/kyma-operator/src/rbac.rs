@@ -1,7 +1,7 @@
 //! Everything kyma-operator may do, and why.
 
-use kyma_sdk::Rule;
-use kyma_sdk::rbac::Table;
+use kyma_sdk::rbac::{Check, Table};
+use kyma_sdk::{Guard, Rule};
 
 const OPERATOR: &[&str] = &["operator.kyma-project.io"];
 const CORE: &[&str] = &[""];
@@ -38,9 +38,67 @@ fn hub_cluster() -> Vec<Rule> {
             &["customresourcedefinitions"],
             &["create", "patch"],
             "apply: install and extend the CRDs that modules bring for their components",
-        ),
+        )
+        .guarded(COMPONENT_CRDS),
     ]
 }
+
+/// CRDs of component kinds that the hub's administrator granted: each such kind comes with a role that aggregates into
+/// kyma-operator's.
+const COMPONENT_CRDS: Guard = Guard::Policy(&[
+    Check::new(
+        "has(object.metadata.labels) && '{label-component-crd}' in object.metadata.labels && \
+         object.metadata.labels['{label-component-crd}'] == 'true' && (oldObject == null || \
+         has(oldObject.metadata.labels) && '{label-component-crd}' in oldObject.metadata.labels && \
+         oldObject.metadata.labels['{label-component-crd}'] == 'true')",
+        "{operator} writes no CustomResourceDefinition that lacks its label",
+    ),
+    Check::new(
+        "!(object.spec.group in {own-groups}) && object.spec.group.contains('.') && \
+         !(('.' + object.spec.group).endsWith('.k8s.io'))",
+        "{operator} writes no CustomResourceDefinition of a reserved group",
+    ),
+    Check::new(
+        "authorizer.group(object.spec.group).resource(object.spec.names.plural).namespace('{namespace}')\
+         .check('create').allowed()",
+        "{operator} writes only CustomResourceDefinitions of kinds that it may create: install the role of the \
+         component's reconciler first",
+    ),
+    Check::new(
+        "!has(object.spec.conversion) || object.spec.conversion.strategy == 'None'",
+        "{operator} writes no CustomResourceDefinition with a conversion webhook",
+    ),
+    Check::new(
+        "oldObject == null || oldObject.spec.versions.all(old, object.spec.versions.exists(new, \
+         new.name == old.name && (new.served || !old.served)))",
+        "{operator} removes no version of a CustomResourceDefinition",
+    ),
+    Check::OWNERS,
+    Check::FINALIZERS,
+]);
+
+/// What kyma-operator writes on Kymas and ModuleReleaseMetas beside their status: labels, annotations and a finalizer.
+const METADATA: Guard = Guard::Policy(&[
+    Check::SPEC,
+    Check::OWNERS,
+    Check::new(
+        "(has(object.metadata.finalizers) ? object.metadata.finalizers : []).filter(name, \
+         !(name in ['{finalizer-kyma}', '{finalizer-purge}', '{finalizer-mandatory}'])) == \
+         (has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : []).filter(name, \
+         !(name in ['{finalizer-kyma}', '{finalizer-purge}', '{finalizer-mandatory}']))",
+        "{operator} changes no finalizer but its own",
+    ),
+]);
+
+/// A Manifest without the label that keeps Kyma Lifecycle Manager away could install anything.
+const MIRRORS: Guard = Guard::Policy(&[Check::new(
+    "has(object.metadata.labels) && ['{label-mirror}', '{label-skip}'].all(name, \
+     name in object.metadata.labels && object.metadata.labels[name] == 'true') && (oldObject == null || \
+     has(oldObject.metadata.labels) && '{label-mirror}' in oldObject.metadata.labels)",
+    "{operator} writes no Manifest but read-only copies of components",
+)]);
+
+const STATUS: Guard = Guard::Role("the status subresource changes neither spec nor metadata");
 
 /// Rights on components come from their own roles, which aggregate into ours.
 fn hub_namespace() -> Vec<Rule> {
@@ -53,8 +111,9 @@ fn hub_namespace() -> Vec<Rule> {
             &["kymas"],
             &["patch"],
             "claim: our label and finalizer; hand-over: that we have stopped",
-        ),
-        Rule::new(OPERATOR, &["kymas/status"], &["patch"], "report: the status"),
+        )
+        .guarded(METADATA),
+        Rule::new(OPERATOR, &["kymas/status"], &["patch"], "report: the status").guarded(STATUS),
         Rule::new(
             OPERATOR,
             &["moduletemplates", "modulereleasemetas"],
@@ -66,26 +125,30 @@ fn hub_namespace() -> Vec<Rule> {
             &["modulereleasemetas"],
             &["patch"],
             "mandatory: our finalizer, which holds a deleted one until every Kyma is rid of its module",
-        ),
+        )
+        .guarded(METADATA),
         Rule::new(OPERATOR, &["moduleconfigs"], &["list", "watch"], "observe: central configuration"),
         Rule::new(
             OPERATOR,
             &["moduleconfigs/status", "pauses/status"],
             &["patch"],
             "report: for whom a ModuleConfig holds; whether a Pause does",
-        ),
+        )
+        .guarded(STATUS),
         Rule::new(
             OPERATOR,
             &["manifests"],
             &["list", "watch", "create", "patch"],
             "mirror: read-only copies of components for readers of KLM's Manifests, with --manifest-mirror",
-        ),
+        )
+        .guarded(MIRRORS),
         Rule::new(
             OPERATOR,
             &["manifests/status"],
             &["patch"],
             "mirror: their status, and that of Manifests that KLM handed over",
-        ),
+        )
+        .guarded(STATUS),
         Rule::new(CORE, &["secrets"], &["get"], "observe: kubeconfigs; deletion: whether the access is gone"),
         Rule::new(
             CORE,
@@ -93,7 +156,8 @@ fn hub_namespace() -> Vec<Rule> {
             &["list", "watch"],
             "observe: access Secrets as they come (metadata only)",
         ),
-        Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "report: events for people"),
+        Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "report: events for people")
+            .guarded(Guard::Role("no operator reads events")),
     ]);
     rules
 }
@@ -145,4 +209,14 @@ fn target() -> Vec<Rule> {
             "admission: the rules of ModuleConfigs on modules' objects",
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_write_on_the_hub_is_limited() {
+        assert_eq!(table().unguarded(), Vec::<&Rule>::new());
+    }
 }

@@ -1,7 +1,7 @@
 //! Everything that release-meta-syncer may do, and which step needs it.
 
-use kyma_sdk::Rule;
-use kyma_sdk::rbac::Table;
+use kyma_sdk::rbac::{Check, Table};
+use kyma_sdk::{Guard, Rule};
 
 use crate::FIELD_MANAGER;
 
@@ -40,14 +40,30 @@ fn hub_namespace() -> Vec<Rule> {
     let secrets = "access to targets; lists are of metadata only";
     let mut rules = kyma_sdk::rbac::pauses(&["brake-release-meta-syncer"]);
     rules.extend([
-        Rule::new(KYMA_GROUP, &["kymas"], &["get", "list", "watch", "patch"], kymas),
-        Rule::new(KYMA_GROUP, &["kymas/status"], &["patch"], status),
+        Rule::new(KYMA_GROUP, &["kymas"], &["get", "list", "watch", "patch"], kymas).guarded(METADATA),
+        Rule::new(KYMA_GROUP, &["kymas/status"], &["patch"], status)
+            .guarded(Guard::Role("the status subresource changes neither spec nor metadata")),
         Rule::new(KYMA_GROUP, CATALOGUE, &["get", "list", "watch"], catalogue),
         Rule::new(&[""], &["secrets"], &["get", "list", "watch"], secrets),
-        Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "report: events"),
+        Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "report: events")
+            .guarded(Guard::Role("no operator reads events")),
     ]);
     rules
 }
+
+/// What release-meta-syncer writes on Kymas beside their status: annotations and its finalizer.
+const METADATA: Guard = Guard::Policy(&[
+    Check::SPEC,
+    Check::OWNERS,
+    Check::LABELS,
+    Check::new(
+        "(has(object.metadata.finalizers) ? object.metadata.finalizers : [])\
+         .filter(name, name != '{finalizer-catalog}') == \
+         (has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : [])\
+         .filter(name, name != '{finalizer-catalog}')",
+        "{operator} changes no finalizer but its own",
+    ),
+]);
 
 fn target() -> Vec<Rule> {
     let namespace = "identity: uid of kube-system; the catalogue's namespace";
@@ -63,4 +79,14 @@ fn target() -> Vec<Rule> {
         Rule::new(CRD_GROUP, CRDS, &["get", "patch", "delete"], ends).named(&CATALOGUE_CRDS),
         Rule::new(KYMA_GROUP, CATALOGUE, &["list", "watch", "create", "patch", "delete"], copies),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_write_on_the_hub_is_limited() {
+        assert_eq!(table().unguarded(), Vec::<&Rule>::new());
+    }
 }

@@ -72,13 +72,22 @@ pub fn may_be_copied<'a>(name: &str, found: Option<&'a Secret>) -> Result<&'a Se
     if found.labels().get(labels::COPY_TO_TARGETS).is_none_or(|value| value != "true") {
         return Err(CopyError::NotAllowed { secret: secret() });
     }
+    holds_no_access(name, found).map(|()| found)
+}
+
+/// Checks that a Secret of the hub holds no way to a target.
+///
+/// # Errors
+/// It belongs to a Kyma, or holds a kubeconfig.
+pub fn holds_no_access(name: &str, found: &Secret) -> Result<(), CopyError> {
+    let secret = || name.to_owned();
     if found.labels().contains_key(labels::KYMA_NAME) {
         return Err(CopyError::Access { secret: secret() });
     }
     let mut data = found.data.iter().flatten();
     match data.find(|(_, content)| Kubeconfig::is_likely(&content.0)) {
         Some((key, _)) => Err(CopyError::Kubeconfig { secret: secret(), key: key.clone() }),
-        None => Ok(found),
+        None => Ok(()),
     }
 }
 

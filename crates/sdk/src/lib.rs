@@ -70,7 +70,7 @@ pub use context::{Context, Waker};
 pub use contract::{
     ComponentSpec, ComponentStatus, Contract, Deletion, deletion, has_finalizer, is_suspended,
 };
-pub use copied_secret::{CopyError, may_be_copied};
+pub use copied_secret::{CopyError, holds_no_access, may_be_copied};
 pub use crd_check::{CrdError, await_crds, missing};
 pub use diagnosis::{Diagnoses, Diagnosis, TargetDiagnosis};
 pub use driver::{ComponentProgram, component_table, drive, run_component};
@@ -92,7 +92,7 @@ pub use metrics::{Described, Metrics, MetricsError};
 pub use pass::Pass;
 pub use pauses::{Halt, PauseChanges, Pauses, is_in_force};
 pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};
-pub use rbac::Rule;
+pub use rbac::{Guard, Rule};
 pub use reconciler::{Change, Reconciler};
 pub use runtime::{Operator, Process, Runtime};
 pub use settings::{Settings, SettingsError};

@@ -2,6 +2,10 @@
 
 use std::fmt::Write;
 
+mod guard;
+
+pub use guard::{COMPONENT_METADATA, Check, Guard};
+
 /// One rule and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -17,6 +21,8 @@ pub struct Rule {
     pub paths: &'static [&'static str],
     /// Which step needs it. Rendered as comment.
     pub why: &'static str,
+    /// What limits the writes that the rule allows on the hub.
+    pub guard: Guard,
 }
 
 impl Rule {
@@ -27,7 +33,7 @@ impl Rule {
         verbs: &'static [&'static str],
         why: &'static str,
     ) -> Self {
-        Self { groups, resources, verbs, names: &[], paths: &[], why }
+        Self { groups, resources, verbs, names: &[], paths: &[], why, guard: Guard::Undecided }
     }
 
     /// A rule for paths outside of the resources.
@@ -36,7 +42,7 @@ impl Rule {
         verbs: &'static [&'static str],
         why: &'static str,
     ) -> Self {
-        Self { groups: &[], resources: &[], verbs, names: &[], paths, why }
+        Self { groups: &[], resources: &[], verbs, names: &[], paths, why, guard: Guard::Undecided }
     }
 
     /// Limits the rule to objects of these names.
@@ -45,10 +51,20 @@ impl Rule {
         self
     }
 
+    /// Sets what limits the writes that the rule allows on the hub.
+    pub const fn guarded(mut self, guard: Guard) -> Self {
+        self.guard = guard;
+        self
+    }
+
     /// Whether the rule allows `verb` on `resource` (plural, with subresource) of `group`, for any name.
     pub fn allows(&self, group: &str, resource: &str, verb: &str) -> bool {
         let any = |list: &[&str], word: &str| list.iter().any(|one| *one == "*" || *one == word);
         any(self.groups, group) && any(self.resources, resource) && any(self.verbs, verb)
+    }
+
+    fn writes(&self) -> bool {
+        self.verbs.iter().any(|verb| !matches!(*verb, "get" | "list" | "watch"))
     }
 
     /// Whether the rule allows all that `other`, which is about resources, allows.
@@ -75,10 +91,14 @@ pub fn pauses(record: &'static [&'static str]) -> Vec<Rule> {
             &["pauses"],
             &["list", "watch", "create"],
             "obey Pauses; the brake makes one",
-        ),
-        Rule::new(&[""], &["configmaps"], &["create"], "the brake's record (an apply counts as create)"),
+        )
+        .guarded(guard::BRAKE_PAUSE),
+        Rule::new(&[""], &["configmaps"], &["create"], "the brake's record (an apply counts as create)")
+            .guarded(guard::BRAKE_RECORD),
         Rule::new(&[""], &["configmaps"], &["get"], "the brake's record").named(record),
-        Rule::new(&[""], &["configmaps"], &["patch"], "the brake's record").named(record),
+        Rule::new(&[""], &["configmaps"], &["patch"], "the brake's record")
+            .named(record)
+            .guarded(guard::BRAKE_RECORD_METADATA),
     ]
 }
 
@@ -139,6 +159,10 @@ impl Table {
                 Role { kind: "ClusterRole", name: &aggregate, namespace: None, label: Some(AGGREGATE_LABEL) };
             role(&mut out, &labelled, &self.aggregated);
         }
+        if matches!(side, Side::Hub | Side::Both) {
+            guard::render(&mut out, name, namespace, &self.hub_cluster, None);
+            guard::render(&mut out, name, namespace, &self.hub_namespace, Some(namespace));
+        }
         let target = format!("{name}-target");
         if side != Side::Hub {
             role(
@@ -151,6 +175,12 @@ impl Table {
             binding(&mut out, "ClusterRoleBinding", ("ClusterRole", &target), name, namespace);
         }
         out
+    }
+
+    /// Rules that allow writes on the hub and say neither which policy limits them nor why none has to.
+    pub fn unguarded(&self) -> Vec<&Rule> {
+        let rules = self.hub_cluster.iter().chain(&self.hub_namespace);
+        rules.filter(|rule| rule.writes() && rule.guard == Guard::Undecided).collect()
     }
 
     /// Whether the hub roles allow it in the hub namespace.

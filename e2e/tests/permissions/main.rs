@@ -5,11 +5,14 @@
 //! something which was done. So without any one of them a step of the story is refused: on the hub with 403, and on
 //! the targets, where one access Secret serves all operators, by the comparison with the role of the operator whose
 //! User-Agent it was.
+//!
+//! Then the token of each operator is used by a thief, who tries with each right what SECURITY.md says is out of reach.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it fails")]
 
 mod late;
 mod roles;
+mod stolen;
 mod story;
 
 use std::collections::BTreeSet;
@@ -87,6 +90,7 @@ async fn every_right_is_needed_and_no_right_is_missing() -> Result<()> {
         found.extend(unnamed(&landscape, operator)?);
     }
     found.extend(strangers(&landscape)?);
+    found.extend(stolen::tokens_reach_nothing_more(&landscape).await?);
     ensure!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
     landscape.stop().await
 }

@@ -3,9 +3,9 @@
 use kube::{CustomResourceExt, Resource, ResourceExt};
 
 use crate::{
-    Component, Rule,
+    Component, Guard, Rule,
     dependencies::Kind,
-    rbac::{Table, pauses},
+    rbac::{COMPONENT_METADATA, Table, pauses},
 };
 
 /// Words of a kind for as long as the program runs: tables hold static words.
@@ -82,8 +82,9 @@ fn hub_namespace(
 ) -> Vec<Rule> {
     vec![
         Rule::new(group, plural, &["list", "watch"], "watch its own components"),
-        Rule::new(group, plural, &["patch"], "finalizer, and the record of the target's identity"),
-        Rule::new(group, status, &["patch"], "report"),
+        Rule::new(group, plural, &["patch"], "finalizer, and the record of the target's identity")
+            .guarded(COMPONENT_METADATA),
+        Rule::new(group, status, &["patch"], "report").guarded(Guard::Role("the status of its own kind")),
         Rule::new(
             &[""],
             &["secrets"],
@@ -102,7 +103,8 @@ fn hub_namespace(
             &["get"],
             "whose turn it is on a target that is further than this operator knew",
         ),
-        Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "events on its components"),
+        Rule::new(&["events.k8s.io"], &["events"], &["create", "patch"], "events on its components")
+            .guarded(Guard::Role("no operator reads events")),
     ]
 }
 

@@ -20,6 +20,11 @@ pub fn check_tables<C: Component>() -> Vec<Violation> {
     }
     let table = component_table::<C>();
     found.extend(table.hub_cluster.iter().chain(&table.hub_namespace).flat_map(check_hub_rule));
+    found.extend(
+        table.unguarded().into_iter().map(|rule| {
+            format!("hub rule {:?} writes and has no guard: see kyma_sdk::Guard", rule.resources)
+        }),
+    );
     found.extend(table.target.iter().filter_map(check_why));
     found
 }

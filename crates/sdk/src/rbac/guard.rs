@@ -1,0 +1,265 @@
+//! Admission policies that limit what an operator's own token can write on the hub.
+//!
+//! A role names verbs and resources, not content: who may create Secrets may create a token of any ServiceAccount. Each
+//! rule that writes on the hub therefore has a [`Guard`]. The policies are rendered beside the role, so that whoever
+//! installs one installs the other. They need ValidatingAdmissionPolicy v1 with `authorizer` (Kubernetes 1.30).
+
+use std::fmt::Write;
+
+use super::Rule;
+
+/// What limits the writes that a rule allows on the hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Not said. Fine for a rule that only reads; [`super::Table::unguarded`] finds the others.
+    Undecided,
+    /// The role itself is narrow enough, for this reason.
+    Role(&'static str),
+    /// An admission policy. Every expression has to be true.
+    Policy(&'static [Check]),
+}
+
+/// One validation of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// CEL over `object`, `oldObject` (null on creation) and `authorizer`. `{operator}` and `{namespace}` stand for the
+    /// operator's name and the hub namespace, `{finalizer-…}`, `{label-…}` and `{release-store-…}` for the constants
+    /// of `kyma_api`.
+    pub expression: &'static str,
+    /// What a refused writer reads.
+    pub message: &'static str,
+}
+
+impl Check {
+    /// A validation.
+    pub const fn new(expression: &'static str, message: &'static str) -> Self {
+        Self { expression, message }
+    }
+
+    /// The spec stays as it is.
+    pub const SPEC: Self = Self::new(
+        "has(object.spec) == has(oldObject.spec) && (!has(object.spec) || object.spec == oldObject.spec)",
+        "{operator} does not change the spec",
+    );
+
+    /// Owner references stay as they are: the garbage collector deletes what names an owner that is not there.
+    pub const OWNERS: Self = Self::new(
+        "(has(object.metadata.ownerReferences) ? object.metadata.ownerReferences : []) == \
+         (oldObject != null && has(oldObject.metadata.ownerReferences) ? oldObject.metadata.ownerReferences : [])",
+        "{operator} does not change ownerReferences",
+    );
+
+    /// Labels stay as they are, and what is created has none.
+    pub const LABELS: Self = Self::new(
+        "(has(object.metadata.labels) ? object.metadata.labels : {}) == \
+         (oldObject != null && has(oldObject.metadata.labels) ? oldObject.metadata.labels : {})",
+        "{operator} does not change labels",
+    );
+
+    /// Finalizers stay as they are, and what is created has none.
+    pub const FINALIZERS: Self = Self::new(
+        "(has(object.metadata.finalizers) ? object.metadata.finalizers : []) == \
+         (oldObject != null && has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : [])",
+        "{operator} does not change finalizers",
+    );
+}
+
+/// The brake's Pause.
+pub(super) const BRAKE_PAUSE: Guard = Guard::Policy(&[
+    Check::new(
+        "object.metadata.name == 'brake-{operator}' && object.spec.scope == 'Deletes' && \
+         has(object.spec.operators) && object.spec.operators == ['{operator}']",
+        "{operator} creates no Pause but brake-{operator}, of its own deletions",
+    ),
+    Check::OWNERS,
+    Check::FINALIZERS,
+]);
+
+/// The record of the brake, at its creation.
+pub(super) const BRAKE_RECORD: Guard = Guard::Policy(&[
+    Check::new(
+        "object.metadata.name == 'brake-{operator}'",
+        "{operator} creates no ConfigMap but brake-{operator}",
+    ),
+    Check::LABELS,
+    Check::OWNERS,
+    Check::FINALIZERS,
+]);
+
+/// The record of the brake. Without labels it is no ConfigMap that a module may read.
+pub(super) const BRAKE_RECORD_METADATA: Guard =
+    Guard::Policy(&[Check::LABELS, Check::OWNERS, Check::FINALIZERS]);
+
+/// What a component's operator writes on its components: a finalizer and annotations.
+pub const COMPONENT_METADATA: Guard = Guard::Policy(&[
+    Check::SPEC,
+    Check::OWNERS,
+    Check::LABELS,
+    Check::new(
+        "(has(object.metadata.finalizers) ? object.metadata.finalizers : [])\
+         .filter(name, name != '{finalizer-component}') == \
+         (has(oldObject.metadata.finalizers) ? oldObject.metadata.finalizers : [])\
+         .filter(name, name != '{finalizer-component}')",
+        "{operator} changes no finalizer but its own",
+    ),
+]);
+
+/// Constants of `kyma_api` by the words that stand for them in a [`Check`].
+fn constants() -> [(&'static str, String); 11] {
+    use kyma_api::{COMPONENT_GROUP, OPERATOR_GROUP, finalizers, labels, release_store};
+    let types = release_store::TYPES.map(|name| format!("'{name}'")).join(", ");
+    [
+        ("{finalizer-component}", finalizers::COMPONENT.to_owned()),
+        ("{finalizer-kyma}", finalizers::KYMA.to_owned()),
+        ("{finalizer-purge}", finalizers::LEGACY_PURGE.to_owned()),
+        ("{finalizer-catalog}", finalizers::CATALOG.to_owned()),
+        ("{finalizer-mandatory}", finalizers::MANDATORY_MODULE.to_owned()),
+        ("{label-component-crd}", labels::COMPONENT_CRD.to_owned()),
+        ("{label-mirror}", labels::MIRROR.to_owned()),
+        ("{label-skip}", labels::SKIP_RECONCILIATION.to_owned()),
+        ("{own-groups}", format!("['{OPERATOR_GROUP}', '{COMPONENT_GROUP}']")),
+        ("{release-store-types}", format!("[{types}]")),
+        ("{release-store-names}", format!("^({})[0-9a-z]+(-[23])?$", release_store::PREFIXES.join("|"))),
+    ]
+}
+
+/// A text with its words replaced.
+fn filled(text: &str, operator: &str, namespace: &str) -> String {
+    let text = text.replace("{operator}", operator).replace("{namespace}", namespace);
+    constants().iter().fold(text, |text, (word, value)| text.replace(word, value))
+}
+
+/// Appends a policy and its binding for each rule that has one. `within`: the namespace in which the rules hold.
+///
+/// Where the operator is bound to its role on targets too, which is everything, the policies say nothing: that is how
+/// single-cluster mode works.
+pub(super) fn render(
+    out: &mut String,
+    operator: &str,
+    namespace: &str,
+    rules: &[Rule],
+    within: Option<&str>,
+) {
+    for rule in rules {
+        let Guard::Policy(checks) = rule.guard else { continue };
+        let operations = operations(rule.verbs);
+        let name = policy_name(operator, rule, &operations);
+        let _ = write!(
+            out,
+            "---\n# Limits what the role above lets {operator} write: {}\n\
+             apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata:\n  name: {name}\n\
+             spec:\n  failurePolicy: Fail\n  matchConstraints:\n    resourceRules:\n",
+            rule.why
+        );
+        let _ = writeln!(out, "      - apiGroups: {}", super::list(rule.groups));
+        let _ =
+            writeln!(out, "        apiVersions: [\"*\"]\n        operations: {}", super::list(&operations));
+        let _ = writeln!(out, "        resources: {}", super::list(rule.resources));
+        if !rule.names.is_empty() {
+            let _ = writeln!(out, "        resourceNames: {}", super::list(rule.names));
+        }
+        let user = format!("request.userInfo.username == 'system:serviceaccount:{namespace}:{operator}'");
+        let _ = writeln!(out, "  matchConditions:");
+        condition(out, "operator", &user);
+        if let Some(within) = within {
+            condition(out, "hub-namespace", &format!("request.namespace == '{within}'"));
+        }
+        condition(
+            out,
+            "no-single-cluster",
+            "!authorizer.group('rbac.authorization.k8s.io').resource('clusterroles').check('escalate').allowed()",
+        );
+        let _ = writeln!(out, "  validations:");
+        let filled = |text: &str| filled(text, operator, namespace);
+        for check in checks {
+            let _ = writeln!(out, "    - expression: {}", quoted(&filled(check.expression)));
+            let _ =
+                writeln!(out, "      message: {}\n      reason: Forbidden", quoted(&filled(check.message)));
+        }
+        let _ = write!(
+            out,
+            "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicyBinding\nmetadata:\n  \
+             name: {name}\nspec:\n  policyName: {name}\n  validationActions: [\"Deny\"]\n"
+        );
+    }
+}
+
+fn condition(out: &mut String, name: &str, expression: &str) {
+    let _ = writeln!(out, "    - name: {name}\n      expression: {}", quoted(expression));
+}
+
+/// Admission knows a patch as an update, and as a creation where it makes the object.
+fn operations(verbs: &[&str]) -> Vec<&'static str> {
+    let of = |operation, words: &[&str]| verbs.iter().any(|verb| words.contains(verb)).then_some(operation);
+    [of("CREATE", &["create"]), of("UPDATE", &["update", "patch"]), of("DELETE", &["delete"])]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Unique among an operator's rules: no two that write the same resource have the same operations.
+fn policy_name(operator: &str, rule: &Rule, operations: &[&str]) -> String {
+    let resources = rule.resources.join("-").replace('/', "-");
+    let group = match rule.groups {
+        [""] | [] => "core",
+        [group, ..] => *group,
+    };
+    format!("{operator}-{}-{resources}.{group}", operations.join("-").to_lowercase())
+}
+
+/// A YAML double-quoted scalar, which has JSON's escapes.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+
+    use super::*;
+    use crate::rbac::{Side, Table};
+
+    fn table(rule: Rule) -> Table {
+        Table { operator: "x-operator", hub_namespace: vec![rule], ..Table::default() }
+    }
+
+    fn policies(table: &Table, side: Side) -> Vec<ValidatingAdmissionPolicy> {
+        let yaml = table.render("hub", side);
+        let documents = yaml.split("---\n").filter(|text| text.contains("kind: ValidatingAdmissionPolicy\n"));
+        documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_guarded_rule_is_rendered_with_its_policy() {
+        let rule = Rule::new(&["x.io"], &["xs"], &["get", "create", "patch"], "apply")
+            .guarded(Guard::Policy(&[Check::SPEC]));
+        let rendered = policies(&table(rule), Side::Hub);
+        assert_eq!(rendered.len(), 1);
+        let spec = rendered[0].spec.clone().unwrap();
+        assert_eq!(rendered[0].metadata.name.as_deref(), Some("x-operator-create-update-xs.x.io"));
+        let conditions = spec.match_conditions.unwrap();
+        assert!(conditions[0].expression.contains("'system:serviceaccount:hub:x-operator'"));
+        assert_eq!(conditions[1].expression, "request.namespace == 'hub'");
+        let validations = spec.validations.unwrap();
+        assert_eq!(validations[0].message.as_deref(), Some("x-operator does not change the spec"));
+        let matched = spec.match_constraints.unwrap().resource_rules.unwrap();
+        assert_eq!(matched[0].operations, Some(vec!["CREATE".to_owned(), "UPDATE".to_owned()]));
+    }
+
+    #[test]
+    fn targets_and_single_clusters_get_no_policy() {
+        let rule = Rule::new(&["x.io"], &["xs"], &["patch"], "apply").guarded(Guard::Policy(&[Check::SPEC]));
+        let table = table(rule);
+        assert!(
+            policies(&table, Side::Target).is_empty() && policies(&table, Side::SingleCluster).is_empty()
+        );
+    }
+
+    #[test]
+    fn a_rule_that_writes_has_to_say_what_limits_it() {
+        let writes = Rule::new(&["x.io"], &["xs"], &["list", "delete"], "apply");
+        assert_eq!(table(writes).unguarded().len(), 1);
+        assert!(table(writes.guarded(Guard::Role("by name"))).unguarded().is_empty());
+        assert!(table(Rule::new(&["x.io"], &["xs"], &["get"], "observe")).unguarded().is_empty());
+    }
+}
