@@ -1,4 +1,7 @@
 //! The admin server: /livez, /readyz, /metrics, and /diagnosis/NAMESPACE/NAME.
+//!
+//! A diagnosis names objects of the hub and their failures, and the server asks nobody who they are, so it answers on
+//! loopback only. A port-forward ends there.
 
 use std::{
     collections::BTreeMap,
@@ -6,10 +9,39 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use axum::{Json, Router, extract::Path, http::StatusCode, routing::get};
+use axum::{
+    Json, Router,
+    extract::{ConnectInfo, Path, connect_info::Connected},
+    http::StatusCode,
+    response::IntoResponse,
+    routing::get,
+    serve::IncomingStream,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::Process;
+
+/// Both ends of a connection to the server.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    peer: SocketAddr,
+    /// None where the system does not say.
+    local: Option<SocketAddr>,
+}
+
+impl Ends {
+    /// Whether both ends are on loopback. A proxy beside the process may connect from loopback to the Pod's address.
+    fn are_loopback(self) -> bool {
+        let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+        is_loopback(self.peer) && self.local.is_some_and(is_loopback)
+    }
+}
+
+impl Connected<IncomingStream<'_, tokio::net::TcpListener>> for Ends {
+    fn connect_info(stream: IncomingStream<'_, tokio::net::TcpListener>) -> Self {
+        Self { peer: *stream.remote_addr(), local: stream.io().local_addr().ok() }
+    }
+}
 
 /// What /readyz asks: whether everything that has to come up is up. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -85,8 +117,13 @@ impl AdminServer {
                 Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             })
         };
-        let diagnosis = move |Path((namespace, name)): Path<(String, String)>| {
-            std::future::ready(Json(diagnoses.of(&namespace, &name)))
+        let diagnosis = move |ConnectInfo(ends): ConnectInfo<Ends>,
+                              Path((namespace, name)): Path<(String, String)>| {
+            std::future::ready(if ends.are_loopback() {
+                Json(diagnoses.of(&namespace, &name)).into_response()
+            } else {
+                (StatusCode::FORBIDDEN, "served on loopback only: use kubectl port-forward").into_response()
+            })
         };
         let router = Router::new()
             .route("/livez", get(|| std::future::ready("ok")))
@@ -109,7 +146,7 @@ impl AdminServer {
     /// # Errors
     /// The listener broke.
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), AdminError> {
-        axum::serve(self.listener, self.router)
+        axum::serve(self.listener, self.router.into_make_service_with_connect_info::<Ends>())
             .with_graceful_shutdown(shutdown.cancelled_owned())
             .await
             .map_err(AdminError::Serve)
@@ -130,5 +167,58 @@ mod tests {
         assert_eq!(health.missing(), ["watch"]);
         health.ready("watch");
         assert_eq!(health.missing(), [""; 0]);
+    }
+
+    #[test]
+    fn only_connections_within_loopback_are_local() {
+        let rows = [
+            ("127.0.0.1:5", Some("127.0.0.1:8080"), true),
+            ("[::1]:5", Some("[::1]:8080"), true),
+            ("[::ffff:127.0.0.1]:5", Some("[::ffff:127.0.0.1]:8080"), true),
+            ("10.0.0.7:5", Some("10.0.0.8:8080"), false),
+            ("127.0.0.6:5", Some("10.0.0.8:8080"), false),
+            ("10.0.0.7:5", Some("127.0.0.1:8080"), false),
+            ("[fe80::1]:5", Some("[::1]:8080"), false),
+            ("127.0.0.1:5", None, false),
+        ];
+        for (peer, local, expected) in rows {
+            let ends =
+                Ends { peer: peer.parse().unwrap(), local: local.map(|local: &str| local.parse().unwrap()) };
+            assert_eq!(ends.are_loopback(), expected, "{peer} {local:?}");
+        }
+    }
+
+    async fn answer(address: SocketAddr, path: &str) -> String {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    /// The address of this machine on a network, if it has one; nothing is sent.
+    fn outer_address() -> Option<std::net::IpAddr> {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+        socket.connect("192.0.2.1:9").ok()?;
+        socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
+    }
+
+    #[tokio::test]
+    async fn a_diagnosis_is_refused_at_the_address_of_the_pod() {
+        let process = Process::new().unwrap();
+        let server = AdminServer::bind("0.0.0.0:0".parse().unwrap(), &process).await.unwrap();
+        let port = server.address().unwrap().port();
+        let serving = tokio::spawn(server.serve(process.shutdown.clone()));
+        let inner = SocketAddr::from(([127, 0, 0, 1], port));
+        assert!(answer(inner, "/diagnosis/a/b").await.starts_with("HTTP/1.1 200"));
+        if let Some(ip) = outer_address() {
+            let outer = SocketAddr::new(ip, port);
+            assert!(answer(outer, "/diagnosis/a/b").await.starts_with("HTTP/1.1 403"));
+            assert!(answer(outer, "/livez").await.starts_with("HTTP/1.1 200"));
+        }
+        process.shutdown.cancel();
+        serving.await.unwrap().unwrap();
     }
 }
