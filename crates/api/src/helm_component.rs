@@ -45,10 +45,16 @@ pub use status::{
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status"
+    ),
+    printcolumn(
         name = "Reason",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].reason"
     ),
+    printcolumn(name = "Target", type_ = "string", json_path = ".spec.target.kubeconfigSecretRef.name"),
     printcolumn(
         name = "Message",
         type_ = "string",

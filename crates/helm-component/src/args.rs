@@ -60,6 +60,11 @@ pub struct ContentArgs {
     /// Registry base `host[:port][/subpath]` of OCM components whose source names no repository
     #[arg(long, env = "OCI_REGISTRY", value_name = "BASE")]
     pub oci_registry: Option<RegistryBase>,
+    /// Secret of type kubernetes.io/dockerconfigjson in the hub's namespace with registry credentials for modules of Kymas
+    /// whose source names no pull secret. It needs no label. Empty: none
+    #[arg(long, env = "OCI_REGISTRY_CRED_SECRET", value_name = "NAME", default_value = "",
+          value_parser = kyma_sdk::object_name)]
+    pub oci_registry_cred_secret: String,
     /// `host[:port]` of registries and repositories that are spoken to in plain HTTP
     #[arg(long, env = "OCI_INSECURE_HOSTS", value_name = "HOST", value_delimiter = ',')]
     pub oci_insecure_hosts: Vec<String>,

@@ -71,7 +71,8 @@ impl HelmComponents {
             wake(&waking, dependent);
         });
         let handing = Arc::clone(&wakers);
-        let hub_secrets = Arc::new(HubSecrets::new(hub, runtime.access.clone()));
+        let hub_secrets =
+            Arc::new(HubSecrets::new(hub, &content.oci_registry_cred_secret, runtime.access.clone()));
         let (ended, awaited, waking) = (sights.clone(), Arc::clone(&hub_secrets), Arc::clone(&wakers));
         let (endings, hook_ends) = (namespaces.clone(), outcomes.clone());
         let release_records = Arc::<ReleaseRecords>::default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::try_join3;
 use k8s_openapi::ByteString;
-use kyma_api::HelmComponent;
+use kyma_api::{HelmComponent, release_store};
 use kyma_sdk::{Context, Failure};
 
 use crate::away::away_if_large;
@@ -18,7 +18,7 @@ pub(crate) use choice::Standing;
 use choice::{Entry, Place};
 
 /// Type of the Secrets.
-const TYPE: &str = "component.kyma-project.io/kept-render";
+const TYPE: &str = release_store::RENDER_TYPE;
 /// What the names of a component's Secrets end with: one is of what is installed, one of what is to take its place, and
 /// one may be of what a rollback brings back. Each has the size of a Secret for itself.
 const ENDINGS: [&str; 3] = ["", "-2", "-3"];
@@ -71,7 +71,7 @@ impl Frozen {
         standing: Standing,
         may_be: impl Fn(&str) -> bool,
     ) -> Self {
-        let names = ENDINGS.map(|ending| format!("helm-component-render-{owner}{ending}"));
+        let names = ENDINGS.map(|ending| format!("{}{owner}{ending}", release_store::RENDER_PREFIX));
         let may_be = names.each_ref().map(|name| may_be(name));
         let secrets = names.map(|name| KeptSecret::of(context, name, TYPE));
         Self { secrets, may_be, standing, keeps_tests: false }

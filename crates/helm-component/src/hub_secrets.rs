@@ -27,17 +27,19 @@ pub(crate) struct Additions {
 pub(crate) struct HubSecrets {
     access: Access,
     pull_secret: Option<String>,
+    registry_secret: Option<String>,
     restricted: BTreeSet<String>,
     awaited: Mutex<Index<String, Dependent>>,
 }
 
 impl HubSecrets {
     /// As the flags say; `access` watches the Secrets.
-    pub(crate) fn new(flags: &HubArgs, access: Access) -> Self {
+    pub(crate) fn new(flags: &HubArgs, registry_secret: &str, access: Access) -> Self {
         let pull_secret = flags.skr_image_pull_secret.clone();
         Self {
             access,
             pull_secret: Some(pull_secret).filter(|name| !name.is_empty()),
+            registry_secret: Some(registry_secret.to_owned()).filter(|name| !name.is_empty()),
             restricted: flags.restricted_default_modules.iter().map(|name| name.trim().to_owned()).collect(),
             awaited: Mutex::default(),
         }
@@ -56,6 +58,11 @@ impl HubSecrets {
                 .map(|name| (name.to_owned(), self.access.revision(name)))
                 .collect(),
         }
+    }
+
+    /// The Secret with registry credentials for modules that name none.
+    pub(crate) fn registry_secret(&self) -> Option<&str> {
+        self.registry_secret.as_deref()
     }
 
     /// The state in which the watch has seen the Secret of this name.

@@ -86,6 +86,10 @@ pub(crate) struct Session {
     pub(crate) parting: Option<Arc<Prepared>>,
     /// The release of which they were kept last.
     pub(crate) parting_of: Option<String>,
+    /// Digest of what this process kept of them.
+    pub(crate) parting_digest: Option<String>,
+    /// Renders by chance that this process made or found on record, by digest.
+    pub(crate) renders_made: BTreeSet<String>,
     /// Whether a render by chance was kept on the hub.
     pub(crate) has_frozen: bool,
     /// Names of the hub's Secrets that the content wanted when it was last loaded.

@@ -1,6 +1,6 @@
 //! Hooks of a removal as they are kept in a Secret of the hub, with the release that they are of. Pure.
 
-use kyma_api::Digests;
+use kyma_api::{Digests, release_store};
 use kyma_object_set::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::hooks::{self, Hook};
 use crate::packed::{self, PackError};
 
 /// Type of the Secret.
-pub(crate) const TYPE: &str = "component.kyma-project.io/kept-hooks";
+pub(crate) const TYPE: &str = release_store::HOOKS_TYPE;
 /// Key of the packed hooks in the Secret.
 pub(crate) const HOOKS: &str = "hooks.json.gz";
 /// Key of their digest.
@@ -18,7 +18,7 @@ pub(crate) const SHA256: &str = "sha256";
 
 /// Name of the Secret of the component of this owner hash.
 pub(crate) fn secret_name(owner: &str) -> String {
-    format!("helm-component-hooks-{owner}")
+    format!("{}{owner}", release_store::HOOKS_PREFIX)
 }
 
 /// How they are written.

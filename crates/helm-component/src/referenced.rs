@@ -10,6 +10,7 @@ use kyma_sdk::{Failure, Revision};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::reader::Reader;
 use crate::values::from::{Source, layer};
 use crate::values::{self, Origin};
 
@@ -33,10 +34,15 @@ impl Referenced {
     ///
     /// # Errors
     /// The hub does not answer. What is wrong with the objects is kept as the layer.
-    pub(crate) async fn read(hub: &Client, namespace: &str, entries: &[ValuesFrom]) -> Result<Self, Failure> {
+    pub(crate) async fn read(
+        hub: &Client,
+        component: &HelmComponent,
+        entries: &[ValuesFrom],
+    ) -> Result<Self, Failure> {
+        let namespace = component.metadata.namespace.as_deref().unwrap_or_default();
         let found = sources(hub, namespace, entries).await?;
         let seen = found.iter().map(|source| source.as_ref().map(Source::revision)).collect();
-        let layer = layer(entries, &found).map(Arc::new).map_err(Failure::from);
+        let layer = layer(entries, &found, &Reader::of(component)).map(Arc::new).map_err(Failure::from);
         Ok(Self { entries: entries.to_vec(), seen, layer })
     }
 
@@ -77,9 +83,12 @@ async fn sources(
 /// The hub does not answer, or what `valuesFrom` names is missing or not fit: as the component's own condition says it.
 pub async fn origins(hub: &Client, component: &HelmComponent) -> Result<Vec<Origin>, Failure> {
     let namespace = component.metadata.namespace.as_deref().unwrap_or_default();
+    if !crate::effects::is_chart(&component.spec) {
+        return Ok(Vec::new());
+    }
     let entries = component.spec.values_from.as_deref().unwrap_or_default();
     let found = sources(hub, namespace, entries).await?;
-    Ok(values::origins(&component.spec, &found)?)
+    Ok(values::origins(&component.spec, &found, &Reader::of(component))?)
 }
 
 /// An object of the hub; none also where nothing can have such a name.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use kyma_api::{ErrorClass, FreeForm, Reason, State};
 use kyma_sdk::{Failure, Progress, Removal, Wait};
 
+use crate::effects;
 use crate::looking::LOOK;
 use crate::observe;
 use crate::pass::Pass;
@@ -96,7 +97,9 @@ impl Finding {
         let unserved = seen.default_resource == DefaultResource::Unserved;
         pass.session.kinds_awaited = lag || unserved || pass.session.recorded.pending;
         if let Ok(inputs) = &pass.inputs {
-            pass.session.recorded.overridden = inputs.overridden().to_vec();
+            let is_chart = effects::is_chart(&pass.context.resource.spec);
+            pass.session.recorded.overridden =
+                if is_chart { inputs.overridden().to_vec() } else { Vec::new() };
         }
         let is_there = is_there(seen, rest);
         let mut aspects = vec![

@@ -7,6 +7,7 @@ use kyma_api::{HelmComponentSpec, Reason, SecretKeyRef, Verify};
 use kyma_artifacts::{Signer, Trust, TrustRoot};
 use kyma_sdk::Failure;
 
+use crate::reader::Reader;
 use crate::source;
 
 /// Data of Secrets by name, as they were read; `None` for one that does not exist.
@@ -27,13 +28,14 @@ pub(crate) fn trust(
     spec: &HelmComponentSpec,
     secrets: &Secrets,
     root: Option<&Arc<TrustRoot>>,
+    reader: &Reader,
 ) -> Result<Option<Arc<Trust>>, Failure> {
     let Some(Verify { keys_secret_ref, identities, keyring_secret_ref }) = &spec.source.verify else {
         return Ok(None);
     };
     let mut trust = Trust::nobody();
     if let Some(reference) = keys_secret_ref {
-        let pem = value("keysSecretRef", reference, secrets)?;
+        let pem = value("keysSecretRef", reference, secrets, reader)?;
         trust = trust.and_keys(pem).map_err(|error| source::failure(&error))?;
     }
     if let Some(identities) = identities {
@@ -50,16 +52,27 @@ pub(crate) fn trust(
         trust = trust.and_signers(Arc::clone(root), &signers).map_err(|error| source::failure(&error))?;
     }
     if let Some(reference) = keyring_secret_ref {
-        let keyring = value("keyringSecretRef", reference, secrets)?;
+        let keyring = value("keyringSecretRef", reference, secrets, reader)?;
         trust = trust.and_keyring(keyring).map_err(|error| source::failure(&error))?;
     }
     Ok(Some(Arc::new(trust)))
 }
 
-fn value<'a>(field: &str, reference: &SecretKeyRef, secrets: &'a Secrets) -> Result<&'a [u8], Failure> {
+fn value<'a>(
+    field: &str,
+    reference: &SecretKeyRef,
+    secrets: &'a Secrets,
+    reader: &Reader,
+) -> Result<&'a [u8], Failure> {
     let SecretKeyRef { name, key } = reference;
     let secret = secrets.get(name).and_then(Option::as_ref);
-    let secret = secret.ok_or_else(|| invalid(field, &format!("Secret {name} does not exist")))?;
+    let absent = || match reader {
+        Reader::Standalone => format!("Secret {name} does not exist"),
+        Reader::Module(_) => {
+            format!("there is no Secret {name} that the component may read; {}", reader.how_to_allow())
+        }
+    };
+    let secret = secret.ok_or_else(|| invalid(field, &absent()))?;
     let value = secret.get(key).ok_or_else(|| invalid(field, &format!("Secret {name} has no key {key}")))?;
     Ok(value)
 }
@@ -79,7 +92,7 @@ mod tests {
     }
 
     fn told(verify: &Value, secrets: &Secrets) -> String {
-        let failure = trust(&spec(verify), secrets, None).unwrap_err();
+        let failure = trust(&spec(verify), secrets, None, &Reader::Standalone).unwrap_err();
         assert_eq!(failure.reason, Reason::VerificationInvalid);
         failure.message
     }
@@ -87,7 +100,7 @@ mod tests {
     #[test]
     fn nobody_is_asked_for_where_nothing_is_to_be_verified() {
         let spec: HelmComponentSpec = serde_json::from_value(json!({"source": {}})).unwrap();
-        assert!(trust(&spec, &Secrets::new(), None).unwrap().is_none());
+        assert!(trust(&spec, &Secrets::new(), None, &Reader::Standalone).unwrap().is_none());
         assert_eq!(secrets(&spec).count(), 0);
     }
 
@@ -119,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_field_that_asks_for_nobody_lets_nothing_pass() {
-        let trust = trust(&spec(&json!({})), &Secrets::new(), None).unwrap();
+        let trust = trust(&spec(&json!({})), &Secrets::new(), None, &Reader::Standalone).unwrap();
         assert!(trust.is_some(), "the artifacts refuse whatever nobody is trusted for");
     }
 }

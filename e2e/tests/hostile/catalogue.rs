@@ -13,16 +13,17 @@ use kyma_api::{HelmComponent, Kyma, ModuleTemplate, names};
 use serde_json::{Value, json};
 use testbed::until_or_why;
 
+use crate::readers;
 use crate::world::{ANCHOR, CALM, World, kyma, reason_of};
 
 const DEADLINE: Duration = Duration::from_mins(1);
 /// The longest module name that there may be.
 const LONGEST: &str = "catalogue-module-with-the-longest-name-that-any-template-carries";
 /// What a shop may sell, and nobody should buy.
-const HELM: (&str, &str) = ("component.kyma-project.io/v1alpha1", "HelmComponent");
+pub(crate) const HELM: (&str, &str) = ("component.kyma-project.io/v1alpha1", "HelmComponent");
 
 /// A Kyma whose name is as long as a name can be.
-fn shop() -> String {
+pub(crate) fn shop() -> String {
     format!("shop-{}", "k".repeat(248))
 }
 
@@ -30,6 +31,7 @@ pub(crate) async fn story(world: &World) -> Result<()> {
     join(world).await?;
     foreign_kinds(world).await?;
     fields_of_others(world).await?;
+    readers::objects_of_others(world).await?;
     crds_of_others(world).await?;
     names_over_limits(world).await?;
     names_at_limits(world).await?;
@@ -50,7 +52,7 @@ async fn join(world: &World) -> Result<()> {
 }
 
 /// A module whose component is of this kind.
-async fn template(world: &World, module: &str, version: &str, component: &Value) -> Result<()> {
+pub(crate) async fn template(world: &World, module: &str, version: &str, component: &Value) -> Result<()> {
     let template: ModuleTemplate = serde_json::from_value(json!({
         "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleTemplate",
         "metadata": {"name": format!("{module}-{version}")},
@@ -61,7 +63,7 @@ async fn template(world: &World, module: &str, version: &str, component: &Value)
 }
 
 /// The user of the shop's target chooses a module beside the one that runs.
-async fn choose(world: &World, entry: &Value) -> Result<()> {
+pub(crate) async fn choose(world: &World, entry: &Value) -> Result<()> {
     let kymas: Api<Kyma> = Api::namespaced(world.shop.client()?, TARGET_NAMESPACE);
     let choice = Patch::Merge(json!({"spec": {"modules": [{"name": ANCHOR}, entry]}}));
     kymas.patch("default", &PatchParams::default(), &choice).await?;

@@ -12,6 +12,7 @@ mod catalogue;
 mod faults;
 mod kubeconfig;
 mod own_kyma;
+mod readers;
 mod target;
 mod world;
 

@@ -43,8 +43,9 @@ pub struct History {
     pub max: Option<i32>,
 }
 
-/// Values from another object of the component's namespace, which is watched. A Secret needs the label
-/// component.kyma-project.io/copy-to-targets=true, and is refused where it is or holds the access to a cluster.
+/// Values from another object of the component's namespace, which is watched. For a module of a Kyma the object needs the
+/// label modules.component.kyma-project.io/<module> with the value true; for a component without a Kyma a Secret needs
+/// component.kyma-project.io/copy-to-targets=true. A Secret is refused where it is or holds the access to a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValuesFrom {

@@ -23,6 +23,8 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifests: Option<ManifestSource>,
     /// Secret of type kubernetes.io/dockerconfigjson in the component's namespace, with the credentials for the source.
+    /// For a module of a Kyma it needs the label component.kyma-project.io/pull-secret, with the value true or the
+    /// module's name. Absent: for a module of a Kyma the operator's --oci-registry-cred-secret, else no credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_secret_ref: Option<SecretRef>,
     /// Signatures that the content must carry.
@@ -129,7 +131,8 @@ pub struct ManifestSource {
 }]))]
 pub struct Verify {
     /// Public keys, in PEM, one after the other: ECDSA on P-256 or P-384, RSA of 2048 bits or more, or Ed25519. For
-    /// what lies in an OCI registry and is signed with cosign. The Secret is in the component's namespace.
+    /// what lies in an OCI registry and is signed with cosign. The Secret is in the component's namespace; for a module
+    /// of a Kyma its label modules.component.kyma-project.io/<module>, with the value true, has to name the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_secret_ref: Option<SecretKeyRef>,
     /// Signers without keys: whoever proved to be one of these when they signed, as a certificate and the entry in a
@@ -140,7 +143,8 @@ pub struct Verify {
     pub identities: Option<Vec<SignerIdentity>>,
     /// OpenPGP public keys whose owners' provenance of a chart counts, one after the other, binary or armoured. For
     /// charts that were signed by helm package --sign, in an HTTP repository or an OCI registry. The Secret is in the
-    /// component's namespace.
+    /// component's namespace; for a module of a Kyma its label modules.component.kyma-project.io/<module>, with the value
+    /// true, has to name the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keyring_secret_ref: Option<SecretKeyRef>,
 }

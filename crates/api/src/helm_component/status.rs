@@ -295,6 +295,9 @@ pub struct KeptRelease {
     pub render: Option<String>,
     /// Digest of its objects.
     pub rendered: String,
+    /// SHA-256 of what the Secret holds. Absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// Why it is not kept after all. Absent: it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]

@@ -1,5 +1,7 @@
 //! Which of the kept renders still counts, and which makes place for another one. Pure.
 
+use std::collections::BTreeSet;
+
 use kyma_api::{Digests, KeptRelease};
 
 /// What one Secret says of the render in it.
@@ -23,6 +25,8 @@ pub(crate) struct Standing {
     content: Option<String>,
     /// Digest of the render of what a rollback brings back.
     kept: Option<String>,
+    /// Renders that this process made, where no other may be used that is not on record.
+    made_here: Option<BTreeSet<String>>,
 }
 
 /// Where the render of a request is, or is to be.
@@ -42,7 +46,14 @@ impl Standing {
             render: digests.render.clone(),
             content: digests.source.clone(),
             kept: kept.and_then(|kept| kept.render.clone()),
+            made_here: None,
         }
+    }
+
+    /// Lets only renders count that are on record in the status, or that this process made: content whose signature is
+    /// required must not come from whoever may write Secrets.
+    pub(crate) fn with_signatures(self, made_here: &BTreeSet<String>) -> Self {
+        Self { made_here: Some(made_here.clone()), ..self }
     }
 
     /// One word for what is installed as a whole; empty where nothing is.
@@ -60,6 +71,12 @@ impl Standing {
 
     /// Whether it may be used. A release that was left for another one is over: it comes back with new passwords.
     fn takes(&self, entry: &Entry) -> bool {
+        if let Some(made_here) = &self.made_here {
+            let recorded = [&self.render, &self.kept].into_iter().flatten();
+            if !recorded.chain(made_here).any(|render| *render == entry.render) {
+                return false;
+            }
+        }
         let installed = self.installed();
         installed.is_empty() || self.needs(entry) || entry.after.as_deref() == Some(installed)
     }
@@ -210,5 +227,31 @@ mod tests {
         assert!(shelf.installs("a") && shelf.has("a"));
         shelf.installs("b");
         assert!(!shelf.has("a"));
+    }
+
+    #[test]
+    fn signed_content_comes_from_no_render_that_is_not_on_record() {
+        let digests = Digests { render: Some("recorded".to_owned()), ..Digests::default() };
+        let entry = |render: &str, after: Option<&str>| Entry {
+            request: "r".to_owned(),
+            render: render.to_owned(),
+            after: after.map(str::to_owned),
+        };
+        let made_here = BTreeSet::from(["made".to_owned()]);
+        let strict = || Standing::of(&digests, None).with_signatures(&made_here);
+        let rows = [
+            (entry("recorded", None), true),
+            (entry("made", Some("recorded")), true),
+            (entry("foreign", Some("recorded")), false),
+            (entry("foreign", None), false),
+        ];
+        for (held, expected) in rows {
+            let place = strict().place(&[Some(held.clone()), None, None], "r");
+            assert_eq!(place == Place::Held(0), expected, "{held:?}");
+        }
+        let first = Standing::default().with_signatures(&made_here);
+        assert_eq!(first.place(&[Some(entry("foreign", Some("")))], "r"), Place::Free(0));
+        let lax = Standing::of(&digests, None);
+        assert_eq!(lax.place(&[Some(entry("foreign", Some("recorded")))], "r"), Place::Held(0));
     }
 }

@@ -19,6 +19,8 @@ use crate::looking::Looking;
 use crate::memory::Session;
 use crate::observe;
 use crate::observe::rollback::taken;
+use crate::pass::Shared;
+use crate::reader::Reader;
 use crate::record::{check_packed, large_record};
 use crate::referenced;
 use crate::report::list;
@@ -82,13 +84,21 @@ impl Pass<'_> {
             self.inject(&mut loaded).await?;
         }
         self.session.has_frozen |= loaded.render.is_some();
+        // Two are needed at most: what is installed, and what is to take its place.
+        if let Some(render) = &loaded.render
+            && !self.session.renders_made.contains(render)
+        {
+            let recorded = self.session.recorded.digests.render.clone();
+            self.session.renders_made.retain(|held| Some(held) == recorded.as_ref());
+            self.session.renders_made.insert(render.clone());
+        }
         Ok(loaded)
     }
 
     /// What the spec wishes, from its source.
     async fn load_wished(&self) -> Result<Loaded, Failure> {
         let inputs = self.inputs.as_ref().map_err(Clone::clone)?;
-        let way = (&credentials(self.context).await?, self.trust().await?);
+        let way = (&credentials(self.shared, self.context).await?, self.trust().await?);
         let recorded = &self.session.recorded.digests;
         let unchanged = recorded.inputs.as_ref() == Some(&inputs.digest);
         let installed = recorded.source.as_deref().filter(|_| unchanged).and_then(|text| text.parse().ok());
@@ -97,7 +107,10 @@ impl Pass<'_> {
         // The watch may be behind what this process wrote, and a rehearsal has none.
         let asks = self.session.has_frozen || self.context.is_rehearsal();
         let may_be = |name: &str| asks || self.shared.hub_secrets.revision(name).is_some();
-        let standing = Standing::of(recorded, self.session.recorded.kept.as_ref());
+        let mut standing = Standing::of(recorded, self.session.recorded.kept.as_ref());
+        if component.spec.source.verify.is_some() {
+            standing = standing.with_signatures(&self.session.renders_made);
+        }
         let frozen = Frozen::of(self.context, &self.dependent.owner, standing, may_be)
             .with_tests(observe::hooks::test_request(self).is_some());
         let mut loaded = sources.load(component, inputs, &self.kinds, installed, way, &frozen).await?;
@@ -135,12 +148,14 @@ impl Pass<'_> {
     async fn trust(&self) -> Result<Option<Arc<Trust>>, Failure> {
         let spec = &self.context.resource.spec;
         let mut secrets = Secrets::new();
+        let reader = Reader::of(&self.context.resource);
         for name in verify::secrets(spec) {
-            let data = self.hub_secret(name).await?.map(|secret| secret.data.unwrap_or_default());
+            let found = self.hub_secret(name).await?.filter(|found| reader.may_read(&found.metadata));
+            let data = found.map(|secret| secret.data.unwrap_or_default());
             let data = data.map(|data| data.into_iter().map(|(key, value)| (key, value.0)).collect());
             secrets.insert(name.to_owned(), data);
         }
-        verify::trust(spec, &secrets, self.shared.sources.trust_root.as_ref())
+        verify::trust(spec, &secrets, self.shared.sources.trust_root.as_ref(), &reader)
     }
 
     /// Opens the watches of all kinds concerned; they speak for themselves when they have something to say.
@@ -191,20 +206,36 @@ impl Pass<'_> {
 ///
 /// # Errors
 /// Its pull secret is missing or cannot be used, or the hub does not answer.
-pub(super) async fn credentials(context: &Context<HelmComponent>) -> Result<Credentials, Failure> {
+pub(super) async fn credentials(
+    shared: &Shared,
+    context: &Context<HelmComponent>,
+) -> Result<Credentials, Failure> {
     let component = &context.resource;
-    let Some(reference) = &component.spec.source.pull_secret_ref else {
-        return Ok(Credentials::anonymous());
-    };
+    let reader = Reader::of(component);
+    let given = component.spec.source.pull_secret_ref.as_ref().map(|reference| reference.name.as_str());
+    let by_flag = shared.hub_secrets.registry_secret().filter(|_| reader != Reader::Standalone);
+    let Some(name) = given.or(by_flag) else { return Ok(Credentials::anonymous()) };
     let missing = |what: &str| {
-        Failure::new(Reason::SourceUnauthorized, format!("pull secret {}: {what}", reference.name))
+        let origin = if given.is_some() { "" } else { " (--oci-registry-cred-secret)" };
+        Failure::new(Reason::SourceUnauthorized, format!("pull secret {name}{origin}: {what}"))
     };
-    if !kyma_sdk::is_object_name(&reference.name) {
+    if !kyma_sdk::is_object_name(name) {
         return Err(missing("no Secret can have this name"));
     }
     let namespace = component.metadata.namespace.as_deref().unwrap_or_default();
-    let secret: Option<Secret> = referenced::object(&context.hub, namespace, &reference.name).await?;
-    let data = secret.ok_or_else(|| missing("does not exist"))?.data.unwrap_or_default();
+    let secret: Option<Secret> = referenced::object(&context.hub, namespace, name).await?;
+    // The hub's administrator names the flag's Secret, an author the other.
+    let secret = secret.filter(|found| given.is_none() || reader.may_pull_with(&found.metadata));
+    let absent = || match &reader {
+        Reader::Standalone => missing("does not exist"),
+        Reader::Module(_) if given.is_none() => {
+            missing("does not exist; create it in the component's namespace")
+        }
+        Reader::Module(_) => {
+            missing(&format!("there is none that the component may use; {}", reader.how_to_allow_pulls()))
+        }
+    };
+    let data = secret.ok_or_else(absent)?.data.unwrap_or_default();
     let config = data.get(PULL_SECRET_KEY).ok_or_else(|| missing("has no key .dockerconfigjson"))?;
     Credentials::from_docker_config(&config.0).map_err(|error| source::failure(&error))
 }

@@ -57,7 +57,7 @@ async fn look(
     context: &Context<HelmComponent>,
     wanted: &Wanted,
 ) -> Result<kyma_artifacts::ChartVersion, Failure> {
-    let credentials = load::credentials(context).await?;
+    let credentials = load::credentials(shared, context).await?;
     let artifacts = &shared.sources.artifacts;
     let found = artifacts.resolve(&wanted.versions, &wanted.range, &credentials).await;
     found.map_err(|error| source::failure(&error))

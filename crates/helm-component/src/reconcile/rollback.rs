@@ -40,16 +40,17 @@ impl Pass<'_> {
         let Digests { inputs, source, values, render, rendered, .. } = self.session.recorded.digests.clone();
         let (source, rendered) = (source.unwrap_or_default(), rendered.unwrap_or_default());
         let there = rendered.clone();
-        let failure = match away(move || kept::pack(&loaded, &there)).await? {
+        let (digest, failure) = match away(move || kept::pack(&loaded, &there)).await? {
             Ok(packed) => {
+                let digest = kept::digest(&packed);
                 self.write_kept(Some(packed)).await?;
-                None
+                (Some(digest), None)
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => (None, Some(error.to_string())),
         };
         let version = self.version_of(&source);
         let (inputs, values) = (inputs.unwrap_or_default(), values.unwrap_or_default());
-        Ok(KeptRelease { version, inputs, source, values, render, rendered, failure })
+        Ok(KeptRelease { version, inputs, source, values, render, rendered, digest, failure })
     }
 
     /// What people call the content of this digest.
@@ -165,6 +166,14 @@ impl Pass<'_> {
         let Some(data) = self.kept_secret().read().await? else { return Ok(Err(KeptError::Gone { secret })) };
         let bytes = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
         let (packed, sha256) = (bytes(kept::RELEASE), bytes(kept::SHA256));
+        // Who may write Secrets of the namespace does not decide what is installed: the status says which bytes count.
+        let is_recorded = match &kept.digest {
+            Some(digest) => digest.as_bytes() == sha256,
+            None => self.context.resource.spec.source.verify.is_none(),
+        };
+        if !is_recorded {
+            return Ok(Err(KeptError::Altered { secret }));
+        }
         let unpacked = away(move || kept::unpack(&packed, &sha256)).await?;
         let is_it = |loaded: &Loaded| loaded.inputs == kept.inputs && loaded.rendered == kept.rendered;
         let loaded = unpacked.filter(is_it).map(|loaded| Loaded { render: kept.render.clone(), ..loaded });

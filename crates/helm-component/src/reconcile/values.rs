@@ -41,7 +41,7 @@ pub(super) async fn read(
     let held = session.referenced.take().filter(|held| held.holds(entries, &watched));
     let referenced = match held {
         Some(held) => held,
-        None => Referenced::read(&context.hub, &dependent.namespace, entries).await?,
+        None => Referenced::read(&context.hub, &context.resource, entries).await?,
     };
     let layer = referenced.layer();
     session.referenced = Some(referenced);

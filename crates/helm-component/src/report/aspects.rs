@@ -9,6 +9,7 @@ use kyma_sdk::Failure;
 use super::words::{
     as_found_message, fought_message, list, missing_message, silent_message, stray_message, with_left,
 };
+use crate::effects;
 use crate::hooks::{Event, Hook};
 use crate::observe;
 use crate::pass::Pass;
@@ -43,6 +44,7 @@ pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect 
         let said = said.next();
         let skipped = said.is_some_and(|condition| condition.reason == Reason::HooksSkipped.as_str());
         let message = said.map(|condition| condition.message.clone()).unwrap_or_default();
+        let message = effects::with_note(&message, &pass.context.resource.spec);
         return aspect(types::RENDERED, Status::True, rendered_reason(skipped), message);
     };
     let mut notes = vec![];
@@ -59,6 +61,7 @@ pub(super) fn rendered(pass: &Pass<'_>, seen: &Observed, rest: &Rest) -> Aspect 
     if !loaded.prepared.warnings.is_empty() {
         notes.push(list(&loaded.prepared.warnings));
     }
+    notes.extend(effects::note(&pass.context.resource.spec));
     let reason = rendered_reason(!skipped.is_empty());
     aspect(types::RENDERED, Status::True, reason, notes.join("; "))
 }

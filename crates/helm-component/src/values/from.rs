@@ -1,16 +1,18 @@
 //! What `valuesFrom` names, as one layer of values. Pure.
 //!
-//! Later entries win over earlier ones, with a `targetPath` or without, as they stand in the list. A Secret has to bear
-//! the label that lets content of the hub's go to targets, and never leads to one.
+//! Later entries win over earlier ones, with a `targetPath` or without, as they stand in the list. A label of the object
+//! has to allow that the component reads it, and a Secret never leads to a target.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kyma_api::{Reason, ValuesFrom, ValuesFromKind};
 use kyma_object_set::{Limits, ParseError, parse_map};
-use kyma_sdk::{CopyError, Failure, Revision, may_be_copied};
+use kyma_sdk::{CopyError, Failure, Revision};
 use serde_json::{Map, Value};
 
 use super::path::{self, PathError};
 use super::{VALUES, lay_over};
+use crate::reader::Reader;
 
 /// Key that is read where none is named, as in Flux.
 const KEY: &str = "values.yaml";
@@ -25,18 +27,22 @@ pub(crate) enum Source {
 impl Source {
     /// Its state.
     pub(crate) fn revision(&self) -> Revision {
-        Revision::of(match self {
+        Revision::of(self.metadata())
+    }
+
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
             Self::ConfigMap(found) => &found.metadata,
             Self::Secret(found) => &found.metadata,
-        })
+        }
     }
 }
 
 /// Why there are no values. Names objects, keys and lines, never content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FromError {
-    #[error("valuesFrom: there is no {object}; create it in the component's namespace, or set optional")]
-    Missing { object: String },
+    #[error("valuesFrom: there is no {object} that the component may read; {allow}, or set optional")]
+    Missing { object: String, allow: String },
     #[error("valuesFrom: {object} has no key {key}; add it, or set optional")]
     NoKey { object: String, key: String },
     #[error("valuesFrom: key {key} of {object} is not UTF-8")]
@@ -66,10 +72,11 @@ impl From<FromError> for Failure {
 pub(crate) fn layer(
     entries: &[ValuesFrom],
     found: &[Option<Source>],
+    reader: &Reader,
 ) -> Result<Map<String, Value>, FromError> {
     let mut layer = Map::new();
     for (entry, found) in entries.iter().zip(found) {
-        lay(&mut layer, entry, found.as_ref())?;
+        lay(&mut layer, entry, found.as_ref(), reader)?;
     }
     Ok(layer)
 }
@@ -79,9 +86,10 @@ pub(super) fn lay(
     layer: &mut Map<String, Value>,
     entry: &ValuesFrom,
     found: Option<&Source>,
+    reader: &Reader,
 ) -> Result<Map<String, Value>, FromError> {
     let mut alone = Map::new();
-    let Some(text) = text(entry, found)? else { return Ok(alone) };
+    let Some(text) = text(entry, found, reader)? else { return Ok(alone) };
     if let Some(at) = &entry.target_path {
         for values in [layer, &mut alone] {
             path::set(values, at, Value::String(text.to_owned()))
@@ -100,17 +108,23 @@ pub(super) fn lay(
 }
 
 /// What an entry names; none where that may be missing and is.
-fn text<'a>(entry: &ValuesFrom, found: Option<&'a Source>) -> Result<Option<&'a str>, FromError> {
+fn text<'a>(
+    entry: &ValuesFrom,
+    found: Option<&'a Source>,
+    reader: &Reader,
+) -> Result<Option<&'a str>, FromError> {
     let is_optional = entry.optional.unwrap_or_default();
     let key = key(entry);
-    let bytes = match found {
+    let bytes = match found.filter(|found| reader.may_read(found.metadata())) {
         None if is_optional => return Ok(None),
-        None => return Err(FromError::Missing { object: told(entry) }),
+        None => {
+            return Err(FromError::Missing { object: told(entry), allow: reader.how_to_allow() });
+        }
         Some(Source::ConfigMap(found)) => {
             found.data.as_ref().and_then(|data| data.get(key)).map(String::as_bytes)
         }
         Some(Source::Secret(found)) => {
-            let found = may_be_copied(&entry.name, Some(found))?;
+            reader.may_copy(&entry.name, found)?;
             found.data.as_ref().and_then(|data| data.get(key)).map(|content| content.0.as_slice())
         }
     };
@@ -156,7 +170,8 @@ mod tests {
     }
 
     fn refused(entry: &Value, found: Option<Source>) -> (Reason, String) {
-        let failure: Failure = layer(&entries(json!([entry])), &[found]).unwrap_err().into();
+        let failure: Failure =
+            layer(&entries(json!([entry])), &[found], &Reader::Standalone).unwrap_err().into();
         (failure.reason, failure.message)
     }
 
@@ -177,7 +192,7 @@ mod tests {
             None,
             Some(config_map(&json!({}))),
         ];
-        let layer = layer(&entries(of), &found).unwrap();
+        let layer = layer(&entries(of), &found, &Reader::Standalone).unwrap();
         let expected = json!({"a": 2, "auth": {"token": "0123", "user": "u"}, "b": {"c": true, "d": null}});
         assert_eq!(Value::Object(layer), expected);
     }
@@ -207,5 +222,48 @@ mod tests {
         let access = json!({"component.kyma-project.io/copy-to-targets": "true",
             "operator.kyma-project.io/kyma-name": "k"});
         assert_eq!(refused(&entry, Some(secret(&access, "values.yaml", "a: 1"))).0, Reason::CopyRefused);
+    }
+
+    #[test]
+    fn a_module_cannot_tell_a_missing_object_from_a_foreign_one() {
+        use kyma_api::labels;
+        let reader = Reader::Module("keda".to_owned());
+        let told = |entry: &Value, found: Option<Source>| {
+            let failure: Failure = layer(&entries(json!([entry])), &[found], &reader).unwrap_err().into();
+            (failure.reason, failure.message)
+        };
+        let mut map = config_map(&json!({"values.yaml": "a: 1"}));
+        let (config, hush) =
+            (json!({"kind": "ConfigMap", "name": "c"}), json!({"kind": "Secret", "name": "s", "key": "k"}));
+        assert_eq!(told(&config, None), told(&config, Some(map.clone())));
+        for labels in [
+            json!({}),
+            json!({labels::COPY_TO_TARGETS: "true"}),
+            json!({labels::readable_by("nats"): "true"}),
+            json!({labels::KYMA_NAME: "k"}),
+        ] {
+            for key in ["k", "other"] {
+                assert_eq!(told(&hush, None), told(&hush, Some(secret(&labels, key, "x"))), "{labels}");
+            }
+        }
+        let optional = entries(json!([{"kind": "Secret", "name": "s", "optional": true}]));
+        let foreign = secret(&json!({}), "values.yaml", "a: 1");
+        assert!(layer(&optional, &[Some(foreign)], &reader).unwrap().is_empty());
+        let own = json!({labels::readable_by("keda"): "true"});
+        if let Source::ConfigMap(map) = &mut map {
+            map.metadata.labels = serde_json::from_value(own.clone()).unwrap();
+        }
+        let read = layer(&entries(json!([config])), &[Some(map)], &reader).unwrap();
+        assert_eq!(Value::Object(read), json!({"a": 1}));
+        assert!(
+            layer(
+                &entries(json!([{"kind": "Secret", "name": "s"}])),
+                &[Some(secret(&own, "values.yaml", "a: 1"))],
+                &reader
+            )
+            .is_ok()
+        );
+        let kubeconfig = secret(&own, "k", "apiVersion: v1\nkind: Config\nclusters: []\n");
+        assert_eq!(told(&hush, Some(kubeconfig)).0, Reason::CopyRefused);
     }
 }

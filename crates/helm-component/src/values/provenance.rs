@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::from::{FromError, Source, lay, told};
+use crate::reader::Reader;
 
 /// One value that the chart gets, and whose it is.
 #[derive(Clone, PartialEq, Serialize)]
@@ -45,15 +46,23 @@ struct Layer {
 
 /// Every value that a chart gets from a component, by key path; `found` is what the hub has of `valuesFrom`, entry by
 /// entry.
-pub(crate) fn origins(spec: &HelmComponentSpec, found: &[Option<Source>]) -> Result<Vec<Origin>, FromError> {
-    let layers = layers(spec, found)?;
+pub(crate) fn origins(
+    spec: &HelmComponentSpec,
+    found: &[Option<Source>],
+    reader: &Reader,
+) -> Result<Vec<Origin>, FromError> {
+    let layers = layers(spec, found, reader)?;
     let merged = layers.last().map(|layer| layer.merged.clone()).unwrap_or_default();
     let mut leaves = Vec::new();
     collect(&merged, &mut vec![], &mut leaves);
     Ok(leaves.into_iter().map(|(keys, value)| origin(&layers, &keys, value)).collect())
 }
 
-fn layers(spec: &HelmComponentSpec, found: &[Option<Source>]) -> Result<Vec<Layer>, FromError> {
+fn layers(
+    spec: &HelmComponentSpec,
+    found: &[Option<Source>],
+    reader: &Reader,
+) -> Result<Vec<Layer>, FromError> {
     let module = spec.values.clone().unwrap_or_default();
     let plain = |name: &str, alone: &Map<String, Value>, below: &Map<String, Value>| {
         let mut merged = below.clone();
@@ -63,7 +72,7 @@ fn layers(spec: &HelmComponentSpec, found: &[Option<Source>]) -> Result<Vec<Laye
     let mut layers = vec![plain("module", &module, &Map::new())];
     let mut from = Map::new();
     for (entry, found) in spec.values_from.iter().flatten().zip(found) {
-        let alone = lay(&mut from, entry, found.as_ref())?;
+        let alone = lay(&mut from, entry, found.as_ref(), reader)?;
         let is_secret = entry.kind == ValuesFromKind::Secret;
         layers.push(Layer { is_secret, alone, ..plain(&named(entry), &from, &module) });
     }
@@ -132,7 +141,7 @@ mod tests {
     fn traced(spec: &Value, found: &[Option<Source>]) -> Vec<(String, Value, String, Vec<String>)> {
         let mut whole = json!({"source": {}});
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        let found = origins(&serde_json::from_value(whole).unwrap(), found).unwrap();
+        let found = origins(&serde_json::from_value(whole).unwrap(), found, &Reader::Standalone).unwrap();
         found.into_iter().map(|one| (one.path, one.value, one.from, one.replaced)).collect()
     }
 
@@ -192,7 +201,7 @@ mod tests {
             {"kind": "ConfigMap", "name": "c", "targetPath": "plain"},
         ]});
         let found = [Some(secret), Some(config.clone()), Some(config)];
-        let found = origins(&serde_json::from_value(spec).unwrap(), &found).unwrap();
+        let found = origins(&serde_json::from_value(spec).unwrap(), &found, &Reader::Standalone).unwrap();
         let hidden: Vec<(&str, bool)> = found.iter().map(|one| (&*one.path, one.is_secret)).collect();
         assert_eq!(hidden, [("env", true), ("plain", false)]);
     }

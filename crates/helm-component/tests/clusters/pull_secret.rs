@@ -3,21 +3,22 @@
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::PostParams;
-use serde_json::json;
+use kube::api::{Patch, PatchParams, PostParams};
+use kyma_api::labels;
+use serde_json::{Value, json};
 
 use crate::chart::push;
 use crate::source::config;
-use crate::world::{HUB_NAMESPACE, LOGIN, World, ready_of};
+use crate::world::{ACCESS, HUB_NAMESPACE, LOGIN, World, ready_of};
 
 #[tokio::test]
 async fn a_chart_in_the_cache_is_only_for_components_whose_pull_secret_the_registry_accepts() -> Result<()> {
-    let world = World::start().await?;
+    let world = World::start_with(&["--oci-registry-cred-secret=fleet"]).await?;
     let mut source =
         push(&world, "guarded", "1.0.0", &[("templates/config.yaml", &config("guarded", "one"))]).await?;
     source["chart"]["url"] = format!("oci://{}/charts/guarded", world.gate.address()).into();
     let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
-    for (name, password) in [("right", LOGIN.1), ("wrong", "guessed")] {
+    for (name, password) in [("right", LOGIN.1), ("wrong", "guessed"), ("fleet", LOGIN.1)] {
         let auths = json!({"auths": {world.gate.address(): {"username": LOGIN.0, "password": password}}});
         let secret = json!({
             "metadata": {"name": name}, "type": "kubernetes.io/dockerconfigjson",
@@ -44,5 +45,41 @@ async fn a_chart_in_the_cache_is_only_for_components_whose_pull_secret_the_regis
         assert!(!message.contains("guessed"), "{message}");
         assert!(world.on_target("v1", "ConfigMap", refused, "guarded").await?.is_none());
     }
+    modules_use_what_the_fleet_allows(&world, &source).await
+}
+
+/// A module of a Kyma uses the fleet's credentials, and others only by their label.
+async fn modules_use_what_the_fleet_allows(world: &World, source: &Value) -> Result<()> {
+    let module = async |name: &str, secret: Option<&str>| -> Result<()> {
+        let mut source = source.clone();
+        if let Some(secret) = secret {
+            source["pullSecretRef"] = json!({"name": secret});
+        }
+        let object = json!({
+            "apiVersion": "component.kyma-project.io/v1alpha1", "kind": "HelmComponent",
+            "metadata": {"name": name, "namespace": HUB_NAMESPACE, "labels": {labels::KYMA_NAME: "sample"}},
+            "spec": {"source": source, "release": {"namespace": name},
+                "module": {"name": "keda", "version": "1.0.0"},
+                "target": {"kubeconfigSecretRef": {"name": ACCESS, "key": "config"}}},
+        });
+        let params = PatchParams::apply("test").force();
+        world.components()?.patch(name, &params, &Patch::Apply(object)).await?;
+        Ok(())
+    };
+    module("fifth", None).await?;
+    world.ready("fifth", "True", "Ready").await?;
+    module("sixth", Some("right")).await?;
+    module("seventh", Some("absent")).await?;
+    let mut told = Vec::new();
+    for (name, secret) in [("sixth", "right"), ("seventh", "absent")] {
+        let component = world.ready(name, "False", "SourceUnauthorized").await?;
+        let (_, _, message) = ready_of(&component).context("Ready")?;
+        told.push(message.replace(secret, "NAME"));
+    }
+    assert_eq!(told[0], told[1], "a module cannot tell a foreign Secret from a missing one");
+    let label = json!({"metadata": {"labels": {labels::PULL_SECRET: "keda"}}});
+    let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
+    secrets.patch("right", &PatchParams::default(), &Patch::Merge(label)).await?;
+    world.ready("sixth", "True", "Ready").await?;
     Ok(())
 }

@@ -21,7 +21,7 @@ pub(crate) const HUB_NAMESPACE: &str = "kcp-system";
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 const BINARY: &str = env!("CARGO_BIN_EXE_helm-component");
-const ACCESS: &str = "access";
+pub(crate) const ACCESS: &str = "access";
 /// The image-pull Secret of targets, as the operator is told.
 pub(crate) const PULL_SECRET: &str = "pull";
 /// User and password of the registry's gate.
