@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FreeForm, ResourcePolicy, Upgrade, patterns, schemas};
 
-/// Central configuration of one module.
+/// Central configuration of a module, or of all modules.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.kyma-project.io",
@@ -30,9 +30,18 @@ use crate::{FreeForm, ResourcePolicy, Upgrade, patterns, schemas};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.module != '*' || !has(self.resourceRules)",
+    "message": "'resourceRules' are about the objects of one module: name it",
+}, {
+    "rule": "self.module != '*' || !has(self.overrides) || !has(self.overrides.module) || \
+             !has(self.overrides.module.version)",
+    "message": "a version is that of one module: name it",
+}]))]
 pub struct ModuleConfigSpec {
-    /// Name of the module.
-    #[schemars(regex(pattern = patterns::MODULE_NAME), length(min = 1, max = 64))]
+    /// Name of the module, or * for all modules. What is laid over the component's spec for all modules holds for
+    /// HelmComponents; among equal priorities a ModuleConfig that names the module wins.
+    #[schemars(regex(pattern = patterns::CONFIGURED_MODULE), length(min = 1, max = 64))]
     pub module: String,
     /// Kymas that it holds for. Absent or empty: all of its namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,7 +120,9 @@ pub struct ConfigOverrides {
     /// Fields of the user's entry for the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<ModuleOverride>,
-    /// Merged over what the module says of the component's spec: maps key by key, everything else is replaced. What
+    /// Merged over what the module says of the component's spec: maps key by key, everything else is replaced. Without
+    /// a content of its own (source.ocm, chart, manifests) source adds to the module's; source.verify replaces the
+    /// module's as a whole. What
     /// kyma-operator sets itself (target, module, userValues, overrides, dependsOn, resourcePolicy, deletionPolicy)
     /// stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,8 +17,11 @@ use crate::kinds::{GroupKind, KindStatus, Kinds};
 use crate::resolve::{Because, Decision, Install, Policy, Resolved};
 
 mod body;
+mod source;
 
-pub(crate) use body::{default_resource, owner, withheld};
+pub(crate) use source::lay_over_component;
+
+pub(crate) use body::{default_resource, owner, values_without_effect, withheld};
 
 /// What a plan is made for.
 #[derive(Debug)]

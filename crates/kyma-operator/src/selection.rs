@@ -73,8 +73,10 @@ impl Wish {
 pub(crate) struct Central {
     /// Values that win over the user's.
     pub(crate) values: Map<String, Value>,
-    /// Over the component's spec.
+    /// Over the spec of a HelmComponent.
     pub(crate) component: Map<String, Value>,
+    /// Over the spec of a component of another kind: without what is said of all modules.
+    pub(crate) own_kind: Map<String, Value>,
 }
 
 /// Why a selection as a whole cannot be used; what is installed stays.
@@ -144,7 +146,7 @@ pub(crate) fn skips_windows(spec: &Value) -> bool {
 }
 
 /// Fields of an entry that only the hub sets.
-const HUB_ONLY: [&str; 2] = ["controller", "remoteModuleTemplateRef"];
+const HUB_ONLY: [&str; 1] = ["remoteModuleTemplateRef"];
 
 /// What is kept of a spec that a target told: what its users have a say in. Of a list that is too long to be taken only
 /// its length is left.
@@ -196,7 +198,7 @@ pub(crate) fn birth(choice: &kyma_api::Selection) -> Value {
 }
 
 fn known_fields(module: KymaModule) -> KymaModule {
-    KymaModule { controller: None, remote_module_template_ref: None, ..module }
+    KymaModule { remote_module_template_ref: None, ..module }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use kyma_api::{ModuleOverride, Reason, values};
 use serde_json::{Map, Value, json};
 
 use super::{Config, Configs};
+use crate::plan::lay_over_component;
 use crate::resolve::Because;
 use crate::selection::{Central, Selection, Wish};
 
@@ -64,7 +65,10 @@ fn central(holding: &[&Config]) -> Central {
     let mut central = Central::default();
     for config in holding {
         values::lay_over(&mut central.values, &config.values);
-        values::lay_over(&mut central.component, &config.component);
+        lay_over_component(&mut central.component, &config.component);
+        if !config.is_for_all() {
+            lay_over_component(&mut central.own_kind, &config.component);
+        }
     }
     central
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 
+use kyma_api::patterns::ALL_MODULES;
+
 use super::Config;
 
 /// Labels of a Kyma.
@@ -51,18 +53,26 @@ impl Configs {
 
     /// Those that hold for a module of a Kyma with these labels, the one that wins last.
     pub(crate) fn holding(&self, module: &str, labels: &Labels) -> Vec<&Config> {
-        let names = self.by_module.get(module).into_iter().flatten();
+        let names = [ALL_MODULES, module].into_iter().filter_map(|of| self.by_module.get(of)).flatten();
         let mut found: Vec<&Config> = names
             .filter_map(|name| self.by_name.get(name))
             .map(AsRef::as_ref)
             .filter(|config| config.holds_for(labels))
             .collect();
-        found.sort_by(|a, b| a.priority.cmp(&b.priority).then_with(|| b.name.cmp(&a.name)));
+        found.sort_by(|a, b| {
+            let rank = |config: &Config| (config.priority, !config.is_for_all());
+            rank(a).cmp(&rank(b)).then_with(|| b.name.cmp(&a.name))
+        });
         found
     }
 }
 
 impl Config {
+    /// Whether it holds for every module.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.module == ALL_MODULES
+    }
+
     /// Whether it holds for a Kyma with these labels. A selector that makes no sense selects nothing.
     pub(crate) fn holds_for(&self, labels: &Labels) -> bool {
         let matches = |selector: &LabelSelector| {

@@ -49,7 +49,12 @@ impl Standings {
     /// A Kyma was decided, or is gone where nothing is left of it; replaces what was known. Gives the ModuleConfigs
     /// for which that is another standing.
     pub(crate) fn decided(&mut self, kyma: &KymaKey, governed: &[Governed]) -> Vec<String> {
-        self.set(kyma, governed.iter().flat_map(|one| one.by.iter().cloned()).collect())
+        let mut refuses = BTreeMap::new();
+        // One that holds for all modules objects where it objects to any.
+        for (name, objects) in governed.iter().flat_map(|one| one.by.iter().cloned()) {
+            *refuses.entry(name).or_default() |= objects;
+        }
+        self.set(kyma, refuses)
     }
 
     /// The standing of one.

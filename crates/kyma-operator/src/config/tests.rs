@@ -57,6 +57,37 @@ fn values_of_several_are_merged_key_by_key() {
 }
 
 #[test]
+fn a_config_of_all_modules_holds_for_each_and_yields_to_one_that_names_it() {
+    let verify =
+        |key: &str| json!({ "source": { "verify": { "keysSecretRef": { "name": "k", "key": key } } } });
+    let signed =
+        |module: &str, key: &str| json!({ "module": module, "overrides": { "component": verify(key) } });
+    let specs = [("all", signed("*", "fleet")), ("zone", signed("keda", "keda"))];
+    let central = |module: &str| configs(&specs).central(&BTreeMap::new(), module);
+    assert_eq!(json!(central("nats").component), verify("fleet"));
+    assert_eq!(json!(central("keda").component), verify("keda"), "the one that names the module wins");
+    assert_eq!(json!(central("nats").own_kind), json!({}), "another kind may have no such field");
+    assert_eq!(json!(central("keda").own_kind), verify("keda"));
+    let weighty = [
+        ("all", json!({ "module": "*", "priority": 1, "values": { "a": 1 } })),
+        ("b", json!({ "module": "keda", "values": { "a": 2 } })),
+    ];
+    assert_eq!(json!(configs(&weighty).central(&BTreeMap::new(), "keda").values), json!({ "a": 1 }));
+}
+
+#[test]
+fn a_config_of_all_modules_counts_as_refusing_where_one_entry_breaks_it() {
+    let rule = json!([{ "expression": "self.name != 'keda'", "message": "no keda" }]);
+    let configs = configs(&[("all", json!({ "module": "*", "rules": rule }))]);
+    let selection = Selection::read(&json!({ "modules": [{ "name": "keda" }, { "name": "nats" }] })).unwrap();
+    let governed = govern_all(&configs, &BTreeMap::new(), &selection);
+    let mut standings = Standings::default();
+    standings.decided(&KymaKey::new("n", "k"), &governed);
+    assert_eq!(standings.of("all").refused().count, 1);
+    assert_eq!(standings.of("all").matching().count, 1);
+}
+
+#[test]
 fn the_user_reads_what_to_change_and_whose_rule_it_is() {
     let rule = |message: &str| json!([{ "expression": "false", "message": message }]);
     let specs = [

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use kube_runtime::reflector::{ObjectRef, Store};
 use kyma_api::{Kyma, ModuleConfig};
-use kyma_sdk::{News, feed};
+use kyma_sdk::{KymaKey, News, feed};
 
 use super::{Announce, announce};
 use crate::config::Config;
@@ -56,7 +56,11 @@ fn drop_one(state: &State, kymas: &Store<Kyma>, name: &str) {
 
 /// Those that have the module and whose labels it selects. A Kyma whose labels change looks again by itself.
 fn wake(state: &State, kymas: &Store<Kyma>, config: &Config) {
-    let having = state.catalogue().having(&config.module);
+    let having = if config.is_for_all() {
+        kymas.state().iter().map(|kyma| KymaKey::of(kyma)).collect()
+    } else {
+        state.catalogue().having(&config.module)
+    };
     let none = std::collections::BTreeMap::new();
     let concerned = having.iter().filter(|key| {
         let kyma = kymas.get(&ObjectRef::new(&key.name).within(&key.namespace));

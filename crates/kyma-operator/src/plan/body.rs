@@ -1,5 +1,6 @@
 //! The whole body with which a component is applied.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
 use kyma_api::component::{DeletionOrder, DeletionReason};
 use kyma_api::{
@@ -9,7 +10,7 @@ use kyma_api::{
 use kyma_targets::Recorded;
 use serde_json::{Map, Value, json};
 
-use super::Scope;
+use super::{Scope, source};
 use crate::component::{ComponentKind, ComponentView, kind_of};
 use crate::resolve::{Because, Install};
 
@@ -27,10 +28,19 @@ pub(super) fn compose(
     if kind.is_helm() && withheld(install).is_some() {
         spec.remove(ADOPT);
     }
-    values::lay_over(&mut spec, &install.wish.central.component);
+    let central = &install.wish.central;
     if kind.is_helm() {
-        helm_spec(install, scope.target_namespace, &mut spec)?;
+        source::lay_over_component(&mut spec, &central.component);
+    } else {
+        values::lay_over(&mut spec, &central.own_kind);
     }
+    if kind.is_helm() {
+        source::complete(&mut spec, || default_source(install))?;
+    }
+    let crd = scope.kinds.crd(kind);
+    let has =
+        |field: &str| kind.is_helm() || crd.is_some_and(|crd| has_spec_field(crd, kind.version(), field));
+    template_spec(install, scope.target_namespace, &mut spec, has);
     decide(scope, install, kind, &mut spec);
     let mut metadata = json!({
         "name": view.map_or_else(|| names::component_name(&scope.kyma.name, module), |view| view.name.clone()),
@@ -83,19 +93,41 @@ pub(crate) fn withheld(install: &Install) -> Option<&'static str> {
         .then_some("component.spec.adopt: Always is not passed on, objects of another owner are left alone")
 }
 
-/// What a template of the base kind says outside of `component.spec`.
-fn helm_spec(
+/// That values which a user or a ModuleConfig gives have no effect, for the status of the module: the content of a module
+/// without a chart is plain objects.
+pub(crate) fn values_without_effect(install: &Install) -> Option<&'static str> {
+    let given =
+        install.wish.values.as_ref().and_then(Value::as_object).is_some_and(|values| !values.is_empty());
+    let central = !install.wish.central.values.is_empty();
+    if !kind_of(&install.template).is_helm() || (!given && !central) {
+        return None;
+    }
+    let mut spec = own_spec(install);
+    source::lay_over_component(&mut spec, &install.wish.central.component);
+    source::complete(&mut spec, || default_source(install)).ok()?;
+    let is_chart = spec.get("source")?.get("chart").is_some_and(|chart| !chart.is_null());
+    (!is_chart).then_some("values have no effect: the content of this module is no chart")
+}
+
+/// Whether the schema of a component kind has this field in `spec`: the hub refuses fields that it lacks.
+fn has_spec_field(crd: &CustomResourceDefinition, version: &str, field: &str) -> bool {
+    let version = crd.spec.versions.iter().find(|served| served.name == version);
+    let schema = version.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
+    let spec = schema.and_then(|schema| schema.properties.as_ref()?.get("spec"));
+    spec.and_then(|spec| spec.properties.as_ref()).is_some_and(|fields| fields.contains_key(field))
+}
+
+/// What a template says outside of `component.spec`, as far as the kind has fields for it.
+fn template_spec(
     install: &Install,
     target_namespace: &str,
     spec: &mut Map<String, Value>,
-) -> Result<(), Because> {
+    has: impl Fn(&str) -> bool,
+) {
     let template = &install.template.spec;
-    if !spec.contains_key("source") {
-        spec.insert("source".to_owned(), source(install)?);
-    }
     let mut default = |name: &str, value: Value| {
         let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
-        if !is_empty {
+        if !is_empty && has(name) {
             spec.entry(name.to_owned()).or_insert(value);
         }
     };
@@ -111,7 +143,6 @@ fn helm_spec(
         }
     }
     default("managedResources", json!(managed));
-    Ok(())
 }
 
 /// The default CR of a template; in the target namespace unless it names another or is cluster-scoped.
@@ -126,7 +157,7 @@ pub(crate) fn default_resource(install: &Install, target_namespace: &str) -> Opt
     Some(resource)
 }
 
-fn source(install: &Install) -> Result<Value, Because> {
+fn default_source(install: &Install) -> Result<Value, Because> {
     if let Some(chart) = &install.template.spec.chart {
         return Ok(json!({ "chart": chart }));
     }

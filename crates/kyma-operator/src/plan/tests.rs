@@ -190,6 +190,7 @@ fn central_configuration_lies_over_module_and_user_but_not_over_what_is_decided_
     let central = Central {
         values: serde_json::from_value(json!({ "a": 2 })).unwrap(),
         component: serde_json::from_value(component).unwrap(),
+        ..Central::default()
     };
     stage.wish = Arc::new(Wish { central, ..(*stage.wish).clone() });
     let plan = stage.plan(Decision::Install(install(json!({

@@ -27,6 +27,10 @@ fn parse(entry: &Value) -> Result<KymaModule, String> {
     if version.is_some_and(|version| semver::Version::parse(version).is_err()) {
         return Err("version is not a semantic version".to_owned());
     }
+    let controller = module.controller.as_deref().filter(|controller| !controller.is_empty());
+    if controller.is_some_and(|controller| !is_label_value(controller)) {
+        return Err("controller is not a label value".to_owned());
+    }
     let days = module.upgrade.as_ref().and_then(|upgrade| upgrade.deadline_days);
     if days.is_some_and(|days| !(0..=365).contains(&days)) {
         return Err("upgrade.deadlineDays is not between 0 and 365".to_owned());
@@ -41,10 +45,20 @@ fn fill(wish: &mut Wish, module: KymaModule) {
     wish.channel = module.channel.filter(|channel| !channel.is_empty());
     wish.version = module.version.filter(|version| !version.is_empty());
     wish.managed = module.managed;
-    wish.controller = module.controller;
+    wish.controller = module.controller.filter(|controller| !controller.is_empty());
     wish.policy = module.custom_resource_policy;
     wish.values = module.values.map(Value::Object);
     wish.upgrade = module.upgrade.unwrap_or_default();
+}
+
+/// Letters, digits, dashes, underscores and dots, at most 63, with a letter or digit at both ends.
+fn is_label_value(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_outer = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    text.len() <= 63
+        && text.bytes().all(inner)
+        && is_outer(text.bytes().next())
+        && is_outer(text.bytes().next_back())
 }
 
 /// A name that an object can have: lower case letters, digits, dashes; at most 64.

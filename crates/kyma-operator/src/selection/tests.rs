@@ -9,7 +9,8 @@ fn only_what_a_user_has_a_say_in_is_read() {
         "modules": [{ "name": "keda", "controller": "x", "remoteModuleTemplateRef": "y", "values": { "a": 1 } }],
     });
     let choice = serde_json::to_value(choice(&spec)).unwrap();
-    let module = json!({ "name": "keda", "customResourcePolicy": "CreateAndDelete", "managed": true, "values": { "a": 1 } });
+    let module = json!({ "name": "keda", "controller": "x", "customResourcePolicy": "CreateAndDelete", "managed": true,
+        "values": { "a": 1 } });
     assert_eq!(choice, json!({ "channel": "fast", "modules": [module] }));
 }
 
@@ -23,6 +24,7 @@ fn a_bad_entry_spoils_itself_alone() {
         json!({ "name": "keda", "customResourcePolicy": "Destroy" }),
         json!({ "name": "keda", "values": { "long": long } }),
         json!({ "name": "keda", "managed": "no" }),
+        json!({ "name": "keda", "controller": "no label" }),
     ] {
         let read =
             Selection::read(&json!({ "channel": "regular", "modules": [bad, { "name": "nats" }] })).unwrap();
@@ -74,8 +76,8 @@ fn what_is_kept_of_a_targets_spec_is_what_is_read_of_it() {
     let told = json!({ "modules": [{ "name": "keda", "controller": "x", "remoteModuleTemplateRef": "y", "managed": true }] });
     assert_eq!(
         reduced(&told),
-        json!({ "modules": [{ "name": "keda", "managed": true }] }),
-        "who manages it is said on the hub"
+        json!({ "modules": [{ "name": "keda", "controller": "x", "managed": true }] }),
+        "which template it is made from is said on the hub"
     );
     let kept = reduced(&json!({ "modules": many, "else": many }));
     assert!(kept.to_string().len() < 10 * 50_000, "only the number of them is kept");
