@@ -123,3 +123,84 @@ fn with_v1beta1(mut crd: CustomResourceDefinition, has_status: bool) -> CustomRe
     crd.spec.versions.insert(0, v1beta1);
     crd
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// KLM's columns stay where they were: State first where there is one, Age last.
+    #[test]
+    fn columns_tell_what_a_list_is_read_for() {
+        let columns = |crd: &CustomResourceDefinition| -> Vec<String> {
+            let served = crd.spec.versions.iter().find(|version| version.served).unwrap();
+            let columns = served.additional_printer_columns.iter().flatten();
+            columns
+                .filter(|column| column.priority.is_none_or(|it| it == 0))
+                .map(|it| it.name.clone())
+                .collect()
+        };
+        assert_eq!(columns(&kyma()), ["State", "Reason", "Modules", "Channel", "Age"]);
+        assert_eq!(columns(&module_template()), ["Module", "Version", "Mandatory", "Age"]);
+        assert_eq!(columns(&module_release_meta()), ["Channels", "Mandatory", "Age"]);
+        let component = columns(&helm_component());
+        for column in ["Version", "Ready", "Reason", "Target", "Age"] {
+            assert!(component.iter().any(|name| name == column), "{column} is missing: {component:?}");
+        }
+    }
+
+    /// What becomes of each field of a spec that users write, one line each: `read` by an operator, `shown` to people,
+    /// `told` as without effect in a condition or message where it has none, or `none`: its description says so. Fields
+    /// of HelmComponents have a table beside their code.
+    const FIELDS: &str = include_str!("crds/fields.txt");
+
+    /// Leaves of a schema by path, with the descriptions on the way there.
+    fn leaves(schema: &JSONSchemaProps, path: &str, told: &str, found: &mut Vec<(String, String)>) {
+        let told = format!("{told} {}", schema.description.as_deref().unwrap_or_default());
+        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items
+            && items.properties.is_some()
+        {
+            return leaves(items, &format!("{path}[]"), &told, found);
+        }
+        let Some(properties) = &schema.properties else {
+            found.push((path.to_owned(), told));
+            return;
+        };
+        for (name, property) in properties {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            leaves(property, &path, &told, found);
+        }
+    }
+
+    #[test]
+    fn every_field_is_read_or_said_to_have_no_effect() {
+        let mut rows: std::collections::BTreeMap<(String, String), &str> = FIELDS
+            .lines()
+            .map(|line| {
+                let words: Vec<&str> = line.split(' ').collect();
+                ((words[0].to_owned(), words[1].to_owned()), words[2])
+            })
+            .collect();
+        let kinds = [kyma(), module_template(), module_release_meta(), module_config(), pause(), watcher()];
+        for crd in &kinds {
+            let kind = crd.spec.names.kind.as_str();
+            let served = crd.spec.versions.iter().find(|version| version.served).unwrap();
+            let schema =
+                served.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref()).unwrap();
+            let spec = &schema.properties.as_ref().unwrap()["spec"];
+            let mut found = Vec::new();
+            leaves(spec, "", schema.description.as_deref().unwrap_or_default(), &mut found);
+            for (path, told) in found {
+                let row = rows.remove(&(kind.to_owned(), path.clone()));
+                let says_none = ["no effect", "without effect", "not read", "Deprecated", "not evaluated"];
+                match row {
+                    Some("none") => {
+                        assert!(says_none.iter().any(|words| told.contains(words)), "{kind} {path}: {told}");
+                    }
+                    Some("read" | "shown" | "told") => {}
+                    other => panic!("{kind} {path} has no row in crds/fields.txt: {other:?}"),
+                }
+            }
+        }
+        assert!(rows.is_empty(), "no CRD has these fields: {rows:?}");
+    }
+}

@@ -20,6 +20,13 @@ use crate::{FreeForm, ResourcePolicy, SecretKeyRef, State, patterns, schemas};
     doc = "Kyma lists the modules of one cluster. On the hub it stands for that cluster; on the cluster itself, \
            as kyma-system/default, it is where users choose modules.",
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason"
+    ),
+    printcolumn(name = "Modules", type_ = "string", json_path = ".status.modulesReady"),
+    printcolumn(name = "Channel", type_ = "string", json_path = ".spec.channel"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -66,7 +73,8 @@ pub struct KymaModule {
     /// False takes the module out of management: what is installed stays and is yours.
     #[serde(default = "yes")]
     pub managed: bool,
-    /// Helm values for the module, at most 64 KiB. They win over the module's own and lose to the central ones.
+    /// Helm values for a module whose content is a chart, at most 64 KiB. They win over the module's own and lose to the
+    /// central ones. For other content they have no effect, which the module's status says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::free_form")]
     pub values: Option<FreeForm>,
@@ -147,6 +155,10 @@ pub struct KymaStatus {
     /// Every module that is wished or not yet gone, refused ones too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modules: Option<Vec<ModuleStatus>>,
+    /// How many of modules are Ready or Unmanaged, of how many: 3/4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    pub modules_ready: Option<String>,
     /// The cluster as it was known at first contact; on the hub only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetIdentity>,

@@ -19,6 +19,8 @@ use crate::{patterns, schemas};
     derive = "PartialEq",
     doc = "ModuleReleaseMeta says how one module is offered: which version each channel has, which versions may be \
            pinned, or which one every cluster must have. Its name is the module's.",
+    printcolumn(name = "Channels", type_ = "string", json_path = ".spec.channels"),
+    printcolumn(name = "Mandatory", type_ = "string", json_path = ".spec.mandatory.version"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

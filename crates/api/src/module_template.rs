@@ -18,6 +18,9 @@ use crate::{ChartSource, Dependency, FreeForm, GroupKind, KindRef, Manager, Stat
     namespaced,
     derive = "PartialEq",
     doc = "ModuleTemplate describes one version of one module. Its name is <module>-<version>; its spec never changes.",
+    printcolumn(name = "Module", type_ = "string", json_path = ".spec.moduleName"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
+    printcolumn(name = "Mandatory", type_ = "boolean", json_path = ".spec.mandatory"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

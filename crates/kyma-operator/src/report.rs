@@ -92,6 +92,7 @@ pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
         active_channel: facts.channel.clone().or_else(|| facts.before.active_channel.clone()),
         conditions: Some(conditions(facts, state)),
         last_operation: Some(last_operation(facts, operation)),
+        modules_ready: Some(modules_ready(&facts.lines)),
         modules: Some(modules),
         target: facts.target.clone().or_else(|| facts.before.target.clone()),
         selection: facts.choice.clone().or_else(|| facts.before.selection.clone()),
@@ -100,6 +101,12 @@ pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
             None => facts.before.mandatory_modules.clone(),
         },
     }
+}
+
+/// How many modules are as they are to be, of how many.
+fn modules_ready(lines: &[Line]) -> String {
+    let ready = lines.iter().filter(|line| line.is_settled()).count();
+    format!("{ready}/{}", lines.len())
 }
 
 /// The line as the status has it: with its reason, and since when it is so.
@@ -152,7 +159,8 @@ fn state_of(facts: &Facts<'_>) -> State {
     let modules = facts.lines.iter().map(weight);
     let trouble = facts.trouble.as_ref().map(|trouble| trouble.state);
     let missing = missing(facts).map(|_| State::Warning);
-    let all: Vec<State> = modules.chain(trouble).chain(missing).collect();
+    let catalogue = unsynced_catalogue(facts).map(|_| State::Processing);
+    let all: Vec<State> = modules.chain(trouble).chain(missing).chain(catalogue).collect();
     let has = |state| all.contains(&state);
     if has(State::Error) {
         State::Error
@@ -181,6 +189,9 @@ fn operation(facts: &Facts<'_>, state: State) -> String {
         (None, State::Deleting) => "waiting for modules to be deleted".to_owned(),
         (None, State::Warning) if facts.lines.iter().all(Line::is_settled) => {
             missing(facts).map(|told| told.message.clone()).unwrap_or_default()
+        }
+        (None, State::Processing) if facts.lines.iter().all(Line::is_settled) => {
+            "waiting for the module catalogue on the target".to_owned()
         }
         (None, _) => "waiting for all modules to become ready".to_owned(),
     }
@@ -261,8 +272,22 @@ fn ready(facts: &Facts<'_>, state: State) -> (Status, Reason, String) {
             let message = format!("these fields have no effect yet: {}", facts.unsupported.join(", "));
             (Status::True, Reason::NotYetSupported, message)
         }
-        (None, None) => (status_for(state), Reason::Ready, "kyma is ready".to_owned()),
+        (None, None) => match unsynced_catalogue(facts) {
+            Some(message) => {
+                let message = format!("the target does not have the module catalogue yet: {message}");
+                (Status::False, Reason::Progressing, message)
+            }
+            None => (status_for(state), Reason::Ready, "kyma is ready".to_owned()),
+        },
     }
+}
+
+/// What release-meta-syncer says of a catalogue that is not on the target. Without the condition nothing is to be there:
+/// the syncer may not run.
+fn unsynced_catalogue<'a>(facts: &'a Facts<'_>) -> Option<&'a str> {
+    let conditions = facts.before.conditions.as_deref().filter(|_| facts.is_remote)?;
+    let found = condition::get(conditions, types::MODULE_CATALOG)?;
+    (found.status == "False").then_some(found.message.as_str())
 }
 
 /// What keeps the target from having what it is to have besides modules.

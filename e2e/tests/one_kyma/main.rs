@@ -26,7 +26,7 @@ static LANDSCAPE: OnceCell<Mutex<Landscape>> = OnceCell::const_new();
 
 #[test]
 fn a_module_installed_by_hand_is_taken_over_and_one_that_is_not_enabled_is_left_alone() -> Result<()> {
-    alone(async |landscape| by_hand::tell(landscape).await)
+    alone(async |landscape| Box::pin(by_hand::tell(landscape)).await)
 }
 
 #[test]

@@ -9,9 +9,9 @@ use kyma_api::{
 use kyma_sdk::Failure;
 use serde_json::Value;
 
-use crate::component::ComponentView;
+use crate::component::{ComponentView, kind_of};
 use crate::deletion::{IgnorePolicy, stays};
-use crate::plan::{default_resource, withheld};
+use crate::plan::{default_resource, values_without_effect, withheld};
 use crate::resolve::{Awaited, Because, Decision, Install, Resolved};
 
 /// A module's status, and the reason behind its state.
@@ -102,16 +102,22 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
         Some(because) if state != State::Error => (because.state, because.reason, because.message.clone()),
         _ => (state, reason, message),
     };
-    let message = [message.as_str(), withheld(install).unwrap_or_default()]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join("; ");
+    let message = [
+        message.as_str(),
+        withheld(install).unwrap_or_default(),
+        values_without_effect(install).unwrap_or_default(),
+    ]
+    .into_iter()
+    .filter(|part| !part.is_empty())
+    .collect::<Vec<_>>()
+    .join("; ");
     let shown = |resource: &serde_json::Map<String, Value>| Some(tracked_resource(resource));
     let left_alone = outcome.view.filter(|view| view.left_alone().is_some());
     let running = left_alone.and_then(|view| view.running.clone());
     let has_default = outcome.view.is_none_or(|view| view.resource_policy == ResourcePolicy::CreateAndDelete);
-    let resource = default_resource(install, outcome.target_namespace).filter(|_| has_default);
+    // A component of another kind says in its own status what it creates.
+    let is_made = has_default && kind_of(&install.template).is_helm();
+    let resource = default_resource(install, outcome.target_namespace).filter(|_| is_made);
     Line {
         status: ModuleStatus {
             ocm_component_name: install.release.ocm_component.clone(),
