@@ -19,7 +19,7 @@ use crate::{State, schemas};
     namespaced,
     status = "WatcherStatus",
     derive = "PartialEq",
-    doc = "Watcher says which changes on the clusters are reported to which operator on the hub.",
+    doc = "Watcher says which changes on the clusters are reported to which operator on the hub. It has no effect in this version: the operators watch the clusters themselves, and only Kyma Lifecycle Manager reads it.",
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]

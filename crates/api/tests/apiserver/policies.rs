@@ -106,6 +106,7 @@ async fn a_templates_spec_never_changes_and_its_name_is_said() -> Result<()> {
 
     stored_objects_take_metadata_but_no_other_spec(&client).await?;
     new_objects_are_named_or_warned(&client).await?;
+    a_watcher_is_told_to_have_no_effect(&client).await?;
     a_large_template_can_still_be_labelled(&client).await
 }
 
@@ -138,6 +139,23 @@ async fn new_objects_are_named_or_warned(client: &Client) -> Result<()> {
     let path = format!("{}/keda-1.2.3", collection(&old_style).unwrap_or_default());
     let same = apply(client, &path, &of_version("keda-1.2.3")).await?;
     assert!(same.is_ok(), "applying the same again is no change: {same:?}");
+    Ok(())
+}
+
+/// A Watcher is taken, for Kyma Lifecycle Manager, with a warning that no operator here reads it.
+async fn a_watcher_is_told_to_have_no_effect(client: &Client) -> Result<()> {
+    let watcher = json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Watcher",
+        "metadata": {"name": "told", "namespace": "default"},
+        "spec": {
+            "serviceInfo": {"name": "events", "namespace": "default", "port": 8080},
+            "resourceToWatch": {"group": "x.io", "version": "v1", "resource": "xs"},
+            "field": "spec", "gateway": {"selector": {"matchLabels": {"a": "b"}}},
+        },
+    });
+    let path = "/apis/operator.kyma-project.io/v1beta2/namespaces/default/watchers";
+    let reply = call(client, Method::POST, path, Some(&watcher)).await?.ok()?;
+    assert!(reply.warnings.iter().any(|text| text.contains("has no effect")), "{:?}", reply.warnings);
     Ok(())
 }
 
