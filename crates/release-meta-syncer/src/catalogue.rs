@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kyma_api::visibility::{Audience, Viewer};
-use kyma_api::{ModuleReleaseMeta, ModuleReleaseMetaSpec, ModuleTemplate, ModuleTemplateSpec, labels, names};
+use kyma_api::{
+    KindRef, ModuleReleaseMeta, ModuleReleaseMetaSpec, ModuleTemplate, ModuleTemplateSpec, labels, names,
+};
 use serde_json::json;
 
 use crate::copy::{Copy, Key, Kind};
@@ -32,7 +34,8 @@ pub(crate) struct Release {
 }
 
 impl Template {
-    /// Reduces a `ModuleTemplate`: only KLM's fields are copied, so a component's CRD stays at the hub.
+    /// Reduces a `ModuleTemplate`: KLM's fields and the kinds that block a removal are copied; a component's CRD stays at
+    /// the hub.
     pub(crate) fn of(template: ModuleTemplate) -> Self {
         let audience = Audience::of(&template);
         let ModuleTemplate { metadata, spec } = template;
@@ -45,11 +48,12 @@ impl Template {
             copy: Arc::new(Copy::new(&BTreeMap::new(), &BTreeMap::new(), json!(null))),
         };
         reduced.module = reduced.module.or_else(|| labels.get(labels::MODULE_NAME).cloned());
+        let associated_resources = visible_resources(&spec);
         let spec = ModuleTemplateSpec {
+            associated_resources,
             component: None,
             chart: None,
             depends_on: None,
-            managed_resources: None,
             ..spec
         };
         let annotations = metadata.annotations.unwrap_or_default();
@@ -62,6 +66,19 @@ impl Template {
         let same = |held: &Option<String>, wanted: &str| held.as_ref().is_none_or(|held| held == wanted);
         same(&self.module, module) && same(&self.version, version)
     }
+}
+
+/// The kinds whose objects block a removal, as tools on the target read them: those of `managedResources` that name a
+/// version, which tools need, join KLM's field.
+fn visible_resources(spec: &ModuleTemplateSpec) -> Option<Vec<KindRef>> {
+    let mut all = spec.associated_resources.clone().unwrap_or_default();
+    for managed in spec.managed_resources.iter().flatten() {
+        let is_named = all.iter().any(|one| one.group == managed.group && one.kind == managed.kind);
+        if let Some(version) = managed.version.clone().filter(|_| !is_named) {
+            all.push(KindRef { group: managed.group.clone(), version, kind: managed.kind.clone() });
+        }
+    }
+    Some(all).filter(|all| !all.is_empty() || spec.associated_resources.is_some())
 }
 
 /// The versions that a viewer sees, by the ways in which a release refers to them.

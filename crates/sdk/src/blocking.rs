@@ -1,6 +1,6 @@
 //! Which objects of users hold up a removal. No answer is not an answer: whatever cannot be listed holds it up too.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use kube::{
     Api, Client, ResourceExt,
@@ -71,8 +71,8 @@ impl Blocker {
     }
 }
 
-/// Looks for objects of the blocking kinds: in all namespaces and all served versions. A kind that the target does
-/// not serve has none.
+/// Looks for objects of the blocking kinds: in all namespaces, in the version that the kind names if the target serves it
+/// and otherwise in all served versions. A kind that the target does not serve has none.
 ///
 /// # Errors
 /// Anything that keeps from a complete answer.
@@ -90,11 +90,16 @@ pub async fn find_blockers(target: &Client, blocking: &Blocking) -> Result<Block
     Ok(Blockers { count: found.len(), first, resources })
 }
 
-/// The kinds in each version that the target serves.
+/// The kinds in the versions that are looked at.
 async fn served(target: &Client, kinds: &[GroupKind]) -> Result<Vec<ApiResource>, Failure> {
-    let mut groups: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
-    for GroupKind { group, kind, .. } in kinds {
-        groups.entry(group).or_default().insert(kind);
+    let mut groups: BTreeMap<&str, BTreeMap<&str, Versions<'_>>> = BTreeMap::new();
+    for GroupKind { group, kind, version } in kinds {
+        let named = groups.entry(group).or_default().entry(kind).or_insert_with(|| Some(BTreeSet::new()));
+        match (version, named.as_mut()) {
+            (None, _) => *named = None,
+            (Some(version), Some(versions)) => drop(versions.insert(version.as_str())),
+            (Some(_), None) => {}
+        }
     }
     let mut resources = vec![];
     for (name, kinds) in groups {
@@ -104,12 +109,31 @@ async fn served(target: &Client, kinds: &[GroupKind]) -> Result<Vec<ApiResource>
             Err(error) if gone(&error) => continue,
             Err(error) => return Err(Failure::target(&format!("look up API group {name}"), &error)),
         };
+        let mut found = vec![];
         for version in group.versions() {
             let all = group.versioned_resources(version).into_iter().map(|(resource, _)| resource);
-            resources.extend(all.filter(|resource| kinds.contains(resource.kind.as_str())));
+            found.extend(all.filter(|resource| kinds.contains_key(resource.kind.as_str())));
         }
+        resources.extend(looked_at(&kinds, &found));
     }
     Ok(resources)
+}
+
+/// Versions that are named for a kind; none: one entry names no version, so all count.
+type Versions<'a> = Option<BTreeSet<&'a str>>;
+
+/// Keeps the named versions of a kind where the target serves each of them; otherwise the named ones tell nothing
+/// certain, and all served versions stay.
+fn looked_at(kinds: &BTreeMap<&str, Versions<'_>>, served: &[ApiResource]) -> Vec<ApiResource> {
+    let is_served = |kind: &str, version: &str| {
+        served.iter().any(|resource| resource.kind == kind && resource.version == version)
+    };
+    let is_kept = |resource: &ApiResource| {
+        let Some(Some(versions)) = kinds.get(resource.kind.as_str()) else { return true };
+        let all_served = versions.iter().all(|version| is_served(&resource.kind, version));
+        !all_served || versions.contains(resource.version.as_str())
+    };
+    served.iter().filter(|resource| is_kept(resource)).cloned().collect()
 }
 
 async fn list(
@@ -173,6 +197,26 @@ mod tests {
             finalizers: finalizers.iter().map(ToString::to_string).collect(),
             deleting,
         }
+    }
+
+    #[test]
+    fn a_named_version_is_looked_at_where_it_is_served() {
+        let resource = |version: &str| ApiResource {
+            group: "x.io".into(),
+            version: version.into(),
+            api_version: format!("x.io/{version}"),
+            kind: "Sample".into(),
+            plural: "samples".into(),
+        };
+        let found = |versions: Versions<'_>| -> Vec<String> {
+            let kinds = BTreeMap::from([("Sample", versions)]);
+            let all = looked_at(&kinds, &[resource("v1"), resource("v2")]);
+            all.into_iter().map(|resource| resource.version).collect()
+        };
+        assert_eq!(found(None), ["v1", "v2"]);
+        assert_eq!(found(Some(BTreeSet::from(["v2"]))), ["v2"]);
+        assert_eq!(found(Some(BTreeSet::from(["v3"]))), ["v1", "v2"], "fails closed");
+        assert_eq!(found(Some(BTreeSet::from(["v1", "v3"]))), ["v1", "v2"]);
     }
 
     #[test]

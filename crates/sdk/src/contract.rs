@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kyma_api::{
-    DeletionPolicy, Dependency, FreeForm, ModuleRef, Reason, ResourcePolicy, State, TargetRef, annotations,
-    component::DeletionOrder, finalizers, labels,
+    DeletionPolicy, Dependency, FreeForm, GroupKind, Manager, ModuleRef, Reason, ResourcePolicy, State,
+    TargetRef, annotations, component::DeletionOrder, finalizers, labels,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,17 @@ pub struct ComponentSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub depends_on: Vec<Dependency>,
+    /// The module's default CR, from the ModuleTemplate. Creating it is the component's task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "free_form")]
+    pub resource: Option<FreeForm>,
+    /// The workload whose readiness is the module's state, from the ModuleTemplate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager: Option<Manager>,
+    /// Kinds whose objects on the target hold up the removal, beside those that the component names itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub managed_resources: Vec<GroupKind>,
     /// What happens with the module's default CR.
     #[serde(default)]
     pub resource_policy: ResourcePolicy,

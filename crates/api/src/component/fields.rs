@@ -131,7 +131,8 @@ pub struct GroupKind {
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub group: String,
-    /// API version. Absent: any served version.
+    /// API version. Absent: any served version. Blocking objects are looked for in every served version where this one is
+    /// not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub version: Option<String>,

@@ -149,7 +149,7 @@ fn what_only_the_hub_needs_of_a_template_stays_there() {
     let more = json!({"spec": {
         "component": {"apiVersion": "x.io/v1", "kind": "X", "crd": {"kind": "CustomResourceDefinition"}},
         "chart": {"url": "oci://registry/chart"},
-        "managedResources": [{"group": "x.io", "kind": "X"}],
+        "managedResources": [{"group": "x.io", "kind": "X"}, {"group": "x.io", "version": "v1", "kind": "Y"}],
         "data": {"apiVersion": "x.io/v1", "kind": "X"},
     }});
     let catalogue = catalogue(vec![template("keda", "1.0.0", &more)], vec![]);
@@ -157,8 +157,11 @@ fn what_only_the_hub_needs_of_a_template_stays_there() {
     let fields: Vec<_> = spec.as_object().unwrap().keys().cloned().collect();
     assert_eq!(
         BTreeSet::from_iter(fields),
-        ["data", "descriptor", "moduleName", "version"].map(String::from).into()
+        ["associatedResources", "data", "descriptor", "managedResources", "moduleName", "version"]
+            .map(String::from)
+            .into()
     );
+    assert_eq!(spec["associatedResources"], json!([{"group": "x.io", "version": "v1", "kind": "Y"}]));
 }
 
 #[test]

@@ -15,9 +15,11 @@ use serde::de::DeserializeOwned;
 
 use super::{Driver, Outcome, account, nothing_blocks, reachable, step};
 use crate::{
-    Component, Context, Contract, Failure, Interest, Pass, Progress, Removal, Report, Wait, add_finalizer,
+    Blocking, Component, Context, Contract, Failure, Interest, Pass, Progress, Removal, Report, Wait,
+    add_finalizer,
     blocking::find_blockers,
     contract::{Deletion, deletion},
+    dependencies::Kind,
     has_finalizer, identity, live_metadata, patch_finalizers, remove_finalizer,
 };
 
@@ -86,7 +88,7 @@ impl<C: Component> Driver<C> {
         resource: &Arc<C::Resource>,
         context: &Context<C::Resource>,
     ) -> Result<Removal, Failure> {
-        let blocking = self.component.blocking(resource);
+        let blocking = self.blocking(resource, &context.contract);
         if !nothing_blocks(&blocking) {
             let blockers = find_blockers(&context.target.client(), &blocking).await?;
             if blockers.count > 0 {
@@ -99,6 +101,18 @@ impl<C: Component> Driver<C> {
         let removal = self.in_time(self.component.remove(context)).await;
         self.keep_watching(context, removal.is_ok());
         removal
+    }
+
+    /// Kinds that hold up the removal: the component's own, and those of the ModuleTemplate. HelmComponents know the
+    /// latter themselves, with the objects among them that do not count.
+    fn blocking(&self, resource: &C::Resource, contract: &Contract) -> Blocking {
+        let mut blocking = self.component.blocking(resource);
+        if Kind::of::<C::Resource>() != Kind::helm() {
+            let more = contract.spec.managed_resources.iter().filter(|kind| !blocking.kinds.contains(kind));
+            let more: Vec<_> = more.cloned().collect();
+            blocking.kinds.extend(more);
+        }
+        blocking
     }
 
     /// Whether the component goes only because its namespace or its CRD does.
