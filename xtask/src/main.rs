@@ -1,5 +1,6 @@
 //! `cargo xtask`: the chores of this workspace.
 
+mod advisories;
 mod codegen;
 mod docs;
 mod fuzz;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{ArgGroup, Args};
 
+use crate::advisories::{self, Outcome};
 use crate::setup::progress::say;
 use crate::{codegen, docs, fuzz, setup, tidy, workspace};
 
@@ -23,7 +24,7 @@ use crate::{codegen, docs, fuzz, setup, tidy, workspace};
 #[command(group(ArgGroup::new("what").args(["filters", "concurrency"])))]
 pub(crate) struct Request {
     /// Also what takes very long: ignored tests, TEST_FULL=1 for tests that have a longer form, the dependency
-    /// policy (needs cargo-deny), fuzzing (needs cargo-fuzz and a nightly toolchain), and 20 minutes of watching
+    /// policy and advisories (need cargo-deny and an advisory database), fuzzing (needs cargo-fuzz and a nightly toolchain), and 20 minutes of watching
     /// idle operators
     #[arg(long)]
     full: bool,
@@ -57,6 +58,8 @@ struct Done {
     name: &'static str,
     time: Duration,
     ok: bool,
+    /// Why what it is for was not done.
+    note: Option<String>,
 }
 
 struct Run {
@@ -64,6 +67,8 @@ struct Run {
     done: Vec<Done>,
     count: Count,
     panics: Panics,
+    /// Note of the step that runs.
+    note: Option<String>,
 }
 
 /// Why tests failed, by a panic or by the error that they return, to be told once more at the end: what they logged in between may be long.
@@ -76,7 +81,8 @@ struct Panics {
 
 /// Runs all steps, stops at the first that fails; ends with a table and the number of tests.
 pub(crate) fn run(request: Request) -> Result<()> {
-    let mut run = Run { request, done: Vec::new(), count: Count::default(), panics: Panics::default() };
+    let mut run =
+        Run { request, done: Vec::new(), count: Count::default(), panics: Panics::default(), note: None };
     let outcome = match run.request.repeat {
         _ if run.request.concurrency => run.steps_repeated(Run::concurrency),
         Some(times) => run.steps_repeated(|run| run.repeat(times.get())),
@@ -112,6 +118,16 @@ impl Run {
         self.step("build", |run| run.cargo(&["build", "--workspace", "--bins", "--quiet"]))?;
         self.step("generated files", |_| codegen::run(true))?;
         self.step("house rules", |_| tidy::run())?;
+        self.step("advisories", |run| {
+            let outcome = advisories::check()?;
+            if run.request.full {
+                advisories::demand(&outcome)?;
+            }
+            if let Outcome::NotChecked(reason) = outcome {
+                run.note = Some(reason);
+            }
+            Ok(())
+        })?;
         self.step("unit tests", |run| run.tests(&["--lib", "--bins"]))?;
         self.step("examples in the code's docs", |run| run.tests(&["--doc"]))?;
         self.step("tests on control planes", Run::on_control_planes)?;
@@ -137,7 +153,8 @@ impl Run {
         say(&format!("=== {name}"));
         let start = Instant::now();
         let outcome = work(self);
-        self.done.push(Done { name, time: start.elapsed(), ok: outcome.is_ok() });
+        let note = self.note.take();
+        self.done.push(Done { name, time: start.elapsed(), ok: outcome.is_ok(), note });
         outcome.with_context(|| format!("step failed: {name}"))
     }
 
@@ -215,8 +232,12 @@ impl Run {
 
     fn print_table(&self) {
         say("\n  seconds  step");
-        for Done { name, time, ok } in &self.done {
-            let mark = if *ok { "" } else { "  FAILED" };
+        for Done { name, time, ok, note } in &self.done {
+            let mark = match (ok, note) {
+                (false, _) => "  FAILED".to_owned(),
+                (true, Some(reason)) => format!("  NOT CHECKED: {reason}"),
+                (true, None) => String::new(),
+            };
             say(&format!("{:>9.1}  {name}{mark}", time.as_secs_f64()));
         }
         let total: Duration = self.done.iter().map(|step| step.time).sum();
