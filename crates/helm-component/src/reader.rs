@@ -62,14 +62,15 @@ impl Reader {
         }
     }
 
-    /// What to do about an object that it may not read, which is not told from one that does not exist.
+    /// What to do about an object that it may not read, which is not told from one that does not exist: continues "there
+    /// is no Secret a".
     pub(crate) fn how_to_allow(&self) -> String {
         match self {
             Self::Module(module) => format!(
-                "create it in the component's namespace with the label {}=true",
+                " that the component may read; create it in the component's namespace with the label {}=true",
                 labels::readable_by(module)
             ),
-            Self::Standalone => "create it in the component's namespace".to_owned(),
+            Self::Standalone => "; create it in the component's namespace".to_owned(),
         }
     }
 

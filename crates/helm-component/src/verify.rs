@@ -69,7 +69,7 @@ fn value<'a>(
     let absent = || match reader {
         Reader::Standalone => format!("Secret {name} does not exist"),
         Reader::Module(_) => {
-            format!("there is no Secret {name} that the component may read; {}", reader.how_to_allow())
+            format!("there is no Secret {name}{}", reader.how_to_allow())
         }
     };
     let secret = secret.ok_or_else(|| invalid(field, &absent()))?;

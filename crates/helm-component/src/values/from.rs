@@ -41,7 +41,7 @@ impl Source {
 /// Why there are no values. Names objects, keys and lines, never content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FromError {
-    #[error("valuesFrom: there is no {object} that the component may read; {allow}, or set optional")]
+    #[error("valuesFrom: there is no {object}{allow}, or set optional")]
     Missing { object: String, allow: String },
     #[error("valuesFrom: {object} has no key {key}; add it, or set optional")]
     NoKey { object: String, key: String },

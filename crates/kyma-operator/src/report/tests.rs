@@ -91,6 +91,32 @@ fn conditions_of_others_are_not_ours_to_write() {
 }
 
 #[test]
+fn a_catalogue_that_is_not_on_the_target_is_work_under_way() {
+    let mut before = KymaStatus::default();
+    let catalogue = Wanted {
+        type_: types::MODULE_CATALOG,
+        status: Status::False,
+        reason: Reason::TargetForbidden,
+        message: "not allowed",
+        observed_generation: None,
+    };
+    condition::set(before.conditions.get_or_insert_default(), &catalogue, &time(at(0)));
+    let lines = [line_in(State::Ready, Reason::Ready)];
+    let of_state = |is_remote: bool| {
+        let mut facts = facts(&before, &lines, at(0));
+        facts.is_remote = is_remote;
+        status(&facts)
+    };
+    let after = of_state(true);
+    assert_eq!(after.state, Some(State::Processing));
+    let ready = of(&after, types::READY);
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Progressing"));
+    assert!(ready.message.contains("not allowed"), "{}", ready.message);
+    assert_eq!(of_state(false).state, Some(State::Ready), "the hub itself gets no copy");
+    assert_eq!(after.modules_ready.as_deref(), Some("1/1"));
+}
+
+#[test]
 fn trouble_with_the_target_leaves_what_is_known_of_modules() {
     let before = status(&facts(&KymaStatus::default(), &[line_in(State::Ready, Reason::Ready)], at(0)));
     let trouble = Trouble {
