@@ -34,7 +34,7 @@ pub use status::{
     kind = "HelmComponent",
     plural = "helmcomponents",
     shortname = "hc",
-    category = "kyma",
+    category = "kyma-components",
     namespaced,
     status = "HelmComponentStatus",
     derive = "PartialEq",
