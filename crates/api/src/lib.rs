@@ -32,6 +32,7 @@ mod schemas;
 mod state;
 pub mod values;
 pub mod visibility;
+mod yaml_safe;
 
 // Names with meaning on hub and targets.
 pub mod annotations;
@@ -71,6 +72,7 @@ pub use pause::{Pause, PauseScope, PauseSpec, PauseStatus};
 pub use reason::{ErrorClass, OwnReason, Reason};
 pub use state::State;
 pub use watcher::{Gateway, ResourceToWatch, ServiceInfo, WatchedField, Watcher, WatcherSpec, WatcherStatus};
+pub use yaml_safe::yaml_safe;
 
 /// Group of the kinds that Kyma's users know: Kyma, ModuleTemplate, ModuleReleaseMeta, Watcher, ModuleConfig, Pause.
 pub const OPERATOR_GROUP: &str = "operator.kyma-project.io";

@@ -55,6 +55,7 @@ impl HelmProgram {
     async fn template(&self, request: &RenderRequest) -> Result<Rendered, RenderError> {
         let values = serde_json::to_vec(&request.values)
             .map_err(|error| RenderError::Engine { detail: error.to_string() })?;
+        let values = kyma_api::yaml_safe(&values);
         if values.len() > self.limits.values {
             return Err(RenderError::TooLarge { what: "the text of all values", limit: self.limits.values });
         }
