@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, GroupVersionKind};
 
-use crate::{OPERATOR_GROUP, labels};
+use crate::{OPERATOR_GROUP, is_kyma, labels};
 
 /// Lease in the hub's namespace that a running KLM renews.
 pub const LEASE: &str = "893110f7.kyma-project.io";
@@ -58,7 +58,7 @@ pub fn manifest_resource() -> ApiResource {
 pub fn is_mirror(manifest: &ObjectMeta) -> bool {
     let label = |name: &str| manifest.labels.as_ref().and_then(|all| all.get(name)).map(String::as_str);
     let mut owners = manifest.owner_references.iter().flatten();
-    let of_component = owners.any(|owner| owner.controller == Some(true) && owner.kind != "Kyma");
+    let of_component = owners.any(|owner| owner.controller == Some(true) && !is_kyma(owner));
     let mut finalizers = manifest.finalizers.iter().flatten();
     (label(labels::MIRROR) == Some("true") || of_component)
         && label(labels::HAND_OVER).is_none()

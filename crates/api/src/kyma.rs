@@ -27,6 +27,12 @@ use crate::{FreeForm, ResourcePolicy, SecretKeyRef, State, patterns, schemas};
     ),
     printcolumn(name = "Modules", type_ = "string", json_path = ".status.modulesReady"),
     printcolumn(name = "Channel", type_ = "string", json_path = ".spec.channel"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].message",
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -145,6 +151,9 @@ pub struct KymaStatus {
     /// Channel in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_channel: Option<String>,
+    /// How many of the entries in `modules` are Ready, as `3/4`. Unmanaged ones count as Ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modules_ready: Option<String>,
     /// Aspects of the whole: Modules, ModuleCatalog, CRDsSync, TargetReachable and others. One owner each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::conditions")]
@@ -155,10 +164,6 @@ pub struct KymaStatus {
     /// Every module that is wished or not yet gone, refused ones too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modules: Option<Vec<ModuleStatus>>,
-    /// How many of modules are Ready or Unmanaged, of how many: 3/4.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 16))]
-    pub modules_ready: Option<String>,
     /// The cluster as it was known at first contact; on the hub only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetIdentity>,

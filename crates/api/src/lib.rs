@@ -17,17 +17,21 @@ mod kyma;
 mod module_config;
 mod module_release_meta;
 mod module_template;
+mod owner;
 mod pause;
 mod watcher;
 
 // What they are made of, and what the operators say about them.
+pub mod address;
 pub mod component;
 pub mod condition;
 pub mod crds;
+mod delete_proof;
 pub mod hand_over;
 pub mod limits;
 pub mod patterns;
 mod reason;
+pub mod refusal;
 mod schemas;
 mod state;
 pub mod values;
@@ -42,10 +46,12 @@ pub mod labels;
 pub mod names;
 pub mod release_store;
 
+pub use address::{AddressRefusal, AddressRules};
 pub use component::{
     ComponentDependency, ComponentView, DeletionPolicy, Dependency, FreeForm, GroupKind, KindRef, Manager,
     ModuleRef, ObjectRef, ReadyView, ResourcePolicy, SecretKeyRef, TargetRef,
 };
+pub use delete_proof::{DeleteProof, needs_delete_proof};
 pub use helm_component::{
     Adopt, ChartSource, CommonMetadata, CrdPolicy, CreatedResource, Digests, Drift, DriftIgnore, DriftMode,
     FailedRelease, Health, HealthExpression, HelmComponent, HelmComponentSpec, HelmComponentStatus,
@@ -68,8 +74,10 @@ pub use module_release_meta::{
 pub use module_template::{
     CustomStateCheck, Icon, ModuleInfo, ModuleTemplate, ModuleTemplateSpec, Resource, TemplateComponent,
 };
+pub use owner::{is_kyma, kyma_owner};
 pub use pause::{Pause, PauseScope, PauseSpec, PauseStatus};
 pub use reason::{ErrorClass, OwnReason, Reason};
+pub use refusal::Refusal;
 pub use state::State;
 pub use watcher::{Gateway, ResourceToWatch, ServiceInfo, WatchedField, Watcher, WatcherSpec, WatcherStatus};
 pub use yaml_safe::yaml_safe;

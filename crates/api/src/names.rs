@@ -36,6 +36,11 @@ pub fn label_value(value: &str) -> String {
     format!("{}-{}", cut(value, LABEL_VALUE - LABEL_HASH - 1), hex_of(value, LABEL_HASH))
 }
 
+/// Label selector for the objects whose label has the value that stands for `value`: [`label_value`].
+pub fn label_selector(label: &str, value: &str) -> String {
+    format!("{label}={}", label_value(value))
+}
+
 /// Shard of an object: the SHA-256 of `namespace/name`, modulo 256.
 pub fn shard(namespace: &str, name: &str) -> u8 {
     let digest = Sha256::digest(format!("{namespace}/{name}"));

@@ -153,6 +153,10 @@ pub struct Replaced {
     pub rendered: String,
     /// Number of objects on record when the first of it was sent.
     pub objects: i32,
+    /// True: source and values are the same, and the target no longer serves an API version. Objects that the content
+    /// lacks for this reason are not deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub api_version_gone: bool,
 }
 
 /// What a range of versions stands for: found once, and kept until it is looked up again.
@@ -342,4 +346,7 @@ pub struct CreatedResource {
     /// Uid; absent where it was there before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
+    /// True once the object was seen to be gone: it is not created again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<bool>,
 }

@@ -81,7 +81,7 @@ reasons! {
     AccessAmbiguous: Blocked => "More than one access Secret carries this Kyma's name; name one in kubeconfigSecretRef or delete the others.";
     AccessInvalid: Invalid => "The access Secret holds no usable kubeconfig; put in one with https server, inline CA and inline credentials.";
     AccessRefused: Invalid => "The kubeconfig points to an address that this operator may not call; use the target's public address or allow it by flag.";
-    TargetUnreachable: Unreachable => "The target's apiserver can't be reached; check its address, network and whether the cluster runs.";
+    TargetUnreachable: Unreachable => "The target's apiserver can't be reached, or a proxy answers for it; check its address, network and whether the cluster runs.";
     TargetUntrusted: Unreachable => "The target's certificate doesn't match the CA in the kubeconfig; renew the access Secret.";
     TargetUnauthorized: Unreachable => "The target refuses the credentials; renew the access Secret.";
     TokenUnavailable: Transient => "The issuer of tokens for targets can't be reached or answers with errors; check its address and the network.";
@@ -104,7 +104,7 @@ reasons! {
     HubUnavailable: Transient => "The hub's apiserver didn't answer as it should; work goes on when it does.";
     HubForbidden: Blocked => "This operator's role on the hub doesn't allow a call; install the role of its own version.";
     HubRefused: Invalid => "The hub's apiserver refuses an object as invalid; correct the field that the message names.";
-    ObjectTooLarge: Invalid => "An object is larger than its API server takes; make its values, resource or module smaller.";
+    ObjectTooLarge: Blocked => "An object is larger than its API server takes; make its values, resource or module smaller.";
     DeadlineExceeded: Transient => "One pass took longer than it may; it goes on from where it stopped.";
     CacheFailed: Transient => "The operator's cache on disk can't be read or written; check its volume and free space.";
     SpecInvalid: Invalid => "Fields of the object contradict each other or one is missing; correct what the message names.";
@@ -150,13 +150,13 @@ reasons! {
     SourceNotFound: Transient => "The registry has no such artefact; check name and version, or publish it.";
     SourceUnauthorized: Transient => "The registry refuses access; check the pull secret.";
     SourceUnreachable: Transient => "The registry can't be reached or answers with errors; check its address and the network.";
-    SourceHostRefused: Invalid => "The source, or a redirect from it, leads to a host that isn't allowed; correct the address or allow the host.";
+    SourceHostRefused: Transient => "The source, or a redirect from it, leads to an address that isn't allowed; the message says why and what allows it.";
     DigestMismatch: Transient => "What was pulled doesn't have the expected digest and isn't used; find out who changed it.";
-    SourceInvalid: Invalid => "The artefact isn't what it claims to be; publish a correct one under a new version.";
+    SourceInvalid: Transient => "The source's answer is not the artefact that the component names, or its address is invalid; correct the artefact or the address.";
     SignatureMissing: Blocked => "The artefact must be signed and isn't; sign it where it lies. What runs stays.";
     SignatureInvalid: Invalid => "The artefact is signed, but not by anyone whom the component trusts; sign it again, or correct source.verify. What runs stays.";
     VerificationInvalid: Invalid => "Signatures can't be verified: the keys are none or missing, or such content carries no signature; correct source.verify.";
-    SourceTooLarge: Invalid => "The artefact is larger than allowed; split the module.";
+    SourceTooLarge: Transient => "The artefact is larger than allowed; split the module.";
 
     // From content to objects.
     RenderFailed: Invalid => "The chart doesn't render; the message has the template's own error.";
@@ -170,12 +170,13 @@ reasons! {
     ManifestInvalid: Invalid => "The manifest isn't a list of Kubernetes objects; correct the document that the message names.";
 
     // From objects to the target.
-    ApplyRefused: Invalid => "The target refuses an object as invalid; correct the field that the message names.";
+    ApplyRefused: Blocked => "The target refuses a request or an object; correct the field that the message names. It is tried again after 5 s to 10 min.";
     ReleaseRecordInvalid: Blocked => "Helm's record of the release that is to be taken over can't be read, and nothing is changed; repair or delete the Secret that the message names.";
     ApplyConflict: Transient => "Somebody else changed the object meanwhile; it is tried again.";
     OwnedByOther: Blocked => "The object belongs to another owner and is left alone; remove it there, or set adopt.";
+    DeletionRefused: Blocked => "An object has to be deleted, and a rule that protects data forbids it; the message names object and rule. Delete it by hand if it is not needed.";
     Protected: Invalid => "The module contains an object that no module may touch; remove it from the module.";
-    ImmutableField: Invalid => "A field that can't be changed would change; keep it, delete the object by hand, or allow that with spec.recreate.";
+    ImmutableField: Blocked => "A field that can't be changed would change; keep it, delete the object by hand, or allow that with spec.recreate.";
     CrdVersionInUse: Blocked => "Objects are stored in an API version that the new CRD doesn't serve any more; rewrite them and take the version out of status.storedVersions.";
     QuotaExceeded: Transient => "A quota of the namespace is used up; raise it or free some.";
     NamespaceTerminating: Transient => "The namespace is being deleted; work goes on once it is gone.";

@@ -76,8 +76,10 @@ async fn discover(client: &kube::Client) -> Result<Discovered> {
     let mut paths = vec!["/api/v1".to_owned()];
     let groups = call(client, Method::GET, "/apis", None).await?.ok()?.body;
     for group in groups["groups"].as_array().into_iter().flatten() {
-        let version = group["preferredVersion"]["groupVersion"].as_str().context("a preferred version")?;
-        paths.push(format!("/apis/{version}"));
+        for version in group["versions"].as_array().into_iter().flatten() {
+            let version = version["groupVersion"].as_str().context("a group and version")?;
+            paths.push(format!("/apis/{version}"));
+        }
     }
     let mut found = Discovered::default();
     for path in paths {
@@ -170,6 +172,8 @@ fn words_of(line: &str) -> Vec<String> {
         let rest = if *verb == "rollout" { rest.get(1..).unwrap_or_default() } else { rest };
         let Some(first) = rest.first() else { continue };
         let (word, is_pair) = first.split_once('/').map_or((*first, false), |(word, _)| (word, true));
+        // A field of a resource.
+        let word = if *verb == "explain" { word.split('.').next().unwrap_or(word) } else { word };
         // A Pod by its name.
         if !is_pair && ["logs", "exec", "port-forward"].contains(verb) {
             continue;

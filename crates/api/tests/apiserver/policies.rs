@@ -107,6 +107,7 @@ async fn a_templates_spec_never_changes_and_its_name_is_said() -> Result<()> {
     stored_objects_take_metadata_but_no_other_spec(&client).await?;
     new_objects_are_named_or_warned(&client).await?;
     a_watcher_is_told_to_have_no_effect(&client).await?;
+    mandatory_versions_that_no_template_can_have_are_warned(&client).await?;
     a_large_template_can_still_be_labelled(&client).await
 }
 
@@ -156,6 +157,28 @@ async fn a_watcher_is_told_to_have_no_effect(client: &Client) -> Result<()> {
     let path = "/apis/operator.kyma-project.io/v1beta2/namespaces/default/watchers";
     let reply = call(client, Method::POST, path, Some(&watcher)).await?.ok()?;
     assert!(reply.warnings.iter().any(|text| text.contains("has no effect")), "{:?}", reply.warnings);
+    Ok(())
+}
+
+async fn mandatory_versions_that_no_template_can_have_are_warned(client: &Client) -> Result<()> {
+    let rows = [
+        ("one", "1.2.0", false),
+        ("two", "1.2.0-rc01", false),
+        ("three", "1.2.0-rc.1", true),
+        ("four", "1.2.0-1", true),
+        ("five", "1.2.0+build", true),
+        ("six", "1.2.0-long-long-long-long-long-long", true),
+    ];
+    for (name, version, is_warned) in rows {
+        let release = json!({
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "ModuleReleaseMeta",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"moduleName": name, "mandatory": {"version": version}},
+        });
+        let warnings = create(client, &release).await?.ok()?.warnings;
+        let names_it = warnings.iter().any(|text| text.contains(version));
+        assert_eq!((!warnings.is_empty(), names_it), (is_warned, is_warned), "{version}: {warnings:?}");
+    }
     Ok(())
 }
 

@@ -1,0 +1,295 @@
+//! What an API server means that refuses a request or fails: the one classification that all operators use.
+//!
+//! Nothing that an API server wrote is kept but names, paths of fields and known words: the server may be hostile, and
+//! its messages quote values. Pure.
+
+use std::fmt;
+use std::time::Duration;
+
+use kube::core::Status;
+
+use crate::Reason;
+
+mod invalid;
+
+use invalid::{invalid, is_path, unknown_fields};
+
+/// What the `Status` of an API server means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// 401.
+    Unauthorized,
+    /// 403 by RBAC.
+    Forbidden,
+    /// 403 by a resource quota; its name where the answer has it.
+    QuotaExceeded(String),
+    /// 403 since the namespace is being deleted.
+    NamespaceTerminating,
+    /// A webhook, admission policy or admission plugin says no; its name where the answer has it.
+    Denied(String),
+    /// A webhook did not answer as it should; its name where the answer has it.
+    WebhookFailed(String),
+    /// The conversion webhook of the object's CRD did not answer; `group/version, Kind=…` where the answer has it.
+    ConversionFailed(String),
+    /// A webhook has side effects, so that dry runs are refused; its name where the answer has it.
+    NoDryRun(String),
+    /// 404: the object, its namespace or its kind is not there.
+    NotFound,
+    /// 409: changed or created meanwhile, or a precondition does not hold.
+    Conflict,
+    /// 410 or an expired list token.
+    Expired,
+    /// 500 since managers of an object's fields wrote in an API version that its kind has no more; that `group/version`.
+    VersionGone(String),
+    /// 422 since fields that cannot change would change; their paths.
+    Immutable(Vec<String>),
+    /// 400, 422 and the like: paths with the API server's reason.
+    Invalid(Vec<String>),
+    /// Another status from 400 to 499.
+    Other(u16),
+    /// The object is too large for the API server or etcd.
+    TooLarge,
+    /// 429, with what `Retry-After` says.
+    Throttled(Option<Duration>),
+    /// 429 while the API server fills its cache of one kind. It asks for no fewer calls.
+    Initializing,
+    /// Another status, 5xx in most cases.
+    Server(u16),
+}
+
+/// How a 429 begins that an API server gives while it fills its cache of one kind (k8s.io/apiserver, storage/cacher); no
+/// other words tell it from one that a server under load gives.
+const INITIALIZING: &str = "storage is (re)initializing";
+
+/// Words that API servers use where a quota has no room, is so new that its use was not counted yet, or demands a value.
+const QUOTA: [&str; 4] = ["exceeded quota", "insufficient quota", "status unknown for quota", "failed quota"];
+
+/// Words of the admission plugin for LimitRanges.
+const LIMIT_RANGE: [&str; 3] = [" per Container is ", " per Pod is ", " per PersistentVolumeClaim is "];
+
+/// Name of a webhook, policy or quota that the answer does not show.
+const UNKNOWN_NAME: &str = "of an unknown name";
+
+impl Refusal {
+    /// Classifies a status.
+    pub fn of(status: &Status) -> Self {
+        let text = status.message.as_str();
+        Self::by_words(status, text).unwrap_or_else(|| Self::by_code(status, text))
+    }
+
+    /// What words say that API servers use with several codes.
+    fn by_words(status: &Status, text: &str) -> Option<Self> {
+        let has = |part: &str| text.contains(part);
+        if has("failed calling webhook") {
+            return Some(Self::WebhookFailed(quoted_after(text, "failed calling webhook")));
+        }
+        if let Some(kind) = conversion(text) {
+            return Some(Self::ConversionFailed(kind));
+        }
+        if has("admission webhook") && has("denied the request") {
+            return Some(Self::Denied(quoted_after(text, "admission webhook")));
+        }
+        if has("does not support dry run") {
+            return Some(Self::NoDryRun(quoted_after(text, "admission webhook")));
+        }
+        for policy in ["ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"] {
+            if has(&format!("{policy} '")) {
+                return Some(Self::Denied(quoted_after(text, policy)));
+            }
+        }
+        if has("violates PodSecurity") {
+            return Some(Self::Denied("PodSecurity".to_owned()));
+        }
+        if is_too_large(status) {
+            return Some(Self::TooLarge);
+        }
+        let gone = text.split_once("request to convert CR to an invalid group/version: ");
+        if let Some((_, version)) = gone.filter(|(_, version)| is_path(version)) {
+            return Some(Self::VersionGone(version.to_owned()));
+        }
+        // An apply of what the schema does not have or hold, which API servers report as their own fault.
+        let is_mistyped = has("failed to create typed patch object") || has("failed to convert new object");
+        is_mistyped.then(|| Self::Invalid(unknown_fields(text)))
+    }
+
+    fn by_code(status: &Status, text: &str) -> Self {
+        let has = |part: &str| text.contains(part);
+        match status.code {
+            400 => Self::Invalid(unknown_fields(text)),
+            401 => Self::Unauthorized,
+            403 if has("because it is being terminated") || has_cause(status, "NamespaceTerminating") => {
+                Self::NamespaceTerminating
+            }
+            403 => match QUOTA.iter().find(|words| has(words)) {
+                Some(words) => Self::QuotaExceeded(quota_after(text, words)),
+                None if LIMIT_RANGE.iter().any(|words| has(words)) => Self::Denied("LimitRange".to_owned()),
+                None => Self::Forbidden,
+            },
+            404 => Self::NotFound,
+            409 => Self::Conflict,
+            410 => Self::Expired,
+            422 => invalid(status),
+            429 if text.starts_with(INITIALIZING) => Self::Initializing,
+            429 => Self::Throttled(retry_after(status)),
+            code @ 402..=499 => Self::Other(code),
+            code => Self::Server(code),
+        }
+    }
+
+    /// The stable word for it.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Unauthorized => Reason::TargetUnauthorized,
+            Self::Forbidden => Reason::TargetForbidden,
+            Self::QuotaExceeded(_) => Reason::QuotaExceeded,
+            Self::NamespaceTerminating => Reason::NamespaceTerminating,
+            Self::Denied(_) => Reason::WebhookDenied,
+            Self::WebhookFailed(_) | Self::ConversionFailed(_) | Self::NoDryRun(_) => Reason::WebhookFailed,
+            Self::NotFound => Reason::DependencyMissing,
+            Self::Conflict | Self::Expired | Self::VersionGone(_) => Reason::ApplyConflict,
+            Self::Immutable(_) => Reason::ImmutableField,
+            Self::Invalid(_) | Self::Other(_) => Reason::ApplyRefused,
+            Self::TooLarge => Reason::ObjectTooLarge,
+            Self::Throttled(_) => Reason::TargetThrottled,
+            Self::Initializing => Reason::Progressing,
+            Self::Server(_) => Reason::TargetServerError,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unauthorized => f.write_str("the credentials are refused"),
+            Self::Forbidden => f.write_str("the roles do not allow it"),
+            Self::QuotaExceeded(name) => write!(f, "quota {name} has no room"),
+            Self::NamespaceTerminating => f.write_str("the namespace is being deleted"),
+            Self::Denied(by) => write!(f, "denied by {by}"),
+            Self::WebhookFailed(name) => write!(f, "webhook {name} did not answer"),
+            Self::ConversionFailed(kind) => write!(f, "the conversion webhook for {kind} did not answer"),
+            Self::NoDryRun(name) => write!(f, "webhook {name} does not support dry runs"),
+            Self::NotFound => f.write_str("not found"),
+            Self::Conflict => f.write_str("changed by somebody else meanwhile"),
+            Self::Expired => f.write_str("the list expired"),
+            Self::VersionGone(version) => write!(f, "its fields are on record in {version}, which is gone"),
+            Self::Immutable(paths) => write!(f, "cannot be changed: {}", paths.join(", ")),
+            Self::Invalid(paths) if paths.is_empty() => f.write_str("refused as invalid"),
+            Self::Invalid(paths) => write!(f, "refused as invalid: {}", paths.join(", ")),
+            Self::Other(code) => write!(f, "refused with status {code}"),
+            Self::TooLarge => f.write_str("too large"),
+            Self::Throttled(_) => f.write_str("the API server asks to slow down"),
+            Self::Initializing => f.write_str("the API server is still loading the objects of this kind"),
+            Self::Server(code) => write!(f, "the API server answers with status {code}"),
+        }
+    }
+}
+
+/// Whether an API server, its connection to etcd, or etcd finds an object too large; or one of Kubernetes' own kinds has
+/// more data than 1 MiB.
+fn is_too_large(status: &Status) -> bool {
+    let text = status.message.as_str();
+    let has_too_much_data = || {
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        let mut causes = causes.filter(|cause| cause.reason == "FieldValueTooLong");
+        causes.any(|cause| !is_path(&cause.field) || ["[]", "data"].contains(&cause.field.as_str()))
+    };
+    status.code == 413
+        || text.contains("request is too large")
+        || text.contains("trying to send message larger than max")
+        || status.code == 422 && has_too_much_data()
+}
+
+fn has_cause(status: &Status, reason: &str) -> bool {
+    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
+}
+
+fn retry_after(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+}
+
+/// The kind whose conversion webhook failed, reduced to what names consist of.
+/// Source: `staging/src/k8s.io/apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go` of Kubernetes.
+fn conversion(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("conversion webhook for ")?;
+    let (of, _) = rest.split_once(" failed")?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "./-, =".contains(c);
+    Some(if of.len() < 400 && of.chars().all(is_name) { of.to_owned() } else { "its kind".to_owned() })
+}
+
+/// The name in quotes that follows a phrase; a placeholder where there is none that could be a name.
+fn quoted_after(text: &str, phrase: &str) -> String {
+    let after = text.split_once(phrase).map_or("", |(_, after)| after);
+    let name = after.split(['"', '\'']).nth(1).unwrap_or_default();
+    if is_path(name) { name.to_owned() } else { UNKNOWN_NAME.to_owned() }
+}
+
+/// The name of the quota that follows a phrase.
+fn quota_after(text: &str, phrase: &str) -> String {
+    let after = text.split_once(phrase).map_or("", |(_, after)| after);
+    let name = after.trim_start_matches([':', ' ']).split([',', ':', ' ']).next().unwrap_or_default();
+    if is_path(name) { name.to_owned() } else { UNKNOWN_NAME.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: u16, message: &str) -> Refusal {
+        Refusal::of(&Status::failure(message, "").with_code(code))
+    }
+
+    #[test]
+    fn admission_plugins_and_quotas_are_named() {
+        let quota = |name: &str| Refusal::QuotaExceeded(name.to_owned());
+        let denied = |name: &str| Refusal::Denied(name.to_owned());
+        let rows = [
+            (
+                r#"pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1"#,
+                quota("few"),
+            ),
+            (r#"pods "x" is forbidden: failed quota: few: must specify limits.cpu for: c"#, quota("few")),
+            (r#"pods "x" is forbidden: status unknown for quota: few, resources: pods"#, quota("few")),
+            (r#"pods "x" is forbidden: exceeded quota: <b>, requested"#, quota(UNKNOWN_NAME)),
+            (
+                r#"pods "x" is forbidden: maximum cpu usage per Container is 1, but limit is 2"#,
+                denied("LimitRange"),
+            ),
+            (r"x is forbidden: MutatingAdmissionPolicy 'p' with binding 'b' denied request: no", denied("p")),
+            (
+                r#"pods is forbidden: User "u" cannot create resource "pods" in API group """#,
+                Refusal::Forbidden,
+            ),
+        ];
+        for (message, expected) in rows {
+            assert_eq!(of(403, message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn every_status_has_a_reason_that_says_whose_fault_it_is() {
+        let rows = [
+            (400, Reason::ApplyRefused),
+            (401, Reason::TargetUnauthorized),
+            (402, Reason::ApplyRefused),
+            (403, Reason::TargetForbidden),
+            (404, Reason::DependencyMissing),
+            (405, Reason::ApplyRefused),
+            (406, Reason::ApplyRefused),
+            (409, Reason::ApplyConflict),
+            (410, Reason::ApplyConflict),
+            (413, Reason::ObjectTooLarge),
+            (415, Reason::ApplyRefused),
+            (422, Reason::ApplyRefused),
+            (429, Reason::TargetThrottled),
+            (499, Reason::ApplyRefused),
+            (500, Reason::TargetServerError),
+            (504, Reason::TargetServerError),
+        ];
+        for (code, reason) in rows {
+            assert_eq!(of(code, "text of the target").reason(), reason, "{code}");
+        }
+        assert_eq!(of(429, "storage is (re)initializing").reason(), Reason::Progressing);
+        assert_eq!(of(429, "storage is (re)initializing"), Refusal::Initializing);
+    }
+}

@@ -1,0 +1,131 @@
+//! What is wrong with an object, from an answer that refuses it. Pure.
+
+use std::collections::BTreeSet;
+
+use kube::core::Status;
+
+use super::Refusal;
+
+/// How many paths of one answer are kept, and how long each may be.
+const MAX_PATHS: usize = 10;
+const MAX_PATH: usize = 200;
+
+/// Words that API servers use for fields that cannot change.
+const IMMUTABLE: &[&str] = &[
+    "immutable",
+    "may not be changed",
+    "may not change once set",
+    "cannot change roleRef",
+    "updates to statefulset spec",
+    "pod updates may not change",
+    "field cannot be changed",
+    // Of a StorageClass.
+    "updates to parameters are forbidden",
+    "updates to provisioner are forbidden",
+    "updates to reclaimPolicy are forbidden",
+];
+
+/// Words for a value that another object has, such as the port of a node.
+const ALLOCATED: &str = "already allocated";
+
+/// Words before the key of a list that is there twice.
+const DUPLICATE_KEY: &str = "duplicate entries for key ";
+
+/// What refuses an object as it is: that fields cannot change, or anything else. With a part of both it is the latter: a
+/// new object would be refused as well.
+pub(super) fn invalid(status: &Status) -> Refusal {
+    let causes = status.details.as_ref().map_or(&[][..], |details| &details.causes);
+    // Sorted: of custom resources each answer names them in another order.
+    let paths = |with_reason: bool| -> Vec<String> {
+        let named = causes.iter().filter(|cause| is_path(&cause.field));
+        let paths: BTreeSet<String> = named
+            .map(|cause| {
+                if with_reason && detail(&cause.message).contains(ALLOCATED) {
+                    format!("{} ({ALLOCATED})", cause.field)
+                } else if with_reason && is_path(&cause.reason) {
+                    format!("{} ({})", cause.field, cause.reason)
+                } else {
+                    cause.field.clone()
+                }
+            })
+            .collect();
+        paths.into_iter().take(MAX_PATHS).collect()
+    };
+    // An answer without causes quotes values where nobody can tell.
+    let all = !causes.is_empty() && causes.iter().all(|cause| is_immutable(&cause.message));
+    if all { Refusal::Immutable(paths(false)) } else { Refusal::Invalid(paths(true)) }
+}
+
+/// Whether a cause says that a field cannot change. Only its own words count: the value that it quotes may hold any.
+fn is_immutable(message: &str) -> bool {
+    IMMUTABLE.iter().any(|words| detail(message).contains(words))
+}
+
+/// What follows the value in a cause of one of the types that fields which cannot change have.
+/// Source: `ErrorBody` in `staging/src/k8s.io/apimachinery/pkg/util/validation/field/errors.go` of Kubernetes.
+fn detail(message: &str) -> &str {
+    if let Some(detail) = message.strip_prefix("Forbidden: ") {
+        return detail;
+    }
+    let Some(rest) = message.strip_prefix("Invalid value: ") else { return "" };
+    if let Some(text) = rest.strip_prefix('"') {
+        return after_quoted(text);
+    }
+    // A value that is no text is JSON, or left out.
+    let detail = rest.rsplit_once(": ").map_or(rest, |(_, detail)| detail);
+    if detail.contains('"') { "" } else { detail }
+}
+
+/// What follows a text that ends with the first quotation mark that is not escaped.
+fn after_quoted(text: &str) -> &str {
+    let mut escaped = false;
+    let end = text.find(|c: char| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    end.and_then(|end| text.get(end..)?.strip_prefix("\": ")).unwrap_or_default()
+}
+
+/// The paths in answers to requests that do not decode: `unknown field "spec.x"`, `.spec.x: ...`.
+pub(super) fn unknown_fields(text: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for kind in ["unknown field", "duplicate field"] {
+        for after in text.split(&format!("{kind} \"")).skip(1).take(MAX_PATHS) {
+            let path = after.split('"').next().unwrap_or_default();
+            if is_path(path) {
+                paths.push(format!("{path} ({kind})"));
+            }
+        }
+    }
+    if paths.is_empty() {
+        paths.extend(typed_path(text).or_else(|| decoded_path(text)));
+    }
+    paths
+}
+
+/// The path in `.spec.env[name="A"]: ...`, without quotation marks, and the key that is there twice.
+fn typed_path(text: &str) -> Option<String> {
+    let word = text.split_whitespace().find(|word| word.starts_with('.') && word.ends_with(':'))?;
+    let path = word.trim_matches([':', '.']).replace('"', "");
+    let key = text.split_once(DUPLICATE_KEY).and_then(|(_, after)| after.split_once(']'));
+    let key = key.map(|(key, _)| format!("{key}]").replace('"', "")).filter(|key| is_path(key));
+    let path = Some(path).filter(|path| is_path(path))?;
+    Some(match key {
+        Some(key) => format!("{path} ({DUPLICATE_KEY}{key})"),
+        None => path,
+    })
+}
+
+/// The path in `json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string`.
+fn decoded_path(text: &str) -> Option<String> {
+    let (_, after) = text.split_once("Go struct field ")?;
+    let (_, path) = after.split_whitespace().next()?.split_once('.')?;
+    is_path(path).then(|| path.to_owned())
+}
+
+/// Only what looks like a path or a word is quoted from an answer.
+pub(super) fn is_path(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-/[]()=$~*,".contains(c);
+    !text.is_empty() && text.len() <= MAX_PATH && text.chars().all(allowed)
+}
