@@ -1,0 +1,124 @@
+//! Verification of server certificates as client-go and other Go programs do it.
+//!
+//! rustls trusts authorities only. Go also trusts a certificate that is itself among the trusted ones: a self-signed
+//! server certificate, with or without `CA:TRUE`, and one that another authority issued. Name and validity are verified
+//! in either case.
+//!
+//! ```
+//! # fn main() -> Result<(), kyma_tls::AuthorityError> {
+//! use rustls::RootCertStore;
+//!
+//! // No authority at all is an error.
+//! assert!(kyma_tls::server_verifier(&[], RootCertStore::empty()).is_err());
+//! # Ok(())
+//! # }
+//! ```
+
+#![warn(missing_docs)]
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+#[cfg(test)]
+mod tests;
+
+/// Why certificates cannot serve as authorities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthorityError {
+    /// One of them is no X.509 certificate.
+    #[error("one of the certificates cannot be read")]
+    Unreadable,
+    /// There is none.
+    #[error("there is no certificate")]
+    None,
+}
+
+/// Returns a verifier that trusts `certificates`, both as authorities and as server certificates, and the authorities in
+/// `more`. It uses rustls' provider `ring`.
+///
+/// # Errors
+/// A certificate cannot be read, or there is none.
+pub fn server_verifier(
+    certificates: &[CertificateDer<'static>],
+    more: RootCertStore,
+) -> Result<Arc<dyn ServerCertVerifier>, AuthorityError> {
+    let mut roots = more;
+    for certificate in certificates {
+        roots.add(certificate.clone()).map_err(|_| AuthorityError::Unreadable)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let by_authority = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    let by_authority = by_authority.map_err(|_| AuthorityError::None)?;
+    Ok(Arc::new(Verifier { by_authority, trusted: certificates.to_vec() }))
+}
+
+/// Trusts what an authority issued, and certificates that are trusted themselves.
+#[derive(Debug)]
+struct Verifier {
+    by_authority: Arc<WebPkiServerVerifier>,
+    trusted: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verdict =
+            self.by_authority.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        match verdict {
+            Err(error) if is_about_issuer(&error) && self.trusted.contains(end_entity) => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_authority.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_authority.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_authority.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate is refused only for who issued it: nobody who is trusted, or another bearer of a trusted name.
+/// Validity is judged before that.
+fn is_about_issuer(error: &Error) -> bool {
+    use CertificateError::{BadSignature, UnknownIssuer};
+    matches!(error, Error::InvalidCertificate(UnknownIssuer | BadSignature)) || is_authority(error)
+}
+
+/// Returns whether a server certificate is refused since it is one of an authority.
+pub fn is_authority(error: &Error) -> bool {
+    // webpki's error, whose text is its name.
+    matches!(
+        error,
+        Error::InvalidCertificate(CertificateError::Other(other)) if other.0.to_string() == "CaUsedAsEndEntity"
+    )
+}
