@@ -12,6 +12,7 @@ use crate::caller::Agent;
 use crate::error::TargetError;
 use crate::kubeconfig::Kubeconfig;
 use crate::limits::Limits;
+use crate::looks::HubEpoch;
 use crate::notices::{Notices, TargetEvent};
 use crate::secret_key::SecretKey;
 use crate::target::Target;
@@ -35,6 +36,7 @@ struct Shared {
     cache: Mutex<LruCache<SecretKey, Cached>>,
     probes: Arc<Semaphore>,
     events: broadcast::Sender<TargetEvent>,
+    hub_epoch: HubEpoch,
 }
 
 struct Cached {
@@ -57,6 +59,7 @@ impl Targets {
             cache: Mutex::new(LruCache::new(capacity)),
             probes: Arc::new(Semaphore::new(PROBES)),
             events: broadcast::Sender::new(NOTICES),
+            hub_epoch: HubEpoch::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -108,14 +111,14 @@ impl Targets {
         let notices = self.notices(Some(place.clone()));
         let policy = Arc::clone(&shared.policy);
         let transport = Transport::remote(&kubeconfig, policy, shared.limits.clone(), notices)?;
-        Ok(Target::new(transport, Some(place.clone()), shared.agent.clone()))
+        Ok(Target::new(transport, Some(place.clone()), shared.agent.clone(), shared.hub_epoch.clone()))
     }
 
     /// The hub itself as a target, for single-cluster mode, with the same deadlines and limits. Not cached:
     /// keep it.
     pub fn local(&self, hub: kube::Client) -> Target {
         let transport = Transport::local(hub, self.shared.limits.clone(), self.notices(None));
-        Target::new(transport, None, self.shared.agent.clone())
+        Target::new(transport, None, self.shared.agent.clone(), self.shared.hub_epoch.clone())
     }
 
     /// Drops what is cached for a Secret that is gone. Clients in use keep working until they are dropped.
@@ -123,11 +126,10 @@ impl Targets {
         self.cache().pop(place);
     }
 
-    /// The hub may have gone back in time: what it was known to have on record is asked anew.
+    /// The hub may have gone back in time: its record of each target is read again, also for targets that are in use but
+    /// no longer cached.
     pub fn forget_turns(&self) {
-        for (_, cached) in self.cache().iter() {
-            cached.target.forget_hub_record();
-        }
+        self.shared.hub_epoch.advance();
     }
 
     /// Suspensions and recoveries from now on, of all targets. A reader that lags has to assume that every

@@ -103,21 +103,33 @@ fn host(uri: &Uri) -> &str {
     uri.host().unwrap_or_default().trim_matches(['[', ']'])
 }
 
-/// Counts what may mean that another server answers than before: another certificate, or a connection that broke.
+/// Certificates of one target that are remembered. Servers of a highly available control plane have one each.
+const MAX_CERTIFICATES: usize = 32;
+
+/// Counts what may mean that another server answers than before: a certificate that was not met before, or a connection
+/// that broke.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
-    /// The certificate of the server that was met last.
-    last: Mutex<Option<Vec<u8>>>,
+    /// The certificates that were met, the latest last.
+    met: Mutex<Vec<Vec<u8>>>,
     changes: AtomicU64,
 }
 
 impl Servers {
     fn met(&self, certificate: &[u8]) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = last.replace(certificate.to_vec());
-        if before.is_some_and(|before| before != certificate) {
+        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = met.iter().position(|known| known == certificate) {
+            let known = met.remove(at);
+            met.push(known);
+            return;
+        }
+        if !met.is_empty() {
             self.lost();
         }
+        if met.len() >= MAX_CERTIFICATES {
+            met.remove(0);
+        }
+        met.push(certificate.to_vec());
     }
 
     /// A connection broke, or none could be made.
@@ -193,17 +205,15 @@ fn tls_config(kubeconfig: &Kubeconfig) -> Result<ClientConfig, KubeconfigError> 
     let authorities_field = "clusters[].cluster.certificate-authority-data";
     let why = "PEM certificates are expected";
     let no_authority = || KubeconfigError::Malformed { field: authorities_field, why };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&kubeconfig.authorities) {
-        let certificate = certificate.map_err(|_| no_authority())?;
-        roots.add(certificate).map_err(|_| no_authority())?;
-    }
-    if roots.is_empty() {
-        return Err(no_authority());
-    }
+    let authorities: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(&kubeconfig.authorities).collect();
+    let authorities = authorities.map_err(|_| no_authority())?;
+    let verifier = kyma_tls::server_verifier(&authorities, RootCertStore::empty());
+    let verifier = verifier.map_err(|_| no_authority())?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|_| no_authority())?.with_root_certificates(roots);
+    let builder = builder.map_err(|_| no_authority())?;
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let Some(identity) = &kubeconfig.identity else {
         return Ok(builder.with_no_client_auth());
     };
@@ -223,15 +233,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_certificate_or_a_broken_connection_is_a_change_and_a_further_connection_is_none() {
+    fn a_new_certificate_or_a_broken_connection_is_a_change() {
         let servers = Servers::default();
         let mut changes = vec![];
-        for certificate in [b"one", b"one", b"two", b"two", b"one"] {
+        for certificate in [b"one", b"one", b"two", b"two"] {
             servers.met(certificate);
             changes.push(servers.changes());
         }
-        assert_eq!(changes, [0, 0, 1, 1, 2]);
+        assert_eq!(changes, [0, 0, 1, 1]);
         servers.lost();
-        assert_eq!(servers.changes(), 3);
+        assert_eq!(servers.changes(), 2);
+    }
+
+    #[test]
+    fn servers_that_answer_in_turn_are_each_a_change_once() {
+        let servers = Servers::default();
+        for connection in 0..300_u32 {
+            servers.met(&(connection % 3).to_be_bytes());
+        }
+        assert_eq!(servers.changes(), 2);
+        for connection in 0..100_u32 {
+            servers.met(&connection.to_be_bytes());
+        }
+        assert_eq!(servers.met.lock().unwrap().len(), MAX_CERTIFICATES);
     }
 }

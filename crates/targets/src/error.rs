@@ -5,9 +5,8 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use kube::core::Status;
-use kyma_api::{ErrorClass, Reason};
+use kyma_api::{AddressRefusal, ErrorClass, Reason, Refusal};
 
-use crate::access::AddressRefusal;
 use crate::identity::Verdict;
 use crate::kubeconfig::KubeconfigError;
 use crate::tokens::TokenError;
@@ -89,7 +88,15 @@ pub enum TargetError {
         code: u16,
         /// Reason and path of the `Status`, or what stands for it.
         detail: String,
+        /// What it means.
+        reason: Reason,
     },
+    /// Something in front of the target's API server refused the request: a proxy or load balancer.
+    #[error("something in front of the API server answered with status {0}, and the API server did not")]
+    NotApiServer(u16),
+    /// The API server is still loading the objects of a kind.
+    #[error("the API server is still loading the objects of the kind")]
+    Initializing,
     /// An answer that is not what the Kubernetes API specifies.
     #[error("the target's answer cannot be read")]
     Unreadable,
@@ -119,7 +126,31 @@ pub enum TlsFault {
     /// The certificate is for another name.
     #[error("its certificate is for another name")]
     OtherName,
-    /// The target refused our side of the handshake, the client certificate for instance.
+    /// The certificate is one of an authority, and not in the kubeconfig itself.
+    #[error("its certificate is one of an authority (CA:TRUE) that the kubeconfig does not hold")]
+    Authority,
+    /// The certificate is not for servers.
+    #[error("its certificate is not for servers: its extended key usage lacks serverAuth")]
+    Purpose,
+    /// The key or signature of the certificate is of an unsupported kind.
+    #[error(
+        "its certificate has an unsupported key or signature; supported are RSA of 2048 to 8192 bits, ECDSA P-256 and \
+         P-384, and Ed25519"
+    )]
+    Algorithm,
+    /// The certificate is not what X.509 specifies, or uses an extension that is not supported.
+    #[error("its certificate cannot be read or has an extension that is not supported")]
+    Certificate,
+    /// No common version or cipher.
+    #[error("it has no TLS version or cipher in common with the operator (TLS 1.2 or 1.3)")]
+    Version,
+    /// The answer is not TLS.
+    #[error("it does not answer with TLS; check scheme and port of the server")]
+    NotTls,
+    /// The target refuses the client certificate.
+    #[error("it refuses the client certificate")]
+    ClientCertificate,
+    /// The target refused our side of the handshake.
     #[error("it refused the handshake")]
     Refused,
     /// Anything else.
@@ -139,7 +170,7 @@ impl TargetError {
             Self::KeyMissing { .. } | Self::Kubeconfig(_) => Reason::AccessInvalid,
             Self::AddressRefused(AddressRefusal::Hub) => Reason::TargetIsHub,
             Self::AddressRefused(_) => Reason::AccessRefused,
-            Self::NameNotFound | Self::Connect(_) => Reason::TargetUnreachable,
+            Self::NameNotFound | Self::Connect(_) | Self::NotApiServer(_) => Reason::TargetUnreachable,
             Self::Suspended { cause, .. } => cause.reason(),
             Self::Tls(_) => Reason::TargetUntrusted,
             Self::Deadline(_) => Reason::TargetTimeout,
@@ -150,8 +181,8 @@ impl TargetError {
             Self::Token(_) => Reason::TokenUnavailable,
             Self::Forbidden(_) => Reason::TargetForbidden,
             Self::Server { .. } => Reason::TargetServerError,
-            Self::Api { code: 409, .. } => Reason::ApplyConflict,
-            Self::Api { .. } => Reason::ApplyRefused,
+            Self::Api { reason, .. } => *reason,
+            Self::Initializing => Reason::Progressing,
             Self::Refused(verdict) => verdict.reason(),
             Self::Unconfirmed => Reason::HubUnavailable,
             Self::Request => Reason::Internal,
@@ -173,27 +204,44 @@ pub fn classify(error: &kube::Error) -> TargetError {
     }
 }
 
-/// How a 429 begins that an apiserver gives while it fills its cache of one kind (k8s.io/apiserver, storage/cacher); no
-/// other words tell it from one that a server under load gives.
-const FILLING: &str = "storage is (re)initializing";
-
 /// Whether the target serves the kind and is about to know its objects: so it is for a moment after the first request
 /// for a kind whose CRD has just come.
 pub fn is_filling(status: &Status) -> bool {
-    status.code == 429 && status.message.starts_with(FILLING)
+    Refusal::of(status) == Refusal::Initializing
 }
 
 fn from_status(status: &Status) -> TargetError {
-    let detail = describe(status);
-    match status.code {
-        401 => TargetError::Unauthorized,
-        403 => TargetError::Forbidden(detail),
-        429 => {
-            let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-            TargetError::Throttled(Duration::from_secs(u64::from(seconds.clamp(1, 60))))
+    let (refusal, code) = (Refusal::of(status), status.code);
+    match &refusal {
+        Refusal::Unauthorized => TargetError::Unauthorized,
+        Refusal::Forbidden => TargetError::Forbidden(describe(status)),
+        Refusal::Initializing => TargetError::Initializing,
+        Refusal::Throttled(asked) => {
+            let asked = asked.unwrap_or_default();
+            TargetError::Throttled(asked.clamp(Duration::from_secs(1), Duration::from_mins(1)))
         }
-        code if code >= 500 => TargetError::Server { code, detail },
-        code => TargetError::Api { code, detail },
+        Refusal::Server(_) => TargetError::Server { code, detail: describe(status) },
+        _ => TargetError::Api { code, detail: detail_of(&refusal, status), reason: reason_of(&refusal) },
+    }
+}
+
+/// What a refusal is called here: of a target as a whole no dependency is missing.
+fn reason_of(refusal: &Refusal) -> Reason {
+    if *refusal == Refusal::NotFound { Reason::ApplyRefused } else { refusal.reason() }
+}
+
+/// The policy, quota or field that refuses, or reason and paths of the status.
+fn detail_of(refusal: &Refusal, status: &Status) -> String {
+    match refusal {
+        Refusal::QuotaExceeded(_)
+        | Refusal::NamespaceTerminating
+        | Refusal::Denied(_)
+        | Refusal::WebhookFailed(_)
+        | Refusal::NoDryRun(_)
+        | Refusal::VersionGone(_)
+        | Refusal::TooLarge => refusal.to_string(),
+        Refusal::Invalid(paths) if status.code != 422 && !paths.is_empty() => refusal.to_string(),
+        _ => describe(status),
     }
 }
 
@@ -282,7 +330,7 @@ fn io_fault(kind: std::io::ErrorKind) -> Option<&'static str> {
 }
 
 fn tls_fault(error: &rustls::Error) -> TlsFault {
-    use rustls::CertificateError as Certificate;
+    use rustls::{AlertDescription as Alert, CertificateError as Certificate};
     match error {
         rustls::Error::InvalidCertificate(certificate) => match certificate {
             // A signature that does not verify: another key under the authority's name.
@@ -290,9 +338,28 @@ fn tls_fault(error: &rustls::Error) -> TlsFault {
             Certificate::Expired | Certificate::ExpiredContext { .. } => TlsFault::Expired,
             Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => TlsFault::NotYetValid,
             Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => TlsFault::OtherName,
-            _ => TlsFault::Handshake,
+            Certificate::InvalidPurpose | Certificate::InvalidPurposeContext { .. } => TlsFault::Purpose,
+            Certificate::UnsupportedSignatureAlgorithmContext { .. }
+            | Certificate::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => TlsFault::Algorithm,
+            Certificate::BadEncoding | Certificate::UnhandledCriticalExtension => TlsFault::Certificate,
+            _ if kyma_tls::is_authority(error) => TlsFault::Authority,
+            _ => TlsFault::Certificate,
         },
-        rustls::Error::AlertReceived(_) => TlsFault::Refused,
+        rustls::Error::AlertReceived(alert) => match alert {
+            Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::CertificateRequired
+            | Alert::UnknownCA => TlsFault::ClientCertificate,
+            Alert::ProtocolVersion | Alert::HandshakeFailure | Alert::InsufficientSecurity => {
+                TlsFault::Version
+            }
+            _ => TlsFault::Refused,
+        },
+        rustls::Error::PeerIncompatible(_) => TlsFault::Version,
+        rustls::Error::InvalidMessage(_) => TlsFault::NotTls,
         _ => TlsFault::Handshake,
     }
 }

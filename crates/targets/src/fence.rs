@@ -55,13 +55,14 @@ impl Fence {
         Ok(compare(&self.claim, &known, found))
     }
 
-    /// Whether a write may go to the target now: rests on a look at it that is not older than two seconds.
+    /// Whether a write may go to the target now: rests on a look at it that is not older than two seconds. Gives the
+    /// uid of the cluster that was seen: the write may go to no other one.
     ///
     /// Errors: [`TargetError::Refused`]; that the target or the hub does not answer.
-    pub(crate) async fn admit(&self, looks: &Looks) -> Result<(), TargetError> {
+    pub(crate) async fn admit(&self, looks: &Looks) -> Result<String, TargetError> {
         let found = looks.within(RECENT).await?;
         match self.judge(looks, &found).await? {
-            Verdict::Match { .. } | Verdict::FirstContact { .. } => Ok(()),
+            Verdict::Match { .. } | Verdict::FirstContact { .. } => Ok(found.target_uid),
             refused => Err(looks.refuse(refused).await),
         }
     }

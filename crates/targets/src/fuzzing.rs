@@ -9,7 +9,7 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use tokio::sync::Semaphore;
 
-use crate::transport::{Bounds, Queue, read_answer};
+use crate::transport::{Audits, Bounds, Queue, read_answer};
 use crate::{Kubeconfig, Limits, TargetError, classify};
 
 /// Everything that a kubeconfig was read to.
@@ -58,7 +58,9 @@ pub fn answer(
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_bytes(content_type).ok()?);
     let (limits, large) = (Limits { body: limit, ..Limits::default() }, Arc::new(Semaphore::new(1)));
     let queue = Queue::at(&large);
-    let reading = std::pin::pin!(read_answer(answer, Bounds::of(&limits, &queue), "/api/v1/namespaces"));
+    let audits = Audits::default();
+    let reading =
+        std::pin::pin!(read_answer(answer, Bounds::of(&limits, &queue, &audits), "/api/v1/namespaces"));
     match reading.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(read) => Some(read.map(|answer| answer.map(|read| read.bytes))),
         Poll::Pending => None,

@@ -19,6 +19,8 @@ mod words;
 
 /// Name of the `ConfigMap` on the target that holds the [`Stamp`].
 pub const STAMP_NAME: &str = "kyma-target-stamp";
+/// Field managers that write the stamp: the operators and kymactl, by the name in their User-Agent.
+pub const STAMP_MANAGERS: [&str; 4] = ["kyma-operator", "release-meta-syncer", "helm-component", "kymactl"];
 /// Namespace of the stamp.
 pub const STAMP_NAMESPACE: &str = "kyma-system";
 /// Annotation on the hub object with the epoch under which it manages the target.

@@ -14,6 +14,7 @@ use fields::Fields;
 mod fields;
 #[cfg(test)]
 mod tests;
+mod text;
 
 /// Largest kubeconfig that is looked at, in bytes.
 const LARGEST: usize = 256 * 1024;
@@ -137,7 +138,7 @@ impl Kubeconfig {
     pub fn is_likely(bytes: &[u8]) -> bool {
         let Ok(root) = document(bytes) else {
             // Several documents, aliases or a large one: what cannot be read here may be read elsewhere.
-            let text = String::from_utf8_lossy(bytes);
+            let text = text::decode(bytes).unwrap_or_else(|| String::from_utf8_lossy(bytes));
             return TELLING.iter().any(|field| text.contains(field));
         };
         let is_config = root.get("kind").is_some_and(|kind| kind == "Config");
@@ -177,8 +178,10 @@ fn document(bytes: &[u8]) -> Result<Map<String, Value>, KubeconfigError> {
             max_merge_keys: 0,
         },
     };
+    let text = text::decode(bytes).ok_or(KubeconfigError::Syntax { line: None })?;
+    let text = text::without_empty_documents(&text);
     // The parser's own message quotes the text around a problem, which may be a token: only the line is kept.
-    let value: Value = serde_saphyr::from_slice_with_options(bytes, options)
+    let value: Value = serde_saphyr::from_slice_with_options(text.as_bytes(), options)
         .map_err(|error| KubeconfigError::Syntax { line: error.location().map(|at| at.line()) })?;
     match value {
         Value::Object(map) => Ok(map),
@@ -295,7 +298,7 @@ fn read_provider(
         &["extensions"],
         &REFUSED_IN_USER[1..],
     )?;
-    if user.map.keys().any(|name| name != "exec" && name != "extensions") {
+    if user.map.keys().any(|name| name != "exec" && name != "extensions" && user.has(name)) {
         return refused(
             field,
             "a token provider gives the only credentials; take out token and client certificate",

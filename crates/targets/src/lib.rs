@@ -36,7 +36,7 @@ mod tokens;
 mod transport;
 mod turn;
 
-pub use access::{AccessPolicy, AddressRefusal};
+pub use access::AccessPolicy;
 pub use account::ServiceAccount;
 pub use acting::{Acting, Streams};
 pub use apply_body::client_from;
@@ -47,8 +47,8 @@ pub use error::{TargetError, TlsFault, classify, is_filling};
 pub use fence::{Fence, Ledger};
 pub use grant::Grant;
 pub use identity::{
-    Claim, Found, KymaId, Mismatch, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, TARGET_EPOCH, Verdict,
-    adopt, compare, record, recorded,
+    Claim, Found, KymaId, Mismatch, Recorded, STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp,
+    TARGET_EPOCH, Verdict, adopt, compare, record, recorded,
 };
 pub use kubeconfig::{Kubeconfig, KubeconfigError};
 pub use limits::{BreakerLimits, Limits, WatchPace};
@@ -60,3 +60,5 @@ pub use tokens::{
     TokenProviders,
 };
 pub use turn::{Turn, TurnError};
+
+pub use kyma_api::AddressRefusal;

@@ -1,17 +1,19 @@
 //! What a target says of itself, and what the hub was last seen to have on record for it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::Resource as _;
 use kube::api::{Api, PartialObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::error::{TargetError, classify};
 use crate::identity::{Found, Recorded, STAMP_NAME, STAMP_NAMESPACE, Stamp, Verdict};
-use crate::transport::Transport;
+use crate::transport::{MeantFor, Transport};
 
 /// The looks at one target. Cheap to clone; clones share what was seen.
 #[derive(Clone)]
@@ -20,8 +22,25 @@ pub(crate) struct Looks {
     /// For reads and the stamp alone, which is guarded by its resourceVersion: no fence is before it.
     client: kube::Client,
     last: Arc<Mutex<Option<Look>>>,
-    /// What the hub was last seen to have on record for the target.
-    hub: Arc<SyncMutex<Option<Recorded>>>,
+    /// What the hub was last seen to have on record for the target, and in which epoch of `hub_epoch`.
+    hub: Arc<SyncMutex<Option<(u64, Recorded)>>>,
+    hub_epoch: HubEpoch,
+}
+
+/// Counts how often the hub may have gone back in time. Shared by all targets, also those that left the cache: a record
+/// of an earlier epoch no longer counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HubEpoch(Arc<AtomicU64>);
+
+impl HubEpoch {
+    /// Begins the next epoch, whatever the number of targets.
+    pub(crate) fn advance(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn current(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
 }
 
 /// What the target said about itself, when, and through which connection.
@@ -33,8 +52,8 @@ struct Look {
 
 impl Looks {
     /// None was taken yet.
-    pub(crate) fn new(transport: Arc<Transport>, client: kube::Client) -> Self {
-        Self { transport, client, last: Arc::default(), hub: Arc::default() }
+    pub(crate) fn new(transport: Arc<Transport>, client: kube::Client, hub_epoch: HubEpoch) -> Self {
+        Self { transport, client, last: Arc::default(), hub: Arc::default(), hub_epoch }
     }
 
     /// What the target says, from a look that is not older than `age` and through the same connection.
@@ -49,6 +68,7 @@ impl Looks {
             return Ok(look.found.clone());
         }
         let (at, found) = (Instant::now(), self.look().await?);
+        self.transport.identified(&found.target_uid);
         *last = Some(Look { connection, at, found: found.clone() });
         Ok(found)
     }
@@ -66,18 +86,15 @@ impl Looks {
 
     /// The hub was seen to have this on record.
     pub(crate) fn hub_has(&self, recorded: Recorded) {
-        *self.hub() = Some(recorded);
+        *self.hub() = Some((self.hub_epoch.current(), recorded));
     }
 
     pub(crate) fn hub_record(&self) -> Option<Recorded> {
-        self.hub().clone()
+        let current = self.hub_epoch.current();
+        self.hub().as_ref().filter(|(epoch, _)| *epoch == current).map(|(_, recorded)| recorded.clone())
     }
 
-    pub(crate) fn forget_hub_record(&self) {
-        *self.hub() = None;
-    }
-
-    fn hub(&self) -> MutexGuard<'_, Option<Recorded>> {
+    fn hub(&self) -> MutexGuard<'_, Option<(u64, Recorded)>> {
         self.hub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,16 +115,22 @@ impl Looks {
     ///
     /// Errors: 409 if somebody else wrote it since; 404 if the namespace [`STAMP_NAMESPACE`] is missing.
     pub(crate) async fn put_stamp(&self, stamp: &Stamp, over: &Found) -> Result<(), TargetError> {
-        let stamps = Api::<ConfigMap>::namespaced(self.client.clone(), STAMP_NAMESPACE);
+        let stamps = kube::core::Request::new(ConfigMap::url_path(&(), Some(STAMP_NAMESPACE)));
         let map = stamp.to_config_map();
-        let written = match &over.stamp_version {
-            None => stamps.create(&PostParams::default(), &map).await,
+        let request = match &over.stamp_version {
+            None => {
+                let body = serde_json::to_vec(&map).map_err(|_| TargetError::Request)?;
+                stamps.create(&PostParams::default(), body)
+            }
             Some(version) => {
                 let data = over_what_was(&map, over.stamp.as_ref());
                 let body = json!({ "metadata": { "resourceVersion": version }, "data": data });
-                stamps.patch(STAMP_NAME, &PatchParams::default(), &Patch::Merge(&body)).await
+                stamps.patch(STAMP_NAME, &PatchParams::default(), &Patch::Merge(&body))
             }
         };
+        let mut request = request.map_err(|_| TargetError::Request)?;
+        request.extensions_mut().insert(MeantFor(over.target_uid.clone()));
+        let written = self.client.request::<ConfigMap>(request).await;
         self.doubt().await;
         written.map(drop).map_err(|error| classify(&error))
     }

@@ -10,7 +10,7 @@ use crate::error::TargetError;
 use crate::fence::Fence;
 use crate::grant::Grant;
 use crate::identity::{Found, Recorded, Stamp, Verdict};
-use crate::looks::Looks;
+use crate::looks::{HubEpoch, Looks};
 use crate::secret_key::SecretKey;
 use crate::transport::{Health, Transport};
 
@@ -33,9 +33,14 @@ impl std::fmt::Debug for Target {
 }
 
 impl Target {
-    pub(crate) fn new(transport: Arc<Transport>, place: Option<SecretKey>, agent: Agent) -> Self {
+    pub(crate) fn new(
+        transport: Arc<Transport>,
+        place: Option<SecretKey>,
+        agent: Agent,
+        hub_epoch: HubEpoch,
+    ) -> Self {
         let client = Caller::operator(&agent).client(&transport, None);
-        let looks = Looks::new(Arc::clone(&transport), client.clone());
+        let looks = Looks::new(Arc::clone(&transport), client.clone(), hub_epoch);
         Self { transport, place, agent, fence: None, client, looks, grant: None }
     }
 
@@ -149,15 +154,31 @@ impl Target {
         self.looks.hub_has(recorded);
     }
 
-    pub(crate) fn forget_hub_record(&self) {
-        self.looks.forget_hub_record();
-    }
-
     /// Puts `stamp` on the target, provided that the one there is still the one in `over`.
     ///
     /// Errors: 409 if somebody else wrote it since (look again with [`Target::identify`]); 404 if the
     /// namespace [`STAMP_NAMESPACE`](crate::STAMP_NAMESPACE) is missing, which the caller ensures.
     pub async fn put_stamp(&self, stamp: &Stamp, over: &Found) -> Result<(), TargetError> {
         self.looks.put_stamp(stamp, over).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AccessPolicy, Limits, Targets};
+
+    #[tokio::test]
+    async fn a_target_outside_the_cache_forgets_the_hub_record_too() {
+        let targets = Targets::new(AccessPolicy::default(), Limits::default(), "test/1", "pod", 1);
+        let config = kube::Config::new("http://hub.example.com".parse().unwrap());
+        let target = targets.local(kube::Client::try_from(config).unwrap());
+        assert!(targets.is_empty());
+        target.hub_has(Recorded { epoch: 3, ..Recorded::default() });
+        assert_eq!(target.looks.hub_record().map(|recorded| recorded.epoch), Some(3));
+        targets.forget_turns();
+        assert_eq!(target.looks.hub_record(), None);
+        target.hub_has(Recorded { epoch: 4, ..Recorded::default() });
+        assert_eq!(target.looks.hub_record().map(|recorded| recorded.epoch), Some(4));
     }
 }

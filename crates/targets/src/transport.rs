@@ -16,6 +16,7 @@ use crate::breaker::{Breaker, Effect, Outcome};
 use crate::contact::{Answered, Contact};
 use crate::dial::Servers;
 use crate::error::TargetError;
+use crate::fence::is_write;
 use crate::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::limits::Limits;
 use crate::notices::Notices;
@@ -28,14 +29,20 @@ mod authorization;
 mod pace;
 mod request;
 mod stream;
+mod verified;
 mod weight;
 mod wire;
 
+pub(crate) use verified::MeantFor;
+
 #[cfg(fuzzing)]
-pub(crate) use answer::{Bounds, Queue, read as read_answer};
+pub(crate) use answer::{Audits, Bounds, Queue, read as read_answer};
 
 /// When to come back after all slots stayed taken.
 const BUSY: Duration = Duration::from_secs(1);
+
+/// What a probe asks for.
+const PROBED: &str = "/readyz";
 
 /// A body of either kind of call.
 pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, TargetError>;
@@ -58,6 +65,9 @@ pub(crate) struct Transport {
     /// How often the breaker has closed again, and whether calls pass.
     health: watch::Sender<Health>,
     notices: Notices,
+    audits: answer::Audits,
+    /// The uid that the last look found.
+    identified: Mutex<Option<String>>,
 }
 
 /// State of a target as seen by its clients.
@@ -96,6 +106,8 @@ impl Transport {
             pace: Arc::new(Mutex::new(pace::Pace::new(limits.watch_pace, Instant::now()))),
             large: Arc::new(Semaphore::new(1)),
             health: watch::Sender::new(Health { calls_pass: true, recoveries: 0 }),
+            audits: answer::Audits::default(),
+            identified: Mutex::default(),
             notices,
             limits,
         })
@@ -118,6 +130,11 @@ impl Transport {
         }
     }
 
+    /// A look found the cluster with this uid.
+    pub(crate) fn identified(&self, uid: &str) {
+        *lock(&self.identified) = Some(uid.to_owned());
+    }
+
     /// Grows whenever another server may answer from now on than before.
     pub(crate) fn connection(&self) -> u64 {
         self.health.borrow().recoveries + self.servers.changes()
@@ -127,9 +144,15 @@ impl Transport {
     /// the 429 of an apiserver, whether it came from there or the call was held back here.
     pub(crate) async fn call(
         self: Arc<Self>,
-        request: Request<Body>,
+        mut request: Request<Body>,
         agent: HeaderValue,
     ) -> Result<Response<AnswerBody>, TargetError> {
+        if is_write(request.method())
+            && request.extensions().get::<MeantFor>().is_none()
+            && let Some(uid) = lock(&self.identified).clone()
+        {
+            request.extensions_mut().insert(MeantFor(uid));
+        }
         match self.admitted(request, agent).await {
             Err(TargetError::Throttled(pause)) => {
                 answer::throttled(pause).map(|answer| answer.map(AnswerBody::from))
@@ -178,6 +201,7 @@ impl Transport {
             Arc::clone(&self.watches).try_acquire_owned().map_err(|_| TargetError::Throttled(BUSY))?;
         let slot = self.slot().await?;
         let queue = answer::Queue::at(&self.large);
+        let path = request.uri().path().to_owned();
         let opening = async {
             let answer = self.wire.send(request, agent).await?;
             if answer.status().is_success() {
@@ -189,8 +213,8 @@ impl Transport {
                 };
                 return Ok(answer.map(|body| stream::bounded(body, &self.limits, ties)));
             }
-            let bounds = answer::Bounds::of(&self.limits, &queue);
-            answer::read(answer, bounds, "").await.map(|answer| answer.map(AnswerBody::from))
+            let bounds = answer::Bounds::of(&self.limits, &queue, &self.audits);
+            answer::read(answer, bounds, &path).await.map(|answer| answer.map(AnswerBody::from))
         };
         let opened = tokio::time::timeout(self.limits.call, opening).await;
         let opened = self.noted(opened.unwrap_or(Err(TargetError::Deadline(self.limits.call))));
@@ -209,7 +233,7 @@ impl Transport {
         if changes && answer.status().is_success() {
             lock(&self.pace).wrote();
         }
-        answer::read(answer, answer::Bounds::of(&self.limits, queue), &path).await
+        answer::read(answer, answer::Bounds::of(&self.limits, queue, &self.audits), &path).await
     }
 
     /// Waits for a slot, for as long as a call may take. That time is not the call's: a target that works would be cut
@@ -310,7 +334,7 @@ impl Transport {
 
     async fn probe(&self) -> bool {
         let _permit = self.notices.probe_permit().await;
-        let Ok(request) = Request::get("/readyz").body(Body::empty()) else {
+        let Ok(request) = Request::get(PROBED).body(Body::empty()) else {
             return false;
         };
         let agent = HeaderValue::from_static(concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (probe)"));
@@ -323,8 +347,15 @@ impl Transport {
             *lock(&self.cause) = Some(TargetError::Unauthorized);
             return false;
         }
-        // 403 or 404 come from a working apiserver as well; what they mean is for the next call to tell.
-        !answer.status().is_server_error() && !answer.status().is_redirection()
+        // 403 comes from a working apiserver as well; what it means is for the next call to tell.
+        let large = Arc::new(Semaphore::new(1));
+        let queue = answer::Queue::at(&large);
+        let bounds = answer::Bounds::of(&self.limits, &queue, &self.audits);
+        let read = answer::read(answer, bounds, PROBED);
+        match tokio::time::timeout(self.limits.connect, read).await {
+            Ok(Ok(answer)) => !answer.status().is_server_error(),
+            _ => false,
+        }
     }
 }
 
@@ -371,7 +402,16 @@ fn judged<B>(answer: &Result<Response<B>, TargetError>) -> Option<(Outcome, Opti
         Ok(answer) if answer.status() == StatusCode::UNAUTHORIZED => {
             Some((Outcome::Refused, Some(TargetError::Unauthorized)))
         }
-        Ok(_) | Err(TargetError::Throttled(_) | TargetError::TooLarge(_)) => Some((Outcome::Healthy, None)),
+        // Refusals that are errors: a new connection was asked which cluster it leads to.
+        Ok(_)
+        | Err(
+            TargetError::Throttled(_)
+            | TargetError::TooLarge(_)
+            | TargetError::Forbidden(_)
+            | TargetError::Api { .. },
+        ) => Some((Outcome::Healthy, None)),
+        Err(error @ TargetError::Unauthorized) => Some((Outcome::Refused, Some(error.clone()))),
+        Err(error @ TargetError::Server { .. }) => Some((Outcome::Failing, Some(error.clone()))),
         Err(
             TargetError::AddressRefused(_)
             | TargetError::Refused(_)

@@ -32,7 +32,13 @@ fn every_kind_of_failure_has_its_reason() {
         (api(409, "Conflict"), Reason::ApplyConflict),
         (api(422, "Invalid"), Reason::ApplyRefused),
         (api(429, "TooManyRequests"), Reason::TargetThrottled),
+        (api(404, "NotFound"), Reason::ApplyRefused),
+        (api(405, "MethodNotAllowed"), Reason::ApplyRefused),
+        (api(410, "Expired"), Reason::ApplyConflict),
+        (api(413, "RequestEntityTooLarge"), Reason::ObjectTooLarge),
+        (api(415, "UnsupportedMediaType"), Reason::ApplyRefused),
         (api(500, "InternalError"), Reason::TargetServerError),
+        (service(TargetError::NotApiServer(404)), Reason::TargetUnreachable),
         (api(503, PLANTED), Reason::TargetServerError),
         (service(io(std::io::ErrorKind::ConnectionRefused)), Reason::TargetUnreachable),
         (service(io(std::io::ErrorKind::ConnectionReset)), Reason::TargetUnreachable),
@@ -60,7 +66,8 @@ fn tls_failures_say_what_is_wrong_with_the_certificate() {
         (Certificate::Expired, TlsFault::Expired),
         (Certificate::NotValidYet, TlsFault::NotYetValid),
         (Certificate::NotValidForName, TlsFault::OtherName),
-        (Certificate::BadEncoding, TlsFault::Handshake),
+        (Certificate::BadEncoding, TlsFault::Certificate),
+        (Certificate::InvalidPurpose, TlsFault::Purpose),
     ];
     for (fault, expected) in rows {
         let nested = std::io::Error::other(std::io::Error::new(
@@ -84,6 +91,31 @@ fn a_status_is_reduced_to_reason_and_field() {
     let expected = "the target refused the request (422): Invalid, FieldValueInvalid at \
                     spec.template.spec.containers[0].image, FieldValueRequired";
     assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_refusal_names_the_policy_or_quota_and_nothing_else() {
+    let told = |code: u16, message: &str| {
+        let message = format!("{message} {PLANTED}");
+        let status = Status::failure(&message, "Forbidden").with_code(code);
+        let error = classify(&kube::Error::Api(Box::new(status)));
+        assert!(!format!("{error} {error:?}").contains("planted"), "{error:?} quotes the target");
+        (error.reason(), error.to_string())
+    };
+    let policy = "x is forbidden: ValidatingAdmissionPolicy 'labels' with binding 'b' denied request:";
+    let quota = "x is forbidden: exceeded quota: few, requested:";
+    let ending = "x is forbidden: unable to create new content in namespace n because it is being terminated";
+    let prefix = |code: u16| format!("the target refused the request ({code}): ");
+    let rows = [
+        (422, policy, Reason::WebhookDenied, "denied by labels"),
+        (403, policy, Reason::WebhookDenied, "denied by labels"),
+        (403, quota, Reason::QuotaExceeded, "quota few has no room"),
+        (403, ending, Reason::NamespaceTerminating, "the namespace is being deleted"),
+        (400, "unknown field \"spec.a\"", Reason::ApplyRefused, "refused as invalid: spec.a (unknown field)"),
+    ];
+    for (code, message, reason, expected) in rows {
+        assert_eq!(told(code, message), (reason, prefix(code) + expected), "{message}");
+    }
 }
 
 #[test]

@@ -13,22 +13,28 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Refuses every field that is neither `used` nor known to be `harmless`. An empty refused field counts
-    /// too: what writes it empty today fills it tomorrow.
+    /// Refuses every field that is neither `used` nor known to be `harmless`. As with kubectl, a refused field counts
+    /// only where it says something ([`is_unset`]).
     pub(super) fn only(
         &self,
         used: &[&str],
         harmless: &[&str],
         refused: &[(&str, &'static str, &'static str)],
     ) -> Result<(), KubeconfigError> {
-        if let Some((_, field, why)) = refused.iter().find(|(name, ..)| self.map.contains_key(*name)) {
+        if let Some((_, field, why)) = refused.iter().find(|(name, ..)| self.has(name)) {
             return Err(KubeconfigError::Refused { field, why });
         }
-        let known = |name: &str| used.contains(&name) || harmless.contains(&name);
+        let is_refused = |name: &str| refused.iter().any(|(refused, ..)| *refused == name);
+        let known = |name: &str| used.contains(&name) || harmless.contains(&name) || is_refused(name);
         if self.map.keys().all(|name| known(name)) {
             return Ok(());
         }
         Err(KubeconfigError::Unknown { parent: self.path })
+    }
+
+    /// Whether the field is there and says something.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.map.get(name).is_some_and(|value| !is_unset(name, value))
     }
 
     /// A string, `None` if absent or empty.
@@ -73,5 +79,19 @@ impl<'a> Fields<'a> {
         }
         let map = entry.get(of).and_then(Value::as_object);
         map.map(|map| Fields { path, map }).ok_or(malformed("an entry has no content"))
+    }
+}
+
+/// Whether a field says nothing, as tools write it that give every field: null, or the empty value of its type.
+fn is_unset(name: &str, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag && name == "insecure-skip-tls-verify",
+        Value::String(text) => {
+            text.is_empty() && !matches!(name, "exec" | "auth-provider" | "insecure-skip-tls-verify")
+        }
+        Value::Array(items) => items.is_empty() && name == "as-groups",
+        Value::Object(map) => map.is_empty() && name == "as-user-extra",
+        Value::Number(_) => false,
     }
 }

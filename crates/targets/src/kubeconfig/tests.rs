@@ -150,7 +150,6 @@ fn refused_fields(marker: &str) -> Vec<(&'static str, &'static str, Value)> {
         (USER, "as-user-extra", json!({"x": [SECRET]})),
         (CLUSTER, "certificate-authority", json!(SECRET)),
         (CLUSTER, "insecure-skip-tls-verify", json!(true)),
-        (CLUSTER, "insecure-skip-tls-verify", json!(false)),
         (CLUSTER, "proxy-url", json!("http://planted-secret-value:3128")),
         (CLUSTER, "server", json!("http://planted-secret-value")),
     ]
@@ -169,6 +168,58 @@ fn every_dangerous_field_is_refused_by_name_and_without_its_value() {
         assert!(!shown.contains(SECRET), "{name} leaks its value: {shown}");
     }
     assert!(!marker.exists(), "a program from a kubeconfig was run");
+}
+
+#[test]
+fn fields_that_say_nothing_are_accepted_as_kubectl_does() {
+    for name in ["certificate-authority", "insecure-skip-tls-verify", "proxy-url", "tls-server-name"] {
+        assert!(parse(&with(CLUSTER, name, Value::Null)).is_ok(), "{name}");
+    }
+    assert!(parse(&with(CLUSTER, "insecure-skip-tls-verify", json!(false))).is_ok());
+    for name in ["certificate-authority", "proxy-url", "tls-server-name"] {
+        assert!(parse(&with(CLUSTER, name, json!(""))).is_ok(), "{name}");
+    }
+    let texts = ["tokenFile", "client-certificate", "client-key", "username", "password", "as", "as-uid"];
+    for name in texts {
+        assert!(parse(&with(USER, name, json!(""))).is_ok(), "{name}");
+        assert!(parse(&with(USER, name, Value::Null)).is_ok(), "{name}");
+    }
+    for (name, value) in [
+        ("exec", Value::Null),
+        ("auth-provider", Value::Null),
+        ("as-groups", json!([])),
+        ("as-user-extra", json!({})),
+        ("client-certificate-data", json!("")),
+        ("client-key-data", Value::Null),
+    ] {
+        assert!(parse(&with(USER, name, value)).is_ok(), "{name}");
+    }
+    for (place, name, value) in [
+        (USER, "exec", json!({})),
+        (USER, "exec", json!("")),
+        (USER, "auth-provider", json!({})),
+        (USER, "as", json!(false)),
+        (USER, "as-groups", json!([""])),
+        (CLUSTER, "insecure-skip-tls-verify", json!("false")),
+        (CLUSTER, "insecure-skip-tls-verify", json!(0)),
+    ] {
+        let refused = parse(&with(place, name, value.clone()));
+        assert!(matches!(refused, Err(KubeconfigError::Refused { .. })), "{name}: {value}");
+    }
+}
+
+#[test]
+fn encodings_and_markers_that_kubectl_reads_are_accepted() {
+    let text = format!("{}\n", valid());
+    let parse = |text: &str| Kubeconfig::parse(text.as_bytes(), &AccessPolicy::default());
+    for (before, after) in
+        [("---\n", ""), ("", "---\n"), ("", "---\n---\n"), ("", "...\n"), ("", "--- # end\n# end\n")]
+    {
+        assert!(parse(&format!("{before}{text}{after}")).is_ok(), "{before:?} {after:?}");
+    }
+    let utf_16: Vec<u8> = format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect();
+    assert!(Kubeconfig::parse(&utf_16, &AccessPolicy::default()).is_ok());
+    assert!(parse(&format!("{text}---\nkind: Config\n")).is_err(), "a second document with content");
 }
 
 #[test]

@@ -58,11 +58,12 @@ pub(crate) struct Bounds<'a> {
     bytes: usize,
     weight: usize,
     queue: &'a Queue<'a>,
+    audits: &'a Audits,
 }
 
 impl<'a> Bounds<'a> {
-    pub(crate) fn of(limits: &Limits, queue: &'a Queue<'a>) -> Self {
-        Self { bytes: limits.body, weight: limits.body_weight, queue }
+    pub(crate) fn of(limits: &Limits, queue: &'a Queue<'a>, audits: &'a Audits) -> Self {
+        Self { bytes: limits.body, weight: limits.body_weight, queue, audits }
     }
 }
 
@@ -100,13 +101,14 @@ impl From<Bytes> for Read {
 
 /// Reads `answer` whole. `path` is the path asked for: a few of them answer in plain text.
 ///
-/// Errors: redirects, bodies out of `bounds`, and answers that are not JSON. Refusals and server errors that hold no
-/// `Status` get one that says no more than the code.
+/// Errors: redirects, bodies out of `bounds`, answers that are not JSON, and refusals that the API server did not write.
+/// Other refusals and server errors that hold no `Status` get one that says no more than the code.
 pub(crate) async fn read(
     answer: Response<AnswerBody>,
     bounds: Bounds<'_>,
     path: &str,
 ) -> Result<Response<Read>, TargetError> {
+    let is_audited = answer.headers().contains_key(AUDIT_ID);
     let (parts, body) = answer.into_parts();
     if parts.status.is_redirection() {
         return Err(TargetError::Redirected(parts.status.as_u16()));
@@ -117,6 +119,7 @@ pub(crate) async fn read(
     }
     let mut answer = Response::from_parts(parts, collect(body, bounds).await?);
     if answer.status().is_success() {
+        bounds.audits.note(is_audited);
         let readable = answers_in_text(path) || is_json(answer.headers().get(CONTENT_TYPE));
         return readable.then_some(answer).ok_or(TargetError::Unreadable);
     }
@@ -126,12 +129,48 @@ pub(crate) async fn read(
         }
         return Ok(answer);
     }
+    if !is_audited && is_foreign(answer.status(), path, bounds.audits) {
+        return Err(TargetError::NotApiServer(answer.status().as_u16()));
+    }
     *answer.body_mut() = to_json(&bare_status(answer.status()))?.into();
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if answer.status().is_server_error() {
         answer.extensions_mut().insert(NotFromApiserver);
     }
     Ok(answer)
+}
+
+/// Header that API servers put on every answer, refusals included.
+const AUDIT_ID: &str = "audit-id";
+
+/// Whether answers of the target's API server carry [`AUDIT_ID`]. Something in between may take headers off.
+#[derive(Debug, Default)]
+pub(crate) struct Audits(AtomicBool);
+
+impl Audits {
+    fn note(&self, is_audited: bool) {
+        if is_audited {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether a refusal without `Status` and [`AUDIT_ID`] comes from something in front of the API server.
+///
+/// API servers refuse with a `Status`, but for kinds that they do not serve: those they answer with 404 and plain text, as
+/// any Go program does.
+fn is_foreign(code: StatusCode, path: &str, audits: &Audits) -> bool {
+    match code.as_u16() {
+        // Credentials, size and pace are judged alike, whoever judges.
+        401 | 413 | 429 => false,
+        404 => is_always_served(path) || audits.0.load(Ordering::Relaxed),
+        _ => code.is_client_error(),
+    }
+}
+
+/// Whether every API server serves what is at this path.
+fn is_always_served(path: &str) -> bool {
+    ["/version", "/api", "/apis", "/readyz"].contains(&path) || path.starts_with("/api/v1")
 }
 
 /// Marks a server error that something in front of the apiserver wrote.
@@ -205,4 +244,27 @@ fn bare_status(code: StatusCode) -> Status {
         _ => reason::UNKNOWN,
     };
     Status::failure("the answer holds no Kubernetes status", reason).with_code(code.as_u16())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_of_something_in_front_of_the_api_server_are_told_apart() {
+        let (new, audited) = (Audits::default(), Audits::default());
+        audited.note(true);
+        let foreign =
+            |code: u16, path: &str, audits| is_foreign(StatusCode::from_u16(code).unwrap(), path, audits);
+        for code in [400, 402, 403, 405, 406, 409, 410, 415, 422, 451] {
+            assert!(foreign(code, "/apis/x.example.org/v1/things", &new), "{code}");
+        }
+        for code in [401, 413, 429, 500, 502, 503] {
+            assert!(!foreign(code, "/api/v1/namespaces/kube-system", &audited), "{code}");
+        }
+        assert!(foreign(404, "/api/v1/namespaces/kube-system", &new));
+        assert!(foreign(404, "/version", &new));
+        assert!(!foreign(404, "/apis/x.example.org/v1/things", &new), "a kind that is not served");
+        assert!(foreign(404, "/apis/x.example.org/v1/things", &audited));
+    }
 }

@@ -7,11 +7,13 @@ use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::Connect;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::Body;
 
 use super::AnswerBody;
 use super::authorization::{Authorization, doubled};
+use super::verified::{MeantFor, VerifiedPool};
 use crate::access::AccessPolicy;
 use crate::dial::{Dialer, Servers};
 use crate::error::{TargetError, from_chain};
@@ -26,6 +28,8 @@ pub(super) enum Wire {
 
 pub(super) struct Remote {
     http: HyperClient<Dialer, Body>,
+    /// For what is meant for one cluster.
+    verified: VerifiedPool,
     base: Uri,
     authorization: Authorization,
 }
@@ -40,18 +44,13 @@ impl Wire {
     ) -> Result<Self, KubeconfigError> {
         let malformed = |field, why| KubeconfigError::Malformed { field, why };
         let providers = policy.token_providers.clone();
-        let dialer = Dialer::new(kubeconfig, policy, connect, servers)?;
-        let http = HyperClient::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_mins(1))
-            .pool_max_idle_per_host(2)
-            // A request that was perhaps received is for the caller to repeat, who knows whether it may be.
-            .retry_canceled_requests(false)
-            .build(dialer);
-        let base = kubeconfig.server.as_str().parse();
+        let dialer = Dialer::new(kubeconfig, policy, connect, Arc::clone(&servers))?;
+        let http = pool(dialer.clone());
+        let base = kubeconfig.server.as_str().parse::<Uri>();
         let base = base.map_err(|_| malformed("clusters[].cluster.server", "an https URL is expected"))?;
         let authorization = Authorization::of(kubeconfig, &providers)?;
-        Ok(Self::Remote(Box::new(Remote { http, base, authorization })))
+        let verified = VerifiedPool::new(dialer, base.clone(), connect, servers);
+        Ok(Self::Remote(Box::new(Remote { http, verified, base, authorization })))
     }
 
     /// Sends a request with what shows the target who calls; once more with new tokens, where it does not take those
@@ -64,15 +63,22 @@ impl Wire {
         let Some(tokens) = self.tokens() else { return self.dispatch(request, agent, None).await };
         let shown = tokens.authorization().await?;
         let (request, again) = doubled(request);
-        let answer = self.dispatch(request, agent.clone(), Some(shown.clone())).await?;
-        if answer.status() != StatusCode::UNAUTHORIZED {
-            tokens.accepted();
-            return Ok(answer);
+        let answer = self.dispatch(request, agent.clone(), Some(shown.clone())).await;
+        // A connection that does not know who calls was never used for the request.
+        let is_refused = match &answer {
+            Ok(answer) => answer.status() == StatusCode::UNAUTHORIZED,
+            Err(error) => *error == TargetError::Unauthorized,
+        };
+        if !is_refused {
+            if answer.is_ok() {
+                tokens.accepted();
+            }
+            return answer;
         }
         // Who is not known is told before anything is done, so the call may be made once more.
-        let Some(again) = again else { return Ok(answer) };
+        let Some(again) = again else { return answer };
         if !tokens.refused(&shown).await {
-            return Ok(answer);
+            return answer;
         }
         let answer = self.dispatch(again, agent, Some(tokens.authorization().await?)).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
@@ -106,24 +112,42 @@ impl Wire {
                 Ok(sent.map(|body| body.map_err(|error| from_chain(&error)).boxed_unsync()))
             }
             Self::Remote(remote) => {
-                let Remote { http, base, authorization } = remote.as_ref();
+                let Remote { http, verified, base, authorization } = remote.as_ref();
                 *request.uri_mut() = absolute(base, request.uri()).ok_or(TargetError::Request)?;
                 let given = match authorization {
                     Authorization::Token(token) => Some(token.clone()),
                     Authorization::None | Authorization::Provided(_) => provided,
                 };
-                if let Some(authorization) = given {
-                    request.headers_mut().insert(AUTHORIZATION, authorization);
+                if let Some(authorization) = &given {
+                    request.headers_mut().insert(AUTHORIZATION, authorization.clone());
                 }
-                let sent = http.request(request).await.map_err(|error| from_chain(&error))?;
+                let sent = match request.extensions_mut().remove::<MeantFor>() {
+                    Some(MeantFor(uid)) => verified.client(&uid, given.as_ref()).request(request).await,
+                    None => http.request(request).await,
+                };
+                let sent = sent.map_err(|error| from_chain(&error))?;
                 Ok(sent.map(|body| body.map_err(|error| from_chain(&error)).boxed_unsync()))
             }
         }
     }
 }
 
+/// Connections that a dialer opens, kept while they are in use.
+pub(super) fn pool<D>(dialer: D) -> HyperClient<D, Body>
+where
+    D: Connect + Clone,
+{
+    HyperClient::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(Duration::from_mins(1))
+        .pool_max_idle_per_host(2)
+        // A request that was perhaps received is for the caller to repeat, who knows whether it may be.
+        .retry_canceled_requests(false)
+        .build(dialer)
+}
+
 /// The request's path and query below the server's URL.
-fn absolute(base: &Uri, relative: &Uri) -> Option<Uri> {
+pub(super) fn absolute(base: &Uri, relative: &Uri) -> Option<Uri> {
     let path = relative.path_and_query().map_or("/", |path| path.as_str());
     let path = format!("{}{path}", base.path().trim_end_matches('/'));
     let mut parts = base.clone().into_parts();

@@ -29,7 +29,7 @@ async fn every_fault_is_bounded_and_told_by_reason_without_foreign_text() -> Res
         (Answer::reset(), Reason::TargetUnreachable),
         (Answer::html(503, PLANTED), Reason::TargetServerError),
         (Answer::html(200, PLANTED), Reason::TargetAnswerInvalid),
-        (Answer::html(404, PLANTED), Reason::ApplyRefused),
+        (Answer::html(404, PLANTED), Reason::TargetUnreachable),
         (Answer::failure(503, PLANTED, PLANTED), Reason::TargetServerError),
         (Answer::failure(401, "Unauthorized", PLANTED), Reason::TargetUnauthorized),
         (Answer::failure(403, "Forbidden", PLANTED), Reason::TargetForbidden),

@@ -4,6 +4,7 @@ mod access;
 mod answers;
 mod cache;
 mod pace;
+mod switch;
 
 use std::time::Duration;
 

@@ -1,0 +1,192 @@
+//! Connections for writes: each one is asked which cluster it leads to before anything is written through it.
+//!
+//! A pool opens connections at any time, and behind one address may be another server than a moment ago. What a look
+//! through one connection showed therefore says nothing about the next one.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
+use http::{Request, Uri};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::client::legacy::Client as HyperClient;
+use kube::client::Body;
+use kube::core::Status;
+use serde_json::Value;
+use tower::Service;
+
+use super::lock;
+use super::wire::{absolute, pool};
+use crate::dial::{Dialer, Servers};
+use crate::error::{TargetError, classify, from_chain};
+use crate::identity::Verdict;
+
+/// The uid of the cluster that a request is meant for: an extension of requests that write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MeantFor(pub(crate) String);
+
+/// What is read on a new connection.
+const IDENTITY: &str = "/api/v1/namespaces/kube-system";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
+const AGENT: &str = concat!("kyma-targets/", env!("CARGO_PKG_VERSION"), " (identity)");
+/// Longest answer, in bytes.
+const LONGEST_ANSWER: usize = 256 * 1024;
+
+type Stream = <Dialer as Service<Uri>>::Response;
+
+/// The pool of connections that lead to one cluster.
+pub(super) struct VerifiedPool {
+    dialer: Dialer,
+    base: Uri,
+    deadline: Duration,
+    servers: Arc<Servers>,
+    /// What shows the target who calls, as in the last request.
+    authorization: Arc<Mutex<Option<HeaderValue>>>,
+    /// The uid of that cluster and the pool; a new one for another cluster.
+    current: Mutex<Option<(String, HyperClient<VerifiedDialer, Body>)>>,
+}
+
+impl VerifiedPool {
+    pub(super) fn new(dialer: Dialer, base: Uri, deadline: Duration, servers: Arc<Servers>) -> Self {
+        Self { dialer, base, deadline, servers, authorization: Arc::default(), current: Mutex::default() }
+    }
+
+    /// The client whose connections lead to the cluster with this uid.
+    pub(super) fn client(
+        &self,
+        uid: &str,
+        authorization: Option<&HeaderValue>,
+    ) -> HyperClient<VerifiedDialer, Body> {
+        *lock(&self.authorization) = authorization.cloned();
+        let mut current = lock(&self.current);
+        if let Some((_, client)) = current.as_ref().filter(|(known, _)| known == uid) {
+            return client.clone();
+        }
+        let dialer = VerifiedDialer {
+            dialer: self.dialer.clone(),
+            check: Check {
+                base: self.base.clone(),
+                uid: uid.to_owned(),
+                authorization: Arc::clone(&self.authorization),
+                servers: Arc::clone(&self.servers),
+            },
+            deadline: self.deadline,
+        };
+        let client = pool(dialer);
+        *current = Some((uid.to_owned(), client.clone()));
+        client
+    }
+}
+
+/// Opens connections and hands over those that lead to the cluster.
+#[derive(Clone)]
+pub(super) struct VerifiedDialer {
+    dialer: Dialer,
+    check: Check,
+    deadline: Duration,
+}
+
+impl Service<Uri> for VerifiedDialer {
+    type Response = Stream;
+    type Error = TargetError;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, TargetError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TargetError>> {
+        self.dialer.poll_ready(cx)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let (opening, check, deadline) = (self.dialer.call(to), self.check.clone(), self.deadline);
+        Box::pin(async move {
+            let stream = opening.await?;
+            let checked = tokio::time::timeout(deadline, check.verify(stream)).await;
+            checked.map_err(|_| TargetError::Deadline(deadline))?
+        })
+    }
+}
+
+#[derive(Clone)]
+struct Check {
+    base: Uri,
+    uid: String,
+    authorization: Arc<Mutex<Option<HeaderValue>>>,
+    servers: Arc<Servers>,
+}
+
+impl Check {
+    /// Gives the connection back if the cluster behind it has the uid.
+    async fn verify(&self, stream: Stream) -> Result<Stream, TargetError> {
+        let (mut sender, connection) =
+            http1::handshake::<_, Empty<Bytes>>(stream).await.map_err(|error| from_chain(&error))?;
+        let request = self.request()?;
+        let asking = async move {
+            let answer = sender.send_request(request).await.map_err(|error| from_chain(&error))?;
+            let (parts, body) = answer.into_parts();
+            let body = Limited::new(body, LONGEST_ANSWER).collect().await;
+            let body = body.map_err(|error| from_chain(error.as_ref()))?.to_bytes();
+            drop(sender);
+            Ok::<_, TargetError>((parts.status.as_u16(), body))
+        };
+        let (answer, parts) = tokio::join!(asking, connection.without_shutdown());
+        let (code, body) = answer?;
+        let found = uid_in(code, &body)?;
+        if found != self.uid {
+            self.servers.lost();
+            let changed = Verdict::TargetChanged { recorded: self.uid.clone(), found };
+            return Err(TargetError::Refused(Box::new(changed)));
+        }
+        let parts = parts.map_err(|error| from_chain(&error))?;
+        // Bytes beyond the answer belong to no request.
+        if parts.read_buf.is_empty() { Ok(parts.io) } else { Err(TargetError::Unreadable) }
+    }
+
+    fn request(&self) -> Result<Request<Empty<Bytes>>, TargetError> {
+        let uri = absolute(&self.base, &Uri::from_static(IDENTITY)).ok_or(TargetError::Request)?;
+        let path = uri.path_and_query().ok_or(TargetError::Request)?.as_str();
+        let host = uri.authority().ok_or(TargetError::Request)?.as_str();
+        let mut request = Request::get(path).body(Empty::new()).map_err(|_| TargetError::Request)?;
+        let headers = request.headers_mut();
+        headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| TargetError::Request)?);
+        headers.insert(ACCEPT, HeaderValue::from_static(METADATA));
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        if let Some(authorization) = lock(&self.authorization).clone() {
+            headers.insert(AUTHORIZATION, authorization);
+        }
+        Ok(request)
+    }
+}
+
+/// The uid in the answer.
+fn uid_in(code: u16, body: &[u8]) -> Result<String, TargetError> {
+    if code == 200 {
+        let object: Value = serde_json::from_slice(body).map_err(|_| TargetError::Unreadable)?;
+        let uid = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty());
+        return uid.map(ToOwned::to_owned).ok_or(TargetError::Unreadable);
+    }
+    if (300..400).contains(&code) {
+        return Err(TargetError::Redirected(code));
+    }
+    let status: Option<Status> = serde_json::from_slice(body).ok();
+    let status = status.unwrap_or_else(|| Status::failure("", "")).with_code(code);
+    Err(classify(&kube::Error::Api(Box::new(status))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_uid_is_read_from_a_namespace_and_errors_keep_their_reason() {
+        let found = |code, body: &str| uid_in(code, body.as_bytes());
+        assert_eq!(found(200, r#"{"metadata":{"uid":"u"}}"#), Ok("u".to_owned()));
+        assert_eq!(found(200, r#"{"metadata":{"uid":""}}"#), Err(TargetError::Unreadable));
+        assert_eq!(found(200, "<html>"), Err(TargetError::Unreadable));
+        assert_eq!(found(302, ""), Err(TargetError::Redirected(302)));
+        assert_eq!(found(401, ""), Err(TargetError::Unauthorized));
+        assert!(matches!(found(503, "<html>"), Err(TargetError::Server { code: 503, .. })));
+    }
+}
