@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{DynamicObject, PartialObjectMeta};
+use kube::api::{ApiResource, DynamicObject, PartialObjectMeta, PropagationPolicy};
+use kyma_api::DeleteProof;
 use lockable::LockPool;
 
 use crate::discovery::{Discovery, Mapping};
@@ -23,6 +26,39 @@ pub struct Cluster {
     /// Where this is given nothing is changed: applies are dry runs, deletions are not sent, and what would come of them
     /// is put here. The client has to see to it that nothing else changes anything.
     pub rehearsal: Option<Arc<Rehearsal>>,
+    /// Sends the DELETEs. Without one nothing is deleted.
+    pub deleter: Option<Arc<dyn Deleter>>,
+}
+
+/// A deletion that the rules of this crate allow.
+#[derive(Clone, Debug)]
+pub struct Deletion<'a> {
+    /// The object.
+    pub identity: &'a Identity,
+    /// Its kind and API version.
+    pub resource: &'a ApiResource,
+    /// Its metadata as read from the cluster.
+    pub live: &'a ObjectMeta,
+    /// Field managers of which one has an entry in its `managedFields`.
+    pub managers: &'a [&'a str],
+    /// Evidence for kinds that hold data or other objects.
+    pub proof: DeleteProof,
+    /// What happens to dependents.
+    pub propagation: PropagationPolicy,
+}
+
+/// Sends DELETEs: the delete gate of the operator that uses this crate.
+pub trait Deleter: Send + Sync {
+    /// Checks whether deletions are allowed now, before a step that prepares one.
+    fn permit<'a>(&'a self, object: &'a Identity) -> BoxFuture<'a, Result<(), CallError>>;
+
+    /// Deletes an object; true if it no longer exists. A replaced or changed object is [`Failure::Conflict`], and a
+    /// refusal of the gate is [`CallError::halted`].
+    fn carry_out<'a>(
+        &'a self,
+        client: &'a Client,
+        deletion: Deletion<'a>,
+    ) -> BoxFuture<'a, Result<bool, CallError>>;
 }
 
 /// At one object at a time: whoever finds nothing in its place has sent theirs before the next one looks.
@@ -51,7 +87,13 @@ impl std::fmt::Debug for Cluster {
 impl Cluster {
     /// A cluster of which nothing is known yet.
     pub fn new(client: Client) -> Self {
-        Self { client, discovery: Arc::default(), turns: Arc::default(), rehearsal: None }
+        Self { client, discovery: Arc::default(), turns: Arc::default(), rehearsal: None, deleter: None }
+    }
+
+    /// The same cluster with a delete gate.
+    #[must_use]
+    pub fn deleting_by(self, deleter: Arc<dyn Deleter>) -> Self {
+        Self { deleter: Some(deleter), ..self }
     }
 
     /// The metadata of an object; `None` where it does not exist.

@@ -4,15 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::core::Status;
-use kyma_api::{ErrorClass, Reason};
+use kyma_api::{ErrorClass, Reason, Refusal};
 use thiserror::Error;
 
 use crate::object::Identity;
-
-mod invalid;
-
-use invalid::{invalid, is_path, unknown_fields};
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +75,17 @@ impl CallError {
         }
     }
 
+    /// A deletion that the operator does not allow now: a Pause, the brake, or a rule that protects the object.
+    pub fn halted(object: &Identity, reason: Reason, message: &str) -> Self {
+        Self {
+            action: Action::Delete,
+            object: Some(object.clone()),
+            failure: Failure::Halted { reason, message: message.to_owned() },
+            // No call was made, so there is no answer to keep.
+            cause: Arc::new(kube::Error::Service("the delete gate refused".into())),
+        }
+    }
+
     /// The namespace that has to come before the call can succeed.
     pub fn missing_namespace(&self) -> Option<&str> {
         match &self.failure {
@@ -112,6 +118,13 @@ impl CallError {
     pub(crate) fn may_be_of_group(&self) -> bool {
         self.failure == Failure::Server(503)
             && self.object.as_ref().is_some_and(|object| object.group.contains('.'))
+    }
+
+    /// Whether the API server refused an object since another object holds a value that it allocates once, such as a node
+    /// port or a cluster address.
+    /// Source: `pkg/registry/core/service` (`portallocator.ErrAllocated`, `ipallocator.ErrAllocated`) of Kubernetes.
+    pub fn is_already_allocated(&self) -> bool {
+        matches!(self.cause(), kube::Error::Api(status) if status.code == 422 && status.message.contains("already allocated"))
     }
 
     /// Whether an apply failed since the target does not serve the kind (and not since its Namespace is absent).
@@ -164,14 +177,16 @@ pub enum Failure {
     Unauthorized,
     /// 403 by RBAC.
     Forbidden,
-    /// 403 by a resource quota.
-    QuotaExceeded,
+    /// 403 by a resource quota; its name where the answer has it.
+    QuotaExceeded(String),
     /// 403 since the namespace is being deleted.
     NamespaceTerminating,
     /// A webhook or admission policy says no; the policy's or webhook's name where the answer has it.
     Denied(String),
     /// A webhook did not answer as it should; its name where the answer has it.
     WebhookFailed(String),
+    /// The conversion webhook of the object's CRD did not answer; `group/version, Kind=…` where the answer has it.
+    ConversionFailed(String),
     /// A webhook has side effects, so that dry runs are refused; its name where the answer has it.
     NoDryRun(String),
     /// 404: the object, or its kind, is not there.
@@ -194,17 +209,28 @@ pub enum Failure {
     Refused(Vec<String>),
     /// The object is too large for the API server or etcd.
     TooLarge,
+    /// Another status from 400 to 499.
+    RefusedWith(u16),
     /// 429, with what `Retry-After` says.
     Throttled(Option<Duration>),
+    /// 429 while the API server fills its cache of the kind.
+    Initializing,
     /// Another status, 5xx in most cases.
     Server(u16),
+    /// No call was made: the delete gate refused.
+    Halted {
+        /// Why, as a stable word.
+        reason: Reason,
+        /// Why, for people.
+        message: String,
+    },
 }
 
 impl Failure {
     /// Classifies an error of the client.
     pub fn of(error: &kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) => Self::of_status(status),
+            kube::Error::Api(status) => Refusal::of(status).into(),
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) | kube::Error::Discovery(_) => {
                 Self::Unreadable
             }
@@ -219,19 +245,20 @@ impl Failure {
             Self::Unreadable => Reason::TargetAnswerInvalid,
             Self::Unauthorized => Reason::TargetUnauthorized,
             Self::Forbidden => Reason::TargetForbidden,
-            Self::QuotaExceeded => Reason::QuotaExceeded,
+            Self::QuotaExceeded(_) => Reason::QuotaExceeded,
             Self::NamespaceTerminating => Reason::NamespaceTerminating,
             Self::Denied(_) => Reason::WebhookDenied,
-            Self::WebhookFailed(_) | Self::NoDryRun(_) => Reason::WebhookFailed,
+            Self::WebhookFailed(_) | Self::ConversionFailed(_) | Self::NoDryRun(_) => Reason::WebhookFailed,
             Self::NotFound | Self::NamespaceMissing(_) => Reason::DependencyMissing,
             Self::GroupUnknown(_) => Reason::DiscoveryFailed,
-            Self::NotServedYet => Reason::Progressing,
+            Self::NotServedYet | Self::Initializing => Reason::Progressing,
             Self::Conflict | Self::Expired | Self::VersionGone(_) => Reason::ApplyConflict,
             Self::Immutable(_) => Reason::ImmutableField,
-            Self::Refused(_) => Reason::ApplyRefused,
+            Self::Refused(_) | Self::RefusedWith(_) => Reason::ApplyRefused,
             Self::TooLarge => Reason::ObjectTooLarge,
             Self::Throttled(_) => Reason::TargetThrottled,
             Self::Server(_) => Reason::TargetServerError,
+            Self::Halted { reason, .. } => *reason,
         }
     }
 
@@ -242,50 +269,30 @@ impl Failure {
             Self::NoAnswer | Self::Unreadable | Self::Unauthorized | Self::Throttled(_) | Self::Server(_)
         )
     }
+}
 
-    fn of_status(status: &Status) -> Self {
-        let text = status.message.as_str();
-        let has = |part: &str| text.contains(part);
-        if has("failed calling webhook") {
-            return Self::WebhookFailed(quoted_after(text, "failed calling webhook"));
-        }
-        if has("admission webhook") && has("denied the request") {
-            return Self::Denied(quoted_after(text, "admission webhook"));
-        }
-        if has("does not support dry run") {
-            return Self::NoDryRun(quoted_after(text, "admission webhook"));
-        }
-        if has("ValidatingAdmissionPolicy '") {
-            return Self::Denied(quoted_after(text, "ValidatingAdmissionPolicy"));
-        }
-        if has("violates PodSecurity") {
-            return Self::Denied("PodSecurity".to_owned());
-        }
-        if is_too_large(status) {
-            return Self::TooLarge;
-        }
-        let gone = text.split_once("request to convert CR to an invalid group/version: ");
-        if let Some((_, version)) = gone.filter(|(_, version)| is_path(version)) {
-            return Self::VersionGone(version.to_owned());
-        }
-        if has("failed to create typed patch object") || has("failed to convert new object") {
-            // An apply of what the schema does not have or hold, which API servers report as their own fault.
-            return Self::Refused(unknown_fields(text));
-        }
-        match status.code {
-            400 => Self::Refused(unknown_fields(text)),
-            401 => Self::Unauthorized,
-            403 if has("because it is being terminated") || cause(status, "NamespaceTerminating") => {
-                Self::NamespaceTerminating
-            }
-            403 if QUOTA.iter().any(|words| has(words)) => Self::QuotaExceeded,
-            403 => Self::Forbidden,
-            404 => Self::NotFound,
-            409 => Self::Conflict,
-            410 => Self::Expired,
-            422 => invalid(status),
-            429 => Self::Throttled(retry_after(status)),
-            code => Self::Server(code),
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unauthorized => Self::Unauthorized,
+            Refusal::Forbidden => Self::Forbidden,
+            Refusal::QuotaExceeded(name) => Self::QuotaExceeded(name),
+            Refusal::NamespaceTerminating => Self::NamespaceTerminating,
+            Refusal::Denied(by) => Self::Denied(by),
+            Refusal::WebhookFailed(name) => Self::WebhookFailed(name),
+            Refusal::ConversionFailed(kind) => Self::ConversionFailed(kind),
+            Refusal::NoDryRun(name) => Self::NoDryRun(name),
+            Refusal::NotFound => Self::NotFound,
+            Refusal::Conflict => Self::Conflict,
+            Refusal::Expired => Self::Expired,
+            Refusal::VersionGone(version) => Self::VersionGone(version),
+            Refusal::Immutable(paths) => Self::Immutable(paths),
+            Refusal::Invalid(paths) => Self::Refused(paths),
+            Refusal::Other(code) => Self::RefusedWith(code),
+            Refusal::TooLarge => Self::TooLarge,
+            Refusal::Throttled(after) => Self::Throttled(after),
+            Refusal::Initializing => Self::Initializing,
+            Refusal::Server(code) => Self::Server(code),
         }
     }
 }
@@ -297,10 +304,11 @@ impl fmt::Display for Failure {
             Self::Unreadable => f.write_str("the answer is not one of an API server"),
             Self::Unauthorized => f.write_str("the credentials are refused"),
             Self::Forbidden => f.write_str("the roles do not allow it"),
-            Self::QuotaExceeded => f.write_str("a resource quota is used up"),
+            Self::QuotaExceeded(name) => write!(f, "quota {name} has no room"),
             Self::NamespaceTerminating => f.write_str("the namespace is being deleted"),
             Self::Denied(by) => write!(f, "denied by {by}"),
             Self::WebhookFailed(name) => write!(f, "webhook {name} did not answer"),
+            Self::ConversionFailed(of) => write!(f, "the conversion webhook for {of} did not answer"),
             Self::NoDryRun(name) => write!(f, "webhook {name} does not support dry runs"),
             Self::NotFound => f.write_str("not found"),
             Self::NamespaceMissing(name) => write!(f, "namespace {name} does not exist"),
@@ -313,29 +321,13 @@ impl fmt::Display for Failure {
             Self::Refused(paths) if paths.is_empty() => f.write_str("refused as invalid"),
             Self::Refused(paths) => write!(f, "refused as invalid: {}", paths.join(", ")),
             Self::TooLarge => f.write_str("too large"),
+            Self::RefusedWith(code) => write!(f, "refused with status {code}"),
             Self::Throttled(_) => f.write_str("the API server asks to slow down"),
+            Self::Initializing => f.write_str("the API server is still loading the objects of this kind"),
             Self::Server(code) => write!(f, "the API server answers with status {code}"),
+            Self::Halted { message, .. } => f.write_str(message),
         }
     }
-}
-
-/// Whether an API server, its connection to etcd, or etcd finds an object too large; or one of Kubernetes' own kinds has
-/// more data than 1 MiB.
-fn is_too_large(status: &Status) -> bool {
-    let text = status.message.as_str();
-    let has_too_much_data = || {
-        let causes = status.details.iter().flat_map(|details| &details.causes);
-        let mut causes = causes.filter(|cause| cause.reason == "FieldValueTooLong");
-        causes.any(|cause| !is_path(&cause.field) || ["[]", "data"].contains(&cause.field.as_str()))
-    };
-    status.code == 413
-        || text.contains("request is too large")
-        || text.contains("trying to send message larger than max")
-        || status.code == 422 && has_too_much_data()
-}
-
-fn cause(status: &Status, reason: &str) -> bool {
-    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
 }
 
 /// The namespace of an object, where the answer says that it is the namespace that is not found.
@@ -345,21 +337,6 @@ fn missing_namespace(error: &kube::Error, object: Option<&Identity>) -> Option<S
     let namespace = object?.namespace.as_ref()?;
     (status.code == 404 && details.name == *namespace).then(|| namespace.clone())
 }
-
-fn retry_after(status: &Status) -> Option<Duration> {
-    let seconds = status.details.as_ref()?.retry_after_seconds;
-    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
-}
-
-/// The name in quotes that follows a phrase; a placeholder where there is none that could be a name.
-fn quoted_after(text: &str, phrase: &str) -> String {
-    let after = text.split_once(phrase).map_or("", |(_, after)| after);
-    let name = after.split(['"', '\'']).nth(1).unwrap_or_default();
-    if is_path(name) { name.to_owned() } else { "of an unknown name".to_owned() }
-}
-
-/// Words that API servers use where a quota has no room, or is so new that its use was not counted yet.
-const QUOTA: &[&str] = &["exceeded quota", "insufficient quota", "status unknown for quota"];
 
 #[cfg(test)]
 mod tests;

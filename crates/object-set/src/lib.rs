@@ -40,7 +40,9 @@ pub use apply::{
     Adopt, Applied, ApplyOptions, Foreign, NothingObserved, Observations, Outcome, Refusal, System,
     TIME_IS_UP, apply, claim, helm_release, move_fields,
 };
-pub use cluster::{CREATED_BY, Cluster, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, Turns};
+pub use cluster::{
+    CREATED_BY, Cluster, Deleter, Deletion, OWNER_LABEL, Ownership, SET_VERSION, SHARE_PREFIX, SHARED, Turns,
+};
 pub use discovery::{Discovery, Kinds, Mapping};
 pub use drift::Observed;
 pub use error::{Action, CallError, Failure};

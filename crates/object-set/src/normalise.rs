@@ -36,6 +36,12 @@ pub fn normalise(object: &mut Object) -> Vec<Warning> {
     let mut found = Vec::new();
     match (kind.0.as_str(), kind.1.as_str()) {
         ("", "Secret") => string_data(body),
+        // The control plane writes the rules of an aggregated role.
+        ("rbac.authorization.k8s.io", "ClusterRole")
+            if body.get("aggregationRule").is_some_and(Value::is_object) =>
+        {
+            body.remove("rules");
+        }
         ("", "Service") => {
             if let Some(ports) = body.get_mut("spec").and_then(|spec| spec.get_mut("ports")) {
                 default_protocol(ports);
@@ -208,6 +214,18 @@ mod tests {
         let expected =
             json!({"apiVersion": "x.io/v1", "kind": "A", "metadata": {"name": "a", "labels": {"l": "v"}}});
         assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn rules_of_an_aggregated_role_are_the_control_planes() {
+        let role = |aggregation: Value| {
+            let (role, _) =
+                after(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": "a"}, "rules": [], "aggregationRule": aggregation}));
+            role.get("rules").is_some()
+        };
+        assert!(!role(json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]})));
+        assert!(role(Value::Null));
     }
 
     #[test]

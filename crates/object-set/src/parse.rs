@@ -3,9 +3,12 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::object::{Object, ObjectError};
+use crate::object::{Object, ObjectError, map_at};
 use crate::set::ObjectSet;
 use crate::yaml::{self, Budget, YamlError};
+
+/// Prefix of Helm's annotations.
+const HELM_ANNOTATIONS: &str = "helm.sh/";
 
 /// How large a text and what is in it may be.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +108,8 @@ pub(crate) fn parse_one(text: &str, limits: &Limits) -> Result<Value, ParseError
 }
 
 impl ObjectSet {
-    /// Parses YAML or JSON of any number of documents; `List` kinds are replaced by their items, empty and
+    /// Parses YAML or JSON of any number of documents; `List` kinds are replaced by their items, which get the kind of a
+    /// typed list and Helm's annotations of the list, empty and
     /// null documents are skipped. Scalars mean what Helm and kubectl read from them (YAML 1.1).
     ///
     /// # Errors
@@ -119,7 +123,7 @@ impl ObjectSet {
         for (index, (first_line, part)) in documents(text).into_iter().enumerate() {
             let document = index + 1;
             for value in values(part, &mut budget).map_err(|e| located(e, document, first_line, limits))? {
-                flatten(value, document, limits, &mut objects)?;
+                flatten(value, document, limits, &FromList::default(), &mut objects)?;
             }
         }
         Ok(Self::new(objects))
@@ -178,17 +182,68 @@ fn values(part: &str, budget: &mut Budget) -> Result<Vec<Value>, YamlError> {
     yaml::parse(part, budget)
 }
 
-fn flatten(value: Value, document: usize, limits: &Limits, into: &mut Vec<Object>) -> Result<(), ParseError> {
+/// What the items of a list get from the list itself.
+#[derive(Clone, Debug, Default)]
+struct FromList {
+    /// API version and kind of the items of a typed list, such as a RoleBindingList, which need not repeat them.
+    kind: Option<(Value, Value)>,
+    /// Helm's annotations on the list: Helm decides by those of the document, so they hold for each item.
+    annotations: Map<String, Value>,
+}
+
+impl FromList {
+    /// What the items of `list` get, which may itself be an item.
+    fn of(&self, list: &Map<String, Value>) -> Self {
+        let kind = list.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List"));
+        let kind = kind.filter(|kind| !kind.is_empty());
+        let kind = kind.and_then(|kind| Some((list.get("apiVersion")?.clone(), kind.into())));
+        let own = list.get("metadata").and_then(|metadata| metadata.get("annotations"));
+        let own = own.and_then(Value::as_object).into_iter().flatten();
+        let mut annotations = self.annotations.clone();
+        let own = own.filter(|(key, _)| key.starts_with(HELM_ANNOTATIONS));
+        annotations.extend(own.map(|(key, value)| (key.clone(), value.clone())));
+        Self { kind, annotations }
+    }
+
+    fn complete(&self, item: &mut Map<String, Value>) {
+        if let Some((api_version, kind)) = &self.kind
+            && !item.contains_key("apiVersion")
+            && !item.contains_key("kind")
+        {
+            item.insert("apiVersion".to_owned(), api_version.clone());
+            item.insert("kind".to_owned(), kind.clone());
+        }
+        if self.annotations.is_empty() {
+            return;
+        }
+        let annotations = map_at(map_at(item, "metadata"), "annotations");
+        for (key, value) in &self.annotations {
+            annotations.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+    }
+}
+
+fn flatten(
+    value: Value,
+    document: usize,
+    limits: &Limits,
+    from: &FromList,
+    into: &mut Vec<Object>,
+) -> Result<(), ParseError> {
     let is_list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     match value {
         Value::Null => Ok(()),
         Value::Object(mut map) if is_list && map.get("items").is_some_and(Value::is_array) => {
             let Some(Value::Array(items)) = map.remove("items") else { return Ok(()) };
-            items.into_iter().try_for_each(|item| flatten(item, document, limits, into))
+            let from = from.of(&map);
+            items.into_iter().try_for_each(|item| flatten(item, document, limits, &from, into))
         }
-        value => {
+        mut value => {
             if into.len() >= limits.objects {
                 return Err(ParseError::TooLarge { what: "objects", limit: limits.objects });
+            }
+            if let Value::Object(item) = &mut value {
+                from.complete(item);
             }
             into.push(Object::from_value(value).map_err(|problem| ParseError::Object { document, problem })?);
             Ok(())
@@ -233,6 +288,40 @@ mod tests {
             {"apiVersion":"v1","kind":"Secret","metadata":{"name":"a\/b"}},
             {"apiVersion":"v1","kind":"ConfigMapList","items":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}]}]}"#;
         assert_eq!(names(text), ["a/b", "c"]);
+    }
+
+    #[test]
+    fn items_of_a_typed_list_have_its_kind() {
+        let text = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBindingList\nitems:\n\
+                    - metadata: {name: bare}\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: c}\n";
+        let set = ObjectSet::parse(text, &Limits::default()).unwrap();
+        let kinds: Vec<_> = set.objects().iter().map(|object| (object.group(), object.kind())).collect();
+        assert_eq!(kinds, [("rbac.authorization.k8s.io", "RoleBinding"), ("", "ConfigMap")]);
+        let untyped = "apiVersion: v1\nkind: List\nitems:\n- metadata: {name: bare}\n";
+        assert!(ObjectSet::parse(untyped, &Limits::default()).is_err());
+        let half = "apiVersion: v1\nkind: ConfigMapList\nitems:\n- {kind: Secret, metadata: {name: half}}\n";
+        assert!(ObjectSet::parse(half, &Limits::default()).is_err(), "only items that name neither");
+    }
+
+    #[test]
+    fn helms_annotations_of_a_list_hold_for_its_items() {
+        let text = "apiVersion: v1\nkind: List\nmetadata:\n  annotations:\n    helm.sh/hook: pre-install\n    \
+                    helm.sh/resource-policy: keep\n    example.org/other: x\nitems:\n\
+                    - {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n\
+                    - {apiVersion: v1, kind: ConfigMap, metadata: {name: b, annotations: {helm.sh/hook: test}}}\n\
+                    - apiVersion: v1\n  kind: SecretList\n  metadata: {annotations: {helm.sh/hook-weight: '5'}}\n  \
+                    items: [{metadata: {name: c}}]\n";
+        let set = ObjectSet::parse(text, &Limits::default()).unwrap();
+        let of = |name: &str, key: &str| {
+            let object = set.objects().iter().find(|object| object.name() == name).unwrap();
+            object.annotation(key).map(str::to_owned)
+        };
+        assert_eq!(of("a", "helm.sh/hook").as_deref(), Some("pre-install"));
+        assert_eq!(of("a", "helm.sh/resource-policy").as_deref(), Some("keep"));
+        assert_eq!(of("a", "example.org/other"), None);
+        assert_eq!(of("b", "helm.sh/hook").as_deref(), Some("test"), "the item's own counts");
+        assert_eq!(of("c", "helm.sh/hook").as_deref(), Some("pre-install"));
+        assert_eq!(of("c", "helm.sh/hook-weight").as_deref(), Some("5"));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Protection {
         if self.objects.contains(object) {
             return Some(Guard::Always);
         }
-        if object.is_namespace() && (object.name == "default" || object.name.starts_with("kube-")) {
+        if object.is_namespace() && is_of_kubernetes(&object.name) {
             return Some(Guard::Always);
         }
         if object.group == "rbac.authorization.k8s.io" && object.name.starts_with("system:") {
@@ -43,6 +43,11 @@ impl Protection {
         }
         None
     }
+}
+
+/// Whether a Namespace is one of Kubernetes itself.
+pub(crate) fn is_of_kubernetes(namespace: &str) -> bool {
+    namespace == "default" || namespace.starts_with("kube-")
 }
 
 #[cfg(test)]

@@ -21,10 +21,14 @@ pub struct PruneRequest<'a> {
     pub previous: usize,
     /// Whether all of the new set was applied ([`crate::Applied::is_complete`]).
     pub complete: bool,
+    /// Whether the set differs only because the target no longer serves an API version: then nothing is deleted.
+    pub api_version_gone: bool,
     /// Whether a person said that a much smaller set is meant.
     pub allow_shrink: bool,
     /// The owner to whom an object is handed over, since it wants it too.
     pub heir: &'a dyn Fn(&Identity) -> Option<String>,
+    /// Whether an object is a hook of the new set: a Namespace or CRD that became one stays.
+    pub is_hook: &'a dyn Fn(&Identity) -> bool,
     /// What must never go.
     pub protection: &'a Protection,
 }
@@ -54,6 +58,10 @@ pub enum KeepReason {
     WantedObjects,
     /// What is in it cannot be told, because a kind cannot be listed.
     CannotTell,
+    /// It became a hook of the set.
+    Hook,
+    /// The set lacks it only because the target no longer serves an API version.
+    ApiVersionGone,
 }
 
 impl fmt::Display for KeepReason {
@@ -70,6 +78,8 @@ impl fmt::Display for KeepReason {
             Self::ForeignObjects => "it holds objects of others",
             Self::WantedObjects => "it holds objects that stay",
             Self::CannotTell => "not every kind can be listed",
+            Self::Hook => "it is a hook now",
+            Self::ApiVersionGone => "only an API version that the chart asks for is gone",
         })
     }
 }
@@ -141,7 +151,7 @@ pub fn plan(request: &PruneRequest<'_>) -> Result<PrunePlan, PruneBlocked> {
     if !request.complete {
         return Err(PruneBlocked::Incomplete);
     }
-    if !request.allow_shrink {
+    if !request.allow_shrink && !request.api_version_gone {
         let (of, now) = (request.previous, request.desired.len());
         if now == 0 {
             return Err(PruneBlocked::Empty { of });
@@ -176,8 +186,14 @@ fn must_stay(identity: &Identity, request: &PruneRequest<'_>) -> Option<KeepReas
     if (request.heir)(identity).is_some() {
         return Some(KeepReason::OtherOwner);
     }
+    if request.api_version_gone {
+        return Some(KeepReason::ApiVersionGone);
+    }
     if holds_data(identity) {
         return Some(KeepReason::HoldsData);
+    }
+    if (identity.is_namespace() || identity.is_crd()) && (request.is_hook)(identity) {
+        return Some(KeepReason::Hook);
     }
     if (identity.is_namespace() || identity.is_crd()) && !created {
         return Some(KeepReason::NotCreatedByUs);
@@ -215,8 +231,10 @@ mod tests {
             desired: &desired,
             previous: all.len(),
             complete: true,
+            api_version_gone: false,
             allow_shrink: false,
             heir: &|identity| (identity.name == "claimed").then(|| "another".to_owned()),
+            is_hook: &|identity| identity.name == "hook",
             protection: &protection,
         };
         change(&mut request);
@@ -231,6 +249,17 @@ mod tests {
         assert!(
             decide(&all, &[cm("a"), cm("b"), cm("c"), cm("d")], |r| r.complete = false).unwrap().is_empty()
         );
+    }
+
+    #[test]
+    fn nothing_is_deleted_because_an_api_version_is_gone() {
+        let all = inventory(&[cm("a"), cm("b"), cm("c"), cm("claimed")]);
+        let plan = decide(&all, &[], |request| request.api_version_gone = true).unwrap();
+        assert!(plan.delete.is_empty());
+        let gone = KeepReason::ApiVersionGone;
+        let kept =
+            [(cm("a"), gone), (cm("b"), gone), (cm("c"), gone), (cm("claimed"), KeepReason::OtherOwner)];
+        assert_eq!(plan.release, kept.into());
     }
 
     #[test]
@@ -261,8 +290,17 @@ mod tests {
         let crd = Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "a.x.io");
         let claim = Identity::new("", "PersistentVolumeClaim", Some("n"), "c");
         let role = Identity::new("rbac.authorization.k8s.io", "ClusterRole", None, "system:mine");
-        let mut all =
-            inventory(&[namespace.clone(), claim.clone(), cm("claimed"), cm("a"), cm("b"), cm("c"), cm("d")]);
+        let hook = Identity::new("", "Namespace", None, "hook");
+        let mut all = inventory(&[
+            namespace.clone(),
+            hook.clone(),
+            claim.clone(),
+            cm("claimed"),
+            cm("a"),
+            cm("b"),
+            cm("c"),
+            cm("d"),
+        ]);
         for adopted in [&crd, &role] {
             all.insert(adopted.clone(), Entry::default());
         }
@@ -271,6 +309,7 @@ mod tests {
         let expected = [
             (crd, KeepReason::NotCreatedByUs),
             (claim, KeepReason::HoldsData),
+            (hook, KeepReason::Hook),
             (role, KeepReason::Protected),
             (cm("claimed"), KeepReason::OtherOwner),
         ];

@@ -5,21 +5,25 @@ use std::sync::Arc;
 
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use kube::api::PropagationPolicy;
+use kyma_api::{DeleteProof, Reason};
 
-use crate::cluster::{Cluster, OWNER_LABEL, Ownership, sharers};
+use crate::cluster::{Cluster, Deletion, OWNER_LABEL, Ownership, sharers};
 use crate::discovery::{Kinds, Mapping};
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::{Entry, Inventory};
 use crate::object::{Gvk, Identity};
 use crate::order::{self, Teardown};
 use crate::protect::Protection;
-use crate::prune::{KeepReason, PrunePlan};
+use crate::prune::{KeepReason, PrunePlan, holds_data};
 
 mod contents;
+mod crd_hold;
 mod release;
 mod rules;
+mod webhooks;
 
+pub use crd_hold::{CrdContents, hold_creation, release_creation};
 use rules::{Purpose, Rules};
 
 /// Deletions at the same time.
@@ -186,10 +190,10 @@ pub(crate) async fn make_way(
     if live.deletion_timestamp.is_some() {
         return Ok(Way::Free);
     }
-    if run.must_stay(identity, entry, mapping, &live).await?.is_some() {
-        return Ok(Way::Blocked);
+    match run.must_stay(identity, entry, mapping, &live).await? {
+        Ok(proof) => run.delete_gated(identity, mapping, &live, proof).await.map(|_| Way::Free),
+        Err(_) => Ok(Way::Blocked),
     }
-    run.delete(identity, mapping, &live).await.map(|_| Way::Free)
 }
 
 /// Owners besides us that hold an object or have a share in it; none where it does not exist.
@@ -216,8 +220,10 @@ impl Run<'_> {
         order::sort_for_deletion(&mut identities);
         let mut removal = Removal::default();
         for step in Teardown::ALL {
-            let of_step: Vec<&Identity> =
-                identities.iter().filter(|id| order::teardown(id) == step).collect();
+            let of_step: Vec<&Identity> = identities
+                .iter()
+                .filter(|id| order::teardown(id) == step && !removal.gone.contains(id))
+                .collect();
             let held_up = !removal.waiting.is_empty() || !removal.failed.is_empty();
             if held_up && self.cluster.rehearsal.is_none() {
                 removal.later.extend(of_step.into_iter().cloned());
@@ -236,6 +242,7 @@ impl Run<'_> {
             for (identity, fate) in fates {
                 removal.take(identity, fate);
             }
+            self.remove_dead_webhooks(&mut removal, &identities).await;
         }
         removal
     }
@@ -261,6 +268,30 @@ impl Run<'_> {
         let Some(mapping) = self.mapping(identity, entry) else {
             return Ok(self.without_kind(identity));
         };
+        match self.in_version(identity, entry, mapping, kept).await {
+            // The stored version needs no conversion.
+            Err(error) if matches!(error.failure, Failure::ConversionFailed(_)) => {
+                let kind = identity.group_kind();
+                let others = self.kinds.versions(&kind).iter().filter(|other| *other != mapping);
+                for other in others {
+                    match self.in_version(identity, entry, other, kept).await {
+                        Err(error) if matches!(error.failure, Failure::ConversionFailed(_)) => {}
+                        settled => return settled,
+                    }
+                }
+                Err(error)
+            }
+            settled => settled,
+        }
+    }
+
+    async fn in_version(
+        &self,
+        identity: &Identity,
+        entry: &Entry,
+        mapping: &Mapping,
+        kept: Option<KeepReason>,
+    ) -> Result<Fate, CallError> {
         let live = match self.look(identity, mapping).await? {
             Ok(live) => live,
             Err(fate) => return Ok(fate),
@@ -271,14 +302,15 @@ impl Run<'_> {
         if live.deletion_timestamp.is_some() {
             return Ok(kept.map_or(Fate::Waiting, Fate::Kept));
         }
-        let reason = match kept {
-            Some(reason) => Some(reason),
+        let judged = match kept {
+            Some(reason) => Err(reason),
             None => self.must_stay(identity, entry, mapping, &live).await?,
         };
-        let Some(reason) = reason else {
+        let reason = match judged {
             // A deletion has no dry run that the client could tell from a real one.
-            let rehearses = self.cluster.rehearsal.is_some();
-            return if rehearses { Ok(Fate::Waiting) } else { self.delete(identity, mapping, &live).await };
+            Ok(_) if self.cluster.rehearsal.is_some() => return Ok(Fate::Waiting),
+            Ok(proof) => return self.delete_gated(identity, mapping, &live, proof).await,
+            Err(reason) => reason,
         };
         if self.cluster.rehearsal.is_some() {
             return Ok(Fate::Kept(reason));
@@ -332,31 +364,36 @@ impl Run<'_> {
         self.kinds.any(&Gvk::new(&identity.group, &entry.version, &identity.kind))
     }
 
-    /// Everything that forbids a deletion, looked up on the live object.
+    /// Everything that forbids a deletion, looked up on the live object; otherwise the evidence for the delete gate.
     async fn must_stay(
         &self,
         identity: &Identity,
         entry: &Entry,
         mapping: &Mapping,
         live: &ObjectMeta,
-    ) -> Result<Option<KeepReason>, CallError> {
+    ) -> Result<Result<DeleteProof, KeepReason>, CallError> {
         if let Some(reason) = self.rules.stays(identity, entry, live) {
-            return Ok(Some(reason));
+            return Ok(Err(reason));
         }
         if identity.is_crd() {
-            return self.crd_in_use(identity, mapping).await;
+            let used = self.crd_in_use(identity, mapping).await?;
+            return Ok(used.map(|resource_version| DeleteProof::CreatedAndEmpty { resource_version }));
         }
         if identity.is_namespace() {
-            return self.held_by_contents(&identity.name).await;
+            let resource_version = live.resource_version.clone().unwrap_or_default();
+            let held = self.held_by_contents(&identity.name).await?;
+            return Ok(held.map_or(Ok(DeleteProof::CreatedAndEmpty { resource_version }), Err));
         }
-        Ok(None)
+        Ok(Ok(if entry.created && holds_data(identity) { DeleteProof::Created } else { DeleteProof::None }))
     }
 
-    async fn delete(
+    /// Asks the delete gate to delete an object.
+    async fn delete_gated(
         &self,
         identity: &Identity,
         mapping: &Mapping,
         live: &ObjectMeta,
+        proof: DeleteProof,
     ) -> Result<Fate, CallError> {
         let propagation = match self.rules.purpose {
             Purpose::Replace if identity.is("apps", "StatefulSet") => PropagationPolicy::Orphan,
@@ -367,24 +404,26 @@ impl Run<'_> {
             }
             Purpose::Prune | Purpose::Uninstall => PropagationPolicy::Background,
         };
-        let guarded = identity.is_namespace() || identity.is_crd();
-        let params = DeleteParams {
-            propagation_policy: Some(propagation),
-            preconditions: Some(Preconditions {
-                uid: live.uid.clone(),
-                // What was looked at to allow this must still be so.
-                resource_version: live.resource_version.clone().filter(|_| guarded),
-            }),
-            ..DeleteParams::default()
+        let Some(deleter) = &self.cluster.deleter else {
+            let message = "no delete gate is configured, so nothing is deleted";
+            return Err(CallError::halted(identity, Reason::Internal, message));
         };
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        match api.delete(&identity.name, &params).await {
-            Ok(answer) if answer.is_right() => Ok(Fate::Gone),
-            Ok(_) => Ok(Fate::Waiting),
-            Err(error) => match CallError::new(Action::Delete, Some(identity), error) {
-                error if error.failure == Failure::NotFound => Ok(Fate::Gone),
-                error => Err(error),
-            },
+        let ownership = self.rules.ownership;
+        let managers =
+            [ownership.manager.clone(), ownership.creator(), ownership.share_manager(&ownership.owner)];
+        let managers = managers.each_ref().map(String::as_str);
+        let deletion =
+            Deletion { identity, resource: &mapping.resource, live, managers: &managers, proof, propagation };
+        match deleter.carry_out(&self.cluster.client, deletion).await {
+            Ok(true) => Ok(Fate::Gone),
+            Ok(false) => Ok(Fate::Waiting),
+            Err(error) if error.failure == Failure::NotFound => Ok(Fate::Gone),
+            Err(error) => {
+                if identity.is_crd() && error.failure != Failure::Conflict {
+                    self.keep_crd(identity, mapping).await;
+                }
+                Err(error)
+            }
         }
     }
 }

@@ -1,82 +1,194 @@
 //! What is an owner's on a cluster, found by its marks alone: for when the inventory is lost.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, ListParams, PartialObjectMeta};
 
 use crate::apply::{is_creator, serving_pauses};
 use crate::cluster::{Cluster, OWNER_LABEL, Ownership};
-use crate::discovery::Mapping;
+use crate::discovery::{Kinds, Mapping};
 use crate::drift::{applied_entry, fingerprint};
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::{Entry, Inventory};
-use crate::object::Identity;
+use crate::object::{GroupKind, Identity};
 
 /// Lists at the same time.
 const PARALLEL: usize = 8;
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// What becomes of a kind that may not be listed, or whose storage the API server does not get ready in two seconds.
+/// What becomes of a kind that cannot be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlisted {
     /// The search fails: nothing else tells what there is.
     Refused,
-    /// It is left out: what is known to be there is gone, and the search only looks for more.
+    /// A broken kind is left out and named: its conversion webhook or its aggregated API does not answer, or the API
+    /// server does not get its storage ready in two seconds. One foreign CRD must not hold up every removal. A kind that
+    /// may not be listed is refused.
+    BrokenLeftOut,
+    /// Every such kind is left out: what is known to be there is gone, and the search only looks for more.
     LeftOut,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// The owner's objects.
+    pub objects: Inventory,
+    /// Broken kinds that were left out.
+    pub left_out: BTreeSet<GroupKind>,
 }
 
 /// Every object of every kind that carries the owner's mark and was applied by our field manager: an operator that
 /// copies labels to what it makes does not make that ours. Kinds that are shared are found by the owner's share.
 ///
-/// One list for each kind that the cluster serves, so it is for when nothing else tells.
+/// One list for each kind that the cluster serves, so it is for when nothing else tells. A kind of which one version
+/// cannot be listed is listed in another one.
 ///
 /// # Errors
 /// A kind cannot be listed, or is of an aggregated API that does not answer any more: then what it holds is not known.
-pub async fn owned(
-    cluster: &Cluster,
-    ownership: &Ownership,
-    unlisted: Unlisted,
-) -> Result<Inventory, CallError> {
-    let kinds = cluster.discovery.kinds(&cluster.client).await?;
-    let holds_objects = |mapping: &&Mapping| mapping.can("list") && mapping.can("delete");
-    if unlisted == Unlisted::Refused
-        && let Some(silent) = kinds.silent().find(holds_objects)
-    {
-        let gvk = silent.gvk();
-        return Err(CallError::group_unknown(&Identity::new(&gvk.group, &gvk.kind, None, "")));
-    }
-    let listable = kinds.all().filter(holds_objects);
-    let lists: Vec<_> = listable.map(|mapping| of_kind(cluster, mapping, ownership, unlisted)).collect();
-    let found: Vec<Vec<(Identity, Entry)>> =
-        futures::stream::iter(lists).buffer_unordered(PARALLEL).try_collect().await?;
-    Ok(found.into_iter().flatten().collect())
+pub async fn owned(cluster: &Cluster, ownership: &Ownership, unlisted: Unlisted) -> Result<Found, CallError> {
+    let owners = BTreeSet::from([ownership.owner.clone()]);
+    let mut found = owned_by(cluster, &ownership.manager, &owners, unlisted).await?;
+    Ok(found.remove(&ownership.owner).unwrap_or_default())
 }
 
-async fn of_kind(
+/// As [`owned`], for several owners with one search.
+///
+/// # Errors
+/// As [`owned`].
+pub async fn owned_by(
     cluster: &Cluster,
-    mapping: &Mapping,
-    ownership: &Ownership,
+    manager: &str,
+    owners: &BTreeSet<String>,
     unlisted: Unlisted,
-) -> Result<Vec<(Identity, Entry)>, CallError> {
-    let mut found = listed(cluster, mapping, &format!("{OWNER_LABEL}={}", ownership.owner), unlisted).await?;
-    let gvk = mapping.gvk();
-    let probe = Identity::new(&gvk.group, &gvk.kind, None, "");
-    if probe.is_crd() || probe.is_namespace() {
-        found.extend(listed(cluster, mapping, &Ownership::share_label(&ownership.owner), unlisted).await?);
+) -> Result<BTreeMap<String, Found>, CallError> {
+    let search = Search { cluster, manager, owners, unlisted };
+    let kinds = cluster.discovery.kinds(&cluster.client).await?;
+    let holds_objects = |mapping: &&Mapping| mapping.can("list") && mapping.can("delete");
+    let silent: BTreeSet<GroupKind> =
+        kinds.silent().filter(holds_objects).map(|mapping| mapping.gvk().group_kind()).collect();
+    if unlisted == Unlisted::Refused
+        && let Some(silent) = silent.first()
+    {
+        return Err(CallError::group_unknown(&Identity::new(&silent.group, &silent.kind, None, "")));
     }
-    let managers = [ownership.manager.clone(), ownership.share_manager(&ownership.owner)];
-    let entry = |object: PartialObjectMeta<DynamicObject>| {
-        let metadata = object.metadata;
-        let fingerprint = fingerprint(&metadata, &ownership.manager);
-        let applied = managers.iter().any(|manager| applied_entry(&metadata, manager).is_some());
-        let identity =
-            Identity::new(&gvk.group, &gvk.kind, metadata.namespace.as_deref(), metadata.name.as_deref()?);
-        let version = gvk.version.clone();
-        let created = is_creator(&metadata, ownership);
-        let entry = Entry { version, uid: metadata.uid?, fingerprint, created, ..Entry::default() };
-        applied.then_some((identity, entry))
-    };
-    Ok(found.into_iter().filter_map(entry).collect())
+    let listable = kinds.all().filter(holds_objects);
+    let lists: Vec<_> = listable.map(|mapping| search.in_some_version(&kinds, mapping)).collect();
+    let lists: Vec<Result<Vec<Owned>, GroupKind>> =
+        futures::stream::iter(lists).buffer_unordered(PARALLEL).try_collect().await?;
+    let empty = Found { objects: Inventory::new(), left_out: silent };
+    let mut found: BTreeMap<String, Found> =
+        owners.iter().map(|owner| (owner.clone(), empty.clone())).collect();
+    for list in lists {
+        match list {
+            Ok(objects) => {
+                for Owned { owner, identity, entry } in objects {
+                    found.entry(owner).or_default().objects.insert(identity, entry);
+                }
+            }
+            Err(kind) => found.values_mut().for_each(|found| {
+                found.left_out.insert(kind.clone());
+            }),
+        }
+    }
+    Ok(found)
+}
+
+/// An object that was found.
+struct Owned {
+    owner: String,
+    identity: Identity,
+    entry: Entry,
+}
+
+/// One search for the objects of some owners.
+struct Search<'a> {
+    cluster: &'a Cluster,
+    manager: &'a str,
+    owners: &'a BTreeSet<String>,
+    unlisted: Unlisted,
+}
+
+impl Search<'_> {
+    /// The owners' objects of a kind, in the first version that can be listed; the kind if it is left out.
+    async fn in_some_version(
+        &self,
+        kinds: &Kinds,
+        mapping: &Mapping,
+    ) -> Result<Result<Vec<Owned>, GroupKind>, CallError> {
+        let kind = mapping.gvk().group_kind();
+        let others =
+            kinds.versions(&kind).iter().filter(|other| other.resource.version != mapping.resource.version);
+        let mut failed = None;
+        for version in std::iter::once(mapping).chain(others) {
+            match self.of_kind(version).await {
+                Ok(found) => return Ok(Ok(found)),
+                Err(error) if is_broken(&error) => failed = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match failed {
+            Some(error) if self.unlisted == Unlisted::Refused => Err(error),
+            _ => Ok(Err(kind)),
+        }
+    }
+
+    async fn of_kind(&self, mapping: &Mapping) -> Result<Vec<Owned>, CallError> {
+        let gvk = mapping.gvk();
+        let probe = Identity::new(&gvk.group, &gvk.kind, None, "");
+        let owners: Vec<&str> = self.owners.iter().map(String::as_str).collect();
+        let by_owner = format!("{OWNER_LABEL} in ({})", owners.join(","));
+        let mut found = listed(self.cluster, mapping, &probe, &by_owner, self.unlisted).await?;
+        if probe.is_crd() || probe.is_namespace() {
+            // A selector takes no alternative of labels.
+            let by_share = match owners.as_slice() {
+                [owner] => Ownership::share_label(owner),
+                _ => String::new(),
+            };
+            found.extend(listed(self.cluster, mapping, &probe, &by_share, self.unlisted).await?);
+        }
+        Ok(found.iter().flat_map(|object| self.owned(mapping, &object.metadata)).collect())
+    }
+
+    /// The owners of an object, each with what is to be remembered of it.
+    fn owned(&self, mapping: &Mapping, metadata: &ObjectMeta) -> Vec<Owned> {
+        let gvk = mapping.gvk();
+        let labels = metadata.labels.as_ref();
+        let owns = |owner: &&String| {
+            labels.is_some_and(|labels| {
+                labels.get(OWNER_LABEL) == Some(*owner) || labels.contains_key(&Ownership::share_label(owner))
+            })
+        };
+        let owned = self.owners.iter().filter(owns).filter_map(|owner| {
+            let ownership =
+                Ownership { manager: self.manager.to_owned(), owner: owner.clone(), version: String::new() };
+            let managers = [ownership.manager.clone(), ownership.share_manager(owner)];
+            if !managers.iter().any(|manager| applied_entry(metadata, manager).is_some()) {
+                return None;
+            }
+            let entry = Entry {
+                version: gvk.version.clone(),
+                uid: metadata.uid.clone()?,
+                fingerprint: fingerprint(metadata, self.manager),
+                created: is_creator(metadata, &ownership),
+                ..Entry::default()
+            };
+            let namespace = metadata.namespace.as_deref();
+            let identity = Identity::new(&gvk.group, &gvk.kind, namespace, metadata.name.as_deref()?);
+            Some(Owned { owner: owner.clone(), identity, entry })
+        });
+        owned.collect()
+    }
+}
+
+/// Whether the kind of a list is broken, and not the API server.
+pub(crate) fn is_broken(error: &CallError) -> bool {
+    matches!(error.failure, Failure::ConversionFailed(_))
+        || is_getting_ready(error.cause())
+        || error.may_be_of_group()
 }
 
 /// Whether the API server has no storage of a kind yet, as it says of a CRD that has just come or changed.
@@ -88,6 +200,7 @@ fn is_getting_ready(error: &kube::Error) -> bool {
 async fn listed(
     cluster: &Cluster,
     mapping: &Mapping,
+    kind: &Identity,
     labels: &str,
     unlisted: Unlisted,
 ) -> Result<Vec<PartialObjectMeta<DynamicObject>>, CallError> {
@@ -99,15 +212,14 @@ async fn listed(
         let page = match api.list_metadata(&params).await {
             Ok(page) => page,
             // No event tells that a storage is ready.
-            Err(error) if is_getting_ready(&error) => match (pauses.next(), unlisted) {
-                (Some(pause), _) => {
+            Err(error) if is_getting_ready(&error) => match pauses.next() {
+                Some(pause) => {
                     tokio::time::sleep(pause).await;
                     continue;
                 }
-                (None, Unlisted::LeftOut) => return Ok(found),
-                (None, Unlisted::Refused) => return Err(CallError::new(Action::List, None, error)),
+                None => return Err(CallError::new(Action::List, Some(kind), error)),
             },
-            Err(error) => match CallError::new(Action::List, None, error) {
+            Err(error) => match CallError::new(Action::List, Some(kind), error) {
                 // Its CRD went since discovery, and all objects with it.
                 error if error.failure == Failure::NotFound => return Ok(found),
                 error if error.failure == Failure::Forbidden && unlisted == Unlisted::LeftOut => {

@@ -3,6 +3,7 @@
 mod on_clusters {
     mod adoption;
     mod crds;
+    mod deleter;
     mod drift;
     mod first;
     mod handover;

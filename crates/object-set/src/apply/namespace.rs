@@ -11,7 +11,7 @@ use crate::discovery::Mapping;
 use crate::error::{Action, CallError, Failure};
 use crate::inventory::Entry;
 use crate::object::Object;
-use crate::protect::Guard;
+use crate::protect::{Guard, is_of_kubernetes};
 
 impl Run<'_> {
     pub(super) async fn namespace(&self, wanted: &Wanted, mapping: &Mapping) -> Done {
@@ -21,10 +21,18 @@ impl Run<'_> {
         if self.options.protection.guard(&wanted.identity) == Some(Guard::Always) {
             // It is there, which is all that a set may ask of it.
             return match place {
-                Place::Empty | Place::Unseen => Err(Refusal::Protected { object: wanted.identity.clone() }),
+                Place::Empty | Place::Unseen if is_of_kubernetes(&wanted.identity.name) => {
+                    Err(Refusal::Protected { object: wanted.identity.clone() })
+                }
+                // The operator's own: made bare, and nobody's afterwards.
+                Place::Empty | Place::Unseen => {
+                    self.create_namespace(&wanted.object, mapping, None).await?;
+                    Ok((Outcome::Unchanged, None))
+                }
                 _ => Ok((Outcome::Unchanged, None)),
             };
         }
+        let creator = self.options.ownership.owner.as_str();
         let (uid, created, is_new) = match place {
             Place::Deleting => return Ok((Outcome::Waiting("the namespace is being deleted"), None)),
             Place::Ours(_) if recorded.is_some_and(|entry| entry.hash == hash) => {
@@ -37,10 +45,12 @@ impl Run<'_> {
                 let created = found.annotations.as_ref().is_some_and(|all| all.contains_key(CREATED_BY));
                 (found.uid.unwrap_or_default(), created, false)
             }
-            Place::Empty | Place::Unseen => match self.create_namespace(&wanted.object, mapping).await? {
-                Some(uid) => (uid, true, true),
-                None => return Ok((Outcome::Waiting("the namespace appeared meanwhile"), None)),
-            },
+            Place::Empty | Place::Unseen => {
+                match self.create_namespace(&wanted.object, mapping, Some(creator)).await? {
+                    Some(uid) => (uid, true, true),
+                    None => return Ok((Outcome::Waiting("the namespace appeared meanwhile"), None)),
+                }
+            }
         };
         let owner = &self.options.ownership.owner;
         if let Some(rehearsal) = self.cluster.rehearsal.as_ref().filter(|_| is_new) {
@@ -64,11 +74,12 @@ impl Run<'_> {
         &self,
         object: &Object,
         mapping: &Mapping,
+        creator: Option<&str>,
     ) -> Result<Option<String>, CallError> {
         let api = mapping.api(&self.cluster.client, None);
         let ownership = self.options.ownership;
         let mut bare = DynamicObject::new(object.name(), &mapping.resource);
-        bare.metadata.annotations = Some([(CREATED_BY.to_owned(), ownership.owner.clone())].into());
+        bare.metadata.annotations = creator.map(|owner| [(CREATED_BY.to_owned(), owner.to_owned())].into());
         let params = PostParams {
             field_manager: Some(ownership.creator()),
             dry_run: self.cluster.rehearsal.is_some(),

@@ -49,7 +49,7 @@ pub enum Refusal {
     #[error(transparent)]
     Call(Box<CallError>),
     /// Another owner holds it.
-    #[error("{object} belongs to owner {owner}")]
+    #[error("{object} belongs to {owner}")]
     OwnedByOther {
         /// Which object.
         object: Identity,

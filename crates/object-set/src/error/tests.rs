@@ -1,3 +1,4 @@
+use kube::core::Status;
 use kube::core::response::{StatusCause, StatusDetails};
 
 use super::*;
@@ -44,11 +45,11 @@ fn answers_of_real_api_servers_are_told_apart() {
                 r#"pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"#,
                 &[],
             ),
-            Failure::QuotaExceeded,
+            Failure::QuotaExceeded("q".to_owned()),
         ),
         (
             of(403, r#"pods "x" is forbidden: status unknown for quota: q, resources: pods"#, &[]),
-            Failure::QuotaExceeded,
+            Failure::QuotaExceeded("q".to_owned()),
         ),
         (
             of(

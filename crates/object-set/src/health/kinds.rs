@@ -100,9 +100,6 @@ fn replica_set(view: View<'_>) -> Health {
 }
 
 fn stateful_set(view: View<'_>) -> Health {
-    if view.text("/spec/updateStrategy/type") == Some("OnDelete") {
-        return Health::current();
-    }
     if view.status_int("observedGeneration").is_none() && view.generation().is_some() {
         return Health::in_progress("it was not looked at yet");
     }
@@ -117,6 +114,10 @@ fn stateful_set(view: View<'_>) -> Health {
         });
     if let Some(health) = counts {
         return health;
+    }
+    // Pods of the earlier revision stay until a person deletes them, so revisions tell nothing.
+    if view.text("/spec/updateStrategy/type") == Some("OnDelete") {
+        return Health::current();
     }
     // The API server defaults the partition to 0, which means none.
     if let Some(partition) = view.int("/spec/updateStrategy/rollingUpdate/partition").filter(|p| *p > 0) {

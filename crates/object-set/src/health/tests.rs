@@ -174,9 +174,23 @@ fn stateful_sets() {
                 ),
             ),
             (
-                "on delete",
-                Current,
+                "on delete, never started",
+                InProgress,
                 of(json!({"spec": {"updateStrategy": {"type": "OnDelete"}}, "status": {"readyReplicas": 0}})),
+            ),
+            (
+                "on delete, not observed",
+                InProgress,
+                of(
+                    json!({"spec": {"updateStrategy": {"type": "OnDelete"}}, "status": {"observedGeneration": null}}),
+                ),
+            ),
+            (
+                "on delete, of the earlier revision",
+                Current,
+                of(
+                    json!({"spec": {"updateStrategy": {"type": "OnDelete"}}, "status": {"updateRevision": "b", "updatedReplicas": 0}}),
+                ),
             ),
         ],
     );

@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use futures::{FutureExt, StreamExt as _};
 use kube::api::ListParams;
 
+use super::crd_hold::{CrdContents, hold_creation, is_in_use, release_creation};
 use super::rules::is_looked_at;
 use super::{PARALLEL, Run};
-use crate::discovery::{Kinds, Mapping, crd_mappings};
+use crate::discovery::{Kinds, Mapping};
 use crate::error::{Action, CallError, Failure};
-use crate::object::{Identity, Object};
+use crate::object::Identity;
 use crate::prune::KeepReason;
+use crate::sweep::is_broken;
 
 /// Objects per page.
 const PAGE: u32 = 500;
@@ -19,27 +21,45 @@ const PAGE: u32 = 500;
 const PAGES: usize = 40;
 
 impl Run<'_> {
-    /// Whether objects of a CRD's kind exist, in any namespace. Asked by what the CRD itself says: discovery may
-    /// be behind, and what it lacks is no proof.
+    /// Whether objects of a CRD's kind exist, in any namespace, and if not, the resourceVersion at which none can be
+    /// created. Asked by what the CRD itself says: discovery may be behind, and what it lacks is no proof.
     pub(super) async fn crd_in_use(
         &self,
         crd: &Identity,
         of_crds: &Mapping,
-    ) -> Result<Option<KeepReason>, CallError> {
+    ) -> Result<Result<String, KeepReason>, CallError> {
+        let client = &self.cluster.client;
+        let failed = |error| CallError::new(Action::Get, Some(crd), error);
+        let live = of_crds.api(client, None).get(&crd.name).await.map_err(failed)?;
+        if self.cluster.rehearsal.is_some() {
+            return match is_in_use(client, &live).await.map_err(|error| holding(crd, error))? {
+                Some(false) => Ok(Ok(String::new())),
+                Some(true) => Ok(Err(KeepReason::InUse)),
+                None => Ok(Err(KeepReason::CannotTell)),
+            };
+        }
+        if let Some(deleter) = &self.cluster.deleter {
+            deleter.permit(crd).await?;
+        }
+        let held = hold_creation(client, &live, &self.rules.ownership.creator()).await;
+        match held.map_err(|error| holding(crd, error))? {
+            CrdContents::Empty { resource_version } => Ok(Ok(resource_version)),
+            CrdContents::InUse => Ok(Err(KeepReason::InUse)),
+            // Whether objects are stored cannot be told through the API.
+            CrdContents::Unknown => Ok(Err(KeepReason::CannotTell)),
+        }
+    }
+
+    /// Allows the creation of objects of a CRD that was not deleted after all.
+    pub(super) async fn keep_crd(&self, crd: &Identity, of_crds: &Mapping) {
         let client = &self.cluster.client;
         let live = of_crds.api(client, None).get(&crd.name).await;
-        let live = live.map_err(|error| CallError::new(Action::Get, Some(crd), error))?;
-        let live = serde_json::to_value(live).ok().and_then(|value| Object::from_value(value).ok());
-        let Some(mapping) = live.as_ref().and_then(|crd| crd_mappings(crd).into_iter().next()) else {
-            // No version is served: whether objects are stored cannot be told through the API.
-            return Ok(Some(KeepReason::CannotTell));
-        };
-        let list = mapping.api(client, None).list_metadata(&ListParams::default().limit(1)).await;
-        match list.map_err(|error| listing(&mapping, error)) {
-            Ok(list) if list.items.is_empty() => Ok(None),
-            Ok(_) => Ok(Some(KeepReason::InUse)),
+        let released = match live {
+            Ok(live) => release_creation(client, &live, &self.rules.ownership.creator()).await,
             Err(error) => Err(error),
-        }
+        };
+        // If this fails, the next removal or apply of the CRD repairs it.
+        drop(released);
     }
 
     /// Whether something is in a Namespace that is to stay: every kind that can be listed and deleted is listed.
@@ -50,7 +70,7 @@ impl Run<'_> {
             return Ok(Some(KeepReason::CannotTell));
         }
         let mappings = kinds.all().filter(|mapping| is_looked_at(mapping));
-        let lists = mappings.map(|mapping| self.held_by_kind(&kinds, mapping, namespace));
+        let lists = mappings.map(|mapping| self.held_by_some_version(&kinds, mapping, namespace));
         let lists: Vec<_> = lists.map(FutureExt::boxed).collect();
         let mut lists = futures::stream::iter(lists).buffer_unordered(PARALLEL);
         while let Some(found) = lists.next().await {
@@ -59,6 +79,24 @@ impl Run<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Lists a kind in the first version that can be listed; a broken kind of a foreign CRD cannot be told.
+    async fn held_by_some_version(
+        &self,
+        kinds: &Kinds,
+        mapping: &Mapping,
+        namespace: &str,
+    ) -> Result<Option<KeepReason>, CallError> {
+        let kind = mapping.gvk().group_kind();
+        let others = kinds.versions(&kind).iter().filter(|other| *other != mapping);
+        for version in std::iter::once(mapping).chain(others) {
+            match self.held_by_kind(kinds, version, namespace).await {
+                Err(error) if is_broken(&error) => {}
+                told => return told,
+            }
+        }
+        Ok(Some(KeepReason::CannotTell))
     }
 
     async fn held_by_kind(
@@ -121,6 +159,15 @@ impl Run<'_> {
             Err(error) => Err(error),
         }
     }
+}
+
+/// A CRD that was changed between the look and the patch is looked at again.
+fn holding(crd: &Identity, error: kube::Error) -> CallError {
+    let mut error = CallError::new(Action::Patch, Some(crd), error);
+    if matches!(error.failure, Failure::Refused(_)) {
+        error.failure = Failure::Conflict;
+    }
+    error
 }
 
 fn listing(mapping: &Mapping, error: kube::Error) -> CallError {

@@ -91,7 +91,8 @@ impl Rules<'_> {
         let owner = live.labels.as_ref().and_then(|labels| labels.get(OWNER_LABEL));
         let ours = applied && owner == Some(&self.ownership.owner);
         if self.purpose == Purpose::Uninstall {
-            let is_foreign = !is_trace(kind, live) && !ours && controller(live).is_none();
+            let is_controlled = controller(live).is_some_and(|owner| self.explains(kinds, owner));
+            let is_foreign = !is_trace(kind, live) && !ours && !is_controlled;
             return is_foreign.then_some(KeepReason::ForeignObjects);
         }
         if is_trace(kind, live) && !applied {
@@ -116,13 +117,31 @@ impl Rules<'_> {
         })
     }
 
-    /// Whether an object's controller decides what becomes of it: one in the same Namespace is looked at itself, and
-    /// without its kind it is gone. One outside stays unless it is to go.
+    /// Whether an object's controller decides what becomes of it: one in the same Namespace is looked at itself. One
+    /// outside stays unless it is to go.
     fn goes_with_controller(&self, kinds: &Kinds, live: &ObjectMeta) -> bool {
         let Some(controller) = controller(live) else { return false };
         let outside = outside(controller);
-        let mapping = kinds.preferred(&outside.group_kind());
-        mapping.is_none_or(is_looked_at) || self.going.contains(&outside)
+        let is_inside = kinds.preferred(&outside.group_kind()).is_some_and(is_looked_at);
+        is_inside || self.going.contains(&outside) || self.removes_kind(controller)
+    }
+
+    /// Whether the controller of an object is known: its kind is served, or goes with one of our CRDs. The owner of any
+    /// other kind may come back with its CRD, so what it made is foreign.
+    fn explains(&self, kinds: &Kinds, controller: &OwnerReference) -> bool {
+        kinds.preferred(&outside(controller).group_kind()).is_some() || self.removes_kind(controller)
+    }
+
+    /// Whether a CRD of the controller's API group is being removed.
+    fn removes_kind(&self, controller: &OwnerReference) -> bool {
+        let group = outside(controller).group;
+        let is_of_group = |object: &Identity| {
+            object.is_crd() && object.name.split_once('.').is_some_and(|(_, of)| of == group)
+        };
+        match self.purpose {
+            Purpose::Uninstall => self.inventory.iter().any(|(object, _)| is_of_group(object)),
+            Purpose::Prune | Purpose::Replace => self.going.iter().any(is_of_group),
+        }
     }
 
     /// What has to be gone before an uninstallation takes an object with its Namespace: its controller, with its uid,
@@ -196,7 +215,9 @@ mod tests {
 
     #[test]
     fn of_what_kubernetes_and_we_make_nothing_keeps_a_namespace_from_an_uninstallation() {
-        let (us, inventory, protection) = (us(), Inventory::new(), Protection::of_kubernetes());
+        let crd = Identity::new("apiextensions.k8s.io", "CustomResourceDefinition", None, "as.removed.io");
+        let inventory: Inventory = [(crd, Entry::default())].into_iter().collect();
+        let (us, protection) = (us(), Protection::of_kubernetes());
         let rules = Rules {
             inventory: &inventory,
             ownership: &us,
@@ -205,8 +226,9 @@ mod tests {
             going: BTreeSet::new(),
         };
         let applied = json!([{"manager": "m", "operation": "Apply"}]);
-        let controlled =
-            json!([{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u", "controller": true}]);
+        let of = |api_version: &str, kind: &str| json!([{"apiVersion": api_version, "kind": kind, "name": "a", "uid": "u", "controller": true}]);
+        let (controlled, unserved) = (of("x.io/v1", "In"), of("unserved.io/v1", "A"));
+        let of_removed_crd = of("removed.io/v1", "A");
         let owned = json!([{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u"}]);
         let cases = [
             ("ConfigMap", json!({"name": "kube-root-ca.crt"}), false),
@@ -223,6 +245,8 @@ mod tests {
             ("Lease.flats.example.org", json!({"name": "leader"}), true),
             ("ConfigMap.example.org", json!({"name": "kube-root-ca.crt"}), true),
             ("Pod", json!({"name": "p", "ownerReferences": controlled}), false),
+            ("Pod", json!({"name": "p", "ownerReferences": unserved}), true),
+            ("Secret", json!({"name": "s", "ownerReferences": of_removed_crd}), false),
             ("Pod", json!({"name": "p", "ownerReferences": owned}), true),
             ("Secret", json!({"name": "s", "labels": {OWNER_LABEL: "us"}, "managedFields": applied}), false),
             ("Secret", json!({"name": "copied", "labels": {OWNER_LABEL: "us"}}), true),
@@ -231,7 +255,7 @@ mod tests {
         ];
         for (kind, value, foreign) in cases {
             let (name, group) = kind.split_once('.').unwrap_or((kind, ""));
-            let held = rules.held_by(&Kinds::default(), &GroupKind::new(group, name), &metadata(&value));
+            let held = rules.held_by(&kinds(), &GroupKind::new(group, name), &metadata(&value));
             assert_eq!(held, foreign.then_some(KeepReason::ForeignObjects), "{kind} {value}");
         }
     }
@@ -304,7 +328,7 @@ mod tests {
             ("PersistentVolumeClaim", applied("goes", &none), Some(KeepReason::HoldsData)),
             ("PersistentVolumeClaim", applied("data-0", &of("In", "i")), Some(KeepReason::HoldsData)),
             ("Pod", applied("p", &of("In", "i")), None),
-            ("Pod", applied("p", &of("Gone", "g")), None),
+            ("Pod", applied("p", &of("Gone", "g")), foreign),
             ("Pod", applied("p", &of("Out", "goes")), None),
             ("Pod", applied("p", &of("Out", "stays")), foreign),
         ];

@@ -124,3 +124,59 @@ async fn an_object_that_is_made_anew_between_the_look_and_the_deletion_stays() -
     assert!(maps.get_opt("b").await?.is_some(), "it is somebody else's");
     Ok(())
 }
+
+/// A user's object of a kind, created at the moment of a request.
+async fn create_thing(story_client: &kube::Client, namespace: &str, group: &str) -> Result<(), kube::Error> {
+    let kind = kube::core::GroupVersionKind::gvk(group, "v1", "Thing");
+    let resource = kube::api::ApiResource::from_gvk(&kind);
+    let things: Api<DynamicObject> = Api::namespaced_with(story_client.clone(), namespace, &resource);
+    things.create(&PostParams::default(), &DynamicObject::new("users", &resource)).await.map(drop)
+}
+
+#[tokio::test]
+async fn no_object_that_is_created_before_its_crd_is_deleted_is_lost() -> Result<()> {
+    for (moment, survives) in [("PATCH", true), ("DELETE", false)] {
+        let mut story = Story::begin(&format!("between{}", moment.to_lowercase())).await?;
+        let group = format!("late.{}.io", story.namespace);
+        let rest = config_maps(&["a", "b", "c"]);
+        story.apply(&format!("{rest}{}", crd(&group, &["v1"]))).await?;
+        let applied = story.apply(&rest).await?;
+        let (user, namespace, of) = (story.cluster.client.clone(), story.namespace.clone(), group.clone());
+        let created = Arc::new(std::sync::Mutex::new(None));
+        let outcome = Arc::clone(&created);
+        let between = move |passing: Passing| {
+            let (user, namespace, of) = (user.clone(), namespace.clone(), of.clone());
+            let outcome = Arc::clone(&outcome);
+            async move {
+                let seen = passing.seen();
+                let is_of_crd = seen.path.contains("/customresourcedefinitions/") && seen.method == moment;
+                if is_of_crd && outcome.lock().unwrap().is_none() {
+                    let made = create_thing(&user, &namespace, &of).await.is_ok();
+                    *outcome.lock().unwrap() = Some(made);
+                }
+                passing.onward().await
+            }
+            .boxed()
+        };
+        let target = BED.cluster("target", ClusterBuilder::with_controllers).await?;
+        let server = Scripted::with(Arc::new(between), &target).await?;
+        let direct = std::mem::replace(&mut story.cluster, Cluster::new(server.access().client()?));
+        let removal = story.prune(&applied).await?.unwrap();
+        assert_eq!(*created.lock().unwrap(), Some(survives), "{moment}: {removal:?}");
+        story.cluster = direct;
+        if survives {
+            assert_eq!(removal.kept, [(crd_id(&group), KeepReason::InUse)].into(), "{removal:?}");
+            assert!(is_left(&story, &crd_id(&group)).await?);
+            // Creation is allowed again.
+            testbed::until("another object", super::story::SOON, || async {
+                let other = story.live(&crd_id(&group)).await?.unwrap();
+                let text = serde_json::to_string(&other.data)?;
+                Ok((!text.contains("thisKindIsBeingRemoved")).then_some(()))
+            })
+            .await?;
+        } else {
+            assert!(!is_left(&story, &crd_id(&group)).await?, "{removal:?}");
+        }
+    }
+    Ok(())
+}

@@ -110,7 +110,7 @@ async fn objects_are_sent_up_to_the_limit_of_api_servers() -> Result<()> {
         Outcome::Refused(refusal) => refusal.reason(),
         other => panic!("{other:?}"),
     };
-    let applied = story.try_apply(&config_map("data", &"x".repeat(1 << 20)), &NothingObserved).await?;
+    let applied = story.try_apply(&config_map("data", &"x".repeat((1 << 20) + 1)), &NothingObserved).await?;
     assert_eq!(reason(&applied, "data"), Reason::ObjectTooLarge, "of a ConfigMap's data");
     let applied = story.try_apply(&config_map("request", &"x".repeat(3 << 20)), &NothingObserved).await?;
     assert!(matches!(outcome(&applied, "request"), Outcome::Refused(Refusal::TooLarge { .. })));

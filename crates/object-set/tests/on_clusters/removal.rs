@@ -364,7 +364,8 @@ fn us() -> Ownership {
 
 /// Takes an inventory away and tells why it could not.
 async fn uninstall(cluster: &Cluster, inventory: &Inventory) -> Result<(Removal, Vec<Reason>)> {
-    let removal = remove::uninstall(cluster, inventory, &us(), &Protection::of_kubernetes()).await?;
+    let gated = cluster.clone().deleting_by(std::sync::Arc::new(super::deleter::OpenGate));
+    let removal = remove::uninstall(&gated, inventory, &us(), &Protection::of_kubernetes()).await?;
     let failed = removal.failed.iter().map(CallError::reason).collect();
     Ok((removal, failed))
 }
@@ -389,7 +390,7 @@ async fn of_a_group_that_does_not_answer_nothing_is_given_up() -> Result<()> {
 #[tokio::test]
 async fn a_search_for_what_is_ours_leaves_out_a_group_that_went_down() -> Result<()> {
     let (target, cluster) = silent_target(&[silent_group("Stale")]).await?;
-    assert!(sweep::owned(&cluster, &us(), Unlisted::LeftOut).await?.is_empty());
+    assert!(sweep::owned(&cluster, &us(), Unlisted::LeftOut).await?.objects.is_empty());
     let refused = sweep::owned(&cluster, &us(), Unlisted::Refused).await.err().map(|error| error.reason());
     assert_eq!(refused, Some(Reason::DiscoveryFailed), "where nothing else tells what there is");
     assert_eq!(target.count(&Matching::path("/apis/silent.io")), 0);

@@ -1,6 +1,7 @@
 //! What the tests share: a cluster, a namespace of one's own, and an owner who applies sets to it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -14,6 +15,8 @@ use kyma_object_set::{
 };
 use serde_json::Value;
 use testbed::SharedBed;
+
+use super::deleter::OpenGate;
 
 pub(crate) static BED: SharedBed = SharedBed::new();
 /// How long a kind may take until it can be used.
@@ -108,7 +111,7 @@ impl Story {
         };
         self.previous = self.inventory.len();
         let applied =
-            kyma_object_set::apply(&self.cluster, &set, &self.inventory, observed, &options).await?;
+            kyma_object_set::apply(&self.gated(), &set, &self.inventory, observed, &options).await?;
         self.inventory = applied.inventory.clone();
         Ok(applied)
     }
@@ -138,7 +141,9 @@ impl Story {
             previous: self.previous,
             complete: applied.is_complete(),
             allow_shrink: false,
+            api_version_gone: false,
             heir: &|_| None,
+            is_hook: &|_| false,
             protection: &protection,
         };
         let plan = match prune::plan(&request) {
@@ -146,7 +151,7 @@ impl Story {
             Err(blocked) => return Ok(Err(blocked)),
         };
         let removal =
-            remove::prune(&self.cluster, &plan, &self.inventory, &self.ownership, &protection).await?;
+            remove::prune(&self.gated(), &plan, &self.inventory, &self.ownership, &protection).await?;
         self.inventory = removal.remaining(&self.inventory);
         Ok(Ok(removal))
     }
@@ -154,7 +159,7 @@ impl Story {
     /// One step of taking everything away.
     pub(crate) async fn uninstall(&mut self) -> Result<Removal> {
         let protection = Protection::of_kubernetes();
-        let removal = remove::uninstall(&self.cluster, &self.inventory, &self.ownership, &protection).await?;
+        let removal = remove::uninstall(&self.gated(), &self.inventory, &self.ownership, &protection).await?;
         self.inventory = removal.remaining(&self.inventory);
         Ok(removal)
     }
@@ -172,6 +177,11 @@ impl Story {
             anyhow::ensure!(tokio::time::Instant::now() < deadline, "still there: {removal:?}");
             tokio::task::yield_now().await;
         }
+    }
+
+    /// The cluster with a delete gate.
+    fn gated(&self) -> Cluster {
+        self.cluster.clone().deleting_by(Arc::new(OpenGate))
     }
 
     pub(crate) fn config_maps(&self) -> Api<ConfigMap> {

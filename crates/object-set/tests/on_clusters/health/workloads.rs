@@ -127,6 +127,8 @@ fn stateful_sets() -> Vec<Row> {
             json!({"currentReplicas": 2 - updated, "updatedReplicas": updated, "updateRevision": "b"});
         but(&settled, &change)
     };
+    let on_delete_settled = json!({"observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "currentReplicas": 1,
+        "currentRevision": "a", "updateRevision": "b"});
     vec![
         row("a new StatefulSet", &two, json!(null), InProgress),
         row("settled, partition defaulted", &two, settled.clone(), Current),
@@ -143,7 +145,8 @@ fn stateful_sets() -> Vec<Row> {
         row("as far as its partition", &partition, updating(1), Current),
         row("not as far as its partition", &partition, updating(0), InProgress)
             .saying("0 of 1 replicas updated"),
-        row("OnDelete", &of(on_delete), json!({"replicas": 1}), Current),
+        row("OnDelete, never started", &of(on_delete.clone()), json!({"replicas": 1}), InProgress),
+        row("OnDelete, of the earlier revision", &of(on_delete), on_delete_settled, Current),
     ]
 }
 

@@ -1,0 +1,223 @@
+//! Proof that no object of a CRD is lost with it: creation is refused before the last list.
+//!
+//! A list that is empty proves nothing about the moment of the DELETE: creating an object does not change the CRD, so no
+//! precondition covers it. The CRD is therefore changed first, in the same way for every served version: each schema
+//! requires a property that the API server prunes from every object. Objects that exist stay readable, new ones are
+//! refused. Then the objects are listed again, and the DELETE requires the resourceVersion of the changed CRD. If an
+//! object exists, or the CRD is not deleted, the property is removed again; an interrupted removal leaves it, and the next
+//! removal or apply of the CRD repairs that.
+
+use std::time::Duration;
+
+use json_patch::Patch as JsonPatch;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::discovery::{Mapping, crd_mappings};
+use crate::object::Object;
+
+/// The required property that no object has.
+const MARKER: &str = "thisKindIsBeingRemoved";
+/// Dry runs that show whether creation is refused.
+const MAX_PROBES: usize = 20;
+/// Pause between two of them.
+const PROBE_PAUSE: Duration = Duration::from_millis(100);
+/// How long another API server of the target may take to refuse creation as well.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// What is known about the objects of a CRD.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CrdContents {
+    /// No object exists and none can be created while the CRD has this resourceVersion.
+    Empty {
+        /// The precondition of the DELETE.
+        resource_version: String,
+    },
+    /// An object exists; the CRD is as it was.
+    InUse,
+    /// No version is served, or creation cannot be stopped; the CRD is as it was.
+    Unknown,
+}
+
+/// Stops the creation of objects of a CRD and lists them. `manager` is the field manager of the change.
+///
+/// # Errors
+/// The target does not answer, forbids a call, or the CRD was changed meanwhile (409 or 422).
+pub async fn hold_creation(client: &Client, crd: &DynamicObject, manager: &str) -> kube::Result<CrdContents> {
+    let Some(mapping) = served(crd) else { return Ok(CrdContents::Unknown) };
+    if has_objects(client, &mapping).await? {
+        release_creation(client, crd, manager).await?;
+        return Ok(CrdContents::InUse);
+    }
+    let held = match patch_of(crd, true) {
+        Some(patch) => change(client, crd, manager, patch).await?,
+        None => crd.clone(),
+    };
+    let mut found = Ok(None);
+    if is_creation_refused(client, &mapping).await {
+        tokio::time::sleep(SETTLE).await;
+        found = has_objects(client, &mapping).await.map(Some);
+    }
+    if let Ok(Some(false)) = found {
+        return Ok(CrdContents::Empty { resource_version: held.resource_version().unwrap_or_default() });
+    }
+    release_creation(client, &held, manager).await?;
+    Ok(if found? == Some(true) { CrdContents::InUse } else { CrdContents::Unknown })
+}
+
+/// Whether objects of a CRD exist, without changing it; `None` if no version is served.
+///
+/// # Errors
+/// The target does not answer or forbids it.
+pub(super) async fn is_in_use(client: &Client, crd: &DynamicObject) -> kube::Result<Option<bool>> {
+    match served(crd) {
+        Some(mapping) => has_objects(client, &mapping).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn has_objects(client: &Client, mapping: &Mapping) -> kube::Result<bool> {
+    let listed = mapping.api(client, None).list_metadata(&ListParams::default().limit(1)).await;
+    listed.map(|listed| !listed.items.is_empty())
+}
+
+/// Allows the creation of objects again, if it was stopped.
+///
+/// # Errors
+/// The target does not answer, forbids it, or the CRD was changed meanwhile (409 or 422).
+pub async fn release_creation(client: &Client, crd: &DynamicObject, manager: &str) -> kube::Result<()> {
+    match patch_of(crd, false) {
+        Some(patch) => change(client, crd, manager, patch).await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// The kind CustomResourceDefinition.
+fn crds() -> ApiResource {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    ApiResource::from_gvk(&kind)
+}
+
+/// A served version: the stored one if possible, since it is read without the CRD's conversion webhook.
+fn served(crd: &DynamicObject) -> Option<Mapping> {
+    let stored = crd.data.pointer("/spec/versions").and_then(Value::as_array)?;
+    let stored = stored.iter().find(|version| version["storage"] == true)?["name"].as_str()?.to_owned();
+    let mut value = serde_json::to_value(crd).ok()?;
+    value["apiVersion"] = "apiextensions.k8s.io/v1".into();
+    value["kind"] = "CustomResourceDefinition".into();
+    let mut mappings = crd_mappings(&Object::from_value(value).ok()?);
+    mappings.sort_by_key(|mapping| mapping.resource.version != stored);
+    mappings.into_iter().next()
+}
+
+async fn change(
+    client: &Client,
+    crd: &DynamicObject,
+    manager: &str,
+    patch: JsonPatch,
+) -> kube::Result<DynamicObject> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &crds());
+    let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+    api.patch(&crd.name_any(), &params, &Patch::<()>::Json(patch)).await
+}
+
+/// The patch that adds the required property to every schema, or removes it; `None` if nothing changes.
+fn patch_of(crd: &DynamicObject, hold: bool) -> Option<JsonPatch> {
+    let versions = crd.data.pointer("/spec/versions")?.as_array()?;
+    let changes = versions.iter().enumerate().filter_map(|(index, version)| {
+        let schema = version.pointer("/schema/openAPIV3Schema")?;
+        let path = format!("/spec/versions/{index}/schema/openAPIV3Schema/required");
+        let required = schema.get("required").and_then(Value::as_array);
+        let place = required.and_then(|all| all.iter().position(|name| name == MARKER));
+        match (hold, place, required) {
+            (true, None, Some(_)) => Some(json!({"op": "add", "path": format!("{path}/-"), "value": MARKER})),
+            (true, None, None) => Some(json!({"op": "add", "path": path, "value": [MARKER]})),
+            (false, Some(_), Some(all)) if all.len() == 1 => Some(json!({"op": "remove", "path": path})),
+            (false, Some(place), _) => Some(json!({"op": "remove", "path": format!("{path}/{place}")})),
+            _ => None,
+        }
+    });
+    let changes: Vec<Value> = changes.collect();
+    if changes.is_empty() {
+        return None;
+    }
+    let meta = &crd.metadata;
+    let mut operations = vec![
+        json!({"op": "test", "path": "/metadata/uid", "value": meta.uid}),
+        json!({"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version}),
+    ];
+    operations.extend(changes);
+    serde_json::from_value(Value::Array(operations)).ok()
+}
+
+/// Whether the API server refuses new objects, shown by dry runs. An answer that says nothing about the schema (a missing
+/// right, a webhook) cannot show it; then the change had the time of all dry runs to take effect.
+async fn is_creation_refused(client: &Client, mapping: &Mapping) -> bool {
+    let api = mapping.api(client, mapping.namespaced.then_some("default"));
+    let probe = DynamicObject::new("creation-probe", &mapping.resource);
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let mut is_refused = false;
+    for _ in 0..MAX_PROBES {
+        match api.create(&params, &probe).await {
+            Err(kube::Error::Api(status)) if status.message.contains(MARKER) => return true,
+            Err(_) => is_refused = true,
+            Ok(_) => is_refused = false,
+        }
+        tokio::time::sleep(PROBE_PAUSE).await;
+    }
+    is_refused
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crd(required: &Value) -> DynamicObject {
+        let mut schema = json!({"type": "object"});
+        if !required.is_null() {
+            schema["required"] = required.clone();
+        }
+        let version = json!({"name": "v1", "served": true, "schema": {"openAPIV3Schema": schema}});
+        serde_json::from_value(json!({
+            "metadata": {"name": "things.x.io", "uid": "u", "resourceVersion": "7"},
+            "spec": {"group": "x.io", "names": {"kind": "Thing", "plural": "things"}, "scope": "Namespaced",
+                "versions": [version.clone(), version]},
+        }))
+        .unwrap()
+    }
+
+    fn changed(crd: &DynamicObject, hold: bool) -> Option<DynamicObject> {
+        let patch = patch_of(crd, hold)?;
+        let mut value = serde_json::to_value(crd).unwrap();
+        json_patch::patch(&mut value, &patch).unwrap();
+        Some(serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn creation_is_stopped_in_every_version_and_allowed_as_before() {
+        for required in [json!(null), json!([]), json!(["spec"]), json!(["spec", "data"])] {
+            let before = crd(&required);
+            let held = changed(&before, true).unwrap();
+            for index in 0..2 {
+                let path = format!("/spec/versions/{index}/schema/openAPIV3Schema/required");
+                let names = held.data.pointer(&path).unwrap().as_array().unwrap();
+                assert!(names.contains(&json!(MARKER)), "{names:?}");
+            }
+            assert!(changed(&held, true).is_none(), "held once");
+            let after = changed(&held, false).unwrap();
+            let is_same = after.data == before.data || required == json!([]);
+            assert!(is_same, "{}", after.data);
+            assert!(changed(&before, false).is_none());
+        }
+    }
+
+    #[test]
+    fn a_crd_that_changed_meanwhile_is_not_patched() {
+        let patch = patch_of(&crd(&json!(null)), true).unwrap();
+        let mut newer = serde_json::to_value(crd(&json!(null))).unwrap();
+        newer["metadata"]["resourceVersion"] = json!("8");
+        assert!(json_patch::patch(&mut newer, &patch).is_err());
+    }
+}

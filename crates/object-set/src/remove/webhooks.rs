@@ -1,0 +1,90 @@
+//! Webhooks of the set itself whose backend no longer answers: they must not forbid the removal of the set.
+
+use std::collections::BTreeSet;
+
+use kube::api::DynamicObject;
+use serde_json::Value;
+
+use super::{Removal, Run};
+use crate::error::Failure;
+use crate::object::Identity;
+
+impl Run<'_> {
+    /// Deletes the set's own webhook configurations ahead of their step, if a deletion failed because one of their
+    /// webhooks does not answer; then tries those deletions again. Configurations of others stay.
+    pub(super) async fn remove_dead_webhooks(&self, removal: &mut Removal, going: &[Identity]) {
+        let dead: BTreeSet<String> =
+            removal.failed.iter().filter_map(|error| dead_webhook(&error.failure)).collect();
+        if dead.is_empty() || self.cluster.rehearsal.is_some() {
+            return;
+        }
+        let mut is_removed = false;
+        for identity in going.iter().filter(|identity| is_webhook_configuration(identity)) {
+            if !removal.gone.contains(identity) && self.calls_any(identity, &dead).await {
+                let fate = self.until_settled(identity, None).await;
+                removal.take(identity.clone(), fate);
+                is_removed = removal.gone.contains(identity);
+            }
+        }
+        if !is_removed {
+            return;
+        }
+        for error in std::mem::take(&mut removal.failed) {
+            match error.object.clone().filter(|_| dead_webhook(&error.failure).is_some()) {
+                // API servers take a moment to see that the configuration is gone; then the next call succeeds.
+                Some(identity) => {
+                    let fate = self.until_settled(&identity, None).await;
+                    removal.take(identity, fate);
+                }
+                None => removal.failed.push(error),
+            }
+        }
+    }
+
+    /// Whether a live configuration has one of these webhooks.
+    async fn calls_any(&self, identity: &Identity, webhooks: &BTreeSet<String>) -> bool {
+        let entry = self.rules.inventory.get(identity);
+        let Some(mapping) = entry.and_then(|entry| self.mapping(identity, entry)) else { return false };
+        match mapping.api(&self.cluster.client, None).get_opt(&identity.name).await {
+            Ok(Some(live)) => names(&live).any(|name| webhooks.contains(name)),
+            _ => false,
+        }
+    }
+}
+
+fn dead_webhook(failure: &Failure) -> Option<String> {
+    match failure {
+        Failure::WebhookFailed(name) => Some(name.clone()),
+        _ => None,
+    }
+}
+
+fn is_webhook_configuration(identity: &Identity) -> bool {
+    identity.is("admissionregistration.k8s.io", "ValidatingWebhookConfiguration")
+        || identity.is("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
+}
+
+fn names(configuration: &DynamicObject) -> impl Iterator<Item = &str> {
+    let webhooks = configuration.data.get("webhooks").and_then(Value::as_array);
+    webhooks.into_iter().flatten().filter_map(|webhook| webhook["name"].as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_configurations_with_the_dead_webhook_count() {
+        let configuration: DynamicObject = serde_json::from_value(json!({
+            "metadata": {"name": "a"}, "webhooks": [{"name": "one.x.io"}, {"name": "two.x.io"}, {}]}))
+        .unwrap();
+        assert_eq!(names(&configuration).collect::<Vec<_>>(), ["one.x.io", "two.x.io"]);
+        let of = |group: &str, kind: &str| is_webhook_configuration(&Identity::new(group, kind, None, "a"));
+        assert!(of("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"));
+        assert!(!of("x.io", "ValidatingWebhookConfiguration"));
+        assert_eq!(dead_webhook(&Failure::WebhookFailed("one.x.io".into())).as_deref(), Some("one.x.io"));
+        assert_eq!(dead_webhook(&Failure::Denied("one.x.io".into())), None, "it answers, and refuses");
+    }
+}
