@@ -6,8 +6,8 @@ use tokio::sync::Semaphore;
 
 use crate::{
     ArtifactError, ChartArchive, ChartSource, ChartVersion, ChartVersions, ComponentVersion, Config,
-    Credentials, Manifests, ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase, Trust,
-    VersionRange,
+    Credentials, Digest, Manifests, ManifestsSource, ModuleContent, Progress, PushedArtifact, RegistryBase,
+    Trust, VersionRange,
     cache::Cache,
     chart,
     chart::{Indexes, KnownCharts},
@@ -107,6 +107,30 @@ impl Artifacts {
         credentials: &Credentials,
     ) -> Result<Manifests, ArtifactError> {
         manifests::read(self.gate(credentials), source).await
+    }
+
+    /// Forgets manifests that turned out to be no list of Kubernetes objects, so that the next read pulls them again: the
+    /// source may hold something else by then.
+    pub fn reject_manifests(&self, source: &ManifestsSource, digest: Digest, credentials: &Credentials) {
+        match source {
+            ManifestsSource::Oci(reference) => self.fetch.reject_manifest(reference, credentials),
+            ManifestsSource::Http { url, .. } => self.fetch.reject_document(url, digest, credentials),
+        }
+    }
+
+    /// The same for an OCM component version.
+    pub fn reject_component(
+        &self,
+        base: &RegistryBase,
+        component: &str,
+        version: &str,
+        credentials: &Credentials,
+    ) {
+        if let Ok(reference) =
+            base.component(component).and_then(|repository| repository.tag(&ocm::tag_of(version)))
+        {
+            self.fetch.reject_manifest(&reference, credentials);
+        }
     }
 
     /// Writes a module as an OCM component version, as modulectl lays it out. The same input gives the same digest.

@@ -2,6 +2,8 @@
 
 mod incoming;
 
+pub(crate) use incoming::Incoming;
+
 use std::{
     fs, io,
     io::Write as _,
@@ -142,7 +144,8 @@ impl Cache {
         self.held().total
     }
 
-    fn forget(&self, key: Key) {
+    /// Removes content.
+    pub(crate) fn forget(&self, key: Key) {
         let mut held = self.held();
         if let Some(size) = held.sizes.pop(&key) {
             held.total -= size;

@@ -14,7 +14,9 @@ use url::Url;
 use crate::{
     ArtifactError, Digest, Limits, OciReference, archive,
     digest::printable,
+    fetch::Form,
     manifests,
+    selection::{self, ArtifactKind},
     trust::{Gate, PROVENANCE},
 };
 
@@ -176,19 +178,19 @@ pub(crate) async fn read(
     source: &ChartSource,
 ) -> Result<ChartArchive, ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
-    let limit = fetch.limits().blob;
+    let wanted = (fetch.limits().blob, Form::Archive);
     if !matches!(source, ChartSource::Oci(_)) {
         gate.archives()?;
     }
     let from = async |what: String, url: &Url, digest: Option<Digest>| {
-        let (digest, content) = fetch.document(url, digest, limit, credentials).await?;
+        let (digest, content) = fetch.document(url, digest, wanted, credentials).await?;
         gate.archive(url, digest).await?;
-        Ok::<_, ArtifactError>((what, digest, content))
+        Ok::<_, ArtifactError>((what, digest, content, Some(url.clone())))
     };
-    let (what, digest, content) = match source {
+    let (what, digest, content, url) = match source {
         ChartSource::Oci(reference) => {
             let found = read_oci(gate, reference).await?;
-            (reference.to_string(), found.digest, found.content)
+            (reference.to_string(), found.digest, found.content, None)
         }
         ChartSource::Archive { url, digest } => from(crate::fetch::shown(url), url, *digest).await?,
         ChartSource::Repository { url, name, version, digest } => {
@@ -199,14 +201,25 @@ pub(crate) async fn read(
                 Place::Registry(reference) => {
                     let found = read_oci(gate, &reference).await?;
                     found.check(&what, pinned)?;
-                    (what, found.digest, found.content)
+                    (what, found.digest, found.content, None)
                 }
             }
         }
     };
     let chart = match known.get(digest) {
         Some(metadata) => ChartArchive { digest, metadata, content },
-        None => parsed(what, content, *fetch.limits()).await?,
+        None => match parsed(what, content, *fetch.limits()).await {
+            Err(error @ ArtifactError::Invalid { .. }) => {
+                // Something else may lie there, or be published under the tag, the next time.
+                match (source, &url) {
+                    (ChartSource::Oci(reference), _) => fetch.reject_manifest(reference, credentials),
+                    (_, Some(url)) => fetch.reject_document(url, digest, credentials),
+                    (_, None) => {}
+                }
+                return Err(error);
+            }
+            parsed => parsed?,
+        },
     };
     known.remember(chart.digest, &chart.metadata);
     if gate.trust.is_some() {
@@ -251,11 +264,13 @@ impl OciArchive {
 async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<OciArchive, ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
     let what = reference.to_string();
-    let (digest, manifest) = fetch.manifest(reference, credentials).await?;
-    let archive = archive_of(&what, &manifest)?;
-    let layers = manifests::layers(&what, &manifest)?;
+    let selected = selection::select(gate, reference, ArtifactKind::Chart).await?;
+    let digest = selected.manifest_digest;
+    let archive = archive_of(&what, &selected.manifest)?;
+    let layers = manifests::layers(&what, &selected.manifest)?;
     let provenance = layers.iter().find(|(kind, _)| &**kind == PROVENANCE).map(|(_, layer)| *layer);
-    gate.chart(reference, digest, archive, provenance).await?;
+    let verified = gate.chart(reference, digest, archive, provenance).await;
+    selection::verify(gate, reference, &selected, verified).await?;
     let content = fetch.blob(reference.repository(), archive, fetch.limits().blob, credentials).await?;
     Ok(OciArchive { manifest: digest, digest: archive, content })
 }

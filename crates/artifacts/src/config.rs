@@ -13,10 +13,16 @@ pub struct Config {
     /// private network; credentials for these hosts travel in the clear.
     pub insecure_hosts: Vec<String>,
     /// Further `host[:port]` that a source may send us to, by redirect, token realm or repository index, besides
-    /// itself and [`WELL_KNOWN_HOSTS`]. A leading `*.` covers every subdomain.
+    /// itself, [`WELL_KNOWN_HOSTS`] and the hosts of a known public registry. A leading `*.` covers every subdomain.
     pub allowed_hosts: Vec<String>,
+    /// `host[:port]` of sources that may lie in a private network or on this machine. A leading `*.` covers every
+    /// subdomain. [`Config::insecure_hosts`] may lie there too. A link-local address or metadata service has to be
+    /// named as an address. Default none: a source has a public address.
+    pub private_hosts: Vec<String>,
     /// PEM certificates that are trusted besides the system's.
     pub ca_pem: Option<Vec<u8>>,
+    /// File from which `ca_pem` was read. It is read again when it changes. Default none.
+    pub ca_file: Option<PathBuf>,
     /// Proxy for every request, without credentials. Proxy variables of the environment are ignored. Default none.
     pub proxy: Option<url::Url>,
     /// `host[:port]` that are reached without the proxy. A leading `*.` covers every subdomain. Default none.
@@ -37,7 +43,9 @@ impl Config {
             cache_bytes: 1 << 30,
             insecure_hosts: Vec::new(),
             allowed_hosts: Vec::new(),
+            private_hosts: Vec::new(),
             ca_pem: None,
+            ca_file: None,
             proxy: None,
             proxy_except: Vec::new(),
             user_agent: concat!("kyma-artifacts/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -62,6 +70,22 @@ pub const WELL_KNOWN_HOSTS: &[&str] = &[
     "quay.io",
     "*.quay.io",
     "storage.googleapis.com",
+];
+
+/// Public registries, and further hosts to which they send for content or tokens. No other source is followed there:
+/// these stores are open to everybody.
+pub(crate) const KNOWN_REGISTRIES: &[(&str, &[&str])] = &[
+    ("registry-1.docker.io", &["*.r2.cloudflarestorage.com"]),
+    ("public.ecr.aws", &["*.cloudfront.net"]),
+    ("*.dkr.ecr.*.amazonaws.com", &["*.s3.*.amazonaws.com", "*.s3.dualstack.*.amazonaws.com"]),
+    (
+        "registry.k8s.io",
+        &["*.pkg.dev", "*.s3.*.amazonaws.com", "*.s3.dualstack.*.amazonaws.com", "*.cloudfront.net"],
+    ),
+    ("quay.io", &["*.s3.*.amazonaws.com", "*.cloudfront.net"]),
+    ("mcr.microsoft.com", &["*.data.mcr.microsoft.com"]),
+    ("*.azurecr.io", &["*.data.azurecr.io", "*.blob.core.windows.net"]),
+    ("registry.gitlab.com", &["gitlab.com", "cdn.registry.gitlab-static.net"]),
 ];
 
 /// Registries of public charts, which every `index.yaml` may name.
@@ -111,7 +135,7 @@ pub struct Deadlines {
     pub connect: Duration,
     /// One request with its body. Default 60 s.
     pub request: Duration,
-    /// Silence within a body. Default 15 s.
+    /// Silence within a body. The first byte of an answer may take as long as the request. Default 15 s.
     pub idle: Duration,
     /// How long a proof that a credential may read an artifact is remembered, and how long a tag counts as
     /// resolved. Default 10 min.

@@ -2,12 +2,23 @@
 
 use std::fmt;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::ArtifactError;
+
+/// Decodes `auth` as kubelets do: padded or not.
+const AUTH: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// Credentials, each bound to a host, and to a path below it where the pull secret says so.
 ///
@@ -58,12 +69,16 @@ impl Credentials {
     pub fn from_docker_config(json: &[u8]) -> Result<Self, ArtifactError> {
         let config: DockerConfig =
             serde_json::from_slice(json).map_err(|_| bad_pull_secret("not a docker config"))?;
-        config.auths.into_iter().try_fold(Self::default(), |credentials, (key, auth)| {
-            Ok(match auth.parse()? {
-                Some(auth) => credentials.with(&key, auth),
-                None => credentials,
-            })
-        })
+        let entries = config.auths.unwrap_or_default().into_iter();
+        entries.filter_map(|(key, auth)| Some((key, auth?))).try_fold(
+            Self::default(),
+            |credentials, (key, auth)| {
+                Ok(match auth.parse()? {
+                    Some(auth) => credentials.with(&key, auth),
+                    None => credentials,
+                })
+            },
+        )
     }
 
     /// These credentials and `other`'s; on the same host and path these win.
@@ -128,8 +143,7 @@ pub(crate) struct Fingerprint([u8; 32]);
 
 #[derive(Deserialize)]
 struct DockerConfig {
-    #[serde(default)]
-    auths: std::collections::BTreeMap<String, DockerAuth>,
+    auths: Option<std::collections::BTreeMap<String, Option<DockerAuth>>>,
 }
 
 #[derive(Deserialize)]
@@ -151,13 +165,15 @@ impl DockerAuth {
             return Ok(Some(Auth::Refresh(token)));
         }
         if let Some(pair) = self.auth.filter(given) {
-            let decoded =
-                STANDARD.decode(pair.expose_secret()).ok().and_then(|pair| String::from_utf8(pair).ok());
+            // Long tokens are encoded with line breaks by `base64` without `-w0`.
+            let pair: String = pair.expose_secret().chars().filter(|c| !c.is_ascii_whitespace()).collect();
+            let decoded = AUTH.decode(pair).ok().and_then(|pair| String::from_utf8(pair).ok());
             let (user, password) = decoded
                 .as_deref()
                 .and_then(|pair| pair.split_once(':'))
                 .ok_or_else(|| bad_pull_secret("auth is not base64 of user:password"))?;
-            return Ok(Some(Auth::Basic { user: user.to_owned(), password: password.into() }));
+            let password = password.trim_matches('\0').into();
+            return Ok(Some(Auth::Basic { user: user.to_owned(), password }));
         }
         Ok(match (self.username, self.password) {
             (Some(user), Some(password)) => Some(Auth::Basic { user, password }),
@@ -166,8 +182,8 @@ impl DockerAuth {
     }
 }
 
-fn bad_pull_secret(problem: &str) -> ArtifactError {
-    ArtifactError::invalid("the pull secret", problem)
+fn bad_pull_secret(problem: &'static str) -> ArtifactError {
+    ArtifactError::PullSecret { problem }
 }
 
 /// Docker writes keys as host, host/path or URL, with `/v1/` or `/v2/` for its own.
@@ -187,8 +203,11 @@ fn canonical_host(host: &str) -> String {
     }
 }
 
-/// A `*` stands for one whole or partial label, as for a kubelet; ports are equal.
+/// A `*` stands for one whole or partial label, as for a kubelet; ports are equal. An IPv6 address matches only itself.
 fn host_matches(pattern: &str, host: &str) -> bool {
+    if host.starts_with('[') {
+        return pattern == host;
+    }
     let port = |text: &str| text.split_once(':').map(|(_, port)| port.to_owned());
     let labels =
         |text: &str| text.split(':').next().unwrap_or("").split('.').map(str::to_owned).collect::<Vec<_>>();
@@ -223,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_pull_secret_serves_its_host_and_the_longest_path() {
-        let pair = STANDARD.encode("deep:p:w");
+        let pair = AUTH.encode("deep:p:w");
         let json = format!(
             r#"{{"auths":{{"https://reg.example/v1/":{{"username":"wide","password":"x"}},
                 "reg.example/team":{{"auth":"{pair}"}},"*.corp.example":{{"identitytoken":"t"}}}}}}"#
@@ -236,6 +255,35 @@ mod tests {
         assert_eq!(user(&credentials, "corp.example", "x"), None);
         assert_eq!(user(&credentials, "reg.example:5000", "x"), None);
         assert_eq!(user(&credentials, "reg.example.evil.org", "x"), None);
+    }
+
+    #[test]
+    fn auth_is_read_as_a_kubelet_reads_it() {
+        let token = "t".repeat(91);
+        for user in ["robot", "robot1", "robot12"] {
+            let padded = AUTH.encode(format!("{user}:{token}"));
+            let unpadded = padded.trim_end_matches('=').to_owned();
+            let wrapped = |separator: &str| {
+                let lines = padded.as_bytes().chunks(76).map(|line| std::str::from_utf8(line).unwrap());
+                lines.collect::<Vec<_>>().join(separator) + separator
+            };
+            for auth in [padded.clone(), unpadded, wrapped("\n"), wrapped("\r\n")] {
+                let json = serde_json::json!({"auths": {"reg.example": {"auth": auth}}}).to_string();
+                let credentials = Credentials::from_docker_config(json.as_bytes()).unwrap();
+                let Some(Auth::Basic { user: found, password }) = credentials.for_path("reg.example", "x")
+                else {
+                    panic!("no credentials of {auth:?}")
+                };
+                assert_eq!((found.as_str(), password.expose_secret()), (user, token.as_str()), "{auth:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_without_credentials_stands_for_none() {
+        for json in [r#"{"auths":{"h":null}}"#, r#"{"auths":{"h":{}}}"#, r#"{"auths":null}"#, "{}"] {
+            assert!(Credentials::from_docker_config(json.as_bytes()).unwrap().is_anonymous(), "{json}");
+        }
     }
 
     #[test]

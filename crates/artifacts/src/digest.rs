@@ -60,7 +60,7 @@ impl FromStr for Digest {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.strip_prefix("sha256:")
             .and_then(Self::from_hex)
-            .ok_or_else(|| ArtifactError::invalid(printable(text), "not a sha256 digest"))
+            .ok_or_else(|| ArtifactError::address(printable(text), "not a sha256 digest"))
     }
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use kyma_api::{ErrorClass, Reason};
 
-use crate::Digest;
+use crate::{Digest, Refusal};
 
 /// How often a signature that is missing or does not count is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
@@ -58,13 +58,27 @@ pub enum ArtifactError {
         /// The digest of what came.
         found: Digest,
     },
-    /// The content, or the name by which it was asked for, is not what it has to be.
+    /// The source's answer is not what it has to be. It may be another one at the next request.
     #[error("{what} is invalid: {problem}")]
     Invalid {
         /// The artifact, or the file in it.
         what: String,
         /// What is wrong, without content.
         problem: String,
+    },
+    /// The address or name by which an artifact is requested cannot be used. No request was sent.
+    #[error("{what} is invalid: {problem}")]
+    Address {
+        /// The address, without password and query.
+        what: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The pull secret cannot be read.
+    #[error("the pull secret is invalid: {problem}")]
+    PullSecret {
+        /// What is wrong, without content.
+        problem: &'static str,
     },
     /// Larger than a bound of [`Limits`](crate::Limits).
     #[error("{what} is larger than the {limit} bytes allowed")]
@@ -74,21 +88,40 @@ pub enum ArtifactError {
         /// The bound in bytes.
         limit: u64,
     },
-    /// The registry wants its token fetched from a host that is not allowed.
-    #[error("{what}: the registry asks for credentials to be sent to {host}, which is not an allowed host")]
+    /// The registry names a token service that may not be called.
+    #[error("{what}: the registry names a token service at {host}, {refusal}")]
     RealmNotAllowed {
         /// The artifact.
         what: String,
-        /// The foreign host.
+        /// Host of the token service.
         host: String,
+        /// Why it may not be called.
+        refusal: Refusal,
     },
-    /// The source sends us to a host, or a scheme, that is not allowed.
-    #[error("{what}: the source redirects to {host}, which is not an allowed host")]
+    /// The source sends the client to an address that may not be called: by a redirect, or in its answer.
+    #[error("{what}: the source {how} {host}, {refusal}")]
     RedirectNotAllowed {
         /// The artifact.
         what: String,
-        /// The foreign host.
+        /// How the source names the address, as in `redirects to`.
+        how: &'static str,
+        /// Host of the address.
         host: String,
+        /// Why it may not be called.
+        refusal: Refusal,
+    },
+    /// A host has an address in a range that needs a flag.
+    #[error(
+        "{what}: {host} is or resolves to {range}, where no content source may be; name the host in \
+         --oci-private-hosts of helm-component if that is meant"
+    )]
+    AddressNotAllowed {
+        /// The artifact.
+        what: String,
+        /// The host.
+        host: String,
+        /// The range of the address.
+        range: String,
     },
     /// An `index.yaml` names an address in a registry that is not allowed.
     #[error(
@@ -160,13 +193,14 @@ impl ArtifactError {
     pub fn reason(&self) -> Reason {
         match self {
             Self::NotFound { .. } => Reason::SourceNotFound,
-            Self::Unauthorized { .. } => Reason::SourceUnauthorized,
+            Self::Unauthorized { .. } | Self::PullSecret { .. } => Reason::SourceUnauthorized,
             Self::Unreachable { .. } | Self::Unavailable { .. } => Reason::SourceUnreachable,
             Self::DigestMismatch { .. } => Reason::DigestMismatch,
-            Self::Invalid { .. } => Reason::SourceInvalid,
+            Self::Invalid { .. } | Self::Address { .. } => Reason::SourceInvalid,
             Self::TooLarge { .. } => Reason::SourceTooLarge,
             Self::RealmNotAllowed { .. }
             | Self::RedirectNotAllowed { .. }
+            | Self::AddressNotAllowed { .. }
             | Self::IndexHostNotAllowed { .. } => Reason::SourceHostRefused,
             Self::Unsigned { .. } => Reason::SignatureMissing,
             Self::Untrusted { .. } | Self::Misplaced { .. } => Reason::SignatureInvalid,
@@ -176,9 +210,12 @@ impl ArtifactError {
         }
     }
 
-    /// What to do about it.
+    /// What to do about it. An answer of a source may change, so it is never final; an unusable address is.
     pub fn class(&self) -> ErrorClass {
-        self.reason().class().unwrap_or(ErrorClass::Transient)
+        match self {
+            Self::Address { .. } => ErrorClass::Invalid,
+            _ => self.reason().class().unwrap_or(ErrorClass::Transient),
+        }
     }
 
     /// How long to leave the source alone: what it asks for, or until a signature is looked for again, of whose arrival
@@ -193,6 +230,10 @@ impl ArtifactError {
 
     pub(crate) fn invalid(what: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Invalid { what: what.into(), problem: problem.into() }
+    }
+
+    pub(crate) fn address(what: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Address { what: what.into(), problem: problem.into() }
     }
 
     pub(crate) fn verification(problem: impl Into<String>) -> Self {

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
+use reqwest::Url;
 use tokio::sync::Semaphore;
 
-pub(crate) use self::documents::shown;
+pub(crate) use self::documents::{Form, shown};
 use self::{
-    documents::{Document, Wanted},
+    documents::{Document, Wanted, ask_of},
     validators::Validators,
 };
 use crate::{
@@ -169,7 +170,8 @@ impl Fetch {
         answer
     }
 
-    /// HEAD when the content is likely the cached one, GET otherwise.
+    /// HEAD when the content is likely the cached one, GET otherwise. Some registries, and proxies before them, refuse
+    /// HEAD where they answer GET, so only GET decides whether these credentials may read it.
     async fn prove_manifest(
         &self,
         ask: &Ask,
@@ -181,8 +183,7 @@ impl Fetch {
         let expected = reference.digest().or_else(|| self.proofs.during_outage(ask));
         if let Some(expected) = expected
             && self.cache.holds((origin, expected))
-            && let told = self.registry.head_manifest(session, reference).await?
-            && (told == Some(expected) || (told.is_none() && reference.digest().is_some()))
+            && self.registry.confirms(session, reference, expected).await?
             && let Some(content) = self.cache.get((origin, expected)).await?
         {
             return Ok((expected, content));
@@ -209,6 +210,21 @@ impl Fetch {
                 None
             }
         }
+    }
+
+    /// Forgets what an address gave, so that it is pulled again: it was not what it has to be.
+    pub(crate) fn reject_document(&self, url: &Url, digest: Digest, credentials: &Credentials) {
+        let origin = Origin::of(url.as_str());
+        self.proofs.revoke(&ask_of(url, credentials));
+        self.validators.forget(origin);
+        self.cache.forget((origin, digest));
+    }
+
+    /// Forgets what a reference stood for, so that it is pulled again: it was not what it has to be.
+    pub(crate) fn reject_manifest(&self, reference: &OciReference, credentials: &Credentials) {
+        let repository = reference.repository();
+        let who = credentials.fingerprint(repository.host(), repository.path());
+        self.proofs.revoke(&Ask { who, what: reference.to_string() });
     }
 
     /// The tags of a repository as they are now.

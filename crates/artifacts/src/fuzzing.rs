@@ -41,12 +41,13 @@ pub fn locate(
     version: &str,
 ) -> Result<(Url, Option<Digest>), ArtifactError> {
     let (address, digest) = index::find(WHAT, text, name, version)?;
-    Ok((index::resolve(WHAT, base, &address, |url| may_follow(base, url))?, digest))
+    let check = |url: &Url| crate::http::Hosts::new(&Config::new("unused")).check(&[base], url);
+    Ok((index::resolve(WHAT, base, &address, check)?, digest))
 }
 
 /// Whether something at `from` may send us on to `to`, by the default settings.
 pub fn may_follow(from: &Url, to: &Url) -> bool {
-    crate::http::Hosts::new(&Config::new("unused")).may_follow(from, to)
+    crate::http::Hosts::new(&Config::new("unused")).check(&[from], to).is_ok()
 }
 
 /// What a component descriptor names: each resource with its local blob, and the images.

@@ -1,29 +1,61 @@
 //! HTTP with manners: known hosts only, bounded bodies, deadlines, credentials that stay at home.
 
-use std::{sync::Arc, time::Duration};
+mod addresses;
+mod certificates;
+mod client;
+mod hosts;
+
+use std::{ops::Deref, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use reqwest::{
-    Client, Method, Response, StatusCode, Url,
+    Method, StatusCode, Url,
     header::{
         ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
     },
 };
-use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject as _};
 
-use crate::{
-    ArtifactError, Config,
-    config::{PUBLIC_REGISTRIES, WELL_KNOWN_HOSTS},
-    digest::printable,
-};
+use self::{addresses::Scope, client::Clients};
+pub use hosts::Refusal;
+pub(crate) use hosts::{Hosts, authority};
+
+use crate::{ArtifactError, Config, config::PUBLIC_REGISTRIES, digest::printable};
 
 const MAX_REDIRECTS: usize = 5;
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
 /// The one way out of this crate.
 pub(crate) struct Http {
-    client: Client,
+    clients: Clients,
     hosts: Hosts,
+    idle: Duration,
+}
+
+/// An answer whose body may not be silent for long.
+pub(crate) struct Response {
+    inner: reqwest::Response,
+    idle: Duration,
+}
+
+impl Response {
+    /// The next piece of the body.
+    pub(crate) async fn chunk(&mut self, what: &str) -> Result<Option<Bytes>, ArtifactError> {
+        match tokio::time::timeout(self.idle, self.inner.chunk()).await {
+            Ok(chunk) => chunk.map_err(|error| unreachable(what, &error)),
+            Err(_) => Err(ArtifactError::Unreachable {
+                what: what.to_owned(),
+                cause: format!("no further byte of the answer within {} s", self.idle.as_secs()),
+            }),
+        }
+    }
+}
+
+impl Deref for Response {
+    type Target = reqwest::Response;
+
+    fn deref(&self) -> &reqwest::Response {
+        &self.inner
+    }
 }
 
 /// A request as it is sent first; redirects change only its address and drop its authorization.
@@ -69,22 +101,7 @@ impl Request {
 
 impl Http {
     pub(crate) fn new(config: &Config) -> Result<Self, ArtifactError> {
-        let unusable = |setting| move |error: reqwest::Error| settings(setting, &cause(&error));
-        let mut builder = Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .user_agent(&config.user_agent)
-            .connect_timeout(config.deadlines.connect)
-            .timeout(config.deadlines.request)
-            .read_timeout(config.deadlines.idle)
-            .pool_max_idle_per_host(8)
-            .tls_backend_preconfigured(tls(config.ca_pem.as_deref())?);
-        if let Some(proxy) = &config.proxy {
-            builder = builder.proxy(proxied(proxy, &config.proxy_except)?);
-        }
-        let client = builder.build().map_err(unusable("client"))?;
-        Ok(Self { client, hosts: Hosts::new(config) })
+        Ok(Self { clients: Clients::new(config)?, hosts: Hosts::new(config), idle: config.deadlines.idle })
     }
 
     /// `https://host/`, or `http://host/` where the settings name the host.
@@ -93,20 +110,29 @@ impl Http {
         let host = if host == "docker.io" { "registry-1.docker.io" } else { host };
         let scheme = if self.hosts.is_insecure(host) { "http" } else { "https" };
         Url::parse(&format!("{scheme}://{host}/"))
-            .map_err(|_| ArtifactError::invalid(printable(host), "not a host"))
+            .map_err(|_| ArtifactError::address(printable(host), "not a host"))
     }
 
-    /// Refuses an address that plain HTTP is not allowed for.
-    pub(crate) fn check_scheme(&self, what: &str, url: &Url) -> Result<(), ArtifactError> {
-        if self.hosts.scheme_allowed(url) {
-            return Ok(());
-        }
-        Err(ArtifactError::invalid(what, "only https is allowed, and http for hosts named by a flag"))
+    /// Refuses an address that may not be called.
+    pub(crate) fn check_address(&self, what: &str, url: &Url) -> Result<(), ArtifactError> {
+        self.hosts.check_address(url).map_err(|refusal| {
+            let problem = match refusal {
+                Refusal::User => {
+                    "it has a user or password; put credentials into the pull secret instead".to_owned()
+                }
+                Refusal::PlainHttp => format!(
+                    "only https is allowed; name {} in --oci-insecure-hosts of helm-component to allow http",
+                    printable(&authority(url))
+                ),
+                _ => format!("the scheme {} is not supported; write https://", printable(url.scheme())),
+            };
+            ArtifactError::address(what, problem)
+        })
     }
 
-    /// Whether something at `from` may send us on to `to`.
-    pub(crate) fn may_follow(&self, from: &Url, to: &Url) -> bool {
-        self.hosts.may_follow(from, to)
+    /// Whether something at `from` may send the client on to `to`.
+    pub(crate) fn check_link(&self, from: &Url, to: &Url) -> Result<(), Refusal> {
+        self.hosts.check(&[from], to)
     }
 
     /// Whether an index at `from` may name an artifact in the registry at `host[:port]`: one that the settings name, on the
@@ -114,32 +140,23 @@ impl Http {
     pub(crate) fn may_ask_registry(&self, from: &Url, host: &str) -> bool {
         let is_known = || self.hosts.is_insecure(host) || PUBLIC_REGISTRIES.contains(&host);
         let https = || Url::parse(&format!("https://{host}/"));
-        is_known() || https().is_ok_and(|url| self.hosts.may_follow(from, &url))
+        is_known() || https().is_ok_and(|url| self.hosts.check(&[from], &url).is_ok())
     }
 
     /// Sends, following allowed redirects of reads. Any status is an answer.
     pub(crate) async fn send(&self, request: Request) -> Result<Response, ArtifactError> {
-        let Request { what, method, mut url, accept, mut authorization, modifier, body } = request;
-        let reads = method == Method::GET || method == Method::HEAD;
+        let is_read = request.method == Method::GET || request.method == Method::HEAD;
+        let (mut url, mut authorization) = (request.url.clone(), request.authorization.clone());
+        let what = &request.what;
         for _ in 0..=MAX_REDIRECTS {
-            let mut builder = self.client.request(method.clone(), url.clone()).header(ACCEPT, accept);
-            if let Some(authorization) = &authorization {
-                builder = builder.header(AUTHORIZATION, authorization);
-            }
-            if let Some((name, value)) = &modifier {
-                builder = builder.header(name, value);
-            }
-            if let Some((content_type, body)) = &body {
-                builder = builder.header(CONTENT_TYPE, *content_type).body(body.clone());
-            }
-            let response = builder.send().await.map_err(|error| unreachable(&what, &error))?;
+            let response = self.send_once(&request, &url, authorization.as_ref()).await?;
             if !is_redirect(response.status()) {
-                return Ok(response);
+                return Ok(Response { inner: response, idle: self.idle });
             }
-            let next = location(&what, &url, response.headers())?;
-            if !reads || !self.hosts.may_follow(&url, &next) {
-                return Err(ArtifactError::RedirectNotAllowed { what, host: authority(&next) });
-            }
+            let next = location(what, &url, response.headers())?;
+            let checked = self.hosts.check(&[&request.url, &url], &next);
+            let checked = if is_read { checked } else { checked.and(Err(Refusal::Host)) };
+            checked.map_err(|refusal| redirect_refused(what, "redirects to", &next, refusal))?;
             if authority(&next) != authority(&url) || next.scheme() != url.scheme() {
                 authorization = None;
             }
@@ -147,6 +164,46 @@ impl Http {
         }
         Err(ArtifactError::invalid(what, format!("more than {MAX_REDIRECTS} redirects")))
     }
+
+    async fn send_once(
+        &self,
+        request: &Request,
+        url: &Url,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<reqwest::Response, ArtifactError> {
+        let Request { what, method, accept, modifier, body, .. } = request;
+        let authority = authority(url);
+        let scope = if self.hosts.may_be_private(&authority) { Scope::Private } else { Scope::Public };
+        if !self.hosts.is_named(&authority) {
+            let refused =
+                |refused: addresses::AddressRefused| address_refused(what, &authority, refused.range);
+            scope.check_literal(url).map_err(refused)?;
+        }
+        let clients = self.clients.get().await;
+        let mut builder = clients.of(scope).request(method.clone(), url.clone()).header(ACCEPT, *accept);
+        if let Some(authorization) = authorization {
+            builder = builder.header(AUTHORIZATION, authorization);
+        }
+        if let Some((name, value)) = modifier {
+            builder = builder.header(name, value);
+        }
+        if let Some((content_type, body)) = body {
+            builder = builder.header(CONTENT_TYPE, *content_type).body(body.clone());
+        }
+        builder.send().await.map_err(|error| match addresses::refusal_in(&error) {
+            Some(refused) => address_refused(what, &authority, refused.range.clone()),
+            None => unreachable(what, &error),
+        })
+    }
+}
+
+fn address_refused(what: &str, host: &str, range: String) -> ArtifactError {
+    ArtifactError::AddressNotAllowed { what: what.to_owned(), host: printable(host), range }
+}
+
+/// An address that a source names in this way may not be called.
+pub(crate) fn redirect_refused(what: &str, how: &'static str, to: &Url, refusal: Refusal) -> ArtifactError {
+    ArtifactError::RedirectNotAllowed { what: what.to_owned(), how, host: authority(to), refusal }
 }
 
 /// The address in `Location`, relative to where it was found.
@@ -165,7 +222,7 @@ pub(crate) async fn body(what: &str, mut response: Response, limit: u64) -> Resu
         return Err(too_large());
     }
     let mut content = BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| unreachable(what, &error))? {
+    while let Some(chunk) = response.chunk(what).await? {
         if (content.len() + chunk.len()) as u64 > limit {
             return Err(too_large());
         }
@@ -185,12 +242,6 @@ pub(crate) fn refusal(what: &str, response: &Response) -> ArtifactError {
     }
 }
 
-/// `host[:port]` of an address.
-pub(crate) fn authority(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
-}
-
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
@@ -200,7 +251,7 @@ fn is_redirect(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-pub(crate) fn unreachable(what: &str, error: &reqwest::Error) -> ArtifactError {
+fn unreachable(what: &str, error: &reqwest::Error) -> ArtifactError {
     ArtifactError::Unreachable { what: what.to_owned(), cause: cause(error) }
 }
 
@@ -216,131 +267,6 @@ fn cause(error: &reqwest::Error) -> String {
     printable(&innermost.to_string())
 }
 
-/// The proxy, for all hosts but those.
-fn proxied(proxy: &Url, except: &[String]) -> Result<reqwest::Proxy, ArtifactError> {
-    let plain = proxy.username().is_empty() && proxy.password().is_none() && proxy.path() == "/";
-    if !matches!(proxy.scheme(), "http" | "https") || proxy.host_str().is_none() || !plain {
-        return Err(settings(
-            "proxy",
-            "http://host:port or https://host:port is expected, without credentials",
-        ));
-    }
-    let (proxy, except) = (proxy.clone(), lower(except));
-    Ok(reqwest::Proxy::custom(move |to| {
-        let target = authority(to);
-        (!except.iter().any(|pattern| covers(pattern, &target))).then(|| proxy.clone())
-    }))
-}
-
-fn lower(hosts: &[String]) -> Vec<String> {
-    hosts.iter().map(|host| host.to_ascii_lowercase()).collect()
-}
-
 fn settings(setting: &'static str, problem: &str) -> ArtifactError {
     ArtifactError::Settings { setting, problem: problem.to_owned() }
-}
-
-fn tls(ca_pem: Option<&[u8]>) -> Result<ClientConfig, ArtifactError> {
-    let mut roots = RootCertStore::empty();
-    let system = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(system.certs);
-    for certificate in ca_pem.map(CertificateDer::pem_slice_iter).into_iter().flatten() {
-        let certificate = certificate.map_err(|_| settings("ca_pem", "not PEM certificates"))?;
-        roots.add(certificate).map_err(|_| settings("ca_pem", "not a certificate that can be trusted"))?;
-    }
-    let mut tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| settings("client", &error.to_string()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(tls)
-}
-
-/// Which hosts may be spoken to, and how.
-pub(crate) struct Hosts {
-    insecure: Vec<String>,
-    allowed: Vec<String>,
-}
-
-impl Hosts {
-    pub(crate) fn new(config: &Config) -> Self {
-        let mut allowed = lower(&config.allowed_hosts);
-        allowed.extend(WELL_KNOWN_HOSTS.iter().map(|host| (*host).to_owned()));
-        Self { insecure: lower(&config.insecure_hosts), allowed }
-    }
-
-    fn is_insecure(&self, authority: &str) -> bool {
-        self.insecure.iter().any(|host| host.eq_ignore_ascii_case(authority))
-    }
-
-    fn scheme_allowed(&self, url: &Url) -> bool {
-        url.username().is_empty()
-            && url.password().is_none()
-            && (url.scheme() == "https" || (url.scheme() == "http" && self.is_insecure(&authority(url))))
-    }
-
-    pub(crate) fn may_follow(&self, from: &Url, to: &Url) -> bool {
-        let target = authority(to);
-        let listed = || self.allowed.iter().any(|pattern| covers(pattern, &target));
-        self.scheme_allowed(to) && (authority(from) == target || listed())
-    }
-}
-
-fn covers(pattern: &str, authority: &str) -> bool {
-    match pattern.strip_prefix('*') {
-        Some(suffix) => {
-            suffix.starts_with('.') && authority.len() > suffix.len() && authority.ends_with(suffix)
-        }
-        None => pattern == authority,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn hosts() -> Hosts {
-        let mut config = Config::new("unused");
-        config.insecure_hosts = vec!["127.0.0.1:5000".to_owned()];
-        config.allowed_hosts = vec!["Tokens.example".to_owned(), "*.cdn.example".to_owned()];
-        Hosts::new(&config)
-    }
-
-    fn follows(from: &str, to: &str) -> bool {
-        hosts().may_follow(&from.parse().unwrap(), &to.parse().unwrap())
-    }
-
-    #[test]
-    fn only_the_same_and_allowed_hosts_are_followed() {
-        let registry = "https://reg.example/v2/a";
-        for allowed in [
-            "https://reg.example/x",
-            "https://tokens.example/t",
-            "https://a.cdn.example",
-            "https://auth.docker.io/",
-        ] {
-            assert!(follows(registry, allowed), "{allowed}");
-        }
-        for foreign in [
-            "https://evil.example/",
-            "https://reg.example:8443/",
-            "http://reg.example/",
-            "http://tokens.example/",
-            "https://cdn.example/",
-            "https://evilcdn.example/",
-            "https://reg.example@evil.example/",
-            "https://user@reg.example/",
-            "http://169.254.169.254/latest",
-            "file:///etc/passwd",
-        ] {
-            assert!(!follows(registry, foreign), "{foreign}");
-        }
-    }
-
-    #[test]
-    fn plain_http_is_for_named_hosts_only() {
-        assert!(follows("http://127.0.0.1:5000/", "http://127.0.0.1:5000/x"));
-        assert!(!follows("http://127.0.0.1:5000/", "http://127.0.0.1:5001/x"));
-    }
 }

@@ -25,6 +25,7 @@ mod proofs;
 mod push;
 mod reference;
 mod registry;
+mod selection;
 mod trust;
 mod version_range;
 
@@ -35,6 +36,7 @@ pub use credentials::Credentials;
 pub use digest::Digest;
 pub use error::ArtifactError;
 pub use flight::Flights;
+pub use http::Refusal;
 pub use images::{LocalisedImages, image_tag};
 pub use manifests::{Manifests, ManifestsSource};
 pub use ocm::{Image, ModuleContent};

@@ -1,10 +1,16 @@
 //! Plain manifests: YAML in a layer, an archive or at an address.
 
 use bytes::Bytes;
-use oci_spec::image::ImageManifest;
+use oci_spec::image::{Descriptor, ImageManifest};
 use url::Url;
 
-use crate::{ArtifactError, Digest, Limits, OciReference, archive, trust::Gate};
+use crate::{
+    ArtifactError, Digest, Limits, OciReference, archive,
+    digest::printable,
+    fetch::Form,
+    selection::{self, ArtifactKind},
+    trust::Gate,
+};
 
 /// Layers of one artifact that are read.
 const LAYERS: usize = 64;
@@ -92,9 +98,13 @@ pub(crate) async fn read(gate: Gate<'_>, source: &ManifestsSource) -> Result<Man
         ManifestsSource::Http { url, digest } => {
             let Gate { fetch, credentials, .. } = gate;
             gate.unsignable("manifests at an address carry no signatures; put them into a registry")?;
-            let (digest, content) = fetch.document(url, *digest, fetch.limits().blob, credentials).await?;
-            let yaml = yaml(&crate::fetch::shown(url), content, fetch.limits()).await?;
-            Ok(Manifests { digest, yaml })
+            let wanted = (fetch.limits().blob, Form::YamlOrArchive);
+            let (digest, content) = fetch.document(url, *digest, wanted, credentials).await?;
+            let yaml = yaml(&crate::fetch::shown(url), content, fetch.limits()).await;
+            if matches!(yaml, Err(ArtifactError::Invalid { .. })) {
+                fetch.reject_document(url, digest, credentials);
+            }
+            Ok(Manifests { digest, yaml: yaml? })
         }
     }
 }
@@ -102,32 +112,143 @@ pub(crate) async fn read(gate: Gate<'_>, source: &ManifestsSource) -> Result<Man
 async fn read_oci(gate: Gate<'_>, reference: &OciReference) -> Result<Manifests, ArtifactError> {
     let Gate { fetch, credentials, .. } = gate;
     let what = reference.to_string();
-    let (digest, manifest) = fetch.manifest(reference, credentials).await?;
-    gate.manifest(reference, digest).await?;
-    let layers = layers(&what, &manifest)?;
+    let selected = selection::select(gate, reference, ArtifactKind::Manifests).await?;
+    let verified = gate.manifest(reference, selected.manifest_digest).await;
+    selection::verify(gate, reference, &selected, verified).await?;
+    let yaml = yaml_of_layers(gate, reference, &what, &selected.manifest).await;
+    if matches!(yaml, Err(ArtifactError::Invalid { .. })) {
+        fetch.reject_manifest(reference, credentials);
+    }
+    Ok(Manifests { digest: selected.digest, yaml: yaml? })
+}
+
+async fn yaml_of_layers(
+    gate: Gate<'_>,
+    reference: &OciReference,
+    what: &str,
+    manifest: &[u8],
+) -> Result<Bytes, ArtifactError> {
+    let Gate { fetch, credentials, .. } = gate;
+    let layers = manifest_of(what, manifest)?.layers().clone();
     if layers.len() > LAYERS {
         return Err(ArtifactError::invalid(what, format!("more than {LAYERS} layers")));
     }
-    let mut parts = Vec::new();
+    let (mut parts, mut skipped) = (Vec::new(), Vec::new());
     let mut total = 0;
-    for (_, layer) in layers {
-        let blob = fetch.blob(reference.repository(), layer, fetch.limits().blob, credentials).await?;
-        let part = yaml(&what, blob, fetch.limits()).await?;
+    for layer in &layers {
+        let use_of = LayerUse::of(layer);
+        let digest = digest_of(what, layer)?;
+        if use_of == LayerUse::Skipped {
+            skipped.push(title(layer).unwrap_or_else(|| layer.media_type().to_string()));
+            continue;
+        }
+        let blob = fetch.blob(reference.repository(), digest, fetch.limits().blob, credentials).await?;
+        if use_of == LayerUse::OnlyArchive && !archive::is_gzip(&blob) && !archive::is_tar(&blob) {
+            skipped.extend(title(layer));
+            continue;
+        }
+        let part = yaml(what, blob, fetch.limits()).await?;
         total += part.len() as u64;
         if total > fetch.limits().unpacked {
-            return Err(ArtifactError::TooLarge { what, limit: fetch.limits().unpacked });
+            return Err(ArtifactError::TooLarge { what: what.to_owned(), limit: fetch.limits().unpacked });
         }
         parts.push(part);
     }
-    Ok(Manifests { digest, yaml: join(&what, parts.iter())? })
+    if parts.is_empty() && !skipped.is_empty() {
+        let skipped: Vec<String> = skipped.iter().map(|name| printable(name)).collect();
+        let problem = format!("no layer is YAML or an archive of it; left out: {}", skipped.join(", "));
+        return Err(ArtifactError::invalid(what, problem));
+    }
+    join(what, parts.iter())
+}
+
+/// The file that a layer holds, by the convention of ORAS.
+const TITLE: &str = "org.opencontainers.image.title";
+
+/// What a layer of an artifact with manifests is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LayerUse {
+    /// It is YAML, or an archive of it.
+    Read,
+    /// It is read if it is an archive.
+    OnlyArchive,
+    /// It is something else, such as a README.
+    Skipped,
+}
+
+impl LayerUse {
+    /// As in archives, files whose names do not end as YAML's do are left out.
+    fn of(layer: &Descriptor) -> Self {
+        let media_type = layer.media_type().to_string();
+        let is_other = ["text/markdown", "text/html", "application/pdf", "image/", "audio/", "video/"];
+        if is_other.iter().any(|other| media_type.starts_with(other)) {
+            return Self::Skipped;
+        }
+        let Some(title) = title(layer) else { return Self::Read };
+        let name = title.rsplit('/').next().unwrap_or(&title).to_ascii_lowercase();
+        let is_archive = [".tar", ".tgz", ".gz"].iter().any(|end| name.ends_with(end));
+        match name.rsplit_once('.') {
+            _ if is_yaml(&name) || is_archive => Self::Read,
+            // A directory is an archive under its own name, which may have a dot.
+            _ if media_type.contains("tar") || media_type.contains("gzip") => Self::OnlyArchive,
+            Some((before, _)) if !before.is_empty() => Self::Skipped,
+            _ => Self::OnlyArchive,
+        }
+    }
+}
+
+fn title(layer: &Descriptor) -> Option<String> {
+    layer.annotations().as_ref()?.get(TITLE).filter(|title| !title.is_empty()).cloned()
+}
+
+fn manifest_of(what: &str, manifest: &[u8]) -> Result<ImageManifest, ArtifactError> {
+    serde_json::from_slice(manifest).map_err(|_| ArtifactError::invalid(what, "not an OCI image manifest"))
+}
+
+/// The digest of a layer or configuration.
+pub(crate) fn digest_of(what: &str, descriptor: &Descriptor) -> Result<Digest, ArtifactError> {
+    let digest = descriptor.digest().to_string();
+    digest.parse().map_err(|_| ArtifactError::invalid(what, "a layer has a digest that is not sha256"))
 }
 
 /// Media types and digests of an OCI manifest's layers.
 pub(crate) fn layers(what: &str, manifest: &[u8]) -> Result<Vec<(String, Digest)>, ArtifactError> {
-    let manifest: ImageManifest = serde_json::from_slice(manifest)
-        .map_err(|_| ArtifactError::invalid(what, "not an OCI image manifest"))?;
-    let layer = |layer: &oci_spec::image::Descriptor| {
-        Ok((layer.media_type().to_string(), layer.digest().to_string().parse()?))
-    };
+    let manifest = manifest_of(what, manifest)?;
+    let layer = |layer: &Descriptor| Ok((layer.media_type().to_string(), digest_of(what, layer)?));
     manifest.layers().iter().map(layer).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn layers_that_are_something_else_are_left_out() {
+        let rows = [
+            ("application/vnd.oci.image.layer.v1.tar", Some("manifests.yaml"), LayerUse::Read),
+            ("text/yaml", Some("dir/all.YML"), LayerUse::Read),
+            ("application/octet-stream", Some("all.json"), LayerUse::Read),
+            ("application/octet-stream", Some("all.tar.gz"), LayerUse::Read),
+            ("application/x", None, LayerUse::Read),
+            ("application/vnd.oci.image.layer.v1.tar+gzip", Some("manifests-1.2"), LayerUse::OnlyArchive),
+            ("application/vnd.oci.image.layer.v1.tar+gzip", Some("manifests"), LayerUse::OnlyArchive),
+            ("application/octet-stream", Some("LICENSE"), LayerUse::OnlyArchive),
+            ("application/octet-stream", Some("README.md"), LayerUse::Skipped),
+            ("application/octet-stream", Some("notes.txt"), LayerUse::Skipped),
+            ("text/markdown", None, LayerUse::Skipped),
+            ("image/png", None, LayerUse::Skipped),
+        ];
+        for (media_type, title, expected) in rows {
+            let mut layer = json!({
+                "mediaType": media_type, "size": 1, "digest": Digest::of(b"a").to_string(), "annotations": {}
+            });
+            if let Some(title) = title {
+                layer["annotations"][TITLE] = title.into();
+            }
+            let layer: Descriptor = serde_json::from_value(layer).unwrap();
+            assert_eq!(LayerUse::of(&layer), expected, "{media_type} {title:?}");
+        }
+    }
 }

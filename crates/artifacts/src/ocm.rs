@@ -9,8 +9,12 @@ use oci_spec::image::ImageManifest;
 use serde::Deserialize;
 
 use crate::{
-    ArtifactError, Credentials, Digest, RegistryBase, Repository, archive, digest::printable, fetch::Fetch,
-    manifests, trust::Gate,
+    ArtifactError, Credentials, Digest, RegistryBase, Repository, archive,
+    digest::printable,
+    fetch::Fetch,
+    manifests,
+    selection::{self, ArtifactKind, Selected},
+    trust::Gate,
 };
 
 pub(crate) use descriptor::Descriptor;
@@ -91,27 +95,16 @@ pub(crate) async fn read(
     let repository = base.component(component)?;
     let reference = repository.tag(&tag_of(version))?;
     let what = reference.to_string();
-    let (digest, manifest) = fetch.manifest(&reference, credentials).await?;
-    gate.manifest(&reference, digest).await?;
+    let selected = selection::select(gate, &reference, ArtifactKind::Component).await?;
+    let verified = gate.manifest(&reference, selected.manifest_digest).await;
+    selection::verify(gate, &reference, &selected, verified).await?;
+    let Selected { digest, manifest, .. } = selected;
     let reader = Reader { fetch, repository: &repository, credentials, what: &what };
-    let descriptor = reader.descriptor(&manifest, component, version).await?;
-    let raw = descriptor
-        .resource(RAW_MANIFEST)
-        .ok_or_else(|| ArtifactError::invalid(&what, "the component has no resource raw-manifest"))?;
-    let (manifest_digest, manifest) = reader.yaml(raw).await?;
-    let default_cr = match descriptor.resource(DEFAULT_CR) {
-        Some(resource) => Some(reader.yaml(resource).await?.1),
-        None => None,
-    };
-    Ok(ModuleContent {
-        component: component.to_owned(),
-        version: version.to_owned(),
-        digest,
-        manifest,
-        manifest_digest,
-        default_cr,
-        images: descriptor.images(),
-    })
+    let content = reader.content(&manifest, digest, component, version).await;
+    if matches!(content, Err(ArtifactError::Invalid { .. })) {
+        fetch.reject_manifest(&reference, credentials);
+    }
+    content
 }
 
 /// Reads the blobs of one component version.
@@ -123,6 +116,33 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    async fn content(
+        &self,
+        manifest: &[u8],
+        digest: Digest,
+        component: &str,
+        version: &str,
+    ) -> Result<ModuleContent, ArtifactError> {
+        let descriptor = self.descriptor(manifest, component, version).await?;
+        let raw = descriptor
+            .resource(RAW_MANIFEST)
+            .ok_or_else(|| ArtifactError::invalid(self.what, "the component has no resource raw-manifest"))?;
+        let (manifest_digest, manifest) = self.yaml(raw).await?;
+        let default_cr = match descriptor.resource(DEFAULT_CR) {
+            Some(resource) => Some(self.yaml(resource).await?.1),
+            None => None,
+        };
+        Ok(ModuleContent {
+            component: component.to_owned(),
+            version: version.to_owned(),
+            digest,
+            manifest,
+            manifest_digest,
+            default_cr,
+            images: descriptor.images(),
+        })
+    }
+
     async fn descriptor(
         &self,
         manifest: &[u8],
@@ -131,7 +151,7 @@ impl Reader<'_> {
     ) -> Result<Descriptor, ArtifactError> {
         let not_ocm = |_| ArtifactError::invalid(self.what, "not an OCM component version");
         let manifest: ImageManifest = serde_json::from_slice(manifest).map_err(not_ocm)?;
-        let config = manifest.config().digest().to_string().parse()?;
+        let config = manifests::digest_of(self.what, manifest.config())?;
         let config = self.blob(config, CONFIG_LIMIT).await?;
         let Pointer { media_type, digest } =
             serde_json::from_slice::<Config>(&config).map_err(not_ocm)?.component_descriptor_layer;

@@ -1,6 +1,6 @@
 //! Names of things in OCI registries.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, net::Ipv6Addr, str::FromStr};
 
 use oci_spec::distribution::Reference;
 
@@ -76,13 +76,14 @@ pub struct Repository {
 impl Repository {
     fn new(host: &str, path: &str) -> Result<Self, ArtifactError> {
         let whole = format!("{host}/{path}");
-        let bad = || ArtifactError::invalid(shown(&whole), "not a repository of a registry");
+        let bad = || ArtifactError::address(shown(&whole), "not a repository of a registry");
         if !is_authority(host) {
             return Err(bad());
         }
-        let parsed = Reference::from_str(&format!("{whole}:probe")).map_err(|_| bad())?;
-        // Docker's rules would read a first part without dot or port as a path on docker.io.
-        if parsed.registry() != host || parsed.repository() != path {
+        // The grammar of references is asked for the path only. It takes a first part without dot or port for a path
+        // on docker.io, and knows no IPv6 addresses.
+        let parsed = Reference::from_str(&format!("registry.example/{path}:probe")).map_err(|_| bad())?;
+        if parsed.registry() != "registry.example" || parsed.repository() != path {
             return Err(bad());
         }
         Ok(Self { host: host.to_owned(), path: path.to_owned() })
@@ -114,7 +115,7 @@ impl FromStr for Repository {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (host, path) = strip_scheme(text)?.split_once('/').ok_or_else(|| {
-            ArtifactError::invalid(shown(text), "a registry host and a repository are needed")
+            ArtifactError::address(shown(text), "a registry host and a repository are needed")
         })?;
         Self::new(host, path.trim_end_matches('/'))
     }
@@ -181,7 +182,7 @@ impl FromStr for OciReference {
         let bare = strip_scheme(text)?;
         let (named, digest) = match bare.split_once('@') {
             Some((named, digest)) => {
-                let no_digest = |_| ArtifactError::invalid(shown(text), "not a sha256 digest behind `@`");
+                let no_digest = |_| ArtifactError::address(shown(text), "not a sha256 digest behind `@`");
                 (named, Some(digest.parse().map_err(no_digest)?))
             }
             None => (bare, None),
@@ -192,13 +193,13 @@ impl FromStr for OciReference {
             None => (named, None),
         };
         let (host, path) = path.split_once('/').ok_or_else(|| {
-            ArtifactError::invalid(shown(text), "a registry host and a repository are needed")
+            ArtifactError::address(shown(text), "a registry host and a repository are needed")
         })?;
         if tag.is_none() && digest.is_none() {
-            return Err(ArtifactError::invalid(shown(text), "neither tag nor digest"));
+            return Err(ArtifactError::address(shown(text), "neither tag nor digest"));
         }
         if tag.is_some_and(|tag| !is_tag(tag)) {
-            return Err(ArtifactError::invalid(shown(text), "not a tag of a registry"));
+            return Err(ArtifactError::address(shown(text), "not a tag of a registry"));
         }
         Ok(Self { repository: Repository::new(host, path)?, tag: tag.map(str::to_owned), digest })
     }
@@ -222,7 +223,7 @@ impl fmt::Debug for OciReference {
 
 fn strip_scheme(text: &str) -> Result<&str, ArtifactError> {
     if text.starts_with("http://") {
-        return Err(ArtifactError::invalid(
+        return Err(ArtifactError::address(
             shown(text),
             "plain http is chosen by a flag that names the host, not by the address",
         ));
@@ -248,6 +249,11 @@ fn is_tag(tag: &str) -> bool {
 fn is_authority(host: &str) -> bool {
     let name =
         host.rsplit_once(':').map_or(host, |(name, port)| if port.contains(']') { host } else { name });
+    if let Some(address) = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'))
+        && address.parse::<Ipv6Addr>().is_ok_and(|parsed| parsed.to_string() != address)
+    {
+        return false;
+    }
     url::Url::parse(&format!("https://{host}/")).is_ok_and(|url| {
         url.path() == "/"
             && url.username().is_empty()
@@ -287,6 +293,26 @@ mod tests {
     }
 
     #[test]
+    fn ipv6_addresses_and_names_of_one_label_are_hosts() {
+        for (text, host) in [
+            ("oci://[::1]:9068/charts/a:1", "[::1]:9068"),
+            ("oci://[fd00::1]/charts/a:1.0", "[fd00::1]"),
+            ("oci://registry/charts/a:1", "registry"),
+            ("oci://registry:5000/a:1", "registry:5000"),
+        ] {
+            let reference: OciReference = text.parse().unwrap();
+            assert_eq!(reference.repository().host(), host, "{text}");
+            assert_eq!(format!("oci://{reference}"), text);
+            assert_eq!(
+                format!("oci://{}", reference.repository()).parse::<Repository>().unwrap().host(),
+                host
+            );
+        }
+        let base: RegistryBase = "[fd00::1]:5000/modules".parse().unwrap();
+        assert_eq!((base.host(), base.path()), ("[fd00::1]:5000", "modules"));
+    }
+
+    #[test]
     fn what_is_no_artifact_of_a_registry_is_refused() {
         for text in [
             "nginx",
@@ -303,6 +329,14 @@ mod tests {
             "127.1:5000/a:1",
             "0x7f.1:5000/a:1",
             "0177.0.0.1:5000/a:1",
+            // Not as addresses of IPv6 are written.
+            "[::1/a:1",
+            "::1/a:1",
+            "[fe80::1%eth0]/a:1",
+            "[fd00::0001]:5000/a:1",
+            "[not:an:address]/a:1",
+            "re gistry/a:1",
+            "/a:1",
         ] {
             assert!(text.parse::<OciReference>().is_err(), "{text}");
         }

@@ -4,23 +4,25 @@ mod tokens;
 
 use bytes::Bytes;
 use reqwest::{
-    Method, Response, StatusCode, Url,
+    Method, StatusCode, Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LINK},
 };
 use serde::Deserialize;
 
 use crate::{
-    ArtifactError, Credentials, Digest, Limits, OciReference, Repository,
-    http::{self, Http, Request},
+    ArtifactError, Credentials, Digest, Limits, OciReference, Refusal, Repository,
+    http::{self, Http, Request, Response},
 };
 
 #[cfg(fuzzing)]
 pub(crate) use tokens::bearer_challenge;
-use tokens::{Scope, Tokens};
+use tokens::{Access, TokenKey, Tokens};
 pub(crate) use tokens::{basic, bearer};
 
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
-                         application/vnd.docker.distribution.manifest.v2+json";
+                         application/vnd.docker.distribution.manifest.v2+json, \
+                         application/vnd.oci.image.index.v1+json, \
+                         application/vnd.docker.distribution.manifest.list.v2+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const BINARY: &str = "application/octet-stream";
@@ -51,7 +53,8 @@ impl Registry {
         Self { tokens: Tokens::new(), limits }
     }
 
-    /// Reads a manifest. By digest, what comes has that digest; by tag, it has the digest that is returned.
+    /// Reads a manifest or an index of manifests. By digest, what comes has that digest; by tag, it has the digest that
+    /// is returned.
     pub(crate) async fn manifest(
         &self,
         session: Session<'_>,
@@ -68,20 +71,34 @@ impl Registry {
             Some(expected) if expected != found => {
                 Err(ArtifactError::DigestMismatch { what, expected, found })
             }
+            _ if !is_manifest(&content) => Err(ArtifactError::invalid(what, "not an OCI image manifest")),
             _ => Ok((found, content)),
         }
     }
 
-    /// Asks whether these credentials may read a manifest; answers the digest that the registry tells, if it does.
-    pub(crate) async fn head_manifest(
+    /// Asks by HEAD whether these credentials may read a manifest and it has this digest. A refusal of HEAD says neither.
+    ///
+    /// # Errors
+    /// The registry gives no answer, or asks to be left alone.
+    pub(crate) async fn confirms(
         &self,
         session: Session<'_>,
         reference: &OciReference,
-    ) -> Result<Option<Digest>, ArtifactError> {
+        expected: Digest,
+    ) -> Result<bool, ArtifactError> {
         let what = reference.to_string();
         let path = format!("manifests/{}", reference.locator());
-        let response = self.call(session, &what, Method::HEAD, &path, None).await?;
-        Ok(content_digest(success(&what, response)?.headers()))
+        let response = match self.call(session, &what, Method::HEAD, &path, None).await {
+            Ok(response) => response,
+            Err(error @ ArtifactError::Unreachable { .. }) => return Err(error),
+            Err(_) => return Ok(false),
+        };
+        if matches!(response.status().as_u16(), 429 | 503) {
+            return Err(http::refusal(&what, &response));
+        }
+        let found = content_digest(response.headers());
+        Ok(response.status().is_success()
+            && (found == Some(expected) || (found.is_none() && reference.digest().is_some())))
     }
 
     /// All tags of a repository, page by page. More than is bearable is an error: a part of them would hide versions.
@@ -172,6 +189,10 @@ impl Registry {
     pub(crate) async fn has_blob(&self, session: Session<'_>, digest: Digest) -> Result<bool, ArtifactError> {
         let what = session.repository.digest(digest).to_string();
         let response = self.call(session, &what, Method::HEAD, &format!("blobs/{digest}"), None).await?;
+        // Some registries do not answer HEAD. A blob that they hold is written again then.
+        if matches!(response.status().as_u16(), 405 | 501) {
+            return Ok(false);
+        }
         match success(&what, response) {
             Ok(_) => Ok(true),
             Err(ArtifactError::NotFound { .. }) => Ok(false),
@@ -188,7 +209,7 @@ impl Registry {
         let opened = success(&what, opened)?;
         let origin = session.http.origin(session.repository.host())?;
         let mut upload = http::location(&what, &origin, opened.headers())?;
-        stays(&what, &origin, &upload)?;
+        check_stays(&what, "sends the upload to", &origin, &upload)?;
         upload.query_pairs_mut().append_pair("digest", &digest.to_string());
         let request =
             Request::new(&what, Method::PUT, upload).accept(MANIFESTS).body(BINARY, content.clone());
@@ -225,23 +246,38 @@ impl Registry {
         self.send(session, what, request).await
     }
 
-    /// Sends with what is known; a challenge is answered once.
+    /// Sends with the token that is cached; a challenge is answered once. A token that is refused is not used again: it
+    /// may be from before a right was granted.
     async fn send(
         &self,
         session: Session<'_>,
         what: &str,
         request: Request,
     ) -> Result<Response, ArtifactError> {
-        let scope = Scope::new(session);
-        let known: Option<HeaderValue> = self.tokens.known(&scope);
-        let response = session.http.send(request.clone().authorization(known)).await?;
+        let access = match request.url.path() {
+            _ if session.push => Access::Write,
+            path if path.ends_with("/tags/list") => Access::List,
+            _ => Access::Read,
+        };
+        let key = TokenKey::new(session, access);
+        let cached: Option<HeaderValue> = self.tokens.get(&key);
+        let had_token = cached.is_some();
+        let mut response = session.http.send(request.clone().authorization(cached)).await?;
+        if had_token && response.status() == StatusCode::FORBIDDEN {
+            self.tokens.remove(&key);
+            response = session.http.send(request.clone()).await?;
+        }
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        match self.tokens.answer(session, &scope, what, response.headers()).await? {
-            Some(authorization) => session.http.send(request.authorization(Some(authorization))).await,
-            None => Ok(response),
+        let Some(authorization) = self.tokens.answer(session, &key, what, response.headers()).await? else {
+            return Ok(response);
+        };
+        let response = session.http.send(request.authorization(Some(authorization))).await?;
+        if matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) {
+            self.tokens.remove(&key);
         }
+        Ok(response)
     }
 }
 
@@ -251,7 +287,7 @@ fn address(session: Session<'_>, what: &str, path: &str) -> Result<Url, Artifact
         .http
         .origin(session.repository.host())?
         .join(&format!("/v2/{}/{path}", session.repository.path()))
-        .map_err(|_| ArtifactError::invalid(what, "not a repository of a registry"))
+        .map_err(|_| ArtifactError::address(what, "not a repository of a registry"))
 }
 
 fn success(what: &str, response: Response) -> Result<Response, ArtifactError> {
@@ -269,17 +305,30 @@ fn next_page(what: &str, origin: &Url, response: &Response) -> Result<Option<Url
     let Some(target) = target else { return Ok(None) };
     let next = response.url().join(target);
     let next = next.map_err(|_| ArtifactError::invalid(what, "an answer without a usable Link"))?;
-    stays(what, origin, &next)?;
+    check_stays(what, "continues the list at", origin, &next)?;
     Ok(Some(next))
 }
 
 /// Refuses an address that would get our credentials and is not the registry's, whoever named it: behind a redirect that
 /// is another host.
-fn stays(what: &str, origin: &Url, url: &Url) -> Result<(), ArtifactError> {
-    if http::authority(url) == http::authority(origin) && url.scheme() == origin.scheme() {
-        return Ok(());
+fn check_stays(what: &str, how: &'static str, origin: &Url, url: &Url) -> Result<(), ArtifactError> {
+    if http::authority(url) != http::authority(origin) {
+        return Err(http::redirect_refused(what, how, url, Refusal::Host));
     }
-    Err(ArtifactError::RedirectNotAllowed { what: what.to_owned(), host: http::authority(url) })
+    if url.scheme() != origin.scheme() {
+        return Err(http::redirect_refused(what, how, url, Refusal::PlainHttp));
+    }
+    Ok(())
+}
+
+/// Whether content is what a registry may give as a manifest, and not the page of a proxy, for example.
+fn is_manifest(content: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Shape {
+        #[serde(rename = "schemaVersion")]
+        schema_version: u64,
+    }
+    serde_json::from_slice::<Shape>(content).is_ok_and(|shape| shape.schema_version == 2)
 }
 
 fn content_digest(headers: &HeaderMap) -> Option<Digest> {

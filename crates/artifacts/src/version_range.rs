@@ -142,7 +142,7 @@ impl FromStr for VersionRange {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = |problem: &str| {
             let shown: String = text.chars().take(64).collect();
-            ArtifactError::invalid(format!("the version range {:?}", printable(&shown)), problem)
+            ArtifactError::address(format!("the version range {:?}", printable(&shown)), problem)
         };
         if text.len() > LONGEST {
             return Err(invalid("it is too long"));

@@ -122,7 +122,7 @@ fn what_is_packed_unpacks_to_the_same() {
 fn broken_archives_are_invalid() {
     let whole = gzip(&archive(&[("a", EntryType::Regular, &[7; 3_000])]));
     for content in [&whole[..whole.len() / 2], &b"\x1f\x8bnonsense"[..]] {
-        assert_eq!(read(content).unwrap_err().class(), kyma_api::ErrorClass::Invalid);
+        assert_eq!(read(content).unwrap_err().reason(), kyma_api::Reason::SourceInvalid);
     }
 }
 

@@ -9,8 +9,8 @@ use futures::FutureExt as _;
 use url::Url;
 
 use crate::{
-    ArtifactError, Credentials, Digest, OciReference, cache::Key, digest::printable, fetch::Fetch,
-    fetch::shown,
+    ArtifactError, Credentials, Digest, OciReference, Refusal, cache::Key, digest::printable, fetch::Fetch,
+    fetch::shown, http,
 };
 
 #[cfg(fuzzing)]
@@ -62,7 +62,7 @@ pub(super) async fn locate(
         let host = printable(reference.repository().host());
         return Err(ArtifactError::IndexHostNotAllowed { what, host, address: printable(&address) });
     }
-    let url = resolve(&what, &base, &address, |url| fetch.http().may_follow(&base, url))?;
+    let url = resolve(&what, &base, &address, |url| fetch.http().check_link(&base, url))?;
     Ok(Located { place: Place::Url(url), digest })
 }
 
@@ -117,7 +117,8 @@ impl Asked<'_> {
     ) -> Result<Option<Entry>, ArtifactError> {
         let Self { indexes, base, name, what, now } = self;
         let address = base.join("index.yaml");
-        let address = address.map_err(|_| ArtifactError::invalid(shown(base), "not an address"))?;
+        let mut address = address.map_err(|_| ArtifactError::address(shown(base), "not an address"))?;
+        address.set_query(base.query());
         // What changed on disk is not there any more when it is asked for again.
         for _ in 0..2 {
             let key = fetch.index(&address, now, credentials).await?;
@@ -125,7 +126,11 @@ impl Asked<'_> {
             if let Some(answer) = indexes.recall(&question) {
                 return Ok(answer);
             }
-            if let Some(index) = read(fetch, indexes, &address, key).await? {
+            let index = read(fetch, indexes, &address, key).await;
+            if let Err(ArtifactError::Invalid { .. }) = &index {
+                fetch.reject_document(&address, key.1, credentials);
+            }
+            if let Some(index) = index? {
                 let entries = index.entries(name);
                 let answer = choose(entries).and_then(|at| entries.get(at)).cloned();
                 indexes.remember(question, answer.clone());
@@ -159,21 +164,31 @@ async fn read(
     indexes.reads().join(key, work).await
 }
 
-/// The address that an index gives, if it may be followed: it is the repository's word, like a redirect.
+/// The address that an index gives, if it may be followed: it is the repository's word, like a redirect. A relative one
+/// gets the query of the repository's address, as with Helm: the query may be the credential.
 pub(crate) fn resolve(
     what: &str,
     base: &Url,
     address: &str,
-    may_follow: impl FnOnce(&Url) -> bool,
+    check: impl FnOnce(&Url) -> Result<(), Refusal>,
 ) -> Result<Url, ArtifactError> {
-    let url =
-        base.join(address).map_err(|_| ArtifactError::invalid(what, "its address in index.yaml is none"))?;
-    if may_follow(&url) {
-        return Ok(url);
+    let mut url = base
+        .join(address)
+        .map_err(|_| ArtifactError::invalid(what, "its address in index.yaml cannot be read"))?;
+    check(&url).map_err(|refusal| http::redirect_refused(what, "points in index.yaml to", &url, refusal))?;
+    let is_relative = Url::parse(address) == Err(url::ParseError::RelativeUrlWithoutBase);
+    let is_same_origin = url.scheme() == base.scheme() && http::authority(&url) == http::authority(base);
+    if let Some(query) = base.query().filter(|_| is_relative && is_same_origin) {
+        let query = match url.query() {
+            Some(own) => format!("{own}&{query}"),
+            None => query.to_owned(),
+        };
+        url.set_query(Some(&query));
     }
-    Err(ArtifactError::RedirectNotAllowed { what: what.to_owned(), host: crate::http::authority(&url) })
+    Ok(url)
 }
 
+/// The address of a repository with a `/` at its end. It keeps its query.
 fn directory(url: &Url) -> Url {
     let mut url = url.clone();
     if !url.path().ends_with('/') {
@@ -186,6 +201,30 @@ fn directory(url: &Url) -> Url {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn resolved(base: &str, address: &str) -> String {
+        let base = directory(&base.parse().unwrap());
+        resolve("chart", &base, address, |_| Ok(())).unwrap().into()
+    }
+
+    #[test]
+    fn charts_at_relative_addresses_get_the_query_of_the_repository() {
+        let base = "https://store.example/charts?sig=a%2Fb";
+        for (address, expected) in [
+            ("demo.tgz", "https://store.example/charts/demo.tgz?sig=a%2Fb"),
+            ("/other/demo.tgz", "https://store.example/other/demo.tgz?sig=a%2Fb"),
+            ("demo.tgz?v=1", "https://store.example/charts/demo.tgz?v=1&sig=a%2Fb"),
+            ("https://store.example/demo.tgz", "https://store.example/demo.tgz"),
+            ("https://other.example/demo.tgz", "https://other.example/demo.tgz"),
+            ("//other.example/demo.tgz", "https://other.example/demo.tgz"),
+        ] {
+            assert_eq!(resolved(base, address), expected, "{address}");
+        }
+        assert_eq!(
+            resolved("https://store.example/charts/", "demo.tgz"),
+            "https://store.example/charts/demo.tgz"
+        );
+    }
 
     #[test]
     fn addresses_in_registries_are_references() {

@@ -7,7 +7,9 @@ use url::Url;
 
 use super::index::{self, Entry, Indexes, Place};
 use crate::{
-    ArtifactError, Credentials, Digest, Repository, VersionRange, digest::printable, fetch::Fetch,
+    ArtifactError, Credentials, Digest, Repository, VersionRange,
+    digest::printable,
+    fetch::{Fetch, Form},
     version_range::lenient_version,
 };
 
@@ -65,7 +67,9 @@ pub(crate) async fn resolve(
                 // The index is silent about it; the archive is needed next anyway, and whose it is is told then.
                 let found = index::locate(fetch, indexes, url, name, version, credentials).await?;
                 match found.place {
-                    Place::Url(url) => fetch.document_now(&url, fetch.limits().blob, credentials).await?.0,
+                    Place::Url(url) => {
+                        fetch.document_now(&url, (fetch.limits().blob, Form::Archive), credentials).await?.0
+                    }
                     Place::Registry(reference) => {
                         let (_, manifest) = fetch.manifest_now(&reference, credentials).await?;
                         super::archive_of(&what, &manifest)?

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt as _;
 use reqwest::{
-    Method, Response, StatusCode, Url,
+    Method, StatusCode, Url,
     header::{HeaderValue, RANGE},
 };
 
 use super::{Fetch, Found, Remembered};
 use crate::{
-    ArtifactError, Credentials, Digest,
-    cache::{Key, Origin},
+    ArtifactError, Credentials, Digest, archive,
+    cache::{Incoming, Key, Origin},
     credentials::Auth,
-    http::{self, Request},
+    http::{self, Request, Response},
     proofs::Ask,
     registry,
 };
@@ -25,11 +25,53 @@ const PIECE: usize = 1 << 20;
 /// Digest of what lies at an address, and itself where it is wanted in memory.
 pub(super) type Document = (Digest, Option<Bytes>);
 
+/// The form in which content at an address has to be. A page of a proxy or of a sign-on service is not, and is not
+/// cached.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// An archive: gzip or tar.
+    Archive,
+    /// YAML.
+    Yaml,
+    /// YAML, or an archive of it.
+    YamlOrArchive,
+    /// Anything.
+    Any,
+}
+
+impl Form {
+    /// Whether content begins in this form.
+    fn is_of(self, content: &[u8]) -> bool {
+        let is_archive = archive::is_gzip(content) || archive::is_tar(content);
+        match self {
+            Self::Archive => is_archive,
+            Self::Yaml => !is_archive && !is_markup(content),
+            Self::YamlOrArchive => is_archive || !is_markup(content),
+            Self::Any => true,
+        }
+    }
+
+    fn refusal(self, what: &str) -> ArtifactError {
+        let problem = match self {
+            Self::Archive => "the server's answer is no archive",
+            Self::Yaml | Self::YamlOrArchive | Self::Any => "the server's answer is a page of HTML or XML",
+        };
+        ArtifactError::invalid(what, problem)
+    }
+}
+
+/// Whether content is HTML or XML. YAML may begin with `<` too, as the merge key `<<`.
+fn is_markup(content: &[u8]) -> bool {
+    let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content).trim_ascii_start();
+    matches!(content, [b'<', next, ..] if *next == b'!' || *next == b'?' || next.is_ascii_alphabetic())
+}
+
 /// What is wanted of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Wanted {
     expected: Option<Digest>,
     limit: u64,
+    form: Form,
     /// Whether it goes to disk as it comes and stays there.
     on_disk: bool,
 }
@@ -50,10 +92,10 @@ impl Fetch {
         self: &Arc<Self>,
         url: &Url,
         expected: Option<Digest>,
-        limit: u64,
+        (limit, form): (u64, Form),
         credentials: &Credentials,
     ) -> Result<Found, ArtifactError> {
-        let wanted = Wanted { expected, limit, on_disk: false };
+        let wanted = Wanted { expected, limit, form, on_disk: false };
         self.whole(url, self.look(url, wanted, credentials, Remembered::Counts).await?).await
     }
 
@@ -61,10 +103,10 @@ impl Fetch {
     pub(crate) async fn document_now(
         self: &Arc<Self>,
         url: &Url,
-        limit: u64,
+        (limit, form): (u64, Form),
         credentials: &Credentials,
     ) -> Result<Found, ArtifactError> {
-        let wanted = Wanted { expected: None, limit, on_disk: false };
+        let wanted = Wanted { expected: None, limit, form, on_disk: false };
         self.whole(url, self.look(url, wanted, credentials, Remembered::IsOld).await?).await
     }
 
@@ -76,7 +118,7 @@ impl Fetch {
         now: bool,
         credentials: &Credentials,
     ) -> Result<Key, ArtifactError> {
-        let wanted = Wanted { expected: None, limit: self.limits.index, on_disk: true };
+        let wanted = Wanted { expected: None, limit: self.limits.index, form: Form::Yaml, on_disk: true };
         let remembered = if now { Remembered::IsOld } else { Remembered::Counts };
         let (digest, _) = self.look(url, wanted, credentials, remembered).await?;
         Ok((Origin::of(url.as_str()), digest))
@@ -101,10 +143,8 @@ impl Fetch {
         remembered: Remembered,
     ) -> Result<Document, ArtifactError> {
         let what = shown(url);
-        self.http.check_scheme(&what, url)?;
-        let who = credentials.fingerprint(&http::authority(url), url.path().trim_start_matches('/'));
-        // The query may be part of a credential, so only its hash takes part in the key.
-        let ask = Ask { who, what: format!("{what} {}", Digest::of(url.as_str().as_bytes())) };
+        self.http.check_address(&what, url)?;
+        let ask = ask_of(url, credentials);
         let origin = Origin::of(url.as_str());
         if remembered == Remembered::Counts
             && let Some(digest) = self.proofs.fresh(&ask)
@@ -208,10 +248,13 @@ impl Fetch {
         }
         let headers = response.headers().clone();
         let found = if wanted.on_disk {
-            (self.download(asking, response, wanted.limit).await?, None)
+            (self.download(asking, response, wanted).await?, None)
         } else {
             let content = http::body(what, response, wanted.limit).await?;
             let found = Digest::of(&content);
+            if !wanted.form.is_of(&content) {
+                return Err(wanted.form.refusal(what));
+            }
             if let Some(expected) = wanted.expected.filter(|expected| *expected != found) {
                 return Err(ArtifactError::DigestMismatch { what: what.clone(), expected, found });
             }
@@ -229,23 +272,37 @@ impl Fetch {
         &self,
         Asking { what, origin, .. }: &Asking,
         mut response: Response,
-        limit: u64,
+        Wanted { limit, form, .. }: Wanted,
     ) -> Result<Digest, ArtifactError> {
         let mut incoming = self.cache.incoming().await?;
         let mut piece = BytesMut::new();
         let told = response.content_length();
-        while let Some(chunk) = response.chunk().await.map_err(|error| http::unreachable(what, &error))? {
+        while let Some(chunk) = response.chunk(what).await? {
             let size = incoming.size() + (piece.len() + chunk.len()) as u64;
             if size > limit || told.is_some_and(|told| told > limit) {
                 return Err(ArtifactError::TooLarge { what: what.clone(), limit });
             }
             piece.extend_from_slice(&chunk);
             if piece.len() >= PIECE {
+                check_start(what, &incoming, &piece, form)?;
                 incoming = incoming.with(piece.split().freeze()).await?;
             }
         }
+        check_start(what, &incoming, &piece, form)?;
         self.cache.take(*origin, incoming.with(piece.freeze()).await?).await
     }
+}
+
+/// Refuses content by its first piece.
+fn check_start(what: &str, incoming: &Incoming, piece: &[u8], form: Form) -> Result<(), ArtifactError> {
+    if incoming.size() > 0 || form.is_of(piece) { Ok(()) } else { Err(form.refusal(what)) }
+}
+
+/// Who asks which address.
+pub(super) fn ask_of(url: &Url, credentials: &Credentials) -> Ask {
+    let who = credentials.fingerprint(&http::authority(url), url.path().trim_start_matches('/'));
+    // The query may be part of a credential, so only its hash takes part in the key.
+    Ask { who, what: format!("{} {}", shown(url), Digest::of(url.as_str().as_bytes())) }
 }
 
 impl Asking {
@@ -271,5 +328,31 @@ fn authorization(url: &Url, credentials: &Credentials) -> Option<HeaderValue> {
         Auth::Basic { user, password } => registry::basic(user, password),
         Auth::Bearer(token) => registry::bearer(token),
         Auth::Refresh(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_proxies_are_told_from_content() {
+        let pages: [&[u8]; 5] = [
+            b"<!DOCTYPE html><html></html>",
+            b"\n  <html lang=\"en\">",
+            b"\xef\xbb\xbf<?xml version=\"1.0\"?><Error/>",
+            b"<Error><Code>AccessDenied</Code></Error>",
+            b"<!-- maintenance -->",
+        ];
+        for page in pages {
+            for form in [Form::Archive, Form::Yaml, Form::YamlOrArchive] {
+                assert!(!form.is_of(page), "{}", String::from_utf8_lossy(page));
+            }
+            assert!(Form::Any.is_of(page));
+        }
+        for yaml in [&b"kind: A"[..], b"<<: *a", b"", b"- <b>x</b>", b"{}"] {
+            assert!(Form::Yaml.is_of(yaml) && Form::YamlOrArchive.is_of(yaml) && !Form::Archive.is_of(yaml));
+        }
+        assert!(Form::Archive.is_of(b"\x1f\x8b..") && !Form::Yaml.is_of(b"\x1f\x8b.."));
     }
 }

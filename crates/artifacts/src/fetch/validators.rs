@@ -58,6 +58,11 @@ impl Validators {
         };
     }
 
+    /// Forgets what an address gave.
+    pub(super) fn forget(&self, origin: Origin) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop(&origin);
+    }
+
     /// What to ask with these credentials. A date, or a weak tag, may be that of two representations: only who was given
     /// the one may ask by it.
     pub(super) fn condition(&self, origin: Origin, who: Fingerprint) -> Option<Condition> {

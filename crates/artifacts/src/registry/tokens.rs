@@ -32,23 +32,44 @@ const TOKEN_LIMIT: u64 = 256 << 10;
 const DEFAULT_EXPIRY: u64 = 60;
 const MAX_EXPIRY: u64 = 3600;
 
-/// What a token is for.
+/// Longest scope of a challenge that is passed on, in bytes.
+const MAX_SCOPE_BYTES: usize = 4096;
+
+/// Kinds of requests. A registry may ask for another right for each of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Access {
+    /// Manifests and blobs.
+    Read,
+    /// The list of tags.
+    List,
+    /// Uploads.
+    Write,
+}
+
+/// Key of a cached token.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Scope {
+pub(super) struct TokenKey {
     host: String,
-    access: String,
+    path: String,
+    access: Access,
     who: Fingerprint,
 }
 
-impl Scope {
-    pub(super) fn new(session: Session<'_>) -> Self {
+impl TokenKey {
+    pub(super) fn new(session: Session<'_>, access: Access) -> Self {
         let repository = session.repository;
-        let actions = if session.push { "pull,push" } else { "pull" };
         Self {
             host: repository.host().to_owned(),
-            access: format!("repository:{}:{actions}", repository.path()),
+            path: repository.path().to_owned(),
+            access,
             who: session.credentials.fingerprint(repository.host(), repository.path()),
         }
+    }
+
+    /// The scope to request where the challenge names none.
+    fn default_scope(&self) -> String {
+        let actions = if self.access == Access::Write { "pull,push" } else { "pull" };
+        format!("repository:{}:{actions}", self.path)
     }
 }
 
@@ -59,7 +80,7 @@ struct Known {
 
 /// Authorizations that worked, until they expire. Bounded, least recently used go first.
 pub(super) struct Tokens {
-    known: Mutex<LruCache<Scope, Known>>,
+    known: Mutex<LruCache<TokenKey, Known>>,
 }
 
 impl Tokens {
@@ -68,34 +89,41 @@ impl Tokens {
     }
 
     /// The authorization that the registry asked for last time.
-    pub(super) fn known(&self, scope: &Scope) -> Option<HeaderValue> {
+    pub(super) fn get(&self, key: &TokenKey) -> Option<HeaderValue> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.get(scope)?;
+        let found = known.get(key)?;
         if found.until > Instant::now() {
             return Some(found.authorization.clone());
         }
-        known.pop(scope);
+        known.pop(key);
         None
+    }
+
+    /// Drops an authorization that the registry refused.
+    pub(super) fn remove(&self, key: &TokenKey) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).pop(key);
     }
 
     /// The authorization that a 401's challenge asks for; `None` when there is nothing to answer with.
     pub(super) async fn answer(
         &self,
         session: Session<'_>,
-        scope: &Scope,
+        key: &TokenKey,
         what: &str,
         headers: &HeaderMap,
     ) -> Result<Option<HeaderValue>, ArtifactError> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).pop(scope);
+        self.remove(key);
         let auth = session.credentials.for_path(session.repository.host(), session.repository.path());
         let challenge = Challenge::choose(headers, auth);
         let (authorization, expiry) = match (challenge, auth) {
             (Some(Challenge::Bearer { .. }), Some(Auth::Bearer(token))) => {
                 (header("Bearer", token.expose_secret()), MAX_EXPIRY)
             }
-            (Some(Challenge::Bearer { realm, service }), auth) => {
+            (Some(Challenge::Bearer { realm, service, scope }), auth) => {
                 let realm = allowed_realm(session, what, &realm)?;
-                let token = fetch(session, scope, what, realm, service.as_deref(), auth).await?;
+                // The registry may know the repository by another name, or ask for another right than `pull`.
+                let scope = scope.unwrap_or_else(|| key.default_scope());
+                let token = fetch(session, &scope, what, realm, service.as_deref(), auth).await?;
                 (header("Bearer", token.secret()), token.expires_in.unwrap_or(DEFAULT_EXPIRY).min(MAX_EXPIRY))
             }
             (Some(Challenge::Basic), Some(Auth::Basic { user, password })) => {
@@ -109,7 +137,7 @@ impl Tokens {
         // A tenth is left for clocks and the way.
         let until = Instant::now() + Duration::from_secs(expiry) * 9 / 10;
         let known = Known { authorization: authorization.clone(), until };
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).put(scope.clone(), known);
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).put(key.clone(), known);
         Ok(Some(authorization))
     }
 }
@@ -119,16 +147,19 @@ fn allowed_realm(session: Session<'_>, what: &str, realm: &str) -> Result<Url, A
     let origin = session.http.origin(session.repository.host())?;
     let realm =
         Url::parse(realm).map_err(|_| ArtifactError::invalid(what, "the token realm is not an address"))?;
-    if session.http.may_follow(&origin, &realm) {
-        return Ok(realm);
+    match session.http.check_link(&origin, &realm) {
+        Ok(()) => Ok(realm),
+        Err(refusal) => {
+            let host = printable(&http::authority(&realm));
+            Err(ArtifactError::RealmNotAllowed { what: what.to_owned(), host, refusal })
+        }
     }
-    Err(ArtifactError::RealmNotAllowed { what: what.to_owned(), host: printable(&http::authority(&realm)) })
 }
 
 /// The challenge that gets answered.
 enum Challenge {
     Basic,
-    Bearer { realm: String, service: Option<String> },
+    Bearer { realm: String, service: Option<String>, scope: Option<String> },
 }
 
 impl Challenge {
@@ -145,7 +176,8 @@ impl Challenge {
         if let Some(bearer) = named("bearer")
             && let Some(realm) = param(&bearer, "realm")
         {
-            return Some(Self::Bearer { realm, service: param(&bearer, "service") });
+            let scope = param(&bearer, "scope").filter(|scope| is_scope(scope));
+            return Some(Self::Bearer { realm, service: param(&bearer, "service"), scope });
         }
         named("basic").filter(|_| auth.is_some()).map(|_| Self::Basic)
     }
@@ -155,9 +187,14 @@ impl Challenge {
 #[cfg(fuzzing)]
 pub(crate) fn bearer_challenge(headers: &HeaderMap) -> Option<(String, Option<String>)> {
     match Challenge::choose(headers, None)? {
-        Challenge::Bearer { realm, service } => Some((realm, service)),
+        Challenge::Bearer { realm, service, .. } => Some((realm, service)),
         Challenge::Basic => None,
     }
+}
+
+/// Whether a challenge's scope can be passed on. It may hold several scopes, separated by spaces.
+fn is_scope(scope: &str) -> bool {
+    !scope.trim().is_empty() && scope.len() <= MAX_SCOPE_BYTES && !scope.contains(char::is_control)
 }
 
 fn param(challenge: &ChallengeRef<'_>, name: &str) -> Option<String> {
@@ -183,16 +220,16 @@ impl Token {
 /// Fetches a token: by GET as the distribution specification has it, by POST with a refresh token.
 async fn fetch(
     session: Session<'_>,
-    scope: &Scope,
+    scope: &str,
     what: &str,
     mut realm: Url,
     service: Option<&str>,
     auth: Option<&Auth>,
 ) -> Result<Token, ArtifactError> {
-    let mut fields = vec![("scope", scope.access.as_str())];
-    fields.extend(service.map(|service| ("service", service)));
+    let mut fields: Vec<(&str, &str)> = service.map(|service| ("service", service)).into_iter().collect();
     let request = if let Some(Auth::Refresh(token)) = auth {
         fields.extend([
+            ("scope", scope),
             ("grant_type", "refresh_token"),
             ("client_id", "kyma"),
             ("refresh_token", token.expose_secret()),
@@ -200,6 +237,7 @@ async fn fetch(
         let form: String = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         Request::new(what, Method::POST, realm).body("application/x-www-form-urlencoded", Bytes::from(form))
     } else {
+        fields.extend(scope.split_ascii_whitespace().map(|scope| ("scope", scope)));
         realm.query_pairs_mut().extend_pairs(fields);
         let authorization = match auth {
             Some(Auth::Basic { user, password }) => basic(user, password),

@@ -35,7 +35,10 @@ pub(super) fn signatures(what: &str, manifest: &[u8]) -> Result<Vec<Signature>, 
     layers
         .map(|layer| {
             let annotations = layer.annotations().clone().unwrap_or_default();
-            Ok(Signature { payload: layer.digest().to_string().parse()?, annotations })
+            Ok(Signature {
+                payload: layer.digest().to_string().parse().map_err(|_| unreadable())?,
+                annotations,
+            })
         })
         .collect()
 }

@@ -9,7 +9,7 @@ use url::Url;
 use super::{Flaw, Search, Trust, provenance::Keyring};
 use crate::{
     ArtifactError, Credentials, Digest, OciReference,
-    fetch::{Fetch, shown},
+    fetch::{Fetch, Form, shown},
     proofs::Ask,
 };
 
@@ -102,8 +102,10 @@ impl Gate<'_> {
         let mut place = url.clone();
         place.set_path(&format!("{}.prov", url.path()));
         let what = shown(url);
-        let content =
-            self.fetch.document(&place, None, self.fetch.limits().signature, self.credentials).await;
+        let content = self
+            .fetch
+            .document(&place, None, (self.fetch.limits().signature, Form::Any), self.credentials)
+            .await;
         match content {
             Err(ArtifactError::NotFound { .. }) => {
                 Err(ArtifactError::Unsigned { what, looked: "there is no provenance beside it" })

@@ -137,13 +137,14 @@ fn found<T>(answer: Result<T, ArtifactError>, flaws: &mut Vec<Flaw>) -> Result<O
 
 /// The artifacts in a list that hold bundles.
 pub(super) fn referrers(what: &str, index: &[u8]) -> Result<Vec<Digest>, ArtifactError> {
-    let unreadable = |_| ArtifactError::invalid(what, "the list of what refers to it is not an OCI index");
-    let index: ImageIndex = serde_json::from_slice(index).map_err(unreadable)?;
+    let unreadable = || ArtifactError::invalid(what, "the list of what refers to it is not an OCI index");
+    let index: ImageIndex = serde_json::from_slice(index).map_err(|_| unreadable())?;
     let bundles = index.manifests().iter().filter(|descriptor| {
         let kind = descriptor.artifact_type().as_ref().map(ToString::to_string);
         kind.is_some_and(|kind| kind.starts_with(bundle::MEDIA_TYPE))
     });
-    bundles.map(|descriptor| descriptor.digest().to_string().parse()).collect()
+    let digest = |descriptor: &oci_spec::image::Descriptor| descriptor.digest().to_string().parse();
+    bundles.map(|descriptor| digest(descriptor).map_err(|_| unreadable())).collect()
 }
 
 /// The layer of an artifact that is its bundle.

@@ -80,7 +80,7 @@ async fn what_is_too_large_is_not_read_to_its_end() {
     for server in [announced, endless] {
         let error = Client::new(&[&server]).component(&server, &Credentials::anonymous()).await.unwrap_err();
         assert!(matches!(error, ArtifactError::TooLarge { .. }), "{error}");
-        assert_eq!(error.class(), ErrorClass::Invalid);
+        assert_eq!(error.class(), ErrorClass::Transient);
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod addresses;
+mod artifacts;
 mod cache;
 mod component;
 mod content;
@@ -9,6 +11,8 @@ mod credentials;
 mod hosts;
 mod indexes;
 mod realms;
+mod recovery;
+mod registries;
 #[path = "../../src/trust/sample.rs"]
 mod sample;
 mod server;

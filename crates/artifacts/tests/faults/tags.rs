@@ -1,6 +1,5 @@
 //! Lists of tags that come in pages, lead elsewhere or do not end.
 
-use axum::body::Bytes;
 use futures::future::join_all;
 use kyma_api::Reason;
 use kyma_artifacts::{ArtifactError, ChartVersion, ChartVersions, Credentials};
@@ -29,7 +28,9 @@ fn page(tags: &[&str], next: Option<String>) -> Reply {
 /// Three pages of tags, and a manifest under each of them.
 fn paged(seen: &Seen) -> Reply {
     match seen.path.split_once("last=").map(|(_, last)| last) {
-        _ if seen.path.contains("/manifests/") => Reply::ok(Bytes::from(seen.path.clone())),
+        _ if seen.path.contains("/manifests/") => {
+            Reply::ok(json!({"schemaVersion": 2, "annotations": {"path": seen.path}}).to_string())
+        }
         None => page(&["1.0.0", "latest"], Some(format!("{LIST}?n=1000&last=a"))),
         Some("a") => page(&["1.3.0"], Some(format!("{LIST}?n=1000&last=b"))),
         Some(_) => page(&["1.2.0"], None),

@@ -66,6 +66,7 @@ fn client(gates: &[&TlsGate], proxy: Option<&Proxy>, except: &[&str]) -> (Artifa
     let directory = tempfile::tempdir().unwrap();
     let mut config = Config::new(directory.path());
     let authorities: String = gates.iter().map(|gate| gate.authority()).collect();
+    config.private_hosts = vec!["*".to_owned()];
     config.ca_pem = (!authorities.is_empty()).then(|| authorities.into_bytes());
     config.proxy = proxy.map(|proxy| format!("http://{}", proxy.address).parse().unwrap());
     config.proxy_except = except.iter().map(|host| (*host).to_owned()).collect();

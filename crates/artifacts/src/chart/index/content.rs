@@ -17,8 +17,9 @@ const ENTRIES: usize = 200_000;
 /// The charts of a repository, with what decides about each of their versions.
 #[derive(Deserialize)]
 pub(super) struct Index {
-    #[serde(default)]
-    entries: Charts,
+    #[serde(rename = "apiVersion")]
+    api_version: Option<Box<str>>,
+    entries: Option<Charts>,
 }
 
 /// One version of a chart, as the index writes it.
@@ -30,7 +31,6 @@ pub(in crate::chart) struct Entry {
     pub(in crate::chart) digest: Option<Box<str>>,
 }
 
-#[derive(Default)]
 struct Charts(HashMap<Box<str>, Vec<Entry>>);
 
 #[derive(Default)]
@@ -38,13 +38,18 @@ struct Versions(Vec<Entry>);
 
 impl Index {
     pub(super) fn parse(what: &str, index: &[u8]) -> Result<Self, ArtifactError> {
-        serde_saphyr::from_slice_with_options(index, options())
-            .map_err(|_| ArtifactError::invalid(what, "index.yaml is unreadable"))
+        let index: Self = serde_saphyr::from_slice_with_options(index, options())
+            .map_err(|_| ArtifactError::invalid(what, "index.yaml is unreadable"))?;
+        // An answer such as `{"error": "…"}` is no index without charts.
+        if index.api_version.is_none() && index.entries.is_none() {
+            return Err(ArtifactError::invalid(what, "index.yaml has neither apiVersion nor entries"));
+        }
+        Ok(index)
     }
 
     /// The versions of a chart, in the index's order.
     pub(super) fn entries(&self, name: &str) -> &[Entry] {
-        self.entries.0.get(name).map_or(&[], Vec::as_slice)
+        self.entries.as_ref().and_then(|charts| charts.0.get(name)).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -194,6 +199,18 @@ entries:
         assert_eq!(found("6.1.0").unwrap(), ("podinfo-6.1.0.tgz".to_owned(), Some(Digest::of(b"hello"))));
         assert_eq!(found("6.0.0").unwrap().1, None);
         assert!(found("5.0.0").unwrap_err().to_string().contains("no address"));
+    }
+
+    #[test]
+    fn an_answer_that_is_no_index_is_no_empty_index() {
+        for answer in ["{\"error\": \"maintenance\"}", "Service in maintenance", "[]", "", "entries: x"] {
+            assert!(Index::parse("index", answer.as_bytes()).is_err(), "{answer:?}");
+        }
+        for empty in
+            ["apiVersion: v1", "apiVersion: v1\nentries: {}", "entries: {}", "apiVersion: v1\nentries:"]
+        {
+            assert!(Index::parse("index", empty.as_bytes()).unwrap().entries("a").is_empty(), "{empty:?}");
+        }
     }
 
     #[test]

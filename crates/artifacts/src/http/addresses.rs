@@ -1,0 +1,157 @@
+//! Which network addresses may be connected to: judged after name resolution, at the connection.
+
+use std::{
+    error::Error,
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+
+use kyma_api::{AddressRefusal, AddressRules};
+use reqwest::{
+    Url,
+    dns::{Addrs, Name, Resolve, Resolving},
+};
+use url::Host;
+
+/// Addresses of one name that are considered.
+const MAX_ADDRESSES: usize = 16;
+
+/// An address lies in a range in which the host may not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AddressRefused {
+    /// The range.
+    pub(super) range: String,
+}
+
+impl fmt::Display for AddressRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not allowed", self.range)
+    }
+}
+
+impl Error for AddressRefused {}
+
+/// Where a host may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// In public networks only.
+    Public,
+    /// In private networks and on this machine too: a flag names the host.
+    Private,
+}
+
+impl Scope {
+    /// Whether a host may have this address.
+    fn check(self, address: IpAddr) -> Result<(), AddressRefused> {
+        let is_private = self == Self::Private;
+        let rules =
+            AddressRules { allow_loopback: is_private, allow_private: is_private, ..AddressRules::default() };
+        let refused = |refusal: AddressRefusal| AddressRefused { range: refusal.to_string() };
+        rules.check(SocketAddr::new(address, 0), &[]).map_err(refused)
+    }
+
+    /// Judges a host that is written as an address. A name is judged when it is resolved; `localhost` is judged here
+    /// as well, since behind a proxy the proxy resolves it.
+    pub(super) fn check_literal(self, url: &Url) -> Result<(), AddressRefused> {
+        match url.host() {
+            Some(Host::Ipv4(address)) => self.check(address.into()),
+            Some(Host::Ipv6(address)) => self.check(address.into()),
+            Some(Host::Domain(name)) if is_localhost(name) => self.check(IpAddr::from([127, 0, 0, 1])),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_localhost(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost")
+}
+
+/// Resolves names to addresses of a scope. One refused address refuses the name.
+pub(super) struct Resolver {
+    pub(super) scope: Scope,
+    /// Name of the proxy that a flag names. It may be anywhere.
+    pub(super) proxy: Option<String>,
+}
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let is_proxy = self.proxy.as_deref().is_some_and(|proxy| proxy.eq_ignore_ascii_case(name.as_str()));
+        let scope = self.scope;
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let addresses: Vec<SocketAddr> = found.take(MAX_ADDRESSES).collect();
+            if !is_proxy {
+                for address in &addresses {
+                    scope.check(address.ip())?;
+                }
+            }
+            Ok(Box::new(addresses.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// The refusal among the causes of an error.
+pub(super) fn refusal_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a AddressRefused> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(refused) = error.downcast_ref() {
+            return Some(refused);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn literal(scope: Scope, host: &str) -> Result<(), AddressRefused> {
+        scope.check_literal(&format!("https://{host}/").parse().unwrap())
+    }
+
+    #[test]
+    fn addresses_that_are_not_public_need_a_flag() {
+        for public in ["203.0.113.7", "8.8.8.8", "[2001:db8::1]", "registry.example"] {
+            assert_eq!(literal(Scope::Public, public), Ok(()), "{public}");
+            assert_eq!(literal(Scope::Private, public), Ok(()), "{public}");
+        }
+        let private = [
+            "127.0.0.1",
+            "localhost",
+            "LOCALHOST.",
+            "a.localhost",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.0.1",
+            "100.64.0.1",
+            "[fd12::1]",
+            "2130706433",
+        ];
+        for private in private {
+            assert!(literal(Scope::Public, private).is_err(), "{private}");
+            assert_eq!(literal(Scope::Private, private), Ok(()), "{private}");
+        }
+        for never in
+            ["169.254.169.254", "169.254.1.1", "0.0.0.0", "[fe80::1]", "224.0.0.1", "[fd00:ec2::254]"]
+        {
+            assert!(literal(Scope::Public, never).is_err(), "{never}");
+            assert!(literal(Scope::Private, never).is_err(), "{never}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_is_judged_by_the_addresses_that_it_resolves_to() {
+        let resolve = |scope, proxy: Option<&str>| {
+            let resolver = Resolver { scope, proxy: proxy.map(str::to_owned) };
+            resolver.resolve("localhost".parse().unwrap())
+        };
+        assert!(resolve(Scope::Private, None).await.is_ok());
+        assert!(resolve(Scope::Public, Some("localhost")).await.is_ok());
+        let Err(refused) = resolve(Scope::Public, None).await else { panic!("localhost is not public") };
+        assert!(refusal_in(refused.as_ref()).is_some());
+    }
+}

@@ -1,0 +1,205 @@
+//! Sources that answer wrongly for some time, and recover.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use kyma_api::{ErrorClass, Reason};
+use kyma_artifacts::{ArtifactError, ChartArchive, ChartSource, Credentials, Manifests, ManifestsSource};
+
+use crate::{
+    Client,
+    artifacts::{Repository, chart},
+    component::MANIFEST,
+    server::{Reply, Seen, Server},
+};
+
+const PAGE: &str = "<!DOCTYPE html><html><body>Back soon</body></html>";
+const PATH: &str = "charts/demo";
+
+/// A wrong answer in place of the right one.
+fn page() -> Reply {
+    Reply::ok(PAGE).header("Content-Type", "text/html")
+}
+
+fn sign_on() -> Reply {
+    Reply::status(302).header("Location", "https://sso.example/login")
+}
+
+/// A registry of one chart, and a repository of it, that is wrong where `wrong` says so while `is_down`.
+async fn source(is_down: &Arc<AtomicBool>, is_wrong: fn(&Seen) -> bool, wrong: fn() -> Reply) -> Server {
+    let mut repository = Repository::default();
+    repository.chart("1.0.0", "demo", "1.0.0");
+    let is_down = Arc::clone(is_down);
+    Server::start(move |seen| {
+        if is_down.load(Ordering::SeqCst) && is_wrong(seen) {
+            return wrong();
+        }
+        if seen.path.starts_with("/token") {
+            return Reply::ok(r#"{"token":"t"}"#);
+        }
+        if seen.path.starts_with("/v2/") && seen.authorization.as_deref() != Some("Bearer t") {
+            let realm = format!(r#"Bearer realm="http://{}/token""#, seen.host);
+            return Reply::status(401).header("WWW-Authenticate", realm);
+        }
+        match seen.path.as_str() {
+            "/charts/index.yaml" => Reply::ok("entries: {demo: [{version: 1.0.0, urls: [demo.tgz]}]}"),
+            "/charts/demo.tgz" => Reply::ok(chart("demo", "1.0.0")),
+            "/manifest.yaml" => Reply::ok(MANIFEST),
+            _ => repository.serve(PATH, seen),
+        }
+    })
+    .await
+}
+
+async fn read_chart(client: &Client, source: &ChartSource) -> Result<ChartArchive, ArtifactError> {
+    client.artifacts.chart(source, &Credentials::anonymous()).await
+}
+
+fn sources(server: &Server) -> [ChartSource; 2] {
+    let url = format!("http://{}/charts", server.address()).parse().unwrap();
+    [
+        ChartSource::Oci(format!("{}/{PATH}:1.0.0", server.address()).parse().unwrap()),
+        ChartSource::Repository { url, name: "demo".to_owned(), version: "1.0.0".to_owned(), digest: None },
+    ]
+}
+
+type IsWrong = fn(&Seen) -> bool;
+
+type Answer = fn() -> Reply;
+
+#[tokio::test]
+async fn a_wrong_answer_is_tried_again_and_never_cached() {
+    let places: [(&str, usize, IsWrong); 5] = [
+        ("token", 0, |seen| seen.path.starts_with("/token")),
+        ("manifest", 0, |seen| seen.path.contains("/manifests/") && seen.authorization.is_some()),
+        ("blob", 0, |seen| seen.path.contains("/blobs/")),
+        ("index", 1, |seen| seen.path.ends_with("index.yaml")),
+        ("archive", 1, |seen| seen.path.contains(".tgz")),
+    ];
+    let broken_archive = || Reply::ok(b"\x1f\x8b broken".to_vec());
+    let json_error = || Reply::ok(r#"{"error":"maintenance"}"#);
+    let wrongs: [(&str, Answer); 4] =
+        [("page", page), ("sign-on", sign_on), ("broken archive", broken_archive), ("JSON", json_error)];
+    for (place, source_index, is_wrong) in places {
+        for (name, wrong) in wrongs {
+            let is_down = Arc::new(AtomicBool::new(true));
+            let server = source(&is_down, is_wrong, wrong).await;
+            let client = Client::new(&[&server]);
+            let chart = &sources(&server)[source_index];
+            for _ in 0..2 {
+                let error = read_chart(&client, chart).await.unwrap_err();
+                assert_eq!(error.class(), ErrorClass::Transient, "{place}, {name}: {error}");
+                assert!(!error.to_string().contains("Back soon"), "{error}");
+            }
+            is_down.store(false, Ordering::SeqCst);
+            let found = read_chart(&client, chart).await;
+            assert!(found.is_ok(), "{place}, {name}: {found:?}");
+        }
+    }
+}
+
+async fn read_manifests(client: &Client, source: &ManifestsSource) -> Result<Manifests, ArtifactError> {
+    client.artifacts.manifests(source, &Credentials::anonymous()).await
+}
+
+#[tokio::test]
+async fn a_page_in_place_of_manifests_is_tried_again() {
+    let is_down = Arc::new(AtomicBool::new(true));
+    let server = source(&is_down, |_| true, page).await;
+    let client = Client::new(&[&server]);
+    let url = format!("http://{}/manifest.yaml", server.address()).parse().unwrap();
+    let source = ManifestsSource::Http { url, digest: None };
+    let error = read_manifests(&client, &source).await.unwrap_err();
+    assert_eq!((error.reason(), error.class()), (Reason::SourceInvalid, ErrorClass::Transient));
+    is_down.store(false, Ordering::SeqCst);
+    assert_eq!(read_manifests(&client, &source).await.unwrap().yaml, MANIFEST);
+}
+
+#[tokio::test]
+async fn rejected_manifests_are_pulled_again() {
+    let is_down = Arc::new(AtomicBool::new(true));
+    let server = source(&is_down, |_| true, || Reply::ok("in maintenance")).await;
+    let client = Client::new(&[&server]);
+    let url = format!("http://{}/manifest.yaml", server.address()).parse().unwrap();
+    let source = ManifestsSource::Http { url, digest: None };
+    let anonymous = Credentials::anonymous();
+    let found = read_manifests(&client, &source).await.unwrap();
+    is_down.store(false, Ordering::SeqCst);
+    assert_eq!(read_manifests(&client, &source).await.unwrap(), found, "it was read a moment ago");
+    client.artifacts.reject_manifests(&source, found.digest, &anonymous);
+    assert_eq!(read_manifests(&client, &source).await.unwrap().yaml, MANIFEST);
+}
+
+#[tokio::test]
+async fn an_address_that_cannot_be_used_is_not_tried_again() {
+    let client = Client::new(&[]);
+    for url in ["http://registry.example/a.yaml", "https://me:hush@registry.example/a.yaml", "ftp://a/b"] {
+        let source = ManifestsSource::Http { url: url.parse().unwrap(), digest: None };
+        let error = read_manifests(&client, &source).await.unwrap_err();
+        assert_eq!((error.reason(), error.class()), (Reason::SourceInvalid, ErrorClass::Invalid), "{url}");
+        assert!(!error.to_string().contains("hush"), "{error}");
+    }
+}
+
+/// A registry whose tokens say what was allowed when they were made.
+#[tokio::test]
+async fn a_right_that_is_granted_later_takes_effect_at_the_next_try() {
+    let is_granted = Arc::new(AtomicBool::new(false));
+    let granted = Arc::clone(&is_granted);
+    let mut repository = Repository::default();
+    repository.chart("1.0.0", "demo", "1.0.0");
+    let server = Server::start(move |seen| {
+        if seen.path.starts_with("/token") {
+            let token = if granted.load(Ordering::SeqCst) { "new" } else { "old" };
+            return Reply::ok(format!(r#"{{"token":"{token}","expires_in":3600}}"#));
+        }
+        match seen.authorization.as_deref() {
+            Some("Bearer new") => repository.serve(PATH, seen),
+            Some(_) => Reply::status(403),
+            None => {
+                let realm = format!(r#"Bearer realm="http://{}/token""#, seen.host);
+                Reply::status(401).header("WWW-Authenticate", realm)
+            }
+        }
+    })
+    .await;
+    let client = Client::new(&[&server]);
+    let chart = &sources(&server)[0];
+    for _ in 0..2 {
+        let error = read_chart(&client, chart).await.unwrap_err();
+        assert!(matches!(error, ArtifactError::Unauthorized { status: 403, .. }), "{error}");
+    }
+    is_granted.store(true, Ordering::SeqCst);
+    read_chart(&client, chart).await.unwrap();
+}
+
+/// A right may be taken and granted again while a token is valid.
+#[tokio::test]
+async fn a_cached_token_that_is_refused_is_replaced_within_the_same_try() {
+    let is_rotated = Arc::new(AtomicBool::new(false));
+    let rotated = Arc::clone(&is_rotated);
+    let mut repository = Repository::default();
+    repository.chart("1.0.0", "demo", "1.0.0");
+    let server = Server::start(move |seen| {
+        let token = if rotated.load(Ordering::SeqCst) { "new" } else { "old" };
+        if seen.path.starts_with("/token") {
+            return Reply::ok(format!(r#"{{"token":"{token}","expires_in":3600}}"#));
+        }
+        match seen.authorization.as_deref() {
+            Some(shown) if shown.ends_with(token) => repository.serve(PATH, seen),
+            Some(_) => Reply::status(403),
+            None => {
+                let realm = format!(r#"Bearer realm="http://{}/token""#, seen.host);
+                Reply::status(401).header("WWW-Authenticate", realm)
+            }
+        }
+    })
+    .await;
+    let client = Client::with(&[&server], |config| config.deadlines.proof = std::time::Duration::ZERO);
+    let chart = &sources(&server)[0];
+    read_chart(&client, chart).await.unwrap();
+    is_rotated.store(true, Ordering::SeqCst);
+    read_chart(&client, chart).await.unwrap();
+}

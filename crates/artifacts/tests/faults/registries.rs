@@ -1,0 +1,240 @@
+//! What registries and repositories do that people use.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use kyma_api::Reason;
+use kyma_artifacts::{ArtifactError, ChartSource, ChartVersions, Credentials, ManifestsSource};
+use serde_json::json;
+
+use crate::{
+    Client,
+    artifacts::{CHART_CONFIG, MANIFEST, Repository, chart},
+    server::{Reply, Seen, Server},
+};
+
+const PATH: &str = "charts/demo";
+const IMAGE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+fn oci(server: &Server, tag: &str) -> ChartSource {
+    ChartSource::Oci(format!("{}/{PATH}:{tag}", server.address()).parse().unwrap())
+}
+
+fn with_chart() -> Repository {
+    let mut repository = Repository::default();
+    repository.chart("1.0.0", "demo", "1.0.0");
+    repository
+}
+
+/// A registry whose token service gives a token for exactly the scope that the challenge names.
+async fn scoped(scope_of: fn(&Seen) -> String) -> Server {
+    let repository = with_chart();
+    Server::start(move |seen| {
+        if let Some(query) = seen.path.strip_prefix("/token?") {
+            let scopes: Vec<String> = url::form_urlencoded::parse(query.as_bytes())
+                .filter(|(name, _)| name == "scope")
+                .map(|(_, value)| value.into_owned())
+                .collect();
+            return Reply::ok(json!({"token": scopes.join(" ").replace(' ', "|")}).to_string());
+        }
+        let scope = scope_of(seen);
+        if seen.authorization == Some(format!("Bearer {}", scope.replace(' ', "|"))) {
+            return repository.serve(PATH, seen);
+        }
+        let challenge = format!(r#"Bearer realm="http://{}/token",service="r",scope="{scope}""#, seen.host);
+        Reply::status(401).header("WWW-Authenticate", challenge)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_scope_of_the_challenge_is_requested() {
+    let scopes: [fn(&Seen) -> String; 4] = [
+        // Azure: a list of tags needs another right than a pull.
+        |seen| {
+            let right = if seen.path.contains("/tags/list") { "metadata_read" } else { "pull" };
+            format!("repository:{PATH}:{right}")
+        },
+        // Artifactory: the registry knows the repository by another name.
+        |_| "repository:local/demo:pull".to_owned(),
+        // ECR Public.
+        |_| "aws".to_owned(),
+        |_| format!("repository:{PATH}:pull registry:catalog:*"),
+    ];
+    for scope in scopes {
+        let server = scoped(scope).await;
+        let client = Client::new(&[&server]);
+        let anonymous = Credentials::anonymous();
+        let versions = ChartVersions::Oci(format!("{}/{PATH}", server.address()).parse().unwrap());
+        let found = client.artifacts.resolve(&versions, &"1.x".parse().unwrap(), &anonymous).await.unwrap();
+        assert_eq!(found.version, "1.0.0");
+        client.artifacts.chart(&oci(&server, "1.0.0"), &anonymous).await.unwrap();
+        let tokens = server.count("GET /token");
+        assert!(tokens <= 2, "{tokens}: tokens are kept for what they are for");
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_refuses_head_is_asked_by_get() {
+    for status in [400, 403, 404, 405, 501] {
+        let repository = with_chart();
+        let server = Server::start(move |seen| {
+            if seen.method == "HEAD" { Reply::status(status) } else { repository.serve(PATH, seen) }
+        })
+        .await;
+        let anonymous = Credentials::anonymous();
+        let client = Client::with(&[&server], |config| config.deadlines.proof = Duration::ZERO);
+        let versions = ChartVersions::Oci(format!("{}/{PATH}", server.address()).parse().unwrap());
+        let found = client.artifacts.resolve(&versions, &"1.x".parse().unwrap(), &anonymous).await.unwrap();
+        let pinned = format!("{}/{PATH}:1.0.0@{}", server.address(), found.digest).parse().unwrap();
+        client.artifacts.chart(&ChartSource::Oci(pinned), &anonymous).await.unwrap();
+        client.artifacts.chart(&oci(&server, "1.0.0"), &anonymous).await.unwrap();
+        client.artifacts.chart(&oci(&server, "1.0.0"), &anonymous).await.unwrap();
+    }
+}
+
+/// An index of an image and charts.
+fn index(repository: &mut Repository, charts: usize, is_typed: bool) {
+    let image = repository.artifact("", IMAGE_CONFIG, &[]);
+    let mut manifests = vec![json!({
+        "mediaType": MANIFEST, "size": 1, "digest": image, "platform": {"os": "linux", "architecture": "amd64"},
+    })];
+    for number in 0..charts {
+        let digest = repository.chart("", "demo", &format!("1.{number}.0"));
+        let mut descriptor = json!({"mediaType": MANIFEST, "size": 1, "digest": digest});
+        if is_typed {
+            descriptor["artifactType"] = CHART_CONFIG.into();
+        }
+        manifests.push(descriptor);
+    }
+    repository.manifest("both", &json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}));
+}
+
+#[tokio::test]
+async fn of_an_index_the_only_chart_is_read() {
+    for is_typed in [true, false] {
+        let read = async |charts| {
+            let mut repository = Repository::default();
+            index(&mut repository, charts, is_typed);
+            let server = Server::start(move |seen| repository.serve(PATH, seen)).await;
+            let client = Client::new(&[&server]);
+            client.artifacts.chart(&oci(&server, "both"), &Credentials::anonymous()).await
+        };
+        assert_eq!(read(1).await.unwrap().metadata.version, "1.0.0");
+        for (charts, says) in
+            [(0, "without a Helm chart"), (2, "more than one Helm chart: name one of the digests")]
+        {
+            let error = read(charts).await.unwrap_err();
+            assert_eq!(error.reason(), Reason::SourceInvalid);
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn files_beside_manifests_are_left_out() {
+    let yaml = Bytes::from("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n");
+    let binary = "application/octet-stream";
+    let layers = [
+        (binary, "README.md", Bytes::from("# *a*\n\nuse: it: well")),
+        (binary, "all.yaml", yaml.clone()),
+        (binary, "LICENSE", Bytes::from("free: as: in")),
+        ("image/png", "", Bytes::from_static(b"\x89PNG")),
+    ];
+    let mut repository = Repository::default();
+    repository.artifact("1", "application/vnd.unknown.config.v1+json", &layers);
+    repository.artifact("2", "application/vnd.unknown.config.v1+json", &layers[..1]);
+    let server = Server::start(move |seen| repository.serve(PATH, seen)).await;
+    let client = Client::new(&[&server]);
+    let read = async |tag: &str| {
+        let source = ManifestsSource::Oci(format!("{}/{PATH}:{tag}", server.address()).parse().unwrap());
+        client.artifacts.manifests(&source, &Credentials::anonymous()).await
+    };
+    assert_eq!(read("1").await.unwrap().yaml, yaml);
+    let error = read("2").await.unwrap_err();
+    assert!(error.to_string().contains("left out: README.md"), "{error}");
+}
+
+fn repository_at(url: &str) -> ChartSource {
+    ChartSource::Repository {
+        url: url.parse().unwrap(),
+        name: "demo".to_owned(),
+        version: "1.0.0".to_owned(),
+        digest: None,
+    }
+}
+
+#[tokio::test]
+async fn the_query_of_a_repository_goes_to_index_and_charts_and_is_in_no_message() {
+    let server = Server::start(|seen| match seen.path.as_str() {
+        "/charts/index.yaml?token=hunter2" => Reply::ok(
+            "entries: {demo: [{version: 1.0.0, urls: [demo.tgz]}], none: [{version: 1.0.0, urls: [x]}]}",
+        ),
+        "/charts/demo.tgz?token=hunter2" => Reply::ok(chart("demo", "1.0.0")),
+        _ => Reply::status(401),
+    })
+    .await;
+    let client = Client::new(&[&server]);
+    let anonymous = Credentials::anonymous();
+    for end in ["", "/"] {
+        let url = format!("http://{}/charts{end}?token=hunter2", server.address());
+        client.artifacts.chart(&repository_at(&url), &anonymous).await.unwrap();
+    }
+    for url in ["charts?token=hunter3", "other?token=hunter2"] {
+        let source = repository_at(&format!("http://{}/{url}", server.address()));
+        let error = client.artifacts.chart(&source, &anonymous).await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hunter"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_bound_on_silence_is_not_for_the_first_byte() {
+    let server = Server::start(|_| Reply::status(404)).await;
+    let client = Client::with(&[&server], |config| config.deadlines.idle = Duration::ZERO);
+    let source = repository_at(&format!("http://{}/charts", server.address()));
+    let error = client.artifacts.chart(&source, &Credentials::anonymous()).await.unwrap_err();
+    assert!(matches!(error, ArtifactError::NotFound { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn refused_addresses_are_reported_with_the_reason() {
+    let server = Server::start(|seen| match seen.path.as_str() {
+        "/user" => Reply::status(302).header("Location", format!("http://me:hush@{}/x", seen.host)),
+        "/scheme" => Reply::status(302).header("Location", "ftp://mirror.example/x"),
+        "/http" => Reply::status(302).header("Location", "http://mirror.example/x"),
+        "/host" => Reply::status(302).header("Location", "https://mirror.example/x"),
+        "/oci/index.yaml" => {
+            Reply::ok("entries: {demo: [{version: 1.0.0, urls: ['oci://reg.example/demo:1.0.0']}]}")
+        }
+        _ => {
+            let realm = "Bearer realm=\"http://registry.example/token\"";
+            Reply::status(401).header("WWW-Authenticate", realm)
+        }
+    })
+    .await;
+    let client = Client::new(&[&server]);
+    let address = server.address();
+    let anonymous = Credentials::anonymous();
+    let archive = |path: &str| ChartSource::Archive {
+        url: format!("http://{address}/{path}").parse().unwrap(),
+        digest: None,
+    };
+    let rows = [
+        (archive("user"), "user or password in the address"),
+        (archive("scheme"), "the scheme ftp"),
+        (archive("http"), "http:// address"),
+        (archive("host"), "mirror.example, which is not an allowed host; allow it with --oci-allowed-hosts"),
+        (
+            repository_at(&format!("http://{address}/oci")),
+            "index.yaml names oci://reg.example/demo:1.0.0 on host reg.example",
+        ),
+        (oci(&server, "1.0.0"), "names a token service at registry.example, with an http:// address"),
+    ];
+    for (source, says) in rows {
+        let error = client.artifacts.chart(&source, &anonymous).await.unwrap_err();
+        assert_eq!(error.reason(), Reason::SourceHostRefused, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(says) && !text.contains("hush"), "{text}");
+    }
+}
