@@ -17,13 +17,14 @@ use kube::{
     api::{ObjectMeta, PartialObjectMeta},
 };
 use kube_runtime::watcher;
-use kyma_api::{Reason, SecretKeyRef, labels};
+use kyma_api::{Reason, SecretKeyRef, labels, names};
 use kyma_targets::{SecretKey, Target, TargetEvent, Targets};
 use serde::Serialize;
 use tokio::sync::{broadcast::error::RecvError, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Failure, Health, hub_watch};
+use crate::evaluation::contain_panic;
+use crate::{Failure, Health, Index, hub_watch};
 
 use grants::Grants;
 use reads::Reads;
@@ -67,7 +68,7 @@ struct Inner {
     namespace: String,
     targets: Targets,
     local: Target,
-    known: Mutex<HashMap<String, ObjectMeta>>,
+    known: Mutex<Secrets>,
     /// Whether `known` is complete.
     listed: watch::Sender<bool>,
     /// What was taken from the Secrets as they are.
@@ -75,6 +76,27 @@ struct Inner {
     /// Reads under way.
     reads: Reads<SecretKey, Result<Target, Failure>>,
     listeners: RwLock<Vec<Listener>>,
+}
+
+/// The Secrets that the watch has seen.
+#[derive(Default)]
+struct Secrets {
+    by_name: HashMap<String, ObjectMeta>,
+    /// Names of Secrets by their label `kyma-name`.
+    by_kyma: Index<String, String>,
+}
+
+impl Secrets {
+    fn insert(&mut self, name: String, meta: ObjectMeta) -> Option<ObjectMeta> {
+        let kyma = meta.labels.as_ref().and_then(|all| all.get(labels::KYMA_NAME)).cloned();
+        self.by_kyma.set(name.clone(), kyma);
+        self.by_name.insert(name, meta)
+    }
+
+    fn remove(&mut self, name: &str) -> Option<ObjectMeta> {
+        self.by_kyma.remove(&name.to_owned());
+        self.by_name.remove(name)
+    }
 }
 
 type Listener = Box<dyn Fn(&AccessChange) + Send + Sync>;
@@ -102,7 +124,8 @@ impl AccessChange {
         }
     }
 
-    /// Value of the Secret's label `kyma-name`, where the change tells it.
+    /// Value of the Secret's label `kyma-name`, where the change tells it. [`LongNames`](crate::LongNames) has the name of
+    /// the Kyma.
     pub fn kyma(&self) -> Option<&str> {
         match self {
             Self::Applied(meta) | Self::Gone(meta) => {
@@ -174,7 +197,7 @@ impl Access {
     /// The target in use behind this reference, as long as the watch shows the Secret unchanged.
     pub(crate) fn held(&self, SecretKeyRef { name, key }: &SecretKeyRef) -> Option<Target> {
         let known = self.known();
-        let ObjectMeta { uid, resource_version, .. } = known.get(name)?;
+        let ObjectMeta { uid, resource_version, .. } = known.by_name.get(name)?;
         self.inner.targets.held(&self.place(name, key), uid.as_deref()?, resource_version.as_deref()?)
     }
 
@@ -196,21 +219,17 @@ impl Access {
         Ok(read.is_none())
     }
 
-    /// Names of the Secrets that the watch has seen with label `kyma-name` = `kyma`, sorted.
+    /// Names of the Secrets that the watch has seen with the label `kyma-name` of this Kyma, sorted.
     pub fn labelled(&self, kyma: &str) -> Vec<String> {
-        let is_labelled = |meta: &&ObjectMeta| {
-            meta.labels.as_ref().and_then(|all| all.get(labels::KYMA_NAME)).is_some_and(|it| it == kyma)
-        };
         let known = self.known();
-        let mut names: Vec<String> =
-            known.values().filter(is_labelled).filter_map(|meta| meta.name.clone()).collect();
+        let mut names: Vec<String> = known.by_kyma.dependents(&names::label_value(kyma)).cloned().collect();
         names.sort_unstable();
         names
     }
 
     /// The state in which the watch has seen the Secret of this name, whatever it is for.
     pub fn revision(&self, name: &str) -> Option<Revision> {
-        self.known().get(name).map(Revision::of)
+        self.known().by_name.get(name).map(Revision::of)
     }
 
     /// Names and states of the Secrets that the watch has seen with such labels.
@@ -219,7 +238,7 @@ impl Access {
         select: impl Fn(Option<&BTreeMap<String, String>>) -> bool,
     ) -> BTreeMap<String, Revision> {
         let known = self.known();
-        let selected = known.iter().filter(|(_, meta)| select(meta.labels.as_ref()));
+        let selected = known.by_name.iter().filter(|(_, meta)| select(meta.labels.as_ref()));
         selected.map(|(name, meta)| (name.clone(), Revision::of(meta))).collect()
     }
 
@@ -280,7 +299,7 @@ impl Access {
     fn relisted(&self, listed: Vec<PartialObjectMeta<Secret>>) {
         let names: HashSet<String> = listed.iter().map(ResourceExt::name_any).collect();
         let missing: Vec<String> =
-            self.known().keys().filter(|name| !names.contains(*name)).cloned().collect();
+            self.known().by_name.keys().filter(|name| !names.contains(*name)).cloned().collect();
         for name in missing {
             self.gone(&name);
         }
@@ -307,7 +326,7 @@ impl Access {
             self.inner.grants.withdraw(meta.name.as_deref().unwrap_or_default());
         }
         for listener in &*self.inner.listeners.read().unwrap_or_else(PoisonError::into_inner) {
-            listener(change);
+            contain_panic("listener of access Secrets", || listener(change));
         }
     }
 
@@ -315,7 +334,7 @@ impl Access {
         SecretKey { namespace: self.inner.namespace.clone(), name: name.to_owned(), key: key.to_owned() }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, ObjectMeta>> {
+    fn known(&self) -> MutexGuard<'_, Secrets> {
         self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

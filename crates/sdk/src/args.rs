@@ -8,46 +8,46 @@ use clap::{Args as ClapArgs, ValueEnum};
 /// like the flag in upper case (`--hub-namespace`, `HUB_NAMESPACE`).
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Args {
-    /// Namespace on the hub in which custom resources and access Secrets live.
+    /// Namespace on the hub with custom resources and access Secrets
     #[arg(long, env, default_value = "kcp-system")]
     pub hub_namespace: String,
-    /// Namespace on targets for what the operators put there themselves.
+    /// Namespace on targets for objects of the operators themselves
     #[arg(long, env, default_value = "kyma-system")]
     pub target_namespace: String,
-    /// Label selector: only custom resources that match are reconciled. Empty: all.
+    /// Label selector of the custom resources to reconcile. Empty: all
     #[arg(long, env, default_value = "")]
     pub selector: String,
-    /// Kubeconfig of the hub. Default: `$KUBECONFIG`, then the user's, then the pod's ServiceAccount.
+    /// Kubeconfig of the hub. Default: $KUBECONFIG, ~/.kube/config, ServiceAccount
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// How many custom resources are reconciled at the same time.
+    /// Custom resources that are reconciled at the same time
     #[arg(long, env, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub concurrency: u16,
-    /// Longest time between two verifications of one custom resource, shortened at random by up to a tenth.
+    /// Longest time between two verifications of a resource, minus up to 10 %
     #[arg(long, env, default_value = "24h")]
     pub resync: String,
-    /// Longest time that one reconcile may take.
+    /// Longest time that one reconcile may take
     #[arg(long, env, default_value = "2m")]
     pub reconcile_deadline: String,
-    /// How log lines are written.
+    /// How log lines are written
     #[arg(long, env, value_enum, default_value_t = LogFormat::Json)]
     pub log_format: LogFormat,
-    /// Lowest level that is logged, or directives such as `info,kube=debug`.
+    /// Lowest level that is logged, or directives such as info,kube=debug
     #[arg(long, env, default_value = "info")]
     pub log_level: String,
-    /// Address of /livez, /readyz and /metrics. Empty: not served.
+    /// Address of /livez, /readyz and /metrics. Empty: not served
     #[arg(long, env, default_value = "0.0.0.0:8080")]
     pub admin_address: String,
-    /// Whether targets are other clusters or the hub itself.
+    /// Whether targets are other clusters or the hub itself
     #[arg(long, env, value_enum, default_value_t = Mode::Fleet)]
     pub mode: Mode,
-    /// Name of the one Kyma whose target is the hub, on a hub that also manages itself.
+    /// The one Kyma whose target is the hub, on a hub that also manages itself
     #[arg(long, env)]
     pub local_kyma: Option<String>,
-    /// On so many targets something may be deleted within ten minutes before a person has to confirm it.
+    /// Targets with deletions in 10 minutes before a person has to confirm more
     #[arg(long, env, default_value_t = 10)]
     pub brake_targets: u32,
-    /// The same as a share of all targets, in per cent; the larger of the two counts.
+    /// The same as a percentage of all targets; the larger of the two counts
     #[arg(long, env, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub brake_percent: u8,
     /// What access Secrets may name, and tokens for them.
@@ -58,13 +58,13 @@ pub struct Args {
 /// What access Secrets may name beyond the default, and where tokens for targets come from.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct AccessArgs {
-    /// Let access Secrets name loopback addresses. For test beds.
+    /// Let access Secrets name loopback addresses; for tests only
     #[arg(long, env)]
     pub allow_loopback_targets: bool,
-    /// Let access Secrets name link-local addresses.
+    /// Let access Secrets name link-local addresses
     #[arg(long, env)]
     pub allow_link_local_targets: bool,
-    /// Let access Secrets name a proxy (`proxy-url`).
+    /// Let access Secrets name a proxy (proxy-url)
     #[arg(long, env)]
     pub allow_target_proxy: bool,
     /// Tokens for kubeconfigs that name a program for them.
@@ -76,22 +76,22 @@ pub struct AccessArgs {
 /// be said in a kubeconfig.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct TokenExchangeArgs {
-    /// Token endpoint (https) where the operator's own token is exchanged for one for a target. Empty: not exchanged.
+    /// Token endpoint (https) that exchanges tokens for targets. Empty: none
     #[arg(long, env, value_name = "URL", default_value = "")]
     pub token_exchange_url: String,
-    /// Audience of the tokens asked for; `{server}` in it stands for host[:port] of the target.
+    /// Audience of these tokens; {server} stands for host[:port] of the target
     #[arg(long, env, value_name = "AUDIENCE", default_value = "")]
     pub token_exchange_audience: String,
-    /// host[:port] of targets that get such tokens; `*.` covers subdomains. None: no target.
+    /// host[:port] of targets that get such tokens; `*.` covers subdomains
     #[arg(long, env, value_name = "HOST", value_delimiter = ',')]
     pub token_exchange_servers: Vec<String>,
-    /// File with the operator's own token, a projected ServiceAccount token with the issuer as its audience.
+    /// File with the operator's own token, whose audience is the issuer
     #[arg(long, env, value_name = "FILE", default_value = "/var/run/secrets/token-exchange/token")]
     pub token_exchange_token_file: PathBuf,
-    /// PEM file with certificates that the issuer may use, in place of publicly trusted ones.
+    /// PEM file with certificates of the issuer, instead of public ones
     #[arg(long, env, value_name = "FILE")]
     pub token_exchange_ca_file: Option<PathBuf>,
-    /// Command in a kubeconfig's `exec` entry that stands for the exchange. The program itself is never run.
+    /// Command in a kubeconfig's exec entry that means the exchange; never run
     #[arg(long, env, value_name = "NAME", default_value = "token-exchange")]
     pub token_exchange_command: String,
 }

@@ -15,8 +15,8 @@ const LONGEST_ASKED: Duration = Duration::from_mins(10);
 /// Share of a delay that is left to chance, so that what failed together does not return together.
 const SHARE: f64 = 0.5;
 
-/// Delays for what lasts, and costs the target something with each try. Of some of it no event tells that it is over: a
-/// person puts roles, policies and webhooks right on a target unseen, mostly soon after it was told, or not for long.
+/// Delays after a refusal by a target. No event tells that it is over: a person puts roles, policies, quotas and proxies
+/// right on a target unseen, mostly soon after it was reported, or not for long. Each try costs the target something.
 struct Slow {
     /// The shortest one.
     least: Duration,
@@ -29,14 +29,28 @@ impl Slow {
     const SHARE: f64 = 0.1;
 
     fn of(reason: Reason) -> Option<Self> {
-        let longest = Duration::from_mins(10);
+        let source = Self { least: Duration::from_secs(5), longest: Duration::from_hours(1) };
+        let refusal = Self { least: Duration::from_secs(5), longest: Duration::from_mins(10) };
         match reason {
-            Reason::NamespaceTerminating | Reason::TargetForbidden | Reason::WebhookDenied => {
-                Some(Self { least: Duration::from_secs(30), longest })
-            }
-            Reason::QuotaExceeded => Some(Self { least: Duration::from_mins(1), longest }),
+            Reason::SourceInvalid
+            | Reason::SourceTooLarge
+            | Reason::SourceHostRefused
+            | Reason::ManifestInvalid => Some(source),
+            Reason::ApplyRefused
+            | Reason::DependencyMissing
+            | Reason::ImmutableField
+            | Reason::NamespaceTerminating
+            | Reason::ObjectTooLarge
+            | Reason::QuotaExceeded
+            | Reason::TargetForbidden
+            | Reason::WebhookDenied => Some(refusal),
             _ => None,
         }
+    }
+
+    /// The delays of a failure; `None` where its class decides. With an input that cannot succeed there are none.
+    fn of_failure(failure: &Failure) -> Option<Self> {
+        Self::of(failure.reason).filter(|_| failure.class != ErrorClass::Invalid)
     }
 
     fn after(&self, failures: u32, jitter: f64) -> Duration {
@@ -79,14 +93,15 @@ fn longest_alone(failure: &Failure) -> Option<Duration> {
         ErrorClass::Transient | ErrorClass::Unreachable => Some(LONGEST),
         ErrorClass::Blocked | ErrorClass::Invalid => None,
     };
-    named.or_else(|| Slow::of(failure.reason).map(|slow| slow.longest)).or_else(own)
+    named.or_else(|| Slow::of_failure(failure).map(|slow| slow.longest)).or_else(own)
 }
 
 /// How long to wait after the `failures`-th failure in a row (from 1) of those that share their delays; `None`: until an event.
 ///
 /// Transient and Unreachable double from 0.5 s to 60 s; calls to an unreachable target are refused by its breaker
-/// meanwhile, so a try costs nothing. A namespace that is being deleted is tried after 30 s to 10 min, as is what a role,
-/// policy or webhook of a target forbids; a used-up quota after 1 to 10 min. Other Blocked and Invalid wait for an event unless the failure names a moment.
+/// meanwhile, so a try costs nothing. Every refusal by a target is tried again after 5 s, doubled to 10 min; an unusable
+/// answer of a source after 5 s, doubled to 1 h. Other Blocked and Invalid wait for an event unless the failure names a
+/// moment.
 /// What failed beside it, or is due at a known moment, makes it come sooner, never later. `jitter` lies in 0..1.
 pub fn delay_after(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration> {
     let beside = beside(failure).and_then(|beside| delay_alone(&beside, failures, jitter));
@@ -107,7 +122,7 @@ fn delay_alone(failure: &Failure, failures: u32, jitter: f64) -> Option<Duration
     if let Some(asked) = failure.retry_after {
         return Some(named(asked, jitter));
     }
-    if let Some(slow) = Slow::of(failure.reason) {
+    if let Some(slow) = Slow::of_failure(failure) {
         return Some(slow.after(failures, jitter));
     }
     match failure.class {
@@ -139,19 +154,69 @@ mod tests {
 
     #[test]
     fn what_waits_for_an_event_is_not_tried_again() {
-        for reason in [Reason::DeletionBlocked, Reason::ValuesInvalid] {
+        for reason in [Reason::DeletionBlocked, Reason::ValuesInvalid, Reason::Protected] {
             assert_eq!(delay_after(&Failure::new(reason, ""), 1, 0.5), None);
         }
     }
 
     #[test]
-    fn what_lasts_costs_a_target_little() {
-        for lasts in [Reason::NamespaceTerminating, Reason::TargetForbidden, Reason::WebhookDenied] {
-            assert_eq!(delays(lasts, 0.0), [300, 600, 1200, 2400, 4800, 5400, 5400, 5400], "{lasts}");
-            assert_eq!(delays(lasts, 1.0), [333, 666, 1333, 2666, 5333, 6000, 6000, 6000], "{lasts}");
+    fn every_refusal_by_a_target_is_tried_again_after_5_s_to_10_min() {
+        for code in (400..500).filter(|code| ![401, 409, 410, 429].contains(code)) {
+            let reason = refused(code, "text");
+            assert_eq!(delays(reason, 0.0), [50, 100, 200, 400, 800, 1600, 3200, 5400], "{code} {reason}");
+            assert_eq!(delays(reason, 1.0), [55, 111, 222, 444, 888, 1777, 3555, 6000], "{code} {reason}");
         }
-        assert_eq!(delays(Reason::QuotaExceeded, 0.0), [600, 1200, 2400, 4800, 5400, 5400, 5400, 5400]);
-        assert_eq!(delays(Reason::QuotaExceeded, 1.0), [666, 1333, 2666, 5333, 6000, 6000, 6000, 6000]);
+        for (code, message) in [
+            (403, "exceeded quota: q, requested: pods=1"),
+            (403, "because it is being terminated"),
+            (403, "admission webhook \"w\" denied the request"),
+            (422, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request"),
+            (500, "etcdserver: request is too large"),
+            (500, "failed to create typed patch object"),
+        ] {
+            let reason = refused(code, message);
+            assert_eq!(delays(reason, 0.0), [50, 100, 200, 400, 800, 1600, 3200, 5400], "{message} {reason}");
+        }
+        // What may pass at once is tried sooner.
+        for code in [401, 409, 410, 429, 500, 502, 503, 504] {
+            let failure = Failure::new(refused(code, "text"), "");
+            assert!(longest_delay(&failure).is_some_and(|delay| delay <= LONGEST), "{code}");
+        }
+    }
+
+    /// The reason of a status of a target.
+    fn refused(code: u16, message: &str) -> Reason {
+        let status = kube::core::Status::failure(message, "").with_code(code);
+        kyma_api::Refusal::of(&status).reason()
+    }
+
+    #[test]
+    fn a_fault_of_up_to_a_minute_is_over_within_a_minute_after_its_end() {
+        let failure = Failure::new(Reason::ApplyRefused, "");
+        for jitter in [0.0, 1.0] {
+            let (mut tries, mut now) = (vec![], Duration::ZERO);
+            for failures in 1..8 {
+                now += delay_after(&failure, failures, jitter).unwrap();
+                tries.push(now);
+            }
+            for end in (0..=60).map(Duration::from_secs) {
+                let next = tries.iter().find(|tried| **tried >= end).unwrap();
+                assert!(*next <= end + Duration::from_mins(1), "{end:?} {next:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn unusable_answers_of_sources_are_requested_again_within_an_hour() {
+        for reason in [Reason::SourceInvalid, Reason::SourceHostRefused, Reason::SourceTooLarge] {
+            let failure = Failure::new(reason, "");
+            let after = |failures| delay_after(&failure, failures, 1.0).map(|delay| delay.as_secs());
+            assert_eq!([1, 2, 3, 4, 20].map(after), [5, 11, 22, 44, 3600].map(Some), "{reason}");
+            assert_eq!(longest_delay(&failure), Some(Duration::from_hours(1)));
+            let spec = Failure { class: ErrorClass::Invalid, ..failure };
+            assert_eq!((delay_after(&spec, 1, 1.0), longest_delay(&spec)), (None, None), "{reason}");
+        }
+        assert_eq!(delay_after(&Failure::new(Reason::ManifestInvalid, ""), 1, 1.0), None);
     }
 
     #[test]
@@ -162,10 +227,10 @@ mod tests {
         assert_eq!(longest(Reason::NamespaceTerminating), Some(600));
         assert_eq!(longest(Reason::WebhookFailed), Some(60));
         assert_eq!(longest(Reason::TargetTimeout), Some(60));
-        for waits in [Reason::ImmutableField, Reason::ApplyRefused, Reason::DependencyMissing] {
+        for waits in [Reason::ValuesInvalid, Reason::RenderFailed, Reason::OwnedByOther] {
             assert_eq!(longest(waits), None, "{waits}");
         }
-        let named = Failure::new(Reason::ApplyRefused, "").retry_after(Duration::from_secs(7));
+        let named = Failure::new(Reason::ValuesInvalid, "").retry_after(Duration::from_secs(7));
         assert_eq!(longest_delay(&named), Some(Duration::from_secs(7)));
     }
 
@@ -173,12 +238,12 @@ mod tests {
     fn what_failed_beside_or_is_due_brings_it_back_sooner_and_never_later() {
         let after =
             |failure: &Failure, failures| delay_after(failure, failures, 1.0).map(|delay| delay.as_secs());
-        let waits = Failure::new(Reason::ApplyRefused, "");
+        let waits = Failure::new(Reason::ValuesInvalid, "");
         let beside = waits.clone().beside(Reason::TargetForbidden);
-        assert_eq!([1, 2, 3, 9].map(|failures| after(&beside, failures)), [33, 66, 133, 600].map(Some));
+        assert_eq!([1, 2, 3, 9].map(|failures| after(&beside, failures)), [5, 11, 22, 600].map(Some));
         assert_eq!(longest_delay(&beside), Some(Duration::from_mins(10)));
         let due = beside.no_later_than(Duration::from_secs(90)).no_later_than(Duration::from_secs(99));
-        assert_eq!([1, 2, 3, 9].map(|failures| after(&due, failures)), [33, 66, 90, 90].map(Some));
+        assert_eq!([1, 2, 3, 9].map(|failures| after(&due, failures)), [5, 11, 22, 90].map(Some));
         assert_eq!(longest_delay(&due), Some(Duration::from_secs(90)));
         let sooner = Failure::new(Reason::TargetTimeout, "").beside(Reason::QuotaExceeded);
         assert_eq!(after(&sooner, 9), Some(60));

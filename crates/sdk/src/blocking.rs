@@ -80,9 +80,20 @@ pub async fn find_blockers(target: &Client, blocking: &Blocking) -> Result<Block
     let own: HashSet<&str> = blocking.own.iter().map(String::as_str).collect();
     let mut found = BTreeMap::new();
     let mut resources = vec![];
+    // All versions show the same objects, so it is enough that one of them can be listed.
+    let mut kinds: BTreeMap<(String, String), Option<Failure>> = BTreeMap::new();
     for resource in served(target, &blocking.kinds).await? {
-        list(target, &resource, &own, &mut found).await?;
+        let listed = list(target, &resource, &own, &mut found).await;
+        let kind = (resource.group.clone(), resource.kind.clone());
+        match (listed, kinds.get(&kind)) {
+            (Ok(()), _) => drop(kinds.insert(kind, None)),
+            (Err(failure), None) => drop(kinds.insert(kind, Some(failure))),
+            (Err(_), Some(_)) => {}
+        }
         resources.push(resource);
+    }
+    if let Some(failure) = kinds.into_values().flatten().next() {
+        return Err(failure);
     }
     let mut first: Vec<Blocker> = found.values().cloned().collect();
     first.sort_unstable();

@@ -1,7 +1,9 @@
 //! The brake: a deletion on suspiciously many targets stops until a person says that it is meant.
 //!
-//! It is a [`Pause`] that the operator makes for itself. Deleting that Pause says that the deletion is meant; that a list
-//! lacks it says nothing. What was counted is kept in a `ConfigMap` beside it, so a restart does not free it.
+//! It is a [`Pause`] that the operator makes for itself. Deleting the brake's Pause of any operator says that the deletion
+//! is meant, for all operators; that a list lacks one says nothing. The counted targets are recorded in a `ConfigMap`, so
+//! that a restart does not free them. A second `ConfigMap`, the mark, says that the operator deleted something before: a
+//! record that is missing while the mark exists was lost, and counts as full.
 
 mod window;
 
@@ -9,6 +11,7 @@ use std::{
     collections::BTreeMap,
     fmt::Debug,
     sync::{Arc, OnceLock},
+    time::Instant,
 };
 
 use jiff::Timestamp;
@@ -18,20 +21,34 @@ use kube::{
     api::{Patch, PostParams},
 };
 use kyma_api::{Pause, PauseScope, PauseSpec, Reason};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 pub use window::BrakeLimit;
-use window::{Verdict, Window};
+use window::{Moment, Verdict, Window};
 
 use crate::{Failure, Pauses, Settings, call::is_conflict, hub_apply};
 
 /// Key of the counted targets in the `ConfigMap`.
 const COUNTED: &str = "targets";
+/// Key of the number of targets when the window began.
+const ALL: &str = "all";
 
 /// Name of the Pause that an operator makes for itself, and of the `ConfigMap` with what it counted.
 pub(crate) fn brake_name(operator: &str) -> String {
     format!("brake-{operator}")
+}
+
+/// Name of the `ConfigMap` that says that the operator deleted something before.
+fn mark_name(operator: &str) -> String {
+    format!("brake-{operator}-mark")
+}
+
+/// The operator whose brake made a Pause of this name and content.
+pub(crate) fn braked_operator<'a>(name: &'a str, spec: &PauseSpec) -> Option<&'a str> {
+    let operator = name.strip_prefix("brake-")?;
+    let is_of_brake = spec.scope == PauseScope::Deletes && spec.operators == [operator];
+    is_of_brake.then_some(operator)
 }
 
 /// Asked before anything is removed from a target. Cheap to clone; one for each operator.
@@ -63,12 +80,14 @@ struct Held {
     missed: u64,
     /// The record holds all that was counted.
     is_recorded: bool,
+    /// The mark exists.
+    is_marked: bool,
 }
 
 impl Held {
     /// Whether a person took the Pause away, which says that what goes on is meant. One that is merely missing is made
     /// again as soon as it is due.
-    fn hear(&mut self, released: u64, lost: u64, now: Timestamp) -> bool {
+    fn hear(&mut self, released: u64, lost: u64, now: Moment) -> bool {
         if lost > self.missed {
             self.is_on = false;
             self.missed = lost;
@@ -120,14 +139,20 @@ impl Brake {
             none => none.insert(self.restore().await?),
         };
         let pauses = &self.inner.pauses;
-        if held.hear(pauses.released(), pauses.lost(), Timestamp::now()) {
+        let now = moment();
+        if held.hear(pauses.released(), pauses.lost(), now) {
             tracing::warn!(pause = self.inner.name, "deletions go on: a person says that they are meant");
         }
         let all = self.inner.all.get().map_or(0, |count| count());
-        match held.window.ask(target, self.inner.limit, all, Timestamp::now()) {
-            Verdict::Stop { limit } => return Err(self.stop(held, limit, all).await),
+        match held.window.ask(target, self.inner.limit, all, now) {
+            Verdict::Stop { limit, all } => return Err(self.stop(held, &over(limit, all)).await),
+            Verdict::Unknown => return Err(self.stop(held, RECORD_LOST).await),
             Verdict::Counted => held.is_recorded = false,
             Verdict::Go => {}
+        }
+        if !held.is_marked {
+            self.apply(&mark_name(self.inner.operator), &json!({})).await?;
+            held.is_marked = true;
         }
         if !held.is_recorded {
             self.record(&held.window).await?;
@@ -136,11 +161,18 @@ impl Brake {
         Ok(())
     }
 
-    async fn stop(&self, held: &mut Held, limit: usize, all: usize) -> Failure {
+    /// Reads the record before the first deletion is asked for, so that the first start leaves an empty one.
+    pub(crate) async fn prepare(&self) -> Result<(), Failure> {
+        let mut guard = self.inner.held.lock().await;
+        if guard.is_none() {
+            *guard = Some(self.restore().await?);
+        }
+        Ok(())
+    }
+
+    async fn stop(&self, held: &mut Held, what: &str) -> Failure {
         let Inner { operator, name, makes, .. } = &*self.inner;
-        let why = format!(
-            "{operator} would delete on more than {limit} of {all} targets within 10 minutes; if that is meant, delete this Pause"
-        );
+        let why = format!("{operator} {what}; if the deletions are meant, delete this Pause");
         let stopped = || Failure::new(Reason::MassDeletion, format!("Pause {name}: {why}"));
         if held.is_on {
             return stopped();
@@ -162,30 +194,65 @@ impl Brake {
     }
 
     async fn restore(&self) -> Result<Held, Failure> {
-        let Inner { name, records, .. } = &*self.inner;
-        let record = records.get_opt(name).await;
-        let record = record.map_err(|error| Failure::hub(&format!("read ConfigMap {name}"), &error))?;
-        let text = record.and_then(|record| record.data?.remove(COUNTED));
-        let counted: BTreeMap<String, Timestamp> = match text.map(|text| serde_json::from_str(&text)) {
-            None => BTreeMap::new(),
-            Some(Ok(counted)) => counted,
-            Some(Err(error)) => {
-                tracing::warn!(%error, "ConfigMap {name} is damaged: what was deleted lately is not known");
-                BTreeMap::new()
-            }
-        };
-        Ok(Held { window: Window::restored(counted), is_on: false, heard: 0, missed: 0, is_recorded: true })
+        let Inner { operator, name, .. } = &*self.inner;
+        let (record, mark) = (self.read(name).await?, self.read(&mark_name(operator)).await?);
+        let (is_new, is_marked, now) = (record.is_none(), mark.is_some(), moment());
+        let window = restored(record, is_marked, now).unwrap_or_else(|| {
+            tracing::warn!("ConfigMap {name} is missing or damaged: deletions wait for a person");
+            Window::lost(now)
+        });
+        if is_new && !is_marked {
+            self.record(&window).await?;
+        }
+        Ok(Held { window, is_on: false, heard: 0, missed: 0, is_recorded: true, is_marked })
+    }
+
+    async fn read(&self, name: &str) -> Result<Option<ConfigMap>, Failure> {
+        let found = self.inner.records.get_opt(name).await;
+        found.map_err(|error| Failure::hub(&format!("read ConfigMap {name}"), &error))
     }
 
     async fn record(&self, window: &Window) -> Result<(), Failure> {
-        let Inner { operator, name, records, .. } = &*self.inner;
         let counted = json!(window.counted()).to_string();
+        let data = json!({ COUNTED: counted, ALL: window.all().to_string() });
+        self.apply(&self.inner.name, &data).await
+    }
+
+    async fn apply(&self, name: &str, data: &Value) -> Result<(), Failure> {
+        let Inner { operator, records, .. } = &*self.inner;
         let body = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": { COUNTED: counted },
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data,
         });
         let applied = records.patch(name, &hub_apply(operator), &Patch::Apply(&body)).await;
         applied.map(drop).map_err(|error| Failure::hub(&format!("apply ConfigMap {name}"), &error))
     }
+}
+
+/// The present on both clocks.
+fn moment() -> Moment {
+    Moment { monotonic: Instant::now(), wall: Timestamp::now() }
+}
+
+/// Why the brake stops without a count.
+const RECORD_LOST: &str = "cannot tell on how many targets it deleted lately, since its record was lost";
+
+fn over(limit: usize, all: usize) -> String {
+    format!("would delete on more than {limit} of {all} targets within 10 minutes")
+}
+
+/// The window of an earlier process; `None` if its record was lost or cannot be read. An operator that never deleted
+/// anything loses nothing with its record.
+fn restored(record: Option<ConfigMap>, is_marked: bool, now: Moment) -> Option<Window> {
+    let Some(record) = record else {
+        return (!is_marked).then(Window::default);
+    };
+    let mut data = record.data.unwrap_or_default();
+    let Some(counted) = data.remove(COUNTED) else {
+        return (!is_marked).then(Window::default);
+    };
+    let all = data.remove(ALL).and_then(|all| all.parse().ok()).unwrap_or_default();
+    let counted = serde_json::from_str::<BTreeMap<String, Timestamp>>(&counted).ok()?;
+    Some(Window::restored(counted, all, now))
 }
 
 impl Debug for Brake {
@@ -198,20 +265,56 @@ impl Debug for Brake {
 mod tests {
     use super::*;
 
+    fn record(data: &[(&str, &str)]) -> ConfigMap {
+        let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        ConfigMap { data: Some(data.collect()), ..ConfigMap::default() }
+    }
+
     #[test]
     fn a_pause_that_a_restored_hub_lacks_is_made_again_and_releases_nothing() {
-        let (limit, now) = (BrakeLimit { targets: 1, percent: 0 }, Timestamp::from_second(1).unwrap());
-        let window = Window::restored(BTreeMap::from([("a".to_owned(), now)]));
-        let mut held = Held { window, is_on: true, heard: 0, missed: 0, is_recorded: true };
+        let (limit, now) = (BrakeLimit { targets: 1, percent: 0 }, moment());
+        let window = Window::restored(BTreeMap::from([("a".to_owned(), now.wall)]), 1, now);
+        let mut held = Held { window, is_on: true, heard: 0, missed: 0, is_recorded: true, is_marked: true };
         let ask = |held: &mut Held| held.window.ask("b", limit, 1, now);
         assert!(!held.hear(0, 0, now));
         assert!(held.is_on, "it is made once");
         assert!(!held.hear(0, 1, now));
-        assert_eq!((ask(&mut held), held.is_on), (Verdict::Stop { limit: 1 }, false));
+        assert_eq!((ask(&mut held), held.is_on), (Verdict::Stop { limit: 1, all: 1 }, false));
         held.is_on = true;
         assert!(!held.hear(0, 1, now));
         assert!(held.is_on, "it was missing once");
         assert!(held.hear(1, 1, now), "a person took it away");
         assert_eq!((ask(&mut held), held.is_on), (Verdict::Go, false));
+    }
+
+    #[test]
+    fn a_record_is_lost_only_if_the_operator_deleted_before() {
+        let now = moment();
+        let is_known = |record, is_marked| restored(record, is_marked, now).is_some();
+        assert!(is_known(None, false), "the first start");
+        assert!(!is_known(None, true));
+        assert!(!is_known(Some(record(&[])), true) && is_known(Some(record(&[])), false));
+        for is_marked in [false, true] {
+            assert!(!is_known(Some(record(&[(COUNTED, "damaged")])), is_marked));
+            assert!(is_known(Some(record(&[(COUNTED, "{}"), (ALL, "7")])), is_marked));
+        }
+        let wall = now.wall.to_string();
+        let counted = format!("{{\"a/config\":\"{wall}\"}}");
+        let window = restored(Some(record(&[(COUNTED, &counted), (ALL, "7")])), true, now).unwrap();
+        assert_eq!((window.counted().len(), window.all()), (1, 7));
+    }
+
+    #[test]
+    fn a_pause_of_the_brake_is_told_by_name_and_content() {
+        let spec = |operators: &[&str], scope| PauseSpec {
+            operators: operators.iter().map(|name| (*name).to_owned()).collect(),
+            scope,
+            ..PauseSpec::default()
+        };
+        assert_eq!(braked_operator("brake-x", &spec(&["x"], PauseScope::Deletes)), Some("x"));
+        assert_eq!(braked_operator("brake-x", &spec(&["y"], PauseScope::Deletes)), None);
+        assert_eq!(braked_operator("brake-x", &spec(&[], PauseScope::Deletes)), None);
+        assert_eq!(braked_operator("brake-x", &spec(&["x"], PauseScope::All)), None);
+        assert_eq!(braked_operator("x", &spec(&["x"], PauseScope::Deletes)), None);
     }
 }

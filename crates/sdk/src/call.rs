@@ -1,19 +1,13 @@
-//! Answers that are no failure, deletes that mean one object, and objects that are made only where there is none.
+//! Answers that are no failure, and objects that are made only where there is none.
 
 use std::fmt::Debug;
 
-use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{ListParams, PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// A resourceVersion that no object has: etcd's first state, in which there are none.
 const BEFORE_ALL: &str = "1";
-
-/// Parameters of a delete that means the object of this uid and no other.
-pub fn delete_of_uid(uid: &str) -> DeleteParams {
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-    DeleteParams::background().preconditions(preconditions)
-}
 
 /// What is gone need not be removed.
 ///

@@ -206,9 +206,26 @@ impl Progress {
 pub fn failure_state(failure: &Failure) -> State {
     use kyma_api::ErrorClass as Class;
     match (failure.class, failure.reason) {
+        // Tried again, since a source's answer may change, and an error until then.
+        (
+            _,
+            Reason::SourceInvalid
+            | Reason::SourceTooLarge
+            | Reason::SourceHostRefused
+            | Reason::ManifestInvalid,
+        ) => State::Error,
         (_, Reason::AwaitingAccess) | (Class::Transient, _) => State::Processing,
-        (_, Reason::TargetChanged | Reason::TargetInUse | Reason::TargetIsHub | Reason::StampMismatch)
-        | (Class::Invalid | Class::Unreachable, _) => State::Error,
+        (Class::Invalid | Class::Unreachable, _)
+        | (
+            _,
+            Reason::TargetChanged
+            | Reason::TargetInUse
+            | Reason::TargetIsHub
+            | Reason::StampMismatch
+            | Reason::ApplyRefused
+            | Reason::ImmutableField
+            | Reason::ObjectTooLarge,
+        ) => State::Error,
         (Class::Blocked, _) => State::Warning,
     }
 }
@@ -240,9 +257,14 @@ mod tests {
         assert_eq!(state(Reason::AwaitingAccess), State::Processing);
         assert_eq!(state(Reason::HubUnavailable), State::Processing);
         assert_eq!(state(Reason::DeletionBlocked), State::Warning);
-        for reason in
-            [Reason::TargetChanged, Reason::TargetInUse, Reason::ValuesInvalid, Reason::TargetTimeout]
-        {
+        for reason in [
+            Reason::TargetChanged,
+            Reason::TargetInUse,
+            Reason::ValuesInvalid,
+            Reason::TargetTimeout,
+            Reason::SourceInvalid,
+            Reason::SourceHostRefused,
+        ] {
             assert_eq!(state(reason), State::Error, "{reason}");
         }
     }

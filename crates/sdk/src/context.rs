@@ -11,7 +11,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{ApiResource, DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{ApiResource, Patch, PatchParams, PostParams},
     core::DynamicObject,
 };
 use kube_runtime::reflector::ObjectRef;
@@ -19,8 +19,10 @@ use kyma_api::{FreeForm, Reason, annotations, labels};
 use kyma_targets::Acting;
 use serde::{Serialize, de::DeserializeOwned};
 
+use crate::unreadable_fields;
 use crate::{
-    Brake, ComponentResource, Contract, Events, Failure, Interest, Pass, Settings, Trigger,
+    Brake, ComponentResource, Contract, DeleteGate, DeleteRequest, Deleted, Events, Failure, Interest, Pass,
+    Settings, Trigger,
     object::{Claim, claim, content_hash, covers, holds_more, is_created_by, is_protected},
     status::StatusWriter,
 };
@@ -111,10 +113,13 @@ impl<R: ComponentResource> Context<R> {
     /// # Errors
     /// `Paused`, or `MassDeletion`: too many other targets lost something lately.
     pub async fn may_delete(&self) -> Result<(), Failure> {
-        if let Some(why) = self.pass.halt().deletes() {
-            return Err(Failure::new(Reason::Paused, why));
-        }
-        self.brake.permit(target_name(&self.contract)).await
+        self.delete_gate().permit().await
+    }
+
+    /// The gate that every deletion on the target passes.
+    pub fn delete_gate(&self) -> DeleteGate {
+        let gate = DeleteGate::new(self.pass.halt(), &self.brake, target_key(&self.contract));
+        gate.for_module(&self.settings.target_namespace)
     }
 
     /// Whether this is a rehearsal ([`Runtime::rehearse`](crate::Runtime::rehearse)): what is written to the target is a
@@ -275,16 +280,16 @@ impl<R: ComponentResource> Context<R> {
         if live.metadata.deletion_timestamp.is_some() {
             return Ok(false);
         }
-        self.may_delete().await?;
-        let uid = live.metadata.uid.clone();
-        let params = DeleteParams {
-            preconditions: Some(Preconditions { uid, resource_version: None }),
-            ..DeleteParams::background()
-        };
-        match self.api(&kind, namespace).delete(name, &params).await {
-            Ok(_) => Ok(false),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
-            Err(error) => Err(Failure::target(&format!("delete {} {name}", kind.kind), &error)),
+        let managers = [self.manager];
+        let request = DeleteRequest::new(&kind, &live.metadata, &managers);
+        let deleted = self.delete_gate().carry_out(&self.target.client(), &request).await;
+        match deleted {
+            Ok(Deleted::Gone) => Ok(true),
+            Ok(Deleted::Waiting(_)) => Ok(false),
+            Err(error) => {
+                let action = format!("delete {} {name}", kind.kind);
+                Err(error.into_failure(|error| Failure::target(&action, error)))
+            }
         }
     }
 
@@ -293,12 +298,15 @@ impl<R: ComponentResource> Context<R> {
     }
 
     fn owned<K: Serialize>(&self, kind: &ApiResource, wanted: &K) -> Result<DynamicObject, Failure> {
-        let unreadable =
-            |error: serde_json::Error| Failure::new(Reason::Internal, format!("{}: {error}", kind.kind));
-        let mut value = serde_json::to_value(wanted).map_err(unreadable)?;
+        let unwritable =
+            |_| Failure::new(Reason::Internal, format!("{} cannot be written as JSON", kind.kind));
+        let mut value = serde_json::to_value(wanted).map_err(unwritable)?;
         value["apiVersion"] = kind.api_version.clone().into();
         value["kind"] = kind.kind.clone().into();
-        let mut object: DynamicObject = serde_json::from_value(value).map_err(unreadable)?;
+        let mut object: DynamicObject = serde_json::from_value(value.clone()).map_err(|_| {
+            let fields = unreadable_fields::<DynamicObject>(&value);
+            Failure::new(Reason::Internal, format!("a field of {} is {fields}", kind.kind))
+        })?;
         object.labels_mut().insert(labels::OWNER.to_owned(), self.owner.clone());
         let hash = content_hash(&object);
         object.annotations_mut().insert(annotations::APPLIED.to_owned(), hash);
@@ -332,9 +340,10 @@ impl<R: ComponentResource> Context<R> {
     }
 }
 
-/// Stands for a component's target: the access Secret, or the empty name for the hub itself.
-fn target_name(contract: &Contract) -> &str {
-    contract.spec.target.kubeconfig_secret_ref.as_ref().map_or("", |reference| &reference.name)
+/// Identifies a component's target for the brake: name and key of the access Secret, or nothing for the hub itself.
+fn target_key(contract: &Contract) -> String {
+    let reference = contract.spec.target.kubeconfig_secret_ref.as_ref();
+    reference.map(|reference| format!("{}/{}", reference.name, reference.key)).unwrap_or_default()
 }
 
 fn typed<K: DeserializeOwned>(kind: &ApiResource, object: DynamicObject) -> Result<K, Failure> {

@@ -6,12 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kyma_api::{
     DeletionPolicy, Dependency, FreeForm, GroupKind, Manager, ModuleRef, Reason, ResourcePolicy, State,
-    TargetRef, annotations, component::DeletionOrder, finalizers, labels,
+    TargetRef, annotations, component::DeletionOrder, finalizers, kyma_owner, labels,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ComponentResource, Failure};
+use crate::{ComponentResource, Failure, unreadable_fields};
 
 /// The field of a status that says which request was followed last.
 pub(crate) const HANDLED: &str = "lastHandledReconcileAt";
@@ -117,14 +117,16 @@ impl Contract {
     /// # Errors
     /// `ContractViolated`: a field has another type than the contract says.
     pub fn of<R: ComponentResource>(resource: &R) -> Result<Self, Failure> {
-        let violated = |error: serde_json::Error| Failure::new(Reason::ContractViolated, error.to_string());
-        Self::of_value(serde_json::to_value(resource).map_err(violated)?)
+        let violated = |_| Failure::new(Reason::ContractViolated, "the component cannot be written as JSON");
+        Self::of_value(&serde_json::to_value(resource).map_err(violated)?)
     }
 
     /// Reads the contract's part of an object of any kind, given without its metadata or as a whole.
-    pub(crate) fn of_value(object: serde_json::Value) -> Result<Self, Failure> {
-        let violated = |error: serde_json::Error| Failure::new(Reason::ContractViolated, error.to_string());
-        let parts: Parts = serde_json::from_value(object).map_err(violated)?;
+    pub(crate) fn of_value(object: &serde_json::Value) -> Result<Self, Failure> {
+        let parts = Parts::deserialize(object).map_err(|_| {
+            let message = format!("a field of the component is {}", unreadable_fields::<Parts>(object));
+            Failure::new(Reason::ContractViolated, message)
+        })?;
         let whole_status = parts.status.unwrap_or_default();
         // What an earlier reconciler reported may be of any form and must not stop this one.
         let status = serde_json::from_value(whole_status.clone().into()).unwrap_or_default();
@@ -168,7 +170,7 @@ pub fn deletion<R: ComponentResource>(resource: &R, policy: DeletionPolicy) -> D
         return Deletion::Orphan;
     }
     let owners = resource.owner_references();
-    let kyma = owners.iter().find(|owner| owner.kind == "Kyma" && owner.api_version.starts_with(KYMA_GROUP));
+    let kyma = kyma_owner(owners);
     let order = DeletionOrder::from_annotations(resource.annotations());
     match (kyma, order) {
         (Some(kyma), Some(order)) if kyma.uid == order.kyma_uid => Deletion::Ordered(order),
@@ -176,8 +178,6 @@ pub fn deletion<R: ComponentResource>(resource: &R, policy: DeletionPolicy) -> D
         _ => Deletion::Unproven,
     }
 }
-
-const KYMA_GROUP: &str = "operator.kyma-project.io/";
 
 /// Whether nothing is to be done: the label `skip-reconciliation`, or `spec.suspend`. A deletion goes on.
 pub fn is_suspended<R: ComponentResource>(resource: &R, spec: &ComponentSpec) -> bool {
@@ -241,6 +241,16 @@ mod tests {
         assert!(!is_upgrade(&module("1.0.0"), &json!("1.0.0")));
         assert!(!is_upgrade(&module("1.0.0"), &Value::Null), "the first installation");
         assert!(!is_upgrade(&Value::Null, &json!("1.0.0")), "made by hand, it has no version");
+    }
+
+    #[test]
+    fn violation_of_the_contract_names_fields_and_no_values() {
+        let object =
+            json!({"spec": {"module": "hunter2", "target": {"kubeconfigSecretRef": {"name": ["hunter2"]}}}});
+        let failure = Contract::of_value(&object).unwrap_err();
+        assert_eq!(failure.reason, Reason::ContractViolated);
+        assert!(failure.message.contains("spec.module, spec.target"), "{failure}");
+        assert!(!failure.message.contains("hunter2"), "{failure}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod view;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ApiResource, ListParams};
@@ -24,8 +25,11 @@ use graph::{Graph, Standing, Unmet, Why};
 pub(crate) use view::Kind;
 use view::{Node, View, kyma_of, needs};
 
+use crate::evaluation::{evaluate_apart, run_apart};
 use crate::{Change, ComponentResource, Contract, Failure, Runtime, Trigger};
 
+/// Time until expressions about one component have to be evaluated.
+const JUDGING_DEADLINE: Duration = Duration::from_secs(10);
 /// Kinds that are followed at most, beside the own one.
 const KINDS: usize = 32;
 
@@ -39,8 +43,17 @@ struct Inner<R: ComponentResource> {
     trigger: Trigger<ObjectRef<R>>,
     graph: Mutex<Graph>,
     followed: Mutex<HashMap<Kind, Followed>>,
+    /// Components that are being judged by expressions, each with its latest state that was not yet.
+    judging: Mutex<HashMap<Node, Option<Unjudged>>>,
     /// Held from a change of what is known until the kinds that follow from it are followed: they come in its order.
     turn: Mutex<()>,
+}
+
+/// A component that expressions have to judge.
+struct Unjudged {
+    uid: String,
+    expressions: BTreeSet<String>,
+    object: Value,
 }
 
 impl<R: ComponentResource> Clone for Dependencies<R> {
@@ -56,6 +69,7 @@ impl<R: ComponentResource> Dependencies<R> {
             trigger,
             graph: Mutex::default(),
             followed: Mutex::default(),
+            judging: Mutex::default(),
             turn: Mutex::default(),
         };
         let new = Self { inner: Arc::new(inner) };
@@ -69,7 +83,7 @@ impl<R: ComponentResource> Dependencies<R> {
 
     /// Whether the reconciler's own watch shows all components of its kind.
     fn shows_all(&self) -> bool {
-        self.inner.runtime.settings.selector.is_none()
+        self.inner.runtime.settings.has_full_scope()
     }
 
     /// The reconciler's own watch told this; `contract` is that of a component that it shows.
@@ -150,7 +164,8 @@ impl<R: ComponentResource> Dependencies<R> {
             let found = api.list(&params).await.map_err(failed)?.items.pop();
             let Some(object) = found else { continue };
             let object = serde_json::to_value(object).unwrap_or_default();
-            let judged = view::judge(BTreeSet::from([expression.clone()]), &object);
+            let expressions = BTreeSet::from([expression.clone()]);
+            let judged = evaluate_apart(JUDGING_DEADLINE, move || view::judge(expressions, &object)).await?;
             lock(&self.inner.graph).judged(node, judged);
             any = true;
         }
@@ -168,14 +183,43 @@ impl<R: ComponentResource> Dependencies<R> {
         let mut view = View::of(meta, contract, std::collections::BTreeMap::new());
         let mut graph = lock(&self.inner.graph);
         let expressions = graph.expressions(node, view.as_module().as_ref());
-        if !expressions.is_empty() {
-            view.judged = view::judge(expressions, &whole());
-        }
+        view.judged = graph.judgements(node, &view.uid, &expressions);
+        let uid = view.uid.clone();
         let affected = graph.set(node, view);
         let kinds = graph.new_kinds();
         drop(graph);
         self.wake(affected);
         self.follow_all(kinds);
+        if !expressions.is_empty() {
+            self.judge_apart(node, Unjudged { uid, expressions, object: whole() });
+        }
+    }
+
+    /// Has a component judged apart from the watch that showed it. Until then its judgements are those of its state
+    /// before; of several states only the latest is judged.
+    fn judge_apart(&self, node: &Node, unjudged: Unjudged) {
+        if lock(&self.inner.judging).insert(node.clone(), Some(unjudged)).is_some() {
+            return;
+        }
+        let (dependencies, node) = (self.clone(), node.clone());
+        tokio::spawn(async move {
+            while let Some(Unjudged { uid, expressions, object }) = dependencies.next_unjudged(&node) {
+                let Ok(judged) = run_apart(move || view::judge(expressions, &object)).await else { continue };
+                let _turn = lock(&dependencies.inner.turn);
+                let affected = lock(&dependencies.inner.graph).rejudged(&node, &uid, judged);
+                dependencies.wake(affected);
+            }
+        });
+    }
+
+    /// The latest state of a component that was not judged; without one, the next one needs a new task.
+    fn next_unjudged(&self, node: &Node) -> Option<Unjudged> {
+        let mut judging = lock(&self.inner.judging);
+        let next = judging.get_mut(node).and_then(Option::take);
+        if next.is_none() {
+            judging.remove(node);
+        }
+        next
     }
 
     /// A component is gone. Under [`Inner::turn`].

@@ -23,6 +23,7 @@ use crate::{
     dependencies::Dependencies,
     has_finalizer,
     identity::{self, Proven},
+    local::is_local_component,
     status::{StatusWriter, Written, ready_of},
 };
 
@@ -290,7 +291,7 @@ fn sooner(stopped: Option<Failure>, unwritten: Failure) -> Failure {
     stopped.filter(|stopped| delay(stopped) < delay(&unwritten)).unwrap_or(unwritten)
 }
 
-/// Whether the first contact with a target is still to come, which brings the finalizer too.
+/// Whether the first contact with a remote target is still to come, which brings the finalizer too.
 fn is_to_be_contacted<R: ComponentResource>(resource: &R, contract: &Contract) -> bool {
     contract.spec.target.kubeconfig_secret_ref.is_some() && !identity::had_contact(resource)
 }
@@ -301,12 +302,12 @@ pub(crate) async fn target_of<R: ComponentResource>(
     resource: &R,
     contract: &Contract,
 ) -> Result<Target, Failure> {
+    let recorded = identity::recorded_uid(resource);
+    if is_local_component(runtime, resource, contract, recorded.as_deref())? {
+        return Ok(runtime.access.local());
+    }
     if let Some(reference) = &contract.spec.target.kubeconfig_secret_ref {
         return runtime.access.target(reference).await;
-    }
-    let kyma = resource.labels().get(kyma_api::labels::KYMA_NAME).map_or("", String::as_str);
-    if runtime.settings.is_local(kyma) {
-        return Ok(runtime.access.local());
     }
     let message = "spec.target.kubeconfigSecretRef is missing, and the hub is not a target here";
     Err(Failure::new(Reason::AccessInvalid, message))

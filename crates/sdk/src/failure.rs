@@ -7,6 +7,8 @@ use kube::core::Status;
 use kyma_api::{ErrorClass, Reason};
 use kyma_targets::{TargetError, classify};
 
+use crate::describe_cause;
+
 /// What a reconcile ends with when it cannot go on: a stable reason, its class and a message for people.
 ///
 /// The message is shown in conditions, events and logs: key paths, names and reasons only, never values or the
@@ -77,7 +79,7 @@ impl Failure {
     /// what stands in an object.
     pub fn hub(action: &str, error: &kube::Error) -> Self {
         let kube::Error::Api(status) = error else {
-            return Self::new(Reason::HubUnavailable, format!("{action}: {error}"));
+            return Self::new(Reason::HubUnavailable, format!("{action}: {}", describe_cause(error)));
         };
         if is_refusal(status) {
             return Self::new(Reason::HubRefused, format!("{action}: {}", refusal(status)));

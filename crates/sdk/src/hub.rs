@@ -7,10 +7,15 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Config,
     api::{PartialObjectMeta, PatchParams, ValidationDirective},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 
 use crate::Settings;
+
+mod cause;
+mod kubeconfig;
+
+pub use cause::describe_cause;
+pub use kubeconfig::{client_config, kubeconfig};
 
 /// Longest time to open a connection to the hub.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -21,40 +26,53 @@ pub enum HubError {
     /// The kubeconfig cannot be read.
     #[error("kubeconfig of the hub: {0}")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
-    /// No kubeconfig and no pod's ServiceAccount.
-    #[error("no access to a hub: {0}")]
-    Infer(#[from] kube::config::InferConfigError),
+    /// No kubeconfig file exists, and the program does not run in a Pod.
+    #[error(
+        "no access to a hub: none of these kubeconfig files exists: {files}; name one with --kubeconfig ({source})"
+    )]
+    NoAccess {
+        /// The files that were looked for.
+        files: String,
+        /// Why the ServiceAccount of a Pod cannot be used.
+        source: kube::config::InClusterError,
+    },
+    /// A context was selected, and no kubeconfig file exists.
+    #[error(
+        "no context can be selected: none of these kubeconfig files exists: {files}; name one with --kubeconfig"
+    )]
+    NoKubeconfig {
+        /// The files that were looked for.
+        files: String,
+    },
     /// No header takes who calls.
     #[error("{0:?} cannot be sent as User-Agent: POD_NAME has to be the name of a Pod")]
     Agent(String),
     /// No client can be made of it.
-    #[error("client for the hub: {0}")]
+    #[error("client for the hub: {}", describe_cause(.0))]
     Client(kube::Error),
     /// The hub does not tell who it is.
-    #[error("the hub's identity (uid of namespace kube-system): {0}")]
+    #[error("the hub's identity (uid of namespace kube-system): {}", describe_cause(.0))]
     Identity(kube::Error),
     /// The namespace has no uid: not a real apiserver.
     #[error("the hub's namespace kube-system has no uid")]
     NoUid,
 }
 
-/// Where the hub is and how to log in there: `--kubeconfig`, else what kube finds by itself.
-///
-/// kube's own retries are off, because they can hide an outage for minutes; reconciles back off instead.
+/// Where the hub is and how to log in there: see [`client_config`].
 ///
 /// # Errors
 /// No usable kubeconfig, and not in a pod.
 pub async fn hub_config(settings: &Settings) -> Result<Config, HubError> {
-    let mut config = match &settings.kubeconfig {
-        Some(path) => {
-            Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default())
-                .await?
-        }
-        None => Config::infer().await?,
-    };
+    Ok(bounded(client_config(settings.kubeconfig.as_deref(), None).await?))
+}
+
+/// Bounds the time to connect and turns off kube's own retries, which can hide an outage for minutes; reconciles back
+/// off instead.
+#[must_use]
+pub fn bounded(mut config: Config) -> Config {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT);
-    Ok(config)
+    config
 }
 
 /// Says in every call who makes it, for the hub's audit log.

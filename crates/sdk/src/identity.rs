@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt, api::Patch};
-use kyma_api::finalizers;
+use kyma_api::{finalizers, kyma_owner};
 use kyma_targets::{
     Claim, Fence, Found, KymaId, Ledger, Recorded, Target, TargetError, Verdict, compare, record, recorded,
 };
@@ -23,7 +23,7 @@ fn sides<R: ComponentResource>(
     found: &Found,
 ) -> (Claim, Recorded) {
     let owners = resource.owner_references();
-    let kyma = owners.iter().find(|owner| owner.kind == "Kyma").map(|owner| KymaId {
+    let kyma = kyma_owner(owners).map(|owner| KymaId {
         namespace: resource.namespace().unwrap_or_default(),
         name: owner.name.clone(),
         uid: owner.uid.clone(),
@@ -60,7 +60,8 @@ pub(crate) async fn prove<R: ComponentResource>(
     target: &Target,
 ) -> Result<Proven, Failure> {
     if target.is_local() {
-        return Ok(Proven { target: target.clone(), recorded: None });
+        let recorded = record_local(runtime, resource).await?;
+        return Ok(Proven { target: target.clone(), recorded });
     }
     let found = target.identify().await?;
     let (claim, recorded) = sides(&runtime.hub_uid, runtime.operator, resource, &found);
@@ -77,6 +78,19 @@ pub(crate) async fn prove<R: ComponentResource>(
         refused => return Err(target.refuse(refused).await.into()),
     }
     Ok(Proven { target: target.fenced(fence), recorded: written })
+}
+
+/// Records the hub as the component's target at the first contact. [`crate::local`] has checked before that no other
+/// cluster is recorded.
+async fn record_local<R: ComponentResource>(
+    runtime: &Runtime,
+    resource: &R,
+) -> Result<Option<ObjectMeta>, Failure> {
+    if had_contact(resource) {
+        return Ok(None);
+    }
+    let first = Recorded { target_uid: Some(runtime.hub_uid.to_string()), epoch: 1, turn: None };
+    write_record(runtime, resource, &first).await.map(Some)
 }
 
 /// The same comparison where nothing is recorded, for who only reads.
@@ -102,7 +116,12 @@ pub(crate) async fn compared<R: ComponentResource>(
 
 /// Whether this component ever had contact with a target.
 pub(crate) fn had_contact<R: ComponentResource>(resource: &R) -> bool {
-    recorded(Some(resource.annotations())).target_uid.is_some()
+    recorded_uid(resource).is_some()
+}
+
+/// The uid of the cluster that is recorded as the component's target.
+pub(crate) fn recorded_uid<R: ComponentResource>(resource: &R) -> Option<String> {
+    recorded(Some(resource.annotations())).target_uid
 }
 
 /// What a verdict means that forbids to write.

@@ -3,19 +3,23 @@
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels};
+use kyma_api::{Kyma, Reason, SecretKeyRef, TargetIdentity, labels, names};
 use kyma_targets::{Claim, Fence, KymaId, Recorded};
 
 use crate::{Access, Failure, Operator, Runtime};
 
 mod key;
 mod ledger;
+mod long_names;
+mod openings;
 mod proof;
 mod stopped;
 
 pub use key::KymaKey;
 pub(crate) use ledger::KymaLedger;
-pub use proof::{Proof, prove, prove_known};
+pub use long_names::LongNames;
+pub use openings::{Opening, Openings};
+pub use proof::{Proof, prove, prove_known, record_local};
 pub use stopped::note_stop;
 
 /// Key of the kubeconfig in a Secret that is found by its label.
@@ -47,7 +51,11 @@ impl KymaAccess {
             [one] => Ok(SecretKeyRef { name: one.clone(), key: LABELLED_KEY.to_owned() }),
             [] => Err(Failure::new(
                 Reason::AwaitingAccess,
-                format!("no access Secret for Kyma {name}: create one labelled {}={name}", labels::KYMA_NAME),
+                format!(
+                    "no access Secret for Kyma {name}: create one labelled {}={}",
+                    labels::KYMA_NAME,
+                    names::label_value(&name)
+                ),
             )),
             several => Err(Failure::new(
                 Reason::AccessAmbiguous,

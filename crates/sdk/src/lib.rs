@@ -16,6 +16,7 @@ mod driver;
 mod expression;
 mod identity;
 mod kyma;
+mod local;
 mod object;
 mod status;
 
@@ -23,6 +24,8 @@ mod status;
 mod backoff;
 mod brake;
 mod call;
+mod delete_gate;
+mod evaluation;
 mod failure;
 mod feed;
 mod finalizer;
@@ -56,6 +59,7 @@ pub mod rbac;
 mod settings;
 mod telemetry;
 pub mod testing;
+mod unreadable;
 
 pub use access::{Access, AccessChange, Revision, is_object_name, object_name};
 pub use admin::{AdminError, AdminServer, Health};
@@ -64,7 +68,7 @@ pub use args::{AccessArgs, Args, LogFormat, Mode, TokenExchangeArgs};
 pub use backoff::{delay_after, longest_delay};
 pub use blocking::{Blocker, Blockers, find_blockers};
 pub use brake::{Brake, BrakeLimit};
-pub use call::{create_new, delete_of_uid, gone_is_fine, is_conflict, live_metadata};
+pub use call::{create_new, gone_is_fine, is_conflict, live_metadata};
 pub use component::{Blocking, Component, ComponentResource, Progress, Removal, Step, Wait, failure_state};
 pub use context::{Context, Waker};
 pub use contract::{
@@ -72,25 +76,32 @@ pub use contract::{
 };
 pub use copied_secret::{CopyError, holds_no_access, may_be_copied};
 pub use crd_check::{CrdError, await_crds, missing};
+pub use delete_gate::{Authorship, DeleteError, DeleteGate, DeleteRequest, Deleted};
 pub use diagnosis::{Diagnoses, Diagnosis, TargetDiagnosis};
 pub use driver::{ComponentProgram, component_table, drive, run_component};
+pub use evaluation::{contain_panic, evaluate_apart};
 pub use events::Events;
-pub use expression::{Expression, ExpressionError, Judgement};
+pub use expression::{EvaluationCost, Expression, ExpressionError, Judgement};
 pub use failure::Failure;
 pub use feed::{News, feed};
 pub use finalizer::{add_finalizer, patch_finalizers, remove_finalizer};
-pub use hub::{HubError, hub_addresses, hub_apply, hub_config, hub_uid, name_caller};
+pub use hub::{
+    HubError, bounded, client_config, describe_cause, hub_addresses, hub_apply, hub_config, hub_uid,
+    kubeconfig, name_caller,
+};
 pub use hub_resource::{HubResource, readable};
 pub use hub_watch::hub_watch;
 pub use identity::refusal;
 pub use index::Index;
 pub use jitter::{jitter, shortened};
 pub use kyma::{
-    KymaAccess, KymaKey, Proof, claim_of, fence_of, is_on_record, note_stop, prove, prove_known, recorded_of,
+    KymaAccess, KymaKey, LongNames, Opening, Openings, Proof, claim_of, fence_of, is_on_record, note_stop,
+    prove, prove_known, record_local, recorded_of,
 };
+pub use local::{is_local, not_local};
 pub use metrics::{Described, Metrics, MetricsError};
 pub use pass::Pass;
-pub use pauses::{Halt, PauseChanges, Pauses, is_in_force};
+pub use pauses::{Halt, PauseChanges, Pauses, is_in_force, read_halt};
 pub use program::{NoFlags, Program, RunError, StartError, run_program, serve};
 pub use rbac::{Guard, Rule};
 pub use reconciler::{Change, Reconciler};
@@ -99,6 +110,7 @@ pub use settings::{Settings, SettingsError};
 pub use status::{Report, next_status};
 pub use telemetry::{TelemetryError, init_telemetry};
 pub use trigger::Trigger;
+pub use unreadable::unreadable_fields;
 pub use watches::{
     Content, Implausible, Interest, Listener, Sighting, WatchLimit, WatchTimes, Watches, is_plausible,
 };

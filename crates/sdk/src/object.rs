@@ -95,10 +95,7 @@ fn is_written_by(live: &DynamicObject, manager: &str) -> bool {
 
 /// Whether more than the object itself goes with it: what others put in, or data.
 pub(crate) fn holds_more(kind: &ApiResource) -> bool {
-    matches!(
-        (kind.group.as_str(), kind.kind.as_str()),
-        ("", "Namespace" | "PersistentVolumeClaim") | ("apiextensions.k8s.io", "CustomResourceDefinition")
-    )
+    kyma_api::needs_delete_proof(&kind.group, &kind.kind)
 }
 
 /// Whether no module may apply over or delete this object; users choose modules in the Kyma of `target_namespace`.
@@ -109,7 +106,7 @@ pub(crate) fn is_protected(
     target_namespace: &str,
 ) -> bool {
     match (kind.group.as_str(), kind.kind.as_str()) {
-        ("", "Namespace") => name == "default" || name.starts_with("kube-"),
+        ("", "Namespace") => name == "default" || name == STAMP_NAMESPACE || name.starts_with("kube-"),
         ("", "ConfigMap") => name == STAMP_NAME && namespace == Some(STAMP_NAMESPACE),
         ("operator.kyma-project.io", "Kyma") => {
             name == names::TARGET_KYMA && namespace == Some(target_namespace)
@@ -173,7 +170,7 @@ mod tests {
         let config_map = ApiResource::erase::<ConfigMap>(&());
         let is_protected = |kind, namespace, name| is_protected(kind, namespace, name, "kyma-system");
         assert!(is_protected(&namespace, None, "kube-system") && is_protected(&namespace, None, "default"));
-        assert!(!is_protected(&namespace, None, "kyma-system"));
+        assert!(is_protected(&namespace, None, "kyma-system") && !is_protected(&namespace, None, "modules"));
         assert!(is_protected(&config_map, Some("kyma-system"), STAMP_NAME));
         assert!(!is_protected(&config_map, Some("kube-system"), "anything"));
     }

@@ -1,7 +1,9 @@
 //! Pauses on the hub: known before the first reconcile, asked by each, and obeyed by those that are under way.
 
 mod halt;
+mod kyma_labels;
 mod kymas;
+mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -10,14 +12,20 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::{Resource, ResourceExt};
+use kube::api::ListParams;
+use kube::{Api, Client, Resource, ResourceExt};
 use kyma_api::Pause;
 use tokio::sync::watch;
 
 pub use halt::{Halt, is_in_force};
 use halt::{Known, Whose};
+use record::{Record, Stored};
 
-use crate::{News, Runtime, await_crds, brake::brake_name, feed};
+use crate::{
+    News, Runtime, await_crds,
+    brake::{brake_name, braked_operator},
+    feed,
+};
 
 /// Name under which the watch of Pauses appears in /readyz.
 pub(crate) const PART: &str = "pauses";
@@ -52,20 +60,23 @@ impl Pauses {
         _ = self.listed.subscribe().wait_for(|listed| *listed).await;
     }
 
-    /// All Pauses, by name.
+    /// All Pauses that the hub has, by name.
     pub fn all(&self) -> BTreeMap<String, Arc<Pause>> {
-        self.known.borrow().pauses.clone()
+        let known = self.known.borrow();
+        let shown = known.pauses.iter().filter(|(name, _)| !known.missing.contains(*name));
+        shown.map(|(name, pause)| (name.clone(), Arc::clone(pause))).collect()
     }
 
     /// Tells when a Pause came, changed, went or ended.
     pub fn changes(&self) -> PauseChanges {
         let known = self.known.subscribe();
         let now = (known.borrow().clone(), Timestamp::now());
-        PauseChanges { operator: self.operator, known, before: now.clone(), now }
+        let labels = now.0.labels_revision();
+        PauseChanges { operator: self.operator, known, before: now.clone(), now, labels: (labels, labels) }
     }
 
-    /// How often a person took away the Pause that the brake had made. A count, since a Pause that comes and goes at
-    /// once is seen by nobody.
+    /// How often a person deleted a Pause that the brake of an operator had made, which confirms the deletions of all
+    /// operators. A count, since a Pause that comes and goes at once is seen by nobody.
     pub(crate) fn released(&self) -> u64 {
         self.known.borrow().released
     }
@@ -97,8 +108,12 @@ impl Pauses {
             tracing::error!(%error, "Pauses cannot be read, so nothing is written");
             return;
         }
+        let record = Record::new(&runtime, &self.brake);
+        let recorded = record.read().await;
+        self.restore(record::restored(recorded.pauses.clone(), Timestamp::now()));
+        let mut writing = pin!(self.record(&record, recorded));
         let mut news = pin!(feed::<Pause>(&runtime));
-        let labels = kymas::Labels::new(&runtime, self.known.clone());
+        let labels = kymas::Follower::new(&runtime, self.known.clone());
         let mut labels = pin!(labels.follow());
         loop {
             let end = self.known.borrow().next_end(Timestamp::now());
@@ -116,8 +131,26 @@ impl Pauses {
                     self.known.send_if_modified(|_| is_over);
                 }
                 () = &mut labels => return,
+                () = &mut writing => return,
             }
         }
+    }
+
+    /// Keeps the record once the first list has completed what it holds.
+    async fn record(&self, record: &Record, recorded: Stored) {
+        self.listed().await;
+        record.follow(self.known.subscribe(), recorded).await;
+    }
+
+    /// Puts the Pauses of the record in force again. Until a list shows them they count as missing.
+    fn restore(&self, pauses: Vec<Pause>) {
+        self.known.send_modify(|known| {
+            for pause in pauses {
+                let name = pause.name_any();
+                known.missing.insert(name.clone());
+                known.pauses.insert(name, Arc::new(pause));
+            }
+        });
     }
 
     fn take(&self, news: News<Pause>, runtime: &Runtime) {
@@ -138,25 +171,66 @@ impl Pauses {
         if held.is_none_or(|held| held.spec != pause.spec) {
             tracing::info!(pause = name, scope = ?pause.spec.scope, reason = pause.spec.reason, "paused");
         }
-        self.known.send_modify(|known| drop(known.pauses.insert(name, Arc::from(pause))));
+        self.known.send_modify(|known| {
+            known.missing.remove(&name);
+            known.pauses.insert(name, Arc::from(pause));
+        });
     }
 
     fn gone(&self, name: &str) {
         tracing::info!(pause = name, "no longer paused");
         self.known.send_modify(|known| {
-            known.pauses.remove(name);
-            known.released += u64::from(name == self.brake);
+            known.missing.remove(name);
+            let gone = known.pauses.remove(name);
+            let confirms = gone.is_some_and(|pause| braked_operator(name, &pause.spec).is_some());
+            if confirms {
+                known.confirm_brakes();
+            }
         });
     }
 
+    /// Takes a complete list. A Pause that it lacks stays in force: only its DELETE event or its end lifts it. That of the
+    /// brake goes, since the brake makes it again before it lets anything be deleted.
     fn keep(&self, names: &BTreeSet<String>) {
         self.known.send_if_modified(|known| {
-            let before = known.pauses.len();
+            let before = (known.pauses.len(), known.missing.clone());
+            let now = Timestamp::now();
             known.lost += u64::from(known.pauses.contains_key(&self.brake) && !names.contains(&self.brake));
-            known.pauses.retain(|name, _| names.contains(name));
-            known.pauses.len() != before
+            known.pauses.retain(|name, pause| {
+                names.contains(name) || *name != self.brake && is_in_force(pause, now)
+            });
+            known.missing = known.pauses.keys().filter(|name| !names.contains(*name)).cloned().collect();
+            for name in known.missing.difference(&before.1) {
+                tracing::warn!(
+                    pause = name,
+                    "the hub lacks this Pause, which stays in force: create it again under its name, then delete it to lift it"
+                );
+            }
+            before != (known.pauses.len(), known.missing.clone())
         });
     }
+}
+
+/// Reads what stands still for an object from the hub, for a command that a person runs. Selectors of Pauses count as
+/// matching.
+///
+/// # Errors
+/// The hub does not answer or forbids to list Pauses. A hub without the kind has none.
+pub async fn read_halt<K: Resource<DynamicType = ()>>(
+    hub: &Client,
+    namespace: &str,
+    command: &str,
+    object: &K,
+) -> kube::Result<Halt> {
+    let api: Api<Pause> = Api::namespaced(hub.clone(), namespace);
+    let pauses = match api.list(&ListParams::default()).await {
+        Ok(listed) => listed.items,
+        Err(kube::Error::Api(status)) if status.is_not_found() => vec![],
+        Err(error) => return Err(error),
+    };
+    let pauses = pauses.into_iter().map(|pause| (pause.name_any(), Arc::new(pause))).collect();
+    let known = Known { pauses, ..Known::default() };
+    Ok(known.halt(command, Whose::of(object), Timestamp::now()))
 }
 
 /// Sleeps until a moment on the wall clock, or for ever.
@@ -173,6 +247,8 @@ pub struct PauseChanges {
     known: watch::Receiver<Known>,
     before: (Known, Timestamp),
     now: (Known, Timestamp),
+    /// Number of the last change of Kymas' labels at both times.
+    labels: (u64, u64),
 }
 
 impl PauseChanges {
@@ -183,14 +259,19 @@ impl PauseChanges {
             std::future::pending::<()>().await;
         }
         let now = (self.known.borrow_and_update().clone(), Timestamp::now());
+        self.labels = (self.labels.1, now.0.labels_revision());
         self.before = std::mem::replace(&mut self.now, now);
     }
 
-    /// Whether the last change makes another thing stand still for an object than before, or lets go on what the brake
+    /// Whether the last change may make another thing stand still for an object than before, or lets go on what the brake
     /// had stopped.
     pub fn concern<K: Resource<DynamicType = ()>>(&self, object: &K) -> bool {
         let halt = |(known, at): &(Known, Timestamp)| known.halt(self.operator, Whose::of(object), *at);
-        self.before.0.released != self.now.0.released || halt(&self.before) != halt(&self.now)
+        let relabelled = match (Whose::of(object), &self.now.0.kymas) {
+            (Whose::OfKyma(kyma), Some(kymas)) => kymas.changed_since(kyma, self.labels.0),
+            _ => false,
+        };
+        relabelled || self.before.0.released != self.now.0.released || halt(&self.before) != halt(&self.now)
     }
 }
 
@@ -204,14 +285,83 @@ mod tests {
     async fn a_brake_that_was_released_before_anybody_looked_wakes_all_the_same() {
         let pauses = Pauses::new("x");
         let component = HelmComponent::new("c", HelmComponentSpec::default());
-        for (name, concerns) in [("maintenance", false), ("brake-y", false), ("brake-x", true)] {
+        for (name, concerns) in [("maintenance", false), ("brake-", false), ("brake-x", true)] {
             let mut changes = pauses.changes();
-            pauses.applied(Box::new(Pause::new(name, PauseSpec::default())));
+            pauses.applied(Box::new(Pause::new(name, of_brake("x"))));
             pauses.gone(name);
             changes.next().await;
             assert_eq!(changes.concern(&component), concerns, "{name}");
         }
         assert_eq!(pauses.released(), 1);
+    }
+
+    fn of_brake(operator: &str) -> PauseSpec {
+        PauseSpec {
+            scope: kyma_api::PauseScope::Deletes,
+            operators: vec![operator.to_owned()],
+            ..PauseSpec::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn one_confirmation_of_a_brake_serves_all_operators() {
+        let pauses = Pauses::new("x");
+        let component = HelmComponent::new("c", HelmComponentSpec::default());
+        let apply = |name: &str, operator: &str, uid: &str| {
+            let mut pause = Pause::new(name, of_brake(operator));
+            pause.metadata.uid = Some(uid.to_owned());
+            pauses.applied(Box::new(pause));
+        };
+        apply("brake-x", "x", "first");
+        apply("brake-y", "y", "other");
+        assert!(pauses.of(&component).deletes().is_some());
+        pauses.gone("brake-y");
+        assert_eq!(pauses.released(), 1);
+        assert!(pauses.of(&component).deletes().is_none(), "the brake's Pause that is left has no effect");
+        apply("brake-x", "x", "first");
+        assert!(pauses.of(&component).deletes().is_none(), "also when it is seen again");
+        apply("brake-x", "x", "second");
+        assert!(pauses.of(&component).deletes().is_some(), "a later one holds");
+        apply("maintenance", "x", "third");
+        pauses.gone("maintenance");
+        assert_eq!(pauses.released(), 1, "a Pause that a person made confirms nothing");
+    }
+
+    #[tokio::test]
+    async fn pause_that_a_list_lacks_stays_in_force_until_its_delete_event() {
+        let pauses = Pauses::new("x");
+        let component = HelmComponent::new("c", HelmComponentSpec::default());
+        let writes = || pauses.of(&component).writes().map(ToOwned::to_owned);
+        pauses.applied(Box::new(Pause::new("maintenance", PauseSpec::default())));
+        pauses.keep(&BTreeSet::from(["maintenance".to_owned()]));
+        assert_eq!(writes().unwrap(), "Pause maintenance holds");
+        for _ in 0..2 {
+            pauses.keep(&BTreeSet::new());
+            let message = writes().unwrap();
+            assert!(message.contains("the hub lacks it") && message.contains("create it again"), "{message}");
+        }
+        pauses.applied(Box::new(Pause::new("maintenance", PauseSpec::default())));
+        assert_eq!(writes().unwrap(), "Pause maintenance holds", "created again");
+        pauses.gone("maintenance");
+        assert_eq!(writes(), None);
+    }
+
+    #[tokio::test]
+    async fn pause_of_the_record_is_in_force_after_a_restart_with_an_empty_list() {
+        let pauses = Pauses::new("x");
+        let component = HelmComponent::new("c", HelmComponentSpec::default());
+        pauses.restore(vec![Pause::new("maintenance", PauseSpec::default())]);
+        pauses.keep(&BTreeSet::new());
+        assert!(pauses.of(&component).writes().is_some());
+        let until = Timestamp::from_second(1).unwrap();
+        let ended = PauseSpec {
+            until: Some(serde_json::from_value(serde_json::json!(until)).unwrap()),
+            ..PauseSpec::default()
+        };
+        pauses.restore(vec![Pause::new("maintenance", ended)]);
+        assert!(pauses.of(&component).writes().is_none());
+        pauses.keep(&BTreeSet::new());
+        assert!(pauses.known.borrow().pauses.is_empty(), "one that has ended is forgotten");
     }
 
     #[tokio::test]

@@ -82,8 +82,8 @@ impl Rule {
     }
 }
 
-/// What every operator needs in the hub namespace to obey Pauses, and for the brake, which keeps what it counted in
-/// the `ConfigMap` of this name.
+/// What every operator needs in the hub namespace to obey Pauses, and for the brake. `record` names the `ConfigMap`s with
+/// what the brake counted and with the Pauses in force: `brake-<operator>` and `pauses-<operator>`.
 pub fn pauses(record: &'static [&'static str]) -> Vec<Rule> {
     vec![
         Rule::new(
@@ -93,10 +93,15 @@ pub fn pauses(record: &'static [&'static str]) -> Vec<Rule> {
             "obey Pauses; the brake makes one",
         )
         .guarded(guard::BRAKE_PAUSE),
-        Rule::new(&[""], &["configmaps"], &["create"], "the brake's record (an apply counts as create)")
-            .guarded(guard::BRAKE_RECORD),
-        Rule::new(&[""], &["configmaps"], &["get"], "the brake's record").named(record),
-        Rule::new(&[""], &["configmaps"], &["patch"], "the brake's record")
+        Rule::new(
+            &[""],
+            &["configmaps"],
+            &["create"],
+            "records of the brake and of Pauses (an apply counts as create)",
+        )
+        .guarded(guard::BRAKE_RECORD),
+        Rule::new(&[""], &["configmaps"], &["get"], "records of the brake and of Pauses").named(record),
+        Rule::new(&[""], &["configmaps"], &["patch"], "records of the brake and of Pauses")
             .named(record)
             .guarded(guard::BRAKE_RECORD_METADATA),
     ]

@@ -7,11 +7,12 @@ mod records;
 
 use std::{
     future::Future,
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use kube::{Api, Resource};
 use kube_runtime::{
     Controller,
@@ -31,6 +32,7 @@ use crate::{
     Failure, HubResource, Runtime, Trigger, Wait,
     backoff::delay_after,
     diagnosis::{Diagnosis, TargetDiagnosis},
+    evaluation::panic_text,
     jitter::{jitter, shortened},
     metrics::ReconcileResult,
     pass::Pass,
@@ -74,7 +76,8 @@ where
     store: Store<K>,
     writer: Writer<K>,
     trigger: Trigger<ObjectRef<K>>,
-    selector: Option<String>,
+    /// Label selector and field selector of the objects.
+    scope: (Option<String>, Option<String>),
     hooks: Vec<Hook<K>>,
     access: Option<AccessOf<K>>,
 }
@@ -92,14 +95,14 @@ where
         runtime.process.health.expect(&K::kind(&()));
         let (store, writer) = reflector::store();
         let api = Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace);
-        let selector = runtime.settings.selector.clone();
+        let scope = runtime.settings.scope(&K::kind(&()));
         Self {
             runtime: runtime.clone(),
             api,
             store,
             writer,
             trigger: Trigger::new(),
-            selector,
+            scope,
             hooks: vec![],
             access: None,
         }
@@ -107,7 +110,7 @@ where
 
     /// All objects of the kind, whatever the selector of the settings: for a kind that others share.
     pub fn without_selector(self) -> Self {
-        Self { selector: None, ..self }
+        Self { scope: (None, None), ..self }
     }
 
     /// The objects as last seen.
@@ -142,7 +145,7 @@ where
         F: Fn(Arc<K>, Pass) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Wait, Failure>> + Send + 'static,
     {
-        let Self { runtime, api, store, writer, trigger, selector, hooks, access } = self;
+        let Self { runtime, api, store, writer, trigger, scope, hooks, access } = self;
         let kind = K::kind(&()).into_owned();
         runtime.process.health.ready(runtime.operator.name);
         // So that it is there before the first one is found.
@@ -160,7 +163,7 @@ where
         };
         let context = Arc::new(work);
         let own = Arc::clone(&records);
-        let stream = own_changes(&runtime, api, selector, writer, hooks)
+        let stream = own_changes(&runtime, api, scope, writer, hooks)
             .inspect_ok(move |object| own.ask(ObjectRef::from_obj(object)));
         let halted = halted::follow(runtime.pauses.changes(), store.clone(), trigger.clone());
         let ready = wait_until_ready(runtime.clone(), store.clone(), kind);
@@ -286,7 +289,7 @@ where
     let halt = pauses.of(&*object);
     let pass = Pass::new(operator.name, beginning.verifies, halt.clone(), process.metrics.clone());
     let pass = pass.heard(beginning.heard);
-    let reconcile = (work.reconcile)(Arc::clone(&object), pass);
+    let reconcile = contained(|| (work.reconcile)(Arc::clone(&object), pass));
     let result = tokio::select! {
         result = tokio::time::timeout(settings.reconcile_deadline, reconcile) => result,
         // As if killed between two writes; the next pass finds what there is.
@@ -309,6 +312,20 @@ where
     }
     let end = if is_answered && halt.writes().is_none() { End::Through } else { End::Untried };
     Ok(work.again(key, wait, end))
+}
+
+/// Runs a reconcile; a panic in it fails this one alone.
+async fn contained<Fut>(reconcile: impl FnOnce() -> Fut) -> Result<Wait, Failure>
+where
+    Fut: Future<Output = Result<Wait, Failure>> + Send,
+{
+    let reconcile = AssertUnwindSafe(async { reconcile().await }).catch_unwind();
+    reconcile.await.unwrap_or_else(|panic| {
+        tracing::error!(panic = panic_text(&*panic), "a reconcile panicked");
+        let message =
+            "the reconcile panicked; the log of the operator has the place: report it with this object";
+        Err(Failure::new(Reason::Internal, message))
+    })
 }
 
 // Takes what kube's controller gives.
@@ -336,5 +353,25 @@ fn log_result<K: Resource<DynamicType = ()>>(
             tracing::debug!(%key, "reconcile of an object that is gone");
         }
         Err(error) => tracing::warn!(%error, kind = %K::kind(&()), "controller"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn panic_in_a_reconcile_is_internal() {
+        let panics = || async {
+            assert!(std::env::args().count() == 0);
+            Ok(Wait::Event)
+        };
+        assert_eq!(contained(panics).await.unwrap_err().reason, Reason::Internal);
+        let at_once = || {
+            assert!(std::env::args().count() == 0);
+            std::future::ready(Ok(Wait::Event))
+        };
+        assert_eq!(contained(at_once).await.unwrap_err().reason, Reason::Internal);
+        assert_eq!(contained(|| async { Ok(Wait::Event) }).await.unwrap(), Wait::Event);
     }
 }

@@ -1,14 +1,17 @@
 //! What a running operator holds: settings, clients, and what its reconcilers share.
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use kube::{Client, Config};
 use kyma_targets::{AccessPolicy, Limits, Targets};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::evaluation::panic_text;
 use crate::{
     Access, AdminError, AdminServer, Brake, Diagnoses, Events, Health, Metrics, MetricsError, Pauses,
     Settings, access,
@@ -63,6 +66,27 @@ impl Process {
             shutdown.cancel();
         });
         Ok(())
+    }
+
+    /// Runs a part that all objects depend on until the process shuts down. If it panics the process stops, to be started
+    /// anew: without the part, changes would go unnoticed.
+    pub fn spawn_part(
+        &self,
+        part: &'static str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<()> {
+        let shutdown = self.shutdown.clone();
+        tokio::spawn(async move {
+            let work = AssertUnwindSafe(work).catch_unwind();
+            if let Some(Err(panic)) = shutdown.run_until_cancelled(work).await {
+                tracing::error!(
+                    part,
+                    panic = panic_text(&*panic),
+                    "a part of the operator panicked; it stops"
+                );
+                shutdown.cancel();
+            }
+        })
     }
 
     /// Serves /livez, /readyz, /metrics and /diagnosis at `address`, which is tried at once, until everything ends.
@@ -174,14 +198,24 @@ impl Runtime {
         let Process { health, shutdown, .. } = self.process.clone();
         health.expect(access::PART);
         let access = self.access.clone();
-        tokio::spawn(async move { access.run(&health, shutdown).await });
+        self.process.spawn_part(access::PART, async move { access.run(&health, shutdown).await });
     }
 
     fn spawn_pauses(&self) {
         self.process.health.expect(pauses::PART);
         let (pauses, runtime) = (self.pauses.clone(), self.clone());
-        let shutdown = self.process.shutdown.clone();
-        tokio::spawn(async move { shutdown.run_until_cancelled(pauses.run(runtime)).await });
+        self.process.spawn_part(pauses::PART, pauses.run(runtime));
+        let (brake, pauses, shutdown) =
+            (self.brake.clone(), self.pauses.clone(), self.process.shutdown.clone());
+        tokio::spawn(async move {
+            let prepare = async {
+                pauses.listed().await;
+                brake.prepare().await
+            };
+            if let Some(Err(failure)) = shutdown.run_until_cancelled(prepare).await {
+                tracing::warn!(reason = %failure.reason, "brake: {}", failure.message);
+            }
+        });
     }
 }
 

@@ -3,7 +3,10 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use jiff::SignedDuration;
-use kyma_api::names::label_value;
+use kyma_api::{
+    labels,
+    names::{label_selector, label_value},
+};
 use kyma_targets::{AccessPolicy, ExchangeSettings, ExchangeSettingsError, TokenExchange, TokenProviders};
 
 use crate::args::{AccessArgs, TokenExchangeArgs};
@@ -36,6 +39,8 @@ pub struct Settings {
     pub mode: Mode,
     /// Name of the one Kyma whose target is the hub.
     pub local_kyma: Option<String>,
+    /// Name of the one Kyma that the process works on, with its components; `None`: all. Set by programs, not by a flag.
+    pub only_kyma: Option<String>,
     /// How many targets may lose something before a person has to confirm it.
     pub brake: BrakeLimit,
     /// What access Secrets may ask for. The hub's own addresses are added when the hub is connected.
@@ -111,9 +116,28 @@ impl Settings {
             admin_address: address(&args.admin_address)?,
             mode: args.mode,
             local_kyma: args.local_kyma.filter(|name| !name.is_empty()),
+            only_kyma: None,
             brake: BrakeLimit { targets: args.brake_targets, percent: args.brake_percent },
             access: args.access.policy()?,
         })
+    }
+
+    /// The objects of `kind` that the process works on: a label selector and a field selector.
+    pub(crate) fn scope(&self, kind: &str) -> (Option<String>, Option<String>) {
+        match &self.only_kyma {
+            None => (self.selector.clone(), None),
+            Some(name) if kind == "Kyma" => (self.selector.clone(), Some(format!("metadata.name={name}"))),
+            Some(name) => {
+                let of_kyma = label_selector(labels::KYMA_NAME, name);
+                let terms: Vec<String> = self.selector.clone().into_iter().chain([of_kyma]).collect();
+                (Some(terms.join(",")), None)
+            }
+        }
+    }
+
+    /// Whether the process works on all objects of the hub namespace.
+    pub(crate) fn has_full_scope(&self) -> bool {
+        self.selector.is_none() && self.only_kyma.is_none()
     }
 
     /// Whether the Kyma of this name, or with this value of the label `kyma-name`, has the hub as its target.
@@ -246,6 +270,21 @@ mod tests {
         }
         let whole = resolve(&[url, servers, audience]).unwrap();
         assert_eq!(format!("{:?}", whole.access.token_providers), r#"{"token-exchange"}"#);
+    }
+
+    #[test]
+    fn a_process_for_one_kyma_sees_it_and_its_components_only() {
+        let all = resolve(&["--selector=team=a"]).unwrap();
+        assert_eq!(all.scope("Kyma"), (Some("team=a".to_owned()), None));
+        let mut one = resolve(&[]).unwrap();
+        assert!(one.has_full_scope());
+        one.only_kyma = Some("sample".to_owned());
+        assert!(!one.has_full_scope());
+        assert_eq!(one.scope("Kyma"), (None, Some("metadata.name=sample".to_owned())));
+        let labels = label_selector(labels::KYMA_NAME, "sample");
+        assert_eq!(one.scope("HelmComponent"), (Some(labels.clone()), None));
+        one.selector = Some("team=a".to_owned());
+        assert_eq!(one.scope("HelmComponent"), (Some(format!("team=a,{labels}")), None));
     }
 
     #[test]

@@ -108,11 +108,18 @@ impl Sighting {
     }
 }
 
-/// Who hears about sightings. Called inside of the stream, so it must return at once.
+/// Who hears about sightings. Called inside of the stream, so it must return at once, unless it is expensive. A panic in
+/// it is logged, and the stream goes on.
 ///
 /// `target` is the access Secret of the target, `None` for the hub itself; `dependents` are those who asked for
 /// this stream.
 pub trait Listener<D>: Send + Sync + 'static {
+    /// Whether [`saw`](Self::saw) takes processor time for what a stream shows: it is called on a thread apart then, and
+    /// the stream waits for it. Default: no.
+    fn is_expensive(&self, _target: Option<&SecretKey>, _interest: &Interest) -> bool {
+        false
+    }
+
     /// A watch saw something.
     fn saw(&self, target: Option<&SecretKey>, interest: &Interest, sighting: &Sighting, dependents: &[D]);
 

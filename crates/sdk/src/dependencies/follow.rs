@@ -180,7 +180,7 @@ impl<R: ComponentResource> Dependencies<R> {
 
     fn learn_of(&self, kind: &Kind, object: &DynamicObject) {
         let node = Node { kind: kind.clone(), name: object.name_any() };
-        let contract = Contract::of_value(object.data.clone()).unwrap_or_default();
+        let contract = Contract::of_value(&object.data).unwrap_or_default();
         self.learn(&node, &object.metadata, &contract, || serde_json::to_value(object).unwrap_or_default());
     }
 

@@ -54,8 +54,10 @@ pub(crate) struct Graph {
     needed: Index<On, Node>,
     modules: HashMap<On, BTreeSet<Node>>,
     standing: HashMap<Kind, Standing>,
-    /// Whether a dependency came or went since the kinds were asked for.
-    turned: bool,
+    /// The kinds that components name, each with how often in which API version.
+    kinds: BTreeMap<Kind, BTreeMap<String, usize>>,
+    /// Whether a kind or version came or went since they were asked for.
+    kinds_changed: bool,
 }
 
 impl Graph {
@@ -69,7 +71,10 @@ impl Graph {
         let turns = before.is_none_or(|before| before.needs != view.needs);
         let module_before = before.and_then(View::as_module);
         let mut affected = self.affected(node, offers, turns);
-        self.turned |= turns;
+        if turns {
+            let needs = before.map(|before| before.needs.clone()).unwrap_or_default();
+            self.count_kinds(&view.needs, &needs);
+        }
         if let Some(module) = module_before {
             self.forget_module(&module, node);
         }
@@ -85,13 +90,13 @@ impl Graph {
     /// A component is gone. Gives those that have to look again.
     pub(crate) fn remove(&mut self, node: &Node) -> BTreeSet<Node> {
         let affected = self.affected(node, true, true);
-        if let Some(view) = self.views.remove(node)
-            && let Some(module) = view.as_module()
-        {
-            self.forget_module(&module, node);
+        if let Some(view) = self.views.remove(node) {
+            if let Some(module) = view.as_module() {
+                self.forget_module(&module, node);
+            }
+            self.count_kinds(&[], &view.needs);
         }
         self.needed.remove(node);
-        self.turned = true;
         affected
     }
 
@@ -135,6 +140,32 @@ impl Graph {
         }
     }
 
+    /// What these expressions said of a component in its state before, if it is the same one.
+    pub(crate) fn judgements(
+        &self,
+        node: &Node,
+        uid: &str,
+        expressions: &BTreeSet<String>,
+    ) -> BTreeMap<String, Verdict> {
+        let view = self.views.get(node).filter(|view| view.uid == uid);
+        let judged = view.into_iter().flat_map(|view| &view.judged);
+        let wanted = judged.filter(|(expression, _)| expressions.contains(*expression));
+        wanted.map(|(expression, verdict)| (expression.clone(), *verdict)).collect()
+    }
+
+    /// A component was judged in its latest state. Gives those that have to look again.
+    pub(crate) fn rejudged(
+        &mut self,
+        node: &Node,
+        uid: &str,
+        judged: BTreeMap<String, Verdict>,
+    ) -> BTreeSet<Node> {
+        let Some(view) = self.views.get(node).filter(|view| view.uid == uid) else { return BTreeSet::new() };
+        let mut view = view.clone();
+        view.judged.extend(judged);
+        self.set(node, view)
+    }
+
     /// The expressions that others have about a component with these labels.
     pub(crate) fn expressions(&self, node: &Node, module: Option<&On>) -> BTreeSet<String> {
         let on = On::Component(node.clone());
@@ -148,20 +179,32 @@ impl Graph {
 
     /// Kinds that components name, with the API versions in which they do; none where that is as it was.
     pub(crate) fn new_kinds(&mut self) -> Option<BTreeMap<Kind, BTreeSet<String>>> {
-        if !std::mem::take(&mut self.turned) {
+        if !std::mem::take(&mut self.kinds_changed) {
             return None;
         }
-        let needs = self.views.values().flat_map(|view| &view.needs);
-        let mut kinds = BTreeMap::<Kind, BTreeSet<String>>::new();
-        for need in needs {
-            let kind = match &need.on {
-                On::Component(node) => node.kind.clone(),
-                On::Module { .. } => Kind::helm(),
-                On::Nowhere(_) => continue,
-            };
-            kinds.entry(kind).or_default().insert(need.version.clone());
+        let kinds = self.kinds.iter();
+        Some(kinds.map(|(kind, versions)| (kind.clone(), versions.keys().cloned().collect())).collect())
+    }
+
+    /// Counts the kinds that needs name which came, and those which went.
+    fn count_kinds(&mut self, came: &[Need], went: &[Need]) {
+        for (kind, need) in came.iter().filter_map(|need| Some((kind_of(need)?, need))) {
+            let count = self.kinds.entry(kind).or_default().entry(need.version.clone()).or_default();
+            *count += 1;
+            self.kinds_changed |= *count == 1;
         }
-        Some(kinds)
+        for (kind, need) in went.iter().filter_map(|need| Some((kind_of(need)?, need))) {
+            let Some(versions) = self.kinds.get_mut(&kind) else { continue };
+            let Some(count) = versions.get_mut(&need.version) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                versions.remove(&need.version);
+                self.kinds_changed = true;
+            }
+            if versions.is_empty() {
+                self.kinds.remove(&kind);
+            }
+        }
     }
 
     /// What of these needs is not ready.
@@ -292,6 +335,15 @@ impl Graph {
                 self.modules.remove(module);
             }
         }
+    }
+}
+
+/// The kind that a need is about.
+fn kind_of(need: &Need) -> Option<Kind> {
+    match &need.on {
+        On::Component(node) => Some(node.kind.clone()),
+        On::Module { .. } => Some(Kind::helm()),
+        On::Nowhere(_) => None,
     }
 }
 

@@ -26,10 +26,11 @@ pub fn component_table<C: Component>() -> Table {
     let crd = word(C::Resource::crd().name_any());
     let own = words(vec![crd]);
     let awaited = words(vec![crd, "pauses.operator.kyma-project.io"]);
-    let brake = words(vec![word(format!("brake-{}", C::NAME))]);
+    let records = ["brake-{}", "brake-{}-mark", "pauses-{}"].map(|name| word(name.replace("{}", C::NAME)));
+    let records = words(records.to_vec());
     let mut hub = hub_namespace(group, plural, status);
     hub.extend(others::<C::Resource>());
-    hub.extend(pauses(brake));
+    hub.extend(pauses(records));
     Table {
         operator: C::NAME,
         hub_cluster: hub_cluster(own, awaited),

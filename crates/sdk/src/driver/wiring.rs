@@ -62,8 +62,9 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
     let watches = Watches::new(C::NAME, &runtime.process, waker(trigger.clone()));
     let status = StatusWriter::new(runtime.hub.clone(), C::NAME, runtime.process.metrics.clone());
     let by_secret: BySecret<C::Resource> = Arc::default();
-    let secrets = Arc::clone(&by_secret);
-    runtime.brake.of_all(move || lock(&secrets).dependencies());
+    let by_target: BySecret<C::Resource> = Arc::default();
+    let targets = Arc::clone(&by_target);
+    runtime.brake.of_all(move || lock(&targets).dependencies());
     wake_on_access(&runtime, &by_secret, &trigger, &watches);
     let dependencies = Dependencies::new(runtime.clone(), trigger.clone());
     let ended = Ended::default();
@@ -78,13 +79,14 @@ pub async fn drive<C: Component>(component: C, runtime: Runtime) {
         watching.dependencies.saw(change, contract.as_ref());
         match change {
             Change::Applied(resource) => {
-                index(&by_secret, resource, contract);
+                index(&by_secret, &by_target, resource, contract);
                 if watching.status.saw(resource) {
                     watching.trigger.enqueue(ObjectRef::from_obj(resource));
                 }
             }
             Change::Gone(key) => {
                 lock(&by_secret).remove(key);
+                lock(&by_target).remove(key);
                 watching.gone(key);
             }
             Change::Listing => {
@@ -202,8 +204,16 @@ fn wake_on_access<R>(
     });
 }
 
-fn index<R: crate::ComponentResource>(by_secret: &BySecret<R>, resource: &R, contract: Option<Contract>) {
+/// Indexes a component by the name of its access Secret, and by name and key, which stand for one target.
+fn index<R: crate::ComponentResource>(
+    by_secret: &BySecret<R>,
+    by_target: &BySecret<R>,
+    resource: &R,
+    contract: Option<Contract>,
+) {
     let secret = contract.and_then(|contract| contract.spec.target.kubeconfig_secret_ref);
+    let target = secret.as_ref().map(|reference| format!("{}/{}", reference.name, reference.key));
+    lock(by_target).set(ObjectRef::from_obj(resource), target);
     lock(by_secret).set(ObjectRef::from_obj(resource), secret.map(|reference| reference.name));
 }
 

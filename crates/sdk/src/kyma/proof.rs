@@ -11,6 +11,9 @@ use serde_json::json;
 use super::{claim, recorded_of};
 use crate::{Failure, Runtime};
 
+/// How often a first contact is recorded while others write the same Kyma.
+const MAX_TRIES: usize = 5;
+
 /// What a successful comparison leaves to do.
 #[derive(Debug)]
 pub struct Proof {
@@ -31,6 +34,17 @@ pub struct Proof {
 /// It is another cluster, or another's, or the hub: nothing may be written or deleted there, and the target is asked
 /// anew the next time. Target or hub do not answer; the hub does not take the record.
 pub async fn prove(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Proof, Failure> {
+    for _ in 1..MAX_TRIES {
+        match prove_once(runtime, kyma, target).await {
+            // Another operator had its first contact at the same time: its record is the one that counts.
+            Err(failure) if failure.reason == Reason::ApplyConflict => {}
+            proven => return proven,
+        }
+    }
+    prove_once(runtime, kyma, target).await
+}
+
+async fn prove_once(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Result<Proof, Failure> {
     let Judged { kyma: live, found, verdict } = judge(runtime, kyma, target).await?;
     let current = live.as_ref().unwrap_or(kyma);
     match verdict {
@@ -65,6 +79,23 @@ pub async fn prove_known(runtime: &Runtime, kyma: &Kyma, target: &Target) -> Res
         )),
         refused => Err(target.refuse(refused).await.into()),
     }
+}
+
+/// Records the hub as the target of `kyma` at the first contact. Gives the Kyma as it is by then; none if the record is
+/// there already. The caller has checked with [`is_local`](crate::is_local) that no other cluster is.
+///
+/// # Errors
+/// Another cluster was recorded meanwhile; the hub does not answer or does not take the record.
+pub async fn record_local(runtime: &Runtime, kyma: &Kyma) -> Result<Option<Kyma>, Failure> {
+    if recorded_of(kyma).target_uid.is_some() {
+        return Ok(None);
+    }
+    let live = read(runtime, kyma).await?;
+    if !crate::is_local(runtime, &live)? || recorded_of(&live).target_uid.is_some() {
+        return Ok(Some(live));
+    }
+    let identity = TargetIdentity { cluster_uid: runtime.hub_uid.to_string(), epoch: Some(1), turn: None };
+    write_record(runtime, &live, &identity).await.map(Some)
 }
 
 struct Judged {

@@ -1,6 +1,6 @@
 //! What the Pauses of the hub mean for one object. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,6 +10,9 @@ use kube::{
     core::{Selector, SelectorExt as _},
 };
 use kyma_api::{Kyma, Pause, PauseScope, labels, names};
+
+use super::kyma_labels::KymaLabels;
+use crate::brake::braked_operator;
 
 /// What stands still for one object, each with the words that say why. Default: nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,10 +46,15 @@ impl Halt {
             || tighter(self.upgrades(), before.upgrades())
     }
 
-    fn add(&mut self, pause: &Pause) {
+    fn add(&mut self, pause: &Pause, is_missing: bool) {
         let why = pause.spec.reason.as_deref().filter(|reason| !reason.is_empty());
         let why = why.map_or_else(String::new, |reason| format!(": {reason}"));
-        let message = || format!("Pause {} holds{why}", pause.name_any());
+        let missing = if is_missing {
+            " (the hub lacks it: create it again under its name, then delete it to lift it)"
+        } else {
+            ""
+        };
+        let message = || format!("Pause {} holds{why}{missing}", pause.name_any());
         match pause.spec.scope {
             PauseScope::All => &mut self.writes,
             PauseScope::Deletes => &mut self.deletes,
@@ -76,17 +84,18 @@ impl<'a> Whose<'a> {
     }
 }
 
-/// Labels of all Kymas, by their value of the label `kyma-name`.
-pub(crate) type KymaLabels = HashMap<String, BTreeMap<String, String>>;
-
 /// All Pauses, and the labels of all Kymas once a selector asks for them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) pauses: BTreeMap<String, Arc<Pause>>,
+    /// Names of those that the last list lacked. They are in force all the same.
+    pub(crate) missing: BTreeSet<String>,
     /// None while they are not known, or nothing asks.
-    pub(crate) kymas: Option<Arc<KymaLabels>>,
-    /// How often a person took away the Pause that this operator's brake had made.
+    pub(crate) kymas: Option<KymaLabels>,
+    /// How often a person deleted a Pause that the brake of an operator had made.
     pub(crate) released: u64,
+    /// Uids of other Pauses of brakes that existed then: the same word holds for them.
+    pub(crate) confirmed: BTreeSet<String>,
     /// How often a list lacked that Pause without anybody being seen to take it away.
     pub(crate) lost: u64,
 }
@@ -99,8 +108,9 @@ impl Known {
             let named = &pause.spec.operators;
             named.is_empty() || named.iter().any(|named| named == operator)
         };
-        let holding = self.pauses.values().filter(|pause| is_in_force(pause, now) && is_named(pause));
-        holding.filter(|pause| self.concerns(pause, whose)).for_each(|pause| halt.add(pause));
+        let holding = self.holding(now).filter(|pause| is_named(pause));
+        let concerned = holding.filter(|pause| self.concerns(pause, whose));
+        concerned.for_each(|pause| halt.add(pause, self.missing.contains(&pause.name_any())));
         halt
     }
 
@@ -111,8 +121,27 @@ impl Known {
 
     /// Scopes of those in force, one for each.
     pub(crate) fn in_force(&self, now: Timestamp) -> Vec<PauseScope> {
-        let pauses = self.pauses.values().filter(|pause| is_in_force(pause, now));
-        pauses.map(|pause| pause.spec.scope).collect()
+        self.holding(now).map(|pause| pause.spec.scope).collect()
+    }
+
+    fn holding(&self, now: Timestamp) -> impl Iterator<Item = &Pause> {
+        let is_confirmed = |pause: &Pause| pause.uid().is_some_and(|uid| self.confirmed.contains(&uid));
+        let pauses = self.pauses.values().map(|pause| &**pause);
+        pauses.filter(move |pause| is_in_force(pause, now) && !is_confirmed(pause))
+    }
+
+    /// A person deleted the Pause of a brake, which confirms the deletions of all operators.
+    pub(crate) fn confirm_brakes(&mut self) {
+        self.released += 1;
+        let of_brakes =
+            self.pauses.iter().filter(|(name, pause)| braked_operator(name, &pause.spec).is_some());
+        // Bounded by the Pauses that exist.
+        self.confirmed = of_brakes.filter_map(|(_, pause)| pause.uid()).collect();
+    }
+
+    /// Number of the last change of Kymas' labels.
+    pub(crate) fn labels_revision(&self) -> u64 {
+        self.kymas.as_ref().map(KymaLabels::revision).unwrap_or_default()
     }
 
     /// Whether a Pause asks for labels of Kymas.
@@ -132,7 +161,7 @@ impl Known {
             Whose::Kyma(labels) => selector.matches(labels),
             Whose::OfKyma(kyma) => {
                 let labels = self.kymas.as_ref().and_then(|kymas| kymas.get(kyma));
-                labels.is_none_or(|labels| selector.matches(labels))
+                labels.is_none_or(|labels| selector.matches(&*labels))
             }
             Whose::Nobodys => false,
         }
@@ -176,7 +205,7 @@ mod tests {
             whole.as_object_mut().unwrap().extend(kind.as_object().unwrap().clone());
             ((*name).to_owned(), Arc::new(serde_json::from_value(whole).unwrap()))
         };
-        Known { pauses: pauses.iter().map(pause).collect(), kymas: None, released: 0, lost: 0 }
+        Known { pauses: pauses.iter().map(pause).collect(), ..Known::default() }
     }
 
     fn labels(region: &str) -> BTreeMap<String, String> {
@@ -203,7 +232,8 @@ mod tests {
         assert!(held(&known, Whose::Kyma(&eu)) && !held(&known, Whose::Kyma(&us)));
         assert!(!held(&known, Whose::Nobodys));
         assert!(held(&known, Whose::OfKyma("b")), "the labels of its Kyma are not known yet");
-        known.kymas = Some(Arc::new([("a".to_owned(), eu.clone()), ("b".to_owned(), us.clone())].into()));
+        known.kymas =
+            Some([("a".to_owned(), eu.clone()), ("b".to_owned(), us.clone())].into_iter().collect());
         assert!(held(&known, Whose::OfKyma("a")) && !held(&known, Whose::OfKyma("b")));
         assert!(held(&known, Whose::OfKyma("gone")));
     }

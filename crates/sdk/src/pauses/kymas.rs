@@ -1,7 +1,6 @@
 //! The labels of Kymas, while a Pause selects by them.
 
 use std::pin::pin;
-use std::sync::Arc;
 
 use futures::StreamExt;
 use kube::{Api, ResourceExt, core::PartialObjectMeta};
@@ -9,16 +8,17 @@ use kube_runtime::watcher;
 use kyma_api::Kyma;
 use tokio::sync::watch;
 
-use super::halt::{Known, KymaLabels, kyma_label};
+use super::halt::{Known, kyma_label};
+use super::kyma_labels::{KymaLabels, Labels};
 use crate::{Runtime, hub_watch};
 
 /// Follows the labels of all Kymas of the hub namespace, by metadata alone.
-pub(super) struct Labels {
+pub(super) struct Follower {
     api: Api<PartialObjectMeta<Kyma>>,
     known: watch::Sender<Known>,
 }
 
-impl Labels {
+impl Follower {
     pub(super) fn new(runtime: &Runtime, known: watch::Sender<Known>) -> Self {
         Self { api: Api::namespaced(runtime.hub.clone(), &runtime.settings.hub_namespace), known }
     }
@@ -39,34 +39,28 @@ impl Labels {
 
     async fn read(&self) {
         let mut events = pin!(hub_watch(self.api.clone(), watcher::Config::default()));
-        let mut listed = KymaLabels::new();
+        let mut listed = vec![];
         while let Some(event) = events.next().await {
             let Ok(event) = event else { continue };
             match event {
                 watcher::Event::Init => listed.clear(),
-                watcher::Event::InitApply(kyma) => insert(&mut listed, &kyma),
+                watcher::Event::InitApply(kyma) => {
+                    listed.push((kyma_label(&kyma.name_any()), kyma.labels().clone()));
+                }
                 watcher::Event::InitDone => {
-                    let all = Arc::new(std::mem::take(&mut listed));
+                    let all: KymaLabels = std::mem::take(&mut listed).into_iter().collect();
                     self.known.send_modify(|known| known.kymas = Some(all));
                 }
-                watcher::Event::Apply(kyma) => self.change(|kymas| insert(kymas, &kyma)),
-                watcher::Event::Delete(kyma) => {
-                    self.change(|kymas| drop(kymas.remove(&kyma_label(&kyma.name_any()))));
-                }
+                watcher::Event::Apply(kyma) => self.change(&kyma, Some(kyma.labels().clone())),
+                watcher::Event::Delete(kyma) => self.change(&kyma, None),
             }
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut KymaLabels)) {
+    fn change(&self, kyma: &PartialObjectMeta<Kyma>, labels: Option<Labels>) {
         self.known.send_if_modified(|known| {
-            let Some(kymas) = &mut known.kymas else { return false };
-            let before = Arc::clone(kymas);
-            change(Arc::make_mut(kymas));
-            before != *kymas
+            let kymas = known.kymas.as_ref();
+            kymas.is_some_and(|kymas| kymas.set(kyma_label(&kyma.name_any()), labels))
         });
     }
-}
-
-fn insert(kymas: &mut KymaLabels, kyma: &PartialObjectMeta<Kyma>) {
-    kymas.insert(kyma_label(&kyma.name_any()), kyma.labels().clone());
 }

@@ -75,18 +75,18 @@ pub(super) const BRAKE_PAUSE: Guard = Guard::Policy(&[
     Check::FINALIZERS,
 ]);
 
-/// The record of the brake, at its creation.
+/// The records of the brake and of Pauses, at their creation.
 pub(super) const BRAKE_RECORD: Guard = Guard::Policy(&[
     Check::new(
-        "object.metadata.name == 'brake-{operator}'",
-        "{operator} creates no ConfigMap but brake-{operator}",
+        "object.metadata.name in ['brake-{operator}', 'brake-{operator}-mark', 'pauses-{operator}']",
+        "{operator} creates no ConfigMap but those of its brake and of Pauses",
     ),
     Check::LABELS,
     Check::OWNERS,
     Check::FINALIZERS,
 ]);
 
-/// The record of the brake. Without labels it is no ConfigMap that a module may read.
+/// The records of the brake and of Pauses. Without labels they are no ConfigMaps that a module may read.
 pub(super) const BRAKE_RECORD_METADATA: Guard =
     Guard::Policy(&[Check::LABELS, Check::OWNERS, Check::FINALIZERS]);
 

@@ -13,6 +13,7 @@ use kube_runtime::{
 use kyma_api::hand_over;
 
 use super::news::News;
+use crate::evaluation::contain_panic;
 use crate::{HubResource, Runtime, hub_watch, readable};
 
 /// A change of an object on the hub, for indexes.
@@ -43,7 +44,7 @@ pub(super) type Hook<K> = Box<dyn Fn(Change<'_, K>) + Send + Sync>;
 pub(super) fn own_changes<K>(
     runtime: &Runtime,
     api: Api<K>,
-    selector: Option<String>,
+    (labels, fields): (Option<String>, Option<String>),
     writer: Writer<K>,
     hooks: Vec<Hook<K>>,
 ) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static
@@ -52,10 +53,8 @@ where
 {
     let guarded: Api<DeserializeGuard<K>> =
         Api::namespaced(api.into_client(), &runtime.settings.hub_namespace);
-    let mut config = watcher::Config::default();
-    if let Some(selector) = selector {
-        config = config.labels(&selector);
-    }
+    let config =
+        watcher::Config { label_selector: labels, field_selector: fields, ..watcher::Config::default() };
     let last = writer.as_reader();
     let mut seen = Seen { hooks, store: writer.as_reader(), present: HashSet::new() };
     let mut news = News::default();
@@ -140,7 +139,7 @@ impl<K: Resource<DynamicType = ()> + Clone> Seen<K> {
 
     fn call(&self, change: Change<'_, K>) {
         for hook in &self.hooks {
-            hook(change);
+            contain_panic(&format!("hook of {}", K::kind(&())), || hook(change));
         }
     }
 }

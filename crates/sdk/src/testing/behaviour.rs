@@ -232,7 +232,7 @@ impl<C: Component> Trial<'_, C> {
     /// Everything on the target with the component's owner label, whatever its kind.
     async fn owned(&self, name: &str) -> Result<Objects, RunError> {
         let owner = names::owner_hash(&self.place.settings.hub_namespace, name);
-        let params = ListParams::default().labels(&format!("{}={owner}", labels::OWNER));
+        let params = ListParams::default().labels(&names::label_selector(labels::OWNER, &owner));
         let discovery = Discovery::new(self.place.target_admin.clone()).run_aggregated().await?;
         let mut objects = Objects::new();
         for (resource, capabilities) in

@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Interest, Listener, Sighting, WatchTimes, pulse::Pulse, stream::Source};
+use crate::evaluation::{contain_panic, run_apart};
 use crate::{Failure, Metrics, Process};
 
 /// Streams on one target at most; beyond it a wish is refused and [`Watches::is_healthy`] stays false.
@@ -44,7 +45,51 @@ struct Inner<D> {
 
 struct Held<D> {
     streams: HashMap<Key, Running<D>>,
+    /// The number of streams on each target.
+    on_target: HashMap<Option<SecretKey>, usize>,
+    /// The streams through the Secret of each name.
+    through_secret: HashMap<String, HashSet<Key>>,
     wishes: HashMap<D, Vec<Key>>,
+}
+
+impl<D> Held<D> {
+    fn insert(&mut self, key: &Key, running: Running<D>) {
+        *self.on_target.entry(key.target.clone()).or_default() += 1;
+        if let Some(target) = &key.target {
+            self.through_secret.entry(target.name.clone()).or_default().insert(key.clone());
+        }
+        self.streams.insert(key.clone(), running);
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Running<D>> {
+        let running = self.streams.remove(key)?;
+        if let Some(count) = self.on_target.get_mut(&key.target) {
+            *count -= 1;
+            if *count == 0 {
+                self.on_target.remove(&key.target);
+            }
+        }
+        if let Some(target) = &key.target
+            && let Some(keys) = self.through_secret.get_mut(&target.name)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.through_secret.remove(&target.name);
+            }
+        }
+        Some(running)
+    }
+}
+
+impl<D> Default for Held<D> {
+    fn default() -> Self {
+        Self {
+            streams: HashMap::new(),
+            on_target: HashMap::new(),
+            through_secret: HashMap::new(),
+            wishes: HashMap::new(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -73,7 +118,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         listener: impl Listener<D>,
     ) -> Self {
         let Process { metrics, shutdown, .. } = process.clone();
-        let held = Mutex::new(Held { streams: HashMap::new(), wishes: HashMap::new() });
+        let held = Mutex::default();
         let inner = Inner { operator, metrics, shutdown, listener: Box::new(listener), times, held };
         Self { inner: Arc::new(inner) }
     }
@@ -139,17 +184,18 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
     /// [`Access`](crate::Access) does.
     pub fn access_changed(&self, name: &str) {
         let mut held = self.held();
-        let through = |key: &Key| key.target.as_ref().is_some_and(|target| target.name == name);
-        let ended: Vec<Key> = held.streams.keys().filter(|key| through(key)).cloned().collect();
-        for key in ended {
-            if let Some(running) = held.streams.remove(&key) {
-                self.end(&running);
+        for key in held.through_secret.get(name).cloned().unwrap_or_default() {
+            let Some(running) = held.remove(&key) else { continue };
+            self.end(&running);
+            for dependent in running.dependents.iter() {
+                if let Some(wishes) = held.wishes.get_mut(dependent) {
+                    wishes.retain(|wished| *wished != key);
+                    if wishes.is_empty() {
+                        held.wishes.remove(dependent);
+                    }
+                }
             }
         }
-        for wishes in held.wishes.values_mut() {
-            wishes.retain(|key| !through(key));
-        }
-        held.wishes.retain(|_, wishes| !wishes.is_empty());
     }
 
     /// Whether `dependent` has all of `interests` on `target` open, complete, and alive within three minutes.
@@ -194,11 +240,11 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
             running.dependents = running.dependents.iter().chain([dependent]).cloned().collect();
             return true;
         }
-        if held.streams.keys().filter(|one| one.target == key.target).count() >= PER_TARGET {
+        if held.on_target.get(&key.target).is_some_and(|count| *count >= PER_TARGET) {
             return false;
         }
         let running = self.open(key, target, dependent);
-        held.streams.insert(key.clone(), running);
+        held.insert(key, running);
         true
     }
 
@@ -214,11 +260,12 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         };
         let (watches, place) = (self.clone(), key.clone());
         let task = tokio::spawn(async move {
-            let saw = |sighting: Sighting| watches.tell(&place, &sighting);
+            let (watches, place) = (&watches, &place);
+            let saw = |sighting: Sighting| watches.tell(place, sighting);
             let Inner { operator, metrics, shutdown, .. } = &*watches.inner;
             let restarted = |cause| metrics.watch_restarted(operator, cause);
             let missed = |objects| metrics.watch_missed(operator, objects);
-            let refused = || watches.tell_refused(&place);
+            let refused = || watches.tell_refused(place);
             shutdown.run_until_cancelled(source.run(saw, restarted, missed, refused)).await;
         });
         self.inner.metrics.watches(self.inner.operator, 1);
@@ -231,7 +278,7 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         };
         running.dependents = running.dependents.iter().filter(|one| *one != dependent).cloned().collect();
         if running.dependents.is_empty()
-            && let Some(running) = held.streams.remove(key)
+            && let Some(running) = held.remove(key)
         {
             self.end(&running);
         }
@@ -242,9 +289,22 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
         self.inner.metrics.watches(self.inner.operator, -1);
     }
 
-    fn tell(&self, key: &Key, sighting: &Sighting) {
+    /// Tells the listener, on a thread apart where that takes processor time.
+    async fn tell(&self, key: &Key, sighting: Sighting) {
+        if !self.inner.listener.is_expensive(key.target.as_ref(), &key.interest) {
+            return self.tell_here(key, &sighting);
+        }
+        let (watches, of) = (self.clone(), key.clone());
+        if let Err(failure) = run_apart(move || watches.tell_here(&of, &sighting)).await {
+            tracing::error!(%failure, kind = key.interest.kind, "watch on target");
+        }
+    }
+
+    fn tell_here(&self, key: &Key, sighting: &Sighting) {
         let told = |dependents: &[D]| {
-            self.inner.listener.saw(key.target.as_ref(), &key.interest, sighting, dependents);
+            let saw = || self.inner.listener.saw(key.target.as_ref(), &key.interest, sighting, dependents);
+            // The stream goes on, also for the other objects of its kind.
+            contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), saw);
         };
         let Some(mut before) = self.dependents(key) else { return };
         told(&before);
@@ -261,7 +321,8 @@ impl<D: Clone + Debug + Eq + Hash + Send + Sync + 'static> Watches<D> {
 
     fn tell_refused(&self, key: &Key) {
         if let Some(dependents) = self.dependents(key) {
-            self.inner.listener.refused(key.target.as_ref(), &key.interest, &dependents);
+            let refused = || self.inner.listener.refused(key.target.as_ref(), &key.interest, &dependents);
+            contain_panic(&format!("listener of {} on {:?}", key.interest.kind, key.target), refused);
         }
     }
 

@@ -95,9 +95,9 @@ pub(super) struct Source {
 impl Source {
     /// Runs for ever; the registry drops it. `missed` hears how many changes only a list for verification found,
     /// `refused` that what told so far is refused from now on.
-    pub(super) async fn run(
+    pub(super) async fn run<Saw: Future<Output = ()> + Send>(
         &self,
-        saw: impl Fn(Sighting),
+        saw: impl Fn(Sighting) -> Saw,
         restarted: impl Fn(&'static str),
         missed: impl Fn(usize),
         refused: impl Fn(),
@@ -116,7 +116,7 @@ impl Source {
                     if gap == Gap::Due {
                         missed(unseen);
                     }
-                    saw(Sighting::Listed { objects, version: version.clone() });
+                    saw(Sighting::Listed { objects, version: version.clone() }).await;
                     self.follow(version, &mut delivered, &saw).await
                 }
                 Err(gap) => gap,
@@ -193,7 +193,12 @@ impl Source {
     }
 
     /// Watches from `version` on, over as many requests as the apiserver makes of it, until there is a gap.
-    async fn follow(&self, mut version: String, delivered: &mut Delivered, saw: &impl Fn(Sighting)) -> Gap {
+    async fn follow<Saw: Future<Output = ()> + Send>(
+        &self,
+        mut version: String,
+        delivered: &mut Delivered,
+        saw: &impl Fn(Sighting) -> Saw,
+    ) -> Gap {
         let api = self.api();
         let due = Instant::now() + shortened(self.verify, VERIFY_SHARE);
         loop {
@@ -223,8 +228,13 @@ impl Source {
                         }
                     }
                     Ok(Ok(None)) => break,
-                    Ok(Ok(Some(event))) => match self.take(event, delivered, saw) {
-                        Ok(seen) => version = seen,
+                    Ok(Ok(Some(event))) => match self.take(event, delivered) {
+                        Ok((seen, sighting)) => {
+                            version = seen;
+                            if let Some(sighting) = sighting {
+                                saw(sighting).await;
+                            }
+                        }
                         Err(gap) => return gap,
                     },
                 }
@@ -265,13 +275,12 @@ impl Source {
         })
     }
 
-    /// Passes one event on; gives the resourceVersion to go on from.
+    /// Takes one event; gives the resourceVersion to go on from, and what it shows.
     fn take(
         &self,
         event: WatchEvent<DynamicObject>,
         delivered: &mut Delivered,
-        saw: &impl Fn(Sighting),
-    ) -> Result<String, Gap> {
+    ) -> Result<(String, Option<Sighting>), Gap> {
         let version = |object: &DynamicObject| object.metadata.resource_version.clone().ok_or(Gap::Failed);
         match event {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
@@ -279,19 +288,17 @@ impl Source {
                 is_plausible(&object.metadata).map_err(|what| self.given_up(what))?;
                 delivered.applied(&object);
                 is_bearable(delivered.len()).map_err(|what| self.given_up(what))?;
-                saw(Sighting::Applied(Box::new(object)));
-                Ok(seen)
+                Ok((seen, Some(Sighting::Applied(Box::new(object)))))
             }
             WatchEvent::Deleted(object) => {
                 let seen = version(&object)?;
                 is_plausible(&object.metadata).map_err(|what| self.given_up(what))?;
                 delivered.deleted(&object);
-                saw(Sighting::Deleted(Box::new(object)));
-                Ok(seen)
+                Ok((seen, Some(Sighting::Deleted(Box::new(object)))))
             }
             WatchEvent::Bookmark(bookmark) => {
                 delivered.reached(bookmark.metadata.resource_version.parse().unwrap_or(0));
-                Ok(bookmark.metadata.resource_version)
+                Ok((bookmark.metadata.resource_version, None))
             }
             WatchEvent::Error(status) if status.code == 410 => Err(Gap::Expired),
             WatchEvent::Error(status) => Err(self.failed(&kube::Error::Api(status))),

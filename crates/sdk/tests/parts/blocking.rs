@@ -95,12 +95,15 @@ async fn no_answer_is_not_an_answer() -> Result<()> {
     let forbidden = find_blockers(&client, &blocking("Sample", &[])).await.unwrap_err();
     assert_eq!(forbidden.reason, Reason::TargetForbidden);
     let server = Scripted::in_front_of(&cluster).await?;
-    for path in ["/apis".to_owned(), format!("/apis/{GROUP}/v1beta1"), format!("/apis/{GROUP}/v1/samples")] {
+    let lists = ["v1", "v1beta1"].map(|version| format!("/apis/{GROUP}/{version}/samples"));
+    for paths in [vec!["/apis".to_owned()], vec![format!("/apis/{GROUP}/v1beta1")], lists.to_vec()] {
         server.clear();
-        server.always(Matching::path(&path), Answer::failure(503, "ServiceUnavailable", "not now"));
-        let client = target(&path, server.access())?.client();
+        for path in &paths {
+            server.always(Matching::path(path), Answer::failure(503, "ServiceUnavailable", "not now"));
+        }
+        let client = target(&paths[0], server.access())?.client();
         let failed = find_blockers(&client, &blocking("Sample", &[])).await;
-        assert!(failed.is_err(), "{path}: {failed:?}");
+        assert!(failed.is_err(), "{paths:?}: {failed:?}");
     }
     Ok(())
 }

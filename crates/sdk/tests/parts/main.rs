@@ -7,6 +7,7 @@ mod apply_status;
 mod blocking;
 mod crds;
 mod create_new;
+mod delete_gate;
 mod ended;
 mod hub_watch;
 mod proof;

@@ -142,6 +142,23 @@ async fn failures_back_off_and_a_later_success_ends_them() -> Result<()> {
 }
 
 #[tokio::test]
+async fn panic_for_one_object_fails_its_reconcile_alone() -> Result<()> {
+    let stage = Stage::new("panics", |name: String, times| async move {
+        assert!(name != "bad" || times > 2, "the reconcile of this object panics");
+        Ok(Wait::Event)
+    })
+    .await?;
+    stage.put("bad", json!({}), json!({})).await?;
+    stage.until_times("bad", 1).await?;
+    stage.put("good", json!({}), json!({})).await?;
+    stage.until_times("good", 1).await?;
+    stage.until_times("bad", 3).await?;
+    stage.put("good", json!({"labels": {"a": "b"}}), json!({})).await?;
+    stage.until_times("good", 2).await?;
+    stage.stop().await
+}
+
+#[tokio::test]
 async fn a_pass_that_only_waits_for_a_first_answer_takes_no_back_off_back() -> Result<()> {
     let stage = Stage::new("answer", |_, times| async move {
         if times.is_multiple_of(2) {

@@ -187,8 +187,7 @@ fn a_kind_is_followed_while_somebody_names_it() {
     let other = Node { kind: kind.clone(), name: "g".to_owned() };
     let by = Need { version: "x/v1".to_owned(), ..need(On::Component(other.clone()), None) };
     let mut graph = graph(&[("a", ready(vec![]))]);
-    assert_eq!(graph.new_kinds(), Some(BTreeMap::new()));
-    assert_eq!(graph.new_kinds(), None);
+    assert_eq!(graph.new_kinds(), None, "nothing is named");
     graph.set(&node("b"), unready(vec![by.clone()]));
     let in_versions = |versions: &[&str]| {
         let versions = versions.iter().map(|version| format!("x/{version}")).collect();

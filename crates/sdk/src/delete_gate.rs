@@ -1,0 +1,316 @@
+//! The delete gate: the only code of the operators that sends a DELETE.
+//!
+//! It refuses while a Pause is in force or the brake stops deletions, if the object was replaced, if the requester
+//! has no entry in its `managedFields`, and if the kind needs a proof that is missing ([`DeleteProof`]).
+
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Preconditions, PropagationPolicy};
+use kube::{Api, Client};
+use kyma_api::{DeleteProof, Reason, names};
+use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE};
+
+use crate::{Brake, Failure, Halt};
+
+/// Helm's annotation on the objects of hooks.
+const HELM_HOOK: &str = "helm.sh/hook";
+
+/// How an object shows that the requester may delete it.
+#[derive(Clone, Copy, Debug)]
+pub enum Authorship<'a> {
+    /// One of these field managers has an entry in `metadata.managedFields`.
+    Managers(&'a [&'a str]),
+    /// Helm created the object for a hook of the release that the requester continues: it carries Helm's annotation.
+    HelmHook,
+}
+
+/// One object to delete.
+#[derive(Clone, Debug)]
+pub struct DeleteRequest<'a> {
+    /// Kind and API version.
+    pub resource: &'a ApiResource,
+    /// Metadata of the live object: name, namespace, uid and `managedFields` are required.
+    pub live: &'a ObjectMeta,
+    /// Why the object is the requester's.
+    pub authorship: Authorship<'a>,
+    /// Evidence for kinds that hold data or other objects.
+    pub proof: DeleteProof,
+    /// What happens to dependents.
+    pub propagation: PropagationPolicy,
+}
+
+impl<'a> DeleteRequest<'a> {
+    /// A request without proof that deletes dependents in the background.
+    pub fn new(resource: &'a ApiResource, live: &'a ObjectMeta, managers: &'a [&'a str]) -> Self {
+        Self {
+            resource,
+            live,
+            authorship: Authorship::Managers(managers),
+            proof: DeleteProof::None,
+            propagation: PropagationPolicy::Background,
+        }
+    }
+
+    /// The same request with evidence.
+    #[must_use]
+    pub fn proven(self, proof: DeleteProof) -> Self {
+        Self { proof, ..self }
+    }
+
+    fn name(&self) -> &'a str {
+        self.live.name.as_deref().unwrap_or_default()
+    }
+
+    fn describe(&self) -> String {
+        match &self.live.namespace {
+            Some(namespace) => format!("{} {namespace}/{}", self.resource.kind, self.name()),
+            None => format!("{} {}", self.resource.kind, self.name()),
+        }
+    }
+
+    /// Returns why the object itself forbids its deletion. Pure.
+    fn refusal(&self) -> Option<Failure> {
+        let refused =
+            |why: &str| Some(Failure::new(Reason::DeletionRefused, format!("{}: {why}", self.describe())));
+        if self.live.uid.as_deref().unwrap_or_default().is_empty() || self.name().is_empty() {
+            return refused(
+                "it has no uid, so it cannot be told from another object of its name; not deleted",
+            );
+        }
+        if !self.is_authored() {
+            return refused("its managedFields do not show that this operator wrote it; delete it by hand");
+        }
+        if is_system_namespace(self.resource, self.name()) {
+            return refused("a Namespace of the cluster is never deleted");
+        }
+        let why = self.proof.refusal(&self.resource.group, &self.resource.kind)?;
+        refused(&format!("{why}; delete it by hand"))
+    }
+
+    fn is_authored(&self) -> bool {
+        match self.authorship {
+            Authorship::Managers(managers) => {
+                let entries = self.live.managed_fields.iter().flatten();
+                let mut authors = entries.filter_map(|entry| entry.manager.as_deref());
+                authors.any(|author| managers.contains(&author))
+            }
+            Authorship::HelmHook => {
+                self.live.annotations.as_ref().is_some_and(|all| all.contains_key(HELM_HOOK))
+            }
+        }
+    }
+}
+
+/// Result of a DELETE.
+#[derive(Clone, Debug)]
+pub enum Deleted {
+    /// The object no longer exists.
+    Gone,
+    /// Finalizers or dependents delay the deletion; the object as the API server returned it.
+    Waiting(Box<DynamicObject>),
+}
+
+/// Why an object was not deleted.
+#[derive(Debug)]
+pub enum DeleteError {
+    /// The gate refused it.
+    Refused(Failure),
+    /// The API server refused it or did not answer. 404 is [`Deleted::Gone`].
+    Call(kube::Error),
+}
+
+impl DeleteError {
+    /// The failure: the gate's own, or what `classify` makes of the API server's answer.
+    pub fn into_failure(self, classify: impl FnOnce(&kube::Error) -> Failure) -> Failure {
+        match self {
+            Self::Refused(failure) => failure,
+            Self::Call(error) => classify(&error),
+        }
+    }
+}
+
+/// Decides on deletions for one reconciled object, and carries them out.
+#[derive(Clone, Debug)]
+pub struct DeleteGate {
+    paused: Option<String>,
+    /// The brake, and the target that it counts. `None` if nothing is removed from a target, or a person deletes.
+    brake: Option<(Brake, String)>,
+    /// Namespace of the users' Kyma, where a module asks: it may not delete the project's own objects.
+    module: Option<String>,
+}
+
+impl DeleteGate {
+    /// A gate that counts deletions for a target.
+    pub fn new(halt: &Halt, brake: &Brake, target: impl Into<String>) -> Self {
+        let brake = Some((brake.clone(), target.into()));
+        Self { paused: halt.deletes().map(ToOwned::to_owned), brake, module: None }
+    }
+
+    /// A gate for deletions that a person orders by a command: the brake does not count them.
+    pub fn uncounted(halt: &Halt) -> Self {
+        Self { paused: halt.deletes().map(ToOwned::to_owned), brake: None, module: None }
+    }
+
+    /// A gate for hub objects whose deletion leaves everything on the target: only a Pause of all writes stops it.
+    pub fn releasing(halt: &Halt) -> Self {
+        Self { paused: halt.writes().map(ToOwned::to_owned), brake: None, module: None }
+    }
+
+    /// A gate for the objects of a module: the stamp and the users' Kyma in `target_namespace` are out of reach.
+    #[must_use]
+    pub fn for_module(self, target_namespace: &str) -> Self {
+        Self { module: Some(target_namespace.to_owned()), ..self }
+    }
+
+    /// Checks Pauses and the brake without deleting.
+    ///
+    /// # Errors
+    /// `Paused`, or `MassDeletion`: too many other targets lost something lately.
+    pub async fn permit(&self) -> Result<(), Failure> {
+        if let Some(why) = &self.paused {
+            return Err(Failure::new(Reason::Paused, why.clone()));
+        }
+        match &self.brake {
+            Some((brake, target)) => brake.permit(target).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes one object, if every rule allows it. The DELETE requires the uid, and the resourceVersion of the proof.
+    ///
+    /// # Errors
+    /// [`DeleteError::Refused`] with `Paused`, `MassDeletion`, `DeletionRefused` or `Protected`; otherwise what the API server answers,
+    /// for example 409 if the object was replaced or changed.
+    pub async fn carry_out(
+        &self,
+        client: &Client,
+        request: &DeleteRequest<'_>,
+    ) -> Result<Deleted, DeleteError> {
+        if let Some(refusal) = request.refusal().or_else(|| self.protects(request)) {
+            return Err(DeleteError::Refused(refusal));
+        }
+        self.permit().await.map_err(DeleteError::Refused)?;
+        let api: Api<DynamicObject> = match request.live.namespace.as_deref() {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, request.resource),
+            None => Api::all_with(client.clone(), request.resource),
+        };
+        let params = DeleteParams {
+            propagation_policy: Some(request.propagation.clone()),
+            preconditions: Some(Preconditions {
+                uid: request.live.uid.clone(),
+                resource_version: request.proof.resource_version().map(ToOwned::to_owned),
+            }),
+            ..DeleteParams::default()
+        };
+        match api.delete(request.name(), &params).await {
+            Ok(answer) => {
+                Ok(answer.left().map_or(Deleted::Gone, |object| Deleted::Waiting(Box::new(object))))
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Deleted::Gone),
+            Err(error) => Err(DeleteError::Call(error)),
+        }
+    }
+
+    fn protects(&self, request: &DeleteRequest<'_>) -> Option<Failure> {
+        let target_namespace = self.module.as_deref()?;
+        let (group, kind) = (request.resource.group.as_str(), request.resource.kind.as_str());
+        let namespace = request.live.namespace.as_deref();
+        let is_protected = match (group, kind) {
+            ("", "ConfigMap") => request.name() == STAMP_NAME && namespace == Some(STAMP_NAMESPACE),
+            ("operator.kyma-project.io", "Kyma") => {
+                request.name() == names::TARGET_KYMA && namespace == Some(target_namespace)
+            }
+            _ => false,
+        };
+        let message = || format!("{}: no module may delete it", request.describe());
+        is_protected.then(|| Failure::new(Reason::Protected, message()))
+    }
+}
+
+fn is_system_namespace(resource: &ApiResource, name: &str) -> bool {
+    resource.group.is_empty()
+        && resource.kind == "Namespace"
+        && (name == "default" || name == STAMP_NAMESPACE || name.starts_with("kube-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::GroupVersionKind;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn kind(group: &str, kind: &str) -> ApiResource {
+        ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
+    }
+
+    fn live(changes: &Value) -> ObjectMeta {
+        let mut live = json!({"name": "a", "uid": "u", "resourceVersion": "7",
+            "managedFields": [{"manager": "mine", "operation": "Apply"}]});
+        for (field, value) in changes.as_object().unwrap() {
+            live[field] = value.clone();
+        }
+        serde_json::from_value(live).unwrap()
+    }
+
+    fn refusal(resource: &ApiResource, live: &ObjectMeta, proof: DeleteProof) -> Option<Reason> {
+        let request = DeleteRequest::new(resource, live, &["mine"]).proven(proof);
+        request.refusal().map(|failure| failure.reason)
+    }
+
+    #[test]
+    fn an_object_without_uid_or_entry_of_the_requester_is_refused() {
+        let map = kind("", "ConfigMap");
+        assert_eq!(refusal(&map, &live(&json!({})), DeleteProof::None), None);
+        let refused = Some(Reason::DeletionRefused);
+        for changes in [
+            json!({"uid": null}),
+            json!({"uid": ""}),
+            json!({"managedFields": null}),
+            json!({"managedFields": [{"manager": "kubectl", "operation": "Update"}]}),
+        ] {
+            assert_eq!(refusal(&map, &live(&changes), DeleteProof::None), refused, "{changes}");
+        }
+    }
+
+    #[test]
+    fn kinds_that_hold_data_or_objects_need_a_proof() {
+        let empty = DeleteProof::CreatedAndEmpty { resource_version: "7".to_owned() };
+        let (namespace, claim) = (kind("", "Namespace"), kind("", "PersistentVolumeClaim"));
+        let crd = kind("apiextensions.k8s.io", "CustomResourceDefinition");
+        let refused = Some(Reason::DeletionRefused);
+        for resource in [&namespace, &crd, &claim] {
+            assert_eq!(refusal(resource, &live(&json!({})), DeleteProof::None), refused, "{}", resource.kind);
+        }
+        assert_eq!(refusal(&namespace, &live(&json!({})), empty.clone()), None);
+        for name in ["default", "kube-system", "kyma-system"] {
+            assert_eq!(refusal(&namespace, &live(&json!({"name": name})), empty.clone()), refused, "{name}");
+        }
+        assert_eq!(refusal(&claim, &live(&json!({})), empty), refused);
+        assert_eq!(refusal(&claim, &live(&json!({})), DeleteProof::SameRun), None);
+    }
+
+    #[test]
+    fn hooks_of_helm_are_known_by_their_annotation() {
+        let job = kind("batch", "Job");
+        let of_helm = |live: &ObjectMeta| {
+            let request =
+                DeleteRequest { authorship: Authorship::HelmHook, ..DeleteRequest::new(&job, live, &[]) };
+            request.refusal().is_none()
+        };
+        assert!(of_helm(&live(&json!({"annotations": {HELM_HOOK: "pre-upgrade"}}))));
+        assert!(!of_helm(&live(&json!({}))));
+    }
+
+    #[test]
+    fn a_module_deletes_neither_the_stamp_nor_the_users_kyma() {
+        let gate = DeleteGate::uncounted(&Halt::default()).for_module("modules");
+        let stamp = live(&json!({"name": STAMP_NAME, "namespace": STAMP_NAMESPACE}));
+        let kyma = live(&json!({"name": names::TARGET_KYMA, "namespace": "modules"}));
+        let other = live(&json!({"name": names::TARGET_KYMA, "namespace": "elsewhere"}));
+        let is_protected = |resource: &ApiResource, live: &ObjectMeta| {
+            gate.protects(&DeleteRequest::new(resource, live, &["mine"])).is_some()
+        };
+        let kymas = kind("operator.kyma-project.io", "Kyma");
+        assert!(is_protected(&kind("", "ConfigMap"), &stamp) && is_protected(&kymas, &kyma));
+        assert!(!is_protected(&kymas, &other) && !is_protected(&kind("", "Secret"), &stamp));
+    }
+}

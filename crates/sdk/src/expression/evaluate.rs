@@ -1,0 +1,371 @@
+//! Evaluates a syntax tree within a budget. Each node, element and compared or copied part of a text takes a step.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, MapExpr};
+use cel::common::ast::{SelectExpr, operators};
+
+use super::budget::{Budget, Stop};
+use super::functions;
+use super::parse::Tree;
+use super::pattern::Patterns;
+use super::value::{Key, List, MAP_ENTRY_BYTES, Map, Text, Value};
+
+type Result<T> = std::result::Result<T, Stop>;
+
+/// One evaluation.
+#[derive(Debug)]
+pub(super) struct Evaluation<'a> {
+    /// Variables that were given.
+    variables: BTreeMap<&'a str, Value<'a>>,
+    /// Variables of the loops around the current node, the innermost last.
+    scopes: Vec<(&'a str, Value<'a>)>,
+    /// Lists of literals by the id of their nodes, once they were built.
+    constants: BTreeMap<u64, Option<List<'a>>>,
+    pub(super) budget: Budget,
+    pub(super) patterns: Patterns,
+}
+
+impl<'a> Evaluation<'a> {
+    pub(super) fn new(tree: &Tree, variables: BTreeMap<&'a str, Value<'a>>, budget: Budget) -> Self {
+        let constants = tree.constants.iter().map(|id| (*id, None)).collect();
+        Self { variables, scopes: vec![], constants, budget, patterns: Patterns::default() }
+    }
+
+    /// The value of a node.
+    pub(super) fn evaluate(&mut self, node: &'a IdedExpr) -> Result<Value<'a>> {
+        self.budget.take_steps(1)?;
+        match &node.expr {
+            Expr::Literal(literal) => self.literal(literal),
+            Expr::Ident(name) => self.variable(name),
+            Expr::Select(select) => self.select(select),
+            Expr::Call(call) => self.call(call),
+            Expr::List(list) if list.optional_indices.is_empty() => {
+                if let Some(list) = self.constants.get(&node.id).cloned().flatten() {
+                    return Ok(Value::List(list));
+                }
+                self.budget.allocate_values(list.elements.len())?;
+                let values = list.elements.iter().map(|element| self.evaluate(element));
+                let list = List::Shared(Rc::new(values.collect::<Result<_>>()?));
+                if let Some(constant) = self.constants.get_mut(&node.id) {
+                    *constant = Some(list.clone());
+                }
+                Ok(Value::List(list))
+            }
+            Expr::Map(map) => self.map(map),
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+            // There are no message types.
+            Expr::List(_) | Expr::Struct(_) | Expr::Unspecified => Err(Stop::Error),
+        }
+    }
+
+    fn literal(&mut self, literal: &'a LiteralValue) -> Result<Value<'a>> {
+        Ok(match literal {
+            LiteralValue::Boolean(truth) => Value::Bool(*truth.inner()),
+            LiteralValue::Bytes(bytes) => {
+                self.budget.allocate(bytes.inner().len())?;
+                Value::Bytes(bytes.inner().into())
+            }
+            LiteralValue::Double(number) => Value::Double(*number.inner()),
+            LiteralValue::Int(number) => Value::Int(*number.inner()),
+            LiteralValue::Null => Value::Null,
+            LiteralValue::String(text) => Value::String(Text::Borrowed(text.inner())),
+            LiteralValue::UInt(number) => Value::Uint(*number.inner()),
+        })
+    }
+
+    fn variable(&mut self, name: &str) -> Result<Value<'a>> {
+        // Long names are compared with many.
+        self.budget.take_steps(name.len() / 32)?;
+        if let Some((_, value)) = self.scopes.iter().rev().find(|(scoped, _)| *scoped == name) {
+            return Ok(value.clone());
+        }
+        // A name without its leading dot; those of loops are not absolute.
+        let name = name.strip_prefix('.').unwrap_or(name);
+        match self.variables.get(name) {
+            Some(value) => Ok(value.clone()),
+            None => functions::type_of_name(name).map(Value::Type).ok_or(Stop::Error),
+        }
+    }
+
+    fn select(&mut self, select: &'a SelectExpr) -> Result<Value<'a>> {
+        let operand = self.evaluate(&select.operand)?;
+        let (map, is_optional) = match operand {
+            Value::Map(map) => (map, false),
+            Value::Optional(None) if select.test => return Ok(Value::Bool(false)),
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(Some(value)) => match &*value {
+                Value::Map(map) => (map.clone(), true),
+                _ => return Err(Stop::Error),
+            },
+            _ => return Err(Stop::Error),
+        };
+        let found = map.get(&Key::String(Text::Borrowed(&select.field)), &mut self.budget)?;
+        match (select.test, is_optional) {
+            (true, _) => Ok(Value::Bool(found.is_some())),
+            (false, true) => self.optional(found),
+            (false, false) => found.ok_or(Stop::Error),
+        }
+    }
+
+    fn optional(&mut self, value: Option<Value<'a>>) -> Result<Value<'a>> {
+        self.budget.allocate_values(1)?;
+        Ok(Value::Optional(value.map(Rc::new)))
+    }
+
+    fn map(&mut self, map: &'a MapExpr) -> Result<Value<'a>> {
+        let mut entries = BTreeMap::new();
+        for entry in &map.entries {
+            let EntryExpr::MapEntry(entry) = &entry.expr else { return Err(Stop::Error) };
+            if entry.optional {
+                return Err(Stop::Error);
+            }
+            self.budget.allocate(MAP_ENTRY_BYTES)?;
+            let key = self.evaluate(&entry.key)?.literal_key()?;
+            let value = self.evaluate(&entry.value)?;
+            self.budget.take_steps(entries.len().checked_ilog2().unwrap_or(0) as usize)?;
+            if let Key::String(text) = &key {
+                self.budget.read_text(text.len())?;
+            }
+            if entries.insert(key, value).is_some() {
+                return Err(Stop::Error);
+            }
+        }
+        Ok(Value::Map(Map::Shared(Rc::new(entries))))
+    }
+
+    fn call(&mut self, call: &'a CallExpr) -> Result<Value<'a>> {
+        match (&call.target, call.args.as_slice()) {
+            (None, [condition, then, otherwise]) if call.func_name == operators::CONDITIONAL => {
+                match self.evaluate(condition)? {
+                    Value::Bool(true) => self.evaluate(then),
+                    Value::Bool(false) => self.evaluate(otherwise),
+                    _ => Err(Stop::Error),
+                }
+            }
+            (None, [left, right]) if call.func_name == operators::LOGICAL_AND => {
+                self.connect(left, right, false)
+            }
+            (None, [left, right]) if call.func_name == operators::LOGICAL_OR => {
+                self.connect(left, right, true)
+            }
+            (None, [operand]) if call.func_name == operators::NOT_STRICTLY_FALSE => {
+                Ok(Value::Bool(!matches!(self.absorb(operand)?, Some(Value::Bool(false)))))
+            }
+            (None, [left, right]) => {
+                let (left, right) = (self.evaluate(left)?, self.evaluate(right)?);
+                match self.binary(&call.func_name, &left, &right)? {
+                    Some(value) => Ok(value),
+                    None => functions::call(self, &call.func_name, None, &[left, right]),
+                }
+            }
+            (target, arguments) => {
+                let arguments =
+                    arguments.iter().map(|argument| self.evaluate(argument)).collect::<Result<Vec<_>>>()?;
+                let target = match target.as_deref() {
+                    Some(IdedExpr { expr: Expr::Ident(name), .. })
+                        if functions::is_namespace(name, &call.func_name) =>
+                    {
+                        return functions::call_optional(&call.func_name, arguments, &mut self.budget);
+                    }
+                    Some(target) => Some(self.evaluate(target)?),
+                    None => None,
+                };
+                functions::call(self, &call.func_name, target.as_ref(), &arguments)
+            }
+        }
+    }
+
+    /// `&&` and `||`: one operand that decides absorbs an error of the other.
+    fn connect(&mut self, left: &'a IdedExpr, right: &'a IdedExpr, decides: bool) -> Result<Value<'a>> {
+        let left = self.absorb(left)?;
+        if matches!(left, Some(Value::Bool(truth)) if truth == decides) {
+            return Ok(Value::Bool(decides));
+        }
+        let right = self.evaluate(right)?;
+        match (left, right) {
+            (_, Value::Bool(truth)) if truth == decides => Ok(Value::Bool(decides)),
+            (Some(Value::Bool(_)), Value::Bool(_)) => Ok(Value::Bool(!decides)),
+            _ => Err(Stop::Error),
+        }
+    }
+
+    /// The value of a node; `None` if it gives an error.
+    fn absorb(&mut self, node: &'a IdedExpr) -> Result<Option<Value<'a>>> {
+        match self.evaluate(node) {
+            Ok(value) => Ok(Some(value)),
+            Err(Stop::Error) => Ok(None),
+            Err(Stop::Exhausted) => Err(Stop::Exhausted),
+        }
+    }
+
+    /// The value of a binary operator; `None` if the name is none of one.
+    fn binary(&mut self, operator: &str, left: &Value<'a>, right: &Value<'a>) -> Result<Option<Value<'a>>> {
+        let ordered = |ordering: Result<Ordering>, holds: fn(Ordering) -> bool| {
+            ordering.map(|ordering| Some(Value::Bool(holds(ordering))))
+        };
+        let budget = &mut self.budget;
+        match operator {
+            operators::EQUALS => left.equals(right, budget).map(|equal| Some(Value::Bool(equal))),
+            operators::NOT_EQUALS => left.equals(right, budget).map(|equal| Some(Value::Bool(!equal))),
+            operators::LESS => ordered(left.compare(right, budget), Ordering::is_lt),
+            operators::LESS_EQUALS => ordered(left.compare(right, budget), Ordering::is_le),
+            operators::GREATER => ordered(left.compare(right, budget), Ordering::is_gt),
+            operators::GREATER_EQUALS => ordered(left.compare(right, budget), Ordering::is_ge),
+            operators::IN => {
+                functions::contains_value(right, left, budget).map(|is_in| Some(Value::Bool(is_in)))
+            }
+            operators::INDEX => self.index(left, right).map(Some),
+            operators::ADD => functions::add(left, right, budget).map(Some),
+            operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO => {
+                functions::arithmetic(operator, left, right).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn index(&mut self, container: &Value<'a>, index: &Value<'a>) -> Result<Value<'a>> {
+        match container {
+            Value::Optional(None) => Ok(Value::Optional(None)),
+            Value::Optional(Some(container)) => match self.index(container, index) {
+                Ok(value) => self.optional(Some(value)),
+                Err(Stop::Error) => Ok(Value::Optional(None)),
+                Err(Stop::Exhausted) => Err(Stop::Exhausted),
+            },
+            Value::List(list) => index.as_index().and_then(|index| list.get(index)).ok_or(Stop::Error),
+            Value::Map(map) => match index.clone().lookup_key()? {
+                Some(key) => map.get(&key, &mut self.budget)?.ok_or(Stop::Error),
+                None => Err(Stop::Error),
+            },
+            _ => Err(Stop::Error),
+        }
+    }
+
+    fn comprehension(&mut self, each: &'a ComprehensionExpr) -> Result<Value<'a>> {
+        let range = self.evaluate(&each.iter_range)?;
+        let elements = match range {
+            Value::List(list) => list,
+            Value::Map(map) => List::Shared(Rc::new(map.keys(&mut self.budget)?)),
+            _ => return Err(Stop::Error),
+        };
+        let initial = self.evaluate(&each.accu_init)?;
+        if each.iter_var2.is_some() {
+            return Err(Stop::Error);
+        }
+        let depth = self.scopes.len();
+        self.scopes.push((&each.accu_var, initial));
+        self.scopes.push((&each.iter_var, Value::Null));
+        let result = match Append::of(each) {
+            Some(append) => self.append_each(&append, &elements, depth),
+            None => self.fold_each(each, &elements, depth),
+        };
+        self.scopes.truncate(depth);
+        result
+    }
+
+    /// Runs a loop that only appends to a list, as those of `map` and `filter` do, without a copy for each element.
+    fn append_each(&mut self, append: &Append<'a>, elements: &List<'a>, depth: usize) -> Result<Value<'a>> {
+        let mut values = vec![];
+        for element in elements.iter() {
+            self.budget.take_steps(1)?;
+            self.scopes[depth + 1].1 = element;
+            match append.condition.map(|condition| self.evaluate(condition)).transpose()? {
+                None | Some(Value::Bool(true)) => {
+                    let value = self.evaluate(append.value)?;
+                    // A vector that grows has a second one of up to twice the size beside it.
+                    self.budget.allocate(3 * size_of::<Value<'_>>())?;
+                    values.push(value);
+                }
+                Some(Value::Bool(false)) => {}
+                Some(_) => return Err(Stop::Error),
+            }
+        }
+        Ok(Value::List(List::Shared(Rc::new(values))))
+    }
+
+    fn fold_each(
+        &mut self,
+        each: &'a ComprehensionExpr,
+        elements: &List<'a>,
+        depth: usize,
+    ) -> Result<Value<'a>> {
+        let decides = deciding_value(each);
+        let mut has_failed = false;
+        for element in elements.iter() {
+            match self.evaluate(&each.loop_cond)? {
+                Value::Bool(true) => {}
+                Value::Bool(false) => break,
+                _ => return Err(Stop::Error),
+            }
+            self.scopes[depth + 1].1 = element;
+            match (self.evaluate(&each.loop_step), decides) {
+                (Err(Stop::Error), Some(_)) => has_failed = true,
+                (Err(stop), _) => return Err(stop),
+                // `error && true` stays the error, `error && false` is false.
+                (Ok(value), Some(decides)) => {
+                    if !has_failed || matches!(value, Value::Bool(truth) if truth == decides) {
+                        has_failed = false;
+                        self.scopes[depth].1 = value;
+                    }
+                }
+                (Ok(value), None) => self.scopes[depth].1 = value,
+            }
+        }
+        if has_failed { Err(Stop::Error) } else { self.evaluate(&each.result) }
+    }
+}
+
+/// For a loop that connects its elements with `&&` or `||`, the value that decides it.
+fn deciding_value(each: &ComprehensionExpr) -> Option<bool> {
+    let Expr::Call(call) = &each.loop_step.expr else { return None };
+    let accumulates = call.args.first().is_some_and(|first| is_name(first, &each.accu_var));
+    match call.func_name.as_str() {
+        operators::LOGICAL_AND if accumulates => Some(false),
+        operators::LOGICAL_OR if accumulates => Some(true),
+        _ => None,
+    }
+}
+
+/// The step of a loop that appends one value: `@result + [value]`, or that under a condition.
+struct Append<'a> {
+    condition: Option<&'a IdedExpr>,
+    value: &'a IdedExpr,
+}
+
+impl<'a> Append<'a> {
+    fn of(each: &'a ComprehensionExpr) -> Option<Self> {
+        let is_empty = matches!(&each.accu_init.expr, Expr::List(list) if list.elements.is_empty());
+        let is_endless = matches!(&each.loop_cond.expr, Expr::Literal(LiteralValue::Boolean(_)));
+        if !is_empty || !is_endless || !is_name(&each.result, &each.accu_var) {
+            return None;
+        }
+        let Expr::Call(step) = &each.loop_step.expr else { return None };
+        match (step.func_name.as_str(), step.args.as_slice()) {
+            (operators::CONDITIONAL, [condition, then, otherwise]) if is_name(otherwise, &each.accu_var) => {
+                let value = appended(then, &each.accu_var)?;
+                Some(Self { condition: Some(condition), value })
+            }
+            _ => Some(Self { condition: None, value: appended(&each.loop_step, &each.accu_var)? }),
+        }
+    }
+}
+
+/// The value of `name + [value]`.
+fn appended<'a>(node: &'a IdedExpr, name: &str) -> Option<&'a IdedExpr> {
+    let Expr::Call(call) = &node.expr else { return None };
+    match (call.func_name.as_str(), call.args.as_slice()) {
+        (operators::ADD, [list, IdedExpr { expr: Expr::List(added), .. }]) if is_name(list, name) => {
+            match added.elements.as_slice() {
+                [value] if added.optional_indices.is_empty() => Some(value),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+fn is_name(node: &IdedExpr, name: &str) -> bool {
+    matches!(&node.expr, Expr::Ident(ident) if ident == name)
+}

@@ -1,0 +1,65 @@
+//! Why a call to the hub failed, in words.
+
+use std::error::Error;
+use std::io;
+
+/// Longest chain of causes that is followed.
+const MAX_CAUSES: usize = 16;
+
+/// Describes why a call failed: the message of the API server, or the innermost cause of a failed connection, such as
+/// `Connection refused (os error 111)` or what is wrong with a certificate.
+pub fn describe_cause(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.message.is_empty() => {
+            format!("the API server answers {} {}", status.code, status.reason)
+        }
+        kube::Error::Api(status) => status.message.clone(),
+        other => innermost(other),
+    }
+}
+
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = Some(error);
+    for _ in 0..MAX_CAUSES {
+        let Some(error) = next else { break };
+        let said = error.to_string();
+        if !said.is_empty() {
+            text = said;
+        }
+        // The error inside of an `io::Error` is not among its sources.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("client error (Connect)")]
+    struct Outer(#[source] io::Error);
+
+    #[test]
+    fn the_innermost_cause_is_named() {
+        let refused = Outer(io::Error::from_raw_os_error(111));
+        let text = describe_cause(&kube::Error::Service(Box::new(refused)));
+        assert!(text.contains("refused"), "{text}");
+        let hidden = Outer(io::Error::other(Outer(io::Error::other("certificate has expired"))));
+        let text = describe_cause(&kube::Error::Service(Box::new(hidden)));
+        assert_eq!(text, "certificate has expired");
+    }
+
+    #[test]
+    fn the_api_servers_message_is_shown_once_and_without_debug_text() {
+        let status = kube::core::Status::failure("kymas is forbidden: no", "Forbidden").with_code(403);
+        assert_eq!(describe_cause(&kube::Error::Api(status.boxed())), "kymas is forbidden: no");
+        let bare = kube::core::Status::failure("", "Forbidden").with_code(403);
+        assert_eq!(describe_cause(&kube::Error::Api(bare.boxed())), "the API server answers 403 Forbidden");
+    }
+}

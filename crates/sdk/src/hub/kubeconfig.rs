@@ -1,0 +1,139 @@
+//! Finds and merges kubeconfig files as kubectl does.
+
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
+use kube::{
+    Config,
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+
+use super::HubError;
+
+/// Environment variable that lists kubeconfig files.
+const KUBECONFIG: &str = "KUBECONFIG";
+
+/// Returns how to reach and log in to a cluster.
+///
+/// `file` wins over the files that `KUBECONFIG` lists, these over `~/.kube/config`; without any, the ServiceAccount of
+/// the Pod counts. As in kubectl, missing files of the list are skipped and the first file that sets a value wins.
+/// `context` selects a context other than the current one.
+///
+/// # Errors
+/// A file cannot be read or parsed, the context does not exist, or no file exists and this is not a Pod.
+pub async fn client_config(file: Option<&Path>, context: Option<&str>) -> Result<Config, HubError> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    if let Some(file) = file {
+        return Ok(Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &options).await?);
+    }
+    let files = candidates(std::env::var_os(KUBECONFIG).as_deref(), std::env::home_dir().as_deref());
+    let Some(merged) = merge(&files)? else {
+        if context.is_some() {
+            return Err(HubError::NoKubeconfig { files: names(&files) });
+        }
+        let absent = |source| HubError::NoAccess { files: names(&files), source };
+        return Config::incluster().map_err(absent);
+    };
+    match Config::from_custom_kubeconfig(merged, &options).await {
+        // A kubeconfig that selects no cluster does not hide the Pod's ServiceAccount.
+        Err(KubeconfigError::CurrentContextNotSet) if context.is_none() => {
+            Config::incluster().map_err(|_| HubError::Kubeconfig(KubeconfigError::CurrentContextNotSet))
+        }
+        found => Ok(found?),
+    }
+}
+
+/// Returns the merged kubeconfig files that [`client_config`] reads unless a file is named; none if no file exists.
+///
+/// # Errors
+/// A file cannot be read or parsed.
+pub fn kubeconfig() -> Result<Option<Kubeconfig>, HubError> {
+    let files = candidates(std::env::var_os(KUBECONFIG).as_deref(), std::env::home_dir().as_deref());
+    Ok(merge(&files)?)
+}
+
+/// The files to read, in the order of precedence.
+fn candidates(listed: Option<&OsStr>, home: Option<&Path>) -> Vec<PathBuf> {
+    let listed: Vec<PathBuf> = listed
+        .map(|listed| std::env::split_paths(listed).filter(|path| !path.as_os_str().is_empty()).collect())
+        .unwrap_or_default();
+    if !listed.is_empty() {
+        return listed;
+    }
+    home.map(|home| home.join(".kube").join("config")).into_iter().collect()
+}
+
+/// Merges the files that exist; none if no file exists.
+fn merge(files: &[PathBuf]) -> Result<Option<Kubeconfig>, KubeconfigError> {
+    let mut merged = None;
+    for file in files.iter().filter(|file| file.exists()) {
+        let mut read = Kubeconfig::read_from(file)?;
+        // The first file that names a context decides.
+        read.current_context = read.current_context.filter(|context| !context.is_empty());
+        merged = Some(match merged {
+            None => read,
+            Some(before) => Kubeconfig::merge(before, read)?,
+        });
+    }
+    Ok(merged)
+}
+
+fn names(files: &[PathBuf]) -> String {
+    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    if names.is_empty() { "~/.kube/config".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(directory: &Path, name: &str, current: Option<&str>) -> PathBuf {
+        let current = current.map(|current| format!("current-context: {current}\n")).unwrap_or_default();
+        let text = format!(
+            "apiVersion: v1\nkind: Config\n{current}\
+             contexts: [{{name: {name}, context: {{cluster: {name}, user: {name}}}}}]\n\
+             clusters: [{{name: {name}, cluster: {{server: 'https://{name}.example:6443'}}}}]\n\
+             users: [{{name: {name}, user: {{}}}}]\n"
+        );
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn missing_files_of_the_list_are_skipped_and_the_first_wins() {
+        let directory = tempfile::tempdir().unwrap();
+        let one = file(directory.path(), "one", None);
+        let two = file(directory.path(), "two", Some("two"));
+        let three = file(directory.path(), "three", Some("three"));
+        let missing = PathBuf::from("/does/not/exist");
+        let merged = merge(&[missing.clone(), one, two, missing.clone(), three]).unwrap().unwrap();
+        assert_eq!(merged.current_context.as_deref(), Some("two"));
+        let contexts: Vec<&str> = merged.contexts.iter().map(|context| context.name.as_str()).collect();
+        assert_eq!(contexts, ["one", "two", "three"]);
+        assert!(merge(&[missing]).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_empty_list_means_the_file_of_the_user() {
+        let home = Path::new("/users/blue");
+        let default = vec![PathBuf::from("/users/blue/.kube/config")];
+        assert_eq!(candidates(None, Some(home)), default);
+        assert_eq!(candidates(Some(OsStr::new("")), Some(home)), default);
+        assert_eq!(candidates(Some(OsStr::new("::")), Some(home)), default);
+        let listed = candidates(Some(OsStr::new(":a::b:")), Some(home));
+        assert_eq!(listed, [PathBuf::from("a"), PathBuf::from("b")]);
+    }
+
+    #[tokio::test]
+    async fn a_context_is_selected_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let one = file(directory.path(), "one", Some("one"));
+        let config = client_config(Some(&one), None).await.unwrap();
+        assert_eq!(config.cluster_url.host(), Some("one.example"));
+        let error = client_config(Some(&one), Some("other")).await.unwrap_err();
+        assert!(matches!(error, HubError::Kubeconfig(_)), "{error}");
+    }
+}

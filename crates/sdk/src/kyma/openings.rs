@@ -1,0 +1,74 @@
+//! Sessions with targets that are being opened.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::KymaKey;
+
+/// The sessions that are being opened, each with whether its access changed meanwhile. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Openings(Arc<Mutex<HashMap<KymaKey, bool>>>);
+
+/// A session that is being opened. At most one for each Kyma.
+#[derive(Debug)]
+pub struct Opening {
+    openings: Openings,
+    kyma: KymaKey,
+}
+
+impl Openings {
+    /// Begins to open the session of a Kyma.
+    pub fn begin(&self, kyma: &KymaKey) -> Opening {
+        self.lock().insert(kyma.clone(), false);
+        Opening { openings: self.clone(), kyma: kyma.clone() }
+    }
+
+    /// Interrupts the opening of a Kyma's session, if it is under way: its access changed or its target stopped
+    /// answering.
+    pub fn interrupt(&self, kyma: &KymaKey) {
+        if let Some(is_interrupted) = self.lock().get_mut(kyma) {
+            *is_interrupted = true;
+        }
+    }
+
+    /// The number of sessions that are being opened.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<KymaKey, bool>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Opening {
+    /// Whether the session that was opened is of no use.
+    pub fn is_interrupted(&self) -> bool {
+        self.openings.lock().get(&self.kyma).copied().unwrap_or(true)
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.openings.lock().remove(&self.kyma);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_openings_under_way_are_kept_and_interrupted() {
+        let openings = Openings::default();
+        let key = |name: &str| KymaKey::new("n", name);
+        openings.interrupt(&key("gone"));
+        assert_eq!(openings.count(), 0, "a Secret event of a Kyma that is gone");
+        let (one, other) = (openings.begin(&key("a")), openings.begin(&key("b")));
+        openings.interrupt(&key("a"));
+        assert!(one.is_interrupted() && !other.is_interrupted());
+        drop((one, other));
+        assert_eq!(openings.count(), 0);
+        assert!(!openings.begin(&key("a")).is_interrupted());
+    }
+}

@@ -1,0 +1,124 @@
+//! The labels of all Kymas, shared by all who ask for them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+/// Labels of one Kyma.
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// Kymas that are gone and of which is kept when, beside as many as there are.
+const MAX_GONE: usize = 64;
+
+/// Labels of all Kymas, by their value of the label `kyma-name`. A change costs the same however many there are. Cheap
+/// to clone; all clones show the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KymaLabels(Arc<RwLock<Shared>>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    kymas: HashMap<String, Entry>,
+    /// Number of the last change.
+    revision: u64,
+    /// Changes up to this one were forgotten: any Kyma may have changed by them.
+    forgotten: u64,
+    gone: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// None: the Kyma is gone.
+    labels: Option<Arc<Labels>>,
+    revision: u64,
+}
+
+impl KymaLabels {
+    /// Number of the last change.
+    pub(crate) fn revision(&self) -> u64 {
+        self.read().revision
+    }
+
+    /// The labels of a Kyma.
+    pub(crate) fn get(&self, kyma: &str) -> Option<Arc<Labels>> {
+        self.read().kymas.get(kyma)?.labels.clone()
+    }
+
+    /// Whether the labels of a Kyma may have changed after a revision.
+    pub(crate) fn changed_since(&self, kyma: &str, revision: u64) -> bool {
+        let shared = self.read();
+        shared.forgotten > revision || shared.kymas.get(kyma).is_some_and(|entry| entry.revision > revision)
+    }
+
+    /// A Kyma is there with these labels, or gone. Gives whether that is news.
+    pub(crate) fn set(&self, kyma: String, labels: Option<Labels>) -> bool {
+        let mut shared = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let before = shared.kymas.get(&kyma).and_then(|entry| entry.labels.as_deref());
+        if before == labels.as_ref() {
+            return false;
+        }
+        let is_gone = labels.is_none();
+        shared.revision += 1;
+        let entry = Entry { labels: labels.map(Arc::new), revision: shared.revision };
+        let replaced = shared.kymas.insert(kyma, entry);
+        shared.gone += usize::from(is_gone);
+        shared.gone -= usize::from(replaced.is_some_and(|entry| entry.labels.is_none()));
+        shared.forget_gone();
+        true
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Shared> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn forget_gone(&mut self) {
+        if self.gone > MAX_GONE + self.kymas.len() / 2 {
+            self.kymas.retain(|_, entry| entry.labels.is_some());
+            (self.gone, self.forgotten) = (0, self.revision);
+        }
+    }
+}
+
+impl FromIterator<(String, Labels)> for KymaLabels {
+    fn from_iter<I: IntoIterator<Item = (String, Labels)>>(all: I) -> Self {
+        let kymas = Self::default();
+        for (kyma, labels) in all {
+            kymas.set(kyma, Some(labels));
+        }
+        kymas
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(value: &str) -> Labels {
+        Labels::from([("region".to_owned(), value.to_owned())])
+    }
+
+    #[test]
+    fn change_of_one_kyma_copies_no_other() {
+        let kymas: KymaLabels = (0..10_000).map(|at| (at.to_string(), labels("eu"))).collect();
+        let (shown, other) = (kymas.clone(), kymas.get("1").unwrap());
+        let before = kymas.revision();
+        assert!(
+            kymas.set("0".to_owned(), Some(labels("us"))) && !kymas.set("0".to_owned(), Some(labels("us")))
+        );
+        assert!(shown.changed_since("0", before) && !shown.changed_since("1", before));
+        assert_eq!(shown.get("0").as_deref(), Some(&labels("us")));
+        assert!(Arc::ptr_eq(&other, &shown.get("1").unwrap()));
+    }
+
+    #[test]
+    fn kymas_that_are_gone_are_not_kept_for_ever() {
+        let kymas = KymaLabels::default();
+        for at in 0..1_000 {
+            kymas.set(at.to_string(), Some(labels("eu")));
+            let before = kymas.revision();
+            assert!(kymas.set(at.to_string(), None) && kymas.changed_since(&at.to_string(), before));
+        }
+        assert!(kymas.read().kymas.len() <= 2 * MAX_GONE + 2, "{}", kymas.read().kymas.len());
+        assert!(kymas.changed_since("0", 0), "what was forgotten may have changed");
+    }
+}

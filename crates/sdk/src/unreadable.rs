@@ -1,0 +1,71 @@
+//! Names the fields of an object that cannot be read, without their values: the decoder's own words quote them.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// Deepest field that is named.
+const MAX_DEPTH: usize = 4;
+/// Fields that are named at most.
+const MAX_FIELDS: usize = 5;
+
+/// Paths of the fields that keep `value` from being read as `T`, for messages: `spec.module.version`. Key names are
+/// named, values never.
+pub fn unreadable_fields<T: DeserializeOwned>(value: &Value) -> String {
+    let mut found = vec![];
+    collect::<T>(&[], value, &mut found);
+    found.truncate(MAX_FIELDS);
+    match found.as_slice() {
+        [] => "a field is missing or has a wrong type".to_owned(),
+        fields => format!("of a wrong type: {}", fields.join(", ")),
+    }
+}
+
+/// Adds the paths below `path` at which `value` alone cannot be read.
+fn collect<T: DeserializeOwned>(path: &[&str], value: &Value, found: &mut Vec<String>) {
+    let Value::Object(fields) = value else {
+        found.extend((!path.is_empty()).then(|| path.join(".")));
+        return;
+    };
+    let before = found.len();
+    if path.len() < MAX_DEPTH {
+        for (key, value) in fields {
+            let path: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
+            if is_wrong::<T>(&path, value) {
+                collect::<T>(&path, value, found);
+            }
+        }
+    }
+    if found.len() == before && !path.is_empty() {
+        found.push(path.join("."));
+    }
+}
+
+/// Whether an object with this one field cannot be read because of the field's type.
+fn is_wrong<T: DeserializeOwned>(path: &[&str], value: &Value) -> bool {
+    let alone = path
+        .iter()
+        .rev()
+        .fold(value.clone(), |inner, key| Value::Object(Map::from_iter([((*key).to_owned(), inner)])));
+    // The words of an error are looked at, never shown.
+    serde_json::from_value::<T>(alone).is_err_and(|error| !error.to_string().starts_with("missing field"))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn wrong_fields_are_named_without_their_values() {
+        let object = json!({
+            "metadata": {"name": "a", "labels": {"password": 5}, "finalizers": "hunter2"},
+            "data": "hunter2", "immutable": true,
+        });
+        let named = unreadable_fields::<ConfigMap>(&object);
+        assert_eq!(named, "of a wrong type: data, metadata.finalizers, metadata.labels.password");
+        let named = unreadable_fields::<ConfigMap>(&json!("hunter2"));
+        assert_eq!(named, "a field is missing or has a wrong type");
+    }
+}

@@ -1,0 +1,90 @@
+//! What passes the delete gate, and what does not.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, ObjectMeta, PostParams};
+use kyma_sdk::api::{HelmComponent, HelmComponentSpec, Pause, PauseScope, PauseSpec, Reason};
+use kyma_sdk::{DeleteError, DeleteGate, DeleteRequest, Halt};
+use serde_json::json;
+use testbed::{Answer, Matching, Scripted, until};
+
+use crate::{SOON, cluster, runtime};
+
+const LIMIT: usize = 10;
+
+fn live(name: &str) -> ObjectMeta {
+    let live = json!({"name": name, "namespace": "n", "uid": "u",
+        "managedFields": [{"manager": "mine", "operation": "Apply"}]});
+    serde_json::from_value(live).unwrap()
+}
+
+/// What the gate says to the deletion of an object.
+async fn refusal(gate: &DeleteGate, target: &Scripted) -> Result<Option<Reason>> {
+    let (kind, live) = (ApiResource::erase::<ConfigMap>(&()), live("a"));
+    let request = DeleteRequest::new(&kind, &live, &["mine"]);
+    match gate.carry_out(&target.access().client()?, &request).await {
+        Ok(_) => Ok(None),
+        Err(DeleteError::Refused(failure)) => Ok(Some(failure.reason)),
+        Err(DeleteError::Call(error)) => Err(error.into()),
+    }
+}
+
+#[tokio::test]
+async fn the_eleventh_key_of_one_secret_is_a_mass_deletion() -> Result<()> {
+    let hub = cluster().await?;
+    let namespace = hub.namespace("gate-brake").await?;
+    let runtime = runtime(&hub, &namespace).await?;
+    let target = Scripted::start().await?;
+    let deletes = Matching::any().method("DELETE");
+    target.always(
+        deletes.clone(),
+        Answer::json(&json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200})),
+    );
+    let gate = |key: usize| DeleteGate::new(&Halt::default(), &runtime.brake, format!("access/key-{key}"));
+    for key in 0..LIMIT {
+        assert_eq!(refusal(&gate(key), &target).await?, None, "{key}");
+    }
+    assert_eq!(refusal(&gate(LIMIT), &target).await?, Some(Reason::MassDeletion));
+    assert_eq!(refusal(&gate(0), &target).await?, None, "a target that is counted goes on");
+    assert_eq!(target.count(&deletes), LIMIT + 1);
+
+    // The record is lost: a new process stops until a person confirms.
+    let records: Api<ConfigMap> = Api::namespaced(hub.client()?, &namespace);
+    records.delete("brake-test-operator", &DeleteParams::default()).await?;
+    let again = crate::runtime(&hub, &namespace).await?;
+    let gate = DeleteGate::new(&Halt::default(), &again.brake, "access/key-0");
+    assert_eq!(refusal(&gate, &target).await?, Some(Reason::MassDeletion));
+    let pauses: Api<Pause> = Api::namespaced(hub.client()?, &namespace);
+    pauses.delete("brake-test-operator", &DeleteParams::default()).await?;
+    until("the confirmation to count", SOON, || async {
+        Ok(refusal(&gate, &target).await?.is_none().then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_while_a_pause_holds() -> Result<()> {
+    let hub = cluster().await?;
+    let namespace = hub.namespace("gate-pause").await?;
+    let runtime = runtime(&hub, &namespace).await?;
+    let component = HelmComponent::new("c", HelmComponentSpec::default());
+    let records: Api<ConfigMap> = Api::namespaced(hub.client()?, &namespace);
+    until("an empty record", SOON, || async { Ok(records.get_opt("brake-test-operator").await?) }).await?;
+    let pauses: Api<Pause> = Api::namespaced(hub.client()?, &namespace);
+    let spec = PauseSpec { scope: PauseScope::Deletes, ..PauseSpec::default() };
+    pauses.create(&PostParams::default(), &Pause::new("maintenance", spec)).await?;
+    let halt = until("the Pause", Duration::from_secs(20), || async {
+        let halt = runtime.pauses.of(&component);
+        Ok(halt.deletes().is_some().then_some(halt))
+    })
+    .await?;
+    let target = Scripted::start().await?;
+    for gate in [DeleteGate::new(&halt, &runtime.brake, "t"), DeleteGate::uncounted(&halt)] {
+        assert_eq!(refusal(&gate, &target).await?, Some(Reason::Paused));
+    }
+    assert_eq!(target.count(&Matching::any().method("DELETE")), 0);
+    Ok(())
+}
