@@ -29,10 +29,10 @@ pub struct Flags {
 /// Flags that kyma-operator has too, with the same values; a process that runs both takes them once.
 #[derive(Debug, Clone, Default, Args)]
 pub struct HubArgs {
-    /// Modules that only Kymas matching their kymaSelector may have
+    /// Modules only for Kymas that match their kymaSelector
     #[arg(long, env, value_name = "MODULE", value_delimiter = ',')]
     pub restricted_default_modules: Vec<String>,
-    /// Image-pull Secret that targets get, for workloads of Kymas' modules. Empty: none
+    /// Image-pull Secret that every target gets. Empty: none
     #[arg(long, env, value_name = "NAME", default_value = "", value_parser = kyma_sdk::object_name)]
     pub skr_image_pull_secret: String,
 }
@@ -40,13 +40,13 @@ pub struct HubArgs {
 /// As whom components act on targets. One process serves one namespace of the hub, so these are the tenant's.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AccountArgs {
-    /// ServiceAccount on targets as which components act that name none. Empty: the kubeconfig's user
+    /// Default ServiceAccount to impersonate. Empty: the kubeconfig's user
     #[arg(long, env, value_name = "NAME", default_value = "", value_parser = kyma_sdk::object_name)]
     pub default_service_account: String,
-    /// Refuse components that name no ServiceAccount to act as, unless there is a default
+    /// Refuse components without a ServiceAccount to impersonate
     #[arg(long, env)]
     pub require_service_account: bool,
-    /// Namespace on targets of the ServiceAccounts that components name. Empty: the target namespace
+    /// Namespace of these ServiceAccounts. Empty: the target namespace
     #[arg(long, env, value_name = "NAMESPACE", default_value = "", value_parser = kyma_sdk::object_name)]
     pub service_account_namespace: String,
 }
@@ -54,47 +54,52 @@ pub struct AccountArgs {
 /// Where content comes from, what renders it, and how long it is fought for.
 #[derive(Debug, Clone, Args)]
 pub struct ContentArgs {
-    /// The `helm` program (4.x) that renders charts. Default: `helm` on PATH; without one charts fail, manifests work
+    /// The helm program (4.x) that renders charts. Default: helm on PATH
     #[arg(long, env = "HELM", value_name = "FILE")]
     pub helm: Option<PathBuf>,
-    /// Registry base `host[:port][/subpath]` of OCM components whose source names no repository
+    /// Registry base host[:port][/path] of OCM components that name none
     #[arg(long, env = "OCI_REGISTRY", value_name = "BASE")]
     pub oci_registry: Option<RegistryBase>,
-    /// Secret of type kubernetes.io/dockerconfigjson in the hub's namespace with registry credentials for modules of Kymas
-    /// whose source names no pull secret. It needs no label. Empty: none
+    /// Secret with registry credentials of modules without pullSecretRef
     #[arg(long, env = "OCI_REGISTRY_CRED_SECRET", value_name = "NAME", default_value = "",
           value_parser = kyma_sdk::object_name)]
     pub oci_registry_cred_secret: String,
-    /// `host[:port]` of registries and repositories that are spoken to in plain HTTP
+    /// host[:port] of registries and repositories with plain HTTP
     #[arg(long, env = "OCI_INSECURE_HOSTS", value_name = "HOST", value_delimiter = ',')]
     pub oci_insecure_hosts: Vec<String>,
-    /// Further hosts that a registry may redirect to or fetch tokens from; `*.` covers subdomains
+    /// More hosts for redirects and tokens of registries; `*.` for subdomains
     #[arg(long, env = "OCI_ALLOWED_HOSTS", value_name = "HOST", value_delimiter = ',')]
     pub oci_allowed_hosts: Vec<String>,
-    /// PEM file with certificates that registries may use besides publicly trusted ones
+    /// host[:port] of registries in private networks; `*.` for subdomains
+    #[arg(long, env = "OCI_PRIVATE_HOSTS", value_name = "HOST", value_delimiter = ',')]
+    pub oci_private_hosts: Vec<String>,
+    /// PEM file with certificates of registries, beside public ones
     #[arg(long, env = "OCI_CA_FILE", value_name = "FILE")]
     pub oci_ca_file: Option<PathBuf>,
-    /// Proxy `http://host:port` through which registries and repositories are reached; those of the environment are
-    /// ignored
+    /// Seconds for one request to a registry or repository
+    #[arg(long, env = "OCI_REQUEST_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub oci_request_timeout_seconds: u64,
+    /// Proxy http://host:port to registries; the environment's are ignored
     #[arg(long, env = "OCI_PROXY", value_name = "URL")]
     pub oci_proxy: Option<Url>,
-    /// `host[:port]` that are reached without the proxy; `*.` covers subdomains
+    /// host[:port] that are reached without the proxy; `*.` for subdomains
     #[arg(long, env = "OCI_NO_PROXY", value_name = "HOST", value_delimiter = ',')]
     pub oci_no_proxy: Vec<String>,
-    /// trusted_root.json with the authorities and logs of signers without keys. Without it source.verify.identities fails
+    /// trusted_root.json for signers without keys (source.verify.identities)
     #[arg(long, env = "SIGSTORE_TRUSTED_ROOT", value_name = "FILE")]
     pub sigstore_trusted_root: Option<PathBuf>,
-    /// Directory of the artifact cache, for this process alone. Default: a new one in the temporary directory
+    /// Directory of the artifact cache of this process. Default: a temporary one
     #[arg(long, env = "ARTIFACT_CACHE_DIR", value_name = "DIR")]
     pub artifact_cache_dir: Option<PathBuf>,
-    /// Bytes in MiB that the artifact cache may hold
+    /// Size of the artifact cache in MiB
     #[arg(long, env = "ARTIFACT_CACHE_MIB", value_name = "MIB", default_value_t = 1024)]
     pub artifact_cache_mib: u64,
-    /// How often one object is put right within 10 minutes before it is left to the other writer for a while
+    /// Repairs of one object in 10 minutes before another writer is let win
     #[arg(long, env = "DRIFT_REPAIRS", value_name = "COUNT", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub drift_repairs: u32,
-    /// Seconds that an object has to say that it failed before its component is Unhealthy: some recover by themselves
+    /// Seconds that an object has to fail before its component is Unhealthy
     #[arg(long, env = "UNHEALTHY_AFTER_SECONDS", value_name = "SECONDS", default_value_t = 30)]
     pub unhealthy_after_seconds: u32,
 }
@@ -114,6 +119,11 @@ impl ContentArgs {
         config.cache_bytes = self.artifact_cache_mib << 20;
         config.insecure_hosts.clone_from(&self.oci_insecure_hosts);
         config.allowed_hosts.clone_from(&self.oci_allowed_hosts);
+        config.private_hosts.clone_from(&self.oci_private_hosts);
+        // A flag names it, so it may be in a private network.
+        config.private_hosts.extend(self.oci_registry.iter().map(|base| base.host().to_owned()));
+        config.deadlines.request = Duration::from_secs(self.oci_request_timeout_seconds);
+        config.ca_file.clone_from(&self.oci_ca_file);
         config.proxy.clone_from(&self.oci_proxy);
         config.proxy_except.clone_from(&self.oci_no_proxy);
         concat!("helm-component/", env!("CARGO_PKG_VERSION")).clone_into(&mut config.user_agent);

@@ -25,7 +25,7 @@ pub(crate) struct Claims {
 
 /// As whom a component works on which target. What it would be refused is not handed to it, or an object that somebody
 /// gives up could be kept by whoever may only look at it.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Reach {
     target: Option<SecretKey>,
     account: Option<ServiceAccount>,

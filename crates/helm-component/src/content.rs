@@ -58,10 +58,12 @@ impl Sources {
         let place = source::place(&inputs.source, self.default_base.as_ref())?;
         let artifacts = trust.map_or_else(|| self.artifacts.clone(), |trust| self.artifacts.trusting(trust));
         let content = source::fetch(&artifacts, &self.opened, &place, installed, credentials).await?;
-        let source = content.digest().to_string();
+        let digest = content.digest();
+        let source = digest.to_string();
         let pull_secret = inputs.additions.pull_secret.clone();
         let mut workloads = Workloads { pull_secret, ..Workloads::default() };
         let mut how = How::default();
+        let mut warnings = vec![];
         let (text, chart): (Text, Option<Arc<Chart>>) = match content {
             Content::Manifests { yaml, images, .. } => {
                 workloads.images = LocalisedImages::new(&images);
@@ -71,12 +73,18 @@ impl Sources {
                 let request = request(&chart, spec, inputs, kinds);
                 let rendered = self.render(component, &request, frozen).await?;
                 how = rendered.how;
+                warnings = warnings_of(&rendered.text);
                 (Text::Rendered(rendered.text), Some(chart))
             }
         };
-        let set = inputs.changes.apply(text.parse()?, kinds, &inputs.release.namespace)?;
+        let parsed = text.parse().map_err(|failure| match &chart {
+            None => source::reject(&artifacts, &place, digest, credentials, failure),
+            Some(_) => failure,
+        });
+        let set = inputs.changes.apply(parsed?, kinds, &inputs.release.namespace)?;
         let release = &inputs.release.namespace;
-        let prepared = objects::prepare(set, chart.is_some(), kinds, release, &inputs.marks, &workloads);
+        let mut prepared = objects::prepare(set, chart.is_some(), kinds, release, &inputs.marks, &workloads);
+        prepared.warnings.extend(warnings);
         let made_once = match &chart {
             Some(chart) if spec.crds == CrdPolicy::Create => crds(chart).await?,
             _ => BTreeSet::new(),
@@ -146,6 +154,11 @@ impl Sources {
     }
 }
 
+/// Begins a comment that holds a warning of the renderer.
+const WARNING: &str = "# renderer warning: ";
+/// Warnings of one render that are shown at most.
+const MAX_WARNINGS: usize = 10;
+
 /// What a chart was rendered to.
 struct Render {
     text: Arc<str>,
@@ -164,7 +177,21 @@ struct How {
 }
 
 async fn rendered(renderer: &Arc<dyn Renderer>, request: &RenderRequest) -> Result<Arc<str>, Failure> {
-    renderer.render(request).await.map(|done| done.manifest).map_err(|error| failure(&error))
+    let done = renderer.render(request).await.map_err(|error| failure(&error))?;
+    if done.warnings.is_empty() {
+        return Ok(done.manifest);
+    }
+    // Comments, so that they stay with the text wherever it is kept.
+    let warnings = done.warnings.iter().map(|warning| format!("\n{WARNING}{warning}"));
+    Ok(std::iter::once(done.manifest.to_string()).chain(warnings).collect::<String>().into())
+}
+
+/// The renderer's warnings, which stand at the end of a rendered text.
+fn warnings_of(text: &str) -> Vec<String> {
+    let lines = text.lines().rev().map_while(|line| line.strip_prefix(WARNING));
+    let mut warnings: Vec<String> = lines.take(MAX_WARNINGS).map(ToOwned::to_owned).collect();
+    warnings.reverse();
+    warnings
 }
 
 fn request(chart: &Arc<Chart>, spec: &HelmComponentSpec, inputs: &Inputs, kinds: &Kinds) -> RenderRequest {

@@ -21,6 +21,7 @@ use crate::hub_secrets::HubSecrets;
 use crate::memory::Memory;
 use crate::namespaces::Namespaces;
 use crate::outcomes::Outcomes;
+use crate::owner_waits::OwnerWaits;
 use crate::pass::{Pass, Shared};
 use crate::plan::Order;
 use crate::prospect::Prospect;
@@ -29,6 +30,7 @@ use crate::reconcile::dependent;
 use crate::release_records::ReleaseRecords;
 use crate::render::Renderer;
 use crate::report::Ended;
+use crate::searches::Searches;
 use crate::sight::{Dependent, Sights};
 use crate::source;
 
@@ -58,18 +60,15 @@ impl HelmComponents {
             trust_root: content.trust_root()?,
         };
         let wakers = Wakers::default();
-        let waking = Arc::clone(&wakers);
-        let sights = Sights::new(Self::NAME, &runtime.process, move |dependent| {
-            wake(&waking, dependent);
-        });
-        let waking = Arc::clone(&wakers);
-        let namespaces = Namespaces::new(Self::NAME, &runtime.process, move |dependent| {
-            wake(&waking, dependent);
-        });
-        let waking = Arc::clone(&wakers);
-        let outcomes = Outcomes::new(Self::NAME, &runtime.process, move |dependent| {
-            wake(&waking, dependent);
-        });
+        let waker = || {
+            let wakers = Arc::clone(&wakers);
+            move |dependent: &Dependent| {
+                wake(&wakers, dependent);
+            }
+        };
+        let sights = Sights::new(Self::NAME, &runtime.process, waker());
+        let namespaces = Namespaces::new(Self::NAME, &runtime.process, waker());
+        let outcomes = Outcomes::new(Self::NAME, &runtime.process, waker());
         let handing = Arc::clone(&wakers);
         let hub_secrets =
             Arc::new(HubSecrets::new(hub, &content.oci_registry_cred_secret, runtime.access.clone()));
@@ -97,13 +96,14 @@ impl HelmComponents {
             hub_secrets,
             hub_config_maps: Arc::default(),
             claims: Claims::default(),
+            owner_waits: OwnerWaits::default(),
+            searches: Searches::default(),
             hand_overs: HandOvers::new(move |heir| wake(&handing, heir)),
             memory: Memory::default(),
             flap_limit: content.flap_limit(),
             unhealthy_after: content.unhealthy_after(),
         };
-        let accounts = Accounts::new(accounts, &runtime.settings.target_namespace);
-        Ok(Self { shared, accounts, wakers })
+        Ok(Self { shared, accounts: Accounts::new(accounts, &runtime.settings.target_namespace), wakers })
     }
 
     /// Wakes components whose `valuesFrom` names a ConfigMap that changed, for ever. Without it they have what it was
@@ -184,6 +184,10 @@ impl Component for HelmComponents {
         self.shared.hub_config_maps.forget(&dependent);
         self.shared.claims.forget(&dependent);
         self.shared.hand_overs.forget(&dependent);
+        self.shared.owner_waits.forget(&dependent);
+        for waiting in self.shared.owner_waits.of(&dependent) {
+            wake(&self.wakers, &waiting);
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use kyma_object_set::health::{self, Health, HealthStatus};
 use kyma_sdk::{Expression, Failure, Judgement};
 use serde_json::Value;
 
-/// Steps that the loops of one expression may take over one object: they are taken within the stream of its kind.
-const STEPS: usize = 100_000;
+/// The message for an object whose expression would cost too much.
+const TOO_LARGE: &str = "would take too long";
 /// Characters of what is wrong with an expression that are told.
 const WORDS: usize = 200;
 
@@ -86,7 +86,7 @@ impl Rules {
 impl Rule {
     fn of(number: usize, one: &HealthExpression) -> Result<Self, Failure> {
         let compile = |field: &str, text: &str| {
-            Expression::compile(text).map(|compiled| compiled.within(STEPS)).map_err(|error| {
+            Expression::compile(text).map_err(|error| {
                 let why: String = error.to_string().chars().take(WORDS).collect();
                 Failure::new(Reason::SpecInvalid, format!("spec.health.expressions[{number}].{field} {why}"))
             })
@@ -100,17 +100,19 @@ impl Rule {
     }
 
     fn judge(&self, object: &Value) -> Health {
-        let holds = |expression: Option<&Expression>| {
-            expression.is_some_and(|one| one.judge_object(object) == Judgement::Holds)
-        };
         let says = |status, field: &str, what: &str| {
             Health::new(status, format!("health.expressions[{}].{field} {what}", self.number))
         };
-        if holds(self.in_progress.as_ref()) {
-            return says(HealthStatus::InProgress, "inProgress", "is true");
-        }
-        if holds(self.failed.as_ref()) {
-            return says(HealthStatus::Failed, "failed", "is true");
+        let earlier = [
+            (&self.in_progress, HealthStatus::InProgress, "inProgress"),
+            (&self.failed, HealthStatus::Failed, "failed"),
+        ];
+        for (expression, status, field) in earlier {
+            match expression.as_ref().map(|expression| expression.judge_object(object)) {
+                Some(Judgement::Holds) => return says(status, field, "is true"),
+                Some(Judgement::TooLarge) => return says(HealthStatus::Unknown, field, TOO_LARGE),
+                Some(Judgement::Fails | Judgement::Unclear) | None => {}
+            }
         }
         match self.current.judge_object(object) {
             Judgement::Holds => Health::new(HealthStatus::Current, ""),
@@ -118,9 +120,19 @@ impl Rule {
             Judgement::Unclear => {
                 says(HealthStatus::Unknown, "current", "looks at what the object lacks, or is no condition")
             }
-            Judgement::TooLarge => says(HealthStatus::Unknown, "current", "would take too long"),
+            Judgement::TooLarge => says(HealthStatus::Unknown, "current", TOO_LARGE),
         }
     }
+}
+
+/// The health of an object whose expressions are not evaluated, since they were too large for others.
+pub(crate) fn too_large() -> Health {
+    Health::new(HealthStatus::Unknown, format!("health.expressions {TOO_LARGE} for all objects of this kind"))
+}
+
+/// Whether an object's expressions were too large for it.
+pub(crate) fn is_too_large(health: &Health) -> bool {
+    health.status == HealthStatus::Unknown && health.message.contains(TOO_LARGE)
 }
 
 /// What is wrong with `spec.health.expressions`; `None`: nothing. A component with it is not installed.
@@ -230,13 +242,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_loop_without_measure_is_not_run() {
+    fn expression_that_costs_too_much_makes_the_health_unknown() {
         let nested = "status.parts.all(a, status.parts.all(b, a == b))";
         let parts = json!({"status": {"parts": vec!["a"; 1_000]}});
         let (status, message) = assess(&json!({"current": nested}), &parts);
         assert_eq!(status, HealthStatus::Unknown);
         assert_eq!(message, "health.expressions[0].current would take too long");
-        assert_eq!(assess(&json!({"failed": nested, "current": "true"}), &parts).0, HealthStatus::Current);
+        let (status, message) = assess(&json!({"failed": nested, "current": "true"}), &parts);
+        assert_eq!(status, HealthStatus::Unknown, "a failure must not count as health");
+        assert_eq!(message, "health.expressions[0].failed would take too long");
     }
 
     #[test]

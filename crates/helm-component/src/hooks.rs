@@ -131,6 +131,24 @@ impl Hook {
         Some(Self { events: events?, weight, deletes, object })
     }
 
+    /// What Helm ignores in its annotations without a word.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = vec![];
+        if self.events.is_empty() {
+            warnings.push(format!("{HOOK} names no event, so it never runs"));
+        }
+        let policies = words(self.object.annotation(DELETE_POLICY).unwrap_or_default());
+        let known = ["before-hook-creation", "hook-succeeded", "hook-failed"];
+        for policy in policies.iter().filter(|policy| !known.contains(&policy.as_str())) {
+            warnings.push(format!("{DELETE_POLICY} names an unknown policy ({policy}), which is ignored"));
+        }
+        let weight = self.object.annotation(WEIGHT);
+        if let Some(weight) = weight.filter(|text| text.trim().parse::<i64>().is_err()) {
+            warnings.push(format!("{WEIGHT} is no number ({weight}) and counts as 0"));
+        }
+        warnings
+    }
+
     /// Whether it runs only when somebody asks for tests.
     pub(crate) fn is_only_test(&self) -> bool {
         !self.events.is_empty() && self.events.iter().all(|event| *event == Event::Test)
@@ -165,9 +183,10 @@ impl Hook {
         self.events.iter().copied()
     }
 
-    /// Whether its object goes under this policy. CRDs never do: all objects of the kind would go with them.
+    /// Whether its object goes under this policy. CRDs and Namespaces never do: all objects in them would go with them.
     pub(crate) fn goes(&self, policy: DeletePolicy) -> bool {
-        self.deletes.contains(&policy) && !self.identity().is_crd()
+        let identity = self.identity();
+        self.deletes.contains(&policy) && !identity.is_crd() && !identity.is_namespace()
     }
 
     /// Whether it has an end to wait for.
@@ -219,6 +238,14 @@ pub(crate) mod tests {
         assert_eq!(plain.weight, 0);
         assert!(plain.goes(DeletePolicy::BeforeCreation) && !plain.goes(DeletePolicy::Failed));
         assert_eq!(Hook::of(object("Job", "j", &json!({HOOK: "pre-install,crd-install"}))), None);
+    }
+
+    #[test]
+    fn annotations_that_helm_ignores_give_warnings() {
+        let warnings = |annotations: Value| hook("j", &annotations).warnings().len();
+        assert_eq!(warnings(json!({HOOK: "pre-install", WEIGHT: "-5", DELETE_POLICY: "hook-failed"})), 0);
+        assert_eq!(warnings(json!({HOOK: ""})), 1);
+        assert_eq!(warnings(json!({HOOK: "test", WEIGHT: "heavy", DELETE_POLICY: "hook-succeded"})), 2);
     }
 
     #[test]

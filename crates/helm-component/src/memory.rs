@@ -10,7 +10,7 @@ use kyma_api::{
     Hooks, KeptRelease, Reason, Replaced, ResolvedVersion, TakenOver, condition,
 };
 use kyma_object_set::drift::Flaps;
-use kyma_object_set::{Identity, Inventory};
+use kyma_object_set::{Identity, Inventory, Kinds};
 
 use crate::content::Loaded;
 use crate::expressions::Rules;
@@ -68,6 +68,8 @@ pub(crate) struct Session {
     pub recorded: Recorded,
     /// The content while it is needed: dropped when everything is applied and works.
     pub loaded: Option<Loaded>,
+    /// What the target served when the content on record was applied.
+    pub(crate) rendered_with: Option<Arc<Kinds>>,
     /// Digest of the objects of which people were last told what is doubtful in them.
     pub(crate) warned: Option<String>,
     /// The wait for the watches to show what is there, while there is one.
@@ -114,6 +116,8 @@ pub(crate) struct Session {
     pub(crate) holdups: BTreeMap<Identity, String>,
     /// When that was looked at.
     pub(crate) explained: Option<Explained>,
+    /// Whether a read showed the default custom resource though no stream does.
+    pub(crate) default_confirmed: bool,
     /// How often drift of each object was put right lately.
     pub flaps: BTreeMap<Identity, Flaps>,
 }

@@ -81,9 +81,16 @@ pub(crate) fn prepare(
 fn read_hooks(objects: Vec<Object>, warnings: &mut Vec<String>) -> Vec<Hook> {
     let mut read = |object: Object| {
         let identity = object.identity();
+        let events = object.annotation(HOOK).map(str::to_owned);
         let hook = Hook::of(object);
-        if hook.is_none() {
-            warnings.push(format!("{identity} names a hook that is none, and is left out"));
+        match &hook {
+            None => {
+                let events = events.as_deref().unwrap_or_default();
+                warnings.push(format!(
+                    "{identity}: helm.sh/hook names an unknown event ({events}), so it is left out"
+                ));
+            }
+            Some(hook) => warnings.extend(hook.warnings().iter().map(|text| format!("{identity}: {text}"))),
         }
         hook
     };

@@ -113,6 +113,8 @@ pub(crate) fn observe(pass: &Pass<'_>) -> Observed {
         pruning: pass.done.pruning,
         drift: drift_mode(pass),
         default_resource: default_resource(pass),
+        default_seen: is_seen(&snapshot, default.as_ref()),
+        default_unconfirmed: watched && is_unconfirmed(pass, &snapshot, default.as_ref()),
         patience: patience(pass),
         awaited: pass.session.unready_since.is_some() || !was_ready(pass),
         removal: pass.done.removal.clone(),
@@ -242,6 +244,20 @@ fn default_resource(pass: &Pass<'_>) -> DefaultResource {
     let (group, version) = text("apiVersion").rsplit_once('/').unwrap_or(("", text("apiVersion")));
     let served = pass.served.get(&Gvk::new(group, version, text("kind"))).is_some();
     if served { DefaultResource::Due } else { DefaultResource::Unserved }
+}
+
+fn is_seen(snapshot: &Snapshot, default: Option<&Identity>) -> bool {
+    default.is_some_and(|default| snapshot.objects.contains_key(default))
+}
+
+/// Whether the record of the default custom resource has to be compared with the target. The streams show only objects
+/// with the owner label, which one that existed before does not have: absence from a stream is confirmed by a read.
+fn is_unconfirmed(pass: &Pass<'_>, snapshot: &Snapshot, default: Option<&Identity>) -> bool {
+    let Some(made) = &pass.session.recorded.resource else { return false };
+    let is_absent = made.absent == Some(true);
+    let differs =
+        if is_seen(snapshot, default) { is_absent } else { !is_absent && !pass.session.default_confirmed };
+    differs && !pass.done.default_confirmed
 }
 
 /// As the spec says; what was taken over is as it was found until somebody asks for something else.

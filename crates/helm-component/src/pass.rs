@@ -18,9 +18,11 @@ use crate::hub_secrets::HubSecrets;
 use crate::memory::{Memory, Session};
 use crate::namespaces::Namespaces;
 use crate::outcomes::Outcomes;
+use crate::owner_waits::OwnerWaits;
 use crate::plan::{Order, Predecessor, Rest};
 use crate::release::{self, Release};
 use crate::release_records::ReleaseRecords;
+use crate::searches::Searches;
 use crate::sight::{Dependent, Sights};
 
 /// What all passes share.
@@ -41,6 +43,10 @@ pub(crate) struct Shared {
     pub hub_config_maps: Arc<HubConfigMaps>,
     /// Objects that components want and others have.
     pub claims: Claims,
+    /// Searches for objects of components, shared by those that search at the same time.
+    pub searches: Searches,
+    /// Components that wait until others release an object.
+    pub owner_waits: OwnerWaits,
     /// Objects that components got from others and have not dealt with.
     pub hand_overs: HandOvers,
     /// What is kept between passes.
@@ -114,6 +120,8 @@ pub(crate) struct Done {
     /// Whether something of what was to go is still on its way, or waits for that.
     pub(crate) pruning: bool,
     pub(crate) default_resource: Option<Failure>,
+    /// Whether the record of the default custom resource was compared with the target.
+    pub(crate) default_confirmed: bool,
     pub(crate) removal: Option<Result<Vec<String>, Failure>>,
     pub(crate) load: Option<Failure>,
     /// Whether objects were read that others' rules were the last to judge.

@@ -53,6 +53,8 @@ pub enum Step {
     Record(Standing),
     /// Make the default custom resource.
     DefaultResource,
+    /// Read whether the default custom resource still exists.
+    ConfirmDefaultResource,
     /// Keep what is Ready, or let go what was kept.
     Keep,
     /// Go back to what is kept: this is why what is wished failed.
@@ -280,6 +282,9 @@ fn settle(seen: &Observed) -> Step {
     }
     if !seen.watched {
         return wait_for_watches(seen);
+    }
+    if seen.default_unconfirmed {
+        return Step::ConfirmDefaultResource;
     }
     if seen.unjudged {
         return Step::Judge;

@@ -43,7 +43,7 @@ pub(crate) fn wanted(source: &Source) -> Result<Option<Wanted>, Failure> {
         return if is_range {
             let message =
                 "spec.source.chart.version is a range and digest pins the content: name the version exactly";
-            Err(Failure::new(Reason::SourceInvalid, message))
+            Err(source::invalid_spec(message))
         } else {
             Ok(None)
         };

@@ -7,7 +7,7 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kyma_api::{HelmComponent, OPERATOR_GROUP, labels};
+use kyma_api::{HelmComponent, kyma_owner, labels};
 use kyma_sdk::{CopyError, holds_no_access, may_be_copied};
 
 /// For whom something is read.
@@ -24,11 +24,7 @@ impl Reader {
     pub(crate) fn of(component: &HelmComponent) -> Self {
         let meta = &component.metadata;
         let label = |name: &str| meta.labels.as_ref().and_then(|all| all.get(name));
-        let is_kyma = |api_version: &str, kind: &str| {
-            kind == "Kyma" && api_version.split_once('/').is_some_and(|(group, _)| group == OPERATOR_GROUP)
-        };
-        let mut owners = meta.owner_references.iter().flatten();
-        let owned = owners.any(|owner| is_kyma(&owner.api_version, &owner.kind));
+        let owned = kyma_owner(meta.owner_references.as_deref().unwrap_or_default()).is_some();
         if !owned && label(labels::KYMA_NAME).is_none() {
             return Self::Standalone;
         }

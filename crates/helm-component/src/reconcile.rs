@@ -1,6 +1,7 @@
 //! One pass over one component: asks [`plan::next`] what to do, does it, and asks again until there is nothing
 //! more to do.
 
+mod allocations;
 mod applied;
 mod apply;
 mod chart_tests;
@@ -10,6 +11,7 @@ mod former;
 mod health;
 mod history;
 mod hook_events;
+mod hook_objects;
 mod hooks;
 mod load;
 mod parting;
@@ -33,6 +35,7 @@ use kyma_sdk::{Context, Failure};
 use kyma_targets::Contact;
 
 use crate::claims::Reach;
+use crate::deleter::GatedDeleter;
 use crate::expressions::Rules;
 use crate::looking::{LOOK, Looking};
 use crate::memory::Session;
@@ -60,6 +63,7 @@ impl<'a> Pass<'a> {
         let dependent = dependent(context);
         let mut session = shared.memory.recall(&dependent, component);
         let cluster = shared.sights.cluster(&context.target);
+        let cluster = cluster.deleting_by(Arc::new(GatedDeleter(context.delete_gate())));
         let asks = session.recorded.digests.kinds.is_some() && shared.sights.kinds_in_motion(&context.target);
         if asks || session.kinds_awaited || context.is_requested() {
             cluster.discovery.invalidate().await;
@@ -152,6 +156,7 @@ impl<'a> Pass<'a> {
                 Step::Prune(surplus) => self.prune(surplus, &seen).await,
                 Step::Record(standing) => self.record_release(standing).await,
                 Step::DefaultResource => self.default_resource().await,
+                Step::ConfirmDefaultResource => self.confirm_default_resource().await,
                 Step::Keep => self.keep().await,
                 Step::RollBack(failure) => self.roll_back(failure).await,
                 Step::Retry => self.retry().await,
@@ -266,7 +271,8 @@ fn protection() -> &'static Protection {
         let kyma = Identity::new("operator.kyma-project.io", "Kyma", Some("kyma-system"), names::TARGET_KYMA);
         let stamp =
             Identity::new("", "ConfigMap", Some(kyma_targets::STAMP_NAMESPACE), kyma_targets::STAMP_NAME);
-        crds.chain([kyma, stamp]).fold(Protection::of_kubernetes(), Protection::with)
+        let namespace = Identity::new("", "Namespace", None, kyma_targets::STAMP_NAMESPACE);
+        crds.chain([kyma, stamp, namespace]).fold(Protection::of_kubernetes(), Protection::with)
     });
     &PROTECTION
 }

@@ -109,11 +109,15 @@ pub struct Rendered {
     pub manifest: Arc<str>,
     /// What the engine read besides the request.
     pub reads: Reads,
+    /// What the engine left out, for the author of the chart.
+    pub warnings: Vec<String>,
 }
 
 impl std::fmt::Debug for Rendered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rendered").field("bytes", &self.manifest.len()).field("reads", &self.reads).finish()
+        let mut text = f.debug_struct("Rendered");
+        text.field("bytes", &self.manifest.len()).field("reads", &self.reads);
+        text.field("warnings", &self.warnings).finish()
     }
 }
 

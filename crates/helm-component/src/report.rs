@@ -96,6 +96,10 @@ impl Finding {
         let lag = observe::kinds_lag(pass) || silent;
         let unserved = seen.default_resource == DefaultResource::Unserved;
         pass.session.kinds_awaited = lag || unserved || pass.session.recorded.pending;
+        if seen.default_seen {
+            // From now on its stream tells when it goes.
+            pass.session.default_confirmed = false;
+        }
         if let Ok(inputs) = &pass.inputs {
             let is_chart = effects::is_chart(&pass.context.resource.spec);
             pass.session.recorded.overridden =

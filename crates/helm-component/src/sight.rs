@@ -189,7 +189,7 @@ impl Sights {
     /// The target, with what is known of it by all components there.
     pub(crate) fn cluster(&self, target: &Acting) -> Cluster {
         let (discovery, turns) = self.store.shared(target.key());
-        Cluster { client: target.client(), discovery, turns, rehearsal: None }
+        Cluster { client: target.client(), discovery, turns, rehearsal: None, deleter: None }
     }
 
     /// Whether CRDs or aggregated APIs of the target changed a moment ago, so that what it serves lags behind.
@@ -228,6 +228,10 @@ struct Listening<W> {
 }
 
 impl<W: Fn(&Dependent) + Send + Sync + 'static> Listener<Dependent> for Listening<W> {
+    fn is_expensive(&self, target: Option<&SecretKey>, interest: &Interest) -> bool {
+        self.store.has_rules(target, interest)
+    }
+
     fn saw(
         &self,
         target: Option<&SecretKey>,

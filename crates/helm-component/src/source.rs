@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kyma_api::{Reason, Source};
+use kyma_api::{ErrorClass, Reason, Source};
 use kyma_artifacts::{
     ArtifactError, Artifacts, ChartSource, Credentials, Digest, Image, ManifestsSource, OciReference,
     RegistryBase, archive::unpacking,
@@ -81,10 +81,7 @@ pub fn place(source: &Source, default_base: Option<&RegistryBase>) -> Result<Pla
             let base = match &ocm.repository {
                 Some(repository) => repository.parse().map_err(|error| failure(&error))?,
                 None => default_base.cloned().ok_or_else(|| {
-                    Failure::new(
-                        Reason::SourceInvalid,
-                        "spec.source.ocm names no repository and the operator has no default (--oci-registry)",
-                    )
+                    invalid_spec("spec.source.ocm names no repository and the operator has no default (--oci-registry)")
                 })?,
             };
             Ok(Place::Ocm {
@@ -103,10 +100,7 @@ pub fn place(source: &Source, default_base: Option<&RegistryBase>) -> Result<Pla
             }
             Ok(Place::Manifests(ManifestsSource::Http { url: address(&manifests.url)?, digest }))
         }
-        _ => Err(Failure::new(
-            Reason::SourceInvalid,
-            "spec.source needs exactly one of `ocm`, `chart` and `manifests`",
-        )),
+        _ => Err(invalid_spec("spec.source needs exactly one of `ocm`, `chart` and `manifests`")),
     }
 }
 
@@ -122,10 +116,7 @@ fn chart_place(chart: &kyma_api::ChartSource) -> Result<ChartSource, Failure> {
         (Some(name), Some(version)) => {
             Ok(ChartSource::Repository { url, name: name.clone(), version: version.clone(), digest })
         }
-        _ => Err(Failure::new(
-            Reason::SourceInvalid,
-            "spec.source.chart of an HTTP repository needs `name` and `version`",
-        )),
+        _ => Err(invalid_spec("spec.source.chart of an HTTP repository needs `name` and `version`")),
     }
 }
 
@@ -136,14 +127,54 @@ fn reference(url: &str, tag: Option<&str>, digest: Option<Digest>) -> Result<Oci
 }
 
 pub(crate) fn address(url: &str) -> Result<Url, Failure> {
-    Url::parse(url).map_err(|error| Failure::new(Reason::SourceInvalid, format!("spec.source: {error}")))
+    Url::parse(url).map_err(|error| invalid_spec(format!("spec.source: {error}")))
+}
+
+/// A source that cannot succeed before the spec changes.
+pub(crate) fn invalid_spec(message: impl Into<String>) -> Failure {
+    Failure { class: ErrorClass::Invalid, ..Failure::new(Reason::SourceInvalid, message) }
 }
 
 fn digest(text: Option<&str>) -> Result<Option<Digest>, Failure> {
     text.map(str::parse).transpose().map_err(|error| failure(&error))
 }
 
+/// What to report about content that is no list of Kubernetes objects. Unless the spec pins it by digest, it may be the
+/// page of a proxy, or be corrected in place: it is forgotten and requested again.
+pub(crate) fn reject(
+    artifacts: &Artifacts,
+    place: &Place,
+    digest: Digest,
+    credentials: &Credentials,
+    failure: Failure,
+) -> Failure {
+    match place {
+        Place::Ocm { base, component, version, digest: None } => {
+            artifacts.reject_component(base, component, version, credentials);
+        }
+        Place::Manifests(source) if !place.is_pinned() => {
+            artifacts.reject_manifests(source, digest, credentials);
+        }
+        _ => return failure,
+    }
+    Failure { class: ErrorClass::Transient, ..failure }
+}
+
 impl Place {
+    /// Whether the spec names the content by digest.
+    fn is_pinned(&self) -> bool {
+        match self {
+            Self::Ocm { digest, .. } => digest.is_some(),
+            Self::Manifests(ManifestsSource::Oci(reference)) | Self::Chart(ChartSource::Oci(reference)) => {
+                reference.digest().is_some()
+            }
+            Self::Manifests(ManifestsSource::Http { digest, .. })
+            | Self::Chart(ChartSource::Repository { digest, .. } | ChartSource::Archive { digest, .. }) => {
+                digest.is_some()
+            }
+        }
+    }
+
     /// The same place, asked for this content alone where the source can be asked so.
     fn pinned(&self, content: Digest) -> Self {
         match self.clone() {
@@ -229,7 +260,7 @@ async fn pull(
 
 /// An artifact's error, in the words of conditions.
 pub fn failure(error: &ArtifactError) -> Failure {
-    let failure = Failure::new(error.reason(), error.to_string());
+    let failure = Failure { class: error.class(), ..Failure::new(error.reason(), error.to_string()) };
     match error.retry_after() {
         Some(delay) => failure.retry_after(delay),
         None => failure,

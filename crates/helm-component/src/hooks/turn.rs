@@ -1,6 +1,8 @@
 //! What to do with one hook, from what is found in its place.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kyma_api::needs_delete_proof;
 use serde_json::Value;
 
 use super::{DeletePolicy, Hook};
@@ -16,6 +18,7 @@ const FAILURES: [&str; 5] = [
 ];
 
 /// What is found in the place of a hook.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one object")]
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Live {
     /// The run that made it, where one did.
@@ -30,6 +33,10 @@ pub(crate) struct Live {
     pub created: Option<Timestamp>,
     /// Which one it is.
     pub uid: Option<String>,
+    /// Whether the component applied it as an ordinary object: it became a hook in this revision.
+    pub recorded: bool,
+    /// Its metadata.
+    pub metadata: ObjectMeta,
     /// The whole of it, without metadata.
     pub body: Value,
 }
@@ -65,6 +72,10 @@ pub(crate) enum Turn {
     Create,
     /// Delete what an earlier run left in its place.
     Replace,
+    /// Leave it as it is: it holds other objects, which would be deleted with it.
+    Keep,
+    /// Wait until a person deletes or renames it, and why.
+    Refuse(String),
     /// Wait for an event.
     Wait,
     /// It is done; the next one may run.
@@ -98,11 +109,16 @@ pub(crate) fn turn(
     if live.deleting {
         return Turn::Wait;
     }
-    if hook.identity().is_crd() {
-        return Turn::Passed;
+    let identity = hook.identity();
+    if identity.is_crd() || identity.is_namespace() {
+        return Turn::Keep;
+    }
+    if needs_delete_proof(&identity.group, &identity.kind) {
+        let why = "it exists and holds data, and another run created it; delete or rename it if the data is not needed";
+        return Turn::Refuse(why.to_owned());
     }
     // Helm fails where an earlier try left something without the policy that deletes it; that would need a human.
-    if live.ours || (live.is_hook && hook.goes(DeletePolicy::BeforeCreation)) {
+    if live.ours || live.recorded || (live.is_hook && hook.goes(DeletePolicy::BeforeCreation)) {
         return Turn::Replace;
     }
     Turn::Failed("an object of this name exists and no hook made it; delete or rename it".to_owned())
@@ -186,6 +202,8 @@ mod tests {
             deleting: false,
             created: None,
             uid: None,
+            recorded: false,
+            metadata: ObjectMeta::default(),
             body,
         }
     }
@@ -235,8 +253,40 @@ mod tests {
         assert_eq!(kept(&left), Turn::Replace);
         let foreign = Live { is_hook: false, ..of_helm };
         assert!(matches!(taken(Some(&foreign)), Turn::Failed(_)));
+        let recorded = Live { recorded: true, ..foreign.clone() };
+        assert_eq!(
+            taken(Some(&recorded)),
+            Turn::Replace,
+            "an ordinary object of this component became a hook"
+        );
+        assert_eq!(kept(&recorded), Turn::Replace);
         let going = Live { deleting: true, ..foreign };
         assert_eq!(taken(Some(&going)), Turn::Wait);
+    }
+
+    #[test]
+    fn an_object_that_holds_data_is_never_replaced() {
+        let of = |kind: &str, live: &Live| {
+            let mut body = object(kind, "o", &json!({HOOK: "pre-upgrade"})).into_value();
+            if kind == "CustomResourceDefinition" {
+                body["apiVersion"] = json!("apiextensions.k8s.io/v1");
+            }
+            let hook = Hook::of(kyma_object_set::Object::from_value(body).unwrap()).unwrap();
+            turn(&hook, Some(live), &Told::Nothing, MARK, false, false)
+        };
+        let earlier = live(Some("earlier"), json!({}));
+        let of_helm = live(None, json!({}));
+        let recorded = Live { recorded: true, is_hook: false, ..of_helm.clone() };
+        for live in [&earlier, &of_helm, &recorded] {
+            for kind in ["Namespace", "CustomResourceDefinition"] {
+                assert_eq!(of(kind, live), Turn::Keep, "{kind}");
+            }
+            for kind in ["PersistentVolumeClaim", "PersistentVolume"] {
+                assert!(matches!(of(kind, live), Turn::Refuse(_)), "{kind}");
+            }
+        }
+        let of_this_run = live(Some(MARK), json!({}));
+        assert_eq!(of("PersistentVolumeClaim", &of_this_run), Turn::Passed);
     }
 
     #[test]

@@ -228,6 +228,10 @@ pub struct Observed {
     pub drift: DriftMode,
     /// The default custom resource.
     pub default_resource: DefaultResource,
+    /// Whether the streams show the default custom resource.
+    pub default_seen: bool,
+    /// Whether the status may be wrong about the default custom resource: present or gone.
+    pub default_unconfirmed: bool,
     /// How long the objects may take to work, or to go.
     pub patience: Patience,
     /// Whether it was not told yet that what was applied works: other content came, or nobody was told Ready.

@@ -84,6 +84,8 @@ fn fresh(pieces: Vec<Piece>) -> Observed {
         pruning: false,
         drift: DriftMode::Correct,
         default_resource: DefaultResource::None,
+        default_seen: false,
+        default_unconfirmed: false,
         patience: Patience::default(),
         awaited: false,
         left: vec![],

@@ -45,7 +45,7 @@ fn failed(seen: &Observed, rest: &Rest) -> Option<Failure> {
         }
         Rest::Failed(_) => {
             let mut faults = seen.pieces.iter().filter_map(|piece| piece.fault.as_ref());
-            faults.find(|fault| fault.class == ErrorClass::Invalid).cloned()
+            faults.find(|fault| is_refused_as_it_is(fault)).cloned()
         }
         Rest::Unhealthy(names) if seen.fails_as_it_is() => {
             Some(Failure::new(Reason::Unhealthy, format!("failed: {}", first(names))))
@@ -57,6 +57,12 @@ fn failed(seen: &Observed, rest: &Rest) -> Option<Failure> {
         }
         _ => None,
     }
+}
+
+/// Whether the object cannot be what the release wants, so that another release may be better.
+fn is_refused_as_it_is(fault: &Failure) -> bool {
+    let refused = [Reason::ApplyRefused, Reason::ImmutableField, Reason::ObjectTooLarge];
+    fault.class == ErrorClass::Invalid || refused.contains(&fault.reason)
 }
 
 fn first(names: &[String]) -> String {

@@ -167,6 +167,7 @@ impl Pass<'_> {
         if !is_as_found || former::foreign(self) == Foreign::Take {
             self.session.recorded.taken_over = None;
         }
+        self.session.rendered_with = Some(Arc::clone(&self.kinds));
         self.session.recorded.digests = Digests {
             inputs: Some(loaded.inputs.clone()),
             kinds: loaded.kinds.clone(),
@@ -244,6 +245,11 @@ impl Pass<'_> {
         if !self.takes_what_is_nobodys() || self.context.is_rehearsal() {
             return;
         }
+        let owners = applied.errors().filter_map(|(_, refusal)| match refusal {
+            Refusal::OwnedByOther { owner, .. } => Some(owner.clone()),
+            _ => None,
+        });
+        self.shared.owner_waits.set(&self.dependent, owners.collect());
         let refused = applied.errors().filter(|(_, refusal)| matches!(refusal, Refusal::OwnedByOther { .. }));
         let objects = refused.map(|(identity, _)| identity.clone()).collect();
         self.shared.claims.add(Reach::of(&self.context.target), &self.dependent, objects);

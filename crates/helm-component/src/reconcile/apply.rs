@@ -9,7 +9,7 @@ use kube::api::{ListParams, PartialObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
 use kyma_api::condition::{self, types};
 use kyma_api::{Adopt, HelmComponent, Reason, klm, names};
-use kyma_object_set::apply::{self, Applied, ApplyOptions, Refusal};
+use kyma_object_set::apply::{self, Applied, ApplyOptions, Outcome, Refusal};
 use kyma_object_set::{GroupKind, Identity, Inventory, Object, ObjectSet, Observed, Yielded, is_autoscaler};
 use kyma_sdk::Failure;
 
@@ -79,7 +79,7 @@ impl Pass<'_> {
     pub(super) async fn apply_crds(&mut self, seen: &plan::Observed) {
         let Some(loaded) = self.session.loaded.clone() else { return };
         self.done.crds_applied = true;
-        self.note_before(&loaded.rendered);
+        self.note_before(&loaded);
         let due: BTreeSet<&Identity> =
             seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| &piece.identity).collect();
         let is_due = |identity: &Identity| identity.is_crd() && due.contains(identity);
@@ -126,7 +126,7 @@ impl Pass<'_> {
             self.done.load = Some(failure);
             return;
         }
-        self.note_before(&loaded.rendered);
+        self.note_before(&loaded);
         let due =
             seen.pieces.iter().filter(|piece| seen.needs_apply(piece)).map(|piece| piece.identity.clone());
         let due = match self.hold_back(seen, due.collect()).await {
@@ -159,6 +159,10 @@ impl Pass<'_> {
         };
         let result = match result {
             Ok(applied) => self.send_over_the_dead(&set, &observed, applied).await,
+            failed => failed,
+        };
+        let result = match result {
+            Ok(applied) => self.send_over_the_dropped(&set, seen, applied).await,
             failed => failed,
         };
         match result {
@@ -263,26 +267,41 @@ impl Pass<'_> {
     ) -> Result<Applied, Failure> {
         let adopts = self.context.resource.spec.adopt == Adopt::Unowned;
         let foreign = applied.errors().any(|(_, refusal)| matches!(refusal, Refusal::OwnedByOther { .. }));
-        if !(adopts && foreign) {
+        if !foreign {
             return Ok(applied);
         }
-        let live = self.components(|_| true).await?;
-        self.send(set, &applied.inventory, observed, &|owner| live.contains(owner)).await
+        let live = self.component_names().await?;
+        let mut applied = if adopts {
+            self.send(set, &applied.inventory, observed, &|owner| live.contains_key(owner)).await?
+        } else {
+            applied
+        };
+        name_owners(&mut applied, &live);
+        Ok(applied)
     }
 
-    /// The owner hashes of the namespace's components of which this holds.
+    /// The names of the namespace's components by owner hash.
+    async fn component_names(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let components: Api<PartialObjectMeta<HelmComponent>> =
+            Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
+        let listed = components.list(&ListParams::default()).await;
+        let listed = listed.map_err(|error| Failure::hub("list components", &error))?;
+        let named = |one: &PartialObjectMeta<HelmComponent>| {
+            let (namespace, name) = (one.namespace().unwrap_or_default(), one.name_any());
+            (names::owner_hash(&namespace, &name), format!("HelmComponent {namespace}/{name}"))
+        };
+        Ok(listed.items.iter().map(named).collect())
+    }
+
+    /// The owner hashes of the namespace's components of which this holds. Read in pages: of each component only its hash
+    /// is kept.
     pub(super) async fn components(
         &self,
         holds: impl Fn(&PartialObjectMeta<HelmComponent>) -> bool,
     ) -> Result<BTreeSet<String>, Failure> {
         let components: Api<PartialObjectMeta<HelmComponent>> =
             Api::namespaced(self.context.hub.clone(), &self.dependent.namespace);
-        let listed = components.list(&ListParams::default()).await;
-        let listed = listed.map_err(|error| Failure::hub("list components", &error))?;
-        let hash = |one: &PartialObjectMeta<HelmComponent>| {
-            names::owner_hash(&one.namespace().unwrap_or_default(), &one.name_any())
-        };
-        Ok(listed.items.iter().filter(|one| holds(one)).map(hash).collect())
+        owner_hashes(&components, holds).await
     }
 
     /// What the watches show, as the apply sees it.
@@ -299,10 +318,44 @@ impl Pass<'_> {
     }
 }
 
+/// Puts the names of components in the place of their hashes, for people who read the refusals.
+fn name_owners(applied: &mut Applied, names: &BTreeMap<String, String>) {
+    for (_, outcome) in &mut applied.outcomes {
+        if let Outcome::Refused(Refusal::OwnedByOther { owner, .. }) = outcome
+            && let Some(name) = names.get(owner)
+        {
+            name.clone_into(owner);
+        }
+    }
+}
+
 fn adopt(policy: Adopt) -> apply::Adopt {
     match policy {
         Adopt::Never => apply::Adopt::Never,
         Adopt::Unowned => apply::Adopt::Unowned,
         Adopt::Always => apply::Adopt::Always,
+    }
+}
+
+/// Components in one page of a list.
+const PAGE: u32 = 500;
+
+async fn owner_hashes(
+    components: &Api<PartialObjectMeta<HelmComponent>>,
+    holds: impl Fn(&PartialObjectMeta<HelmComponent>) -> bool,
+) -> Result<BTreeSet<String>, Failure> {
+    let mut parameters = ListParams::default().limit(PAGE);
+    let mut hashes = BTreeSet::new();
+    loop {
+        let page = components.list(&parameters).await;
+        let page = page.map_err(|error| Failure::hub("list components", &error))?;
+        let hash = |one: &PartialObjectMeta<HelmComponent>| {
+            names::owner_hash(&one.namespace().unwrap_or_default(), &one.name_any())
+        };
+        hashes.extend(page.items.iter().filter(|one| holds(one)).map(hash));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters.continue_token = Some(token),
+            None => return Ok(hashes),
+        }
     }
 }

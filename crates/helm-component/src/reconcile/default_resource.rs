@@ -1,10 +1,10 @@
 //! The module's default custom resource: made once, and the user's from then on.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::api::{DeleteParams, DynamicObject, ObjectMeta, Preconditions};
+use kube::api::{DynamicObject, ObjectMeta};
 use kyma_api::{CreatedResource, FreeForm, Reason, labels};
 use kyma_object_set::{CallError, Guard, Gvk, Identity, Mapping, Object, Refusal};
-use kyma_sdk::{Failure, create_new, is_conflict};
+use kyma_sdk::{DeleteRequest, Deleted, Failure, create_new, is_conflict, unreadable_fields};
 
 use super::{LAG, Pass, failure, protection};
 
@@ -23,8 +23,11 @@ impl Pass<'_> {
     async fn make_default_resource(&self) -> Result<CreatedResource, Failure> {
         let (mapping, identity, body) = self.default_object()?;
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let object: DynamicObject = serde_json::from_value(body.into())
-            .map_err(|error| Failure::new(Reason::ManifestInvalid, format!("spec.resource: {error}")))?;
+        let body = serde_json::Value::from(body);
+        let object: DynamicObject = serde_json::from_value(body.clone()).map_err(|_| {
+            let fields = unreadable_fields::<DynamicObject>(&body);
+            Failure::new(Reason::ManifestInvalid, format!("spec.resource: a field is {fields}"))
+        })?;
         let uid = match create_new(&api, &self.ownership.creator(), &object).await {
             Ok(made) => made.metadata.uid,
             Err(error) => {
@@ -48,6 +51,34 @@ impl Pass<'_> {
             }
         };
         Ok(created(&mapping, identity, uid))
+    }
+
+    /// Reads whether the default custom resource exists and notes it in the record, from which the status is reported.
+    /// Nothing is noted where the target does not tell.
+    pub(super) async fn confirm_default_resource(&mut self) {
+        self.done.default_confirmed = true;
+        let Some(made) = self.session.recorded.resource.clone() else { return };
+        let Some(exists) = self.default_exists(&made).await else { return };
+        self.session.default_confirmed = exists;
+        if let Some(recorded) = &mut self.session.recorded.resource {
+            recorded.absent = (!exists).then_some(true);
+        }
+    }
+
+    async fn default_exists(&self, made: &CreatedResource) -> Option<bool> {
+        let (group, version) = made.api_version.rsplit_once('/').unwrap_or(("", &made.api_version));
+        let Some(mapping) = self.kinds.any(&Gvk::new(group, version, &made.kind)) else {
+            return (!self.kinds.is_unknown(group)).then_some(false);
+        };
+        let api = mapping.api(&self.cluster.client, made.namespace.as_deref());
+        match api.get_metadata_opt(&made.name).await {
+            Ok(live) => Some(live.is_some_and(|live| made.uid.is_none() || live.metadata.uid == made.uid)),
+            Err(error) => {
+                let failure = Failure::target("read the default custom resource", &error);
+                tracing::info!(component = %self.dependent.name, %failure, "its existence is not known");
+                None
+            }
+        }
     }
 
     /// The default custom resource that an earlier object of this component made, where there is one.
@@ -115,12 +146,14 @@ impl Pass<'_> {
             return Ok(None);
         };
         if live.metadata.deletion_timestamp.is_none() {
-            let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
-            let params = DeleteParams { preconditions, ..DeleteParams::background() };
-            match api.delete(&made.name, &params).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
-                Err(error) => return Err(Failure::target(&action, &error)),
+            let managers = [self.ownership.manager.clone(), self.ownership.creator()];
+            let managers = managers.each_ref().map(String::as_str);
+            let request = DeleteRequest::new(&mapping.resource, &live.metadata, &managers);
+            let deleted = self.context.delete_gate().carry_out(&self.cluster.client, &request).await;
+            match deleted {
+                Ok(Deleted::Waiting(_)) => {}
+                Ok(Deleted::Gone) => return Ok(None),
+                Err(error) => return Err(error.into_failure(|error| Failure::target(&action, error))),
             }
             let gone =
                 api.get_metadata_opt(&made.name).await.map_err(|error| Failure::target(&action, &error))?;
@@ -139,6 +172,7 @@ pub(super) fn created(mapping: &Mapping, identity: Identity, uid: Option<String>
         namespace: identity.namespace,
         name: identity.name,
         uid,
+        absent: None,
     }
 }
 

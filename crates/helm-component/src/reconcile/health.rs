@@ -1,6 +1,7 @@
 //! Steps that find out how objects do, where the watches alone do not tell.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -8,7 +9,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt};
 use kyma_object_set::health::{self, HealthStatus};
 use kyma_object_set::{Action, CallError, Entry, GroupKind, Identity};
-use kyma_sdk::Failure;
+use kyma_sdk::{Failure, evaluate_apart};
 use serde_json::Value;
 
 use super::{Pass, failure};
@@ -18,6 +19,8 @@ use crate::plan::{self, Order};
 
 /// Objects that are read at the same time.
 const PARALLEL: usize = 8;
+/// Time until expressions for one object have to be evaluated.
+const JUDGING_DEADLINE: Duration = Duration::from_secs(10);
 /// Objects of one component of which is looked at what holds them up.
 const EXPLAINED: usize = 5;
 /// Pods and ReplicaSets of one object that are looked at.
@@ -53,16 +56,17 @@ impl Pass<'_> {
         let reads = stream::iter(snapshot.unjudged).map(|identity| this.read_and_judge(identity));
         match reads.buffer_unordered(PARALLEL).try_collect::<()>().await {
             Ok(()) => self.shared.sights.all_judged(&self.context.target, &self.dependent),
-            Err(error) => self.done.load = Some(failure(&error)),
+            Err(failure) => self.done.load = Some(failure),
         }
     }
 
-    async fn read_and_judge(&self, identity: Identity) -> Result<(), CallError> {
-        let Some(object) = self.whole(&identity).await? else { return Ok(()) };
-        if let Ok(rules) = &self.rules {
-            self.shared.sights.judge(&self.context.target, rules, &identity, &object);
-        }
-        Ok(())
+    async fn read_and_judge(&self, identity: Identity) -> Result<(), Failure> {
+        let Some(object) = self.whole(&identity).await.map_err(|error| failure(&error))? else {
+            return Ok(());
+        };
+        let Ok(rules) = self.rules.clone() else { return Ok(()) };
+        let (sights, target) = (self.shared.sights.clone(), self.context.target.clone());
+        evaluate_apart(JUDGING_DEADLINE, move || sights.judge(&target, &rules, &identity, &object)).await
     }
 
     async fn whole(&self, identity: &Identity) -> Result<Option<DynamicObject>, CallError> {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{
-    DeleteParams, ListParams, ObjectList, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions,
+    ApiResource, ListParams, ObjectList, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams,
 };
 use kube::{Api, ResourceExt};
 use kyma_api::{HelmHistory, Reason, annotations};
-use kyma_sdk::Failure;
+use kyma_sdk::{DeleteError, DeleteRequest, Failure};
 
 use super::Pass;
 use crate::away::away;
@@ -17,12 +17,16 @@ use crate::content::{Inputs, Loaded};
 use crate::release_records::Releases;
 use crate::storage::{self, Revision, Standing};
 
-/// Records of one release that are looked at: Helm keeps 10 unless it is told to keep more.
-const RECORDS: u32 = 1000;
+/// Records of one release in one page of a list: Helm keeps 10 unless it is told to keep more.
+const RECORDS: u32 = 500;
+/// Pages of records that are read of one release.
+const MAX_RECORD_PAGES: usize = 40;
 /// Releases of a namespace that are listed at most.
 const RECORDS_OF_ALL: u32 = 200;
 /// Label that names the release.
 const RELEASE_LABEL: &str = "name";
+/// The highest revision that counts: Helm's own counter is a 32-bit integer on some platforms.
+const MAX_REVISION: i64 = 2_147_483_646;
 /// Revisions that are kept where the spec does not say, as by Helm.
 const KEPT: usize = 10;
 
@@ -30,7 +34,8 @@ const KEPT: usize = 10;
 struct Record {
     /// Name of the Secret.
     name: String,
-    uid: Option<String>,
+    /// Metadata of the Secret, for the delete gate.
+    metadata: ObjectMeta,
     /// Labels by which it is found.
     labels: BTreeMap<String, String>,
     /// Digest of the release, where we wrote it.
@@ -38,8 +43,9 @@ struct Record {
 }
 
 impl Record {
+    /// The revision; a label that no revision of Helm has is no revision.
     fn number(&self) -> Option<i64> {
-        self.labels.get("version")?.parse().ok()
+        self.labels.get("version")?.parse().ok().filter(|number| (1..=MAX_REVISION).contains(number))
     }
 
     /// Whether this operator wrote it.
@@ -77,7 +83,8 @@ impl Pass<'_> {
         let number = if let Some(number) = written.and_then(Record::number) {
             number
         } else {
-            let number = records.iter().filter_map(Record::number).max().unwrap_or_default() + 1;
+            let number =
+                records.iter().filter_map(Record::number).max().unwrap_or_default().saturating_add(1);
             let first = self.first_deployed(&secrets, records.last()).await?;
             let (inputs, description) = (inputs.clone(), self.describe(standing, number));
             let encoded = away(move || {
@@ -102,7 +109,7 @@ impl Pass<'_> {
             others.extend(deployed);
             others.sort_by_key(Record::number);
         }
-        self.drop_oldest(&secrets, &others).await?;
+        self.drop_oldest(&others).await?;
         let status = Some(standing.as_str().to_owned());
         Ok(Some(HelmHistory { content, revision: Some(number), status, failure: None }))
     }
@@ -138,7 +145,7 @@ impl Pass<'_> {
         content: &str,
     ) -> Result<(), Failure> {
         let mut secret: Secret = serde_json::from_value(secret)
-            .map_err(|error| Failure::new(Reason::Internal, format!("Helm's record: {error}")))?;
+            .map_err(|_| Failure::new(Reason::Internal, "Helm's record of the release is no Secret"))?;
         secret.annotations_mut().insert(annotations::RELEASE_CONTENT.to_owned(), content.to_owned());
         let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
         let made = secrets.create(&params, &secret).await;
@@ -146,7 +153,7 @@ impl Pass<'_> {
     }
 
     /// Deletes the oldest of the other records beyond those that are kept, unless nothing may be deleted just now.
-    async fn drop_oldest(&self, secrets: &Api<Secret>, others: &[Record]) -> Result<(), Failure> {
+    async fn drop_oldest(&self, others: &[Record]) -> Result<(), Failure> {
         let release = self.context.resource.spec.release.as_ref();
         let kept = release.and_then(|release| release.history.as_ref()?.max);
         let kept = kept.and_then(|kept| usize::try_from(kept).ok()).unwrap_or(KEPT).max(1);
@@ -154,10 +161,25 @@ impl Pass<'_> {
         if surplus == 0 || self.context.may_delete().await.is_err() {
             return Ok(());
         }
-        for record in others.iter().take(surplus) {
-            delete(secrets, record).await?;
+        // Those that Helm wrote are not the operator's to delete, and count among the kept.
+        for record in others.iter().take(surplus).filter(|record| record.is_ours()) {
+            self.delete_record(record).await?;
         }
         Ok(())
+    }
+
+    /// Deletes a record that this operator wrote.
+    async fn delete_record(&self, record: &Record) -> Result<(), Failure> {
+        let secrets = ApiResource::erase::<Secret>(&());
+        let managers = [self.ownership.creator()];
+        let managers = managers.each_ref().map(String::as_str);
+        let request = DeleteRequest::new(&secrets, &record.metadata, &managers);
+        match self.context.delete_gate().carry_out(&self.cluster.client, &request).await {
+            Ok(_) => Ok(()),
+            Err(DeleteError::Call(kube::Error::Api(status))) if status.is_conflict() => Ok(()),
+            Err(error) => Err(error
+                .into_failure(|error| Failure::target("delete Helm's record of an earlier revision", error))),
+        }
     }
 
     /// Deletes Helm's records of a release that is gone, where they were kept for it.
@@ -170,8 +192,8 @@ impl Pass<'_> {
         // Its values may be gone by now.
         let release = self.release();
         let secrets: Api<Secret> = Api::namespaced(self.cluster.client.clone(), &release.namespace);
-        for record in records(&secrets, &release.name).await? {
-            delete(&secrets, &record).await?;
+        for record in records(&secrets, &release.name).await?.iter().filter(|record| record.is_ours()) {
+            self.delete_record(record).await?;
         }
         self.session.recorded.history = None;
         Ok(())
@@ -180,14 +202,29 @@ impl Pass<'_> {
 
 /// All records of a release, without their content.
 async fn records(secrets: &Api<Secret>, release: &str) -> Result<Vec<Record>, Failure> {
-    let listed = list(secrets, &storage::selector(release), RECORDS).await.map_err(unlisted)?;
-    Ok(listed.items.into_iter().filter_map(record).collect())
+    let listed = list_all(secrets, &storage::selector(release)).await.map_err(unlisted)?;
+    Ok(listed.into_iter().filter_map(record).collect())
+}
+
+/// All Secrets of a selector, page by page.
+async fn list_all(secrets: &Api<Secret>, selector: &str) -> kube::Result<Vec<PartialObjectMeta<Secret>>> {
+    let mut params = ListParams::default().labels(selector).limit(RECORDS);
+    let mut found = Vec::new();
+    for _ in 0..MAX_RECORD_PAGES {
+        let page = secrets.list_metadata(&params).await?;
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => break,
+        }
+    }
+    Ok(found)
 }
 
 /// The revision of a release that Helm has deployed; `None` where there is none, or nobody lets us look. What we wrote
 /// ourselves, for an earlier object of a component, tells of nobody else.
 pub(super) async fn deployed(secrets: &Api<Secret>, release: &str) -> Result<Option<i64>, Failure> {
-    let listed = match list(secrets, &storage::selector(release), RECORDS).await {
+    let listed = match list_all(secrets, &storage::selector(release)).await {
         Ok(listed) => listed,
         Err(error) if is_forbidden(&error) => {
             tracing::info!(release, %error,
@@ -203,7 +240,7 @@ pub(super) async fn deployed(secrets: &Api<Secret>, release: &str) -> Result<Opt
 pub(super) async fn all_deployed(secrets: &Api<Secret>) -> Result<Option<Releases>, Failure> {
     match list(secrets, storage::DEPLOYED, RECORDS_OF_ALL).await {
         Ok(listed) if listed.metadata.continue_.as_deref().unwrap_or_default().is_empty() => {
-            Ok(Some(deployed_in(listed)))
+            Ok(Some(deployed_in(listed.items)))
         }
         Ok(_) => Ok(None),
         Err(error) if is_forbidden(&error) => Ok(None),
@@ -211,9 +248,9 @@ pub(super) async fn all_deployed(secrets: &Api<Secret>) -> Result<Option<Release
     }
 }
 
-fn deployed_in(listed: ObjectList<PartialObjectMeta<Secret>>) -> Releases {
+fn deployed_in(listed: Vec<PartialObjectMeta<Secret>>) -> Releases {
     let mut releases: BTreeMap<String, Vec<BTreeMap<String, String>>> = BTreeMap::new();
-    for record in listed.items.into_iter().filter_map(record).filter(|record| !record.is_ours()) {
+    for record in listed.into_iter().filter_map(record).filter(|record| !record.is_ours()) {
         let release = record.labels.get(RELEASE_LABEL).cloned().unwrap_or_default();
         releases.entry(release).or_default().push(record.labels);
     }
@@ -242,9 +279,9 @@ fn unlisted(error: kube::Error) -> Failure {
 fn record(one: PartialObjectMeta<Secret>) -> Option<Record> {
     let record = Record {
         name: one.name_any(),
-        uid: one.uid(),
         content: one.annotations().get(annotations::RELEASE_CONTENT).cloned(),
-        labels: one.metadata.labels.unwrap_or_default(),
+        labels: one.metadata.labels.clone().unwrap_or_default(),
+        metadata: one.metadata,
     };
     let release = record.labels.get(RELEASE_LABEL)?;
     let is_record = record.name == storage::secret_name(release, record.number()?);
@@ -299,15 +336,5 @@ async fn supersede(secrets: &Api<Secret>, record: &Record) -> Result<(), Failure
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         Err(error) => Err(failed(error)),
-    }
-}
-
-async fn delete(secrets: &Api<Secret>, record: &Record) -> Result<(), Failure> {
-    let preconditions = Some(Preconditions { uid: record.uid.clone(), resource_version: None });
-    let params = DeleteParams { preconditions, ..DeleteParams::background() };
-    match secrets.delete(&record.name, &params).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
-        Err(error) => Err(Failure::target("delete Helm's record of an earlier revision", &error)),
     }
 }

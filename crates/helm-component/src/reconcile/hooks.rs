@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
+use kube::api::{DynamicObject, PostParams};
 use kyma_api::{ErrorClass, FreeForm, HookPhase, HookPolicy, Hooks, Reason, annotations, labels};
-use kyma_object_set::{Action, CallError, GroupKind, Guard, Identity, Mapping};
-use kyma_sdk::{Content, Failure, Interest};
+use kyma_object_set::{Action, CallError, Entry, GroupKind, Guard, Identity, Mapping};
+use kyma_sdk::{Content, Failure, Interest, unreadable_fields};
 use serde_json::json;
 
+use super::hook_objects::refused;
 use super::{LAG, Pass, failure, protection};
 use crate::hooks::{self, DeletePolicy, Event, Hook, Live, Told, Turn};
 use crate::objects::Prepared;
@@ -154,7 +155,18 @@ impl Pass<'_> {
                     Made::Ours => started = hook.has_an_end(),
                     Made::BySomebody => {}
                 },
-                Turn::Replace => self.delete_hook(hook, &mapping, live.and_then(|live| live.uid)).await?,
+                Turn::Replace => {
+                    if let Some(live) = live {
+                        self.delete_hook(hook, &mapping, &live, &mark).await?;
+                    }
+                }
+                Turn::Keep => {
+                    if let Some(live) = live.filter(|_| identity.is_namespace()) {
+                        self.label_namespace(hook, &mapping, &live).await?;
+                    }
+                    return Ok(Stand::Passed);
+                }
+                Turn::Refuse(why) => return Err(refused(&hook.name(), &why)),
                 Turn::Wait => {
                     let made = live.as_ref().is_none_or(|live| live.mark.as_deref() == Some(&*mark));
                     let uid = match live {
@@ -179,15 +191,15 @@ impl Pass<'_> {
         why: &str,
     ) -> Result<Failure, Failure> {
         let why = format!("{} hook {}: {why}", run.event, failed.name());
-        let done = run.done.clone().unwrap_or_default();
+        let (done, mark) = (run.done.clone().unwrap_or_default(), self.mark(&run));
         self.keep_record(event, Some(hooks::fail(run, &why, Timestamp::now()))).await?;
         // In the order in which Helm deletes them.
         if failed.goes(DeletePolicy::Failed) {
-            self.delete_own(failed).await?;
+            self.delete_own(failed, &mark).await?;
         }
         let succeeded = own.iter().filter(|hook| done.contains(&hook.name()));
         for hook in succeeded.filter(|hook| hook.goes(DeletePolicy::Succeeded)) {
-            self.delete_own(hook).await?;
+            self.delete_own(hook, &mark).await?;
         }
         let failure = Failure::new(Reason::HookFailed, why);
         let record = self.record_of(event);
@@ -197,8 +209,9 @@ impl Pass<'_> {
 
     /// Deletes what is to go after success; then the moment is over.
     async fn clean(&mut self, event: Event, own: &[&Hook]) -> Result<(), Failure> {
+        let mark = self.record_of(event).map(|run| self.mark(run)).unwrap_or_default();
         for hook in own.iter().rev().filter(|hook| hook.goes(DeletePolicy::Succeeded)) {
-            self.delete_own(hook).await?;
+            self.delete_own(hook, &mark).await?;
         }
         if let Some(record) = self.record_mut(event) {
             record.phase = HookPhase::Succeeded;
@@ -280,9 +293,10 @@ impl Pass<'_> {
         self.context.watch(Interest { fields, ..Interest::in_kind(&mapping.resource) });
     }
 
-    fn hook_kind(&self, hook: &Hook) -> Result<Mapping, Failure> {
+    pub(super) fn hook_kind(&self, hook: &Hook) -> Result<Mapping, Failure> {
         let identity = hook.identity();
-        if protection().guard(&identity) == Some(Guard::Always) {
+        // A Namespace that exists is left alone.
+        if protection().guard(&identity) == Some(Guard::Always) && !identity.is_namespace() {
             return Err(Failure::new(Reason::Protected, format!("{identity} may not be touched by a hook")));
         }
         let missing =
@@ -290,21 +304,29 @@ impl Pass<'_> {
         self.served.get(&hook.object.gvk()).cloned().ok_or_else(missing)
     }
 
-    async fn live_hook(&self, hook: &Hook, mapping: &Mapping) -> Result<Option<Live>, Failure> {
+    pub(super) async fn live_hook(&self, hook: &Hook, mapping: &Mapping) -> Result<Option<Live>, Failure> {
         let identity = hook.identity();
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         let found = api.get_opt(&identity.name).await;
         let found = found.map_err(|error| failure(&CallError::new(Action::Get, Some(&identity), error)))?;
-        Ok(found.map(|found| live(found, &self.dependent.owner)))
+        let entry = self.session.recorded.inventory.get(&identity);
+        Ok(found.map(|found| live(found, &self.dependent.owner, entry)))
     }
 
     /// Creates the object of a hook.
     async fn create_hook(&self, hook: &Hook, mapping: &Mapping, mark: &str) -> Result<Made, Failure> {
         let identity = hook.identity();
+        if protection().guard(&identity) == Some(Guard::Always) {
+            return Err(Failure::new(Reason::Protected, format!("{identity} may not be created by a hook")));
+        }
         let mut object = hook.object.clone();
         object.set_annotation(annotations::HOOK_RUN, mark);
-        let invalid = |error: serde_json::Error| Failure::new(Reason::ManifestInvalid, error.to_string());
-        let object: DynamicObject = serde_json::from_value(object.into_value()).map_err(invalid)?;
+        let value = object.into_value();
+        let object: DynamicObject = serde_json::from_value(value.clone()).map_err(|_| {
+            let message =
+                format!("hook {identity}: a field is {}", unreadable_fields::<DynamicObject>(&value));
+            Failure::new(Reason::ManifestInvalid, message)
+        })?;
         let params = PostParams { field_manager: Some(self.ownership.creator()), ..PostParams::default() };
         let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
         match api.create(&params, &object).await {
@@ -324,29 +346,6 @@ impl Pass<'_> {
                 let soon = error.failure == kyma_object_set::Failure::NotFound;
                 Err(if soon { failure.retry_after(LAG) } else { failure })
             }
-        }
-    }
-
-    /// Deletes the object of a hook, if it is one of ours.
-    async fn delete_own(&self, hook: &Hook) -> Result<(), Failure> {
-        let mapping = self.hook_kind(hook)?;
-        let live = self.live_hook(hook, &mapping).await?;
-        match live.filter(|live| live.ours && !live.deleting) {
-            Some(live) => self.delete_hook(hook, &mapping, live.uid).await,
-            None => Ok(()),
-        }
-    }
-
-    async fn delete_hook(&self, hook: &Hook, mapping: &Mapping, uid: Option<String>) -> Result<(), Failure> {
-        let identity = hook.identity();
-        let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
-        let preconditions = Some(Preconditions { uid, resource_version: None });
-        let params = DeleteParams { preconditions, ..DeleteParams::background() };
-        match api.delete(&identity.name, &params).await {
-            Ok(_) => Ok(()),
-            // Gone, or another one by now: the next look tells.
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
-            Err(error) => Err(failure(&CallError::new(Action::Delete, Some(&identity), error))),
         }
     }
 }
@@ -373,14 +372,16 @@ enum Made {
 
 /// Whether a hook cannot succeed as it is. Tests are not tried again, so one that waits for somebody has failed.
 fn is_refused(event: Event, failure: &Failure) -> bool {
+    let refused = [Reason::ApplyRefused, Reason::ImmutableField, Reason::ObjectTooLarge];
     match failure.class {
+        _ if refused.contains(&failure.reason) => true,
         ErrorClass::Invalid => true,
         ErrorClass::Blocked => event == Event::Test,
         ErrorClass::Transient | ErrorClass::Unreachable => false,
     }
 }
 
-fn live(found: DynamicObject, owner: &str) -> Live {
+fn live(found: DynamicObject, owner: &str, entry: Option<&Entry>) -> Live {
     let metadata = &found.metadata;
     let label = |key: &str| metadata.labels.as_ref().and_then(|all| all.get(key));
     let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
@@ -391,6 +392,8 @@ fn live(found: DynamicObject, owner: &str) -> Live {
         deleting: metadata.deletion_timestamp.is_some(),
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         uid: metadata.uid.clone(),
+        recorded: entry.is_some_and(|entry| Some(&entry.uid) == metadata.uid.as_ref()),
+        metadata: found.metadata,
         body: found.data,
     }
 }

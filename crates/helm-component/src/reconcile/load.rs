@@ -139,9 +139,9 @@ impl Pass<'_> {
 
     /// A change of what the objects have from the hub wakes the component.
     fn await_hub_objects(&self) {
-        let entries = self.context.resource.spec.values_from.as_deref().unwrap_or_default();
+        let spec = &self.context.resource.spec;
         let additions = self.inputs.as_ref().ok().map(|inputs| &inputs.additions);
-        values::awaits(self.shared, &self.dependent, entries, additions, &self.session.injected);
+        values::awaits(self.shared, &self.dependent, spec, additions, &self.session.injected);
     }
 
     /// Whose signatures the content must carry.

@@ -13,6 +13,8 @@ use kyma_sdk::Failure;
 use super::{Pass, failure, protection};
 use crate::claims::Reach;
 use crate::confirmed::{ALLOW_SHRINK, is_confirmed};
+use crate::content::Loaded;
+use crate::hooks::Hook;
 use crate::memory::LEFT;
 use crate::observe::rollback;
 use crate::plan::{Content, Observed};
@@ -49,6 +51,12 @@ impl Pass<'_> {
         });
     }
 
+    /// The objects of hooks of the content at hand.
+    fn hook_identities(&self) -> BTreeSet<Identity> {
+        let loaded = self.session.loaded.as_ref();
+        loaded.into_iter().flat_map(|loaded| &loaded.prepared.hooks).map(Hook::identity).collect()
+    }
+
     /// Who wants what this component may drop.
     pub(super) fn heirs(&self) -> BTreeMap<Identity, Dependent> {
         self.shared.claims.by_others(&Reach::of(&self.context.target), &self.dependent)
@@ -68,10 +76,26 @@ impl Pass<'_> {
     }
 
     /// Counts what there is before content is sent, which takes more than one pass where it is late or waits for a kind.
-    pub(super) fn note_before(&mut self, rendered: &str) {
+    pub(super) fn note_before(&mut self, loaded: &Loaded) {
         let objects = self.own(&self.session.recorded.inventory).count();
+        let api_version_gone = self.lost_api_version(loaded);
         let recorded = &mut self.session.recorded;
-        recorded.replaces = Some(replaced(recorded.replaces.take(), rendered, objects));
+        let replaces = replaced(recorded.replaces.take(), &loaded.rendered, objects);
+        recorded.replaces =
+            Some(Replaced { api_version_gone: replaces.api_version_gone || api_version_gone, ..replaces });
+    }
+
+    /// Whether content differs from what was applied only in the API versions of the target, and one of these is gone. A
+    /// process that does not know the earlier ones takes it for granted: what stays can be deleted later.
+    fn lost_api_version(&self, loaded: &Loaded) -> bool {
+        let digests = &self.session.recorded.digests;
+        let is_same = digests.inputs.as_ref() == Some(&loaded.inputs) && digests.kinds.is_some();
+        if !is_same || digests.kinds == loaded.kinds {
+            return false;
+        }
+        let Some(before) = &self.session.rendered_with else { return true };
+        let now: BTreeSet<String> = self.kinds.api_versions().into_iter().collect();
+        before.api_versions().iter().any(|version| !now.contains(version))
     }
 
     /// What is of this component's own sets; what others left to it goes without having been of any.
@@ -135,6 +159,7 @@ impl Pass<'_> {
         let wanted = loaded.into_iter().flat_map(|loaded| &loaded.prepared.objects).map(Object::identity);
         let staying = inventory.iter().map(|(identity, _)| identity).filter(|identity| seen.stays(identity));
         let desired: BTreeSet<Identity> = wanted.chain(staying.cloned()).collect();
+        let hooks = self.hook_identities();
         let replaces = self.session.recorded.replaces.as_ref();
         let replaces = replaces.filter(|held| loaded.is_some_and(|loaded| loaded.rendered == held.rendered));
         let own: Inventory =
@@ -149,6 +174,8 @@ impl Pass<'_> {
             complete: seen.is_complete(),
             allow_shrink: is_back || loses_nothing || is_confirmed(&self.context.resource, ALLOW_SHRINK),
             heir: &|identity| heirs.get(identity).map(|heir| heir.owner.to_string()),
+            api_version_gone: replaces.is_some_and(|held| held.api_version_gone),
+            is_hook: &|identity| hooks.contains(identity),
             protection: protection(),
         })
     }
@@ -187,7 +214,7 @@ impl Pass<'_> {
         self.settle(removal.gone.iter().chain(removal.kept.keys()));
         self.done.kept.extend(removal.kept.keys().cloned());
         self.tell_of("no longer served, forgotten: ", &named(&removal.unserved));
-        let left = left(removal);
+        let left = left(removal, &self.hook_identities());
         self.tell_of(LEFT, &left);
         self.session.recorded.left.retain(|said| !left.contains(said));
         self.session.recorded.left.extend(left);
@@ -213,7 +240,7 @@ pub(super) fn unconfirmed(blocked: &PruneBlocked) -> Failure {
 fn replaced(held: Option<Replaced>, rendered: &str, objects: usize) -> Replaced {
     let held = held.filter(|held| held.rendered == rendered);
     let objects = i32::try_from(objects).unwrap_or(i32::MAX);
-    held.unwrap_or_else(|| Replaced { rendered: rendered.to_owned(), objects })
+    held.unwrap_or_else(|| Replaced { rendered: rendered.to_owned(), objects, ..Replaced::default() })
 }
 
 /// How many objects there were before the new set: at least those that would go, since a hub that was restored from a
@@ -239,9 +266,15 @@ fn named(objects: &[Identity]) -> Vec<String> {
     objects.iter().map(ToString::to_string).collect()
 }
 
-/// What was given up, each with its reason. What another owner has is looked after.
-fn left(removal: &Removal) -> Vec<String> {
-    let given_up = removal.kept.iter().filter(|(_, reason)| **reason != KeepReason::OtherOwner);
+/// What was given up, each with its reason. What another owner has, or is a hook now, is looked after.
+fn left(removal: &Removal, hooks: &BTreeSet<Identity>) -> Vec<String> {
+    let is_hook = |identity: &Identity, reason: KeepReason| {
+        matches!(reason, KeepReason::NotTheSame | KeepReason::Hook) && hooks.contains(identity)
+    };
+    let given_up = removal
+        .kept
+        .iter()
+        .filter(|(identity, reason)| **reason != KeepReason::OtherOwner && !is_hook(identity, **reason));
     given_up.map(|(identity, reason)| format!("{identity} ({reason})")).collect()
 }
 
@@ -305,6 +338,6 @@ mod tests {
     fn what_is_given_up_is_named_with_its_reason() {
         let claim = Identity::new("", "PersistentVolumeClaim", Some("here"), "c");
         let removal = Removal { kept: [(claim, KeepReason::HoldsData)].into(), ..Removal::default() };
-        assert_eq!(left(&removal), ["PersistentVolumeClaim here/c (it holds data)"]);
+        assert_eq!(left(&removal, &BTreeSet::new()), ["PersistentVolumeClaim here/c (it holds data)"]);
     }
 }

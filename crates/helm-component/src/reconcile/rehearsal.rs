@@ -56,6 +56,7 @@ impl Pass<'_> {
                 Step::Judge => self.judge_health(&seen).await,
                 // What it is good for comes after everything was sent.
                 Step::Explain => self.done.explained = true,
+                Step::ConfirmDefaultResource => self.done.default_confirmed = true,
                 Step::Keep => self.done.keep = Some(Ok(())),
                 Step::Test => self.done.tests = Some(Ok(None)),
                 Step::Retry => self.retry().await,

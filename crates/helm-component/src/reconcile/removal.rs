@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use futures::FutureExt;
 use kyma_api::{CreatedResource, Reason};
 use kyma_object_set::sweep::Unlisted;
-use kyma_object_set::{Identity, Inventory, remove, sweep};
+use kyma_object_set::{Identity, Inventory, remove};
 use kyma_sdk::{Blocking, Failure, Interest, find_blockers};
 
 use super::{Pass, failure, protection};
+use crate::claims::Reach;
 use crate::hooks::Event;
 use crate::memory::Recorded;
 use crate::plan::{Observed, Order};
@@ -46,9 +47,21 @@ impl Pass<'_> {
 
     async fn find_ours(&mut self) -> Result<(Inventory, Option<CreatedResource>), Failure> {
         self.look_again_at_kinds().await?;
-        let unlisted = if self.session.removed { Unlisted::LeftOut } else { Unlisted::Refused };
-        let found = sweep::owned(&self.cluster, &self.ownership, unlisted).boxed().await;
-        Ok((found.map_err(|error| failure(&error))?, self.find_default_resource().await?))
+        // A record that cannot be read may name objects of any kind; one that is empty names none.
+        let unlisted = match (self.session.removed, self.session.recorded.form.is_unread()) {
+            (true, _) => Unlisted::LeftOut,
+            (false, true) => Unlisted::Refused,
+            (false, false) => Unlisted::BrokenLeftOut,
+        };
+        let reach = Reach::of(&self.context.target);
+        let found = self.shared.searches.owned(reach, &self.cluster, &self.ownership, unlisted);
+        let found = found.boxed().await.map_err(|error| failure(&error))?;
+        if unlisted == Unlisted::BrokenLeftOut && !found.left_out.is_empty() {
+            let kinds: Vec<String> = found.left_out.iter().map(ToString::to_string).collect();
+            let note = format!("cannot be searched for objects of the component: {}", kinds.join(", "));
+            self.context.events.warning(&*self.context.resource, Reason::Orphaned, "Delete", &note);
+        }
+        Ok((found.objects, self.find_default_resource().await?))
     }
 
     /// What the target serves by now: what was known of it may be from before a CRD of ours.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kyma_api::{HelmComponent, ValuesFrom, ValuesFromKind};
+use kyma_api::{HelmComponent, HelmComponentSpec, ValuesFromKind};
 use kyma_sdk::{Context, Failure};
 use serde_json::{Map, Value};
 
@@ -26,7 +26,7 @@ pub(super) async fn read(
 ) -> Result<Result<Arc<Map<String, Value>>, Failure>, Failure> {
     let entries = context.resource.spec.values_from.as_deref().unwrap_or_default();
     // Before they are read, or a change in between would wake nobody.
-    awaits(shared, dependent, entries, Some(additions), &session.injected);
+    awaits(shared, dependent, &context.resource.spec, Some(additions), &session.injected);
     if entries.is_empty() {
         session.referenced = None;
         return Ok(Ok(Arc::default()));
@@ -49,14 +49,17 @@ pub(super) async fn read(
 }
 
 /// Says whose changes wake the component: what `valuesFrom` names, Secrets whose content goes into its objects, or
-/// may, and those that say whose signatures count.
+/// may, those that say whose signatures count, and the pull secret.
 pub(super) fn awaits(
     shared: &Shared,
     dependent: &Dependent,
-    entries: &[ValuesFrom],
+    spec: &HelmComponentSpec,
     additions: Option<&Additions>,
     injected: &BTreeSet<String>,
 ) {
+    let entries = spec.values_from.as_deref().unwrap_or_default();
+    let pull_secret = spec.source.pull_secret_ref.as_ref().map(|reference| reference.name.as_str());
+    let pull_secret = pull_secret.or_else(|| shared.hub_secrets.registry_secret()).map(str::to_owned);
     let of = |kind: ValuesFromKind| {
         entries.iter().filter(move |entry| entry.kind == kind).map(|entry| entry.name.clone())
     };
@@ -64,6 +67,6 @@ pub(super) fn awaits(
     let wanted = injected.iter().filter(|_| injectable.is_some());
     let keys = additions.into_iter().flat_map(|additions| additions.verified_by.keys());
     let secrets = injectable.into_iter().flat_map(BTreeMap::keys).chain(wanted).chain(keys).cloned();
-    shared.hub_secrets.awaits(dependent, secrets.chain(of(ValuesFromKind::Secret)));
+    shared.hub_secrets.awaits(dependent, secrets.chain(of(ValuesFromKind::Secret)).chain(pull_secret));
     shared.hub_config_maps.awaits(dependent, of(ValuesFromKind::ConfigMap));
 }

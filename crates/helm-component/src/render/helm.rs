@@ -1,5 +1,6 @@
 //! The `helm` program as engine.
 
+use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -79,7 +80,8 @@ impl HelmProgram {
             let manifest = String::from_utf8(output.stdout).map_err(|_| RenderError::Template {
                 summary: "the rendered text is not UTF-8".to_owned(),
             })?;
-            return Ok(Rendered { manifest: manifest.into(), reads: Reads::Unknown });
+            let warnings = skipped_hooks(&String::from_utf8_lossy(&output.stderr));
+            return Ok(Rendered { manifest: manifest.into(), reads: Reads::Unknown, warnings });
         }
         if is_out_of_memory(&output.stderr) {
             let limit = usize::try_from(limits.memory).unwrap_or(usize::MAX);
@@ -117,6 +119,20 @@ fn arguments(request: &RenderRequest, archive: &Path) -> Vec<String> {
     args.push(request.release.clone());
     args.push(archive.to_string_lossy().into_owned());
     args
+}
+
+/// Warnings about hooks that Helm leaves out of its output, since they name an event that it does not know.
+/// Source: `skipping unknown hooks` in `pkg/release/v1/util/manifest_sorter.go` of Helm 4.
+fn skipped_hooks(stderr: &str) -> Vec<String> {
+    let skipped = stderr.lines().filter(|line| line.contains("skipping unknown hook"));
+    let events = skipped.filter_map(|line| line.split_once("hookTypes=").map(|(_, events)| events.trim()));
+    let is_word = |c: &char| c.is_ascii_alphanumeric() || "-,_ ".contains(*c);
+    let events: BTreeSet<String> =
+        events.map(|events| events.chars().filter(is_word).take(100).collect::<String>()).collect();
+    let warning = |events: String| {
+        format!("a hook is left out, since helm.sh/hook names an unknown event ({})", events.trim())
+    };
+    events.into_iter().map(warning).collect()
 }
 
 /// Whether the Go runtime gave up for want of memory. Its words begin a line; those of a template do not.

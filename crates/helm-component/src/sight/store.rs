@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kube::core::DynamicObject;
-use kyma_object_set::{Discovery, Identity, Inventory, Observed, Turns};
+use kyma_object_set::{Discovery, GroupKind, Identity, Inventory, Observed, Turns};
 use kyma_sdk::{Interest, Sighting};
 use kyma_targets::SecretKey;
 
@@ -120,6 +120,13 @@ impl Store {
 
     pub(super) fn access_changed(&self, secret: &str) {
         self.places().retain(|target, _| target.as_ref().is_none_or(|target| target.name != secret));
+    }
+
+    /// Whether objects that a stream brings are judged by expressions.
+    pub(super) fn has_rules(&self, target: Option<&SecretKey>, interest: &Interest) -> bool {
+        let kind = GroupKind::new(&interest.group, &interest.kind);
+        let rules = self.look(target, |place| Arc::clone(&place.rules));
+        verdict::is_judged(interest) && rules.values().any(|rules| rules.has(&kind))
     }
 
     pub(super) fn take(

@@ -1,7 +1,8 @@
 //! What a whole object says of itself, by the rules of the component that owns it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
@@ -11,7 +12,10 @@ use kyma_object_set::health::{self, Health};
 use kyma_sdk::{Content, Interest};
 use serde_json::Value;
 
-use crate::expressions::Rules;
+use crate::expressions::{Rules, is_too_large, too_large};
+
+/// Time that expressions may take for all that a stream brings at once.
+const MAX_EVALUATION_TIME: Duration = Duration::from_secs(1);
 
 /// The rules of those who have any, by owner.
 pub(super) type RulesByOwner = HashMap<Arc<str>, Arc<Rules>>;
@@ -43,17 +47,40 @@ pub(super) fn is_judged(interest: &Interest) -> bool {
     interest.content == Content::Whole && interest.labels.is_some()
 }
 
-/// Judges what a stream brought, each object by its owner's rules.
+/// Judges what a stream brought, each object by its owner's rules. An owner whose expressions were too large for one
+/// object, and every owner once the time for all is over, has its other objects judged as too large without a try.
 pub(super) fn verdicts(
     rules: &RulesByOwner,
     interest: &Interest,
     objects: &[DynamicObject],
 ) -> Vec<Option<Verdict>> {
-    objects.iter().map(|object| verdict(rules, interest, object)).collect()
+    let deadline = Instant::now() + MAX_EVALUATION_TIME;
+    let kind = GroupKind::new(&interest.group, &interest.kind);
+    let mut exhausted: HashSet<&str> = HashSet::new();
+    let verdicts = objects.iter().map(|object| {
+        let owner = object.metadata.labels.as_ref().and_then(|labels| labels.get(labels::OWNER));
+        let owner = owner.map(String::as_str);
+        let rules = owner.and_then(|owner| rules.get(owner)).filter(|rules| rules.has(&kind));
+        let gives_up = owner.is_some_and(|owner| exhausted.contains(owner)) || Instant::now() > deadline;
+        let used = rules.filter(|_| !gives_up);
+        let verdict = verdict(used, rules.is_some() && gives_up, interest, object);
+        if let (Some(owner), Some(verdict)) = (owner, &verdict)
+            && rules.is_some()
+            && is_too_large(&verdict.health)
+        {
+            exhausted.insert(owner);
+        }
+        verdict
+    });
+    verdicts.collect()
 }
 
-fn verdict(rules: &RulesByOwner, interest: &Interest, object: &DynamicObject) -> Option<Verdict> {
-    let owner = object.metadata.labels.as_ref().and_then(|labels| labels.get(labels::OWNER));
+fn verdict(
+    rules: Option<&Arc<Rules>>,
+    gives_up: bool,
+    interest: &Interest,
+    object: &DynamicObject,
+) -> Option<Verdict> {
     let resource = interest.resource();
     let mut whole = whole(object);
     // Items of a list do not say what they are.
@@ -62,10 +89,11 @@ fn verdict(rules: &RulesByOwner, interest: &Interest, object: &DynamicObject) ->
         fields.insert("kind".to_owned(), resource.kind.into());
     }
     let kind = GroupKind::new(&interest.group, &interest.kind);
-    match owner.and_then(|owner| rules.get(owner.as_str())) {
+    let verdict = match rules {
         Some(rules) => Verdict::of(rules, &kind, whole),
         None => Verdict::of(&Rules::default(), &kind, whole),
-    }
+    };
+    verdict.map(|verdict| if gives_up { Verdict { health: too_large(), ..verdict } } else { verdict })
 }
 
 /// Without managedFields, which are most of many objects and say nothing of health.

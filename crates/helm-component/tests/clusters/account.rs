@@ -21,7 +21,7 @@ use crate::take_over::{content, installed, taken};
 use crate::world::{PATIENCE, World, apply_yaml, ready_of, world};
 use asked::{asked, assert_always_as, has_done};
 
-/// What is forbidden is looked at again after 30 s.
+/// Before it is tried again for the third time: after 5, 15 and 35 s.
 const BEFORE_A_LOOK: Duration = Duration::from_secs(25);
 /// Enough for three looks.
 const LOOKS: Duration = Duration::from_mins(4);

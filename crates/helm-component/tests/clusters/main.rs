@@ -5,6 +5,7 @@ mod blocking;
 mod chart;
 mod cut_off;
 mod daily;
+mod data_hooks;
 mod depends;
 mod drift;
 mod failures;

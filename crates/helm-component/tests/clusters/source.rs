@@ -1,7 +1,7 @@
 //! Content from elsewhere than an OCM component: manifests and chart repositories.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kyma_artifacts::Digest;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use testbed::until;
 
 use crate::chart::packed;
-use crate::world::{PATIENCE, World, ready_of, world};
+use crate::world::{HUB_NAMESPACE, LOGIN, PATIENCE, World, ready_of, world};
 
 pub(crate) fn config(name: &str, level: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{level: {level}}}\n")
@@ -110,6 +110,47 @@ async fn an_address_where_nothing_is_is_named_and_tried_again() -> Result<()> {
     assert!(message.contains(&url), "{message}");
     world.shelf.put("later.yaml", config("later", "low"));
     world.ready("later", "True", "Ready").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_page_in_place_of_manifests_and_a_pull_secret_that_is_corrected_need_no_edit() -> Result<()> {
+    // One of its own, whose gate ends with this test.
+    let world = &World::start().await?;
+    let answers = [
+        ("page.yaml", "<!DOCTYPE html><html></html>", "SourceInvalid"),
+        ("text.yaml", "Back soon", "ManifestInvalid"),
+    ];
+    for (file, answer, reason) in answers {
+        let name = file.trim_end_matches(".yaml");
+        let url = world.shelf.put(file, answer);
+        world
+            .apply(name, json!({"source": {"manifests": {"url": url}}, "release": {"namespace": name}}))
+            .await?;
+        world.ready(name, "False", reason).await?;
+        world.shelf.put(file, config(name, "low"));
+        world.ready(name, "True", "Ready").await?;
+    }
+
+    let url = push_yaml(world, "manifests/corrected", "1.0.0", &config("corrected", "low")).await?;
+    let url = url.replace(world.registry.address(), world.gate.address());
+    let pull_secret = async |auth: Value| -> Result<()> {
+        let docker = json!({"auths": {world.gate.address().to_string(): auth}}).to_string();
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "corrected", "namespace": HUB_NAMESPACE},
+            "type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": docker},
+        });
+        let secrets: Api<Secret> = Api::namespaced(world.hub.client()?, HUB_NAMESPACE);
+        secrets.patch("corrected", &PatchParams::apply("test").force(), &Patch::Apply(secret)).await?;
+        Ok(())
+    };
+    pull_secret(json!({"auth": "nonsense"})).await?;
+    let source =
+        json!({"manifests": {"url": url, "version": "1.0.0"}, "pullSecretRef": {"name": "corrected"}});
+    world.apply("corrected", json!({"source": source, "release": {"namespace": "corrected"}})).await?;
+    world.ready("corrected", "False", "SourceUnauthorized").await?;
+    pull_secret(json!({"username": LOGIN.0, "password": LOGIN.1})).await?;
+    world.ready("corrected", "True", "Ready").await?;
     Ok(())
 }
 

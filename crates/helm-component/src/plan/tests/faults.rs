@@ -18,15 +18,24 @@ fn ended(faults: Vec<Failure>) -> Failure {
     failure
 }
 
+/// Nothing but another content helps.
+fn protected() -> Failure {
+    Failure::new(Reason::Protected, "no")
+}
+
 #[test]
 fn one_that_needs_a_person_keeps_no_other_from_being_tried_again() {
-    use Reason::{ApplyRefused, NamespaceTerminating, QuotaExceeded, TargetForbidden, WebhookFailed};
+    use Reason::{
+        ApplyRefused, NamespaceTerminating, Protected, QuotaExceeded, TargetForbidden, WebhookFailed,
+    };
     for (reasons, beside) in [
-        (&[ApplyRefused] as &[Reason], None),
-        (&[ApplyRefused, ApplyRefused], None),
-        (&[ApplyRefused, NamespaceTerminating], Some(NamespaceTerminating)),
-        (&[ApplyRefused, TargetForbidden], Some(TargetForbidden)),
-        (&[ApplyRefused, QuotaExceeded, WebhookFailed], Some(WebhookFailed)),
+        (&[Protected] as &[Reason], None),
+        (&[Protected, Protected], None),
+        (&[Protected, ApplyRefused], Some(ApplyRefused)),
+        (&[Protected, NamespaceTerminating], Some(NamespaceTerminating)),
+        (&[Protected, TargetForbidden], Some(TargetForbidden)),
+        (&[Protected, QuotaExceeded, WebhookFailed], Some(WebhookFailed)),
+        (&[ApplyRefused, WebhookFailed], Some(WebhookFailed)),
         (&[NamespaceTerminating, WebhookFailed], Some(WebhookFailed)),
         // By itself it comes back at least as soon.
         (&[WebhookFailed, NamespaceTerminating], None),
@@ -41,7 +50,7 @@ fn one_that_needs_a_person_keeps_no_other_from_being_tried_again() {
 #[test]
 fn what_is_forbidden_beside_what_needs_a_person_has_the_pauses_of_what_is_forbidden_alone() {
     let forbidden = Failure::new(Reason::TargetForbidden, "no");
-    let both = ended(vec![fault(), forbidden.clone()]);
+    let both = ended(vec![protected(), forbidden.clone()]);
     for failures in 1..10 {
         assert_eq!(delay_after(&both, failures, 0.5), delay_after(&forbidden, failures, 0.5));
     }
@@ -51,7 +60,7 @@ fn what_is_forbidden_beside_what_needs_a_person_has_the_pauses_of_what_is_forbid
 fn a_moment_that_another_one_names_is_kept() {
     let moment = Duration::from_secs(7);
     let named = Failure::new(Reason::NamespaceTerminating, "no").retry_after(moment);
-    let both = ended(vec![fault(), Failure::new(Reason::TargetForbidden, "no"), named.clone()]);
+    let both = ended(vec![protected(), Failure::new(Reason::TargetForbidden, "no"), named.clone()]);
     assert_eq!(both.at_latest, Some(moment));
     assert_eq!(both.beside.as_deref(), Some(&Reason::TargetForbidden));
     assert_eq!(delay_after(&both, 9, 0.5), delay_after(&named, 9, 0.5));

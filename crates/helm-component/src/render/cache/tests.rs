@@ -39,7 +39,7 @@ impl Renderer for Counting {
             if self.fails {
                 return Err(RenderError::Engine { detail: number.to_string() });
             }
-            Ok(Rendered { manifest: number.to_string().into(), reads: Reads::Unknown })
+            Ok(Rendered { manifest: number.to_string().into(), reads: Reads::Unknown, warnings: vec![] })
         }
         .boxed()
     }

@@ -224,3 +224,13 @@ async fn more_text_than_allowed_is_refused() {
         assert_eq!(refused.reason(), Reason::RenderTooLarge, "{megabytes} MB: {refused}");
     }
 }
+
+#[test]
+fn hooks_that_helm_leaves_out_are_told() {
+    let stderr = "level=INFO msg=\"skipping unknown hooks\" hookTypes=crd-install\n\
+                  level=INFO msg=\"skipping unknown hooks\" hookTypes=\"pre-install, bogus\"\nother\n";
+    let told = skipped_hooks(stderr);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].ends_with("(crd-install)") && told[1].ends_with("(pre-install, bogus)"), "{told:?}");
+    assert!(skipped_hooks("level=INFO msg=other").is_empty());
+}

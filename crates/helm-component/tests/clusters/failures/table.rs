@@ -30,7 +30,7 @@ struct Class {
 
 const CLASSES: [Class; 13] = [
     Class {
-        name: "422, fields that cannot change: stopped until somebody deletes the object or the content changes",
+        name: "422, fields that cannot change: 5 s to 10 min, until a person deletes the object or the content changes",
         tests: &[
             (ERRORS, "only_wholly_immutable_refusals_are_immutable"),
             (ERRORS, "words_of_a_quoted_value_make_nothing_immutable"),
@@ -42,7 +42,7 @@ const CLASSES: [Class; 13] = [
         )),
     },
     Class {
-        name: "422 and 400 otherwise: stopped until the content changes",
+        name: "422, 400 and other 4xx: 5 s to 10 min, or a change of the content",
         tests: &[
             (ERRORS, "messages_hold_paths_and_never_values"),
             (DAILY, "an_object_that_the_target_refuses_is_named_by_field"),
@@ -80,10 +80,10 @@ const CLASSES: [Class; 13] = [
         told: None,
     },
     Class {
-        name: "403, the namespace is being deleted: its stream tells when it is over; 30 s to 10 min",
+        name: "403, the namespace is being deleted: its stream tells when it is over; 5 s to 10 min",
         tests: &[
             (ERRORS, "answers_of_real_api_servers_are_told_apart"),
-            (BACKOFF, "what_lasts_costs_a_target_little"),
+            (BACKOFF, "every_refusal_by_a_target_is_tried_again_after_5_s_to_10_min"),
             (
                 "crates/helm-component/src/reconcile/endings.rs",
                 "an_hour_of_ending_costs_a_handful_of_questions",
@@ -92,9 +92,9 @@ const CLASSES: [Class; 13] = [
         told: Some((HERE, "a_namespace_that_is_being_deleted_costs_a_handful_of_requests_whatever_happens")),
     },
     Class {
-        name: "403 by roles, and denials by policies and webhooks: 30 s to 10 min, or a change of access or content, or a request",
+        name: "403 by roles, and denials by policies and webhooks: 5 s to 10 min, or a change of access or content, or a request",
         tests: &[
-            (BACKOFF, "what_lasts_costs_a_target_little"),
+            (BACKOFF, "every_refusal_by_a_target_is_tried_again_after_5_s_to_10_min"),
             (BACKOFF, "what_nobody_tells_of_is_looked_at_again"),
             ("crates/sdk/src/driver/account.rs", "what_an_account_may_not_do_names_it"),
             (ACCOUNT, "what_an_account_may_not_do_is_not_done"),
@@ -102,8 +102,8 @@ const CLASSES: [Class; 13] = [
         told: Some((ACCOUNT, "a_right_that_is_given_is_noticed_soon_and_at_once_where_somebody_asks")),
     },
     Class {
-        name: "403 by a quota: 1 to 10 min",
-        tests: &[(BACKOFF, "what_lasts_costs_a_target_little")],
+        name: "403 by a quota: 5 s to 10 min",
+        tests: &[(BACKOFF, "every_refusal_by_a_target_is_tried_again_after_5_s_to_10_min")],
         told: Some((HERE, "a_quota_that_is_used_up_is_tried_again_until_it_has_room")),
     },
     Class {

@@ -1,0 +1,132 @@
+//! Values that only one object of a target may have, such as a node port: an object that this revision drops may hold one
+//! that an object of the revision needs.
+
+use std::collections::BTreeSet;
+
+use futures::FutureExt as _;
+use kyma_api::Reason;
+use kyma_object_set::apply::{Applied, Refusal};
+use kyma_object_set::prune::PrunePlan;
+use kyma_object_set::{Identity, Object, ObjectSet, remove};
+use kyma_sdk::Failure;
+use serde_json::Value;
+
+use super::{Pass, protection};
+use crate::plan::Observed;
+
+impl Pass<'_> {
+    /// Deletes dropped Services that hold a value which the API server refuses to allocate twice, through the delete gate,
+    /// and sends the refused objects again. All other objects are pruned after a complete apply.
+    pub(super) async fn send_over_the_dropped(
+        &mut self,
+        set: &ObjectSet,
+        seen: &Observed,
+        applied: Applied,
+    ) -> Result<Applied, Failure> {
+        let refused: BTreeSet<Identity> = applied
+            .errors()
+            .filter(|(_, refusal)| matches!(refusal, Refusal::Call(error) if error.is_already_allocated()))
+            .map(|(identity, _)| identity.clone())
+            .collect();
+        if refused.is_empty() || self.context.is_rehearsal() {
+            return Ok(applied);
+        }
+        let refused: Vec<&Object> =
+            set.objects().iter().filter(|object| refused.contains(&object.identity())).collect();
+        let holders = self.dropped_holders(&refused, seen, &applied).await?;
+        if holders.is_empty() {
+            return Ok(applied);
+        }
+        // What was sent is on record, whatever becomes of the deletion.
+        self.session.recorded.inventory = applied.inventory.clone();
+        let plan = PrunePlan { delete: holders, ..PrunePlan::default() };
+        let inventory = applied.inventory.clone();
+        let pruned = remove::prune(&self.cluster, &plan, &inventory, &self.ownership, protection());
+        let removal = pruned.boxed().await.map_err(|error| super::failure(&error))?;
+        self.take_removal(&inventory, &removal)?;
+        if removal.gone.is_empty() {
+            return Ok(applied);
+        }
+        let gone: Vec<String> = removal.gone.iter().map(ToString::to_string).collect();
+        let note = format!(
+            "deleted before the apply, since the new revision needs its port or address: {}",
+            gone.join(", ")
+        );
+        self.context.events.normal(&*self.context.resource, Reason::Progressing, "Apply", &note);
+        let inventory = self.session.recorded.inventory.clone();
+        self.send(set, &inventory, &self.observed(seen), &|_| true).await
+    }
+
+    /// Services of the inventory that the content lacks and that hold a value of a refused object.
+    async fn dropped_holders(
+        &self,
+        refused: &[&Object],
+        seen: &Observed,
+        applied: &Applied,
+    ) -> Result<Vec<Identity>, Failure> {
+        let Some(loaded) = &self.session.loaded else { return Ok(vec![]) };
+        let wanted: BTreeSet<Identity> = loaded.prepared.objects.iter().map(Object::identity).collect();
+        let heirs = self.heirs();
+        let is_dropped = |identity: &Identity| {
+            identity.is("", "Service")
+                && !wanted.contains(identity)
+                && !heirs.contains_key(identity)
+                && !seen.stays(identity)
+        };
+        let dropped = applied.inventory.iter().map(|(identity, _)| identity).filter(|one| is_dropped(one));
+        let mut holders = Vec::new();
+        for identity in dropped {
+            let Some(mapping) = self.kinds.preferred(&identity.group_kind()) else { continue };
+            let api = mapping.api(&self.cluster.client, identity.namespace.as_deref());
+            let live = api.get_opt(&identity.name).await;
+            let live = live.map_err(|error| Failure::target("read a Service", &error))?;
+            let Some(live) = live else { continue };
+            let body = |object: &Object| Value::Object(object.body().clone());
+            if refused.iter().any(|object| shares_allocation(&body(object), &live.data)) {
+                holders.push(identity.clone());
+            }
+        }
+        Ok(holders)
+    }
+}
+
+/// Whether two Services have a value that the API server allocates only once.
+fn shares_allocation(wanted: &Value, held: &Value) -> bool {
+    !allocations(wanted).is_disjoint(&allocations(held))
+}
+
+/// The node ports and cluster addresses of a Service.
+fn allocations(service: &Value) -> BTreeSet<String> {
+    let spec = &service["spec"];
+    let list = |field: &str| spec[field].as_array().into_iter().flatten();
+    let ports = list("ports").filter_map(|port| port["nodePort"].as_i64());
+    let ports = ports.chain(spec["healthCheckNodePort"].as_i64()).filter(|port| *port > 0);
+    let addresses = list("clusterIPs").chain(spec.get("clusterIP")).filter_map(Value::as_str);
+    let addresses = addresses.filter(|address| !address.is_empty() && *address != "None");
+    ports.map(|port| port.to_string()).chain(addresses.map(ToOwned::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn services_share_ports_and_addresses() {
+        let of = |spec: Value| json!({"spec": spec});
+        let held = of(json!({"clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5", "fd00::5"],
+            "ports": [{"port": 80, "nodePort": 30425}], "healthCheckNodePort": 30500}));
+        for wanted in [
+            json!({"ports": [{"port": 81, "nodePort": 30425}]}),
+            json!({"ports": [{"port": 81}], "clusterIP": "10.0.0.5"}),
+            json!({"clusterIPs": ["fd00::5"]}),
+            json!({"healthCheckNodePort": 30500}),
+        ] {
+            assert!(shares_allocation(&of(wanted.clone()), &held), "{wanted}");
+        }
+        let headless = of(json!({"clusterIP": "None", "ports": [{"port": 80, "nodePort": 0}]}));
+        assert!(!shares_allocation(&headless, &headless));
+        assert!(!shares_allocation(&of(json!({"ports": [{"port": 80, "nodePort": 30426}]})), &held));
+    }
+}

@@ -1,0 +1,121 @@
+//! Deleting and labelling the objects of hooks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams, PropagationPolicy};
+use kyma_api::{DeleteProof, Reason, labels, needs_delete_proof};
+use kyma_object_set::{Action, CallError, Guard, Mapping};
+use kyma_sdk::{Authorship, DeleteRequest, Failure};
+use serde_json::{Value, json};
+
+use super::{Pass, failure, protection};
+use crate::hooks::{Hook, Live};
+
+/// When an object that a person has to delete is looked at again: no watch shows it.
+const RECHECK: Duration = Duration::from_mins(1);
+/// Prefix of Helm's annotations.
+const HELM: &str = "helm.sh/";
+
+impl Pass<'_> {
+    /// Deletes the object of a hook, if a hook of this component created it. One that holds data is deleted only by the run
+    /// that created it.
+    pub(super) async fn delete_own(&self, hook: &Hook, mark: &str) -> Result<(), Failure> {
+        let mapping = self.hook_kind(hook)?;
+        let live = self.live_hook(hook, &mapping).await?;
+        let Some(live) = live.filter(|live| live.ours && !live.deleting) else { return Ok(()) };
+        let identity = hook.identity();
+        if needs_delete_proof(&identity.group, &identity.kind) && live.mark.as_deref() != Some(mark) {
+            return Ok(());
+        }
+        self.delete_hook(hook, &mapping, &live, mark).await
+    }
+
+    /// Deletes the object of a hook through the delete gate.
+    pub(super) async fn delete_hook(
+        &self,
+        hook: &Hook,
+        mapping: &Mapping,
+        live: &Live,
+        mark: &str,
+    ) -> Result<(), Failure> {
+        let identity = hook.identity();
+        let managers = [self.ownership.manager.clone(), self.ownership.creator()];
+        let managers = managers.each_ref().map(String::as_str);
+        let is_ours = live.ours || live.recorded;
+        let request = DeleteRequest {
+            resource: &mapping.resource,
+            live: &live.metadata,
+            authorship: if is_ours { Authorship::Managers(&managers) } else { Authorship::HelmHook },
+            proof: if live.mark.as_deref() == Some(mark) { DeleteProof::SameRun } else { DeleteProof::None },
+            propagation: PropagationPolicy::Background,
+        };
+        match self.context.delete_gate().carry_out(&self.cluster.client, &request).await {
+            Ok(_) => Ok(()),
+            // Replaced by now: the next look shows it.
+            Err(kyma_sdk::DeleteError::Call(kube::Error::Api(status))) if status.is_conflict() => Ok(()),
+            Err(kyma_sdk::DeleteError::Refused(failure)) => Err(failure),
+            Err(kyma_sdk::DeleteError::Call(error)) => {
+                Err(failure(&CallError::new(Action::Delete, Some(&identity), error)))
+            }
+        }
+    }
+
+    /// Brings the labels and annotations of a hook to a Namespace that exists; its uid and content stay.
+    pub(super) async fn label_namespace(
+        &self,
+        hook: &Hook,
+        mapping: &Mapping,
+        live: &Live,
+    ) -> Result<(), Failure> {
+        let identity = hook.identity();
+        if protection().guard(&identity) == Some(Guard::Always) {
+            return Ok(());
+        }
+        let metadata = hook.object.body().get("metadata").cloned().unwrap_or_default();
+        let (wanted, notes) = (texts(&metadata["labels"]), texts(&metadata["annotations"]));
+        if holds(live.metadata.labels.as_ref(), &wanted) && holds(live.metadata.annotations.as_ref(), &notes)
+        {
+            return Ok(());
+        }
+        let body = json!({
+            "apiVersion": mapping.resource.api_version, "kind": mapping.resource.kind,
+            "metadata": {"name": identity.name, "uid": live.uid, "labels": wanted, "annotations": notes},
+        });
+        let params = PatchParams::apply(&self.ownership.share_manager(&self.ownership.owner)).force();
+        let api = mapping.api(&self.cluster.client, None);
+        let applied = api.patch_metadata(&identity.name, &params, &Patch::Apply(&body)).await;
+        let failed = |error| failure(&CallError::new(Action::Apply, Some(&identity), error));
+        applied.map(drop).map_err(failed)
+    }
+}
+
+/// What a hook waits for that a person has to delete.
+pub(super) fn refused(hook: &str, why: &str) -> Failure {
+    Failure::new(Reason::DeletionRefused, format!("hook {hook}: {why}")).no_later_than(RECHECK)
+}
+
+/// The entries of a map that are the chart's: without Helm's annotations and the operator's labels.
+fn texts(map: &Value) -> BTreeMap<String, String> {
+    let entries = map.as_object().into_iter().flatten();
+    let entries = entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    let is_chart_s = |key: &str| key != labels::HOOK_OF && key != labels::OWNER && !key.starts_with(HELM);
+    entries.filter(|(key, _)| is_chart_s(key)).collect()
+}
+
+fn holds(live: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(key, value)| live.and_then(|live| live.get(key)) == Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_charts_labels_and_annotations_go_to_a_namespace() {
+        let map = json!({labels::HOOK_OF: "us", "helm.sh/hook": "pre-install", "team": "a", "odd": 1});
+        let wanted = texts(&map);
+        assert_eq!(wanted, [("team".to_owned(), "a".to_owned())].into());
+        assert!(holds(Some(&wanted), &wanted) && !holds(None, &wanted) && holds(None, &BTreeMap::new()));
+    }
+}

@@ -1,0 +1,149 @@
+//! Searches for objects of components on a target, shared by components that search at the same time.
+//!
+//! A removal ends with one list for each kind that the target serves. Many releases that are removed together need the
+//! same lists: each search that begins serves all components that asked before it began.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kyma_object_set::sweep::{self, Found, Unlisted};
+use kyma_object_set::{CallError, Cluster, Ownership};
+use tokio::sync::oneshot;
+
+use crate::claims::Reach;
+
+/// Who waits for a search, by owner.
+type Waiting = BTreeMap<String, Vec<oneshot::Sender<Result<Found, CallError>>>>;
+
+/// Owners in one search: their hashes are part of a URL.
+const MAX_OWNERS: usize = 100;
+
+/// Searches of all targets. An entry exists while a component searches there.
+#[derive(Debug, Default)]
+pub(crate) struct Searches {
+    places: Mutex<HashMap<(Reach, bool), Arc<Place>>>,
+}
+
+/// Searches on one target with the rights of one account.
+#[derive(Debug, Default)]
+struct Place {
+    /// Owners that wait for the next search.
+    waiting: Mutex<Waiting>,
+    /// Held by the component that searches for all.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Searches {
+    /// Searches the target for the objects of an owner; the search begins after the call.
+    ///
+    /// # Errors
+    /// As [`sweep::owned`].
+    pub(crate) async fn owned(
+        &self,
+        reach: Reach,
+        cluster: &Cluster,
+        ownership: &Ownership,
+        unlisted: Unlisted,
+    ) -> Result<Found, CallError> {
+        if unlisted == Unlisted::Refused {
+            return sweep::owned(cluster, ownership, unlisted).await;
+        }
+        let key = (reach, unlisted == Unlisted::LeftOut);
+        let place = Arc::clone(self.places().entry(key.clone()).or_default());
+        let found = place.search(cluster, ownership, unlisted).await;
+        drop(place);
+        let mut places = self.places();
+        if places.get(&key).is_some_and(|place| Arc::strong_count(place) == 1) {
+            places.remove(&key);
+        }
+        found
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<(Reach, bool), Arc<Place>>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    async fn search(
+        &self,
+        cluster: &Cluster,
+        ownership: &Ownership,
+        unlisted: Unlisted,
+    ) -> Result<Found, CallError> {
+        loop {
+            let (sender, mut receiver) = oneshot::channel();
+            self.waiting().entry(ownership.owner.clone()).or_default().push(sender);
+            tokio::select! {
+                found = &mut receiver => {
+                    // The component that searched was cut off: ask again.
+                    if let Ok(found) = found {
+                        return found;
+                    }
+                }
+                _turn = self.turn.lock() => {
+                    // Another search may have ended at the same moment.
+                    if let Ok(found) = receiver.try_recv() {
+                        return found;
+                    }
+                    let batch = self.take_batch(&ownership.owner);
+                    let owners: BTreeSet<String> = batch.keys().cloned().collect();
+                    let found = sweep::owned_by(cluster, &ownership.manager, &owners, unlisted).await;
+                    tell(batch, &found);
+                    if let Ok(found) = receiver.try_recv() {
+                        return found;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The owners of the next search; `own` is among them.
+    fn take_batch(&self, own: &str) -> Waiting {
+        let mut waiting = self.waiting();
+        let mut batch = Waiting::new();
+        batch.extend(waiting.remove_entry(own));
+        while batch.len() < MAX_OWNERS
+            && let Some((owner, senders)) = waiting.pop_first()
+        {
+            batch.insert(owner, senders);
+        }
+        batch
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells each owner what was found. Who was cut off meanwhile does not listen.
+fn tell(batch: Waiting, found: &Result<BTreeMap<String, Found>, CallError>) {
+    for (owner, senders) in batch {
+        let own = match found {
+            Ok(found) => Ok(found.get(&owner).cloned().unwrap_or_default()),
+            Err(error) => Err(error.clone()),
+        };
+        for sender in senders {
+            drop(sender.send(own.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_batch_has_the_own_owner_and_all_that_wait() {
+        let place = Place::default();
+        for owner in 0..MAX_OWNERS + 5 {
+            let (sender, _) = oneshot::channel();
+            place.waiting().insert(format!("owner-{owner:03}"), vec![sender]);
+        }
+        let last = format!("owner-{:03}", MAX_OWNERS + 4);
+        let batch = place.take_batch(&last);
+        assert_eq!(batch.len(), MAX_OWNERS);
+        assert!(batch.contains_key(&last));
+        assert_eq!(place.waiting().len(), 5);
+    }
+}
