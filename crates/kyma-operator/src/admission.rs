@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use kyma_api::{labels, names};
-use kyma_sdk::{Failure, Halt, KymaKey, delete_of_uid, gone_is_fine};
+use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey};
 use kyma_targets::Target;
 
 use crate::FIELD_MANAGER;
@@ -91,7 +91,8 @@ async fn bring(
     if !left_over.is_empty() && halt.deletes().is_some() {
         return Ok(());
     }
-    delete(target, left_over).await?;
+    let gate = DeleteGate::new(halt, &state.runtime.brake, kyma.to_string());
+    delete(target, left_over, &gate).await?;
     if !state.policies().brought(kyma, print, versions) {
         state.wake(kyma);
     }
@@ -99,18 +100,24 @@ async fn bring(
 }
 
 /// Takes all of a Kyma's off its target.
-pub(crate) async fn clean(kyma: &KymaKey, target: &Target) -> Result<(), Error> {
+pub(crate) async fn clean(kyma: &KymaKey, target: &Target, gate: &DeleteGate) -> Result<(), Error> {
     let found = existing(kyma, target, true).await?;
-    delete(target, found.into_iter().collect()).await
+    delete(target, found.into_iter().collect(), gate).await
 }
 
 /// Bindings go first: what is left of a deletion that broke off is found by its policy.
-async fn delete(target: &Target, mut objects: Vec<(Id, DynamicObject)>) -> Result<(), Error> {
+async fn delete(
+    target: &Target,
+    mut objects: Vec<(Id, DynamicObject)>,
+    gate: &DeleteGate,
+) -> Result<(), Error> {
     objects.sort_by_key(|(id, _)| id.kind != BINDING);
     for (id, object) in objects {
-        let uid = object.uid().unwrap_or_default();
-        let deleted = api(target, id.kind).delete(&id.name, &delete_of_uid(&uid)).await;
-        gone_is_fine(deleted.map(drop)).map_err(|source| Error::DeletePolicy { name: id.name, source })?;
+        let resource = resource(id.kind);
+        let request = DeleteRequest::new(&resource, &object.metadata, &[FIELD_MANAGER]);
+        let deleted = gate.carry_out(&target.client(), &request).await;
+        let failed = |source| Error::DeletePolicy { name: id.name, source };
+        deleted.map_err(|error| Error::of_gate(error, failed))?;
     }
     Ok(())
 }
@@ -155,7 +162,7 @@ fn is_there(live: &DynamicObject, body: &Body) -> bool {
 /// A Kyma's policies, and nobody else's.
 fn selector(kyma: &KymaKey) -> String {
     let owner = names::owner_hash(&kyma.namespace, &kyma.name);
-    format!("{}={owner},{}", labels::OWNER, labels::MODULE_CONFIG)
+    format!("{},{}", names::label_selector(labels::OWNER, &owner), labels::MODULE_CONFIG)
 }
 
 fn resource(kind: &str) -> ApiResource {

@@ -12,7 +12,7 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use kyma_api::annotations;
-use kyma_sdk::{Failure, KymaKey, delete_of_uid, gone_is_fine, hub_apply};
+use kyma_sdk::{DeleteGate, DeleteRequest, Failure, Halt, KymaKey, hub_apply};
 use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
@@ -55,6 +55,8 @@ pub(crate) struct Authority<'a> {
     pub(crate) uid: &'a str,
     /// Its generation.
     pub(crate) generation: i64,
+    /// What Pauses stop for it.
+    pub(crate) halt: &'a Halt,
 }
 
 /// Carries out the whole plan.
@@ -129,7 +131,9 @@ async fn component(state: &State, wanted: &Wanted) -> Result<(), Error> {
 /// Makes a component anew for a module that lost its own, with the order to remove, and deletes it.
 async fn finish(state: &State, wanted: &Wanted, authority: Authority<'_>) -> Result<(), Failure> {
     let text = |name: &str| wanted.body["metadata"][name].as_str().unwrap_or_default();
-    state.runtime.brake.permit(&authority.kyma.to_string()).await?;
+    let gate = DeleteGate::new(authority.halt, &state.runtime.brake, authority.kyma.to_string());
+    gate.permit().await?;
+    let resource = resource(&wanted.kind, &wanted.plural);
     let api = api(state, &wanted.kind, &wanted.plural, text("namespace"));
     let named = || format!("{} {}", wanted.kind, text("name"));
     let body = serde_json::from_value(wanted.body.clone());
@@ -138,9 +142,11 @@ async fn finish(state: &State, wanted: &Wanted, authority: Authority<'_>) -> Res
     let made = api.create(&params, &body).await;
     let made = made.map_err(|source| Error::ApplyComponent { component: named(), source })?;
     saw(state, &wanted.kind, &made);
-    let deleted =
-        api.delete(&made.name_any(), &delete_of_uid(&made.uid().unwrap_or_default())).await.map(drop);
-    gone_is_fine(deleted).map_err(|source| Error::DeleteComponent { component: named(), source })?;
+    let deleted = gate
+        .carry_out(&state.runtime.hub, &DeleteRequest::new(&resource, &made.metadata, &[FIELD_MANAGER]))
+        .await;
+    let failed = |source| Error::DeleteComponent { component: named(), source };
+    deleted.map_err(|error| Error::of_gate(error, failed))?;
     tracing::info!(component = text("name"), kind = %wanted.kind, module = wanted.module, "component made anew to remove the module");
     Ok(())
 }
@@ -198,13 +204,22 @@ pub(crate) fn named(view: &ComponentView) -> String {
 }
 
 pub(crate) fn api_of(state: &State, view: &ComponentView) -> Result<Api<DynamicObject>, Error> {
+    let resource = resource_of(state, view)?;
+    Ok(Api::namespaced_with(state.runtime.hub.clone(), &view.namespace, &resource))
+}
+
+/// The kind of a component as the hub serves it.
+fn resource_of(state: &State, view: &ComponentView) -> Result<ApiResource, Error> {
     let plural = state.kinds().crd(&view.kind).map(|crd| crd.spec.names.plural.clone());
     let plural = plural.ok_or_else(|| Error::FindKind { kind: view.kind.clone() })?;
-    Ok(api(state, &view.kind, &plural, &view.namespace))
+    Ok(resource(&view.kind, &plural))
+}
+
+fn resource(kind: &ComponentKind, plural: &str) -> ApiResource {
+    let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), &kind.kind);
+    ApiResource::from_gvk_with_plural(&gvk, plural)
 }
 
 fn api(state: &State, kind: &ComponentKind, plural: &str, namespace: &str) -> Api<DynamicObject> {
-    let gvk = GroupVersionKind::gvk(kind.group(), kind.version(), &kind.kind);
-    let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
-    Api::namespaced_with(state.runtime.hub.clone(), namespace, &resource)
+    Api::namespaced_with(state.runtime.hub.clone(), namespace, &resource(kind, plural))
 }

@@ -12,41 +12,37 @@ use crate::resolve::Policy;
 /// Flags of kyma-operator.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct KymaArgs {
-    /// API groups from which component kinds may come, besides ours. Never `*.k8s.io`.
+    /// API groups of component kinds beside the default one; never *.k8s.io
     #[arg(long, env, value_delimiter = ',')]
     pub component_groups: Vec<String>,
-    /// Modules that only Kymas matching their kymaSelector may have.
+    /// Modules only for Kymas that match their kymaSelector
     #[arg(long, env, value_delimiter = ',')]
     pub restricted_default_modules: Vec<String>,
-    /// Image-pull Secret of the hub's namespace that every target gets. Empty: none. It has to be labelled
-    /// `component.kyma-project.io/copy-to-targets=true`; the role on targets covers `skr-image-pull-secret`.
+    /// Image-pull Secret that every target gets. Empty: none
     #[arg(long, env, default_value = "", value_parser = kyma_sdk::object_name)]
     pub skr_image_pull_secret: String,
-    /// What happens to an installed module that its Kyma may no longer have.
+    /// What happens to an installed module that its Kyma may no longer have
     #[arg(long, env, value_enum, default_value_t = VisibilityLoss::Freeze)]
     pub visibility_loss: VisibilityLoss,
-    /// How a module with customResourcePolicy Ignore goes when it is removed.
+    /// How a module with customResourcePolicy Ignore is removed
     #[arg(long, env, value_enum, default_value_t = IgnorePolicy::Leave)]
     pub ignore_policy: IgnorePolicy,
-    /// For how long the access Secret of a Kyma that is being deleted must be missing until its cluster counts as
-    /// gone.
+    /// Time without access Secret until the cluster of a deleted Kyma is gone
     #[arg(long, env, default_value = "10m", value_parser = duration)]
     pub cluster_gone_after: SignedDuration,
-    /// How long a component may stay unseen by a reconciler until that is reported.
+    /// Time without a reconciler until a component is reported for it
     #[arg(long, env, default_value = "2m", value_parser = duration)]
     pub reconciler_deadline: SignedDuration,
-    /// File with the maintenance policy, in KLM's format. Without it upgrades that need downtime wait. It is read again
-    /// when it changes.
+    /// File with the maintenance policy, in KLM's format; re-read on change
     #[arg(long, env, default_value = "/etc/maintenance-policy/policy.json")]
     pub maintenance_policy: PathBuf,
-    /// Series of metrics for each Kyma and module (`lifecycle_mgr_*_state`), as KLM has them.
+    /// KLM's metric series per Kyma and module (`lifecycle_mgr_*_state`)
     #[arg(long, env, default_value_t = true, action = ArgAction::Set)]
     pub per_kyma_metrics: bool,
-    /// Every component is shown as a read-only Manifest of Kyma Lifecycle Manager (KLM), for dashboards and runbooks that
-    /// read those. Waits for KLM's CRD of Manifests where the hub does not have it.
+    /// Show each component as a read-only Manifest of KLM, for its dashboards
     #[arg(long, env)]
     pub manifest_mirror: bool,
-    /// An upgrade that needs downtime begins only where more than this is left of a maintenance window.
+    /// Time left of a window for an upgrade with downtime to begin
     #[arg(long, env, default_value = "20m", value_parser = duration)]
     pub min_maintenance_window_size: SignedDuration,
 }

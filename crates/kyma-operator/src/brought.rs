@@ -1,7 +1,6 @@
 //! What a target gets besides modules, before them.
 
-use kyma_api::ErrorClass;
-use kyma_sdk::{Failure, Halt};
+use kyma_sdk::{Failure, Halt, longest_delay};
 
 use crate::admission;
 use crate::observe::Observed;
@@ -39,8 +38,7 @@ impl Brought {
     /// A failure that may pass by itself. Others wait for a change on the hub or on the target, which is told.
     pub(crate) fn may_pass(&self) -> Option<&Failure> {
         let failed = [&self.pull_secret, &self.resource_rules].into_iter().flatten();
-        let passes =
-            |failure: &&Failure| matches!(failure.class, ErrorClass::Transient | ErrorClass::Unreachable);
+        let passes = |failure: &&Failure| longest_delay(failure).is_some();
         failed.filter_map(|done| done.as_ref().err()).find(passes)
     }
 }

@@ -14,6 +14,7 @@ use crate::mandatory;
 use crate::metrics::KymaMetrics;
 use crate::pull_secret;
 use crate::reconcile::reconcile;
+use crate::session::Session;
 use crate::state::{State, Triggers};
 use crate::target_kyma::{NAME, TargetKyma};
 
@@ -117,8 +118,8 @@ fn follow_access(state: &Arc<State>) {
         let Some(state) = listening.upgrade() else { return };
         let namespace = &state.runtime.settings.hub_namespace;
         let named = change.secret().map(|secret| state.of_secret(secret));
-        let mut concerned = named.unwrap_or_else(|| state.sessions().keys().cloned().collect());
-        concerned.extend(change.kyma().map(|kyma| KymaKey::new(namespace, kyma)));
+        let mut concerned = named.unwrap_or_else(|| state.with_secrets());
+        concerned.extend(change.kyma().map(|kyma| KymaKey::new(namespace, state.long_names.name_of(kyma))));
         if matches!(change, AccessChange::Applied(_) | AccessChange::Gone(_)) {
             for kyma in &concerned {
                 state.end_session(kyma);
@@ -143,10 +144,27 @@ async fn follow_targets(state: Arc<State>) {
                     state.wake(&kyma);
                 }
             }
-            Ok(TargetEvent::Recovered(_)) | Err(RecvError::Lagged(_)) => {}
+            Ok(TargetEvent::Recovered(_)) => {}
+            Err(RecvError::Lagged(lost)) => suspect_all(&state, lost),
             Err(RecvError::Closed) => return,
         }
     }
+}
+
+/// Notices of targets were lost: sessions with targets that do not answer end, and every Kyma looks again.
+fn suspect_all(state: &State, lost: u64) {
+    tracing::warn!(lost, "notices of targets were lost; all Kymas look at theirs");
+    let silent = |session: &&Arc<Session>| !session.target.calls_pass();
+    let kymas: Vec<KymaKey> = state
+        .sessions()
+        .iter()
+        .filter(|(_, session)| silent(session))
+        .map(|(kyma, _)| kyma.clone())
+        .collect();
+    for kyma in &kymas {
+        state.end_session(kyma);
+    }
+    state.wake_all(&state.with_secrets());
 }
 
 /// A status that somebody else changed is shown on the target; one that is gone is forgotten, and may have made
@@ -154,6 +172,7 @@ async fn follow_targets(state: Arc<State>) {
 fn follow_kymas(state: &State, change: Change<'_, Kyma>) {
     match change {
         Change::Applied(kyma) => {
+            state.long_names.add(&KymaKey::of(kyma).name);
             if state.written().is_news(kyma) {
                 state.wake(&KymaKey::of(kyma));
             }

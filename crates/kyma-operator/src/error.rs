@@ -1,7 +1,7 @@
 //! What can fail around the decisions: one variant for each action.
 
 use kyma_api::Reason;
-use kyma_sdk::{Failure, KymaKey, WatchLimit};
+use kyma_sdk::{DeleteError, Failure, KymaKey, WatchLimit};
 
 use crate::component::ComponentKind;
 
@@ -95,9 +95,22 @@ pub(crate) enum Error {
     #[error("the target's Kyma is not marked as this Kyma's, so it is not deleted")]
     ClaimKyma,
     #[error(transparent)]
+    Gate(Failure),
+    #[error(transparent)]
     Watch(#[from] WatchLimit),
-    #[error("compose {what}: {source}")]
+    // The words of the decoder quote values.
+    #[error("compose {what}: a field has a wrong type")]
     Compose { what: &'static str, source: serde_json::Error },
+}
+
+impl Error {
+    /// The error of a deletion: the gate's refusal, or what `failed` makes of the answer.
+    pub(crate) fn of_gate(error: DeleteError, failed: impl FnOnce(kube::Error) -> Self) -> Self {
+        match error {
+            DeleteError::Refused(failure) => Self::Gate(failure),
+            DeleteError::Call(source) => failed(source),
+        }
+    }
 }
 
 impl From<Error> for Failure {
@@ -139,6 +152,7 @@ impl From<Error> for Failure {
             | Error::ListPolicies { source }
             | Error::BringPolicy { source, .. }
             | Error::DeletePolicy { source, .. } => Self::target(&action, &source),
+            Error::Gate(failure) => failure,
             Error::FindKind { .. } => Self::new(Reason::ComponentCrdMissing, action),
             Error::MissTurn { .. } => Self::new(Reason::ApplyConflict, action),
             Error::KeepTurn { .. } => Self::new(Reason::HubRefused, action),

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
+use kube::{Api, ResourceExt};
 use kube_runtime::reflector::Store;
 use kube_runtime::watcher;
 use kyma_api::{Kyma, ModuleReleaseMeta, ModuleTemplate};
-use kyma_sdk::{HubResource, KymaKey, News, feed, hub_watch};
+use kyma_sdk::{HubResource, KymaKey, News, contain_panic, feed, hub_watch};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -53,13 +53,7 @@ pub(crate) async fn start(state: &Arc<State>, kymas: &Store<Kyma>) {
 
 /// Runs a feed until the process shuts down.
 pub(crate) fn spawn(state: &State, feed: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-    let shutdown = state.runtime.process.shutdown.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            () = feed => {}
-            () = shutdown.cancelled() => {}
-        }
-    })
+    state.runtime.process.spawn_part("a feed from the hub", feed)
 }
 
 /// A kind of the catalogue, and its part of the index.
@@ -103,8 +97,11 @@ async fn listed<K: Listed>(state: Arc<State>, kymas: Store<Kyma>, mut first: Ann
     while let Some(news) = news.next().await {
         match news {
             News::Applied(object) => {
-                let affected = object.apply(&mut state.catalogue_mut());
-                wake(&state, &kymas, affected);
+                let what = format!("{} {}", K::kind(&()), object.name_any());
+                contain_panic(&what, || {
+                    let affected = object.apply(&mut state.catalogue_mut());
+                    wake(&state, &kymas, affected);
+                });
             }
             News::Gone(name) => {
                 let affected = K::delete(&mut state.catalogue_mut(), &name);
@@ -190,7 +187,7 @@ fn left(state: &State, kind: &GroupKind, watched: &mut HashMap<GroupKind, JoinHa
     if let Some(feed) = watched.remove(kind) {
         feed.abort();
     }
-    if state.kinds_mut().delete(&kind.0, &kind.1) {
+    if state.kinds_mut().remove(&kind.0, &kind.1) {
         let orphaned = state.components_mut().retain(&kind.0, &kind.1, &BTreeSet::new());
         state.wake_all(&orphaned);
     }

@@ -50,7 +50,7 @@ impl Kinds {
     }
 
     /// Takes out a kind whose CRD is gone.
-    pub(crate) fn delete(&mut self, group: &str, kind: &str) -> bool {
+    pub(crate) fn remove(&mut self, group: &str, kind: &str) -> bool {
         self.known.remove(&(group.to_owned(), kind.to_owned())).is_some()
     }
 

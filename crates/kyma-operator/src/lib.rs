@@ -32,6 +32,7 @@ mod config;
 mod deletion;
 pub mod explain;
 mod kinds;
+mod local;
 mod lost;
 mod maintenance;
 mod plan;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use kyma_api::{DeletionPolicy, Kyma, Selection as Choice, TargetRef, names};
-use kyma_sdk::{Failure, KymaKey, Pass};
+use kyma_sdk::{Failure, Halt, KymaKey, Pass};
 use serde_json::json;
 
 use crate::apply::Authority;
 use crate::component::ComponentView;
+use crate::local;
 use crate::maintenance::Skips;
 use crate::resolve::Installed;
 use crate::selection::{self, Selection, SelectionError};
@@ -53,9 +54,9 @@ impl Observed {
     }
 
     /// On whose behalf orders are given.
-    pub(crate) fn authority(&self) -> Authority<'_> {
+    pub(crate) fn authority<'a>(&'a self, halt: &'a Halt) -> Authority<'a> {
         let generation = self.kyma.metadata.generation.unwrap_or(0);
-        Authority { kyma: &self.key, uid: &self.uid, generation }
+        Authority { kyma: &self.key, uid: &self.uid, generation, halt }
     }
 
     /// What is installed, as decisions see it.
@@ -83,8 +84,9 @@ pub(crate) async fn observe(
     pass: &Pass,
 ) -> Result<Option<Observed>, Failure> {
     let key = KymaKey::of(kyma);
-    let (kyma, remote) = if state.runtime.settings.is_local(&key.name) {
-        (Arc::clone(kyma), None)
+    let (kyma, remote) = if local::is_local(state, kyma)? {
+        let recorded = kyma_sdk::record_local(&state.runtime, kyma).await?;
+        (recorded.map_or_else(|| Arc::clone(kyma), |recorded| state.wrote(recorded)), None)
     } else {
         let Some(remote) = remote_side(state, kyma, pass).await? else { return Ok(None) };
         (state.written().latest(Arc::clone(kyma)), Some(remote))

@@ -21,7 +21,7 @@ mod source;
 
 pub(crate) use source::lay_over_component;
 
-pub(crate) use body::{default_resource, owner, values_without_effect, withheld};
+pub(crate) use body::{owner, values_without_effect, withheld};
 
 /// What a plan is made for.
 #[derive(Debug)]

@@ -102,7 +102,8 @@ const STATUS: Guard = Guard::Role("the status subresource changes neither spec n
 
 /// Rights on components come from their own roles, which aggregate into ours.
 fn hub_namespace() -> Vec<Rule> {
-    let mut rules = kyma_sdk::rbac::pauses(&["brake-kyma-operator"]);
+    let mut rules =
+        kyma_sdk::rbac::pauses(&["brake-kyma-operator", "brake-kyma-operator-mark", "pauses-kyma-operator"]);
     rules.extend([
         Rule::new(OPERATOR, &["kymas"], &["list", "watch"], "observe: the Kymas"),
         Rule::new(OPERATOR, &["kymas"], &["get"], "session: whose turn it is on a target"),

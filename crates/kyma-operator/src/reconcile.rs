@@ -7,14 +7,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kyma_api::hand_over::{self, Actor};
 use kyma_api::{ErrorClass, Kyma, KymaStatus, Reason, State as ModuleState};
-use kyma_sdk::{Failure, Halt, KymaKey, Pass, Wait};
+use kyma_sdk::{Failure, Halt, KymaKey, Pass, Wait, evaluate_apart};
 
 use crate::apply::{self, Applied};
 use crate::brought::Brought;
 use crate::catalogue::Interest;
 use crate::claim;
 use crate::component::ComponentView;
-use crate::config::govern_all;
+use crate::config::{Governed, govern_all};
 use crate::error::Error;
 use crate::lost;
 use crate::mirror;
@@ -31,6 +31,8 @@ use crate::target_kyma;
 const SKIPPED: &str = "the label operator.kyma-project.io/skip-reconciliation is true";
 /// How long the target may take for its first answer until the session is proven anew.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
+/// Time until the rules of ModuleConfigs have to be evaluated for one Kyma.
+const RULES_DEADLINE: Duration = Duration::from_secs(10);
 /// Until a target is asked again about what nobody tells.
 const UNTOLD: Duration = Duration::from_secs(30);
 
@@ -69,7 +71,13 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
         Ok(None) => return first_answer(state, &kyma).await,
         Err(failure) => return troubled(state, &kyma, failure).await,
     };
-    let decided = decide(state, &observed, pass.halt());
+    let decided = loop {
+        let governed = govern(state, &observed).await?;
+        // ModuleConfigs that changed meanwhile decide anew.
+        if let Some(decided) = decide(state, &observed, pass.halt(), &governed) {
+            break decided;
+        }
+    };
     let plan = plan_for(state, &observed, &decided, pass.halt());
     if plan.changes_target()
         && let Err(failure) = take_turn(state, &mut observed).await
@@ -77,7 +85,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
         return troubled(state, &observed.kyma, failure).await;
     }
     let brought = Brought::bring(state, &observed, &decided, pass.halt()).await;
-    let applied = apply::apply(state, &plan, observed.authority()).await;
+    let applied = apply::apply(state, &plan, observed.authority(pass.halt())).await;
     if let Some(remote) = observed.remote.as_ref().filter(|_| applied.any) {
         remote.session.turn_is_used();
     }
@@ -99,7 +107,7 @@ async fn pass_over(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait,
             return troubled(state, &kyma, failure.into()).await;
         }
     }
-    apply::let_go(state, &plan, observed.authority()).await?;
+    apply::let_go(state, &plan, observed.authority(pass.halt())).await?;
     let failed = applied.worst().or(brought.may_pass());
     failed.map_or(Ok(wait), |failure| Err(failure.clone()))
 }
@@ -147,25 +155,42 @@ async fn first_answer(state: &State, kyma: &Arc<Kyma>) -> Result<Wait, Failure> 
     Ok(Wait::Answer(left + Duration::from_millis(100)))
 }
 
+/// All entries in force, and the revision of the ModuleConfigs that they come from. Rules are evaluated apart, and while
+/// no lock is held.
+async fn govern(state: &State, observed: &Observed) -> Result<(u64, Vec<Governed>), Failure> {
+    let Some(selection) = observed.selection.clone() else { return Ok((0, vec![])) };
+    let labels = observed.kyma.metadata.labels.clone().unwrap_or_default();
+    let configs = state.configs().clone();
+    let has_rules = configs.have_rules();
+    let evaluate = move || (configs.revision(), govern_all(&configs, &labels, &selection));
+    if has_rules { evaluate_apart(RULES_DEADLINE, evaluate).await } else { Ok(evaluate()) }
+}
+
 /// Decides about all modules, and remembers which catalogue changes would change that. Without a selection that
-/// can be used nothing is decided: everything stays.
-fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
-    let Some(selection) = &observed.selection else { return Vec::new() };
+/// can be used nothing is decided: everything stays. `None` if `governed` is of ModuleConfigs that changed since.
+fn decide(
+    state: &State,
+    observed: &Observed,
+    halt: &Halt,
+    (revision, wishes): &(u64, Vec<Governed>),
+) -> Option<Vec<Resolved>> {
+    let Some(selection) = &observed.selection else { return Some(vec![]) };
     let installed = observed.installed();
     let none = BTreeMap::new();
     let before = observed.kyma.status.clone().unwrap_or_default();
     let labels = observed.kyma.metadata.labels.as_ref().unwrap_or(&none);
     // Both are held until the interests are known: a change in between would wake nobody.
     let configs = state.configs();
-    // Before the catalogue is held: rules may take their time over large values.
-    let wishes = govern_all(&configs, labels, selection);
+    if configs.revision() != *revision {
+        return None;
+    }
     // First, or a policy that changes meanwhile would wake somebody else.
     state.awaits_window(&observed.key, true);
     let mut catalogue = state.catalogue_mut();
     let decided = resolve::resolve(&Inputs {
         labels,
         channel: &selection.channel,
-        wishes: &wishes,
+        wishes,
         configs: &configs,
         installed: &installed,
         catalogue: &catalogue,
@@ -180,8 +205,8 @@ fn decide(state: &State, observed: &Observed, halt: &Halt) -> Vec<Resolved> {
     state.awaits_window(&observed.key, decided.iter().any(windows::is_awaited));
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
     catalogue.follow(&observed.key, &interests);
-    state.count_for_configs(&observed.key, &wishes);
-    decided
+    state.count_for_configs(&observed.key, wishes);
+    Some(decided)
 }
 
 /// Since when upgrades have been waiting for approval, as the status remembers it.
@@ -198,10 +223,13 @@ fn plan_for(state: &State, observed: &Observed, decided: &[Resolved], halt: &Hal
     let scope = plan::Scope {
         kyma: &observed.key,
         uid: &observed.uid,
-        generation: observed.authority().generation,
+        generation: observed.kyma.metadata.generation.unwrap_or(0),
         shard: observed.shard(),
         target: observed.remote.as_ref().map(|remote| &remote.reference),
-        identity: observed.remote.as_ref().map(|remote| &remote.session.identity),
+        identity: match &observed.remote {
+            Some(remote) => Some(&remote.session.identity),
+            None => observed.kyma.status.as_ref().and_then(|status| status.target.as_ref()),
+        },
         target_namespace: &state.runtime.settings.target_namespace,
         installed: &observed.views,
         kinds: &kinds,
@@ -232,7 +260,6 @@ fn status_of(
             missed: applied.missed.contains(&resolved.module),
             ignore: state.args.ignore_policy,
             before: before.modules.iter().flatten().find(|module| module.name == resolved.module),
-            target_namespace: &state.runtime.settings.target_namespace,
             now,
             deadline: state.args.reconciler_deadline,
             resolved,
@@ -311,6 +338,12 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
     let kyma = state.written().latest(Arc::clone(kyma));
     let before = kyma.status.clone().unwrap_or_default();
     let waits = failure.reason == Reason::AwaitingAccess || failure.class == ErrorClass::Transient;
+    let trouble = Trouble {
+        reason: failure.reason,
+        message: failure.message.clone(),
+        state: if waits { ModuleState::Processing } else { ModuleState::Error },
+        about_target: true,
+    };
     let status = report::status(&Facts {
         before: &before,
         generation: kyma.metadata.generation,
@@ -318,12 +351,7 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
         channel: None,
         lines: report::lines_before(&before),
         initial: report::initial(state, &kyma),
-        trouble: Some(Trouble {
-            reason: failure.reason,
-            message: failure.message.clone(),
-            state: if waits { ModuleState::Processing } else { ModuleState::Error },
-            about_target: true,
-        }),
+        trouble: Some(trouble),
         target: None,
         is_remote: true,
         access_missing: false,
@@ -339,10 +367,10 @@ async fn troubled(state: &State, kyma: &Arc<Kyma>, failure: Failure) -> Result<W
     Err(patient(failure))
 }
 
-/// No event tells that a role on the target was put right, or that another hub let go of it.
+/// No event tells that another hub released the target.
 fn patient(failure: Failure) -> Failure {
     match failure.reason {
-        Reason::TargetForbidden | Reason::TargetInUse => failure.retry_after(UNTOLD),
+        Reason::TargetInUse => failure.retry_after(UNTOLD),
         _ => failure,
     }
 }

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
 use kube::{Api, CustomResourceExt, ResourceExt};
 use kyma_api::condition;
-use kyma_api::{Kyma, Reason, annotations, labels};
-use kyma_sdk::{Failure, KymaKey, Pass, Wait};
+use kyma_api::{Kyma, Reason, annotations, labels, names};
+use kyma_sdk::{DeleteGate, Failure, KymaKey, Pass, Wait};
 
 use crate::admission;
 use crate::claim;
@@ -17,6 +17,7 @@ use crate::component::ComponentView;
 use crate::deletion::{self, Facts, Order, Step, TargetFacts};
 use crate::error::Error;
 use crate::events;
+use crate::local;
 use crate::lost::Lost;
 use crate::report;
 use crate::scope;
@@ -53,6 +54,14 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     if let Some(why) = pass.halt().deletes() {
         return report::leave_alone(state, kyma, Reason::Paused, why).await;
     }
+    if let Err(refused) = local::is_local(state, kyma) {
+        return report::leave_alone(state, kyma, refused.reason, &refused.message).await;
+    }
+    take_step(state, kyma, pass).await
+}
+
+/// Takes the next step of a deletion that may go on.
+async fn take_step(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> Result<Wait, Failure> {
     let key = KymaKey::of(kyma);
     let components = state.components().of(&key);
     let lost = lost_modules(state, kyma);
@@ -82,7 +91,7 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     if may_let_go && unseen::are_left(state, kyma).await? {
         step = Step::AwaitUnwatched;
     }
-    let done = carry_out(state, kyma, &step, &lost).await;
+    let done = carry_out(state, kyma, &step, &lost, pass.halt()).await;
     if let Some(session) = reach.session.as_ref().filter(|_| done.applied.any) {
         session.turn_is_used();
     }
@@ -92,7 +101,7 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
     }
     match step {
         Step::Order(_) | Step::Finish => {
-            let wait = end_of(done, state, kyma).await?;
+            let wait = end_of(done, state, kyma, pass.halt()).await?;
             // What waits for an event is let go of too once the cluster counts as gone.
             Ok(facts.gone_at().filter(|_| !gone).map_or(wait, |moment| Wait::Timer(until(moment))))
         }
@@ -100,7 +109,7 @@ pub(crate) async fn reconcile(state: &State, kyma: &Arc<Kyma>, pass: &Pass) -> R
         Step::AwaitUnwatched => Ok(Wait::Timer(UNWATCHED)),
         Step::AwaitTarget { gone_at: Some(moment) } => Ok(Wait::Timer(until(moment))),
         Step::AwaitTarget { gone_at: None } => reach.failure.map_or(Ok(Wait::Event), Err),
-        Step::CleanTarget => clean(state, kyma, reach.session).await,
+        Step::CleanTarget => clean(state, kyma, reach.session, pass).await,
         Step::Release => claim::release(state, kyma).await.map(|()| Wait::Event),
     }
 }
@@ -124,13 +133,19 @@ async fn take_turn(
 }
 
 /// Without a session the target is the hub itself, on which only policies are in the way.
-async fn clean(state: &State, kyma: &Kyma, session: Option<Arc<Session>>) -> Result<Wait, Failure> {
+async fn clean(
+    state: &State,
+    kyma: &Kyma,
+    session: Option<Arc<Session>>,
+    pass: &Pass,
+) -> Result<Wait, Failure> {
+    let gate = DeleteGate::new(pass.halt(), &state.runtime.brake, KymaKey::of(kyma).to_string());
     let Some(session) = session else {
-        admission::clean(&KymaKey::of(kyma), &state.runtime.access.local()).await?;
+        admission::clean(&KymaKey::of(kyma), &state.runtime.access.local(), &gate).await?;
         return claim::release(state, kyma).await.map(|()| Wait::Event);
     };
-    state.runtime.brake.permit(&KymaKey::of(kyma).to_string()).await?;
-    let cleaned = target::clean(state, kyma, &session.target).await;
+    gate.permit().await?;
+    let cleaned = target::clean(state, kyma, &session.target, &gate).await;
     match cleaned {
         Ok(true) => {
             session::look_again(state, &session.target);
@@ -161,7 +176,7 @@ async fn reach(
     pass: &Pass,
 ) -> Result<Reach, Failure> {
     let none = |facts, failure| Reach { facts, session: None, failure };
-    if state.runtime.settings.is_local(&KymaKey::of(kyma).name) {
+    if local::is_local(state, kyma)? {
         return Ok(none(TargetFacts::Local, None));
     }
     let was_contacted = kyma.status.as_ref().is_some_and(|status| status.target.is_some());
@@ -196,7 +211,7 @@ async fn is_access_gone(state: &State, kyma: &Kyma, components: &[ComponentView]
         }
     }
     let secrets: Api<Secret> = Api::namespaced(state.runtime.hub.clone(), &key.namespace);
-    let labelled = ListParams::default().labels(&format!("{}={}", labels::KYMA_NAME, key.name));
+    let labelled = ListParams::default().labels(&names::label_selector(labels::KYMA_NAME, &key.name));
     let listed = secrets.list_metadata(&labelled).await;
     let listed = listed.map_err(|source| Error::ListAccess { kyma: key, source })?;
     Ok(listed.items.is_empty())

@@ -90,9 +90,9 @@ pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
     KymaStatus {
         state: Some(state),
         active_channel: facts.channel.clone().or_else(|| facts.before.active_channel.clone()),
+        modules_ready: Some(modules_ready(&modules)),
         conditions: Some(conditions(facts, state)),
         last_operation: Some(last_operation(facts, operation)),
-        modules_ready: Some(modules_ready(&facts.lines)),
         modules: Some(modules),
         target: facts.target.clone().or_else(|| facts.before.target.clone()),
         selection: facts.choice.clone().or_else(|| facts.before.selection.clone()),
@@ -103,10 +103,10 @@ pub(crate) fn status(facts: &Facts<'_>) -> KymaStatus {
     }
 }
 
-/// How many modules are as they are to be, of how many.
-fn modules_ready(lines: &[Line]) -> String {
-    let ready = lines.iter().filter(|line| line.is_settled()).count();
-    format!("{ready}/{}", lines.len())
+/// How many modules are Ready or left to their users, of all.
+fn modules_ready(modules: &[ModuleStatus]) -> String {
+    let is_ready = |module: &&ModuleStatus| matches!(module.state, State::Ready | State::Unmanaged);
+    format!("{}/{}", modules.iter().filter(is_ready).count(), modules.len())
 }
 
 /// The line as the status has it: with its reason, and since when it is so.
@@ -235,6 +235,11 @@ fn conditions(facts: &Facts<'_>, state: State) -> Vec<Condition> {
         set(ACCESS_MISSING, Status::True, Reason::AwaitingAccess, "the access Secret does not exist");
     } else {
         condition::remove(&mut own, ACCESS_MISSING);
+    }
+    let is_fine = !facts.trouble.as_ref().is_some_and(|trouble| trouble.about_target);
+    if is_fine && !facts.is_remote && !facts.deleting {
+        // The hub as target needs no access that could fail.
+        condition::remove(&mut own, types::TARGET_REACHABLE);
     }
     let optional = [
         (types::MAINTENANCE_WINDOW, &facts.windows),

@@ -39,13 +39,13 @@ pub(crate) async fn of(
     }
     // What was seen through another access says nothing about this one; what was seen long ago is read anew.
     state.end_session(&key);
-    let ended = state.ended(&key);
+    let opening = state.openings.begin(&key);
     let session = Arc::new(open(state, kyma, access, pass).await?);
-    if state.ended(&key) != ended {
+    state.sessions().insert(key.clone(), Arc::clone(&session));
+    if opening.is_interrupted() {
         state.end_session(&key);
         return Err(Error::OpenSession.into());
     }
-    state.sessions().insert(key, Arc::clone(&session));
     Ok(session)
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use kube_runtime::reflector::ObjectRef;
 use kyma_api::{Kyma, ModuleConfig, ModuleReleaseMeta};
-use kyma_sdk::{Index, KymaKey, Runtime, Trigger, Watches};
+use kyma_sdk::{Index, KymaKey, LongNames, Openings, Runtime, Trigger, Watches};
 
 use crate::admission::known::Policies;
 use crate::args::KymaArgs;
@@ -52,7 +52,10 @@ pub(crate) struct State {
     standings: Mutex<Standings>,
     maintenance: RwLock<Arc<Maintenance>>,
     awaiting_windows: Mutex<HashSet<KymaKey>>,
-    ended: Mutex<HashMap<KymaKey, u64>>,
+    /// Sessions that are being opened.
+    pub(crate) openings: Openings,
+    /// Kymas whose names are no label values.
+    pub(crate) long_names: LongNames,
     klms: Mutex<HashSet<KymaKey>>,
     manifests: Mutex<Manifests>,
 }
@@ -87,7 +90,8 @@ impl State {
             standings: Mutex::default(),
             maintenance: RwLock::default(),
             awaiting_windows: Mutex::default(),
-            ended: Mutex::default(),
+            openings: Openings::default(),
+            long_names: LongNames::default(),
             klms: Mutex::default(),
             manifests: Mutex::default(),
         }
@@ -171,7 +175,7 @@ impl State {
     /// The session ends: a call through it failed or its access changed. What was seen through it is forgotten.
     pub(crate) fn end_session(&self, kyma: &KymaKey) {
         self.sessions().remove(kyma);
-        *lock(&self.ended).entry(kyma.clone()).or_default() += 1;
+        self.openings.interrupt(kyma);
         self.watches.leave_all(kyma);
         self.remotes().forget(kyma);
         self.pull_secrets().forget(kyma);
@@ -210,6 +214,11 @@ impl State {
     /// The Kyma depends on these access Secrets.
     pub(crate) fn depends_on_secrets(&self, kyma: &KymaKey, secrets: Vec<String>) {
         lock(&self.by_secret).set(kyma.clone(), secrets);
+    }
+
+    /// All Kymas that depend on an access Secret.
+    pub(crate) fn with_secrets(&self) -> Vec<KymaKey> {
+        lock(&self.by_secret).objects().cloned().collect()
     }
 
     /// Kymas that depend on this access Secret.
@@ -277,11 +286,6 @@ impl State {
         kyma
     }
 
-    /// How often a session of the Kyma ended: one that was being opened meanwhile is of no use.
-    pub(crate) fn ended(&self, kyma: &KymaKey) -> u64 {
-        lock(&self.ended).get(kyma).copied().unwrap_or_default()
-    }
-
     /// The Kyma is gone: nothing about it is kept.
     pub(crate) fn forget(&self, kyma: &KymaKey) {
         self.catalogue_mut().forget(kyma);
@@ -296,7 +300,7 @@ impl State {
         lock(&self.by_kind).remove(kyma);
         lock(&self.blocked).remove(kyma);
         lock(&self.awaiting_windows).remove(kyma);
-        lock(&self.ended).remove(kyma);
+        self.long_names.remove(&kyma.name);
         lock(&self.klms).remove(kyma);
         self.manifests().forget(kyma);
         self.metrics.forget(kyma);

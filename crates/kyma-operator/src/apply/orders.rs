@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use kube::api::{DynamicObject, PartialObjectMeta, Patch, PatchParams};
+use kube::api::{DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::component::DeletionOrder;
 use kyma_api::{DeletionPolicy, annotations, finalizers};
-use kyma_sdk::{Failure, delete_of_uid, gone_is_fine, is_conflict, live_metadata};
+use kyma_sdk::{DeleteGate, DeleteRequest, Failure, is_conflict, live_metadata};
 use serde_json::{Value, json};
 
-use super::{Authority, api_of, named, patch, saw};
+use super::{Authority, api_of, named, patch, resource_of, saw};
 use crate::FIELD_MANAGER;
 use crate::component::ComponentView;
 use crate::deletion::Order;
@@ -24,13 +24,21 @@ const TRIES: usize = 5;
 /// takes something from the target asks the brake, where the Kyma stands for its target. False if the component was
 /// let go before, so that nobody carries it out.
 pub(crate) async fn give(state: &State, order: &Order, authority: Authority<'_>) -> Result<bool, Failure> {
-    if order.removes() {
-        state.runtime.brake.permit(&order.component.kyma.to_string()).await?;
-    }
-    Ok(carry_out(state, order, authority).await?)
+    let gate = if order.removes() {
+        DeleteGate::new(authority.halt, &state.runtime.brake, order.component.kyma.to_string())
+    } else {
+        DeleteGate::releasing(authority.halt)
+    };
+    gate.permit().await?;
+    Ok(carry_out(state, order, authority, &gate).await?)
 }
 
-async fn carry_out(state: &State, order: &Order, authority: Authority<'_>) -> Result<bool, Error> {
+async fn carry_out(
+    state: &State,
+    order: &Order,
+    authority: Authority<'_>,
+    gate: &DeleteGate,
+) -> Result<bool, Error> {
     let view = &order.component;
     let api = api_of(state, view)?;
     if view.deletion_policy != order.policy {
@@ -44,15 +52,30 @@ async fn carry_out(state: &State, order: &Order, authority: Authority<'_>) -> Re
         }
     }
     if !view.terminating {
-        let deleted = api.delete(&view.name, &delete_of_uid(&view.uid)).await.map(drop);
         let failed = |source| Error::DeleteComponent { component: named(view), source };
-        gone_is_fine(deleted).map_err(failed)?;
+        let live = live_metadata(&api, &view.name).await.map_err(failed)?;
+        if let Some(live) = live.filter(|live| live.uid().as_ref() == Some(&view.uid)) {
+            delete_component(state, gate, view, &live.metadata).await?;
+        }
     }
     tracing::info!(
         component = view.name, kind = %view.kind, module = view.module, kyma = %view.kyma, kyma_uid = authority.uid,
         reason = %order.reason, policy = ?order.policy, uid = view.uid, "component let go"
     );
     Ok(true)
+}
+
+async fn delete_component(
+    state: &State,
+    gate: &DeleteGate,
+    view: &ComponentView,
+    live: &ObjectMeta,
+) -> Result<(), Error> {
+    let resource = resource_of(state, view)?;
+    let request = DeleteRequest::new(&resource, live, &[FIELD_MANAGER]);
+    let deleted = gate.carry_out(&state.runtime.hub, &request).await.map(drop);
+    let failed = |source| Error::DeleteComponent { component: named(view), source };
+    deleted.map_err(|error| Error::of_gate(error, failed))
 }
 
 /// Puts an order to remove on a component that its reconciler has not let go of: whoever comes too late for that finds

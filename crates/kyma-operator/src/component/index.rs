@@ -25,6 +25,8 @@ pub(crate) struct ComponentId {
 pub(crate) struct Components {
     views: HashMap<ComponentId, ComponentView>,
     by_kyma: HashMap<KymaKey, BTreeSet<ComponentId>>,
+    /// Number of components of each module that is installed because it is mandatory.
+    mandatory: HashMap<String, usize>,
     /// Kinds that are being listed, with what we wrote of them meanwhile: the list may be from before.
     listing: HashMap<GroupKind, BTreeSet<ComponentId>>,
     /// The resourceVersion up to which the watch of a kind has told everything since its last list.
@@ -40,7 +42,28 @@ impl Components {
 
     /// How many components install the module because it is mandatory.
     pub(crate) fn mandatory(&self, module: &str) -> usize {
-        self.views.values().filter(|view| view.mandatory && view.module == module).count()
+        self.mandatory.get(module).copied().unwrap_or_default()
+    }
+
+    fn insert(&mut self, id: ComponentId, view: ComponentView) {
+        if view.mandatory {
+            *self.mandatory.entry(view.module.clone()).or_default() += 1;
+        }
+        if let Some(before) = self.views.insert(id, view) {
+            self.uncount(&before);
+        }
+    }
+
+    fn uncount(&mut self, view: &ComponentView) {
+        if !view.mandatory {
+            return;
+        }
+        if let Some(count) = self.mandatory.get_mut(&view.module) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.mandatory.remove(&view.module);
+            }
+        }
     }
 
     /// Takes in a component that the watch shows; tells whose Kyma has to look again. An older state than the one
@@ -94,7 +117,7 @@ impl Components {
         let kyma = view.kyma.clone();
         self.by_kyma.entry(kyma.clone()).or_default().insert(id.clone());
         let changed = self.views.get(&id).is_none_or(|held| !held.same_but_resource_version(&view));
-        self.views.insert(id, view);
+        self.insert(id, view);
         changed.then_some(kyma)
     }
 
@@ -110,6 +133,7 @@ impl Components {
             return None;
         }
         let held = self.views.remove(id)?;
+        self.uncount(&held);
         self.unlink(&held);
         Some(held.kyma)
     }
@@ -171,6 +195,44 @@ mod tests {
         assert_eq!(components.listed(view(10, "1.0.0")), Some(kyma.clone()), "the hub was restored");
         assert_eq!(ordered(&components), "1.0.0");
         assert_eq!(components.apply(view(11, "1.1.0")), Some(kyma.clone()));
+    }
+
+    #[test]
+    fn components_of_mandatory_modules_are_counted_through_every_change() {
+        let of = |name: &str, version: u64, module: &str, mandatory: bool| {
+            let view = view(version, "1.0.0");
+            ComponentView {
+                name: name.to_owned(),
+                uid: name.to_owned(),
+                module: module.to_owned(),
+                mandatory,
+                ..view
+            }
+        };
+        let mut components = Components::default();
+        let scan = |components: &Components, module: &str| {
+            components.views.values().filter(|view| view.mandatory && view.module == module).count()
+        };
+        let mut version = 0;
+        for (name, module, mandatory) in [
+            ("a", "m", true),
+            ("b", "m", true),
+            ("c", "m", false),
+            ("a", "n", true),
+            ("b", "m", false),
+            ("b", "m", true),
+        ] {
+            version += 1;
+            components.apply(of(name, version, module, mandatory));
+            for module in ["m", "n"] {
+                assert_eq!(components.mandatory(module), scan(&components, module), "{name} {module}");
+            }
+        }
+        assert_eq!((components.mandatory("m"), components.mandatory("n")), (1, 1));
+        components.delete(&of("b", 20, "m", true));
+        components.begin_list("component.kyma-project.io", "HelmComponent");
+        components.retain("component.kyma-project.io", "HelmComponent", &BTreeSet::new());
+        assert!(components.mandatory.is_empty() && components.views.is_empty());
     }
 
     #[test]

@@ -5,7 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
 use kyma_api::condition::types;
 use kyma_api::{
-    DeletionPolicy, OPERATOR_GROUP, ReadyView, Reason, ResourcePolicy, State, finalizers, labels, names,
+    DeletionPolicy, PartialMeta, ReadyView, Reason, ResourcePolicy, State, TrackedObject, finalizers,
+    kyma_owner, labels, names,
 };
 use kyma_sdk::KymaKey;
 use serde::Deserialize;
@@ -56,6 +57,8 @@ pub(crate) struct ComponentView {
     pub(crate) secret: Option<String>,
     /// It belongs to a mandatory module.
     pub(crate) mandatory: bool,
+    /// The default CR that its reconciler reports and that exists.
+    pub(crate) default_resource: Option<TrackedObject>,
     /// The default-CR policy it was given.
     pub(crate) resource_policy: ResourcePolicy,
     /// Whether a removal was ordered.
@@ -99,6 +102,7 @@ impl ComponentView {
             channel: text("/spec/module/channel"),
             secret: text("/spec/target/kubeconfigSecretRef/name"),
             mandatory: is_mandatory.is_some_and(|value| value == "true"),
+            default_resource: default_resource(object),
             resource_policy: policy
                 .and_then(|policy| ResourcePolicy::deserialize(policy).ok())
                 .unwrap_or_default(),
@@ -166,6 +170,21 @@ impl ComponentView {
     }
 }
 
+/// Reads `status.resource` of the contract: the default CR, unless it is said to be absent.
+fn default_resource(object: &DynamicObject) -> Option<TrackedObject> {
+    let reported = object.data.pointer("/status/resource")?;
+    if reported["absent"].as_bool() == Some(true) {
+        return None;
+    }
+    let text = |field: &str| reported[field].as_str().map(str::to_owned);
+    let metadata = PartialMeta { name: Some(text("name")?), namespace: text("namespace"), generation: None };
+    Some(TrackedObject {
+        api_version: Some(text("apiVersion")?),
+        kind: Some(text("kind")?),
+        metadata: Some(metadata),
+    })
+}
+
 /// That of the condition which each pass that opens the target, or tries to, sets, and which none does that stands still.
 fn acted_on(object: &DynamicObject) -> Option<i64> {
     let conditions = object.data.pointer("/status/conditions")?.as_array()?;
@@ -183,8 +202,7 @@ fn held_by(object: &DynamicObject) -> Vec<String> {
 
 /// The Kyma by its controller reference, which unlike a label holds names of any length.
 fn owner_of(object: &DynamicObject) -> Option<&OwnerReference> {
-    let owners = object.metadata.owner_references.as_ref()?;
-    owners.iter().find(|owner| owner.kind == "Kyma" && owner.api_version.starts_with(OPERATOR_GROUP))
+    kyma_owner(object.metadata.owner_references.as_deref()?)
 }
 
 /// The Kyma by its label, where the name says that this is the component which it made for the module.

@@ -10,6 +10,9 @@ use crate::plan::lay_over_component;
 use crate::resolve::Because;
 use crate::selection::{Central, Selection, Wish};
 
+/// Steps that all rules may take for one Kyma: half a second of processor time. Rules without steps left count as broken.
+const MAX_STEPS_OF_A_KYMA: u64 = 10_000_000;
+
 /// An entry as it is in force.
 #[derive(Debug, Clone)]
 pub(crate) struct Governed {
@@ -27,7 +30,9 @@ pub(crate) fn govern_all(
     labels: &BTreeMap<String, String>,
     selection: &Selection,
 ) -> Vec<Governed> {
-    selection.wishes.iter().map(|wish| govern(configs, labels, &selection.channel, wish)).collect()
+    let mut steps = MAX_STEPS_OF_A_KYMA;
+    let govern = |wish| govern_within(configs, labels, &selection.channel, wish, &mut steps);
+    selection.wishes.iter().map(govern).collect()
 }
 
 /// The entry in force in a Kyma with these labels and this channel.
@@ -36,6 +41,16 @@ pub(crate) fn govern(
     labels: &BTreeMap<String, String>,
     channel: &str,
     wish: &Wish,
+) -> Governed {
+    govern_within(configs, labels, channel, wish, &mut MAX_STEPS_OF_A_KYMA.clone())
+}
+
+fn govern_within(
+    configs: &Configs,
+    labels: &BTreeMap<String, String>,
+    channel: &str,
+    wish: &Wish,
+    steps: &mut u64,
 ) -> Governed {
     let holding = configs.holding(&wish.name, labels);
     let mut wish = wish.clone();
@@ -46,7 +61,7 @@ pub(crate) fn govern(
     let entry = (!holding.is_empty() && wish.invalid.is_none()).then(|| entry(&wish, channel));
     let objections: Vec<(&str, Option<Because>)> = holding
         .iter()
-        .map(|config| (config.name.as_str(), entry.as_ref().and_then(|entry| object(config, entry))))
+        .map(|config| (config.name.as_str(), entry.as_ref().and_then(|entry| object(config, entry, steps))))
         .collect();
     let by = objections.iter().map(|(name, objection)| ((*name).to_owned(), objection.is_some())).collect();
     // The weightiest speaks.
@@ -107,7 +122,7 @@ fn entry(wish: &Wish, channel: &str) -> Value {
     Value::Object(entry)
 }
 
-fn object(config: &Config, entry: &Value) -> Option<Because> {
+fn object(config: &Config, entry: &Value, steps: &mut u64) -> Option<Because> {
     let name = &config.name;
     if let Some(why) = &config.invalid {
         let message = format!(
@@ -115,7 +130,7 @@ fn object(config: &Config, entry: &Value) -> Option<Because> {
         );
         return Some(Because::error(Reason::ModuleConfigInvalid, message));
     }
-    let broken: Vec<String> = config.rules.iter().filter_map(|rule| rule.objection(entry)).collect();
+    let broken: Vec<String> = config.rules.iter().filter_map(|rule| rule.objection(entry, steps)).collect();
     let first = broken.first()?;
     let more = match broken.len() {
         1 => String::new(),

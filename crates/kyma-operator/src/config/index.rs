@@ -14,8 +14,10 @@ use super::Config;
 type Labels = BTreeMap<String, String>;
 
 /// Every ModuleConfig, found by the module that it is about.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Configs {
+    /// Counts changes, to tell whether a copy is out of date.
+    revision: u64,
     by_name: BTreeMap<String, Arc<Config>>,
     by_module: BTreeMap<String, BTreeSet<String>>,
 }
@@ -23,6 +25,7 @@ pub(crate) struct Configs {
 impl Configs {
     /// Takes in a new or changed one; gives the one before.
     pub(crate) fn apply(&mut self, config: Config) -> Option<Arc<Config>> {
+        self.revision += 1;
         let before = self.delete(&config.name);
         self.by_module.entry(config.module.clone()).or_default().insert(config.name.clone());
         self.by_name.insert(config.name.clone(), Arc::new(config));
@@ -32,6 +35,7 @@ impl Configs {
     /// Takes one out.
     pub(crate) fn delete(&mut self, name: &str) -> Option<Arc<Config>> {
         let gone = self.by_name.remove(name)?;
+        self.revision += 1;
         if let Some(names) = self.by_module.get_mut(&gone.module) {
             names.remove(name);
             if names.is_empty() {
@@ -39,6 +43,16 @@ impl Configs {
             }
         }
         Some(gone)
+    }
+
+    /// The number of changes so far.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Whether any has rules, whose evaluation takes processor time.
+    pub(crate) fn have_rules(&self) -> bool {
+        self.by_name.values().any(|config| !config.rules.is_empty())
     }
 
     /// One of them.

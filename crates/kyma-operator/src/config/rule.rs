@@ -22,9 +22,16 @@ impl Rule {
     }
 
     /// What the user has to hear about an entry; none where the rule holds. A rule that cannot be judged does not hold.
-    /// Values never appear.
-    pub(crate) fn objection(&self, entry: &Value) -> Option<String> {
-        match self.expression.judge(&[(ENTRY, entry)]) {
+    /// Takes the steps that it costs; without any left it is not judged. Values never appear.
+    pub(crate) fn objection(&self, entry: &Value, steps: &mut u64) -> Option<String> {
+        let judgement = if *steps == 0 {
+            Judgement::TooLarge
+        } else {
+            let (judgement, cost) = self.expression.judge_with_cost(&[(ENTRY, entry)]);
+            *steps = steps.saturating_sub(cost.steps);
+            judgement
+        };
+        match judgement {
             Judgement::Holds => None,
             Judgement::Fails => Some(self.message.clone()),
             Judgement::Unclear => Some(format!(
@@ -52,7 +59,7 @@ mod tests {
     }
 
     fn objection(expression: &str, entry: &Value) -> Option<String> {
-        rule(expression).unwrap().objection(entry)
+        rule(expression).unwrap().objection(entry, &mut u64::MAX.clone())
     }
 
     #[test]
@@ -104,11 +111,21 @@ mod tests {
         assert_eq!(rule(&sum(1_000)).err(), Some(RuleError::TooDeep));
         let judge = move || {
             let deepest = rule(&sum(DEPTH - 3)).unwrap();
-            deepest.objection(&json!({}))
+            deepest.objection(&json!({}), &mut u64::MAX.clone())
         };
         let small = std::thread::Builder::new().stack_size(1 << 20).spawn(judge).unwrap();
         assert_eq!(small.join().unwrap(), None);
         assert!(rule(&format!("{}1{}", "[".repeat(2_000), "]".repeat(2_000))).is_err());
+    }
+
+    #[test]
+    fn rules_share_the_steps_of_a_kyma() {
+        let mut steps = 1;
+        let rule = rule("self.name == 'keda'").unwrap();
+        let entry = json!({"name": "keda"});
+        assert_eq!(rule.objection(&entry, &mut steps), None, "the last one is evaluated to its end");
+        assert_eq!(steps, 0);
+        assert!(rule.objection(&entry, &mut steps).unwrap().contains("too large"));
     }
 
     #[test]

@@ -202,8 +202,10 @@ fn of_klms_manifests_only_the_status_of_what_was_handed_over_is_written() {
     let with = |labels: Value, finalizers: &[&str], module: &str| {
         let mut object = written(&wanted, 9);
         object["metadata"]["managedFields"] = json!([]);
-        let by_klm =
-            json!([{"apiVersion": "v1", "kind": "Kyma", "name": "sample", "uid": "k", "controller": true}]);
+        let by_klm = json!([{
+            "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma", "name": "sample", "uid": "k",
+            "controller": true,
+        }]);
         object["metadata"]["ownerReferences"] = by_klm;
         object["metadata"]["labels"] = labels;
         object["metadata"]["labels"][labels::MODULE_NAME] = json!(module);

@@ -146,7 +146,7 @@ fn template_spec(
 }
 
 /// The default CR of a template; in the target namespace unless it names another or is cluster-scoped.
-pub(crate) fn default_resource(install: &Install, target_namespace: &str) -> Option<FreeForm> {
+fn default_resource(install: &Install, target_namespace: &str) -> Option<FreeForm> {
     let mut resource = install.template.spec.data.clone()?;
     let metadata = resource.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
     if install.template.cluster_scoped {

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use kyma_api::component::DeletionReason;
 use kyma_api::{Kyma, Reason, TargetRef, names};
-use kyma_sdk::{Failure, KymaKey, Wait};
+use kyma_sdk::{Failure, Halt, KymaKey, Wait};
 
 use crate::apply::{self, Applied, Authority};
 use crate::catalogue::Interest;
 use crate::deletion::Step;
 use crate::events;
+use crate::local;
 use crate::lost::{self, Lost};
 use crate::observe;
 use crate::plan::{self, Plan};
@@ -26,20 +27,20 @@ pub(super) struct Done {
 }
 
 /// Carries out what removes something; what leaves everything in place is told before it is ordered.
-pub(super) async fn carry_out(state: &State, kyma: &Kyma, step: &Step, lost: &[Lost]) -> Done {
+pub(super) async fn carry_out(state: &State, kyma: &Kyma, step: &Step, lost: &[Lost], halt: &Halt) -> Done {
     let plan = match step {
         Step::Order(orders) => Plan { orders: orders.clone(), ..Plan::default() },
         Step::Finish => plan_to_finish(state, kyma, lost),
         _ => return Done::default(),
     };
     let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
-    let applied = apply::apply(state, &plan, authority(kyma, &key, &uid)).await;
+    let applied = apply::apply(state, &plan, authority(kyma, &key, &uid, halt)).await;
     Done { plan, applied }
 }
 
-pub(super) async fn end_of(done: Done, state: &State, kyma: &Kyma) -> Result<Wait, Failure> {
+pub(super) async fn end_of(done: Done, state: &State, kyma: &Kyma, halt: &Halt) -> Result<Wait, Failure> {
     let (key, uid) = (KymaKey::of(kyma), kyma.uid().unwrap_or_default());
-    apply::let_go(state, &done.plan, authority(kyma, &key, &uid)).await?;
+    apply::let_go(state, &done.plan, authority(kyma, &key, &uid, halt)).await?;
     if let Some(failure) = done.applied.worst() {
         return Err(failure.clone());
     }
@@ -49,8 +50,8 @@ pub(super) async fn end_of(done: Done, state: &State, kyma: &Kyma) -> Result<Wai
     Ok(Wait::Event)
 }
 
-fn authority<'a>(kyma: &Kyma, key: &'a KymaKey, uid: &'a str) -> Authority<'a> {
-    Authority { kyma: key, uid, generation: kyma.metadata.generation.unwrap_or(0) }
+fn authority<'a>(kyma: &Kyma, key: &'a KymaKey, uid: &'a str, halt: &'a Halt) -> Authority<'a> {
+    Authority { kyma: key, uid, generation: kyma.metadata.generation.unwrap_or(0), halt }
 }
 
 /// Modules that nothing removes, because their component is gone. While a kind's components are being read, none of
@@ -68,7 +69,11 @@ fn plan_to_finish(state: &State, kyma: &Kyma, lost: &[Lost]) -> Plan {
     };
     let interests: Vec<Interest> = decided.iter().map(|resolved| resolved.interest.clone()).collect();
     state.catalogue_mut().follow(&key, &interests);
-    let access = (!state.runtime.settings.is_local(&key.name)).then(|| session::access_of(state, kyma));
+    let access = match local::is_local(state, kyma) {
+        Ok(true) => None,
+        Ok(false) => Some(session::access_of(state, kyma)),
+        Err(refused) => Some(Err(refused)),
+    };
     let reference = match access.transpose() {
         Ok(access) => access.map(|access| TargetRef { kubeconfig_secret_ref: Some(access) }),
         Err(failure) => return blocked(lost, failure.reason, &failure.message),

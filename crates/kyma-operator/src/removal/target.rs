@@ -4,30 +4,36 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{Kyma, labels, names};
-use kyma_sdk::{KymaKey, delete_of_uid, gone_is_fine, remove_finalizer};
-use kyma_targets::{STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
+use kyma_api::{DeleteProof, Kyma, labels, names};
+use kyma_object_set::remove::{CrdContents, hold_creation};
+use kyma_sdk::{DeleteGate, DeleteRequest, Deleted, KymaKey, gone_is_fine, remove_finalizer};
+use kyma_targets::{STAMP_MANAGERS, STAMP_NAME, STAMP_NAMESPACE, Stamp, Target};
 
-use crate::admission;
 use crate::error::Error;
 use crate::state::State;
 use crate::target_kyma::{self, TargetKyma};
+use crate::{BIRTH_MANAGER, FIELD_MANAGER, admission};
 
 /// Removes what is ours of a target whose Kyma is being deleted: policies, which ask something of modules that are
 /// gone, its Kyma, then the CRD unless somebody else's Kymas are left, then the stamp. True once nothing is left.
-pub(super) async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result<bool, Error> {
+pub(super) async fn clean(
+    state: &State,
+    kyma: &Kyma,
+    target: &Target,
+    gate: &DeleteGate,
+) -> Result<bool, Error> {
     let client = target.client();
     let namespace = &state.runtime.settings.target_namespace;
-    admission::clean(&KymaKey::of(kyma), target).await?;
+    admission::clean(&KymaKey::of(kyma), target, gate).await?;
     if !is_crd_there(&client).await? {
-        return remove_stamp(kyma, &client).await.map(|()| true);
+        return remove_stamp(kyma, &client, gate).await.map(|()| true);
     }
     let is_ours = |object: &DynamicObject| {
         object.namespace().as_deref() == Some(namespace.as_str()) && object.name_any() == target_kyma::NAME
     };
     let mut listed = kymas(&client).await?;
     if let Some(ours) = listed.iter().find(|object| is_ours(object)) {
-        remove_kyma(&client, kyma, ours).await?;
+        remove_kyma(&client, kyma, ours, gate).await?;
         // It is gone at once unless somebody else's finalizer holds it.
         listed = kymas(&client).await?;
     }
@@ -35,9 +41,9 @@ pub(super) async fn clean(state: &State, kyma: &Kyma, target: &Target) -> Result
         return Ok(false);
     }
     if listed.is_empty() {
-        remove_crd(kyma, &client).await?;
+        remove_crd(kyma, &client, gate).await?;
     }
-    remove_stamp(kyma, &client).await.map(|()| true)
+    remove_stamp(kyma, &client, gate).await.map(|()| true)
 }
 
 async fn kymas(client: &Client) -> Result<Vec<DynamicObject>, Error> {
@@ -62,7 +68,12 @@ fn is_ours(kyma: &Kyma, remote: &TargetKyma) -> bool {
     target_kyma::annotations_for(kyma).iter().all(|(name, value)| remote.annotations.get(name) == Some(value))
 }
 
-async fn remove_kyma(client: &Client, kyma: &Kyma, object: &DynamicObject) -> Result<(), Error> {
+async fn remove_kyma(
+    client: &Client,
+    kyma: &Kyma,
+    object: &DynamicObject,
+    gate: &DeleteGate,
+) -> Result<(), Error> {
     let Some(remote) = TargetKyma::of(object).filter(|remote| is_ours(kyma, remote)) else {
         return Err(Error::ClaimKyma);
     };
@@ -72,10 +83,13 @@ async fn remove_kyma(client: &Client, kyma: &Kyma, object: &DynamicObject) -> Re
     let failed = |source| Error::DeleteKyma { source };
     let mut metadata = object.metadata.clone();
     if !remote.terminating {
-        match api.delete(target_kyma::NAME, &delete_of_uid(&remote.uid)).await {
+        let managers = [FIELD_MANAGER, BIRTH_MANAGER];
+        let request = DeleteRequest::new(&resource, &object.metadata, &managers);
+        match gate.carry_out(client, &request).await {
+            Ok(Deleted::Gone) => return Ok(()),
             // A deletion that waits is a new generation, by which the finalizer goes.
-            Ok(deleted) => metadata = deleted.left().map_or(metadata, |deleted| deleted.metadata),
-            Err(error) => return gone_is_fine(Err(error)).map_err(failed),
+            Ok(Deleted::Waiting(deleted)) => metadata = deleted.metadata,
+            Err(error) => return Err(Error::of_gate(error, failed)),
         }
     }
     if let Some(patch) = remove_finalizer(&metadata, kyma_api::finalizers::KYMA) {
@@ -85,25 +99,34 @@ async fn remove_kyma(client: &Client, kyma: &Kyma, object: &DynamicObject) -> Re
     Ok(())
 }
 
-async fn remove_crd(kyma: &Kyma, client: &Client) -> Result<(), Error> {
+/// Deletes the CRD, unless an object of its kind exists or is created meanwhile.
+async fn remove_crd(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result<(), Error> {
     let key = KymaKey::of(kyma);
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let failed = |source| Error::DeleteKymaCrd { source };
     let Some(live) = api.get_opt(crd_name()).await.map_err(failed)? else { return Ok(()) };
     if live.labels().get(labels::OWNER) != Some(&names::owner_hash(&key.namespace, &key.name)) {
         return Ok(());
     }
-    let uid = live.uid().unwrap_or_default();
-    gone_is_fine(api.delete(crd_name(), &delete_of_uid(&uid)).await.map(drop)).map_err(failed)
+    gate.permit().await.map_err(Error::Gate)?;
+    let held = hold_creation(client, &live, FIELD_MANAGER).await.map_err(failed)?;
+    let CrdContents::Empty { resource_version } = held else { return Ok(()) };
+    let proof = DeleteProof::CreatedAndEmpty { resource_version };
+    let request = DeleteRequest::new(&resource, &live.metadata, &[FIELD_MANAGER]).proven(proof);
+    let deleted = gate.carry_out(client, &request).await.map(drop);
+    deleted.map_err(|error| Error::of_gate(error, failed))
 }
 
-async fn remove_stamp(kyma: &Kyma, client: &Client) -> Result<(), Error> {
+async fn remove_stamp(kyma: &Kyma, client: &Client, gate: &DeleteGate) -> Result<(), Error> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), STAMP_NAMESPACE);
     let failed = |source| Error::DeleteStamp { source };
     let Some(live) = api.get_opt(STAMP_NAME).await.map_err(failed)? else { return Ok(()) };
     if Some(Stamp::from_config_map(&live).kyma.uid) != kyma.uid() {
         return Ok(());
     }
-    let uid = live.uid().unwrap_or_default();
-    gone_is_fine(api.delete(STAMP_NAME, &delete_of_uid(&uid)).await.map(drop)).map_err(failed)
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let request = DeleteRequest::new(&resource, &live.metadata, &STAMP_MANAGERS);
+    let deleted = gate.carry_out(client, &request).await.map(drop);
+    deleted.map_err(|error| Error::of_gate(error, failed))
 }

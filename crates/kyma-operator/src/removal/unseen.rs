@@ -28,7 +28,7 @@ pub(super) async fn are_left(state: &State, kyma: &Kyma) -> Result<bool, Error> 
     let crds: Api<CustomResourceDefinition> = Api::all(state.runtime.hub.clone());
     let failed = |source| Error::ListUnwatched { kyma: key.clone(), source };
     let crds = crds.list(&ListParams::default()).await.map_err(failed)?;
-    let of_kyma = format!("{}={}", labels::KYMA_NAME, names::label_value(&key.name));
+    let of_kyma = names::label_selector(labels::KYMA_NAME, &key.name);
     for kind in kinds {
         let is_its = |crd: &&CustomResourceDefinition| {
             crd.spec.group == kind.group() && crd.spec.names.kind == kind.kind

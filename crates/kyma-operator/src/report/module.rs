@@ -7,11 +7,10 @@ use kyma_api::{
     ResourcePolicy, State, TrackedObject, UpgradeMode,
 };
 use kyma_sdk::Failure;
-use serde_json::Value;
 
-use crate::component::{ComponentView, kind_of};
+use crate::component::ComponentView;
 use crate::deletion::{IgnorePolicy, stays};
-use crate::plan::{default_resource, values_without_effect, withheld};
+use crate::plan::{values_without_effect, withheld};
 use crate::resolve::{Awaited, Because, Decision, Install, Resolved};
 
 /// A module's status, and the reason behind its state.
@@ -58,8 +57,6 @@ pub(crate) struct Outcome<'a> {
     pub(crate) ignore: IgnorePolicy,
     /// The entry so far.
     pub(crate) before: Option<&'a ModuleStatus>,
-    /// Namespace on the target for what names none.
-    pub(crate) target_namespace: &'a str,
     /// Now.
     pub(crate) now: Timestamp,
     /// How long a component may stay unseen by a reconciler.
@@ -111,13 +108,11 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
     .filter(|part| !part.is_empty())
     .collect::<Vec<_>>()
     .join("; ");
-    let shown = |resource: &serde_json::Map<String, Value>| Some(tracked_resource(resource));
     let left_alone = outcome.view.filter(|view| view.left_alone().is_some());
     let running = left_alone.and_then(|view| view.running.clone());
     let has_default = outcome.view.is_none_or(|view| view.resource_policy == ResourcePolicy::CreateAndDelete);
-    // A component of another kind says in its own status what it creates.
-    let is_made = has_default && kind_of(&install.template).is_helm();
-    let resource = default_resource(install, outcome.target_namespace).filter(|_| is_made);
+    // As its reconciler reports: only one that exists.
+    let resource = outcome.view.filter(|_| has_default).and_then(|view| view.default_resource.clone());
     Line {
         status: ModuleStatus {
             ocm_component_name: install.release.ocm_component.clone(),
@@ -127,7 +122,7 @@ fn installing(outcome: &Outcome<'_>, install: &Install, held_back: Option<&Becau
             message: Some(message).filter(|message| !message.is_empty()),
             state,
             manifest: component_of(outcome),
-            resource: resource.as_ref().and_then(shown),
+            resource,
             template: Some(tracked_template(install)),
             ..ModuleStatus::default()
         },
@@ -329,17 +324,6 @@ fn tracked_template(install: &Install) -> TrackedObject {
             namespace: Some(install.template.namespace.clone()),
             generation: install.template.generation,
         }),
-    }
-}
-
-fn tracked_resource(resource: &serde_json::Map<String, Value>) -> TrackedObject {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-    let meta = resource.get("metadata");
-    let named = |name: &str| text(meta.and_then(|meta| meta.get(name)));
-    TrackedObject {
-        api_version: text(resource.get("apiVersion")),
-        kind: text(resource.get("kind")),
-        metadata: Some(PartialMeta { name: named("name"), namespace: named("namespace"), generation: None }),
     }
 }
 

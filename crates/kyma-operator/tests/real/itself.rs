@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use kyma_api::component::DeletionReason;
-use kyma_api::{DeletionPolicy, ModuleReleaseMeta, ModuleTemplate, annotations, labels};
+use kyma_api::{DeletionPolicy, HelmComponent, Kyma, ModuleReleaseMeta, ModuleTemplate, annotations, labels};
 use serde_json::json;
 use testbed::rounds;
 
@@ -17,8 +18,6 @@ use crate::landscape::{Landscape, has_finalizer, is_ready, modules, until_remote
 async fn a_local_kyma_lives_and_ends_beside_one_with_a_target_of_its_own() -> Result<()> {
     let landscape = Landscape::start(&["--local-kyma=itself"]).await?;
     let (target, kubeconfig) = landscape.target("beside").await?;
-    // An access Secret does not make a target of the hub.
-    landscape.secret("itself", &landscape.hub.kubeconfig()).await?;
     landscape.secret("other", &kubeconfig).await?;
     let stays = start(&landscape).await?;
     let remote =
@@ -39,6 +38,47 @@ async fn a_local_kyma_lives_and_ends_beside_one_with_a_target_of_its_own() -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn i02_i03_in_single_cluster_mode_one_kyma_changes_and_ends_and_the_others_stay() -> Result<()> {
     rounds(one_beside_another).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_local_kyma_that_has_another_target_is_refused_with_a_reason() -> Result<()> {
+    let mut landscape = Landscape::start(&["--mode=single-cluster"]).await?;
+    landscape.module("keda", &[("regular", "1.0.0")]).await?;
+    landscape.secret("labelled", &landscape.hub.kubeconfig()).await?;
+    landscape.kyma("labelled", "[{name: keda}]").await?;
+    landscape.kyma("recorded", "[]").await?;
+    landscape.until_kyma("a first contact", "recorded", is_ready).await?;
+    let record = json!({"status": {"target": {"clusterUid": "another-cluster", "epoch": 1, "turn": null}}});
+    let kymas = landscape.kymas()?;
+    kymas.patch_status("recorded", &PatchParams::default(), &Patch::Merge(&record)).await?;
+    landscape.choose("recorded", json!([{ "name": "keda" }])).await?;
+    for (kyma, expected) in [("labelled", "AccessInvalid"), ("recorded", "TargetChanged")] {
+        let refused = |kyma: &Kyma| {
+            let conditions = kyma.status.as_ref().and_then(|status| status.conditions.clone());
+            conditions.iter().flatten().any(|condition| {
+                condition.type_ == "TargetReachable"
+                    && condition.status == "False"
+                    && condition.reason == expected
+            })
+        };
+        landscape.until_kyma("it is refused", kyma, refused).await?;
+    }
+    let components: Api<HelmComponent> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
+    assert!(components.list(&ListParams::default()).await?.items.is_empty());
+    kymas.delete("labelled", &DeleteParams::default()).await?;
+    landscape
+        .until_kyma("its deletion is refused too", "labelled", |kyma| {
+            kyma.metadata.deletion_timestamp.is_some() && has_finalizer(kyma)
+        })
+        .await?;
+    let secrets: Api<Secret> = Api::namespaced(landscape.hub.client()?, &landscape.namespace);
+    let all = secrets.list(&ListParams::default()).await?;
+    let labelled = |secret: &&Secret| secret.labels().contains_key(labels::KYMA_NAME);
+    for secret in all.iter().filter(labelled) {
+        secrets.delete(&secret.name_any(), &DeleteParams::default()).await?;
+    }
+    landscape.until_kyma_is_gone("labelled").await?;
+    landscape.stop().await
 }
 
 async fn one_beside_another() -> Result<()> {
@@ -73,7 +113,11 @@ async fn start(landscape: &Landscape) -> Result<BTreeSet<String>> {
     let ready = landscape.until_kyma("the local Kyma is Ready", "itself", is_ready).await?;
     assert!(has_finalizer(&ready));
     let status = ready.status.unwrap_or_default();
-    assert!(status.target.is_none() && status.selection.is_none(), "{status:?}");
+    let recorded = status.target.clone().unwrap_or_default();
+    let namespaces: Api<Namespace> = Api::all(landscape.hub.client()?);
+    let hub = namespaces.get("kube-system").await?;
+    assert_eq!(Some(recorded.cluster_uid), hub.uid(), "the hub is recorded like any target");
+    assert!(status.selection.is_none(), "{status:?}");
     let types: Vec<_> =
         status.conditions.iter().flatten().map(|condition| condition.type_.as_str()).collect();
     assert!(!types.contains(&"TargetReachable"), "there is no way to the target that could break: {types:?}");

@@ -11,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
-use kyma_api::{HelmComponent, Kyma, State, finalizers, labels};
+use kyma_api::{HelmComponent, Kyma, State, finalizers, labels, names};
 use kyma_operator::{KymaArgs, KymaOperator, rbac_table};
 use kyma_sdk::rbac::Side;
 use kyma_sdk::{Args, Process, Settings, StartError, serve};
@@ -278,7 +278,7 @@ impl Landscape {
         is: impl Fn(&HelmComponent) -> bool,
     ) -> Result<HelmComponent> {
         let (api, is) = (self.components()?, &is);
-        let labelled = ListParams::default().labels(&format!("{}={module}", labels::MODULE_NAME));
+        let labelled = ListParams::default().labels(&names::label_selector(labels::MODULE_NAME, module));
         until(what, SOON, || async { Ok(api.list(&labelled).await?.items.into_iter().find(|one| is(one))) })
             .await
     }
@@ -287,8 +287,14 @@ impl Landscape {
     pub(crate) async fn report_ready(&self, module: &str) -> Result<()> {
         let component = self.until_component("a component to report on", module, |_| true).await?;
         let version = component.spec.module.as_ref().map(|module| module.version.clone());
+        let resource = component.spec.resource.as_ref().map(|resource| {
+            json!({
+                "apiVersion": resource["apiVersion"], "kind": resource["kind"],
+                "name": resource["metadata"]["name"], "namespace": resource["metadata"]["namespace"],
+            })
+        });
         let status = json!({ "status": {
-            "state": "Ready", "version": version, "observedGeneration": component.metadata.generation,
+            "state": "Ready", "version": version, "resource": resource, "observedGeneration": component.metadata.generation,
             "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z" }],
         }});

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use kyma_api::Upgrade;
 use kyma_api::component::DeletionReason;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::catalogue::{Interest, Release, Template};
@@ -106,7 +106,6 @@ fn outcome<'a>(
         missed: false,
         ignore: IgnorePolicy::Leave,
         before: Some(before),
-        target_namespace: "kyma-system",
         now,
         deadline: SignedDuration::from_secs(120),
     }
@@ -185,7 +184,7 @@ fn removed() -> Decision {
 
 #[test]
 fn an_installed_module_names_its_component_template_and_default_resource() {
-    let (line, due) = line_of(Decision::Install(install()), Some(&view(&ready())), at(0));
+    let (line, due) = line_of(Decision::Install(install()), Some(&view(&with_default())), at(0));
     let status = serde_json::to_value(line.unwrap().status).unwrap();
     assert_eq!(
         status,
@@ -203,6 +202,29 @@ fn an_installed_module_names_its_component_template_and_default_resource() {
     assert_eq!(due, None);
 }
 
+/// The status of a component that is Ready and has created its default CR.
+fn with_default() -> Value {
+    let mut status = ready();
+    status["resource"] = json!({
+        "apiVersion": "example.com/v1", "kind": "Sample", "namespace": "kyma-system", "name": "sample", "uid": "d",
+    });
+    status
+}
+
+#[test]
+fn a_default_resource_is_named_only_while_it_exists() {
+    let named = |status: &Value| {
+        let line = line_of(Decision::Install(install()), Some(&view(status)), at(0)).0.unwrap();
+        line.status.resource.is_some()
+    };
+    assert!(named(&with_default()));
+    assert!(!named(&ready()), "its reconciler reports none");
+    let mut gone = with_default();
+    gone["resource"]["absent"] = json!(true);
+    assert!(!named(&gone));
+    assert!(line_of(Decision::Install(install()), None, at(0)).0.unwrap().status.resource.is_none());
+}
+
 #[test]
 fn i81_to_i83_a_default_resource_of_the_cluster_is_told_without_a_namespace() {
     let template: ModuleTemplate = serde_json::from_value(json!({
@@ -214,7 +236,9 @@ fn i81_to_i83_a_default_resource_of_the_cluster_is_told_without_a_namespace() {
     }))
     .unwrap();
     let install = Install { template: Arc::new(Template::from(template)), ..install() };
-    let line = line_of(Decision::Install(install), Some(&view(&ready())), at(0)).0.unwrap();
+    let mut status = with_default();
+    status["resource"]["namespace"] = Value::Null;
+    let line = line_of(Decision::Install(install), Some(&view(&status)), at(0)).0.unwrap();
     let named = line.status.resource.unwrap().metadata.unwrap();
     assert_eq!((named.name.as_deref(), named.namespace), (Some("sample"), None));
 }

@@ -1,0 +1,26 @@
+//! Whether the hub is the target of a Kyma.
+
+use kyma_api::Kyma;
+use kyma_sdk::{Failure, KymaKey, not_local};
+
+use crate::state::State;
+
+/// Returns whether the hub is the target of `kyma`.
+///
+/// # Errors
+/// A flag says so, but the Kyma or one of its components has an access Secret, or another cluster is recorded.
+pub(crate) fn is_local(state: &State, kyma: &Kyma) -> Result<bool, Failure> {
+    let key = KymaKey::of(kyma);
+    let local = kyma_sdk::is_local(&state.runtime, kyma).inspect_err(|_| {
+        // Its removal brings the Kyma back.
+        state.depends_on_secrets(&key, state.runtime.access.labelled(&key.name));
+    })?;
+    if !local {
+        return Ok(false);
+    }
+    let components = state.components().of(&key);
+    match components.iter().find_map(|view| view.secret.as_deref()) {
+        None => Ok(true),
+        Some(secret) => Err(not_local(&format!("a component of Kyma {}", key.name), secret)),
+    }
+}
